@@ -1,0 +1,3 @@
+"""ragmem: a terminal coding agent whose memory lasts."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,355 @@
+"""Settings: one user-wide TOML file, the environment over it, flags over both.
+
+The only reader of `os.environ`. A project's folder can change nothing here: no
+file inside it is read (X38). Unknown keys are errors that name file, line and
+the nearest key. Provider keys are never settings; see `provider_key`.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ragmem.errors import ConfigError
+
+Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class ModelConfig(_Section, frozen=True):
+    """Which models."""
+
+    main: str = ""
+    """`provider/model`; empty: the first that is available (`ragmem models`)."""
+    summary: str = ""
+    """For background work; empty: the small sibling of `main`."""
+
+
+class LLMConfig(_Section, frozen=True):
+    """How models are reached."""
+
+    client: Literal["auto", "openai", "litellm"] = "auto"
+    """`auto`: directly for OpenAI-compatible servers, through litellm for all others."""
+    api_base: str = ""
+    """URL of an OpenAI-compatible server; empty: the provider's own."""
+    timeout_s: Seconds = 120.0
+    """Longest silence of a server, in seconds."""
+    retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 3
+    """Before the first word arrives."""
+
+
+class StoreConfig(_Section, frozen=True):
+    """Where memory is kept."""
+
+    kind: Literal["sqlite", "neo4j"] = "sqlite"
+    url: str = ""
+    """Of Neo4j; empty: NEO4J_URI, else the local server of `ragmem neo4j up`."""
+    database: str = ""
+    """Of Neo4j; empty: NEO4J_DATABASE, else the server's default."""
+    timeout_s: Seconds = 5.0
+    """Longest wait for a busy or silent store, in seconds."""
+
+
+class ContextConfig(_Section, frozen=True):
+    """Budgets of the request, in percent of `max_chars` (X20)."""
+
+    max_chars: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """0: 100,000, or half of the model's window (4 characters a token) if that is less."""
+    instructions_percent: Percent = 20.0
+    last_user_queries_percent: Percent = 5.0
+    recently_accessed_files_percent: Percent = 5.0
+
+
+class RecentConfig(_Section, frozen=True):
+    """The recent window."""
+
+    window_percent: Percent = 40.0
+    """Latest turns as native messages: up to this …"""
+    window_floor_percent: Percent = 25.0
+    """… and when that is passed, dropped down to this, so that prefixes stay the same."""
+    turns: Positive = 3
+    """For a model without tool calls: so many turns …"""
+    turns_percent: Percent = 5.0
+    """… within this much."""
+
+
+class MemoryConfig(_Section, frozen=True):
+    """What is remembered and recalled."""
+
+    enabled: bool = True
+    """False: nothing is stored or recalled; the agent still answers."""
+    context: ContextConfig = ContextConfig()
+    recent: RecentConfig = RecentConfig()
+
+
+class ToolsConfig(_Section, frozen=True):
+    """The agent's tools."""
+
+    max_iterations: Positive = 25
+    """Model calls in one turn (X36)."""
+    command_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 120.0
+    """Of a command that names none, in seconds."""
+
+
+class UiConfig(_Section, frozen=True):
+    """The terminal."""
+
+    color: Literal["auto", "always", "never"] = "auto"
+    permission_mode: Literal["default", "acceptEdits", "plan"] = "default"
+
+
+class Config(_Section, frozen=True):
+    """All settings, validated; `ragmem config show` prints them."""
+
+    model: ModelConfig = ModelConfig()
+    llm: LLMConfig = LLMConfig()
+    store: StoreConfig = StoreConfig()
+    memory: MemoryConfig = MemoryConfig()
+    tools: ToolsConfig = ToolsConfig()
+    ui: UiConfig = UiConfig()
+
+
+class Paths(msgspec.Struct, frozen=True):
+    """Folders of this user: all under RAGMEM_HOME if set, else the platform's own."""
+
+    config_dir: Path
+    data_dir: Path
+    log_dir: Path
+
+    @property
+    def config_file(self) -> Path:
+        """The settings."""
+        return self.config_dir / "ragmem.toml"
+
+    @property
+    def database(self) -> Path:
+        """The embedded store."""
+        return self.data_dir / "memory.db"
+
+    @property
+    def locks_dir(self) -> Path:
+        """Lock files of running processes."""
+        return self.data_dir / "locks"
+
+    @property
+    def preimages_dir(self) -> Path:
+        """Files as they were before an edit (X35)."""
+        return self.data_dir / "preimages"
+
+    @property
+    def neo4j_dir(self) -> Path:
+        """The local Neo4j: server, data, password."""
+        return self.data_dir / "neo4j"
+
+    @property
+    def prompt_history(self) -> Path:
+        """What was typed in `chat`."""
+        return self.data_dir / "history"
+
+    def make(self) -> "Paths":
+        """Create the folders, 0700 whatever the umask; loose modes are tightened."""
+        for folder in (self.config_dir, self.data_dir, self.log_dir):
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if folder.stat().st_mode & 0o077:
+                    folder.chmod(0o700)
+            except OSError as error:
+                raise ConfigError(
+                    f"The folder {folder} can't be used: {error.strerror or error}.",
+                    hint="Make it writable, or set RAGMEM_HOME to a folder that is.",
+                ) from None
+        return self
+
+
+_SHORT_NAMES = {"RAGMEM_MODEL": "RAGMEM_MODEL__MAIN", "RAGMEM_STORE": "RAGMEM_STORE__KIND"}
+_NAMED = {
+    "RAGMEM_API_BASE": ("llm", "api_base"),
+    "NEO4J_URI": ("store", "url"),
+    "NEO4J_DATABASE": ("store", "database"),
+}
+_NOT_SETTINGS = {"RAGMEM_HOME", "RAGMEM_API_BASE", "RAGMEM_API_KEY", "RAGMEM_FAILPOINT"}
+# Permissions never come from the environment (cli.md).
+_NEVER_FROM_ENV = {("ui", "permission_mode")}
+
+
+def find_paths(environ: Mapping[str, str] = os.environ) -> Paths:
+    """Where things are; creates nothing."""
+    home = environ.get("RAGMEM_HOME")
+    if home:
+        root = Path(home).expanduser().absolute()
+        return Paths(root, root / "data", root / "logs")
+    from platformdirs import PlatformDirs
+
+    dirs = PlatformDirs("ragmem", appauthor=False)
+    return Paths(Path(dirs.user_config_dir), Path(dirs.user_data_dir), Path(dirs.user_log_dir))
+
+
+def load_config(
+    file: Path,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    flags: Mapping[tuple[str, ...], Any] | None = None,
+) -> Config:
+    """Read, merge and validate; ConfigError names the file and line, the variable or the flag.
+
+    `flags` maps key paths, `("model", "main")`, to values; None values are skipped.
+    """
+    tree = _read_file(file)
+    for path, (value, variable) in _from_environment(environ).items():
+        _merge(tree, path, _parse_variable(path, value, variable))
+    for path, value in (flags or {}).items():
+        if value is not None:
+            _merge(tree, path, value)
+            _convert(tree, f"the flag for {'.'.join(path)}")
+    return _convert(tree, str(file))
+
+
+def check_tree(tree: dict[str, Any], text: str, source: str) -> Config:
+    """Validate a parsed file against the settings; errors name line and nearest key."""
+    _check_keys(tree, Config(), (), text, source)
+    return _convert(tree, source, text)
+
+
+def keys() -> dict[str, Any]:
+    """Every key, dotted, with its default."""
+    found: dict[str, Any] = {}
+
+    def walk(section: msgspec.Struct, prefix: str) -> None:
+        for name in section.__struct_fields__:
+            value = getattr(section, name)
+            if isinstance(value, msgspec.Struct):
+                walk(value, f"{prefix}{name}.")
+            else:
+                found[prefix + name] = value
+
+    walk(Config(), "")
+    return found
+
+
+def provider_key(name: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """A secret from the environment, such as OPENAI_API_KEY; empty is absent."""
+    return environ.get(name) or None
+
+
+def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """A copy of the environment, for those who must hand one to a child."""
+    return dict(environ)
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{file} can't be read: {reason}.") from None
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{file} is not valid TOML: {error}.", hint="Mend it, or move it away to start afresh."
+        ) from None
+    check_tree(tree, text, str(file))
+    return tree
+
+
+def _check_keys(
+    tree: dict[str, Any], section: msgspec.Struct, path: tuple[str, ...], text: str, source: str
+) -> None:
+    for name, value in tree.items():
+        dotted = ".".join((*path, name))
+        where = f"{source}, line {_line_of(text, (*path, name))}"
+        if name not in section.__struct_fields__:
+            raise ConfigError(f"{where}: there is no setting {dotted!r}.", hint=_nearest(dotted))
+        child = getattr(section, name)
+        if isinstance(child, msgspec.Struct):
+            if not isinstance(value, dict):
+                raise ConfigError(f"{where}: {dotted} is a table, not a value.")
+            _check_keys(value, child, (*path, name), text, source)
+
+
+def _nearest(dotted: str) -> str:
+    every = list(keys())
+    close = get_close_matches(dotted, every, n=1, cutoff=0.5) or get_close_matches(
+        dotted.rpartition(".")[2], [k.rpartition(".")[2] for k in every], n=1
+    )
+    full = next((k for k in every if close and k.endswith(close[0])), "")
+    return f"Did you mean {full!r}?" if full else "`ragmem config show` lists them all."
+
+
+def _line_of(text: str, path: tuple[str, ...]) -> int:
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.split("\n"), 1):
+        if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line):
+            table = tuple(part.strip(" \"'") for part in header[1].split("."))
+            if table == path:
+                return number
+        elif (key := re.match(r"\s*([\w\-.\"' ]+?)\s*=", line)) and (
+            *table,
+            *(part.strip(" \"'") for part in key[1].split(".")),
+        ) == path:
+            return number
+    return 1
+
+
+def _convert(tree: dict[str, Any], source: str, text: str = "") -> Config:
+    try:
+        return msgspec.convert(tree, Config)
+    except msgspec.ValidationError as error:
+        message = str(error)
+        at = re.search(r" - at `\$\.([\w.]+)`", message)
+        dotted = at[1] if at else ""
+        reason = message.split(" - at ")[0]
+        where = f"{source}, line {_line_of(text, tuple(dotted.split('.')))}" if text else source
+        raise ConfigError(f"{where}: {dotted}: {reason}.") from None
+
+
+def _from_environment(
+    environ: Mapping[str, str],
+) -> dict[tuple[str, ...], tuple[str, str]]:
+    """Key path to (value, variable); the longer, exact name wins over its short form."""
+    found: dict[tuple[str, ...], tuple[str, str]] = {}
+    for variable, named in _NAMED.items():
+        if value := environ.get(variable):
+            found[named] = (value, variable)
+    known = {tuple(key.split(".")) for key in keys()}
+    for variable in sorted(environ, key=len):
+        if not variable.startswith("RAGMEM_") or variable in _NOT_SETTINGS:
+            continue
+        full = _SHORT_NAMES.get(variable, variable)
+        path = tuple(full.removeprefix("RAGMEM_").lower().split("__"))
+        if path in _NEVER_FROM_ENV:
+            raise ConfigError(f"{variable}: permissions never come from the environment.")
+        if path not in known:
+            raise ConfigError(f"{variable}: no such setting.", hint=_nearest(".".join(path)))
+        if environ[variable]:
+            found[path] = (environ[variable], variable)
+    return found
+
+
+def _parse_variable(path: tuple[str, ...], value: str, variable: str) -> Any:
+    section: Any = Config()
+    for name in path[:-1]:
+        section = getattr(section, name)
+    field = next(f for f in msgspec.structs.fields(section) if f.name == path[-1])
+    try:
+        return msgspec.convert(value, field.type, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{variable}={value!r}: {error}.") from None
+
+
+def _merge(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value

@@ -1,0 +1,108 @@
+"""Every error that a person can meet.
+
+    RagmemError
+    ├── UsageError             the request itself is wrong (exit 2)
+    │   ├── ConfigError        a setting is wrong; names the file, line and nearest key
+    │   ├── SessionNotFound    no session bears that id or name
+    │   └── AmbiguousSession   several do; carries the candidates
+    ├── StoreError             the memory could not do it
+    │   ├── StoreUnavailable   away for now: locked, down, refusing (exit 75)
+    │   ├── StoreRefused       wrong password, database or permission
+    │   └── StoreDamaged       its files are not what they were; nothing is overwritten
+    └── LLMError               the model could not do it
+        ├── ProviderUnavailable  network, timeout, 429, 5xx; may pass (exit 75)
+        ├── StreamCut            the answer broke off; nothing of it was executed (exit 75)
+        ├── ProviderRefused      401, 403, 404, bad request
+        ├── ContextTooLong       the request is larger than the model's window
+        └── NoModel              nothing to answer with (exit 2)
+
+Each says what happened (`str(error)`), why where that is known, and what to do
+(`hint`). Anything else that escapes is a bug and keeps its traceback in the log.
+"""
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_TRY_AGAIN = 0, 1, 2, 75
+EXIT_SIGINT, EXIT_SIGTERM = 130, 143
+
+
+class RagmemError(Exception):
+    """Base: a message for the person, and what they can do about it."""
+
+    exit_code = EXIT_FAILED
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(RagmemError):
+    """The request itself is wrong."""
+
+    exit_code = EXIT_USAGE
+
+
+class ConfigError(UsageError):
+    """A setting is wrong."""
+
+
+class SessionNotFound(UsageError):
+    """No session bears that id or name."""
+
+
+class AmbiguousSession(UsageError):
+    """Several sessions match; `candidates` are their ids."""
+
+    def __init__(self, message: str, *, candidates: tuple[str, ...], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.candidates = candidates
+
+
+class StoreError(RagmemError):
+    """The memory could not do what was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """The store is away for now; the same call may succeed later."""
+
+    exit_code = EXIT_TRY_AGAIN
+
+
+class StoreRefused(StoreError):
+    """The store answers, but not to us: password, database, permission, version."""
+
+
+class StoreDamaged(StoreError):
+    """The store's files are not what they were; they are left as they are."""
+
+
+class LLMError(RagmemError):
+    """The model could not answer."""
+
+
+class ProviderUnavailable(LLMError):
+    """Network, timeout, rate limit or a server's fault. `retry_after_s` as the provider asked."""
+
+    exit_code = EXIT_TRY_AGAIN
+
+    def __init__(self, message: str, *, hint: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class StreamCut(LLMError):
+    """The answer broke off before it was whole."""
+
+    exit_code = EXIT_TRY_AGAIN
+
+
+class ProviderRefused(LLMError):
+    """The provider answers, but not to this request: key, model, arguments."""
+
+
+class ContextTooLong(ProviderRefused):
+    """The request does not fit the model's window."""
+
+
+class NoModel(LLMError):
+    """No model is configured, reachable or installed."""
+
+    exit_code = EXIT_USAGE

@@ -1,0 +1,137 @@
+"""What an interface sees of a running turn. The loop yields these and never prints."""
+
+from typing import Literal
+
+import msgspec
+
+from ragmem.records import Usage
+
+Subtype = Literal[
+    "success",
+    "interrupted",
+    "error_max_turns",
+    "error_max_budget_usd",
+    "error_during_execution",
+]
+
+
+class _Event(msgspec.Struct, frozen=True, tag_field="event"):
+    pass
+
+
+class TurnStarted(_Event, frozen=True, kw_only=True, tag="turn_started"):
+    """The person's message is stored (`recorded`), or could not be."""
+
+    session_id: str
+    turn_id: str
+    turn_index: int
+    model: str
+    recorded: bool = True
+
+
+class ContextBuilt(_Event, frozen=True, kw_only=True, tag="context"):
+    """What goes to the model with the prompt."""
+
+    sections: dict[str, int]
+    """Characters per section."""
+    fallback: bool = False
+    """Pruned history, because the store could not answer (X26)."""
+
+
+class ModelCallStarted(_Event, frozen=True, kw_only=True, tag="model_call"):
+    """A request goes out; `number` counts from 1 within the turn."""
+
+    number: int
+
+
+class TextDelta(_Event, frozen=True, kw_only=True, tag="text"):
+    """More of the answer."""
+
+    text: str
+
+
+class ReasoningDelta(_Event, frozen=True, kw_only=True, tag="reasoning"):
+    """More of the provider's own reasoning."""
+
+    text: str
+
+
+class MessageFinished(_Event, frozen=True, kw_only=True, tag="message"):
+    """One whole message of the model: its words and the tools it asks for."""
+
+    text: str
+    tool_uses: tuple[tuple[str, str, str], ...] = ()
+    """(id, name, JSON arguments) each."""
+
+
+class ToolStarted(_Event, frozen=True, kw_only=True, tag="tool_started"):
+    """A tool runs."""
+
+    tool_call_id: str
+    name: str
+    title: str
+    """One line for the person, such as `read_file ragmem/app.py`."""
+
+
+class ToolFinished(_Event, frozen=True, kw_only=True, tag="tool_finished"):
+    """A tool has answered and is recorded."""
+
+    tool_call_id: str
+    name: str
+    success: bool
+    text: str
+    """What the model reads."""
+    display: str
+    """What the person reads; may be several lines, or a diff."""
+    duration_ms: int
+
+
+class Notice(_Event, frozen=True, kw_only=True, tag="notice"):
+    """Something the person should know; never part of the answer."""
+
+    level: Literal["info", "warning", "error"]
+    text: str
+
+
+class PermissionDenial(msgspec.Struct, frozen=True):
+    """A tool call that was not allowed."""
+
+    tool_name: str
+    tool_use_id: str
+    arguments: str
+
+
+class TurnFinished(_Event, frozen=True, kw_only=True, tag="turn_finished"):
+    """The turn is over and recorded; always the last event."""
+
+    session_id: str
+    turn_id: str
+    subtype: Subtype
+    result: str
+    error: str = ""
+    hint: str = ""
+    exit_code: int = 0
+    model: str
+    usage: Usage
+    duration_ms: int
+    context: dict[str, int] = {}
+    permission_denials: tuple[PermissionDenial, ...] = ()
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the answer is missing or cut short."""
+        return self.subtype != "success"
+
+
+Event = (
+    TurnStarted
+    | ContextBuilt
+    | ModelCallStarted
+    | TextDelta
+    | ReasoningDelta
+    | MessageFinished
+    | ToolStarted
+    | ToolFinished
+    | Notice
+    | TurnFinished
+)

@@ -1,0 +1,215 @@
+"""The LLM protocol, and how a stream of chunks becomes a completion.
+
+Adapters translate; they raise only `LLMError`s and yield only `Chunk`s. None of
+them is believed when it says that the stream ended well: `Assembler` decides.
+"""
+
+import json
+import math
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import msgspec
+
+from ragmem.errors import StreamCut
+from ragmem.messages import Json, Message, ToolSpec, ToolUse
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a model."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    max_output_tokens: int | None = None
+
+
+class TextChunk(msgspec.Struct, frozen=True):
+    """More words."""
+
+    text: str
+
+
+class ReasoningChunk(msgspec.Struct, frozen=True):
+    """More of the provider's reasoning."""
+
+    text: str
+
+
+class ToolChunk(msgspec.Struct, frozen=True):
+    """A piece of the tool call at `index`; id and name come once, arguments in pieces."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class UsageChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens as reported, for the whole call."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+class EndChunk(msgspec.Struct, frozen=True):
+    """The provider said why it stopped: stop, length, tool_calls, content_filter …"""
+
+    reason: str
+
+
+Chunk = TextChunk | ReasoningChunk | ToolChunk | UsageChunk | EndChunk
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a model; None is unknown, never a guess."""
+
+    name: str
+    """`provider/model`, LiteLLM's form."""
+    context_window: int | None = None
+    """Tokens in and out together, or in."""
+    max_output_tokens: int | None = None
+    input_usd_per_token: float | None = None
+    output_usd_per_token: float | None = None
+    cached_usd_per_token: float | None = None
+    supports_tools: bool = True
+
+    def cost_usd(
+        self, input_tokens: int | None, output_tokens: int | None, cached_tokens: int | None = None
+    ) -> float | None:
+        """What a call cost; None where the price or the tokens are unknown."""
+        if self.input_usd_per_token is None or self.output_usd_per_token is None:
+            return None
+        if input_tokens is None or output_tokens is None:
+            return None
+        cached = cached_tokens or 0
+        cached_price = self.cached_usd_per_token
+        if cached_price is None:
+            cached_price = self.input_usd_per_token
+        return (
+            (input_tokens - cached) * self.input_usd_per_token
+            + cached * cached_price
+            + output_tokens * self.output_usd_per_token
+        )
+
+
+class LLM(Protocol):
+    """A model behind an adapter."""
+
+    info: ModelInfo
+
+    def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        """Chunks as they arrive.
+
+        Retries (429, 5xx, refused connections; `Retry-After` honoured up to a
+        minute) happen inside and only before the first chunk. Raises
+        ProviderUnavailable, ProviderRefused, ContextTooLong or StreamCut.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close connections and child processes; safe to call twice."""
+        ...
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole answer."""
+
+    text: str
+    reasoning: str = ""
+    tool_uses: tuple[ToolUse, ...] = ()
+    usage: UsageChunk = UsageChunk()
+    end_reason: str = ""
+
+
+class Assembler:
+    """Collects chunks; `completion()` refuses what is not whole (reliability.md 0.1)."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._tools: dict[int, list[str]] = {}
+        self._usage = UsageChunk()
+        self._end_reason = ""
+
+    def feed(self, chunk: Chunk) -> None:
+        """Take the next chunk."""
+        match chunk:
+            case TextChunk(text):
+                self._text.append(text)
+            case ReasoningChunk(text):
+                self._reasoning.append(text)
+            case ToolChunk(index, call_id, name, arguments):
+                parts = self._tools.setdefault(index, ["", "", ""])
+                parts[0] = parts[0] or call_id
+                parts[1] = parts[1] or name
+                parts[2] += arguments
+            case UsageChunk():
+                self._usage = chunk
+            case EndChunk(reason):
+                self._end_reason = reason
+
+    @property
+    def text(self) -> str:
+        """The words so far."""
+        return "".join(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning so far."""
+        return "".join(self._reasoning)
+
+    def completion(self) -> Completion:
+        """The answer; StreamCut when nothing arrived or it ended without an end."""
+        uses = tuple(ToolUse(*self._tools[i]) for i in sorted(self._tools))
+        if not self.text.strip() and not uses and self._end_reason != "content_filter":
+            raise StreamCut("The model's answer was empty: the stream was cut or nothing came.")
+        if not self._end_reason:
+            raise StreamCut("The model's answer broke off before its end.")
+        return Completion(
+            text=self.text,
+            reasoning=self.reasoning,
+            tool_uses=uses,
+            usage=self._usage,
+            end_reason=self._end_reason,
+        )
+
+
+def parse_arguments(text: str) -> dict[str, Json]:
+    """A tool call's arguments, strictly: one JSON object, no duplicate keys, no NaN.
+
+    Raises ValueError with a reason that a model can act on. Never repairs:
+    a repaired cut stream is a different valid command (reliability.md 0.2).
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("arguments are nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"arguments are not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"arguments must be a JSON object, not {type(value).__name__}")
+    if not _finite(value):
+        raise ValueError("arguments hold a number that is out of range")
+    return value
+
+
+def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("duplicate keys")
+    return result
+
+
+def _no_constant(name: str) -> Json:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(value: Json) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(_finite(v) for v in value.values())
+    if isinstance(value, list):
+        return all(_finite(v) for v in value)
+    return True

@@ -1,0 +1,253 @@
+"""What is stored, and the Writes that change it.
+
+A record is an immutable value with an id made by the client. A `Write` is a
+value too: stores apply it idempotently (upsert by id), so that the same stream
+of writes can be recorded, replayed after an outage, exported and moved between
+stores.
+
+Times are timezone-aware UTC datetimes. Order never comes from clocks: it comes
+from `turn_index` (1-based, without gaps, assigned by the store) and, within a
+turn, from a tool call's `order` (0-based).
+"""
+
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+SessionStatus = Literal["active", "archived"]
+TurnStatus = Literal["running", "completed", "interrupted", "failed"]
+AccessType = Literal["read", "write", "search", "list"]
+CallOrigin = Literal["model", "mention", "person"]
+
+DEFAULT_TITLE = "New Conversation"
+
+
+def utc_now() -> datetime:
+    """The wall clock; the default of every `clock` parameter."""
+    return datetime.now(UTC)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """Base of everything stored."""
+
+
+class Project(Record, frozen=True, kw_only=True):
+    """A folder whose sessions share their memory."""
+
+    project_id: str
+    path: str
+    """Real path of its top folder."""
+    remote: str | None = None
+    """The checkout's `origin`, without user information."""
+    created_at: datetime
+
+
+class Session(Record, frozen=True, kw_only=True):
+    """A conversation bound to the working directory it was started in.
+
+    `turn_count`, `message_count`, `last_message` and `last_activity_at` are
+    derived by the store; what a caller puts there is ignored by `CreateSession`.
+    """
+
+    session_id: str
+    cwd: str
+    """Real path; see `ragmem.memory.projects.normalize_cwd`."""
+    project_id: str
+    project_path: str | None = None
+    title: str = DEFAULT_TITLE
+    summary: str | None = None
+    tags: tuple[str, ...] = ()
+    status: SessionStatus = "active"
+    started_at: datetime
+    updated_at: datetime
+    last_activity_at: datetime
+    turn_count: int = 0
+    """Turns a reader of this session sees: its own and, for a fork, the shared ones."""
+    message_count: int = 0
+    """Two for each completed turn."""
+    last_message: str | None = None
+    """The newest user message."""
+    parent_session_id: str | None = None
+    forked_at_index: int | None = None
+    """A fork sees its parent's turns up to this `turn_index`; its own go on from there."""
+
+
+class FileAccess(Record, frozen=True, kw_only=True):
+    """One access of a tool to one file."""
+
+    path: str
+    """Relative to the project's folder with `/`, absolute when outside of it."""
+    tool_name: str
+    access_type: AccessType
+    accessed_at: datetime
+    turn_index: int = 0
+    order: int = 0
+    """The tool call's order within the turn."""
+
+
+class ToolCall(Record, frozen=True, kw_only=True):
+    """A tool call as it happened, with its result."""
+
+    tool_call_id: str
+    turn_id: str
+    order: int
+    iteration: int = 0
+    """Which model call of the turn asked for it, 0-based."""
+    tool_name: str
+    arguments: str = "{}"
+    """A JSON object."""
+    result: str = "{}"
+    """A JSON object with at least `text`: what the model was shown."""
+    success: bool = True
+    error: str | None = None
+    started_at: datetime
+    duration_ms: int = 0
+    origin: CallOrigin = "model"
+    preamble: str = ""
+    """What the agent said before the calls of this iteration; on the first of them only."""
+
+    @property
+    def result_size_bytes(self) -> int:
+        """UTF-8 size of `result`."""
+        return len(self.result.encode("utf-8", "replace"))
+
+
+class Usage(Record, frozen=True, kw_only=True):
+    """Tokens as the provider reported them, summed over a turn; None where it did not."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cost_usd: float | None = None
+    model_calls: int = 0
+    api_ms: int = 0
+
+
+class Turn(Record, frozen=True, kw_only=True):
+    """One prompt of the person and all that followed from it."""
+
+    turn_id: str
+    session_id: str
+    """The session that it was said in (a fork's shared turns keep their parent's)."""
+    turn_index: int = 0
+    """Assigned by the store, from 1."""
+    user_message: str
+    assistant_message: str = ""
+    reasoning: str | None = None
+    status: TurnStatus = "running"
+    started_at: datetime
+    finished_at: datetime | None = None
+    model: str | None = None
+    usage: Usage = Usage()
+    owner_id: str | None = None
+    """The process that runs it, while `status` is running."""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+    @property
+    def char_count(self) -> int:
+        """Code points of user and assistant text; tool results do not count (A43)."""
+        return len(self.user_message) + len(self.assistant_message)
+
+
+class Summary(Record, frozen=True, kw_only=True):
+    """A digest of turns (level 1) or of summaries of the level below."""
+
+    summary_id: str
+    session_id: str
+    text: str
+    level: int
+    turn_count: int
+    files_mentioned: tuple[str, ...] = ()
+    key_findings: tuple[str, ...] = ()
+    tools_used: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    created_at: datetime
+    covers: tuple[str, ...]
+    """Ids of the turns (level 1) or summaries (level 2 and up) that it digests."""
+    extractive: bool = False
+    """Cut from the turns without a model; to be redone."""
+
+    @property
+    def char_count(self) -> int:
+        """Code points of the text."""
+        return len(self.text)
+
+
+# --- writes ------------------------------------------------------------------
+
+
+class _Write(msgspec.Struct, frozen=True, tag_field="write"):
+    pass
+
+
+class RegisterProject(_Write, frozen=True, kw_only=True, tag="project"):
+    """Remember that a folder is a project; the same id again moves it to `project.path`."""
+
+    project: Project
+
+
+class CreateSession(_Write, frozen=True, kw_only=True, tag="session"):
+    """Start a session; an id that exists is left as it is."""
+
+    session: Session
+
+
+class UpdateSession(_Write, frozen=True, kw_only=True, tag="session_update"):
+    """Change what is given, leave what is None."""
+
+    session_id: str
+    title: str | None = None
+    summary: str | None = None
+    tags: tuple[str, ...] | None = None
+    status: SessionStatus | None = None
+    at: datetime
+
+
+class BeginTurn(_Write, frozen=True, kw_only=True, tag="turn_begin"):
+    """The person's message was accepted: the turn exists from here on, as `running`."""
+
+    turn_id: str
+    session_id: str
+    user_message: str
+    started_at: datetime
+    model: str | None = None
+    owner_id: str | None = None
+
+
+class RecordToolCall(_Write, frozen=True, kw_only=True, tag="tool_call"):
+    """A tool call has finished."""
+
+    session_id: str
+    call: ToolCall
+    accesses: tuple[FileAccess, ...] = ()
+
+
+class FinishTurn(_Write, frozen=True, kw_only=True, tag="turn_finish"):
+    """The turn has ended, whichever way. A turn that is `completed` stays so."""
+
+    turn_id: str
+    session_id: str
+    status: TurnStatus
+    assistant_message: str = ""
+    reasoning: str | None = None
+    model: str | None = None
+    usage: Usage = Usage()
+    finished_at: datetime
+
+
+class AddSummary(_Write, frozen=True, kw_only=True, tag="summary"):
+    """Store a summary with its links to what it covers."""
+
+    summary: Summary
+
+
+Write = (
+    RegisterProject
+    | CreateSession
+    | UpdateSession
+    | BeginTurn
+    | RecordToolCall
+    | FinishTurn
+    | AddSummary
+)

@@ -1,0 +1,88 @@
+"""Text at the doors: what enters the store, a request or the terminal passes here."""
+
+import unicodedata
+
+# Kept where a control character is shown in clear: line feed and tab.
+_LAYOUT = "\n\t"
+
+
+def clean(text: str) -> str:
+    """Text that every store, JSON encoder and driver accepts.
+
+    Lone surrogates (undecodable file names, split emoji) become U+FFFD, NUL is
+    dropped; all else stays as it is.
+    """
+    if "\0" in text:
+        text = text.replace("\0", "")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # A surrogate pair that arrived as two code points is one character.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _is_hidden(char: str) -> bool:
+    # One predicate for controls, bidi overrides, zero-width and tag characters (reliability 1.4).
+    return not char.isprintable() and char not in _LAYOUT
+
+
+def visible(text: str) -> str:
+    """Text that can't steer a terminal or hide: each such character as an escape.
+
+    Zero-width joiners stay between other printable characters (emoji), since
+    they move nothing; `reveal` shows them too.
+    """
+    if text.isprintable():
+        return text
+    text = text.replace("\r\n", "\n")
+    out = []
+    for i, char in enumerate(text):
+        if not _is_hidden(char) or (
+            char == "\u200d" and 0 < i < len(text) - 1 and _joins(text[i - 1], text[i + 1])
+        ):
+            out.append(char)
+        else:
+            out.append(_escape(char))
+    return "".join(out)
+
+
+def reveal(text: str) -> str:
+    """`visible` for what is approved: every hidden character shown, none kept."""
+    return "".join(_escape(c) if _is_hidden(c) else c for c in text)
+
+
+def _joins(before: str, after: str) -> bool:
+    symbols = ("So", "Sk", "Mn")
+    return unicodedata.category(before) in symbols and unicodedata.category(after) in symbols
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if code == 0x1B:
+        return "\\e"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{{{code:04x}}}"
+
+
+def one_line(text: str, limit: int) -> str:
+    """The text's words on one line, at most `limit` characters, clipped at the end."""
+    line = " ".join(visible(text).split())
+    return line if len(line) <= limit else line[: max(0, limit - 1)] + "…"
+
+
+def clip_middle(text: str, limit: int) -> str:
+    """At most `limit` characters: the start and the end, with a marker that counts the rest."""
+    if len(text) <= limit:
+        return text
+    marker = f"\n… [{len(text) - limit} characters left out] …\n"
+    room = limit - len(marker)
+    if room <= 0:
+        return text[: max(0, limit)]
+    head = (room + 1) // 2
+    tail = room - head
+    return text[:head] + marker + (text[-tail:] if tail else "")
+
+
+def estimate_tokens(text: str) -> int:
+    """About four characters a token (X19)."""
+    return -(-len(text) // 4)

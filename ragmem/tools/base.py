@@ -1,0 +1,220 @@
+"""A tool, its outcome, and the set of tools that the agent is given.
+
+A failing tool is a result that says what to do instead; only cancellation
+escapes `Toolset.call`.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from ragmem.llm.base import parse_arguments
+from ragmem.messages import Json, ToolSpec, ToolUse
+from ragmem.records import utc_now
+from ragmem.text import clean, one_line
+
+Effect = Literal["read", "edit", "command"]
+PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
+
+
+class ToolFailure(Exception):
+    """Raised inside a tool: `text` tells the model what happened and what to do instead."""
+
+    def __init__(self, text: str, *, denied: bool = False) -> None:
+        super().__init__(text)
+        self.text = text
+        self.denied = denied
+
+
+class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool hands back."""
+
+    text: str
+    """For the model, and for the store."""
+    display: str
+    """For the person."""
+    data: dict[str, Json] = {}
+    """Stored beside the text: `path`, `sha256` for files; `files: [{"path": …}]` for searches."""
+
+
+class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A call, whichever way it went."""
+
+    text: str
+    display: str
+    data: dict[str, Json] = {}
+    success: bool = True
+    error: str | None = None
+    denied: bool = False
+    started_at: datetime
+    duration_ms: int = 0
+
+    @property
+    def result_json(self) -> str:
+        """What is stored as the call's result."""
+        return msgspec.json.encode({"text": self.text, **self.data}).decode()
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person is asked to allow, complete and resolved."""
+
+    tool_name: str
+    title: str
+    kind: Literal["diff", "command", "path"]
+    body: str
+    """The whole diff or command; interfaces show it with `text.reveal`, never shortened."""
+    warnings: tuple[str, ...] = ()
+    key: str
+    """Hash of the exact content: an approval that is remembered holds for this alone."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The person's answer."""
+
+    allowed: bool
+    remember: bool = False
+    """For the rest of this process: this exact command, or edits in this project."""
+    reason: str = ""
+    """What to tell the model when denied."""
+
+
+Approver = Callable[[Proposal], Awaitable[Decision]]
+
+
+async def deny_all(_: Proposal) -> Decision:
+    """The approver where nobody can be asked."""
+    return Decision(False, reason="nobody is there to approve it")
+
+
+class Tool(Protocol):
+    """One tool. `Params` is a msgspec struct; its docstring and fields make the schema."""
+
+    name: str
+    description: str
+    effect: Effect
+    Params: type[msgspec.Struct]
+
+    def title(self, params: Any) -> str:
+        """One line for the person: what it is about to do."""
+        ...
+
+    async def run(self, params: Any) -> ToolOutput:
+        """Do it; ToolFailure when it can't be done."""
+        ...
+
+
+class InvalidArguments(ValueError):
+    """Arguments that are not strict JSON or not of the tool's schema."""
+
+
+class Toolset:
+    """The tools of one agent, called by name."""
+
+    def __init__(self, tools: Sequence[Tool], *, clock: Callable[[], datetime] = utc_now) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+        self._clock = clock
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In the order given."""
+        return tuple(self._tools)
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the model is told."""
+        return tuple(_spec(tool) for tool in self._tools.values())
+
+    def is_read_only(self, name: str) -> bool:
+        """Whether a call of this name has no effects, so that several may run at once."""
+        tool = self._tools.get(name)
+        return tool is None or tool.effect == "read"
+
+    def check(self, use: ToolUse) -> None:
+        """InvalidArguments unless the arguments are whole and fit; unknown tools pass."""
+        tool = self._tools.get(use.name)
+        if tool is None:
+            self._parse_json(use)
+        else:
+            self._parse(tool, use)
+
+    def title(self, use: ToolUse) -> str:
+        """One line for the person, also for a call that is wrong."""
+        tool = self._tools.get(use.name)
+        if tool is None:
+            return one_line(use.name, 200)
+        try:
+            return one_line(f"{tool.name} {tool.title(self._parse(tool, use))}", 200)
+        except InvalidArguments:
+            return one_line(use.name, 200)
+
+    async def call(self, use: ToolUse) -> ToolOutcome:
+        """Run it; failures are outcomes."""
+        started_at, started = self._clock(), time.perf_counter()
+
+        def outcome(output: ToolOutput) -> ToolOutcome:
+            return ToolOutcome(
+                text=clean(output.text),
+                display=clean(output.display),
+                data=output.data,
+                started_at=started_at,
+                duration_ms=_ms_since(started),
+            )
+
+        def failed(text: str, *, denied: bool = False) -> ToolOutcome:
+            text = clean(text)
+            return ToolOutcome(
+                text=text,
+                display=one_line(text, 300),
+                success=False,
+                error=text,
+                denied=denied,
+                started_at=started_at,
+                duration_ms=_ms_since(started),
+            )
+
+        tool = self._tools.get(use.name)
+        if tool is None:
+            names = ", ".join(self._tools) or "none"
+            return failed(f"There is no tool {one_line(use.name, 80)!r}. The tools are: {names}.")
+        try:
+            return outcome(await tool.run(self._parse(tool, use)))
+        except InvalidArguments as error:
+            return failed(
+                f"{error}. Nothing was executed; call {use.name} again with valid arguments."
+            )
+        except ToolFailure as failure:
+            return failed(failure.text, denied=failure.denied)
+        except asyncio.CancelledError:
+            raise
+        except (OSError, ValueError, RecursionError, MemoryError) as error:
+            return failed(f"{use.name} failed: {type(error).__name__}: {error}")
+
+    @staticmethod
+    def _parse_json(use: ToolUse) -> dict[str, Json]:
+        try:
+            return parse_arguments(use.arguments or "{}")
+        except ValueError as error:
+            raise InvalidArguments(str(error)) from None
+
+    def _parse(self, tool: Tool, use: ToolUse) -> msgspec.Struct:
+        value = self._parse_json(use)
+        try:
+            return msgspec.convert(value, tool.Params)
+        except msgspec.ValidationError as error:
+            raise InvalidArguments(f"arguments do not fit {tool.name}: {error}") from None
+
+
+def _ms_since(started: float) -> int:
+    return round((time.perf_counter() - started) * 1000)
+
+
+def _spec(tool: Tool) -> ToolSpec:
+    (schema,), components = msgspec.json.schema_components([tool.Params])
+    name = tool.Params.__name__
+    parameters = dict(components[name]) if "$ref" in schema else dict(schema)
+    for noise in ("title", "description"):
+        parameters.pop(noise, None)
+    return ToolSpec(tool.name, tool.description, parameters)
