@@ -98,7 +98,8 @@ class ToolCall(Record, frozen=True, kw_only=True):
     arguments: str = "{}"
     """A JSON object."""
     result: str = "{}"
-    """A JSON object with at least `text`: what the model was shown."""
+    """A JSON object with at least `text`: what the model was shown. Empty while it runs, and for
+    ever if the process died: then its effects are unknown."""
     success: bool = True
     error: str | None = None
     started_at: datetime
@@ -216,7 +217,10 @@ class BeginTurn(_Write, frozen=True, kw_only=True, tag="turn_begin"):
 
 
 class RecordToolCall(_Write, frozen=True, kw_only=True, tag="tool_call"):
-    """A tool call has finished."""
+    """A tool call has started (`call.result` is empty) or finished.
+
+    The same id again replaces the call, but a start never replaces a finish.
+    """
 
     session_id: str
     call: ToolCall

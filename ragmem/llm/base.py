@@ -159,6 +159,11 @@ class Assembler:
         """The reasoning so far."""
         return "".join(self._reasoning)
 
+    @property
+    def usage(self) -> UsageChunk:
+        """Tokens as reported so far."""
+        return self._usage
+
     def completion(self) -> Completion:
         """The answer; StreamCut when nothing arrived or it ended without an end."""
         uses = tuple(ToolUse(*self._tools[i]) for i in sorted(self._tools))

@@ -4,7 +4,7 @@ A failing tool is a result that says what to do instead; only cancellation
 escapes `Toolset.call`.
 """
 
-import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -16,6 +16,8 @@ from ragmem.llm.base import parse_arguments
 from ragmem.messages import Json, ToolSpec, ToolUse
 from ragmem.records import utc_now
 from ragmem.text import clean, one_line
+
+_log = logging.getLogger("ragmem")
 
 Effect = Literal["read", "edit", "command"]
 PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
@@ -187,9 +189,9 @@ class Toolset:
             )
         except ToolFailure as failure:
             return failed(failure.text, denied=failure.denied)
-        except asyncio.CancelledError:
-            raise
-        except (OSError, ValueError, RecursionError, MemoryError) as error:
+        except Exception as error:
+            # A fault of the tool itself must not end the turn: it is told and logged.
+            _log.exception("%s failed", use.name)
             return failed(f"{use.name} failed: {type(error).__name__}: {error}")
 
     @staticmethod

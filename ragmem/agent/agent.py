@@ -1,0 +1,88 @@
+"""What an interface holds: an agent in a session, asked one prompt at a time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import msgspec
+
+from ragmem.agent.turn import Desk, TurnRun
+from ragmem.events import Event, TurnFinished
+from ragmem.memory.context import Context
+from ragmem.records import Session, ToolCall
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole turn at once (B55)."""
+
+    content: str
+    reasoning: str | None
+    tool_calls: tuple[ToolCall, ...]
+    context_used: dict[str, int]
+    finished: TurnFinished
+
+
+class Agent:
+    """One agent in one session. Turns run one at a time."""
+
+    def __init__(self, session: Session, desk: Desk) -> None:
+        self.session = session
+        self._desk = desk
+        self._run: TurnRun | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def model(self) -> str:
+        """`provider/model`."""
+        return self._desk.llm.info.name
+
+    async def ask(self, prompt: str) -> AsyncIterator[Event]:
+        """Answer; the last event is always TurnFinished.
+
+        An error that is not a RagmemError is a bug: the turn is recorded as
+        failed, then it is raised here. Closing the iterator interrupts the turn.
+        """
+        events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._run = TurnRun(self.session, self._desk, events.put_nowait)
+        task = self._task = asyncio.create_task(self._run.run(prompt))
+        task.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            await task
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+    async def send(self, prompt: str) -> Reply:
+        """`ask` for callers who want the answer as a whole."""
+        events = [event async for event in self.ask(prompt)]
+        finished = events[-1]
+        if self._run is None or not isinstance(finished, TurnFinished):
+            raise AssertionError("a turn always ends with TurnFinished")
+        turn = self._run.turn
+        return Reply(
+            content=finished.result,
+            reasoning=turn.reasoning,
+            tool_calls=turn.tool_calls,
+            context_used=finished.context,
+            finished=finished,
+        )
+
+    def interrupt(self) -> None:
+        """End the running turn; what came is kept."""
+        if self._task:
+            self._task.cancel()
+
+    async def context(self, prompt: str) -> Context:
+        """Exactly what would be sent with this prompt; nothing is sent or stored."""
+        desk = self._desk
+        return await desk.memory.build_context(self.session, prompt, desk.builder, desk.place)
+
+    async def aclose(self) -> None:
+        """End the running turn and close the model."""
+        self.interrupt()
+        if self._task:
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._desk.llm.aclose()

@@ -1,0 +1,209 @@
+"""The tool calls of a turn: checked, run, recorded, answered."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from ragmem.events import Event, PermissionDenial, ToolFinished, ToolStarted
+from ragmem.ids import new_id
+from ragmem.llm.base import parse_arguments
+from ragmem.memory.recording import TurnRecording
+from ragmem.memory.window import call_id, result_text
+from ragmem.messages import Message, ToolUse, assistant, tool
+from ragmem.records import CallOrigin, ToolCall, utc_now
+from ragmem.text import clean
+from ragmem.tools.base import InvalidArguments, ToolOutcome, Toolset
+
+_SAME_CALL_LIMIT = 3
+"""The same call so many times, with nothing changed in between, is not run again."""
+_REFUSAL_LIMIT = 3
+"""After so many refusals, or broken messages in a row, the turn is stuck."""
+
+
+class RepeatGuard:
+    """Notices the same call again and again, also in turns with another (A B A B)."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self.refusals = 0
+
+    def refuses(self, use: ToolUse, *, read_only: bool) -> bool:
+        """Count a call; true for the third of its kind with no other effect in between."""
+        key = f"{use.name} {_canonical(use.arguments)}"
+        if not read_only and key not in self._counts:
+            self._counts.clear()
+        self._counts[key] = self._counts.get(key, 0) + 1
+        refused = self._counts[key] >= _SAME_CALL_LIMIT
+        self.refusals += refused
+        return refused
+
+
+def _canonical(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+class CallRunner:
+    """Runs the calls of one turn."""
+
+    def __init__(
+        self, toolset: Toolset, recording: TurnRecording, emit: Callable[[Event], None]
+    ) -> None:
+        self._toolset = toolset
+        self._recording = recording
+        self._emit = emit
+        self._guard = RepeatGuard()
+        self._broken_in_a_row = 0
+        self._count = 0
+        self.denials: list[PermissionDenial] = []
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the model repeats itself, or can't form a call."""
+        return max(self._guard.refusals, self._broken_in_a_row) >= _REFUSAL_LIMIT
+
+    async def run(self, text: str, uses: Sequence[ToolUse], iteration: int) -> list[Message]:
+        """All calls of one message of the model; returns that message and their answers.
+
+        When the arguments of one are not whole, none is executed: a stream that
+        was cut must not act (reliability.md 0.1).
+        """
+        calls = [
+            self._new_call(use, iteration, preamble=text if i == 0 else "")
+            for i, use in enumerate(uses)
+        ]
+        problems = [self._problem(use) for use in uses]
+        if any(problems):
+            self._broken_in_a_row += 1
+            for call, problem in zip(calls, problems, strict=True):
+                await self._refuse(call, problem or "Another call of this message was not whole.")
+        else:
+            self._broken_in_a_row = 0
+            await self._run_all(calls)
+        by_id = {call.tool_call_id: call for call in self._recording.turn.tool_calls}
+        done = [by_id[call.tool_call_id] for call in calls]
+        shown = tuple(ToolUse(call_id(c.tool_call_id), c.tool_name, c.arguments) for c in done)
+        return [
+            assistant(text, shown),
+            *(tool(call_id(c.tool_call_id), result_text(c), is_error=not c.success) for c in done),
+        ]
+
+    async def mention(self, use: ToolUse) -> ToolCall | None:
+        """Read what the prompt names, as the person's own call; None when it can't be read."""
+        outcome = await self._toolset.call(use)
+        if not outcome.success:
+            return None
+        call = self._new_call(use, 0, origin="mention")
+        self._emit(self._started(call))
+        return await self._finished(call, outcome)
+
+    def _new_call(
+        self, use: ToolUse, iteration: int, *, preamble: str = "", origin: CallOrigin = "model"
+    ) -> ToolCall:
+        order, self._count = self._count, self._count + 1
+        return ToolCall(
+            tool_call_id=new_id(),
+            turn_id=self._recording.turn.turn_id,
+            order=order,
+            iteration=iteration,
+            tool_name=clean(use.name),
+            arguments=_whole(use.arguments),
+            result="",
+            success=False,
+            started_at=utc_now(),
+            origin=origin,
+            preamble=preamble,
+        )
+
+    def _problem(self, use: ToolUse) -> str | None:
+        try:
+            self._toolset.check(use)
+        except InvalidArguments as error:
+            return f"{error}."
+        return None
+
+    async def _run_all(self, calls: Sequence[ToolCall]) -> None:
+        """Neighbours without effects at once, all others one by one, in order."""
+        batch: list[ToolCall] = []
+        for call in calls:
+            if self._toolset.is_read_only(call.tool_name):
+                batch.append(call)
+                continue
+            await self._run_batch(batch)
+            batch = []
+            await self._run_one(call)
+        await self._run_batch(batch)
+
+    async def _run_batch(self, calls: Sequence[ToolCall]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for call in calls:
+                group.create_task(self._run_one(call))
+
+    async def _run_one(self, call: ToolCall) -> None:
+        use = ToolUse(call.tool_call_id, call.tool_name, call.arguments)
+        read_only = self._toolset.is_read_only(use.name)
+        if self._guard.refuses(use, read_only=read_only):
+            await self._refuse(
+                call,
+                f"This is the same {use.name} call for the {_SAME_CALL_LIMIT}rd time or more and "
+                "nothing has changed in between: it was not run again. Use the earlier answer, "
+                "try something else, or tell the person what stands in the way.",
+            )
+            return
+        self._emit(self._started(call))
+        if not read_only:
+            # Should the process die now, the call is known and its effects are not (P3).
+            await self._recording.call(call)
+        outcome = await self._toolset.call(use)
+        if outcome.denied:
+            self.denials.append(PermissionDenial(use.name, call_id(use.id), use.arguments))
+        await self._finished(call, outcome)
+
+    async def _refuse(self, call: ToolCall, reason: str) -> None:
+        text = f"Not executed: {reason}"
+        self._emit(self._started(call))
+        outcome = ToolOutcome(
+            text=text, display=text, success=False, error=text, started_at=call.started_at
+        )
+        await self._finished(call, outcome)
+
+    def _started(self, call: ToolCall) -> ToolStarted:
+        use = ToolUse(call.tool_call_id, call.tool_name, call.arguments)
+        return ToolStarted(
+            tool_call_id=call.tool_call_id, name=call.tool_name, title=self._toolset.title(use)
+        )
+
+    async def _finished(self, call: ToolCall, outcome: ToolOutcome) -> ToolCall:
+        done = msgspec.structs.replace(
+            call,
+            result=outcome.result_json,
+            success=outcome.success,
+            error=outcome.error,
+            started_at=outcome.started_at,
+            duration_ms=outcome.duration_ms,
+        )
+        await self._recording.call(done)
+        self._emit(
+            ToolFinished(
+                tool_call_id=call.tool_call_id,
+                name=call.tool_name,
+                success=outcome.success,
+                text=outcome.text,
+                display=outcome.display,
+                duration_ms=outcome.duration_ms,
+            )
+        )
+        return done
+
+
+def _whole(arguments: str) -> str:
+    """Arguments as they can be stored and replayed: a JSON object, whatever arrived."""
+    try:
+        parse_arguments(arguments or "{}")
+    except ValueError:
+        return json.dumps({"invalid": arguments[:2000]})
+    return clean(arguments or "{}")

@@ -1,0 +1,359 @@
+"""One turn, from the person's message to the recorded answer."""
+
+import asyncio
+import os.path
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ragmem.agent.calls import CallRunner
+from ragmem.errors import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_SIGINT,
+    ContextTooLong,
+    ProviderRefused,
+    RagmemError,
+    StreamCut,
+)
+from ragmem.events import (
+    ContextBuilt,
+    Event,
+    MessageFinished,
+    ModelCallStarted,
+    Notice,
+    ReasoningDelta,
+    Subtype,
+    TextDelta,
+    TurnFinished,
+    TurnStarted,
+)
+from ragmem.llm.base import LLM, Assembler, Completion, ReasoningChunk, Request, TextChunk
+from ragmem.memory.context import Context, ContextBuilder, Place
+from ragmem.memory.memory import Memory
+from ragmem.memory.recording import TurnRecording
+from ragmem.memory.window import condense_results
+from ragmem.messages import Message, ToolSpec, ToolUse, user
+from ragmem.prompts import prompt as prompt_text
+from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage
+from ragmem.text import clean
+from ragmem.tools.base import Toolset
+from ragmem.tools.mentions import at_paths, named_files
+
+T = TypeVar("T")
+
+_EMPTY_RETRIES = 2
+"""An answer that broke off before a word was shown is asked for again so often."""
+_UNKNOWN_WINDOW_TOKENS = 128_000
+"""Stands in for a window that is not known, only for when to condense results."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a turn stops by itself."""
+
+    max_iterations: int = 25
+    """Model calls; then one more without tools (X36)."""
+    max_budget_usd: float | None = None
+
+
+class Desk(msgspec.Struct, frozen=True, kw_only=True):
+    """All that an agent works with; put together by `ragmem.app`."""
+
+    llm: LLM
+    memory: Memory
+    toolset: Toolset
+    builder: ContextBuilder
+    place: Place
+    project: Project
+    limits: Limits = Limits()
+    offers_tools: bool = True
+    """False: the model is told of no tools; mentions are still read."""
+
+
+class _Ending(msgspec.Struct, frozen=True, kw_only=True):
+    subtype: Subtype
+    text: str
+    error: str = ""
+    hint: str = ""
+    exit_code: int = EXIT_FAILED
+
+    @property
+    def status(self) -> TurnStatus:
+        match self.subtype:
+            case "interrupted":
+                return "interrupted"
+            case "error_during_execution":
+                return "failed"
+            case _:
+                return "completed"
+
+
+class TurnRun:
+    """See the module's text; `run` is called once."""
+
+    def __init__(self, session: Session, desk: Desk, emit: Callable[[Event], None]) -> None:
+        self._session = session
+        self._desk = desk
+        self._emit = emit
+        self._recording: TurnRecording
+        self._calls: CallRunner
+        self._said: list[str] = []
+        self._reasoning: list[str] = []
+        self._usage = Usage()
+        self._sizes: dict[str, int] = {}
+        self._started = time.monotonic()
+
+    @property
+    def turn(self) -> Turn:
+        """The turn as recorded so far."""
+        return self._recording.turn
+
+    async def run(self, prompt: str) -> None:
+        """Never raises RagmemError or CancelledError: those are ways for a turn to end."""
+        ending = _Ending(subtype="error_during_execution", text="", error="internal error")
+        interrupted = await _settled(self._begin(prompt))
+        try:
+            if interrupted:
+                raise asyncio.CancelledError
+            ending = await self._answer(prompt)
+        except asyncio.CancelledError:
+            ending = _Ending(
+                subtype="interrupted",
+                text=self._partial,
+                error="interrupted",
+                exit_code=EXIT_SIGINT,
+            )
+        except RagmemError as error:
+            ending = _Ending(
+                subtype="error_during_execution",
+                text=self._partial,
+                error=str(error),
+                hint=error.hint,
+                exit_code=error.exit_code,
+            )
+        finally:
+            await _settled(self._finish(ending))
+
+    async def _begin(self, prompt: str) -> None:
+        desk = self._desk
+        self._recording = await desk.memory.begin_turn(
+            self._session, desk.project, prompt, model=desk.llm.info.name
+        )
+        self._calls = CallRunner(desk.toolset, self._recording, self._emit)
+        turn = self.turn
+        self._emit(
+            TurnStarted(
+                session_id=turn.session_id,
+                turn_id=turn.turn_id,
+                turn_index=turn.turn_index,
+                model=desk.llm.info.name,
+                recorded=self._recording.recorded,
+            )
+        )
+        if desk.memory.records and not self._recording.recorded:
+            self._warn(
+                f"Memory is away: {desk.memory.last_error} "
+                "This turn is kept by this process and written when it is back."
+            )
+
+    async def _answer(self, prompt: str) -> _Ending:
+        """The loop."""
+        limits = self._desk.limits
+        specs = self._desk.toolset.specs() if self._desk.offers_tools else ()
+        mentions = await self._mentions(prompt)
+        context = await self._build(prompt, mentions, self._desk.builder)
+        messages = list(context.messages)
+        first_own = len(messages)
+        for number in range(limits.max_iterations):
+            try:
+                completion = await self._call(messages, specs)
+            except ContextTooLong:
+                if number > 0:
+                    raise
+                smaller = self._desk.builder.smaller()
+                messages = list((await self._build(prompt, mentions, smaller)).messages)
+                first_own = len(messages)
+                completion = await self._call(messages, specs)
+            if not completion.tool_uses:
+                return self._answered(completion)
+            messages += await self._calls.run(completion.text, completion.tool_uses, number)
+            if self._too_expensive:
+                return _Ending(
+                    subtype="error_max_budget_usd",
+                    text=completion.text,
+                    error=f"The budget of ${limits.max_budget_usd:.2f} is spent.",
+                    hint="Raise --max-budget-usd, or go on with `-c`.",
+                )
+            messages = condense_results(messages, start=first_own, limit=self._half_window)
+            if self._calls.stuck:
+                break
+        return await self._final_answer(messages)
+
+    async def _final_answer(self, messages: list[Message]) -> _Ending:
+        """Asked once, without tools, at the limit (X36)."""
+        completion = await self._call([*messages, user(prompt_text("final_answer"))], ())
+        return _Ending(
+            subtype="error_max_turns",
+            text=completion.text,
+            error="The model kept repeating itself."
+            if self._calls.stuck
+            else f"The limit of {self._desk.limits.max_iterations} model calls was reached.",
+            hint="Go on with `-c`, or raise tools.max_iterations or --max-turns.",
+        )
+
+    def _answered(self, completion: Completion) -> _Ending:
+        if completion.end_reason == "content_filter" and not completion.text.strip():
+            raise ProviderRefused("The provider's content filter withheld the answer.")
+        if completion.end_reason == "length":
+            self._warn("The answer reached the model's limit of output and may be cut short.")
+        return _Ending(subtype="success", text=completion.text, exit_code=EXIT_DONE)
+
+    async def _build(
+        self, prompt: str, mentions: list[ToolCall], builder: ContextBuilder
+    ) -> Context:
+        desk = self._desk
+        context = await desk.memory.build_context(
+            self._session, prompt, builder, desk.place, turn=self.turn, mentions=mentions
+        )
+        self._sizes = context.sizes
+        self._emit(ContextBuilt(sections=context.sizes, fallback=context.fallback))
+        for text in context.notices:
+            self._warn(text)
+        return context
+
+    async def _mentions(self, prompt: str) -> list[ToolCall]:
+        """Files that the prompt names are read before the model is asked."""
+        desk = self._desk
+        paths = [path for path in at_paths(prompt) if _exists(desk.place.cwd / path)]
+        if not desk.llm.info.supports_tools:
+            listed = await desk.toolset.call(_use("glob_files", pattern="**/*"))
+            known = [str(item["path"]) for item in listed.data.get("files", ())]
+            paths += [path for path in named_files(prompt, known) if path not in paths]
+        calls = []
+        for path in paths:
+            is_folder = (desk.place.cwd / path).is_dir()
+            use = _use("list_directory" if is_folder else "read_file", path=path)
+            if (call := await self._calls.mention(use)) is not None:
+                calls.append(call)
+            else:
+                self._warn(f"@{path} could not be read.")
+        return calls
+
+    async def _call(self, messages: list[Message], specs: tuple[ToolSpec, ...]) -> Completion:
+        """One call of the model; asked again while nothing of a broken answer was shown."""
+        self._emit(ModelCallStarted(number=self._usage.model_calls + 1))
+        for attempt in range(_EMPTY_RETRIES + 1):
+            assembler = Assembler()
+            started = time.monotonic()
+            try:
+                async for chunk in self._desk.llm.stream(
+                    Request(messages=tuple(messages), tools=specs)
+                ):
+                    assembler.feed(chunk)
+                    match chunk:
+                        case TextChunk(text):
+                            self._said.append(text)
+                            self._emit(TextDelta(text=clean(text)))
+                        case ReasoningChunk(text):
+                            self._emit(ReasoningDelta(text=clean(text)))
+                completion = assembler.completion()
+            except StreamCut:
+                if assembler.text.strip() or attempt == _EMPTY_RETRIES:
+                    raise
+                continue
+            finally:
+                self._reasoning.append(assembler.reasoning)
+                self._count(assembler, round((time.monotonic() - started) * 1000))
+            self._said.clear()
+            uses = tuple((u.id, u.name, u.arguments) for u in completion.tool_uses)
+            self._emit(MessageFinished(text=clean(completion.text), tool_uses=uses))
+            return completion
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _count(self, assembler: Assembler, api_ms: int) -> None:
+        used = assembler.usage
+        cost = self._desk.llm.info.cost_usd(
+            used.input_tokens, used.output_tokens, used.cached_tokens
+        )
+        before = self._usage
+        self._usage = Usage(
+            input_tokens=_sum(before.input_tokens, used.input_tokens),
+            output_tokens=_sum(before.output_tokens, used.output_tokens),
+            cached_tokens=_sum(before.cached_tokens, used.cached_tokens),
+            cost_usd=_sum(before.cost_usd, cost),
+            model_calls=before.model_calls + 1,
+            api_ms=before.api_ms + api_ms,
+        )
+
+    @property
+    def _partial(self) -> str:
+        return "".join(self._said)
+
+    @property
+    def _too_expensive(self) -> bool:
+        limit = self._desk.limits.max_budget_usd
+        return limit is not None and (self._usage.cost_usd or 0) >= limit
+
+    @property
+    def _half_window(self) -> int:
+        tokens = self._desk.llm.info.context_window or _UNKNOWN_WINDOW_TOKENS
+        return tokens * 4 // 2
+
+    def _warn(self, text: str) -> None:
+        self._emit(Notice(level="warning", text=text))
+
+    async def _finish(self, ending: _Ending) -> None:
+        desk = self._desk
+        reasoning = "\n\n".join(filter(None, self._reasoning))
+        await self._recording.finish(
+            ending.status, ending.text, reasoning=reasoning, usage=self._usage
+        )
+        desk.memory.finished(self._session, self.turn)
+        if desk.memory.records and not self._recording.recorded:
+            self._warn(f"This turn is not stored yet: {desk.memory.last_error}")
+        self._emit(
+            TurnFinished(
+                session_id=self.turn.session_id,
+                turn_id=self.turn.turn_id,
+                subtype=ending.subtype,
+                result=self.turn.assistant_message,
+                error=ending.error,
+                hint=ending.hint,
+                exit_code=ending.exit_code,
+                model=desk.llm.info.name,
+                usage=self._usage,
+                duration_ms=round((time.monotonic() - self._started) * 1000),
+                context=self._sizes,
+                permission_denials=tuple(self._calls.denials),
+            )
+        )
+
+
+def _use(name: str, **arguments: str) -> ToolUse:
+    return ToolUse("", name, msgspec.json.encode(arguments).decode())
+
+
+def _exists(path: Path) -> bool:
+    return os.path.lexists(path)
+
+
+def _sum(a: T | None, b: T | None) -> T | None:
+    if a is None or b is None:
+        return a if b is None else b
+    return a + b  # type: ignore[operator,no-any-return]
+
+
+async def _settled(work: Awaitable[None]) -> bool:
+    """Wait for work that must not be left half done; true if cancellation was asked meanwhile."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    return cancelled

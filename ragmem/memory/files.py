@@ -1,0 +1,185 @@
+"""Accessed files: what a tool call touched, and the list that the agent is shown (C30 to C76)."""
+
+import json
+import os
+import posixpath
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePosixPath
+
+from ragmem.messages import Json
+from ragmem.records import AccessType, FileAccess, ToolCall
+
+_BY_ARGUMENT: dict[str, AccessType] = {
+    "read_file": "read",
+    "write_file": "write",
+    "edit_file": "write",
+    "create_file": "write",
+    "list_directory": "list",
+    "glob_files": "list",
+}
+_BY_RESULT = ("grep_files", "search_files", "brain_search")
+_WRAPPERS = ("files", "matches", "results")
+_CHARS_PER_PATH = 50
+_GENERATED_PARTS = {"__pycache__", "node_modules", ".git", ".venv", "site-packages", ".cache"}
+_GENERATED_SUFFIXES = (".pyc", ".pyo", ".o", ".class", ".tmp", ".swp", ".lock", ".min.js", "~")
+
+
+def extract_accessed_files(
+    call: ToolCall, *, turn_index: int = 0, locate: Callable[[str], str] = posixpath.normpath
+) -> list[FileAccess]:
+    """Which files a finished call touched; never raises, whatever arguments and results hold.
+
+    `locate` turns a path as the tool gave it into the stored form (C45). A
+    failed call touched nothing (C46); unknown tools are ignored (C40).
+    """
+    if not call.success or not call.result:
+        return []
+    result = _decode(call.result)
+    access: AccessType
+    if call.tool_name in _BY_RESULT:
+        access, paths = "search", _result_paths(result)
+    elif call.tool_name in _BY_ARGUMENT:
+        # The tool's own word on the path is normalized; the argument may be `./a.py`.
+        told = result.get("path") if isinstance(result, dict) else None
+        path = told or _argument_path(call)
+        access, paths = _BY_ARGUMENT[call.tool_name], [path] if isinstance(path, str) else []
+    else:
+        return []
+    return [
+        FileAccess(
+            path=locate(path),
+            tool_name=call.tool_name,
+            access_type=access,
+            accessed_at=call.started_at,
+            turn_index=turn_index,
+            order=call.order,
+        )
+        for path in dict.fromkeys(paths)
+        if path
+    ]
+
+
+def _decode(text: str) -> Json:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _argument_path(call: ToolCall) -> str | None:
+    arguments = _decode(call.arguments)
+    path = arguments.get("path") if isinstance(arguments, dict) else None
+    return path if isinstance(path, str) else None
+
+
+def _result_paths(result: Json) -> list[str]:
+    if isinstance(result, dict):
+        result = next((result[key] for key in _WRAPPERS if key in result), None)
+    if not isinstance(result, list):
+        return []
+    found = []
+    for item in result:
+        path = item.get("file") or item.get("path") if isinstance(item, dict) else item
+        if isinstance(path, str):
+            found.append(path)
+    return found
+
+
+def stored_path(path: str, *, cwd: Path, project: Path) -> str:
+    """The stored form: relative to the project with `/`, absolute outside of it."""
+    full = os.path.normpath(cwd / path)
+    relative = os.path.relpath(full, project)
+    outside = relative == os.pardir or relative.startswith(os.pardir + os.sep)
+    return full if outside else Path(relative).as_posix()
+
+
+def shown_path(path: str, *, cwd: Path, project: Path) -> str:
+    """A stored path as the agent in `cwd` would write it."""
+    return stored_path(str(project / path), cwd=cwd, project=cwd)
+
+
+def recently_accessed(accesses: Iterable[FileAccess], *, max_chars: int = 5000) -> list[FileAccess]:
+    """One entry a path, latest first, at most `max_chars` / 50 of them (C49 to C51, X32).
+
+    A path that was written stays a write whatever came later; otherwise its
+    latest access decides. When they are too many, written ones are kept first.
+    Order is by turn and call, never by clock (X30).
+    """
+    best: dict[str, FileAccess] = {}
+    for access in sorted(accesses, key=_sequence):
+        before = best.get(access.path)
+        if before and before.access_type == "write" and access.access_type != "write":
+            continue
+        best[access.path] = access
+    kept = [a for a in best.values() if a.access_type == "write" or not _is_generated(a.path)]
+    kept.sort(key=_sequence, reverse=True)
+    limit = max_chars // _CHARS_PER_PATH
+    if len(kept) > limit:
+        kept.sort(key=lambda a: a.access_type != "write")
+        kept = sorted(kept[:limit], key=_sequence, reverse=True)
+    return kept
+
+
+def _sequence(access: FileAccess) -> tuple[int, int]:
+    return access.turn_index, access.order
+
+
+def _is_generated(path: str) -> bool:
+    return bool(_GENERATED_PARTS.intersection(PurePosixPath(path).parts)) or path.endswith(
+        _GENERATED_SUFFIXES
+    )
+
+
+def format_accessed_files(
+    files: Sequence[FileAccess], *, max_chars: int = 5000, show: Callable[[str], str] = str
+) -> tuple[str, int]:
+    """The section `## Recently Accessed Files` and how many files did not fit.
+
+    Empty for no files. Never longer than `max_chars` (C53): searched files of
+    one folder are folded first (C75), then entries are dropped from the end,
+    modified ones last.
+    """
+    if not files:
+        return "", 0
+    shown = sorted(files, key=lambda a: ("write", "read", "search", "list").index(a.access_type))
+    text = _format(shown, show, folded=False)
+    if len(text) > max_chars:
+        text = _format(shown, show, folded=True)
+    dropped = 0
+    while len(text) > max_chars and shown:
+        # A tenth at a time: long lists shrink in a few steps.
+        step = max(1, len(shown) // 10)
+        shown, dropped = shown[:-step], dropped + step
+        text = _format(shown, show, folded=True)
+    return (text if shown else ""), dropped
+
+
+def _format(files: Sequence[FileAccess], show: Callable[[str], str], *, folded: bool) -> str:
+    lines = ["## Recently Accessed Files", "Files that were accessed by tools in recent turns:"]
+
+    def group(heading: str, access_type: str) -> list[FileAccess]:
+        members = [a for a in files if a.access_type == access_type]
+        if members:
+            lines.extend(("", f"**{heading}:**"))
+        return members
+
+    for heading, access_type in (("Read", "read"), ("Modified", "write")):
+        for access in group(heading, access_type):
+            lines.append(
+                f"- {show(access.path)} (via {access.tool_name}, Turn {access.turn_index})"
+            )
+    found = [show(a.path) for a in group("Found in searches", "search")]
+    lines.extend(f"- {path}" for path in (_fold(found) if folded else found))
+    for access in group("Listed", "list"):
+        lines.append(f"- {show(access.path)}")
+    return "\n".join([*lines, ""])
+
+
+def _fold(paths: Sequence[str]) -> list[str]:
+    by_folder: dict[str, list[str]] = {}
+    for path in paths:
+        by_folder.setdefault(posixpath.dirname(path), []).append(path)
+    out = []
+    for folder, members in by_folder.items():
+        out.extend(members if len(members) < 3 else [f"{folder or '.'}/ ({len(members)} files)"])
+    return out

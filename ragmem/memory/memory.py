@@ -1,0 +1,368 @@
+"""Memory: the interface through which everything above reads and writes the past.
+
+It works on any Store, and without one (`memory.enabled = false`, `--ephemeral`):
+then, and while a store is away, this process' own turns are what it remembers.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from ragmem.config import MemoryConfig
+from ragmem.errors import AmbiguousSession, SessionNotFound, StoreError
+from ragmem.ids import new_id, short_id
+from ragmem.memory.context import Context, ContextBuilder, Material, Place
+from ragmem.memory.files import recently_accessed
+from ragmem.memory.history import messages_of
+from ragmem.memory.projects import Located, locate, normalize_cwd
+from ragmem.memory.recording import TurnRecording
+from ragmem.memory.window import window_limit
+from ragmem.metrics import Metrics
+from ragmem.records import (
+    DEFAULT_TITLE,
+    CreateSession,
+    FileAccess,
+    Project,
+    RegisterProject,
+    Session,
+    ToolCall,
+    Turn,
+    UpdateSession,
+    Write,
+    utc_now,
+)
+from ragmem.store.base import Applied, SessionQuery, Store, TurnQuery
+from ragmem.text import clean, one_line
+
+_HEARTBEAT_S = 10.0
+_RETRY_AFTER_S = 10.0
+"""A store that was away is asked again after so long, so that no turn waits for it twice."""
+_FILES_LOOKBACK = 10
+"""Accessed files come from turns of so many times the section's characters (C48)."""
+_OLDER_QUERIES = 50
+_FINISHED = ("completed", "interrupted", "failed")
+
+OpenStore = Callable[[], Awaitable[Store]]
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """A session with its turns."""
+
+    session: Session
+    turns: tuple[Turn, ...]
+
+
+class Memory:
+    """See the module's text. One per process; `owner_id` names the process to the store."""
+
+    def __init__(
+        self,
+        open_store: OpenStore | None,
+        config: MemoryConfig,
+        *,
+        records: bool = True,
+        metrics: Metrics | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self.owner_id = new_id()
+        self.records = records and open_store is not None and config.enabled
+        self._open_store = open_store if config.enabled else None
+        self._config = config
+        self._metrics = metrics or Metrics()
+        self._clock = clock
+        self._unsaved: list[Write] = []
+        self._away_until = 0.0
+        self._written: set[str] = set()
+        self._attached: set[str] = set()
+        self._local: dict[str, list[Turn]] = {}
+        self._heartbeat: asyncio.Task[None] | None = None
+        self.last_error: StoreError | None = None
+        """Why the store could not answer last time; None once it does."""
+
+    # --- sessions ---------------------------------------------------------------
+
+    async def project_of(self, cwd: Path) -> Located:
+        """The project of a folder; a new one is written with its first session."""
+        known = await (await self._store()).projects() if self._open_store else []
+        return locate(normalize_cwd(cwd), known, now=self._clock())
+
+    def new_session(self, cwd: Path, project: Project, *, title: str = "") -> Session:
+        """A session that exists from its first prompt on."""
+        now = self._clock()
+        return Session(
+            session_id=new_id(),
+            cwd=str(normalize_cwd(cwd)),
+            project_id=project.project_id,
+            project_path=project.path,
+            title=clean(title) or DEFAULT_TITLE,
+            started_at=now,
+            updated_at=now,
+            last_activity_at=now,
+        )
+
+    async def create_session(self, session: Session, project: Project) -> bool:
+        """Write a session and its project; a second time changes nothing. False if it must wait."""
+        applied = await self._record(
+            [RegisterProject(project=project), CreateSession(session=session)]
+        )
+        if applied is not None:
+            self._written.add(session.session_id)
+        return applied is not None
+
+    async def sessions(self, query: SessionQuery) -> list[Session]:
+        """The sessions that match, newest activity first."""
+        return await (await self._store()).sessions(query)
+
+    async def find_session(self, reference: str) -> Session:
+        """By whole id, unambiguous tail of one, or name."""
+        found = await (await self._store()).find_sessions(reference)
+        if not found:
+            raise SessionNotFound(
+                f"Conversation {one_line(reference, 80)} not found.",
+                hint="`ragmem sessions list --all` shows every session.",
+            )
+        exact = [s for s in found if s.session_id == reference]
+        if len(found) > 1 and not exact:
+            lines = "\n".join(
+                f"  {short_id(s.session_id)}  {one_line(s.title, 60)}  {s.cwd}" for s in found
+            )
+            raise AmbiguousSession(
+                f"{len(found)} sessions match {one_line(reference, 80)!r}:\n{lines}",
+                candidates=tuple(s.session_id for s in found),
+                hint="Name one by more of its id.",
+            )
+        return (exact or found)[0]
+
+    async def load_session(self, session_id: str) -> Conversation:
+        """A session with all its turns in order; SessionNotFound when there is none."""
+        store = await self._store()
+        session = await store.session(session_id)
+        return Conversation(session, tuple(await store.turns(session_id)))
+
+    async def rename(self, session_id: str, title: str) -> Session:
+        """Give a session the person's own title."""
+        store = await self._store()
+        await store.session(session_id)
+        await store.apply(
+            [UpdateSession(session_id=session_id, title=clean(title), at=self._clock())]
+        )
+        return await store.session(session_id)
+
+    async def fork(self, session: Session) -> Session:
+        """A copy that goes on by itself and shares the turns so far by reference (X40)."""
+        now = self._clock()
+        copy = msgspec.structs.replace(
+            session,
+            session_id=new_id(),
+            title=f"{session.title} (fork)",
+            started_at=now,
+            updated_at=now,
+            last_activity_at=now,
+            parent_session_id=session.session_id,
+            forked_at_index=session.turn_count,
+        )
+        self._local[copy.session_id] = list(self._local.get(session.session_id, ()))
+        if self.records:
+            await (await self._store()).apply([CreateSession(session=copy)])
+            self._written.add(copy.session_id)
+        return copy
+
+    async def attach(self, session: Session) -> int:
+        """Say that this process works in the session; returns how many others do."""
+        if not self.records or session.session_id in self._attached:
+            return 0
+        try:
+            others = await (await self._store()).attach(session.session_id, self.owner_id)
+        except StoreError as error:
+            self._went_away(error)
+            return 0
+        self._attached.add(session.session_id)
+        self._written.add(session.session_id)
+        if self._heartbeat is None:
+            self._heartbeat = asyncio.create_task(self._beat())
+        return len(others)
+
+    # --- recording --------------------------------------------------------------
+
+    async def begin_turn(
+        self, session: Session, project: Project, prompt: str, *, model: str
+    ) -> TurnRecording:
+        """Accept the person's message: from here on it lasts."""
+        is_new = self.records and session.session_id not in self._written
+        if is_new and await self.create_session(session, project):
+            await self.attach(session)
+        turn = Turn(
+            turn_id=new_id(),
+            session_id=session.session_id,
+            user_message=clean(prompt),
+            started_at=self._clock(),
+            model=model,
+            owner_id=self.owner_id,
+        )
+        recording = TurnRecording(session, turn, self._record, clock=self._clock)
+        before = self._local.get(session.session_id) or []
+        known = before[-1].turn_index if before else session.turn_count
+        with self._metrics.time("store.turn_begin"):
+            await recording.begin(next_index=known + 1)
+        return recording
+
+    def finished(self, session: Session, turn: Turn) -> None:
+        """Keep a turn that has ended in this process' own memory too."""
+        self._local.setdefault(session.session_id, []).append(turn)
+
+    async def _record(self, writes: Sequence[Write]) -> Applied | None:
+        """Write, after all that could not be written before; None when the store is away."""
+        if not self.records:
+            return None
+        self._unsaved.extend(writes)
+        if time.monotonic() < self._away_until:
+            return None
+        try:
+            with self._metrics.time("store.apply"):
+                applied = await (await self._store()).apply(self._unsaved)
+        except StoreError as error:
+            self._went_away(error)
+            return None
+        self._unsaved.clear()
+        self.last_error = None
+        return applied
+
+    def _went_away(self, error: StoreError) -> None:
+        self.last_error = error
+        self._away_until = time.monotonic() + _RETRY_AFTER_S
+        self._metrics.count("store.failures")
+
+    # --- recall -----------------------------------------------------------------
+
+    async def build_context(
+        self,
+        session: Session,
+        prompt: str,
+        builder: ContextBuilder,
+        place: Place,
+        *,
+        turn: Turn | None = None,
+        mentions: Sequence[ToolCall] = (),
+    ) -> Context:
+        """What goes to the model with `prompt`; the turn in flight is never history (X24)."""
+        before = turn.turn_index if turn else None
+        try:
+            with self._metrics.time("memory.context"):
+                material = await self._material(session, builder, before)
+        except StoreError as error:
+            self._went_away(error)
+            material = Material(history=tuple(messages_of(self._local_turns(session))))
+        tag = (turn.turn_id if turn else new_id()).replace("-", "")[-10:]
+        return builder.build(prompt, material, place, tag=tag, now=self._clock(), mentions=mentions)
+
+    async def _material(
+        self, session: Session, builder: ContextBuilder, before: int | None
+    ) -> Material:
+        if not self._in_store(session):
+            turns = self._local_turns(session)
+            accesses: list[FileAccess] = []
+            return self._shaped(builder, turns, [], accesses)
+        if time.monotonic() < self._away_until and self.last_error:
+            raise self.last_error
+        store = await self._store()
+        count = (before or (await store.session(session.session_id)).turn_count + 1) - 1
+        limit = window_limit(count)
+        query = TurnQuery(limit=limit, before_index=before, statuses=_FINISHED)
+        # Fewer of them may be finished than counted: the start of planning must not shift.
+        turns = [
+            turn
+            for turn in await store.turns(session.session_id, query)
+            if turn.turn_index > count - limit
+        ]
+        if not self.records:
+            turns += self._local_turns(session)
+        first = (builder.window(turns).turns or turns or (None,))[0]
+        older = []
+        if first and first.turn_index > 1:
+            older = await store.turns(
+                session.session_id,
+                TurnQuery(
+                    limit=_OLDER_QUERIES,
+                    before_index=first.turn_index,
+                    statuses=_FINISHED,
+                    with_tool_calls=False,
+                ),
+            )
+        return self._shaped(builder, turns, older, await self._accesses(store, session))
+
+    @staticmethod
+    def _shaped(
+        builder: ContextBuilder,
+        turns: Sequence[Turn],
+        older: Sequence[Turn],
+        accesses: Sequence[FileAccess],
+    ) -> Material:
+        window = builder.window(turns)
+        first = (window.turns or turns or (None,))[0]
+        return Material(
+            turns=tuple(turns),
+            window=window,
+            older=tuple(older),
+            older_count=first.turn_index - 1 if first else 0,
+            accesses=tuple(accesses),
+        )
+
+    async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
+        """One entry a path, latest first (X32)."""
+        store = await self._store()
+        session = await store.session(session_id)
+        return await self._accesses(store, session)
+
+    async def _accesses(self, store: Store, session: Session) -> list[FileAccess]:
+        max_chars = 5_000
+        found = await store.file_accesses(
+            session.session_id, max_turn_chars=max_chars * _FILES_LOOKBACK
+        )
+        return recently_accessed(found, max_chars=max_chars)
+
+    def _in_store(self, session: Session) -> bool:
+        return self._open_store is not None and (
+            session.session_id in self._written or session.turn_count > 0
+        )
+
+    def _local_turns(self, session: Session) -> list[Turn]:
+        return list(self._local.get(session.session_id, ()))
+
+    # --- the store --------------------------------------------------------------
+
+    async def _store(self) -> Store:
+        if self._open_store is None:
+            raise StoreError(
+                "Memory is switched off.", hint="Set memory.enabled = true to store and recall."
+            )
+        return await self._open_store()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT_S)
+            with suppress(StoreError):
+                await (await self._store()).heartbeat(self.owner_id)
+
+    async def aclose(self) -> None:
+        """Write what could not be written before, and leave the sessions."""
+        if self._heartbeat:
+            self._heartbeat.cancel()
+            await asyncio.gather(self._heartbeat, return_exceptions=True)
+            self._heartbeat = None
+        if self._unsaved:
+            self._away_until = 0.0
+            await self._record([])
+        if self._attached:
+            with suppress(StoreError):
+                await (await self._store()).detach(self.owner_id)
+            self._attached.clear()
+
+    @property
+    def unsaved_count(self) -> int:
+        """Writes that wait for the store."""
+        return len(self._unsaved)

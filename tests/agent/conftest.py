@@ -1,0 +1,154 @@
+"""An agent on a real SQLite store, with a scripted model and small real tools."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ragmem.agent import Agent, Desk, Limits
+from ragmem.config import MemoryConfig
+from ragmem.llm.base import ModelInfo
+from ragmem.memory.context import ContextBuilder, Place
+from ragmem.memory.instructions import NO_INSTRUCTIONS, Instructions
+from ragmem.memory.memory import Memory
+from ragmem.records import Session
+from ragmem.store.base import Store
+from ragmem.store.sqlite import SQLiteStore
+from ragmem.tools.base import Effect, ToolFailure, ToolOutput, Toolset
+from tests.fakes.scripted_llm import ScriptedLLM, Step
+
+
+class PathParams(msgspec.Struct):
+    path: str
+
+
+class Empty(msgspec.Struct):
+    pass
+
+
+class ReadFile:
+    """Reads a file of the folder."""
+
+    name = "read_file"
+    description = "Read a file."
+    effect: Effect = "read"
+    Params = PathParams
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.running = 0
+        self.most_at_once = 0
+
+    def title(self, params: PathParams) -> str:
+        return params.path
+
+    async def run(self, params: PathParams) -> ToolOutput:
+        self.running += 1
+        self.most_at_once = max(self.most_at_once, self.running)
+        await asyncio.sleep(0.01)
+        self.running -= 1
+        try:
+            text = (self.folder / params.path).read_text()
+        except FileNotFoundError:
+            raise ToolFailure(f"There is no file {params.path}.") from None
+        return ToolOutput(text=text, display=f"{len(text)} characters", data={"path": params.path})
+
+
+class Touch:
+    """Makes a file: a tool with an effect that can be seen."""
+
+    name = "run_command"
+    description = "Make a file."
+    effect: Effect = "command"
+    Params = PathParams
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.runs = 0
+        self.gate: asyncio.Event | None = None
+
+    def title(self, params: PathParams) -> str:
+        return f"touch {params.path}"
+
+    async def run(self, params: PathParams) -> ToolOutput:
+        self.runs += 1
+        (self.folder / params.path).touch()
+        if self.gate:
+            await self.gate.wait()
+        return ToolOutput(text="made", display="made")
+
+
+class Bench(msgspec.Struct):
+    """What a test works with."""
+
+    folder: Path
+    store: Store
+    memory: Memory
+    read_file: ReadFile
+    touch: Touch
+
+    async def session(self) -> Session:
+        located = await self.memory.project_of(self.folder)
+        return self.memory.new_session(self.folder, located.project)
+
+    async def agent(
+        self,
+        script: Sequence[Step],
+        *,
+        session: Session | None = None,
+        info: ModelInfo | None = None,
+        limits: Limits = Limits(),  # noqa: B008
+        memory: Memory | None = None,
+        instructions: Instructions = NO_INSTRUCTIONS,
+        config: MemoryConfig = MemoryConfig(),  # noqa: B008
+    ) -> tuple[Agent, ScriptedLLM]:
+        memory = memory or self.memory
+        llm = ScriptedLLM(script, info=info)
+        project = (await memory.project_of(self.folder)).project
+        session = session or memory.new_session(self.folder, project)
+        desk = Desk(
+            llm=llm,
+            memory=memory,
+            toolset=Toolset([self.read_file, self.touch]),
+            builder=ContextBuilder(config, llm.info),
+            place=Place(cwd=self.folder, project=self.folder, instructions=instructions),
+            project=project,
+            limits=limits,
+            offers_tools=llm.info.supports_tools,
+        )
+        return Agent(session, desk), llm
+
+
+@pytest.fixture
+async def open_sqlite(tmp_path: Path) -> AsyncIterator[Callable[[], Any]]:
+    """Opens the test's database; every store opened is closed at the end."""
+    opened: list[SQLiteStore] = []
+
+    async def open_one() -> SQLiteStore:
+        home = tmp_path / "home"
+        store = await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
+        opened.append(store)
+        return store
+
+    yield open_one
+    for store in opened:
+        await store.aclose()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, open_sqlite: Callable[[], Any]) -> AsyncIterator[Bench]:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "a.py").write_text("print('hello')\n")
+    (folder / "b.py").write_text("x = 1\n")
+    store = await open_sqlite()
+
+    async def get_store() -> Store:
+        return store
+
+    memory = Memory(get_store, MemoryConfig())
+    yield Bench(folder, store, memory, ReadFile(folder), Touch(folder))
+    await memory.aclose()

@@ -1,0 +1,425 @@
+"""The loop, on a real store: recording, tools, limits, faults."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from ragmem.agent import Limits
+from ragmem.errors import ContextTooLong, ProviderUnavailable, StoreUnavailable, StreamCut
+from ragmem.events import (
+    ContextBuilt,
+    Event,
+    MessageFinished,
+    Notice,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from ragmem.llm.base import ModelInfo, Request
+from ragmem.memory.window import UNKNOWN_EFFECTS
+from ragmem.messages import ToolUse
+from ragmem.records import Turn
+from ragmem.store.base import Applied
+from tests.agent.conftest import Bench
+from tests.fakes.scripted_llm import Says
+from tests.memory.test_window import assert_valid
+
+
+def use(name: str, _id: str = "x", **arguments: object) -> ToolUse:
+    return ToolUse(_id, name, json.dumps(arguments))
+
+
+def reads(*paths: str) -> Says:
+    return Says(tools=tuple(use("read_file", path=path) for path in paths))
+
+
+async def turns_of(bench: Bench, session_id: str) -> list[Turn]:
+    return await bench.store.turns(session_id)
+
+
+def request_text(request: Request) -> str:
+    return "\n".join(p.text for m in request.messages for p in m.parts if hasattr(p, "text"))
+
+
+async def test_one_turn_with_tools(bench: Bench) -> None:
+    """A2, A5, A39 to A44, A47 to A53, A64, A65, B26 to B29, B54, B55: events, record and reply."""
+    agent, llm = await bench.agent(
+        [
+            Says("I look.", tools=(use("read_file", path="a.py"),), reasoning="hm"),
+            Says("It prints."),
+        ]
+    )
+    events: list[Event] = [event async for event in agent.ask("What does a.py do?")]
+    kinds = [type(event) for event in events]
+    assert kinds[0] is TurnStarted
+    assert kinds[1] is ContextBuilt
+    assert kinds[-1] is TurnFinished
+    assert kinds.index(ToolStarted) < kinds.index(ToolFinished)
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "I look.It prints."
+    finished = events[-1]
+    assert isinstance(finished, TurnFinished)
+    assert (finished.subtype, finished.result, finished.exit_code) == ("success", "It prints.", 0)
+    assert finished.usage.model_calls == 2
+    assert finished.usage.input_tokens == 200
+
+    (turn,) = await turns_of(bench, agent.session.session_id)
+    assert (turn.turn_index, turn.status, turn.level if hasattr(turn, "level") else 0) == (
+        1, "completed", 0,
+    )  # fmt: skip
+    assert (turn.user_message, turn.assistant_message) == ("What does a.py do?", "It prints.")
+    assert turn.char_count == len("What does a.py do?") + len("It prints.")
+    assert turn.reasoning == "hm"
+    (call,) = turn.tool_calls
+    assert (call.tool_name, call.order, call.iteration, call.success) == ("read_file", 0, 0, True)
+    assert json.loads(call.arguments) == {"path": "a.py"}
+    assert json.loads(call.result)["text"] == "print('hello')\n"
+    assert call.preamble == "I look."
+    assert len(llm.requests) == 2
+    assert_valid(llm.requests[1].messages[1:])
+
+
+async def test_send_gives_the_whole_reply(bench: Bench) -> None:
+    """B55: content, reasoning, tool calls, context used."""
+    agent, _ = await bench.agent([reads("a.py"), Says("Done.", reasoning="because")])
+    reply = await agent.send("look")
+    assert reply.content == "Done."
+    assert reply.reasoning == "because"
+    assert [c.tool_name for c in reply.tool_calls] == ["read_file"]
+    assert reply.context_used["Prompt"] == 4
+
+
+async def test_next_turn_starts_from_what_was_recorded(bench: Bench) -> None:
+    """A1, B4, X20, X24, B56: a file read in turn 1 is still there in turn 2; nothing twice."""
+    agent, llm = await bench.agent([reads("a.py"), Says("It prints."), Says("Hello.")])
+    await agent.send("What does a.py do?")
+    await agent.send("And what would it print?")
+    request = llm.requests[-1]
+    assert_valid(request.messages[1:])
+    text = request_text(request)
+    assert text.count("print('hello')") == 1
+    assert text.count("And what would it print?") == 1
+    assert text.count("What does a.py do?") == 1
+    assert "## Recently Accessed Files" in text
+    assert "- a.py (via read_file, Turn 1)" in text
+    # The earlier turn is replayed without its memory block, and the prefix stays the same.
+    assert text.count("<memory-") == 1
+    assert request.messages[0] == llm.requests[0].messages[0]
+
+
+async def test_read_only_calls_run_at_once_and_effects_in_order(bench: Bench) -> None:
+    """Issue: read-only calls of one message run in parallel; A65, A71: recorded in call order."""
+    calls = (
+        use("read_file", path="a.py"),
+        use("read_file", path="b.py"),
+        use("run_command", path="c"),
+        use("read_file", path="c"),
+    )
+    agent, _ = await bench.agent([Says(tools=calls), Says("ok")])
+    await agent.send("go")
+    assert bench.read_file.most_at_once == 2
+    (turn,) = await turns_of(bench, agent.session.session_id)
+    assert [(c.order, json.loads(c.arguments)["path"]) for c in turn.tool_calls] == [
+        (0, "a.py"), (1, "b.py"), (2, "c"), (3, "c"),
+    ]  # fmt: skip
+    assert all(c.success for c in turn.tool_calls)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"path": "a', "", "[1]", '{"path": "a", "path": "b"}', '{"path": NaN}', "[" * 100_000, "{}",
+     '{"path": 3}', '{"path": "x"} {"path": "y"}', '{"n": ' + "9" * 5000 + "}"],
+)  # fmt: skip
+async def test_broken_arguments_execute_nothing_of_the_message(
+    bench: Bench, arguments: str
+) -> None:
+    """reliability 0.1, 0.2, 31: a whole call beside a broken one is not executed either."""
+    broken = ToolUse("b", "run_command", arguments)
+    agent, llm = await bench.agent(
+        [Says(tools=(use("run_command", path="made"), broken)), Says("Sorry.")]
+    )
+    reply = await agent.send("go")
+    assert bench.touch.runs == 0
+    assert reply.finished.subtype == "success"
+    assert [c.success for c in reply.tool_calls] == [False, False]
+    assert_valid(llm.requests[1].messages[1:])
+    for call in reply.tool_calls:
+        assert isinstance(json.loads(call.arguments), dict)
+
+
+async def test_unknown_tool_is_an_answer(bench: Bench) -> None:
+    """Issue 7, B34, reliability 31: a clear error result, recorded; the turn goes on."""
+    agent, llm = await bench.agent([Says(tools=(use("rm\x1b[2J_all", path="x"),)), Says("ok")])
+    reply = await agent.send("go")
+    assert reply.content == "ok"
+    (call,) = reply.tool_calls
+    assert not call.success
+    assert "There is no tool" in (call.error or "")
+    assert "\x1b" not in (call.error or "")
+    assert_valid(llm.requests[1].messages[1:])
+
+
+async def test_same_call_again_and_again_is_stopped(bench: Bench) -> None:
+    """Issue 7, reliability 32: the third is not run; a model that goes on is asked for an end."""
+    agent, llm = await bench.agent([*[reads("a.py")] * 5, Says("I give up.")])
+    reply = await agent.send("go")
+    assert [c.success for c in reply.tool_calls] == [True, True, False, False, False]
+    assert reply.finished.subtype == "error_max_turns"
+    assert "repeating" in reply.finished.error
+    assert reply.content == "I give up."
+    assert llm.requests[-1].tools == ()
+
+
+async def test_ping_pong_is_noticed(bench: Bench) -> None:
+    """reliability 32: A B A B A."""
+    agent, _ = await bench.agent(
+        [reads("a.py"), reads("b.py"), reads("a.py"), reads("b.py"), reads("a.py"), Says("end")]
+    )
+    reply = await agent.send("go")
+    assert [c.success for c in reply.tool_calls] == [True, True, True, True, False]
+
+
+async def test_same_check_after_a_change_is_no_repetition(bench: Bench) -> None:
+    """reliability 32: reading again after an effect is work."""
+    steps = []
+    for i in range(4):
+        steps += [reads("a.py"), Says(tools=(use("run_command", path=f"f{i}"),))]
+    agent, _ = await bench.agent([*steps, Says("end")])
+    reply = await agent.send("go")
+    assert all(c.success for c in reply.tool_calls)
+
+
+async def test_limit_of_model_calls(bench: Bench) -> None:
+    """B58, X36: at the limit one last answer without tools; error_max_turns, exit 1."""
+    paths = iter("abcdefgh")
+    agent, llm = await bench.agent(
+        [lambda request: reads(next(paths)) if request.tools else Says("Cut short.")] * 4,
+        limits=Limits(max_iterations=3),
+    )
+    reply = await agent.send("go")
+    finished = reply.finished
+    assert (finished.subtype, finished.exit_code, reply.content) == (
+        "error_max_turns", 1, "Cut short.",
+    )  # fmt: skip
+    assert finished.usage.model_calls == 4
+    assert llm.requests[-1].tools == ()
+    (turn,) = await turns_of(bench, agent.session.session_id)
+    assert turn.assistant_message == "Cut short."
+    assert turn.status == "completed"
+
+
+async def test_budget_ends_the_turn(bench: Bench) -> None:
+    """cli.md --max-budget-usd: error_max_budget_usd, exit 1."""
+    info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
+    agent, llm = await bench.agent(
+        [reads("a.py"), Says("never asked")], info=info, limits=Limits(max_budget_usd=1.0)
+    )
+    reply = await agent.send("go")
+    assert reply.finished.subtype == "error_max_budget_usd"
+    assert reply.finished.usage.cost_usd == pytest.approx(1.2)
+    assert llm.left == 1
+
+
+async def test_failed_call_of_the_model(bench: Bench) -> None:
+    """Issue 7, X25, A96: recorded as failed with the person's words; exit code 75; no traceback."""
+    agent, _ = await bench.agent([ProviderUnavailable("It is busy.", hint="Wait."), Says("ok")])
+    reply = await agent.send("first")
+    assert reply.finished.subtype == "error_during_execution"
+    assert (reply.finished.error, reply.finished.hint) == ("It is busy.", "Wait.")
+    assert reply.finished.exit_code == 75
+    await agent.send("second")
+    first, second = await turns_of(bench, agent.session.session_id)
+    assert (first.status, first.user_message) == ("failed", "first")
+    assert (second.status, second.turn_index) == ("completed", 2)
+
+
+async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
+    """reliability 0.1, P2: half an answer is kept and marked, never taken for a whole one."""
+    agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")])
+    reply = await agent.send("first")
+    assert reply.finished.exit_code == 75
+    (turn,) = await turns_of(bench, agent.session.session_id)
+    assert (turn.status, turn.assistant_message) == ("failed", "Half an")
+    await agent.send("go on")
+    assert "[This turn failed" in request_text(llm.requests[-1])
+
+
+async def test_cut_before_the_first_word_is_asked_again(bench: Bench) -> None:
+    """reliability 30: retried only while nothing has reached the person."""
+    whole = Says(tools=(use("run_command", path="made"),))
+    cut = Says(tools=(use("run_command", path="never"),), cut=True)
+    agent, _ = await bench.agent([cut, StreamCut("cut"), whole, Says("ok")])
+    reply = await agent.send("go")
+    assert reply.content == "ok"
+    assert not (bench.folder / "never").exists()
+    assert bench.touch.runs == 1
+    agent, _ = await bench.agent([StreamCut("cut")] * 3)
+    assert (await agent.send("go")).finished.exit_code == 75
+
+
+async def test_request_too_long_is_built_smaller_once(bench: Bench) -> None:
+    """reliability 33: the model's own limit is smaller than thought."""
+    filler = "word " * 2000
+    agent, llm = await bench.agent(
+        [*[Says(filler)] * 5, ContextTooLong("too long"), Says("short"), ContextTooLong("no"),
+         ContextTooLong("still")]
+    )  # fmt: skip
+    for i in range(5):
+        await agent.send(f"q{i}")
+    assert (await agent.send("q5")).content == "short"
+    before, after = llm.requests[-2:]
+    assert len(request_text(after)) < len(request_text(before))
+    assert (await agent.send("q6")).finished.error == "still"
+
+
+async def test_interrupt_keeps_what_came(bench: Bench) -> None:
+    """P2, P7, X25: Esc and Ctrl-C; the turn is recorded as interrupted, with its text."""
+    gate = asyncio.Event()
+    agent, _ = await bench.agent([Says("Some words", gate=gate), Says("ok")])
+    events: list[Event] = []
+    async for event in agent.ask("go"):
+        events.append(event)
+        if isinstance(event, TextDelta) and event.text.startswith("words"):
+            agent.interrupt()
+    finished = events[-1]
+    assert isinstance(finished, TurnFinished)
+    assert (finished.subtype, finished.exit_code) == ("interrupted", 130)
+    (turn,) = await turns_of(bench, agent.session.session_id)
+    assert (turn.status, turn.assistant_message) == ("interrupted", "Some words")
+    assert (await agent.send("again")).content == "ok"
+
+
+async def test_closing_the_iterator_interrupts(bench: Bench) -> None:
+    """X25: an interface that goes away leaves a recorded turn."""
+    agent, _ = await bench.agent([Says("Some words", gate=asyncio.Event())])
+    events = agent.ask("go")
+    async for event in events:
+        if isinstance(event, TextDelta):
+            break
+    await events.aclose()  # type: ignore[attr-defined]
+    (turn,) = await turns_of(bench, agent.session.session_id)
+    assert turn.status == "interrupted"
+
+
+async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> None:
+    """P3, reliability 6, X25: the call is recorded before its effect; later it is told as unknown."""
+    bench.touch.gate = asyncio.Event()
+    agent, llm = await bench.agent([Says(tools=(use("run_command", path="made"),)), Says("I see.")])
+    async for event in agent.ask("go"):
+        if isinstance(event, ToolStarted):
+            while not bench.touch.runs:
+                await asyncio.sleep(0.005)
+            agent.interrupt()
+    (turn,) = await turns_of(bench, agent.session.session_id)
+    (call,) = turn.tool_calls
+    assert (call.result, call.success) == ("", False)
+    await agent.send("what happened?")
+    assert UNKNOWN_EFFECTS in request_text(llm.requests[-1])
+    assert_valid(llm.requests[-1].messages[1:])
+    assert bench.touch.runs == 1
+
+
+async def test_bug_in_the_loop_is_recorded_and_raised(bench: Bench) -> None:
+    """P2: never a turn that looks as if it still ran."""
+    agent, _ = await bench.agent([ZeroDivisionError("a bug")])
+    events: list[Event] = []
+    with pytest.raises(ZeroDivisionError):
+        async for event in agent.ask("go"):
+            events.append(event)
+    assert isinstance(events[-1], TurnFinished)
+    (turn,) = await turns_of(bench, agent.session.session_id)
+    assert turn.status == "failed"
+
+
+async def test_mentioned_files_are_read_first(bench: Bench) -> None:
+    """X19b: a resolved @file is a recorded read_file call with origin mention."""
+    agent, llm = await bench.agent([Says("It prints."), Says("ok")])
+    reply = await agent.send("What is @a.py, and mail me@b.py? @nothing.py")
+    (call,) = reply.tool_calls
+    assert (call.tool_name, call.origin) == ("read_file", "mention")
+    assert request_text(llm.requests[0]).count("print('hello')") == 1
+    await agent.send("next")
+    text = request_text(llm.requests[1])
+    assert text.count("print('hello')") == 1
+    assert "- a.py (via read_file, Turn 1)" in text
+
+
+async def test_model_without_tools(bench: Bench) -> None:
+    """X22, X20b: no tools are offered, the recent window is text, orphan calls can't arise."""
+    info = ModelInfo(name="local/small", context_window=1200, supports_tools=False)
+    agent, llm = await bench.agent([Says("First answer."), Says("ok")], info=info)
+    await agent.send("First question?")
+    await agent.send("Second?")
+    request = llm.requests[-1]
+    assert request.tools == ()
+    assert [m.role for m in request.messages] == ["system", "user"]
+    text = request_text(request)
+    assert "## Recent Conversation (Raw)\nUser: First question?\nAssistant: First answer." in text
+    assert len(text) <= 2400
+
+
+async def test_store_that_goes_away(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A96, X26, C13, C22, C23: the answer goes on with pruned history; nothing is lost when it is back."""
+    agent, llm = await bench.agent([Says(f"answer {i}") for i in range(9)])
+    await agent.send("the goal of it all")
+    apply = bench.store.apply
+
+    async def fails(writes: Any) -> Applied:
+        raise StoreUnavailable("The database is locked.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.store, "apply", fails)
+        notices = []
+        for i in range(7):
+            async for event in agent.ask(f"question {i}"):
+                if isinstance(event, Notice):
+                    notices.append(event.text)
+        assert any("locked" in text for text in notices)
+        text = request_text(llm.requests[-1])
+        assert "user: the goal of it all" in text
+        assert "... [Intermediate memory compressed] ..." in text
+        assert "answer 5" in text
+        assert "user: question 6" not in text
+    assert bench.store.apply == apply
+    bench.memory._away_until = 0.0
+    await agent.send("back again")
+    turns = await turns_of(bench, agent.session.session_id)
+    assert [t.turn_index for t in turns] == list(range(1, 10))
+    assert [t.user_message for t in turns][1:8] == [f"question {i}" for i in range(7)]
+    assert all(t.status == "completed" for t in turns)
+
+
+async def test_memory_switched_off(bench: Bench) -> None:
+    """B100: no store is touched, the agent still answers and knows this conversation."""
+    from ragmem.config import MemoryConfig
+    from ragmem.memory.memory import Memory
+
+    async def never() -> Any:
+        raise AssertionError("the store was opened")
+
+    memory = Memory(never, MemoryConfig(enabled=False))
+    agent, llm = await bench.agent([Says("one"), Says("two")], memory=memory)
+    await agent.send("first words")
+    assert (await agent.send("second")).content == "two"
+    assert "first words" in request_text(llm.requests[-1])
+
+
+async def test_text_is_cleaned_at_the_doors(bench: Bench) -> None:
+    """reliability 0.4: lone surrogates and NULs neither brick the session nor the request."""
+    agent, llm = await bench.agent([Says("bad \ud83d half\0"), Says("ok")])
+    await agent.send("in \ud800 put\0")
+    await agent.send("next")
+    request_text(llm.requests[-1]).encode()
+    (first, _) = await turns_of(bench, agent.session.session_id)
+    assert first.user_message == "in \ufffd put"
+    assert first.assistant_message == "bad \ufffd half"
+
+
+async def test_events_tell_of_whole_messages(bench: Bench) -> None:
+    """cli.md events: one MessageFinished for each message of the model."""
+    agent, _ = await bench.agent([reads("a.py"), Says("Done.")])
+    messages = [e async for e in agent.ask("go") if isinstance(e, MessageFinished)]
+    assert [(m.text, len(m.tool_uses)) for m in messages] == [("", 1), ("Done.", 0)]

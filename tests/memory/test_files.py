@@ -1,0 +1,239 @@
+"""Accessed files: extraction, one entry a path, the section."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from ragmem.memory.files import (
+    extract_accessed_files,
+    format_accessed_files,
+    recently_accessed,
+    shown_path,
+    stored_path,
+)
+from ragmem.records import AccessType, FileAccess, ToolCall
+
+T0 = datetime(2026, 1, 10, 12, tzinfo=UTC)
+
+
+def call(name: str, arguments: object = None, result: object = None, **other: object) -> ToolCall:
+    fields = {"tool_call_id": "c", "turn_id": "t", "order": 0, "started_at": T0, **other}
+    return ToolCall(
+        tool_name=name,
+        arguments=arguments if isinstance(arguments, str) else json.dumps(arguments or {}),
+        result=result if isinstance(result, str) else json.dumps(result or {"text": "ok"}),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def access(path: str, kind: AccessType, turn: int, order: int = 0, tool: str = "") -> FileAccess:
+    names = {
+        "read": "read_file",
+        "write": "edit_file",
+        "search": "grep_files",
+        "list": "glob_files",
+    }
+    return FileAccess(
+        path=path,
+        tool_name=tool or names[kind],
+        access_type=kind,
+        accessed_at=T0 + timedelta(minutes=turn),
+        turn_index=turn,
+        order=order,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param("read_file", "read", id="C36 C37 read_file"),
+        pytest.param("write_file", "write", id="C37 write_file"),
+        pytest.param("edit_file", "write", id="C37 edit_file"),
+        pytest.param("create_file", "write", id="C37 create_file"),
+        pytest.param("list_directory", "list", id="C39 list_directory"),
+        pytest.param("glob_files", "list", id="C39 glob_files"),
+    ],
+)
+def test_path_argument_gives_the_file(name: str, kind: str) -> None:
+    """C30 to C34, C36, C37, C39, C41, C45: one normal form of the path; C52, X30: the call's time."""
+    (found,) = extract_accessed_files(call(name, {"path": "./src/../a.py"}, order=3), turn_index=7)
+    assert found == FileAccess(
+        path="a.py", tool_name=name, access_type=kind, accessed_at=T0, turn_index=7, order=3
+    )
+
+
+@pytest.mark.parametrize("name", ["grep_files", "search_files", "brain_search"])
+@pytest.mark.parametrize(
+    "result",
+    [
+        pytest.param([{"file": "a.py", "path": "x"}, {"path": "b.py"}, {"line": 3}], id="C38 list"),
+        pytest.param({"files": [{"path": "a.py"}, {"path": "b.py"}]}, id="C43 wrapped"),
+        pytest.param({"matches": [{"file": "a.py"}, {"file": "b.py"}, {"file": "a.py"}]}, id="C44"),
+    ],
+)
+def test_searches_give_the_files_of_their_results(name: str, result: object) -> None:
+    """C38, C43, C44."""
+    found = extract_accessed_files(call(name, {"path": "ignored"}, result))
+    assert [(f.path, f.access_type) for f in found] == [("a.py", "search"), ("b.py", "search")]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(call("read_file"), id="C36 no path"),
+        pytest.param(call("read_file", {"path": 3}), id="C35 path of another type"),
+        pytest.param(call("read_file", '{"path": "a'), id="C42 truncated arguments"),
+        pytest.param(call("grep_files", {}, '[{"file": "a'), id="C42 truncated result"),
+        pytest.param(call("grep_files", {}, "[" * 100_000), id="C42 deep result"),
+        pytest.param(call("grep_files", {}, {"text": "no list"}), id="C38 not a list"),
+        pytest.param(call("run_command", {"path": "a"}), id="C40 other tools"),
+        pytest.param(call("read_file", {"path": "a"}, success=False), id="C46 failed"),
+        pytest.param(
+            ToolCall(
+                tool_call_id="c",
+                turn_id="t",
+                order=0,
+                tool_name="edit_file",
+                arguments='{"path": "a"}',
+                result="",
+                started_at=T0,
+            ),
+            id="X25 still running",
+        ),
+    ],
+)
+def test_what_touched_nothing_gives_nothing(odd: ToolCall) -> None:
+    """C35, C36, C40, C42, C46."""
+    assert extract_accessed_files(odd) == []
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
+def test_extraction_never_raises(name: str, arguments: str, result: str) -> None:
+    """C35: whatever was stored."""
+    extract_accessed_files(call(name, arguments, result or "x"))
+    extract_accessed_files(call("grep_files", arguments, result or "x"))
+
+
+def test_paths_have_one_form(tmp_path: Path) -> None:
+    """C45: relative to the project when stored, to the folder of the agent when shown."""
+    cwd, project = tmp_path / "p" / "sub", tmp_path / "p"
+    for given_path in ("a.py", "./a.py", "../sub/a.py", str(cwd / "a.py")):
+        assert stored_path(given_path, cwd=cwd, project=project) == "sub/a.py"
+    outside = str(tmp_path / "p-evil" / "x")
+    assert stored_path(outside, cwd=cwd, project=project) == outside
+    assert shown_path("sub/a.py", cwd=cwd, project=project) == "a.py"
+    assert shown_path("b.py", cwd=cwd, project=project) == str(project / "b.py")
+    assert shown_path(outside, cwd=cwd, project=project) == outside
+
+
+def test_latest_access_of_a_path_counts() -> None:
+    """C49, C50, C52, C70, C73: read in turn 1 and again in turn 5 is one entry, Turn 5, first."""
+    found = recently_accessed(
+        [access("a", "read", 1), access("b", "read", 2), access("a", "read", 5)]
+    )
+    assert [(f.path, f.turn_index) for f in found] == [("a", 5), ("b", 2)]
+
+
+def test_order_is_by_sequence_not_by_clock() -> None:
+    """X30: a clock that jumped back changes nothing."""
+    late = FileAccess(
+        path="b", tool_name="read_file", access_type="read", accessed_at=T0 - timedelta(days=9),
+        turn_index=9, order=1,
+    )  # fmt: skip
+    assert [f.path for f in recently_accessed([late, access("a", "read", 8)])] == ["b", "a"]
+
+
+def test_written_stays_modified() -> None:
+    """X32: a path written within the window stays under Modified whatever came later."""
+    (found,) = recently_accessed([access("a", "write", 1), access("a", "read", 2)])
+    assert (found.access_type, found.turn_index) == ("write", 1)
+    (later,) = recently_accessed([access("a", "read", 1), access("a", "search", 2)])
+    assert later.access_type == "search"
+
+
+def test_no_more_than_a_hundred_by_default_and_modified_first() -> None:
+    """C51, C77: floor(5000 / 50) files; when they are too many, written ones stay."""
+    many = [access("old.py", "write", 1), *(access(f"f{i}", "read", 2, i) for i in range(300))]
+    found = recently_accessed(many)
+    assert len(found) == 100
+    assert found[0].path == "f299"
+    assert found[-1].path == "old.py"
+
+
+def test_generated_files_are_left_out() -> None:
+    """C76: unless they were written."""
+    found = recently_accessed(
+        [
+            access("a/__pycache__/x.pyc", "read", 1),
+            access("node_modules/y.js", "search", 1),
+            access("out.lock", "write", 1),
+        ]
+    )
+    assert [f.path for f in found] == ["out.lock"]
+
+
+def test_section_format() -> None:
+    """C56 to C66, X31: groups in order, their line formats, an empty line at the end."""
+    text, dropped = format_accessed_files(
+        [
+            access("app.py", "write", 3),
+            access("read.py", "read", 2),
+            access("x/found.py", "search", 2, tool="grep_files"),
+            access("src", "list", 1),
+        ]
+    )
+    assert dropped == 0
+    assert text == snapshot("""\
+## Recently Accessed Files
+Files that were accessed by tools in recent turns:
+
+**Read:**
+- read.py (via read_file, Turn 2)
+
+**Modified:**
+- app.py (via edit_file, Turn 3)
+
+**Found in searches:**
+- x/found.py
+
+**Listed:**
+- src
+""")
+
+
+def test_nothing_is_shown_for_no_files() -> None:
+    """C55, C56, C63, C72."""
+    assert format_accessed_files([]) == ("", 0)
+    text, _ = format_accessed_files([access("a", "read", 1)])
+    assert "Modified" not in text
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text("abc/", min_size=1, max_size=400),
+            st.sampled_from(["read", "write", "search", "list"]),
+        ),
+        max_size=60,
+    ),
+    st.integers(100, 3000),
+)
+def test_section_keeps_its_budget(items: list[tuple[str, AccessType]], budget: int) -> None:
+    """C12, C53, C71: also with long paths."""
+    files = [access(path, kind, i + 1) for i, (path, kind) in enumerate(items)]
+    text, dropped = format_accessed_files(files, max_chars=budget)
+    assert len(text) <= budget
+    assert 0 <= dropped <= len(files)
+
+
+def test_searched_folders_are_folded_when_room_is_short() -> None:
+    """C75."""
+    files = [access(f"deep/folder/file{i}.py", "search", 1, i) for i in range(50)]
+    text, dropped = format_accessed_files(files, max_chars=300)
+    assert "- deep/folder/ (50 files)" in text
+    assert dropped == 0

@@ -1,0 +1,110 @@
+"""Projects and folders (A101, X12b)."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ragmem.memory.projects import locate, normalize_cwd, read_remote
+from ragmem.records import Project
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def checkout(path: Path, remote: str = "") -> Path:
+    (path / ".git").mkdir(parents=True)
+    text = (
+        f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {remote}\n' if remote else "[core]\n"
+    )
+    (path / ".git" / "config").write_text(text)
+    return path
+
+
+def known(path: Path | str, remote: str | None = None, project_id: str = "p1") -> Project:
+    return Project(project_id=project_id, path=str(path), remote=remote, created_at=NOW)
+
+
+def test_folder_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A101, A37: a link, a relative path and a trailing slash lead to the same folder."""
+    real = tmp_path / "real"
+    (real / "x").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(real)
+    monkeypatch.chdir(real)
+    for form in (tmp_path / "link", Path("x/.."), f"{real}/", Path(".")):
+        assert normalize_cwd(form) == real
+
+
+def test_checkout_is_the_project(tmp_path: Path) -> None:
+    """X12b: the nearest ancestor with .git, be it a folder or a worktree's file."""
+    top = checkout(tmp_path / "repo")
+    inner = top / "a" / "b"
+    inner.mkdir(parents=True)
+    assert locate(inner, [], now=NOW).project.path == str(top)
+    tree = tmp_path / "tree" / "c"
+    tree.mkdir(parents=True)
+    (tmp_path / "tree" / ".git").write_text("gitdir: elsewhere")
+    assert locate(tree, [], now=NOW).project.path == str(tmp_path / "tree")
+
+
+def test_known_ancestor_else_the_folder_itself(tmp_path: Path) -> None:
+    """X12b."""
+    inner = tmp_path / "p" / "q"
+    inner.mkdir(parents=True)
+    found = locate(inner, [known(tmp_path / "p")], now=NOW)
+    assert found.project.project_id == "p1"
+    assert not found.is_new
+    assert locate(inner, [], now=NOW).project.path == str(inner)
+
+
+def test_home_is_never_a_project_of_its_folders(tmp_path: Path) -> None:
+    """X12b: a home folder under version control, or the root, claims nothing below it."""
+    home = checkout(tmp_path / "home")
+    work = home / "work"
+    work.mkdir()
+    found = locate(work, [known(home), known("/", project_id="root")], now=NOW, home=home)
+    assert found.project.path == str(work)
+
+
+def test_moved_checkout_keeps_its_memory(tmp_path: Path) -> None:
+    """X12b: same remote, old folder gone."""
+    url = "https://example.org/team/app.git"
+    new = checkout(tmp_path / "new", url)
+    found = locate(new, [known(tmp_path / "gone", url)], now=NOW)
+    assert found.project.project_id == "p1"
+    assert found.project.path == str(new)
+    assert found.moved_from == str(tmp_path / "gone")
+
+
+def test_clone_beside_the_original_is_another_project(tmp_path: Path) -> None:
+    """X12b: a cloned repository can't claim another project's memory."""
+    url = "https://example.org/team/app.git"
+    old, new = checkout(tmp_path / "old", url), checkout(tmp_path / "new", url)
+    found = locate(new, [known(old, url)], now=NOW)
+    assert found.is_new
+    assert found.project.project_id != "p1"
+    assert found.moved_from is None
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("https://user:token@example.org/a.git", "https://example.org/a.git"),
+        ("https://token@example.org/a.git", "https://example.org/a.git"),
+        ("git@example.org:a/b.git", "git@example.org:a/b.git"),
+        ("", None),
+    ],
+)
+def test_remote_has_no_secret(tmp_path: Path, url: str, kept: str | None) -> None:
+    """X12b: read from .git/config as a file, user information removed."""
+    assert read_remote(checkout(tmp_path / "r", url)) == kept
+
+
+def test_strange_git_folders_are_no_error(tmp_path: Path) -> None:
+    """reliability 0.6: facts of the file system only."""
+    (tmp_path / ".git").mkdir()
+    assert read_remote(tmp_path) is None
+    (tmp_path / ".git" / "config").write_bytes(b"\xff\xfe[remote \x00")
+    assert read_remote(tmp_path) is None
+    os.symlink("loop", tmp_path / "loop")
+    assert read_remote(tmp_path / "loop") is None
