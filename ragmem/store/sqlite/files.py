@@ -1,0 +1,194 @@
+"""The database's files: made private, looked at before SQLite opens them, errors in plain words.
+
+SQLite takes an empty file for a new database, so a lost one would look like a
+fresh start. A marker beside the database tells them apart.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import apsw
+
+from ragmem.errors import RagmemError, StoreDamaged, StoreRefused, StoreUnavailable
+
+_MAGIC = b"SQLite format 3\0"
+_MARKER = ".initialised"
+_MARKER_TEXT = (
+    "The memory beside this file was set up. Should it be missing or empty one day,\n"
+    "ragmem sees by this file that it was lost, and does not start a new one over it.\n"
+)
+
+
+def marker(database: Path) -> Path:
+    """The file that says: this database was set up."""
+    return _beside(database, _MARKER)
+
+
+def prepare(database: Path, locks_dir: Path) -> bool:
+    """Make the folders and the empty file; True when the database is known to be set up.
+
+    Raises StoreDamaged or StoreRefused for what is no longer, or never was, ours.
+    """
+    for folder in (database.parent, locks_dir):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _tighten(folder)
+    # The marker is written after the database, so it is read before it.
+    was_set_up = marker(database).exists()
+    try:
+        found = database.stat()
+    except FileNotFoundError:
+        if was_set_up:
+            raise lost(database, "is missing") from None
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        return False
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+        raise StoreRefused(
+            f"{database} is {kind}, where the memory's database should be.",
+            hint="Move it away, or set RAGMEM_HOME to another folder.",
+        )
+    if found.st_size == 0 and was_set_up:
+        raise lost(database, "is empty")
+    if found.st_size:
+        _look_at_header(database, found.st_size)
+    for suffix in ("", "-wal", "-shm", _MARKER):
+        if (path := _beside(database, suffix)).exists():
+            _tighten(path)
+    return was_set_up
+
+
+def mark_set_up(database: Path) -> None:
+    """Remember that the database was set up."""
+    path = marker(database)
+    if path.exists():
+        return
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, _MARKER_TEXT.encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def size_bytes(database: Path) -> int:
+    """Of the database and its log."""
+    log = _beside(database, "-wal")
+    return database.stat().st_size + (log.stat().st_size if log.exists() else 0)
+
+
+def lost(database: Path, how: str) -> StoreDamaged:
+    """The error for a memory that was there and is not."""
+    return StoreDamaged(
+        f"The memory's database {database} {how}, but it held something before.",
+        hint="Put it back from a backup. To start an empty memory instead, move away what is left "
+        f"of it and remove {marker(database)}.",
+    )
+
+
+def damaged(database: Path, why: str) -> StoreDamaged:
+    """The error for a file that is no whole database; the file is left as it is."""
+    return StoreDamaged(
+        f"The memory's database {database} is damaged: {why}. It was left as it is.",
+        hint=f"Copy it before anything else. `sqlite3 {database} .recover` saves what can be read; "
+        "a backup put in its place works too.",
+    )
+
+
+def refused(database: Path, error: OSError) -> RagmemError:
+    """The error for a file or folder that can't be used."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return full(database)
+    why = error.strerror or str(error)
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        why = "a file stands where a folder should be"
+    return StoreRefused(
+        f"The memory can't use {error.filename or database}: {why}.",
+        hint="Make it writable, or set RAGMEM_HOME to a folder that is.",
+    )
+
+
+def unwritable(database: Path, why: str) -> StoreRefused:
+    """The error for a database that SQLite may not write."""
+    return StoreRefused(
+        f"The memory's database {database} can't be written: {why}.",
+        hint="Make the file and its folder writable, or set RAGMEM_HOME to another folder.",
+    )
+
+
+def full(database: Path) -> StoreUnavailable:
+    """The error for a file system without room."""
+    return StoreUnavailable(
+        f"The file system {_mount_point(database)} is full; nothing more can be stored there.",
+        hint="Free some space; what was stored before is safe.",
+    )
+
+
+def translated(error: apsw.Error, database: Path, timeout_s: float) -> RagmemError | None:
+    """An error of SQLite in plain words; None for one that only a bug can cause."""
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreUnavailable(
+                f"The memory's database {database} is in use by another process, "
+                f"which did not let go of it within {timeout_s:g} s.",
+                hint="Try again; nothing is damaged.",
+            )
+        case apsw.FullError():
+            return full(database)
+        case apsw.NotADBError():
+            return damaged(database, "it is not a SQLite database")
+        case apsw.CorruptError():
+            return damaged(database, str(error))
+        case (
+            apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError() | apsw.CantOpenError()
+        ):
+            return unwritable(database, str(error))
+        case apsw.TooBigError():
+            return StoreRefused(
+                "A text of more than 1 GB can't be stored.", hint="Store it as a file."
+            )
+        case apsw.IOError() | apsw.NoMemError():
+            return StoreUnavailable(
+                f"The memory's database {database}, on the file system {_mount_point(database)}, "
+                f"could not be read or written: {error}.",
+                hint="Check the disk and its free space; what was stored before is safe.",
+            )
+        case _:
+            return None
+
+
+def _look_at_header(database: Path, size: int) -> None:
+    """Damage that 100 bytes show: another kind of file, or one that was cut."""
+    handle = os.open(database, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        header = os.read(handle, 100)
+    finally:
+        os.close(handle)
+    if not header.startswith(_MAGIC) or len(header) < 100:
+        raise damaged(database, "it is not a SQLite database")
+    page_size = int.from_bytes(header[16:18], "big")
+    page_size = 65536 if page_size == 1 else page_size
+    pages = int.from_bytes(header[28:32], "big")
+    log = _beside(database, "-wal")
+    # With a log, the pages that are missing may stand there.
+    if size < pages * page_size and not (log.exists() and log.stat().st_size):
+        raise damaged(database, f"{size} bytes are left of {pages * page_size}")
+
+
+def _beside(database: Path, suffix: str) -> Path:
+    return database.with_name(database.name + suffix)
+
+
+def _tighten(path: Path) -> None:
+    mode = path.stat().st_mode
+    # A sticky folder such as /tmp is everybody's: not ours to close.
+    if mode & 0o077 and not mode & stat.S_ISVTX:
+        path.chmod(stat.S_IMODE(mode) & 0o700)
+
+
+def _mount_point(path: Path) -> Path:
+    path = path.absolute()
+    while not path.is_mount() and path != path.parent:
+        path = path.parent
+    return path

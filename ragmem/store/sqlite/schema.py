@@ -1,0 +1,106 @@
+"""Connections with the schema that this version knows.
+
+Migrations are the numbered `*.sql` files beside this module: only ever added
+to, each applied in one transaction with its record.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+import apsw
+
+from ragmem.errors import StoreRefused
+from ragmem.store.sqlite import files
+from ragmem.store.sqlite.locks import lock
+from ragmem.store.sqlite.rows import iso
+
+VERSION = 1
+APPLICATION_ID = 0x7261676D
+
+
+def open_for_writing(
+    database: Path, locks_dir: Path, *, timeout_s: float, clock: Callable[[], datetime]
+) -> apsw.Connection:
+    """The connection that may write, on files that are private, whole and up to date."""
+    was_set_up = files.prepare(database, locks_dir)
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(round(timeout_s * 1000))
+        if connection.readonly("main"):
+            raise files.unwritable(database, "it may only be read")
+        if _version(connection, database) < VERSION:
+            # One process at a time: switching to a write-ahead log waits for no busy timeout.
+            alone = lock(locks_dir / "schema.lock", timeout_s=timeout_s)
+            try:
+                _migrate(connection, database, clock)
+            finally:
+                os.close(alone)
+        if not was_set_up:
+            files.mark_set_up(database)
+        connection.pragma("synchronous", "FULL")
+        connection.pragma("foreign_keys", True)
+    except BaseException:
+        leave_untouched(connection)
+        connection.close()
+        raise
+    return connection
+
+
+def open_for_reading(database: Path, *, timeout_s: float) -> apsw.Connection:
+    """A connection that reads while another writes."""
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(round(timeout_s * 1000))
+    return connection
+
+
+def leave_untouched(connection: apsw.Connection) -> None:
+    """Closing the last connection moves the log into the database: not into a damaged one."""
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+
+def _version(connection: apsw.Connection, database: Path) -> int:
+    """The schema's version, 0 for a new file; StoreRefused for what is not ours to use."""
+    application = connection.pragma("application_id")
+    version = int(str(connection.pragma("user_version")))
+    if application != APPLICATION_ID:
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+        if application or version or tables:
+            raise StoreRefused(
+                f"{database} is another program's database.",
+                hint="Move it away, or set RAGMEM_HOME to another folder.",
+            )
+    if version > VERSION:
+        raise StoreRefused(
+            f"The memory's database {database} was written by a newer ragmem "
+            f"(schema {version}, this one knows up to {VERSION}).",
+            hint="Update ragmem; nothing was changed.",
+        )
+    return version
+
+
+def _migrate(connection: apsw.Connection, database: Path, clock: Callable[[], datetime]) -> None:
+    connection.pragma("journal_mode", "wal")
+    for number, name, sql in _migrations():
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have come first.
+            if _version(connection, database) < number:
+                connection.execute(sql)
+                connection.execute(
+                    "INSERT INTO migrations (version, name, applied_at) VALUES (?, ?, ?)",
+                    (number, name, iso(clock())),
+                )
+                connection.pragma("user_version", number)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def _migrations() -> Iterator[tuple[int, str, str]]:
+    for script in sorted(Path(__file__).parent.glob("*.sql")):
+        number, name = script.stem.split("_", 1)
+        yield int(number), name, script.read_text("utf-8")

@@ -1,0 +1,219 @@
+"""SQLiteStore: the Store protocol over one file."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from ragmem.errors import StoreDamaged
+from ragmem.records import FileAccess, Project, Session, Summary, Turn, Write, utc_now
+from ragmem.store.base import ALL_TURNS, Applied, SessionQuery, StoreInfo, TurnQuery
+from ragmem.store.sqlite import files, owners, reads, schema
+from ragmem.store.sqlite.lane import Lane
+from ragmem.store.sqlite.rows import iso
+from ragmem.store.sqlite.writes import plan
+
+T = TypeVar("T")
+
+
+class SQLiteStore:
+    """Memory in one file. Writes and reads have a thread each, and do not wait for one another.
+
+    See `ragmem.store.base.Store` for what each method promises.
+    """
+
+    def __init__(
+        self,
+        database: Path,
+        *,
+        locks_dir: Path,
+        timeout_s: float = 5.0,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._locks = owners.OwnerLocks(locks_dir)
+        self._damage: StoreDamaged | None = None
+        self._inode = 0
+        self._writer = Lane(
+            database,
+            partial(schema.open_for_writing, database, locks_dir, timeout_s=timeout_s, clock=clock),
+            timeout_s=timeout_s,
+        )
+        self._reader = Lane(
+            database,
+            partial(schema.open_for_reading, database, timeout_s=timeout_s),
+            timeout_s=timeout_s,
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        database: Path,
+        *,
+        locks_dir: Path,
+        timeout_s: float = 5.0,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> "SQLiteStore":
+        """A store that is ready; it is made when there was none.
+
+        Raises StoreRefused (permission, another program's or a newer file),
+        StoreDamaged (lost or broken; left as it is), StoreUnavailable (locked, full).
+        """
+        store = cls(database, locks_dir=locks_dir, timeout_s=timeout_s, clock=clock)
+        try:
+            store._inode = await store._writer.run(lambda _: database.stat().st_ino)
+        except BaseException:
+            await store.aclose()
+            raise
+        return store
+
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        """Apply the writes in order, in one transaction."""
+        indexes: dict[str, int] = {}
+
+        def job(connection: apsw.Connection) -> None:
+            steps = [plan(write) for write in writes]
+            self._transaction(connection, lambda: [step(connection, indexes) for step in steps])
+
+        if writes:
+            await self._write(job)
+        return Applied(indexes)
+
+    async def session(self, session_id: str) -> Session:
+        """One session; SessionNotFound when there is none."""
+        return await self._read(lambda db: reads.session(db, session_id))
+
+    async def sessions(self, query: SessionQuery) -> list[Session]:
+        """The sessions that match."""
+        return await self._read(lambda db: reads.sessions(db, query))
+
+    async def find_sessions(self, reference: str, *, limit: int = 20) -> list[Session]:
+        """Those whose id is, or ends with, the reference, or whose title equals it."""
+        return await self._read(lambda db: reads.find_sessions(db, reference, limit))
+
+    async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
+        """Turns in order, each with its tool calls in order."""
+        return await self._read(lambda db: reads.turns(db, session_id, query))
+
+    async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
+        """Accesses of the newest turns that sum to at most so many characters, newest first."""
+        return await self._read(lambda db: reads.file_accesses(db, session_id, max_turn_chars))
+
+    async def summaries(
+        self,
+        session_id: str,
+        *,
+        level: int | None = None,
+        not_rolled_up: bool = False,
+        limit: int | None = None,
+    ) -> list[Summary]:
+        """Newest first. `not_rolled_up`: those that no higher summary covers (A79)."""
+        return await self._read(
+            lambda db: reads.summaries(
+                db, session_id, level=level, not_rolled_up=not_rolled_up, limit=limit
+            )
+        )
+
+    async def raw_history_chars(self, session_id: str) -> int:
+        """Characters of completed turns that no level-1 summary covers (A78); 0 for none."""
+        return await self._read(lambda db: reads.raw_history_chars(db, session_id))
+
+    async def projects(self) -> list[Project]:
+        """Every known project, in the order in which they became known."""
+        return await self._read(reads.projects)
+
+    async def attach(self, session_id: str, owner_id: str) -> list[str]:
+        """Register this process on the session; returns the other live owners' ids."""
+        at = iso(self._clock())
+
+        def job(connection: apsw.Connection) -> list[str]:
+            return self._transaction(
+                connection,
+                lambda: owners.attach(connection, session_id, owner_id, self._locks, at),
+            )
+
+        return await self._write(job)
+
+    async def heartbeat(self, owner_id: str) -> None:
+        """Nothing to renew: the kernel holds the lock while the process lives."""
+
+    async def detach(self, owner_id: str) -> None:
+        """Give up every session of this owner; its running turns become interrupted."""
+        at = iso(self._clock())
+
+        def job(connection: apsw.Connection) -> None:
+            self._transaction(connection, lambda: owners.give_up(connection, owner_id, at))
+            self._locks.release(owner_id)
+
+        await self._write(job)
+
+    async def info(self) -> StoreInfo:
+        """What it is, where, and how much is in it."""
+        return StoreInfo(
+            kind="sqlite",
+            location=str(self._database),
+            version=apsw.sqlite_lib_version(),
+            schema_version=schema.VERSION,
+            counts=await self._read(reads.counts),
+            size_bytes=files.size_bytes(self._database),
+        )
+
+    async def aclose(self) -> None:
+        """Release everything; safe to call twice."""
+        await self._reader.aclose()
+        await self._writer.aclose(self._before_closing)
+        self._locks.release_all()
+
+    def _before_closing(self, connection: apsw.Connection) -> None:
+        if self._damage is not None:
+            schema.leave_untouched(connection)
+
+    async def _read(self, query: Callable[[apsw.Connection], T]) -> T:
+        def job(connection: apsw.Connection) -> T:
+            connection.execute("BEGIN")
+            try:
+                return query(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+        try:
+            return await self._reader.run(job)
+        except StoreDamaged as damage:
+            self._damage = damage
+            raise
+
+    async def _write(self, job: Callable[[apsw.Connection], T]) -> T:
+        if self._damage is not None:
+            raise self._damage.with_traceback(None)
+        try:
+            return await self._writer.run(job)
+        except StoreDamaged as damage:
+            self._damage = damage
+            raise
+
+    def _transaction(self, connection: apsw.Connection, work: Callable[[], T]) -> T:
+        """All of the work or none, durable when it returns."""
+        self._still_there()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work()
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result
+
+    def _still_there(self) -> None:
+        """SQLite would go on writing, and acknowledging, into a file that was deleted."""
+        try:
+            inode = self._database.stat().st_ino
+        except FileNotFoundError:
+            raise files.lost(self._database, "was moved or deleted while in use") from None
+        if inode != self._inode:
+            raise files.lost(self._database, "was replaced while in use")

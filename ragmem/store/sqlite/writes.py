@@ -1,0 +1,298 @@
+"""What each Write does to the tables.
+
+`plan` encodes a write before the transaction begins, so that the lock is held
+for the statements alone; the step that it returns runs inside.
+"""
+
+from collections.abc import Callable
+
+import apsw
+
+from ragmem.errors import SessionNotFound
+from ragmem.records import (
+    AddSummary,
+    BeginTurn,
+    CreateSession,
+    FinishTurn,
+    RecordToolCall,
+    RegisterProject,
+    Summary,
+    UpdateSession,
+    Usage,
+    Write,
+)
+from ragmem.store.sqlite.rows import Row, columns, value
+
+Step = Callable[[apsw.Connection, dict[str, int]], None]
+"""Takes the connection, and the turn indexes assigned so far, by turn id."""
+
+
+def no_session(session_id: str) -> SessionNotFound:
+    """The error for an id that no session bears."""
+    return SessionNotFound(
+        f"There is no session {session_id}.", hint="`ragmem sessions list` shows those there are."
+    )
+
+
+def plan(write: Write) -> Step:
+    """The write, encoded and ready to be applied."""
+    match write:
+        case RegisterProject():
+            return _register_project(columns(write.project))
+        case CreateSession():
+            row = columns(write.session)
+            return _create_session(row | {"title_key": str(row["title"]).casefold()})
+        case UpdateSession():
+            row = columns(write)
+            key = None if row["title"] is None else str(row["title"]).casefold()
+            return _update_session(row | {"title_key": key})
+        case BeginTurn():
+            return _begin_turn(columns(write) | {"usage": value(Usage())})
+        case RecordToolCall():
+            call = columns(write.call) | {"session_id": value(write.session_id)}
+            call["result_size_bytes"] = len(str(call["result"]).encode())
+            return _record_tool_call(call, [columns(access) for access in write.accesses])
+        case FinishTurn():
+            row = columns(write)
+            row["assistant_chars"] = len(str(row["assistant_message"]))
+            return _finish_turn(row)
+        case AddSummary():
+            return _add_summary(write.summary)
+
+
+def _register_project(row: Row) -> Step:
+    def step(connection: apsw.Connection, _: dict[str, int]) -> None:
+        connection.execute(
+            """
+            INSERT INTO projects (project_id, path, remote, created_at)
+            VALUES (:project_id, :path, :remote, :created_at)
+            ON CONFLICT (project_id) DO UPDATE SET path = excluded.path, remote = excluded.remote
+            """,
+            row,
+        )
+
+    return step
+
+
+def _create_session(row: Row) -> Step:
+    def step(connection: apsw.Connection, _: dict[str, int]) -> None:
+        parent = row["parent_session_id"]
+        if parent is not None and not _exists(connection, parent):
+            raise no_session(str(parent))
+        connection.execute(
+            """
+            WITH fork (at_index) AS (
+                SELECT max(0, min(coalesce(:forked_at_index, turn_count), turn_count))
+                FROM sessions WHERE session_id = :parent_session_id
+            )
+            INSERT INTO sessions (
+                session_id, cwd, project_id, project_path, title, title_key, summary, tags,
+                status, started_at, updated_at, last_activity_at, turn_count,
+                parent_session_id, forked_at_index
+            )
+            VALUES (
+                :session_id, :cwd, :project_id, :project_path, :title, :title_key, :summary, :tags,
+                :status, :started_at, :updated_at, :started_at,
+                coalesce((SELECT at_index FROM fork), 0),
+                :parent_session_id, (SELECT at_index FROM fork)
+            )
+            ON CONFLICT (session_id) DO NOTHING
+            """,
+            row,
+        )
+
+    return step
+
+
+def _update_session(row: Row) -> Step:
+    def step(connection: apsw.Connection, _: dict[str, int]) -> None:
+        connection.execute(
+            """
+            UPDATE sessions SET
+                title = coalesce(:title, title),
+                title_key = coalesce(:title_key, title_key),
+                summary = coalesce(:summary, summary),
+                tags = coalesce(:tags, tags),
+                status = coalesce(:status, status),
+                updated_at = max(updated_at, :at)
+            WHERE session_id = :session_id
+            """,
+            row,
+        )
+        if not connection.changes():
+            raise no_session(str(row["session_id"]))
+
+    return step
+
+
+def _begin_turn(row: Row) -> Step:
+    def step(connection: apsw.Connection, indexes: dict[str, int]) -> None:
+        turn_id = str(row["turn_id"])
+        index = connection.execute("SELECT turn_index FROM turns WHERE turn_id = :turn_id", row).get
+        if index is None:
+            index = connection.execute(
+                """
+                UPDATE sessions SET
+                    turn_count = turn_count + 1,
+                    last_activity_at = max(last_activity_at, :started_at),
+                    updated_at = max(updated_at, :started_at)
+                WHERE session_id = :session_id
+                RETURNING turn_count
+                """,
+                row,
+            ).get
+            if index is None:
+                raise no_session(str(row["session_id"]))
+            connection.execute(
+                """
+                INSERT INTO turns (
+                    turn_id, session_id, turn_index, status, char_count, owner_id, started_at,
+                    model, usage, user_message
+                )
+                VALUES (
+                    :turn_id, :session_id, :turn_index, 'running', length(:user_message),
+                    :owner_id, :started_at, :model, :usage, :user_message
+                )
+                """,
+                row | {"turn_index": index},
+            )
+        indexes[turn_id] = index
+
+    return step
+
+
+def _record_tool_call(call: Row, accesses: list[Row]) -> Step:
+    def step(connection: apsw.Connection, _: dict[str, int]) -> None:
+        _status_of_turn(connection, call)
+        connection.execute(
+            """
+            INSERT INTO tool_calls (
+                tool_call_id, turn_id, "order", iteration, tool_name, success, origin, started_at,
+                duration_ms, result_size_bytes, error, preamble, arguments, result
+            )
+            VALUES (
+                :tool_call_id, :turn_id, :order, :iteration, :tool_name, :success, :origin,
+                :started_at, :duration_ms, :result_size_bytes, :error, :preamble, :arguments,
+                :result
+            )
+            ON CONFLICT (tool_call_id) DO UPDATE SET
+                "order" = excluded."order", iteration = excluded.iteration,
+                tool_name = excluded.tool_name, success = excluded.success,
+                origin = excluded.origin, started_at = excluded.started_at,
+                duration_ms = excluded.duration_ms,
+                result_size_bytes = excluded.result_size_bytes, error = excluded.error,
+                preamble = excluded.preamble, arguments = excluded.arguments,
+                result = excluded.result
+            """,
+            call,
+        )
+        for access in accesses:
+            connection.execute(
+                """
+                INSERT INTO file_accesses (tool_call_id, path, access_type, tool_name, accessed_at)
+                VALUES (:tool_call_id, :path, :access_type, :tool_name, :accessed_at)
+                ON CONFLICT DO NOTHING
+                """,
+                access | {"tool_call_id": call["tool_call_id"]},
+            )
+
+    return step
+
+
+def _finish_turn(row: Row) -> Step:
+    def step(connection: apsw.Connection, _: dict[str, int]) -> None:
+        if _status_of_turn(connection, row) == "completed":
+            return
+        connection.execute(
+            """
+            UPDATE turns SET
+                status = :status,
+                assistant_message = :assistant_message,
+                reasoning = :reasoning,
+                model = coalesce(:model, model),
+                usage = :usage,
+                finished_at = :finished_at,
+                owner_id = NULL,
+                char_count = length(user_message) + :assistant_chars
+            WHERE turn_id = :turn_id
+            """,
+            row,
+        )
+        connection.execute(
+            """
+            UPDATE sessions SET
+                completed_count = completed_count + (:status = 'completed'),
+                last_activity_at = max(last_activity_at, :finished_at),
+                updated_at = max(updated_at, :finished_at)
+            WHERE session_id = :session_id
+            """,
+            row,
+        )
+
+    return step
+
+
+def _add_summary(summary: Summary) -> Step:
+    row = columns(summary)
+    links: list[Row] = [
+        {"summary_id": row["summary_id"], "covered_id": value(covered), "position": position}
+        for position, covered in enumerate(summary.covers)
+    ]
+    table, of = (
+        ("summarized_turns", "turns")
+        if summary.level == 1
+        else ("summarized_summaries", "summaries")
+    )
+    key = "turn_id" if summary.level == 1 else "summary_id"
+
+    def step(connection: apsw.Connection, _: dict[str, int]) -> None:
+        if not _exists(connection, row["session_id"]):
+            raise no_session(summary.session_id)
+        connection.execute(
+            """
+            INSERT INTO summaries (
+                summary_id, session_id, level, turn_count, created_at, extractive,
+                files_mentioned, key_findings, tools_used, topics, text
+            )
+            VALUES (
+                :summary_id, :session_id, :level, :turn_count, :created_at, :extractive,
+                :files_mentioned, :key_findings, :tools_used, :topics, :text
+            )
+            ON CONFLICT (summary_id) DO UPDATE SET
+                turn_count = excluded.turn_count, created_at = excluded.created_at,
+                extractive = excluded.extractive, files_mentioned = excluded.files_mentioned,
+                key_findings = excluded.key_findings, tools_used = excluded.tools_used,
+                topics = excluded.topics, text = excluded.text
+            """,
+            row,
+        )
+        for link in links:
+            known = connection.execute(f"SELECT 1 FROM {of} WHERE {key} = :covered_id", link).get
+            if known is None:
+                raise SessionNotFound(
+                    f"Summary {summary.summary_id} covers {link['covered_id']}, "
+                    f"which is not among the {of}."
+                )
+            connection.execute(
+                f"INSERT INTO {table} (summary_id, covered_id, position)"
+                " VALUES (:summary_id, :covered_id, :position) ON CONFLICT DO NOTHING",
+                link,
+            )
+
+    return step
+
+
+def _exists(connection: apsw.Connection, session_id: object) -> bool:
+    found = connection.execute("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,)).get
+    return found is not None
+
+
+def _status_of_turn(connection: apsw.Connection, row: Row) -> str:
+    status: str | None = connection.execute(
+        "SELECT status FROM turns WHERE turn_id = :turn_id AND session_id = :session_id", row
+    ).get
+    if status is None:
+        if not _exists(connection, row["session_id"]):
+            raise no_session(str(row["session_id"]))
+        raise SessionNotFound(f"There is no turn {row['turn_id']} in session {row['session_id']}.")
+    return status

@@ -1,0 +1,141 @@
+"""Records and writes for the store's tests, short to call and whole."""
+
+from datetime import UTC, datetime, timedelta
+
+from ragmem.ids import new_id
+from ragmem.records import (
+    AddSummary,
+    BeginTurn,
+    CreateSession,
+    FileAccess,
+    FinishTurn,
+    RecordToolCall,
+    Session,
+    Summary,
+    ToolCall,
+    Turn,
+    TurnStatus,
+    Usage,
+    Write,
+)
+
+START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+
+def at(minutes: float) -> datetime:
+    """So many minutes after the start."""
+    return START + timedelta(minutes=minutes)
+
+
+def a_session(session_id: str = "", **changes: object) -> Session:
+    """A session as a caller makes it."""
+    fields: dict[str, object] = {
+        "session_id": session_id or new_id(),
+        "cwd": "/home/ana/garden",
+        "project_id": "project-garden",
+        "started_at": START,
+        "updated_at": START,
+        "last_activity_at": START,
+    }
+    return Session(**fields | changes)  # type: ignore[arg-type]
+
+
+def created(session_id: str = "", **changes: object) -> CreateSession:
+    """The write that starts a session."""
+    return CreateSession(session=a_session(session_id, **changes))
+
+
+def begun(
+    session_id: str, turn_id: str = "", text: str = "Which plants need shade?", **more: object
+) -> BeginTurn:
+    """The write that starts a turn."""
+    fields: dict[str, object] = {"started_at": START, "model": "fake/one"}
+    return BeginTurn(
+        turn_id=turn_id or new_id(),
+        session_id=session_id,
+        user_message=text,
+        **fields | more,  # type: ignore[arg-type]
+    )
+
+
+def called(
+    session_id: str, turn_id: str, order: int = 0, *paths: str, **changes: object
+) -> RecordToolCall:
+    """The write that records a tool call, with a `read` access to each path."""
+    fields: dict[str, object] = {
+        "tool_call_id": new_id(),
+        "turn_id": turn_id,
+        "order": order,
+        "tool_name": "read_file",
+        "arguments": '{"path": "plants.txt"}',
+        "result": '{"text": "ferns, hostas — 🌿"}',
+        "started_at": at(1),
+        "duration_ms": 12,
+    }
+    call = ToolCall(**fields | changes)  # type: ignore[arg-type]
+    accesses = tuple(
+        FileAccess(
+            path=path, tool_name=call.tool_name, access_type="read", accessed_at=call.started_at
+        )
+        for path in paths
+    )
+    return RecordToolCall(session_id=session_id, call=call, accesses=accesses)
+
+
+def finished(
+    session_id: str,
+    turn_id: str,
+    text: str = "Ferns and hostas.",
+    status: TurnStatus = "completed",
+    **more: object,
+) -> FinishTurn:
+    """The write that ends a turn."""
+    fields: dict[str, object] = {
+        "usage": Usage(input_tokens=120, output_tokens=30, cost_usd=0.25, model_calls=2, api_ms=90),
+        "finished_at": at(2),
+    }
+    return FinishTurn(
+        turn_id=turn_id,
+        session_id=session_id,
+        status=status,
+        assistant_message=text,
+        **fields | more,  # type: ignore[arg-type]
+    )
+
+
+def whole_turn(
+    session_id: str,
+    turn_id: str = "",
+    user: str = "Why?",
+    assistant: str = "Because.",
+    **more: object,
+) -> list[Write]:
+    """A turn without tools, from its question to its answer."""
+    turn_id = turn_id or new_id()
+    return [
+        begun(session_id, turn_id, user, **more),
+        finished(session_id, turn_id, assistant, finished_at=more.get("started_at", START)),
+    ]
+
+
+def summed(session_id: str, *covers: str, level: int = 1, **changes: object) -> AddSummary:
+    """The write that stores a summary."""
+    fields: dict[str, object] = {
+        "summary_id": new_id(),
+        "session_id": session_id,
+        "text": "Shade plants were discussed.",
+        "level": level,
+        "turn_count": len(covers),
+        "files_mentioned": ("plants.txt", "beds/north.txt"),
+        "key_findings": ("ferns like shade",),
+        "tools_used": ("read_file",),
+        "topics": ("shade", "plants"),
+        "created_at": at(5),
+        "covers": covers,
+    }
+    return AddSummary(summary=Summary(**fields | changes))  # type: ignore[arg-type]
+
+
+def texts(turns: list[Turn]) -> list[str]:
+    """The questions, to compare at a glance."""
+    return [turn.user_message for turn in turns]

@@ -1,0 +1,447 @@
+"""The embedded store's own: its files, its schema, its threads."""
+
+import asyncio
+import os
+import stat
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ragmem.errors import StoreRefused, StoreUnavailable
+from ragmem.records import Write
+from ragmem.store.base import SessionQuery
+from ragmem.store.sqlite import SQLiteStore, schema
+from ragmem.store.sqlite.locks import lock
+from tests.store.samples import begun, called, created, finished, texts, whole_turn
+
+
+async def open_at(home: Path, *, timeout_s: float = 5.0) -> SQLiteStore:
+    return await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks", timeout_s=timeout_s)
+
+
+def modes(home: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(home.parent)): f"{stat.S_IMODE(path.stat().st_mode):o}"
+        for path in (home, *sorted(home.rglob("*")))
+    }
+
+
+# --- files -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o000, 0o077])
+async def test_files_are_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    """Reliability 1.6: folders 0700, files 0600, the log and its index among them."""
+    before = os.umask(umask)
+    try:
+        store = await open_at(tmp_path / "home")
+        await store.apply([created("s"), *whole_turn("s")])
+        await store.attach("s", "me")
+        found = modes(tmp_path / "home")
+        await store.aclose()
+    finally:
+        os.umask(before)
+    lock = b"me".hex()
+    assert found == {
+        "home": "700",
+        "home/locks": "700",
+        f"home/locks/{lock}.lock": "600",
+        "home/locks/schema.lock": "600",
+        "home/memory.db": "600",
+        "home/memory.db-shm": "600",
+        "home/memory.db-wal": "600",
+        "home/memory.db.initialised": "600",
+    }
+
+
+async def test_loose_modes_are_repaired(tmp_path: Path) -> None:
+    """Reliability 1.6: also those of a log that a crash left behind."""
+    home = tmp_path / "home"
+    store = await open_at(home)
+    await store.apply([created("s")])
+    copies = {path: path.read_bytes() for path in home.glob("memory.db-*")}
+    await store.aclose()
+    for path, content in copies.items():
+        path.write_bytes(content)
+    for path in (home, home / "locks", *home.glob("memory.db*")):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    store = await open_at(home)
+    assert set(modes(home).values()) == {"700", "600"}
+    await store.aclose()
+
+
+async def test_everybodys_folder_is_left_open(tmp_path: Path) -> None:
+    """A sticky folder, such as the one for temporary files, is not ours to close."""
+    tmp_path.chmod(0o1777)
+    store = await open_at(tmp_path)
+    await store.aclose()
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
+    tmp_path.chmod(0o700)
+
+
+async def test_closing_leaves_one_file_and_no_locks(tmp_path: Path) -> None:
+    store = await open_at(tmp_path / "home")
+    await store.apply([created("s")])
+    await store.attach("s", "me")
+    await store.aclose()
+    assert sorted(path.name for path in (tmp_path / "home").rglob("*")) == [
+        "locks",
+        "memory.db",
+        "memory.db.initialised",
+        "schema.lock",
+    ]
+
+
+async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = await open_at(tmp_path)
+    await store.aclose()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await store.apply([created("s")])
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await store.sessions(SessionQuery())
+
+
+async def test_children_inherit_no_file_of_the_store(tmp_path: Path) -> None:
+    """Reliability 3.19: not even those that ask for every descriptor."""
+    store = await open_at(tmp_path / "home")
+    await store.apply([created("s")])
+    await store.attach("s", "me")
+    await store.sessions(SessionQuery())
+    listing = subprocess.run(
+        ["ls", "-l", "/proc/self/fd"], close_fds=False, capture_output=True, text=True, check=True
+    )
+    assert str(tmp_path) not in listing.stdout
+    assert any(
+        str(tmp_path) in os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.lexists(f"/proc/self/fd/{fd}")
+    )
+    await store.aclose()
+
+
+async def test_no_descriptor_and_no_thread_stays(tmp_path: Path) -> None:
+    """Reliability 3.52: opened and closed many times."""
+    fds, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for _ in range(20):
+        store = await open_at(tmp_path)
+        await store.apply([created("s")])
+        await store.attach("s", "me")
+        await store.session("s")
+        await store.aclose()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > threads and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    assert threading.active_count() <= threads
+    # The event loop's own may come or go.
+    assert len(os.listdir("/proc/self/fd")) <= fds + 2
+
+
+def test_starting_imports_nothing_heavy() -> None:
+    script = "import sys, ragmem.store.sqlite; print(*sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    heavy = {"numpy", "sqlite_vec", "neo4j", "httpx", "rich", "typer", "litellm", "prompt_toolkit"}
+    assert "apsw" in found.stdout.split()
+    assert not heavy & set(found.stdout.split())
+
+
+# --- schema ------------------------------------------------------------------
+
+
+def query(home: Path, sql: str) -> list[tuple[object, ...]]:
+    connection = apsw.Connection(str(home / "memory.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return list(connection.execute(sql))
+    finally:
+        connection.close()
+
+
+async def test_migrations_are_numbered_and_recorded(tmp_path: Path) -> None:
+    await (await open_at(tmp_path)).aclose()
+    known = [(number, name) for number, name, _ in schema._migrations()]
+    assert [number for number, _ in known] == list(range(1, schema.VERSION + 1))
+    assert query(tmp_path, "SELECT version, name FROM migrations") == known
+    assert query(tmp_path, "PRAGMA user_version") == [(schema.VERSION,)]
+    assert query(tmp_path, "PRAGMA journal_mode") == [("wal",)]
+
+
+async def test_settings_of_the_connection_that_writes(tmp_path: Path) -> None:
+    """X25: what was acknowledged survives a power cut (synchronous=FULL is 2)."""
+    store = await open_at(tmp_path)
+    names = ("synchronous", "foreign_keys", "journal_mode")
+    found = await store._writer.run(lambda db: [db.pragma(name) for name in names])
+    assert found == [2, 1, "wal"]
+    await store.aclose()
+
+
+async def test_a_next_version_keeps_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_at(tmp_path)
+    await store.apply([created("s"), *whole_turn("s", user="kept")])
+    await store.aclose()
+
+    shipped = list(schema._migrations())
+    following = (schema.VERSION + 1, "more", "CREATE TABLE more (x)")
+    monkeypatch.setattr(schema, "_migrations", lambda: iter([*shipped, following]))
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    store = await open_at(tmp_path)
+    assert texts(await store.turns("s")) == ["kept"]
+    assert (await store.info()).schema_version == schema.VERSION
+    await store.aclose()
+    assert query(tmp_path, "SELECT version, name FROM migrations")[-1] == following[:2]
+
+    monkeypatch.undo()
+    before = (tmp_path / "memory.db").read_bytes()
+    with pytest.raises(StoreRefused, match="newer ragmem") as refused:
+        await open_at(tmp_path)
+    assert "Update ragmem" in refused.value.hint
+    assert (tmp_path / "memory.db").read_bytes() == before
+
+
+async def test_a_migration_that_fails_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is one transaction with its record."""
+    store = await open_at(tmp_path)
+    await store.apply([created("s")])
+    await store.aclose()
+
+    shipped = list(schema._migrations())
+    broken = (schema.VERSION + 1, "broken", "CREATE TABLE half (x); INSERT INTO nowhere VALUES (1)")
+    monkeypatch.setattr(schema, "_migrations", lambda: iter([*shipped, broken]))
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    with pytest.raises(apsw.SQLError, match="nowhere"):
+        await open_at(tmp_path)
+    monkeypatch.undo()
+
+    assert query(tmp_path, "SELECT name FROM sqlite_schema WHERE name = 'half'") == []
+    store = await open_at(tmp_path)
+    assert (await store.session("s")).session_id == "s"
+    await store.aclose()
+
+
+@pytest.mark.parametrize(
+    ("sql", "index"),
+    [
+        ("SELECT * FROM sessions WHERE cwd = '' ORDER BY last_activity_at DESC, session_id DESC",
+         "sessions_by_cwd"),
+        ("SELECT * FROM sessions WHERE project_id = ''", "sessions_by_project"),
+        ("SELECT * FROM sessions ORDER BY last_activity_at DESC, session_id DESC",
+         "sessions_by_activity"),
+        ("SELECT * FROM turns WHERE session_id = '' ORDER BY turn_index DESC",
+         "sqlite_autoindex_turns_2"),
+        ("SELECT * FROM turns WHERE status = 'running' AND owner_id = ''", "turns_running"),
+        ("SELECT * FROM summaries WHERE session_id = '' AND level = 1 ORDER BY created_at",
+         "summaries_by_session"),
+    ],
+)  # fmt: skip
+async def test_frequent_queries_have_their_index(tmp_path: Path, sql: str, index: str) -> None:
+    """A100: sessionId, timestamp, level, cwd; no query of these sorts."""
+    await (await open_at(tmp_path)).aclose()
+    plan = " ".join(str(row[3]) for row in query(tmp_path, f"EXPLAIN QUERY PLAN {sql}"))
+    assert index in plan
+    assert "TEMP B-TREE" not in plan
+
+
+async def test_text_rows_hold_what_was_asked(tmp_path: Path) -> None:
+    """B33: the size of each result is stored beside it, in bytes of UTF-8."""
+    store = await open_at(tmp_path)
+    await store.apply([created("s"), begun("s", "t"), called("s", "t", result='{"text": "é🌱\0"}')])
+    await store.aclose()
+    stored = query(tmp_path, "SELECT result, result_size_bytes FROM tool_calls")
+    assert stored == [('{"text": "é🌱"}', len('{"text": "é🌱"}'.encode()))]
+
+
+# --- threads and locks -------------------------------------------------------
+
+
+async def test_reading_waits_for_no_write(tmp_path: Path) -> None:
+    """Design 7: a reader has its own thread and connection."""
+    store = await open_at(tmp_path)
+    await store.apply([created("s")])
+    let_go = threading.Event()
+    busy = asyncio.create_task(store._writer.run(lambda _: let_go.wait(60)))
+    waiting = asyncio.create_task(store.apply([begun("s", "t")]))
+    assert (await store.session("s")).turn_count == 0
+    assert not busy.done()
+    assert not waiting.done()
+    let_go.set()
+    await asyncio.gather(busy, waiting)
+    assert (await store.session("s")).turn_count == 1
+    await store.aclose()
+
+
+async def test_a_database_that_another_holds_is_busy_not_broken(tmp_path: Path) -> None:
+    """Reliability 3.15: within the time given; afterwards the same write succeeds."""
+    store = await open_at(tmp_path, timeout_s=0.3)
+    await store.apply([created("s")])
+    other = apsw.Connection(str(tmp_path / "memory.db"))
+    other.execute("BEGIN IMMEDIATE")
+    started = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="in use by another process") as busy:
+        await store.apply(whole_turn("s"))
+    assert time.monotonic() - started < 5
+    assert "nothing is damaged" in busy.value.hint
+    with pytest.raises(StoreUnavailable):
+        await store.attach("s", "me")
+    assert (await store.session("s")).turn_count == 0
+    second = await open_at(tmp_path, timeout_s=0.3)
+    assert len(await second.sessions(SessionQuery())) == 1
+    await second.aclose()
+    other.execute("ROLLBACK")
+    other.close()
+    await store.apply(whole_turn("s"))
+    assert (await store.session("s")).turn_count == 1
+    await store.aclose()
+
+
+async def test_waiting_writers_share_the_time(tmp_path: Path) -> None:
+    """Five writes of this process wait for another's lock together, not one after the other."""
+    store = await open_at(tmp_path, timeout_s=1)
+    await store.apply([created("s")])
+    other = apsw.Connection(str(tmp_path / "memory.db"))
+    other.execute("BEGIN IMMEDIATE")
+    started = time.monotonic()
+    results = await asyncio.gather(
+        *(store.apply([begun("s")]) for _ in range(5)), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [StoreUnavailable] * 5
+    assert time.monotonic() - started < 4
+    other.close()
+    await store.aclose()
+
+
+async def test_a_schema_that_another_makes_is_waited_for(tmp_path: Path) -> None:
+    """A fresh home whose maker hangs ends in an error, not in a hang."""
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    handle = lock(locks / "schema.lock", timeout_s=1)
+    with pytest.raises(StoreUnavailable, match=r"schema\.lock"):
+        await open_at(tmp_path, timeout_s=0.2)
+    os.close(handle)
+    await (await open_at(tmp_path, timeout_s=0.2)).aclose()
+
+
+@pytest.mark.parametrize("after_ms", [0, 0.1, 0.3, 1])
+async def test_a_cancelled_write_is_whole_or_absent(tmp_path: Path, after_ms: float) -> None:
+    """Esc in the middle of a write."""
+    store = await open_at(tmp_path)
+    await store.apply([created("s")])
+    for i in range(20):
+        writes: list[Write] = [begun("s", f"t{i}"), called("s", f"t{i}"), finished("s", f"t{i}")]
+        task = asyncio.create_task(store.apply(writes))
+        await asyncio.sleep(after_ms / 1000)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    # A write that has begun ends: later ones wait their turn behind it.
+    await store.apply(whole_turn("s", user="last"))
+    turns = await store.turns("s")
+    assert [turn.turn_index for turn in turns] == list(range(1, len(turns) + 1))
+    assert {(turn.status, len(turn.tool_calls)) for turn in turns[:-1]} <= {("completed", 1)}
+    assert turns[-1].user_message == "last"
+    await store.aclose()
+
+
+async def test_owner_ids_are_no_paths(tmp_path: Path) -> None:
+    """An imported file may hold any id; no file outside the locks' folder is touched."""
+    canary = tmp_path / "canary.lock"
+    canary.write_text("here")
+    store = await open_at(tmp_path / "home")
+    await store.apply([created("s")])
+    for i, owner_id in enumerate(("../../canary", str(tmp_path / "canary"), "x" * 5000, "é\ud800")):
+        await store.apply([begun("s", f"t{i}", owner_id=owner_id)])
+    await store.attach("s", "me")
+    assert {turn.status for turn in await store.turns("s")} == {"interrupted"}
+    assert canary.read_text() == "here"
+    await store.aclose()
+
+
+def test_a_lock_keeps_others_out_though_its_file_goes(tmp_path: Path) -> None:
+    """The files of dead owners are removed: a lock on one that is gone must not count."""
+    path = tmp_path / "lock"
+    inside: list[int] = []
+    most_inside: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(150):
+            handle = lock(path, timeout_s=60)
+            inside.append(number)
+            time.sleep(0.0001)
+            most_inside.append(len(inside))
+            inside.remove(number)
+            path.unlink()
+            os.close(handle)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most_inside) == 600
+    assert max(most_inside) == 1
+
+
+async def test_an_owner_is_held_once(tmp_path: Path) -> None:
+    """Two handles with one owner id: the second is refused, not left hanging."""
+    first, second = await open_at(tmp_path), await open_at(tmp_path)
+    await first.apply([created("s")])
+    await first.attach("s", "me")
+    with pytest.raises(StoreUnavailable, match="holds"):
+        await second.attach("s", "me")
+    await first.detach("me")
+    assert await second.attach("s", "me") == []
+    await first.aclose()
+    await second.aclose()
+
+
+# --- speed -------------------------------------------------------------------
+
+
+async def test_storing_a_turn_is_fast(tmp_path: Path) -> None:
+    """A94: a turn with two tool calls, every step durable, under 100 ms."""
+    store = await open_at(tmp_path)
+    await store.apply([created("s")])
+    took_ms = []
+    for i in range(50):
+        started = time.perf_counter()
+        await store.apply([begun("s", f"t{i}")])
+        for order in (0, 1):
+            await store.apply([called("s", f"t{i}", order, "a.py", result="x" * 4000)])
+        await store.apply([finished("s", f"t{i}", "y" * 2000)])
+        took_ms.append((time.perf_counter() - started) * 1000)
+    print(f"\nA turn with two calls: median {statistics.median(took_ms):.2f} ms")
+    assert statistics.median(took_ms) < 100
+    await store.aclose()
+
+
+async def test_a_thousand_sessions_list_fast(tmp_path: Path) -> None:
+    """B111: what `sessions list` and `-c` ask."""
+    store = await open_at(tmp_path)
+    for batch in range(10):
+        await store.apply(
+            [
+                write
+                for i in range(100)
+                for write in (
+                    created(f"s{batch}-{i}"),
+                    *whole_turn(f"s{batch}-{i}", user="u" * 5000, assistant="a" * 5000),
+                )
+            ]
+        )
+    started = time.perf_counter()
+    newest = await store.sessions(SessionQuery(cwd="/home/ana/garden", limit=1))
+    listed = await store.sessions(SessionQuery())
+    every = await store.sessions(SessionQuery(limit=1000))
+    took_ms = (time.perf_counter() - started) * 1000
+    print(f"\n1, 50 and 1,000 of 1,000 sessions: {took_ms:.1f} ms")
+    assert (len(newest), len(listed), len(every)) == (1, 50, 1000)
+    assert took_ms < 1000
+    await store.aclose()

@@ -1,0 +1,267 @@
+"""The embedded store under several real processes, and under kill -9."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ragmem.store.base import SessionQuery
+from ragmem.store.sqlite import SQLiteStore
+from tests.store.samples import begun, created, whole_turn
+
+ROOT = Path(__file__).parents[2]
+
+PRELUDE = """
+import asyncio, os, sys
+from pathlib import Path
+from ragmem.store.sqlite import SQLiteStore
+from tests.store.samples import begun, called, created, finished, whole_turn
+home, name = Path(sys.argv[1]), sys.argv[2]
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+def opened():
+    return SQLiteStore.open(home / "memory.db", locks_dir=home / "locks", timeout_s=60)
+"""
+
+# Says what the store has acknowledged, and nothing before.
+WRITES_UNTIL_KILLED = """
+async def main():
+    store = await opened()
+    await store.attach("s", name)
+    for i in range(100_000):
+        turn = f"{name}-{i}"
+        await store.apply([begun("s", turn, owner_id=name)])
+        say("begun", turn)
+        await store.apply([called("s", turn, 0, "a.py")])
+        say("called", turn)
+        await store.apply([called("s", turn, 1), finished("s", turn)])
+        say("finished", turn)
+asyncio.run(main())
+"""
+
+WRITES_A_HUNDRED = """
+async def main():
+    store = await opened()
+    say("others", *await store.attach("s", name))
+    sys.stdin.readline()
+    for i in range(100):
+        turn = f"{name}-{i}"
+        applied = await store.apply([begun("s", turn, name, owner_id=name)])
+        await store.apply([called("s", turn, 0), finished("s", turn, name)])
+        say(applied.turn_indexes[turn])
+    await store.detach(name)
+    await store.aclose()
+asyncio.run(main())
+"""
+
+STARTS_ON_A_FRESH_HOME = """
+async def main():
+    store = await opened()
+    await store.apply([created(name), *whole_turn(name)])
+    say(len(await store.turns(name)))
+    await store.aclose()
+asyncio.run(main())
+"""
+
+HOLDS_A_TURN = """
+async def main():
+    store = await opened()
+    await store.attach("s", name)
+    await store.apply([begun("s", "held", owner_id=name)])
+    say("ready")
+    sys.stdin.readline()
+asyncio.run(main())
+"""
+
+
+Start = Callable[[str, Path, str], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a process with a script, a home and a name; none outlives its test."""
+    with ExitStack() as stack:
+
+        def start_one(script: str, home: Path, name: str) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-c", PRELUDE + script, str(home), name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start_one
+
+
+def end(process: subprocess.Popen[str], answer: str = "") -> str:
+    out, err = process.communicate(answer, timeout=100)
+    assert err == ""
+    assert process.returncode == 0
+    return out
+
+
+def kill(process: subprocess.Popen[str]) -> str:
+    process.kill()
+    out, _ = process.communicate(timeout=60)
+    return out
+
+
+async def open_at(home: Path) -> SQLiteStore:
+    return await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
+
+
+def check(home: Path) -> None:
+    """The database is sound, by SQLite's own judgement."""
+    connection = apsw.Connection(str(home / "memory.db"))
+    try:
+        assert list(connection.execute("PRAGMA integrity_check")) == [("ok",)]
+        assert list(connection.execute("PRAGMA foreign_key_check")) == []
+    finally:
+        connection.close()
+
+
+async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, start: Start) -> None:
+    """P1, P2, X25: sixty kills at random moments; no half turn, no gap, nothing lost."""
+    store = await open_at(tmp_path)
+    await store.apply([created("s")])
+    await store.aclose()
+    dice = random.Random(20260101)
+    acknowledged: dict[str, set[str]] = {"begun": set(), "called": set(), "finished": set()}
+    for round_number in range(60):
+        process = start(WRITES_UNTIL_KILLED, tmp_path, f"p{round_number}")
+        if round_number % 6:
+            # From its first acknowledged step on; else while it starts.
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            acknowledged[first.split()[0]].add(first.split()[1])
+        time.sleep(dice.random() * 0.04)
+        for line in kill(process).splitlines():
+            what, turn = line.split()
+            acknowledged[what].add(turn)
+
+    check(tmp_path)
+    store = await open_at(tmp_path)
+    await store.attach("s", "judge")
+    turns = await store.turns("s")
+    await store.aclose()
+    assert len(acknowledged["finished"]) > 60
+    assert [turn.turn_index for turn in turns] == list(range(1, len(turns) + 1))
+    by_id = {turn.turn_id: turn for turn in turns}
+    assert acknowledged["begun"] <= by_id.keys()
+    assert all(by_id[turn_id].tool_calls for turn_id in acknowledged["called"])
+    assert all(by_id[turn_id].status == "completed" for turn_id in acknowledged["finished"])
+    for turn in turns:
+        if turn.status == "completed":
+            assert len(turn.tool_calls) == 2
+            assert turn.assistant_message
+        else:
+            assert turn.status == "interrupted"
+            assert len(turn.tool_calls) < 2
+            assert turn.assistant_message == ""
+    assert any(turn.status == "interrupted" for turn in turns)
+
+
+async def test_kill_9_while_the_store_is_made(tmp_path: Path, start: Start) -> None:
+    """Reliability 3.1: in the middle of the first migration too, the next start succeeds."""
+    dice = random.Random(7)
+    for attempt in range(12):
+        home = tmp_path / str(attempt)
+        process = start(STARTS_ON_A_FRESH_HOME, home, "first")
+        while not home.exists() and process.poll() is None:
+            time.sleep(0.0005)
+        time.sleep(dice.random() * 0.02)
+        kill(process)
+        store = await open_at(home)
+        await store.apply([created("second"), *whole_turn("second")])
+        assert len(await store.turns("second")) == 1
+        await store.aclose()
+        check(home)
+
+
+async def test_twenty_processes_on_a_fresh_home(tmp_path: Path, start: Start) -> None:
+    """Reliability 3.14: one makes the schema, none fails."""
+    home = tmp_path / "home"
+    processes = [start(STARTS_ON_A_FRESH_HOME, home, f"s{i}") for i in range(20)]
+    assert [end(process) for process in processes] == ["1\n"] * 20
+    store = await open_at(home)
+    assert len(await store.sessions(SessionQuery())) == 20
+    await store.aclose()
+    check(home)
+
+
+async def test_two_processes_on_one_session(tmp_path: Path, start: Start) -> None:
+    """P6, X25: the second is told; both append; turns never mix."""
+    store = await open_at(tmp_path)
+    await store.apply([created("s")])
+    first = start(WRITES_A_HUNDRED, tmp_path, "ana")
+    assert first.stdout is not None
+    assert first.stdout.readline() == "others\n"
+    second = start(WRITES_A_HUNDRED, tmp_path, "ben")
+    assert second.stdout is not None
+    assert second.stdout.readline() == "others ana\n"
+    for process in (first, second):
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    indexes = [int(line) for process in (first, second) for line in end(process).split()]
+    assert sorted(indexes) == list(range(1, 201))
+    turns = await store.turns("s")
+    assert [turn.turn_index for turn in turns] == list(range(1, 201))
+    for turn in turns:
+        assert turn.turn_id.startswith(turn.user_message)
+        assert turn.user_message == turn.assistant_message
+        assert len(turn.tool_calls) == 1
+    assert await store.attach("s", "judge") == []
+    await store.aclose()
+
+
+async def test_a_killed_owner_is_dead_at_once(tmp_path: Path, start: Start) -> None:
+    """X25, reliability 3.16: its lock is the kernel's; no lease, no pid file."""
+    store = await open_at(tmp_path)
+    await store.apply([created("s")])
+    await store.attach("s", "judge")
+    await store.apply([begun("s", "mine", owner_id="judge")])
+    process = start(HOLDS_A_TURN, tmp_path, "ana")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    assert await store.attach("s", "judge") == ["ana"]
+    assert [turn.status for turn in await store.turns("s")] == ["running", "running"]
+
+    # Stopped is not dead: its turn may go on.
+    os.kill(process.pid, signal.SIGSTOP)
+    assert await store.attach("s", "judge") == ["ana"]
+    assert [turn.status for turn in await store.turns("s")] == ["running", "running"]
+
+    kill(process)
+    assert await store.attach("s", "judge") == []
+    mine, held = await store.turns("s")
+    assert (mine.status, mine.owner_id) == ("running", "judge")
+    assert (held.status, held.owner_id) == ("interrupted", None)
+    assert sorted(path.stem for path in (tmp_path / "locks").iterdir()) == sorted(
+        ["schema", b"judge".hex()]
+    )
+    await store.aclose()
+
+
+async def test_an_owner_that_ends_without_a_word(tmp_path: Path, start: Start) -> None:
+    """X25: a process that ends without detaching leaves no running turn behind."""
+    store = await open_at(tmp_path)
+    await store.apply([created("s")])
+    process = start(HOLDS_A_TURN, tmp_path, "ana")
+    end(process, "done\n")
+    assert await store.attach("s", "judge") == []
+    assert [turn.status for turn in await store.turns("s")] == ["interrupted"]
+    await store.aclose()

@@ -1,0 +1,353 @@
+"""What is stored: ids, text at the doors, and Writes as lines of JSON."""
+
+import threading
+import unicodedata
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmem.ids import SHORT_LENGTH, new_id, short_id
+from ragmem.records import (
+    AddSummary,
+    BeginTurn,
+    CreateSession,
+    FileAccess,
+    FinishTurn,
+    Project,
+    RecordToolCall,
+    RegisterProject,
+    Session,
+    Summary,
+    ToolCall,
+    Turn,
+    UpdateSession,
+    Usage,
+    Write,
+    utc_now,
+)
+from ragmem.text import clean, clip_middle, estimate_tokens, one_line, reveal, visible
+
+# --- ids ---------------------------------------------------------------------
+
+
+def test_an_id_is_a_uuid_of_version_7() -> None:
+    """RFC 9562: version, variant, and the milliseconds of its making in front."""
+    before = datetime.now(UTC)
+    made = uuid.UUID(new_id())
+    assert made.version == 7
+    assert made.variant == uuid.RFC_4122
+    stamped = datetime.fromtimestamp((made.int >> 80) / 1000, UTC)
+    assert before - timedelta(seconds=1) < stamped < before + timedelta(seconds=60)
+
+
+def test_ids_sort_in_the_order_of_their_making() -> None:
+    """Also more than 4,096 within a millisecond."""
+    made = [new_id() for _ in range(20_000)]
+    assert made == sorted(made)
+    assert len(set(made)) == len(made)
+
+
+def test_ids_of_threads_differ() -> None:
+    made: list[str] = []
+
+    def make() -> None:
+        made.extend([new_id() for _ in range(2000)])
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(made)) == 8000
+
+
+def test_ids_are_shown_by_their_tail() -> None:
+    """The first digits repeat within a minute, the last ones do not."""
+    made = [new_id() for _ in range(1000)]
+    assert {len(short_id(each)) for each in made} == {SHORT_LENGTH}
+    assert all(each.endswith(short_id(each)) for each in made)
+    assert len({short_id(each) for each in made}) == 1000
+    assert len({each[:SHORT_LENGTH] for each in made}) <= 2
+
+
+# --- text --------------------------------------------------------------------
+
+# Any code point, lone surrogates among them.
+anything = st.text(st.characters(codec=None, categories=None), max_size=80)
+
+
+@given(anything)
+def test_clean_text_is_accepted_everywhere(text: str) -> None:
+    """Reliability 0.4: UTF-8 and JSON take it; cleaning twice is cleaning once."""
+    cleaned = clean(text)
+    cleaned.encode()
+    msgspec.json.encode(cleaned)
+    assert "\0" not in cleaned
+    assert clean(cleaned) == cleaned
+
+
+@given(st.text(max_size=80))
+def test_clean_changes_nothing_that_is_clean(text: str) -> None:
+    assert clean(text) == text.replace("\0", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\0b", "ab"),
+        ("\ud800", "\ufffd"),
+        ("\ud83c\udf31", "🌱"),
+        (b"caf\xe9".decode("utf-8", "surrogateescape"), "caf\ufffd"),
+        ("👩‍👩‍👧", "👩‍👩‍👧"),
+    ],
+)
+def test_clean(text: str, expected: str) -> None:
+    assert clean(text) == expected
+
+
+@given(anything)
+def test_visible_text_steers_no_terminal(text: str) -> None:
+    """Reliability 1.4: nothing of Cc or Cf but line feed, tab, and joiners within emoji."""
+    hidden = [c for c in visible(text) if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn")]
+    assert set(hidden) <= {"\n", "\t", "\u200d"}
+
+
+@given(anything)
+def test_revealed_text_hides_nothing(text: str) -> None:
+    assert all(c.isprintable() or c in "\n\t" for c in reveal(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain é 🌱\n\tlines", "plain é 🌱\n\tlines"),
+        ("\x1b[31mred", "\\e[31mred"),
+        ("a\rb\x07\x9b", "a\\x0db\\x07\\x9b"),
+        ("safe\u202egnp.exe", "safe\\u{202e}gnp.exe"),
+        ("tag\U000e0041", "tag\\u{e0041}"),
+        ("zero\u200bwidth", "zero\\u{200b}width"),
+    ],
+)
+def test_hidden_characters_are_shown(text: str, expected: str) -> None:
+    assert visible(text) == expected
+    assert reveal(text) == expected
+
+
+@given(anything, st.integers(1, 40))
+def test_one_line_is_one_line(text: str, limit: int) -> None:
+    line = one_line(text, limit)
+    assert len(line) <= limit
+    assert len(line.splitlines()) <= 1
+
+
+@given(st.text(max_size=300), st.integers(0, 320))
+def test_clipping_keeps_both_ends(text: str, limit: int) -> None:
+    clipped = clip_middle(text, limit)
+    assert len(clipped) <= limit
+    if len(text) <= limit:
+        assert clipped == text
+    elif limit > 60:
+        assert clipped[0] == text[0]
+        assert clipped[-1] == text[-1]
+        assert f"[{len(text) - limit} characters left out]" in clipped
+
+
+@given(st.text(max_size=100))
+def test_four_characters_a_token(text: str) -> None:
+    """X19."""
+    assert len(text) / 4 <= estimate_tokens(text) < len(text) / 4 + 1
+
+
+# --- writes ------------------------------------------------------------------
+
+texts = st.text(max_size=20)
+maybe = st.none() | texts
+times = st.datetimes(timezones=st.just(UTC))
+counts = st.integers(0, 2**53)
+some_counts = st.none() | counts
+lists = st.lists(texts, max_size=3).map(tuple)
+
+projects = st.builds(Project, project_id=texts, path=texts, remote=maybe, created_at=times)
+sessions = st.builds(
+    Session,
+    session_id=texts,
+    cwd=texts,
+    project_id=texts,
+    project_path=maybe,
+    title=texts,
+    summary=maybe,
+    tags=lists,
+    status=st.sampled_from(["active", "archived"]),
+    started_at=times,
+    updated_at=times,
+    last_activity_at=times,
+    turn_count=counts,
+    message_count=counts,
+    last_message=maybe,
+    parent_session_id=maybe,
+    forked_at_index=some_counts,
+)
+usages = st.builds(
+    Usage,
+    input_tokens=some_counts,
+    output_tokens=some_counts,
+    cached_tokens=some_counts,
+    cost_usd=st.none() | st.floats(0, 1e6),
+    model_calls=counts,
+    api_ms=counts,
+)
+calls = st.builds(
+    ToolCall,
+    tool_call_id=texts,
+    turn_id=texts,
+    order=counts,
+    iteration=counts,
+    tool_name=texts,
+    arguments=texts,
+    result=texts,
+    success=st.booleans(),
+    error=maybe,
+    started_at=times,
+    duration_ms=counts,
+    origin=st.sampled_from(["model", "mention", "person"]),
+    preamble=texts,
+)
+accesses = st.builds(
+    FileAccess,
+    path=texts,
+    tool_name=texts,
+    access_type=st.sampled_from(["read", "write", "search", "list"]),
+    accessed_at=times,
+    turn_index=counts,
+    order=counts,
+)
+summaries = st.builds(
+    Summary,
+    summary_id=texts,
+    session_id=texts,
+    text=texts,
+    level=counts,
+    turn_count=counts,
+    files_mentioned=lists,
+    key_findings=lists,
+    tools_used=lists,
+    topics=lists,
+    created_at=times,
+    covers=lists,
+    extractive=st.booleans(),
+)
+writes: st.SearchStrategy[Write] = st.one_of(
+    st.builds(RegisterProject, project=projects),
+    st.builds(CreateSession, session=sessions),
+    st.builds(
+        UpdateSession,
+        session_id=texts,
+        title=maybe,
+        summary=maybe,
+        tags=st.none() | lists,
+        status=st.sampled_from([None, "active", "archived"]),
+        at=times,
+    ),
+    st.builds(
+        BeginTurn,
+        turn_id=texts,
+        session_id=texts,
+        user_message=texts,
+        started_at=times,
+        model=maybe,
+        owner_id=maybe,
+    ),
+    st.builds(
+        RecordToolCall,
+        session_id=texts,
+        call=calls,
+        accesses=st.lists(accesses, max_size=3).map(tuple),
+    ),
+    st.builds(
+        FinishTurn,
+        turn_id=texts,
+        session_id=texts,
+        status=st.sampled_from(["running", "completed", "interrupted", "failed"]),
+        assistant_message=texts,
+        reasoning=maybe,
+        model=maybe,
+        usage=usages,
+        finished_at=times,
+    ),
+    st.builds(AddSummary, summary=summaries),
+)
+
+
+@given(writes)
+def test_a_write_survives_as_a_line_of_json(write: Write) -> None:
+    """Design: the spool, an export and a migration are all lines of these."""
+    line = msgspec.json.encode(write)
+    assert b"\n" not in line
+    assert msgspec.json.decode(line, type=Write) == write
+
+
+@given(writes)
+def test_a_line_says_which_write_it_is(write: Write) -> None:
+    """Unknown tags can be told from known ones without reading the rest."""
+    tag = msgspec.json.decode(msgspec.json.encode(write))["write"]
+    assert tag in {
+        "project",
+        "session",
+        "session_update",
+        "turn_begin",
+        "tool_call",
+        "turn_finish",
+        "summary",
+    }
+
+
+def test_a_write_from_a_newer_version_is_refused_by_its_tag() -> None:
+    with pytest.raises(msgspec.ValidationError, match="merge"):
+        msgspec.json.decode(b'{"write":"merge","into":"x"}', type=Write)
+
+
+def test_what_a_newer_version_added_is_passed_over() -> None:
+    """Forwards: a field that this version does not know costs nothing."""
+    write = UpdateSession(session_id="s", at=utc_now())
+    line = msgspec.json.encode(write)[:-1] + b',"colour":"green"}'
+    assert msgspec.json.decode(line, type=Write) == write
+
+
+def test_sizes_and_counts_of_records() -> None:
+    """A43, A55, B33: code points of what was said; bytes of what a tool returned."""
+    call = ToolCall(
+        tool_call_id="c", turn_id="t", order=0, tool_name="x", result="é🌱", started_at=utc_now()
+    )
+    turn = Turn(
+        turn_id="t",
+        session_id="s",
+        user_message="é🌱",
+        assistant_message="abc",
+        started_at=utc_now(),
+        tool_calls=(call,),
+    )
+    assert turn.char_count == 5
+    assert call.result_size_bytes == 6
+    summary = Summary(
+        summary_id="m",
+        session_id="s",
+        text="é🌱",
+        level=1,
+        turn_count=1,
+        created_at=utc_now(),
+        covers=("t",),
+    )
+    assert summary.char_count == 2
+
+
+def test_records_do_not_change() -> None:
+    with pytest.raises(AttributeError):
+        Usage().model_calls = 3  # type: ignore[misc]
+
+
+def test_the_clock_is_in_utc() -> None:
+    assert utc_now().tzinfo is UTC
