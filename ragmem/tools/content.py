@@ -1,0 +1,251 @@
+"""Bytes of a file as text and back, losing nothing; and a window of its lines.
+
+Lines end at `\\n` alone, so that numbers agree with ripgrep and editors:
+U+2028, form feeds and lone carriage returns are characters of a line.
+"""
+
+import codecs
+import os
+from typing import Literal
+
+import msgspec
+
+from ragmem.tools.base import ToolFailure
+from ragmem.tools.terminal import spelled
+
+MAX_TEXT_BYTES = 16 * 1024 * 1024
+"""Files up to this are held whole, can be edited and have their lines counted."""
+MAX_SCAN_BYTES = 256 * 1024 * 1024
+"""In a larger file, lines this far from its start can be reached."""
+REGION_BYTES = 1024 * 1024
+"""Of a larger file, so much is looked at."""
+
+Encoding = Literal["utf-8", "utf-16-le", "utf-16-be", "latin-1"]
+
+_BOMS: tuple[tuple[bytes, Encoding], ...] = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_MAGIC = (
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"%PDF-", "a PDF document"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    (b"\x1f\x8b", "gzip data"),
+    (b"\x7fELF", "an ELF program"),
+    (b"SQLite format 3\0", "an SQLite database"),
+)
+_LOOKED_AT = 8192
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True):
+    """A file's text, with what is needed to write it back as it was."""
+
+    text: str
+    bom: bytes = b""
+    encoding: Encoding = "utf-8"
+
+    def encode(self, text: str) -> bytes:
+        """Bytes of a changed text; UnicodeEncodeError if the encoding lacks a character."""
+        return self.bom + text.encode(self.encoding, _errors(self.encoding))
+
+    @property
+    def crlf(self) -> bool:
+        """Every line ends with CR LF."""
+        ends = self.text.count("\n")
+        return ends > 0 and self.text.count("\r\n") == ends
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the text alone would not see."""
+        notes = []
+        if self.encoding != "utf-8":
+            notes.append(f"encoding {self.encoding}")
+        if self.bom:
+            notes.append("starts with a byte order mark")
+        if self.crlf:
+            notes.append("lines end with CR LF")
+        elif "\r\n" in self.text:
+            notes.append("line ends are mixed")
+        return notes
+
+
+class Region(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of text, and where in the file it lies."""
+
+    text: Text
+    first_line: int
+    """Number of its first line; negative counts from the file's end."""
+    line_count: int | None
+    """Lines of the whole file, where that is known."""
+    ends_file: bool
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbered lines, and how far they go."""
+
+    body: str
+    first: int
+    last: int
+    more: bool
+
+
+def binary_kind(head: bytes) -> str | None:
+    """What a binary file is, judged by its first bytes; None for text."""
+    for magic, kind in _MAGIC:
+        if head.startswith(magic):
+            return kind
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return None
+    return "binary" if b"\0" in head[:_LOOKED_AT] else None
+
+
+def decode(data: bytes) -> Text:
+    """Text that `encode` turns back into the same bytes, whatever they are.
+
+    Not quite UTF-8: stray bytes are carried as surrogates where the rest holds
+    UTF-8 characters, else it is taken as Latin-1, so that its letters can be read.
+    """
+    for bom, encoding in _BOMS:
+        if data.startswith(bom):
+            try:
+                return Text(text=data[len(bom) :].decode(encoding), bom=bom, encoding=encoding)
+            except UnicodeDecodeError:
+                break
+    try:
+        return Text(text=data.decode())
+    except UnicodeDecodeError:
+        carried = data.decode("utf-8", "surrogateescape")
+    if any(char > "\x7f" and not "\udc80" <= char <= "\udcff" for char in carried):
+        return Text(text=carried)
+    return Text(text=data.decode("latin-1"), encoding="latin-1")
+
+
+def load(fd: int, shown: str) -> bytes:
+    """The whole of an open file; ToolFailure if it is too large to be edited or is binary."""
+    size = os.fstat(fd).st_size
+    head = os.pread(fd, _LOOKED_AT, 0)
+    refuse_binary(head, size, shown)
+    data = read_span(fd, 0, MAX_TEXT_BYTES + 1)
+    if len(data) > MAX_TEXT_BYTES:
+        raise ToolFailure(
+            f"{shown} is too large to edit ({size:,} bytes; the limit is {MAX_TEXT_BYTES:,}). "
+            "Change it with a command."
+        )
+    return data
+
+
+def refuse_binary(head: bytes, size: int, shown: str) -> None:
+    """ToolFailure that says what a binary file is."""
+    if kind := binary_kind(head):
+        raise ToolFailure(
+            f"{shown} is {kind}, {size:,} bytes; only text can be read or edited. "
+            "Inspect it with a command, such as `file` or `xxd -l 256`."
+        )
+
+
+def region(fd: int, shown: str, first: int) -> tuple[Region, bytes | None]:
+    """The stretch around line `first` (from 1; negative from the end), in bounded memory.
+
+    With it the whole content, when it is small enough to be held.
+    """
+    size = os.fstat(fd).st_size
+    refuse_binary(os.pread(fd, _LOOKED_AT, 0), size, shown)
+    data = read_span(fd, 0, MAX_TEXT_BYTES + 1)
+    if len(data) <= MAX_TEXT_BYTES:
+        text = decode(data)
+        return Region(
+            text=text, first_line=1, line_count=count_lines(text.text), ends_file=True
+        ), data
+    del data
+    if first < 0:
+        tail = read_span(fd, max(0, size - REGION_BYTES), REGION_BYTES)
+        # The first line of the stretch is most likely cut.
+        text = decode(tail[tail.find(b"\n") + 1 :])
+        lines = count_lines(text.text)
+        return Region(text=text, first_line=-lines, line_count=None, ends_file=True), None
+    start = _find_line(fd, first, shown)
+    stretch = read_span(fd, start, REGION_BYTES)
+    ends_file = start + len(stretch) >= size
+    if not ends_file and (cut := stretch.rfind(b"\n")) >= 0:
+        stretch = stretch[: cut + 1]
+    return Region(
+        text=decode(stretch), first_line=first, line_count=None, ends_file=ends_file
+    ), None
+
+
+def window(found: Region, first: int, limit: int, *, line_chars: int, max_bytes: int) -> Window:
+    """At most `limit` numbered lines from line `first`; long ones cut, `max_bytes` in all."""
+    text, number = found.text.text, found.first_line
+    position = 0
+    while number < first and position < len(text):
+        end = text.find("\n", position)
+        if end < 0:
+            position = len(text)
+            break
+        position, number = end + 1, number + 1
+    start, out, size = number, list[str](), 0
+    while position < len(text) and len(out) < limit:
+        end = text.find("\n", position)
+        stop = len(text) if end < 0 else end
+        line = _shown_line(text, position, stop, line_chars)
+        row = f"{number:>6}\t{line}"
+        size += len(row.encode("utf-8", "replace")) + 1
+        if out and size > max_bytes:
+            break
+        out.append(row)
+        position, number = stop + 1, number + 1
+    more = position < len(text) or not found.ends_file
+    return Window(body="\n".join(out), first=start, last=start + len(out) - 1, more=more)
+
+
+def count_lines(text: str) -> int:
+    """Lines as an editor numbers them; a last one without its end counts."""
+    return text.count("\n") + (1 if text and not text.endswith("\n") else 0)
+
+
+def read_span(fd: int, start: int, length: int) -> bytes:
+    """Up to `length` bytes from `start`, whatever the file does meanwhile."""
+    parts = []
+    while length > 0 and (part := os.pread(fd, min(length, 1 << 20), start)):
+        parts.append(part)
+        start += len(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _find_line(fd: int, number: int, shown: str) -> int:
+    """Byte offset of a line, counted from 1."""
+    position, wanted = 0, number - 1
+    while wanted and position < MAX_SCAN_BYTES:
+        block = os.pread(fd, 1 << 20, position)
+        if not block:
+            raise ToolFailure(f"{shown} has no line {number:,}. A negative offset reads its end.")
+        ends = block.count(b"\n")
+        if ends < wanted:
+            wanted, position = wanted - ends, position + len(block)
+            continue
+        at = -1
+        for _ in range(wanted):
+            at = block.index(b"\n", at + 1)
+        return position + at + 1
+    if wanted:
+        raise ToolFailure(
+            f"Line {number:,} of {shown} lies beyond its first {MAX_SCAN_BYTES:,} bytes. "
+            "Use grep_files, a negative offset for its end, or a command such as `sed -n`."
+        )
+    return 0
+
+
+def _shown_line(text: str, start: int, stop: int, limit: int) -> str:
+    if stop > start and text[stop - 1] == "\r":
+        stop -= 1
+    line = spelled(text[start : min(stop, start + limit)], keep="\t")
+    left_out = stop - start - limit
+    return f"{line}… [{left_out:,} more characters]" if left_out > 0 else line
+
+
+def _errors(encoding: Encoding) -> str:
+    return "surrogateescape" if encoding == "utf-8" else "strict"

@@ -1,0 +1,193 @@
+"""Who may do what: modes, what always asks, and approvals bound to exact content.
+
+No command is ever taken for harmless by its text: every command asks, unless
+the mode or `--allow` lets all of them through. Published allow-lists fell to
+quoting, flags and pipes again and again; this one has nothing to fall.
+"""
+
+import asyncio
+import hashlib
+import unicodedata
+from collections.abc import Collection
+from pathlib import Path
+
+from ragmem.tools.base import Approver, PermissionMode, Proposal, ToolFailure, deny_all
+from ragmem.tools.workspace import Target, Workspace, show_name
+
+_PROTECTED_FOLDERS = {
+    ".git", ".ragmem", ".vscode", ".idea", ".devcontainer", ".husky", ".ssh", ".gnupg",
+    ".cursor", ".claude", ".codex", ".gemini",
+}  # fmt: skip
+_PROTECTED_FILES = {
+    ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
+    ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc",
+    ".tcshrc", ".login", ".inputrc", ".gitconfig", ".gitmodules", ".gitattributes", ".mcp.json",
+    "config.fish", ".pre-commit-config.yaml",
+}  # fmt: skip
+
+
+class Permissions:
+    """Decides before anything is touched; a refusal is a ToolFailure that says why.
+
+    Nothing in the workspace's private folders is read or written in any mode,
+    but for `outputs`, where long outputs of commands are kept.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        mode: PermissionMode = "default",
+        approver: Approver = deny_all,
+        allow: Collection[str] = (),
+        outputs: Path | None = None,
+    ) -> None:
+        self._workspace = workspace
+        self._mode = mode
+        self._approver = approver
+        self._allow = frozenset(allow)
+        self._outputs = outputs.resolve() if outputs else None
+        self._remembered: set[str] = set()
+        self._edits_remembered = False
+        # One question at a time: read-only tools run in parallel.
+        self._asking = asyncio.Lock()
+
+    async def read(self, tool_name: str, path: str) -> Target:
+        """A path that may be read or searched; outside of the workspace that is asked."""
+        target = self._workspace.resolve(path)
+        real = target.real
+        if self._outputs and real.is_relative_to(self._outputs):
+            return target
+        self._refuse_private(real)
+        if target.inside or self._mode == "bypassPermissions" or tool_name in self._allow:
+            return target
+        shown = show_name(str(real))
+        await self._ask(
+            Proposal(
+                tool_name=tool_name,
+                title=f"{tool_name} outside of the working directory: {shown}",
+                kind="path",
+                body=shown,
+                warnings=_link_warning(path, target),
+                key=_key("path", shown),
+            ),
+            f"{shown} is outside of {self._workspace.cwd} and was not allowed",
+        )
+        return target
+
+    def writable(self, path: str) -> Target:
+        """A path that an edit may be proposed for; outside of the workspace none may."""
+        if self._mode == "plan":
+            raise _denied(
+                "This is plan mode: files can be read, nothing can be changed. "
+                "Describe the change instead."
+            )
+        target = self._workspace.resolve(path)
+        self._refuse_private(target.real)
+        if not target.inside:
+            raise _denied(
+                f"{show_name(str(target.real))} is outside of the working directory and can't be "
+                "written. The person can add its folder with --add-dir."
+            )
+        return target
+
+    async def edit(self, tool_name: str, given: str, target: Target, body: str, key: str) -> None:
+        """Ask for an edit, whose whole diff is `body`, where mode and file call for it."""
+        protected = protection(target.real)
+        if self._mode == "bypassPermissions":
+            return
+        if not protected and (
+            self._mode == "acceptEdits" or tool_name in self._allow or self._edits_remembered
+        ):
+            return
+        warnings = [*_link_warning(given, target)]
+        if protected:
+            warnings.append(f"{protected} is protected: what is in it can run by itself")
+        shown = self._workspace.record_path(target.real)
+        remembered = await self._ask(
+            Proposal(
+                tool_name=tool_name,
+                title=f"{tool_name} {shown}",
+                kind="diff",
+                body=body,
+                warnings=tuple(warnings),
+                key=_key("edit", str(target.real), key),
+            ),
+            f"The change of {shown} was not allowed",
+        )
+        if remembered and not protected:
+            self._edits_remembered = True
+
+    async def command(self, command: str) -> None:
+        """Ask for a command, which is shown whole."""
+        if self._mode == "plan":
+            raise _denied("This is plan mode: no command is run. Say what you would run instead.")
+        if self._mode == "bypassPermissions" or "run_command" in self._allow:
+            return
+        await self._ask(
+            Proposal(
+                tool_name="run_command",
+                title="run_command",
+                kind="command",
+                body=command,
+                warnings=_command_warnings(command),
+                key=_key("command", str(self._workspace.cwd), command),
+            ),
+            "The command was not allowed",
+        )
+
+    def _refuse_private(self, real: Path) -> None:
+        if self._workspace.is_private(real):
+            raise _denied(f"{show_name(str(real))} belongs to ragmem itself and is refused.")
+
+    async def _ask(self, proposal: Proposal, refusal: str) -> bool:
+        """Whether it is to be remembered; ToolFailure when denied."""
+        async with self._asking:
+            if proposal.key in self._remembered:
+                return True
+            decision = await self._approver(proposal)
+            if not decision.allowed:
+                reason = f": {decision.reason}" if decision.reason else ""
+                raise _denied(f"{refusal}{reason}. Nothing was done.")
+            if decision.remember:
+                self._remembered.add(proposal.key)
+            return decision.remember
+
+
+def protection(real: Path) -> str | None:
+    """The protected name in a path, if any: files that editors, shells or git execute."""
+    folded = [_fold(part) for part in real.parts]
+    for part, shown in zip(folded, real.parts, strict=True):
+        if part in _PROTECTED_FOLDERS:
+            return show_name(shown)
+    return show_name(real.name) if folded[-1] in _PROTECTED_FILES else None
+
+
+def _fold(name: str) -> str:
+    # As file systems that ignore case, composition and invisible characters compare.
+    visible = "".join(c for c in name if unicodedata.category(c) != "Cf")
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", visible).casefold())
+
+
+def _link_warning(given: str, target: Target) -> tuple[str, ...]:
+    if not target.through_link:
+        return ()
+    return (f"{show_name(given)} leads over a link to {show_name(str(target.real))}",)
+
+
+def _command_warnings(command: str) -> tuple[str, ...]:
+    warnings = []
+    if any(not c.isprintable() and c not in "\n\t" for c in command):
+        warnings.append("the command holds hidden characters")
+    if "\n" in command.strip() or len(command) > 500:
+        lines = command.count("\n") + 1
+        warnings.append(f"{len(command):,} characters, {lines:,} line{'s' if lines > 1 else ''}")
+    return tuple(warnings)
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _denied(text: str) -> ToolFailure:
+    return ToolFailure(text, denied=True)

@@ -1,0 +1,304 @@
+"""run_command: one shell command, asked for, on a leash, with bounded output."""
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from ragmem.ids import new_id
+from ragmem.text import clean, one_line
+from ragmem.tools.base import Effect, ToolFailure, ToolOutput
+from ragmem.tools.permissions import Permissions
+from ragmem.tools.process import child_environment, interruptible
+from ragmem.tools.terminal import plain
+from ragmem.tools.workspace import Workspace
+
+MAX_TIMEOUT_S = 600
+MAX_SHOWN_CHARS = 30_000
+MAX_SPILLED_BYTES = 50_000_000
+"""Of a command's output, so much is kept in a file."""
+MAX_OUTPUT_BYTES = 500_000_000
+"""A command that writes more is stopped: it would not end."""
+MAX_COMMAND_BYTES = 100_000
+_MEMORY_BYTES = 512 * 1024
+_DRAIN_S = 0.2
+_STOP_S = 2.0
+_TICK_MS = 50
+
+
+class RunCommandParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of run_command."""
+
+    command: Annotated[str, msgspec.Meta(description="The command, for bash.", min_length=1)]
+    timeout: (
+        Annotated[
+            float,
+            msgspec.Meta(
+                description=f"Seconds after which it is stopped; at most {MAX_TIMEOUT_S}.",
+                gt=0,
+                le=MAX_TIMEOUT_S,
+            ),
+        ]
+        | None
+    ) = None
+
+
+class RunCommand:
+    """Runs what was approved; every command asks (see `Permissions`)."""
+
+    name = "run_command"
+    effect: Effect = "command"
+    Params: type[msgspec.Struct] = RunCommandParams
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        permissions: Permissions,
+        *,
+        outputs: Path,
+        default_timeout_s: float = 120,
+    ) -> None:
+        self._workspace = workspace
+        self._permissions = permissions
+        self._outputs = outputs
+        self._default_timeout_s = default_timeout_s
+        self.description = (
+            "Run a command with bash in the working directory. The person is asked first. Each "
+            "call is a fresh shell: nothing carries over but files. There is no input and no "
+            "terminal, and what is left running in the background is stopped when the command "
+            f"ends. It is stopped after {default_timeout_s:g} s unless `timeout` says otherwise. "
+            f"Output beyond {MAX_SHOWN_CHARS:,} characters goes to a file that the answer names. "
+            "Prefer read_file, grep_files, glob_files and edit_file to cat, grep, find and sed."
+        )
+
+    def title(self, params: RunCommandParams) -> str:
+        """The command on one line."""
+        return one_line(params.command, 160)
+
+    async def run(self, params: RunCommandParams) -> ToolOutput:
+        """Its exit code and output; ToolFailure when refused or out of time."""
+        command = params.command
+        if "\0" in command or not command.strip() or command != clean(command):
+            raise ToolFailure("The command is empty, or holds a NUL or half of a character.")
+        if len(command.encode()) > MAX_COMMAND_BYTES:
+            raise ToolFailure(
+                f"The command is longer than {MAX_COMMAND_BYTES:,} bytes. "
+                "Write it to a file with create_file and run that."
+            )
+        await self._permissions.command(command)
+        if not self._workspace.cwd.is_dir():
+            raise ToolFailure(f"The working directory {self._workspace.cwd} is gone.")
+        timeout = params.timeout or self._default_timeout_s
+        output = _Output(self._outputs)
+        ended = await interruptible(
+            lambda stop: _run(command, self._workspace.cwd, timeout, output, stop)
+        )
+        return _report(ended, output, timeout)
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    reason: str
+    """`exit`, `timeout`, `endless` or `stopped`."""
+    status: int | None
+    """Exit code, or the signal as a negative number; None if the leash itself was lost."""
+    leftovers: int
+
+
+class _Output:
+    """What a command wrote: its start and end in memory, most of it in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.total = 0
+        self.file: Path | None = None
+        self.problem = ""
+        self._folder = folder
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._fd = -1
+        self._spilled = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take what was written next."""
+        self.total += len(data)
+        room = _MEMORY_BYTES - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+        if len(data) > room:
+            if self._fd < 0 and not self.problem:
+                self._open(bytes(self._head))
+                self._spill(data[max(0, room) :])
+            else:
+                self._spill(data)
+            self._tail += data[max(0, room) :][-_MEMORY_BYTES:]
+            del self._tail[:-_MEMORY_BYTES]
+
+    def text(self) -> str:
+        """As a screen would have shown it, cut in its middle to what a model is given."""
+        if self.total <= len(self._head) + len(self._tail):
+            start = end = plain((self._head + self._tail).decode("utf-8", "replace"))
+            if len(start) <= MAX_SHOWN_CHARS:
+                return start
+        else:
+            start = plain(self._head.decode("utf-8", "replace"))
+            end = plain(self._tail.decode("utf-8", "replace"))
+        if self.file is None and not self.problem:
+            self._open(bytes(self._head))
+        half = MAX_SHOWN_CHARS // 2
+        left_out = f"{self.total:,} bytes in all; the middle is left out. {self._where()}"
+        return f"{start[:half]}\n… [{left_out}] …\n{end[-half:]}"
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _where(self) -> str:
+        if self.file is None:
+            return f"The rest could not be kept: {self.problem}."
+        whole = "The whole output" if self._spilled >= self.total else "Its first part"
+        return f"{whole} is in {self.file}: read it with read_file or grep_files"
+
+    def _open(self, start: bytes) -> None:
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = self._folder / f"command-{new_id()}.txt"
+            self._fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self.file = file
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+            return
+        self._spill(start)
+
+    def _spill(self, data: bytes) -> None:
+        data = data[: max(0, MAX_SPILLED_BYTES - self._spilled)]
+        if self._fd < 0 or not data:
+            return
+        try:
+            view = memoryview(data)
+            while view:
+                written = os.write(self._fd, view)
+                self._spilled += written
+                view = view[written:]
+        except OSError as error:
+            # A full disk costs the rest of the file, not the command's answer.
+            self.problem = error.strerror or str(error)
+            self.close()
+
+
+def _run(
+    command: str, cwd: Path, timeout_s: float, output: _Output, stop: threading.Event
+) -> _Ended:
+    ours, theirs = socket.socketpair()
+    supervisor = str(Path(__file__).with_name("leash.py"))
+    with ours:
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", supervisor, command],
+                stdin=theirs.fileno(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=cwd,
+                env=child_environment(),
+                start_new_session=True,
+                bufsize=0,
+            )
+        assert process.stdout is not None
+        try:
+            reason = _pump(process.stdout.fileno(), ours, timeout_s, output, stop)
+            if reason != "exit":
+                ours.shutdown(socket.SHUT_WR)
+            answer = _answer(ours)
+            _drain(process.stdout.fileno(), output)
+        finally:
+            # Whatever went wrong above: closing the leash ends all that runs on it.
+            ours.close()
+            process.stdout.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_S)
+            if process.returncode is None:
+                process.kill()
+                process.wait()
+            output.close()
+    status, leftovers = map(int, answer.split()) if answer else (None, 0)
+    return _Ended(reason, status, leftovers)
+
+
+def _pump(
+    pipe: int, leash: socket.socket, timeout_s: float, output: _Output, stop: threading.Event
+) -> str:
+    """Read until the leash answers, the time is up or the person stops it."""
+    deadline = time.monotonic() + timeout_s
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    poll.register(leash, select.POLLIN)
+    while not stop.is_set():
+        ready = {fd for fd, _ in poll.poll(_TICK_MS)}
+        if pipe in ready:
+            data = os.read(pipe, 65536)
+            output.feed(data)
+            if not data:
+                poll.unregister(pipe)
+            if output.total > MAX_OUTPUT_BYTES:
+                return "endless"
+        elif leash.fileno() in ready:
+            return "exit"
+        if time.monotonic() > deadline:
+            return "timeout"
+    return "stopped"
+
+
+def _answer(leash: socket.socket) -> bytes:
+    leash.settimeout(_STOP_S)
+    try:
+        return leash.recv(64)
+    except OSError:
+        return b""
+
+
+def _drain(pipe: int, output: _Output) -> None:
+    """What is still in the pipe; not waiting for whoever else may hold it."""
+    deadline = time.monotonic() + _DRAIN_S
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    while (left := deadline - time.monotonic()) > 0 and poll.poll(left * 1000):
+        data = os.read(pipe, 65536)
+        if not data:
+            return
+        output.feed(data)
+
+
+def _report(ended: _Ended, output: _Output, timeout_s: float) -> ToolOutput:
+    body = output.text().rstrip("\n")
+    output.close()
+    shown = body or "(no output)"
+    if ended.reason == "timeout":
+        raise ToolFailure(
+            f"Stopped after {timeout_s:g} s, with everything that it had started. Give a larger "
+            f"timeout (at most {MAX_TIMEOUT_S}), or make it do less.\n{shown}"
+        )
+    if ended.reason == "endless":
+        raise ToolFailure(
+            f"Stopped after {output.total:,} bytes of output. Make it write less.\n{shown}"
+        )
+    if ended.status is None:
+        raise ToolFailure(f"The command was killed from outside; its effects are unknown.\n{shown}")
+    if ended.status < 0:
+        result = f"Killed by signal {-ended.status}"
+    else:
+        result = f"Exit code {ended.status}"
+    if ended.leftovers:
+        s = "es" if ended.leftovers > 1 else ""
+        result += f" ({ended.leftovers} process{s} left in the background stopped)"
+    data: dict[str, str | int] = {"exit_code": ended.status}
+    if output.file is not None:
+        data["output_file"] = str(output.file)
+    return ToolOutput(text=f"{result}\n{shown}", display=f"{result}\n{body}".rstrip(), data=data)

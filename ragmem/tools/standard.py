@@ -1,0 +1,50 @@
+"""The tools of the agent, put together."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from ragmem.tools.base import Approver, PermissionMode, Toolset, deny_all
+from ragmem.tools.directories import ListDirectory
+from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
+from ragmem.tools.permissions import Permissions
+from ragmem.tools.preimages import Preimages
+from ragmem.tools.search import GlobFiles, GrepFiles
+from ragmem.tools.seen import SeenFiles
+from ragmem.tools.shell import RunCommand
+from ragmem.tools.workspace import Workspace
+
+
+def standard_toolset(
+    workspace: Workspace,
+    *,
+    data_dir: Path,
+    preimages_dir: Path,
+    mode: PermissionMode = "default",
+    approver: Approver = deny_all,
+    seen: SeenFiles | None = None,
+    allow: Collection[str] = (),
+    command_timeout_s: float = 120,
+) -> Toolset:
+    """Every tool over one workspace.
+
+    `seen` carries what a resumed session has read; `allow` names tools that
+    don't ask. Long outputs of commands are kept below `data_dir`, in `outputs`.
+    """
+    outputs = data_dir / "outputs"
+    known = SeenFiles() if seen is None else seen
+    permissions = Permissions(workspace, mode=mode, approver=approver, allow=allow, outputs=outputs)
+    preimages = Preimages(preimages_dir)
+    return Toolset(
+        [
+            ReadFile(workspace, permissions, known),
+            ListDirectory(workspace, permissions),
+            GlobFiles(workspace, permissions),
+            GrepFiles(workspace, permissions),
+            CreateFile(workspace, permissions, known, preimages),
+            WriteFile(workspace, permissions, known, preimages),
+            EditFile(workspace, permissions, known, preimages),
+            RunCommand(
+                workspace, permissions, outputs=outputs, default_timeout_s=command_timeout_s
+            ),
+        ]
+    )

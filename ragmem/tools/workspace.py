@@ -1,0 +1,274 @@
+"""The folders that the agent works in: what a path means, and opening it without a race.
+
+A path is judged by its real path, never by its text. Opening walks that real
+path component by component without following links, so that whatever is
+swapped in between the check and the act is refused, not followed.
+"""
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from ragmem.errors import UsageError
+from ragmem.tools.base import ToolFailure
+from ragmem.tools.terminal import spelled
+
+_O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
+_FOLDER_FLAGS = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_VIRTUAL = (Path("/dev"), Path("/sys"))
+_NEVER = Path("/proc")
+_SUGGESTED_FROM = 1000
+"""Names of a folder that are looked at for "did you mean"."""
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A path that was judged."""
+
+    real: Path
+    """Without links; for a file that does not exist, below a real folder."""
+    exists: bool
+    inside: bool
+    """In one of the workspace's folders."""
+    through_link: bool
+    """The path as given leads over a link."""
+
+
+class Workspace:
+    """The CWD and the folders added to it (`--add-dir`).
+
+    `private` are ragmem's own folders: no tool reads, lists or writes in them.
+    UsageError when a folder does not exist.
+    """
+
+    def __init__(
+        self, cwd: Path, extra: tuple[Path, ...] = (), *, private: tuple[Path, ...] = ()
+    ) -> None:
+        self.cwd = _existing_folder(cwd)
+        self.roots = (self.cwd, *(_existing_folder(path) for path in extra))
+        self._private = tuple(Path(os.path.realpath(path)) for path in private)
+
+    def resolve(self, path: str) -> Target:
+        """What a path given by the model means; ToolFailure when that can't be told.
+
+        Control characters and bytes that are not UTF-8 may be spelled as tools
+        show them (`\\x1b`, `\\xff`, `\\n`).
+        """
+        if not path or "\0" in path:
+            raise ToolFailure(
+                "The path is empty or holds a NUL. Give the path of a file or folder."
+            )
+        full = self._absolute(path)
+        try:
+            real = Path(os.path.realpath(full, strict=True))
+            # Python follows more links than the system does.
+            os.stat(full)
+        except FileNotFoundError:
+            spelled = _unescape(path)
+            if spelled != path and os.path.lexists(self._absolute(spelled)):
+                return self.resolve(spelled)
+            return self._missing(full, path)
+        except (OSError, ValueError) as error:
+            raise ToolFailure(
+                f"{show_name(path)} can't be resolved ({_reason(error)}), so it is refused."
+            ) from None
+        return self._target(real, full, exists=True)
+
+    def contains(self, real: Path) -> bool:
+        """Whether a real path lies in the workspace."""
+        return any(real.is_relative_to(root) for root in self.roots)
+
+    def is_private(self, real: Path) -> bool:
+        """Whether a real path belongs to ragmem itself."""
+        return any(real.is_relative_to(folder) for folder in self._private)
+
+    def record_path(self, real: Path) -> str:
+        """The one form in results: relative to the CWD with `/`, absolute outside of it."""
+        if real.is_relative_to(self.cwd):
+            return show_name(real.relative_to(self.cwd).as_posix())
+        return show_name(real.as_posix())
+
+    def relative(self, path: str | Path) -> str:
+        """A path, given in any form, as a person in the CWD would write it."""
+        full = os.path.normpath(self._absolute(str(path)))
+        return self.record_path(Path(full))
+
+    def _absolute(self, path: str) -> str:
+        return os.path.join(self.cwd, os.path.expanduser(path))
+
+    def _target(self, real: Path, full: str, *, exists: bool) -> Target:
+        virtual = next((v for v in _VIRTUAL if real.is_relative_to(v)), None)
+        if real.is_relative_to(_NEVER) or (
+            virtual and not any(root.is_relative_to(virtual) for root in self.roots)
+        ):
+            raise ToolFailure(
+                f"{show_name(str(real))} is refused: /proc, /sys and /dev hold no files.",
+                denied=True,
+            )
+        return Target(
+            real=real,
+            exists=exists,
+            inside=self.contains(real),
+            through_link=os.path.normpath(full) != str(real),
+        )
+
+    def _missing(self, full: str, path: str) -> Target:
+        """A path whose end does not exist: real as far as it goes."""
+        missing: list[str] = []
+        head = full.rstrip("/")
+        while True:
+            head, name = os.path.split(head)
+            missing.append(name)
+            try:
+                folder = Path(os.path.realpath(head, strict=True))
+                break
+            except FileNotFoundError:
+                if head in ("", "/"):
+                    raise ToolFailure(f"{show_name(path)} can't be resolved.") from None
+            except OSError as error:
+                raise ToolFailure(
+                    f"{show_name(path)} can't be resolved ({_reason(error)}), so it is refused."
+                ) from None
+        if os.path.islink(folder / missing[-1]):
+            raise ToolFailure(f"{show_name(path)} leads over a link to nothing; it is refused.")
+        if {"..", "."} & set(missing):
+            raise ToolFailure(f"{show_name(path)} leads through a folder that does not exist.")
+        if not folder.is_dir():
+            raise ToolFailure(f"{show_name(str(folder))} is not a folder.")
+        return self._target(folder.joinpath(*reversed(missing)), full, exists=False)
+
+    def not_found(self, path: str, target: Target) -> ToolFailure:
+        """The failure for a path that must exist, with names that come near."""
+        from difflib import get_close_matches
+
+        names: list[str] = []
+        try:
+            with os.scandir(target.real.parent) as entries:
+                names = [
+                    entry.name for entry, _ in zip(entries, range(_SUGGESTED_FROM), strict=False)
+                ]
+        except OSError:
+            return ToolFailure(
+                f"{show_name(path)} does not exist, nor does its folder. "
+                "Use glob_files or list_directory to find it."
+            )
+        near = get_close_matches(target.real.name, names, n=3, cutoff=0.6)
+        hint = (
+            f" Similar: {', '.join(self.record_path(target.real.with_name(n)) for n in near)}."
+            if near
+            else " Use glob_files or list_directory to find it."
+        )
+        return ToolFailure(f"{show_name(path)} does not exist.{hint}")
+
+
+@contextmanager
+def open_folder(real: Path, *, make: bool = False) -> Iterator[int]:
+    """A descriptor of the folder, reached without following any link.
+
+    `make` creates what is missing. ToolFailure when a component is a link or not a folder.
+    """
+    fd = os.open("/", _FOLDER_FLAGS)
+    try:
+        for name in real.parts[1:]:
+            below = _step(name, fd, make=make)
+            os.close(fd)
+            fd = below
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _existing_folder(path: Path) -> Path:
+    try:
+        real = Path(os.path.realpath(path, strict=True))
+        os.scandir(real).close()
+    except OSError as error:
+        raise UsageError(
+            f"The folder {show_name(str(path))} can't be used: {_reason(error)}.",
+            hint="Name a folder that exists and can be read.",
+        ) from None
+    return real
+
+
+def _step(name: str, folder: int, *, make: bool) -> int:
+    try:
+        return os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+    except FileNotFoundError:
+        if not make:
+            raise
+        os.mkdir(name, dir_fd=folder)
+        return os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+    except OSError as error:
+        # A real path has no links, so one was laid since.
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise ToolFailure(
+                f"{show_name(name)} is not a folder (read_file shows a file), or became a link."
+            ) from None
+        raise
+
+
+@contextmanager
+def open_file(real: Path) -> Iterator[int]:
+    """A descriptor of a regular file, for reading; ToolFailure says what it is otherwise."""
+    with open_folder(real.parent) as folder:
+        _require_regular(os.stat(real.name, dir_fd=folder, follow_symlinks=False), real)
+        fd = os.open(real.name, _FILE_FLAGS, dir_fd=folder)
+    try:
+        _require_regular(os.fstat(fd), real)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def plain_failures(shown: str) -> Iterator[None]:
+    """What the system refuses, said in words that the model can act on."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ToolFailure(f"{shown}: {_reason(error)}.") from None
+
+
+def show_name(path: str) -> str:
+    """A path on one line; `Workspace.resolve` takes it back."""
+    return spelled(path)
+
+
+def _unescape(path: str) -> str:
+    def char(match: re.Match[str]) -> str:
+        if match[0] == "\\n":
+            return "\n"
+        code = int(match[1], 16)
+        return chr(code) if code < 0x80 else chr(0xDC00 + code)
+
+    return re.sub(r"\\n|\\x([0-9a-f]{2})", char, path)
+
+
+def _require_regular(status: os.stat_result, real: Path) -> None:
+    if stat.S_ISREG(status.st_mode):
+        return
+    shown = show_name(real.name)
+    if stat.S_ISDIR(status.st_mode):
+        raise ToolFailure(f"{shown} is a folder. Use list_directory to see what is in it.")
+    if stat.S_ISLNK(status.st_mode):
+        raise ToolFailure(f"{shown} became a link while it was opened; it is refused.")
+    kinds = {
+        stat.S_IFIFO: "a FIFO",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    kind = kinds.get(stat.S_IFMT(status.st_mode), "not a regular file")
+    raise ToolFailure(f"{shown} is {kind}; only regular files can be read or edited.")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,173 @@
+"""A desk: tools over a real folder, with a person who answers as a test says."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from ragmem.messages import ToolUse
+from ragmem.records import ToolCall, utc_now
+from ragmem.tools.base import Decision, PermissionMode, Proposal, ToolOutcome
+from ragmem.tools.seen import SeenFiles
+from ragmem.tools.standard import standard_toolset
+from ragmem.tools.workspace import Workspace
+
+# Slow machines are no bugs, and nothing is written outside of a test's own folder.
+settings.register_profile("tools", deadline=None, database=None)
+settings.load_profile("tools")
+
+
+class Desk:
+    """A toolset, the folder it works in, and what the person was asked."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        mode: PermissionMode = "default",
+        allow: tuple[str, ...] = (),
+        extra: tuple[Path, ...] = (),
+        home: Path | None = None,
+        timeout_s: float = 120,
+    ) -> None:
+        self.cwd = root / "w"
+        self.cwd.mkdir(exist_ok=True)
+        self.home = home or root / "home"
+        self.seen = SeenFiles()
+        self.proposals: list[Proposal] = []
+        self.answer = Decision(True)
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.workspace = Workspace(self.cwd, extra, private=(self.home,))
+        self.toolset = standard_toolset(
+            self.workspace,
+            data_dir=self.home / "data",
+            preimages_dir=self.home / "data" / "preimages",
+            mode=mode,
+            approver=self._approve,
+            seen=self.seen,
+            allow=allow,
+            command_timeout_s=timeout_s,
+        )
+
+    async def _approve(self, proposal: Proposal) -> Decision:
+        self.proposals.append(proposal)
+        self.meanwhile()
+        return self.answer
+
+    def deny(self, reason: str = "") -> None:
+        self.answer = Decision(False, reason=reason)
+
+    async def call(self, name: str, **arguments: object) -> ToolOutcome:
+        return await self.toolset.call(ToolUse("1", name, json.dumps(arguments)))
+
+    async def do(self, name: str, **arguments: object) -> ToolOutcome:
+        """A call that has to succeed."""
+        outcome = await self.call(name, **arguments)
+        assert outcome.success, outcome.text
+        return outcome
+
+    async def fails(self, name: str, **arguments: object) -> ToolOutcome:
+        """A call that has to fail, with a text that the model can read."""
+        outcome = await self.call(name, **arguments)
+        assert not outcome.success, outcome.text
+        assert outcome.text
+        return outcome
+
+    def file(self, name: str, content: str | bytes = "") -> Path:
+        """A file in the working directory."""
+        path = self.cwd / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+
+def recorded(name: str, outcome: ToolOutcome, order: int = 0) -> ToolCall:
+    """A call as the store keeps it."""
+    return ToolCall(
+        tool_call_id=f"c{order}",
+        turn_id="t",
+        order=order,
+        tool_name=name,
+        result=outcome.result_json,
+        success=outcome.success,
+        started_at=utc_now(),
+    )
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+@pytest.fixture
+def make_desk(tmp_path: Path) -> Callable[..., Desk]:
+    def make(**settings: object) -> Desk:
+        return Desk(tmp_path, **settings)  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def record() -> Callable[..., ToolCall]:
+    return recorded
+
+
+_REPOSITORY = Path(__file__).parents[2]
+_CALLS = """
+import asyncio, json, resource, sys
+from pathlib import Path
+from ragmem.messages import ToolUse
+from ragmem.tools.process import protect_process
+from ragmem.tools.standard import standard_toolset
+from ragmem.tools.workspace import Workspace
+
+async def main():
+    cwd = Path(sys.argv[1])
+    tools = standard_toolset(
+        Workspace(cwd),
+        data_dir=cwd / "d",
+        preimages_dir=cwd / "d" / "p",
+        mode="bypassPermissions",
+    )
+    for use in json.loads(sys.argv[2]):
+        if use["tool"] == "protect_process":
+            print(json.dumps([protect_process(), ""]))
+            continue
+        outcome = await tools.call(ToolUse("1", use.pop("tool"), json.dumps(use)))
+        print(json.dumps([outcome.success, outcome.text]))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+
+asyncio.run(main())
+"""
+# Root without the rights to read anyone's files and memory: CAP_DAC_*, CAP_SYS_PTRACE,
+# CAP_SYS_ADMIN, CAP_PERFMON.
+_AS_ANYONE = """
+import ctypes, os, sys
+for capability in (1, 2, 19, 21, 38):
+    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
+os.execv(sys.executable, [sys.executable, "-c", *sys.argv[1:]])
+"""
+
+
+@pytest.fixture
+def in_a_process() -> Callable[..., tuple[list, int]]:
+    """Calls in a process of its own, without root's rights: [success, text] each, peak in MB."""
+
+    def run(cwd: Path, *uses: dict, env: dict[str, str] | None = None) -> tuple[list, int]:
+        done = subprocess.run(
+            [sys.executable, "-c", _AS_ANYONE, _CALLS, str(cwd), json.dumps(uses)],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            cwd=_REPOSITORY,
+            env=env,
+        )
+        assert done.returncode == 0, done.stderr
+        *lines, peak = done.stdout.splitlines()
+        return [json.loads(line) for line in lines], int(peak)
+
+    return run

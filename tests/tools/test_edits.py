@@ -1,0 +1,260 @@
+"""Replacing text, diffs, globs, terminal output: the pure parts."""
+
+import re
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ragmem.tools.base import ToolFailure
+from ragmem.tools.content import Region, count_lines, decode, window
+from ragmem.tools.edits import replace_text, unified_diff
+from ragmem.tools.globs import matcher
+from ragmem.tools.terminal import plain, spelled
+
+PIECES = st.sampled_from(
+    ["a", "b", "é", "😀", "\n", "\r\n", "\r", "\t", " ", "\u2028", "\x0c", "\x85", "\ufeff"]
+)
+TEXTS = st.lists(PIECES, max_size=30).map("".join)
+LINES = st.lists(st.sampled_from(["a", "b", "c", "", "\r"]), max_size=12).map("\n".join)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_survive_decoding(data):
+    """§3.38: bytes, text and back are the same bytes, whatever they are."""
+    text = decode(data)
+    assert text.encode(text.text) == data
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding"),
+    [
+        (b"\xef\xbb\xbfx", "utf-8"),
+        ("x\né".encode("utf-16-le"), "latin-1"),
+        (b"\xff\xfe" + "é\n".encode("utf-16-le"), "utf-16-le"),
+        (b"\xfe\xff" + "é\n".encode("utf-16-be"), "utf-16-be"),
+        (b"caf\xe9\n", "latin-1"),
+        (b"caf\xe9 \xc3\xa9\n", "utf-8"),
+        (b"", "utf-8"),
+    ],
+)
+def test_encodings(data, encoding):
+    """§3.38: BOMs, UTF-16 of both kinds, Latin-1, and stray bytes in UTF-8."""
+    text = decode(data)
+    assert text.encoding == encoding
+    assert text.encode(text.text) == data
+
+
+@given(TEXTS, TEXTS, TEXTS.map(lambda t: t.replace("\r", "")), TEXTS)
+def test_an_edit_changes_nothing_else(before, old, new, after):
+    """P9, §3.38: read, edit, and every byte outside of the span is what it was."""
+    assume(old and old != new)
+    # A place that begins or ends within a CR LF is not one that read_file can show.
+    assume(not (before.endswith("\r") and old.startswith("\n")))
+    assume(not (old.endswith("\r") and after.startswith("\n")))
+    whole = before + old + after
+    flat, part = (text.replace("\r\n", "\n") for text in (whole, old))
+    if "\r\n" not in whole:
+        flat, part = whole, old
+    try:
+        changed, (line,) = replace_text(whole, old, new, replace_all=False)
+    except ToolFailure:
+        assert flat.find(part) != flat.rfind(part) or part == new
+        return
+    assert flat.find(part) == flat.rfind(part)
+    middle = changed[len(before) : len(changed) - len(after)]
+    assert before + middle + after == changed
+    assert middle.replace("\r\n", "\n") == new
+    assert line == before.count("\n") + 1
+
+
+@given(TEXTS, st.sampled_from(["a", "\n", "b\n"]), TEXTS)
+def test_replace_all_replaces_all(text, old, new):
+    """§1.2 edit_file: every place, once."""
+    assume("\r\n" not in text and "\r\n" not in new and old != new)
+    try:
+        changed, lines = replace_text(text, old, new, replace_all=True)
+    except ToolFailure:
+        assert old not in text
+        return
+    assert changed == text.replace(old, new)
+    assert len(lines) == text.count(old)
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "expected"),
+    [
+        ("a\r\nb\r\nc\r\n", "a\nb", "x\ny\nz", "x\r\ny\r\nz\r\nc\r\n"),
+        ("a\r\nb\r\n", "a\r\nb", "x\r\ny", "x\r\ny\r\n"),
+        ("a\nb\r\nc\nd\n", "c", "x\ny", "a\nb\r\nx\ny\nd\n"),
+        ("a\nb\r\nc\nd\n", "b\nc", "x\ny", "a\nx\r\ny\nd\n"),
+        ("one\n", "one\n", "", ""),
+    ],
+)
+def test_line_ends_of_the_place_are_kept(text, old, new, expected):
+    """Claude #60174, openclaw #116011: CR LF stays CR LF; a mixed file stays mixed."""
+    assert replace_text(text, old, new, replace_all=False)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "says"),
+    [
+        ("aXbXc", "X", "2 places"),
+        ("aaa", "aa", "matches 2"),
+        ("a", "", "empty"),
+        ("a", "new", "the same"),
+        ("x\n  def f():\n    return 1\n", "def f():\n\treturn 1", "line 2"),
+        ("def f():\n", "     1\tdef f():", "line numbers"),
+        ("abc", "zzz", "Read the file again"),
+    ],
+)
+def test_what_does_not_match_exactly_once_is_refused(text, old, says):
+    """edit_file: exact and unique, and the refusal says how to do better."""
+    with pytest.raises(ToolFailure) as failure:
+        replace_text(text, old, "new", replace_all=False)
+    assert says in failure.value.text
+
+
+END = "\n\\ No newline at end of file"
+
+
+def as_lines(text: str) -> list[str]:
+    """Lines as a diff names them, the lack of a last line feed with them."""
+    *lines, last = text.split("\n")
+    return [*lines, last + END] if last else lines
+
+
+def apply(diff: str, lines: list[str]) -> list[str]:
+    """What patch(1) would make of it; every hunk has to fit where it says."""
+    rows = iter(diff.replace(END, "\0").split("\n")[2:])
+    result, position = [], 0
+    for row in rows:
+        if header := re.fullmatch(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", row):
+            start, length = int(header[1]), int(header[2] or 1)
+            start -= length > 0
+            result += lines[position:start]
+            assert len(result) == int(header[3]) - (int(header[4] or 1) > 0)
+            position = start
+            continue
+        sign, line = row[0], row[1:].replace("\0", END)
+        if sign != "+":
+            assert lines[position] == line
+            position += 1
+        if sign != "-":
+            result.append(line)
+    return result + lines[position:]
+
+
+@given(LINES, LINES)
+def test_a_diff_applies(old, new):
+    """What is approved is what happens: the diff turns the old lines into the new ones."""
+    assume("\r\n" not in old + new and old != new)
+    diff, added, removed = unified_diff(old, new, "f")
+    assert apply(diff, as_lines(old)) == as_lines(new)
+    assert added - removed == len(as_lines(new)) - len(as_lines(old))
+
+
+def test_diff_of_one_line():
+    """What is approved: file, place, both sides, and a missing end."""
+    old = "".join(f"{n}\n" for n in range(1, 21))
+    diff, added, removed = unified_diff(old, old.replace("10\n", "ten\n") + "end", "src/a.txt")
+    assert (added, removed) == (2, 1)
+    assert diff == (
+        "--- src/a.txt\n+++ src/a.txt\n@@ -7,7 +7,7 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13\n"
+        "@@ -18,3 +18,4 @@\n 18\n 19\n 20\n+end\n\\ No newline at end of file"
+    )
+
+
+def test_diff_of_line_ends_alone_shows():
+    """An approval never hides the only change there is."""
+    diff, added, removed = unified_diff("a\r\nb\r\n", "a\nb\n", "f")
+    assert (added, removed) == (2, 2)
+    assert "-a\r" in diff
+
+
+def test_diff_of_huge_files_ends():
+    """P7: 200,000 changed lines are shown as replaced, not compared for minutes."""
+    old = "".join(f"{n}\n" for n in range(200_000))
+    assert unified_diff(old, old.replace("1", "x"), "f")[1] > 100_000
+
+
+@given(TEXTS, st.integers(1, 20), st.integers(1, 5))
+def test_windows_join_to_the_whole(text, first, limit):
+    """§3.38: lines are split at line feeds alone, so that numbers agree with ripgrep."""
+    region = Region(
+        text=decode(text.encode()), first_line=1, line_count=count_lines(text), ends_file=True
+    )
+    lines = region.text.text.split("\n")
+    lines = lines[:-1] if lines[-1] == "" else lines
+    page = window(region, first, limit, line_chars=100, max_bytes=10_000)
+    shown = page.body.split("\n") if page.body else []
+    expected = lines[first - 1 : first - 1 + limit]
+    assert shown == [
+        f"{n:>6}\t{spelled(line.removesuffix(chr(13)), keep=chr(9))}"
+        for n, line in enumerate(expected, first)
+    ]
+    assert page.more == (first - 1 + limit < len(lines))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("*.py", "a.py", True),
+        ("*.py", "x/y/a.py", True),
+        ("x/*.py", "x/y/a.py", False),
+        ("x/**/*.py", "x/y/z/a.py", True),
+        ("x/**/*.py", "x/a.py", True),
+        ("**/*.py", "a.py", True),
+        ("**", "a/b", True),
+        ("src/**", "src/a/b", True),
+        ("src/**", "lib/a", False),
+        ("*.{ts,tsx}", "a.tsx", True),
+        ("{a,b}/{c,d}.py", "b/d.py", True),
+        ("*.{ts", "a.{ts", True),
+        ("[!a].py", "b.py", True),
+        ("[!a].py", "a.py", False),
+        ("./a/?.py", "a/b.py", True),
+        ("A.py", "a.py", False),
+    ],
+)
+def test_globs(pattern, path, expected):
+    """glob_files: the patterns that the description names."""
+    assert matcher(pattern)(path) is expected
+
+
+def test_globs_are_linear():
+    """§1.6 ReDoS: stars don't multiply."""
+    assert not matcher("**/" * 60 + "x")("a/" * 2000 + "y")
+    assert not matcher("*a" * 100 + "b")("a" * 250)
+    with pytest.raises(ToolFailure):
+        matcher("{a,b}" * 20)
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]8;;http://x\x07link\x1b]8;;\x07", "link"),
+        ("\x1b]0;title\x1b\\rest", "rest"),
+        ("\x1bPq data\x1b\\x", "x"),
+        ("\x9b31mred", "red"),
+        ("a\x1b]52;c;steal", "a"),
+        ("a\x1b[?1049h\x1b[2J\x1b[6nb", "ab"),
+        ("10%\r50%\r100%\n", "100%\n"),
+        ("line\r\nnext\r\n", "line\nnext\n"),
+        ("b\x08bo\x08ol", "bol"),
+        ("bell\x07nul\0x\x7f", "bellnulx"),
+        ("unclosed \x1b]0;x\nnext line", "unclosed \nnext line"),
+        ("tab\tkept", "tab\tkept"),
+        ("end\x1b", "end"),
+    ],
+)
+def test_terminal_output_becomes_plain(raw, expected):
+    """§1.4, Codex #15974: no sequence survives, an unclosed one takes its line at most."""
+    assert plain(raw) == expected
+
+
+@given(st.text(alphabet=st.sampled_from("ab\x1b[]0;m\x9b\x07\\\r\n\x08P?")))
+def test_no_control_survives(raw):
+    """§1.4: whatever comes, only line feeds and tabs of all controls are left."""
+    assert not set(plain(raw)) & {chr(c) for c in (*range(9), *range(11, 32), *range(127, 160))}

@@ -1,0 +1,564 @@
+"""read_file, create_file, write_file, edit_file on real files."""
+
+import hashlib
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ragmem.tools import atomic
+from ragmem.tools.base import Decision, ToolFailure
+from ragmem.tools.preimages import Preimages
+from ragmem.tools.seen import SeenFiles
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# --- reading -----------------------------------------------------------------
+
+
+async def test_read_shows_numbered_lines(desk):
+    """C36, A50: what the model reads, and what is recorded of it."""
+    desk.file("a.txt", "one\ntwo\n")
+    outcome = await desk.do("read_file", path="a.txt")
+    assert outcome.text == "     1\tone\n     2\ttwo"
+    assert outcome.display == "2 lines"
+    assert outcome.data == {
+        "path": "a.txt",
+        "first_line": 1,
+        "last_line": 2,
+        "lines": 2,
+        "sha256": sha(b"one\ntwo\n"),
+    }
+
+
+async def test_read_in_parts(desk):
+    """cli.md read_file: 2,000 lines a call, a way to go on, and the tail."""
+    desk.file("a.txt", "".join(f"line {n}\n" for n in range(1, 5001)))
+    first = await desk.do("read_file", path="a.txt")
+    assert first.text.endswith("[lines 1 to 2,000 of 5,000; go on with offset=2001]")
+    middle = await desk.do("read_file", path="a.txt", offset=2001, limit=2)
+    assert middle.text.startswith("  2001\tline 2001\n  2002\tline 2002\n[lines 2,001 to 2,002")
+    tail = await desk.do("read_file", path="a.txt", offset=-2)
+    assert tail.text == ("  4999\tline 4999\n  5000\tline 5000\n[lines 4,999 to 5,000 of 5,000]")
+    assert (await desk.do("read_file", path="a.txt", offset=-9999, limit=1)).data["first_line"] == 1
+    assert "5,000 lines" in (await desk.fails("read_file", path="a.txt", offset=5001)).text
+
+
+async def test_read_limits(desk):
+    """cli.md read_file: 2,000 characters a line, 50 KB a call."""
+    desk.file("long.txt", "x" * 2500 + "\nend\n")
+    text = (await desk.do("read_file", path="long.txt")).text
+    assert "x" * 2000 + "… [500 more characters]" in text
+    assert "     2\tend" in text
+    desk.file("wide.txt", ("y" * 999 + "\n") * 100)
+    wide = await desk.do("read_file", path="wide.txt")
+    assert len(wide.text) < 51_000
+    assert wide.text.endswith("go on with offset=50]")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "[the file is empty]"),
+        (b"no end", "     1\tno end"),
+        (b"a\r\nb\r\n", "     1\ta\n     2\tb\n[lines end with CR LF]"),
+        (b"a\r\nb\n", "     1\ta\n     2\tb\n[line ends are mixed]"),
+        (b"\xef\xbb\xbfa\n", "     1\ta\n[starts with a byte order mark]"),
+        (b"caf\xe9\n", "     1\tcafé\n[encoding latin-1]"),
+        (b"\xe9\xc3\xa9\n", "     1\t\\xe9é"),
+        ("\ufeffé\nx\n".encode("utf-16-le"), None),
+        ("a\u2028b\x0cc\rd\n".encode(), "     1\ta\u2028b\\x0cc\\x0dd"),
+        (b"\x1b[31mred\n", "     1\t\\x1b[31mred"),
+    ],
+    ids=["empty", "no-end", "crlf", "mixed", "bom", "latin1", "stray", "utf16", "seps", "esc"],
+)
+async def test_read_of_odd_text(desk, content, text):
+    """§3.38, §1.4: encodings and line ends are named, control characters spelled."""
+    desk.file("a", content)
+    expected = text or ("     1\té\n     2\tx\n[encoding utf-16-le; starts with a byte order mark]")
+    assert (await desk.do("read_file", path="a")).text == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"\x89PNG\r\n\x1a\n", "PNG"),
+        (b"\x7fELF\x02", "ELF"),
+        (b"PK\x03\x04x", "ZIP"),
+        (b"SQLite format 3\0", "SQLite"),
+        (b"abc\0def", "binary"),
+    ],
+)
+async def test_binary_is_refused_with_what_it_is(desk, content, kind):
+    """cli.md read_file: neither read nor edited."""
+    desk.file("b", content)
+    assert kind in (await desk.fails("read_file", path="b")).text
+    desk.seen.note("b", sha(content))
+    assert kind in (await desk.fails("edit_file", path="b", old="a", new="b")).text
+    assert kind in (await desk.fails("write_file", path="b", content="b")).text
+    assert not desk.proposals
+
+
+async def test_folder_and_missing_file(desk):
+    """cli.md read_file: a folder says so, a missing file suggests near names."""
+    desk.file("src/agent.py", "x")
+    assert "list_directory" in (await desk.fails("read_file", path="src")).text
+    assert "src/agent.py" in (await desk.fails("read_file", path="src/agnet.py")).text
+    assert "glob_files" in (await desk.fails("read_file", path="nowhere/x.py")).text
+    await desk.fails("read_file", path="src/agent.py/x")
+
+
+def test_huge_files_in_bounded_memory(tmp_path, in_a_process):
+    """P8, §3.36, §3.38: a 30 MB line, 200 MB of lines, a sparse terabyte: under 200 MB."""
+    (tmp_path / "line.txt").write_bytes(b"x" * 30_000_000 + b"\nend\n")
+    with open(tmp_path / "log.txt", "wb") as log:
+        log.writelines(b"%099d\n" % n for n in range(2_000_000))
+    with open(tmp_path / "sparse.bin", "wb") as sparse:
+        sparse.truncate(1 << 40)
+    with open(tmp_path / "sparse.txt", "wb") as sparse:
+        sparse.write(b"head\n" * 4096)
+        sparse.truncate(1 << 40)
+    outcomes, peak = in_a_process(
+        tmp_path,
+        {"tool": "read_file", "path": "line.txt"},
+        {"tool": "read_file", "path": "line.txt", "offset": 2},
+        {"tool": "read_file", "path": "log.txt", "offset": 1_500_001, "limit": 1},
+        {"tool": "read_file", "path": "log.txt", "offset": -2},
+        {"tool": "read_file", "path": "log.txt", "offset": 9_000_000},
+        {"tool": "read_file", "path": "sparse.bin"},
+        {"tool": "read_file", "path": "sparse.txt", "limit": 1},
+        {"tool": "read_file", "path": "sparse.txt", "offset": 9000},
+        {"tool": "edit_file", "path": "log.txt", "old": "a", "new": "b"},
+        {"tool": "grep_files", "pattern": "xxx", "path": "line.txt"},
+    )
+    texts = [text for _, text in outcomes]
+    assert "x" * 2000 + "…" in texts[0]
+    assert texts[1].startswith("     2\tend")
+    assert texts[2].startswith(f"1500001\t{1_500_000:099d}")
+    assert f"    -1\t{1_999_999:099d}" in texts[3]
+    assert "no line" in texts[4]
+    assert "binary" in texts[5]
+    assert texts[6].startswith("     1\thead")
+    assert "lies beyond" in texts[7]
+    assert [success for success, _ in outcomes] == [
+        True, True, True, True, False, False, True, False, False, True,
+    ]  # fmt: skip
+    assert peak < 200
+
+
+async def test_growing_log(desk):
+    """§3.38: a file that grows while it is read is read as it was."""
+    log = desk.file("log", "start\n")
+    stop = threading.Event()
+
+    def grow() -> None:
+        with open(log, "a") as out:
+            while not stop.is_set():
+                out.write("more\n" * 100)
+                out.flush()
+                time.sleep(0.001)
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    try:
+        for _ in range(20):
+            outcome = await desk.do("read_file", path="log", offset=-1)
+            assert outcome.text.split("\t")[1].startswith(("more", "start"))
+    finally:
+        stop.set()
+        thread.join()
+    with open(log, "a") as out:
+        out.write("more\n")
+    assert "changed" in (await desk.fails("edit_file", path="log", old="start", new="x")).text
+
+
+# --- the rule: read before write ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [("write_file", {"content": "new"}), ("edit_file", {"old": "old", "new": "new"})],
+)
+async def test_unread_and_stale_files_are_refused(desk, tool, arguments):
+    """X35: an existing file is read first; opencrabs #954: what changed is read again."""
+    file = desk.file("a.txt", "old\n")
+    assert "has not been read" in (await desk.fails(tool, path="a.txt", **arguments)).text
+    await desk.do("read_file", path="a.txt")
+    file.write_text("old, but newer\n")
+    assert "Read it again" in (await desk.fails(tool, path="a.txt", **arguments)).text
+    assert file.read_text() == "old, but newer\n"
+    assert not desk.proposals
+    await desk.do("read_file", path="a.txt")
+    await desk.do(tool, path="a.txt", **arguments)
+
+
+async def test_change_while_asked_is_refused(desk):
+    """§3.44: the file is replaced, cut, or removed while the person looks at the diff."""
+    for n, change in enumerate(
+        (
+            lambda f: f.write_text("old\nand more\n"),
+            lambda f: f.write_text(""),
+            lambda f: f.unlink(),
+            lambda f: (f.unlink(), f.mkdir()),
+            lambda f: (f.unlink(), f.symlink_to("/etc/hostname")),
+        )
+    ):
+        file = desk.file(f"{n}.txt", "old\n")
+        await desk.do("read_file", path=file.name)
+        desk.meanwhile = lambda change=change, file=file: change(file)
+        await desk.fails("edit_file", path=file.name, old="old", new="new")
+    assert (desk.cwd / "0.txt").read_text() == "old\nand more\n"
+    assert not (desk.cwd / "2.txt").exists()
+    assert not [name for name in os.listdir(desk.cwd) if name.startswith(".ragmem")]
+
+
+async def test_edits_follow_each_other(desk):
+    """X35: what the agent wrote itself it need not read again."""
+    await desk.do("create_file", path="a.txt", content="one\n")
+    await desk.do("edit_file", path="a.txt", old="one", new="two")
+    await desk.do("write_file", path="a.txt", content="three\n")
+    await desk.do("edit_file", path="a.txt", old="three", new="four")
+    assert (desk.cwd / "a.txt").read_text() == "four\n"
+
+
+async def test_seen_is_restored_from_the_record(desk, record):
+    """X35: a resumed session knows what it read; failed and foreign calls say nothing."""
+    desk.file("a.txt", "one\n")
+    desk.file("b.txt", "one\n")
+    calls = [
+        record("read_file", await desk.do("read_file", path="a.txt"), 0),
+        record("edit_file", await desk.do("edit_file", path="a.txt", old="one", new="two"), 1),
+        record("read_file", await desk.fails("read_file", path="nope"), 2),
+        record("grep_files", await desk.do("grep_files", pattern="one"), 3),
+    ]
+    broken = [
+        type(calls[0])(
+            tool_call_id="x",
+            turn_id="t",
+            order=9,
+            tool_name="read_file",
+            result=text,
+            started_at=calls[0].started_at,
+        )
+        for text in ("", "not json", "[1]", '{"path": 1, "sha256": 2}')
+    ]
+    seen = SeenFiles()
+    seen.restore([*calls, *broken])
+    assert seen.hash_of("a.txt") == sha(b"two\n")
+    assert seen.hash_of("b.txt") is None
+
+
+# --- creating and writing ---------------------------------------------------------
+
+
+async def test_create(desk):
+    """X35, cli.md create_file: folders are made, an existing file is refused, a diff is shown."""
+    outcome = await desk.do("create_file", path="a/b/c.txt", content="one\ntwo")
+    assert (desk.cwd / "a/b/c.txt").read_bytes() == b"one\ntwo"
+    assert outcome.data == {"path": "a/b/c.txt", "sha256": sha(b"one\ntwo"), "preimage": None}
+    (proposal,) = desk.proposals
+    assert proposal.kind == "diff"
+    assert proposal.body == (
+        "--- a/b/c.txt\n+++ a/b/c.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file"
+    )
+    assert "exists" in (await desk.fails("create_file", path="a/b/c.txt", content="x")).text
+    assert "exists" in (await desk.fails("create_file", path="a/b", content="x")).text
+    assert (desk.cwd / "a/b/c.txt").read_bytes() == b"one\ntwo"
+
+
+async def test_create_does_not_overwrite_what_came_meanwhile(desk):
+    """§3.44: the name is taken while the person looks at the diff."""
+    desk.meanwhile = lambda: desk.file("a.txt", "mine")
+    assert "exists" in (await desk.fails("create_file", path="a.txt", content="agent")).text
+    assert (desk.cwd / "a.txt").read_text() == "mine"
+    assert os.listdir(desk.cwd) == ["a.txt"]
+
+
+async def test_new_files_follow_the_umask(desk):
+    """P9: as any editor would make them."""
+    old = os.umask(0o027)
+    try:
+        await desk.do("create_file", path="a.sh", content="x")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((desk.cwd / "a.sh").stat().st_mode) == 0o640
+
+
+async def test_write_keeps_the_style_of_the_file(desk):
+    """cli.md: line ends, byte order mark and encoding stay."""
+    for name, before, content, after in (
+        ("crlf", b"a\r\nb\r\n", "c\nd\n", b"c\r\nd\r\n"),
+        ("bom", b"\xef\xbb\xbfa\n", "b\n", b"\xef\xbb\xbfb\n"),
+        ("utf16", b"\xff\xfe" + "a".encode("utf-16-le"), "é", b"\xff\xfe\xe9\0"),
+        ("latin", b"\xe9", "è", b"\xe8"),
+    ):
+        desk.file(name, before)
+        await desk.do("read_file", path=name)
+        await desk.do("write_file", path=name, content=content)
+        assert (desk.cwd / name).read_bytes() == after
+    assert "no '😀'" in (await desk.fails("write_file", path="latin", content="😀")).text
+    assert "already" in (await desk.fails("write_file", path="latin", content="è")).text
+    for content in ("\0", "\ud83d"):
+        await desk.fails("write_file", path="latin", content=content)
+    assert (desk.cwd / "latin").read_bytes() == b"\xe8"
+
+
+@given(
+    before=st.binary(max_size=40).filter(lambda b: b"\0" not in b),
+    after=st.binary(max_size=40).filter(lambda b: b"\0" not in b),
+    new=st.text(st.characters(codec="ascii", exclude_characters="\0\r"), max_size=10),
+)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_round_trip_on_disk(tmp_path, make_desk, before, after, new):
+    """P9, §3.38: bytes outside of the edited span are the same bytes on the disk."""
+    import asyncio
+
+    desk = make_desk(mode="acceptEdits")
+    file = desk.file("f", before + b"<<HERE>>" + after)
+
+    async def edit() -> bool:
+        if not (await desk.call("read_file", path="f")).success:
+            return False
+        await desk.do("edit_file", path="f", old="<<HERE>>", new=f"[{new}]")
+        return True
+
+    if asyncio.run(edit()):
+        written = file.read_bytes()
+        assert written.startswith(before + b"[")
+        assert written.endswith(b"]" + after)
+    else:
+        assert file.read_bytes() == before + b"<<HERE>>" + after
+
+
+# --- what stays of a file ------------------------------------------------------------
+
+
+async def test_edit_keeps_mode_owner_and_attributes(desk):
+    """§3.45: a 0755 script of another owner stays one; so do extended attributes."""
+    file = desk.file("run.sh", "echo one\n")
+    file.chmod(0o755)
+    if os.geteuid() == 0:
+        os.chown(file, 1234, 2345)
+    try:
+        os.setxattr(file, "user.note", b"kept")
+    except OSError:
+        attributes = False
+    else:
+        attributes = True
+    before = file.stat()
+    await desk.do("read_file", path="run.sh")
+    await desk.do("edit_file", path="run.sh", old="one", new="two")
+    after = file.stat()
+    assert file.read_text() == "echo two\n"
+    assert (after.st_mode, after.st_uid, after.st_gid) == (
+        before.st_mode,
+        before.st_uid,
+        before.st_gid,
+    )
+    assert after.st_ino != before.st_ino
+    if attributes:
+        assert os.getxattr(file, "user.note") == b"kept"
+
+
+async def test_edit_keeps_hard_links(desk):
+    """§3.45: a file with two names is written in place, under both."""
+    file = desk.file("a.txt", "a long first line\n")
+    os.link(file, desk.cwd / "b.txt")
+    await desk.do("read_file", path="a.txt")
+    await desk.do("edit_file", path="a.txt", old="a long first line", new="short")
+    assert (desk.cwd / "b.txt").read_text() == "short\n"
+    assert file.stat().st_ino == (desk.cwd / "b.txt").stat().st_ino
+
+
+async def test_longest_name(desk):
+    """§3.42: 255 bytes leave no room for a longer temporary name."""
+    name = "x" * 251 + ".txt"
+    desk.file(name, "one\n")
+    await desk.do("read_file", path=name)
+    await desk.do("edit_file", path=name, old="one", new="two")
+    assert os.listdir(desk.cwd) == [name]
+
+
+def test_files_that_may_not_be_touched(tmp_path, in_a_process):
+    """§3.43: mode 000 and read-only, without root's right to ignore them."""
+    for name, mode in (("none", 0o000), ("readonly", 0o444)):
+        (tmp_path / name).write_text("one\n")
+        (tmp_path / name).chmod(mode)
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "closed" / "x").write_text("one\n")
+    (tmp_path / "closed").chmod(0o000)
+    (tmp_path / "fixed").mkdir()
+    (tmp_path / "fixed" / "x").write_text("uno\n")
+    (tmp_path / "fixed").chmod(0o555)
+    try:
+        outcomes, _ = in_a_process(
+            tmp_path,
+            {"tool": "read_file", "path": "none"},
+            {"tool": "read_file", "path": "closed/x"},
+            {"tool": "list_directory", "path": "closed"},
+            {"tool": "read_file", "path": "readonly"},
+            {"tool": "edit_file", "path": "readonly", "old": "one", "new": "two"},
+            {"tool": "create_file", "path": "closed/y", "content": "x"},
+            {"tool": "grep_files", "pattern": "one"},
+            {"tool": "read_file", "path": "fixed/x"},
+            {"tool": "edit_file", "path": "fixed/x", "old": "uno", "new": "due"},
+        )
+    finally:
+        (tmp_path / "fixed").chmod(0o700)
+        (tmp_path / "closed").chmod(0o700)
+    assert [success for success, _ in outcomes] == [
+        False, False, False, True, False, False, True, True, True,
+    ]  # fmt: skip
+    for n in (0, 1, 2, 4, 5):
+        assert "Permission denied" in outcomes[n][1]
+    assert "readonly" in outcomes[6][1]
+    assert "2 files or folders could not be read" in outcomes[6][1]
+    assert (tmp_path / "readonly").read_text() == "one\n"
+    # A folder that takes no new names: the file is written in place.
+    assert (tmp_path / "fixed" / "x").read_text() == "due\n"
+
+
+# --- faults ----------------------------------------------------------------------------
+
+
+async def test_preimage_is_byte_exact_and_private(desk):
+    """X35: what was there before can be brought back; 0600 in a 0700 folder."""
+    content = b"caf\xe9\r\nold\n"
+    desk.file("a.txt", content)
+    await desk.do("read_file", path="a.txt")
+    outcome = await desk.do("edit_file", path="a.txt", old="old", new="new")
+    folder = desk.home / "data" / "preimages"
+    assert Preimages(folder).load(outcome.data["preimage"]) == content
+    files = [p for p in folder.rglob("*") if p.is_file()]
+    assert [stat.S_IMODE(p.stat().st_mode) for p in files] == [0o600]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    files[0].write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="damaged"):
+        Preimages(folder).load(outcome.data["preimage"])
+
+
+async def test_no_edit_without_its_preimage(desk):
+    """X35: where the old content can't be kept, nothing is written."""
+    (desk.home / "data").mkdir(parents=True)
+    (desk.home / "data" / "preimages").write_text("a file in the way")
+    file = desk.file("a.txt", "old\n")
+    await desk.do("read_file", path="a.txt")
+    await desk.fails("edit_file", path="a.txt", old="old", new="new")
+    assert file.read_text() == "old\n"
+
+
+@pytest.mark.parametrize("links", [1, 2])
+def test_full_disk_leaves_the_old_file(tmp_path, links):
+    """§3.7: a write that fails in the middle leaves the old content and no litter."""
+    file = tmp_path / "a.txt"
+    file.write_bytes(b"old" * 10)
+    if links == 2:
+        os.link(file, tmp_path / "b.txt")
+    script = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from ragmem.tools import atomic\n"
+        "import hashlib\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "p = Path(sys.argv[1])\n"
+        "h = hashlib.sha256(p.read_bytes()).hexdigest()\n"
+        "try:\n"
+        "    atomic.replace(p, b'n' * 100000, expected_sha256=h, shown='a.txt')\n"
+        "except OSError as error:\n"
+        "    print(error.strerror)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(file)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout.strip() == "File too large", done.stderr
+    assert file.read_bytes() == b"old" * 10
+    assert len(os.listdir(tmp_path)) == links
+
+
+def test_killed_in_the_middle_leaves_old_or_new(tmp_path):
+    """§3.45: kill -9 at any moment: the file is whole, and nothing lies about."""
+    file = tmp_path / "a.txt"
+    contents = [bytes([65 + n]) * 300_000 for n in range(2)]
+    file.write_bytes(contents[0])
+    script = (
+        "import hashlib, sys\n"
+        "from pathlib import Path\n"
+        "from ragmem.tools import atomic\n"
+        "p = Path(sys.argv[1])\n"
+        "print('go', flush=True)\n"
+        "while True:\n"
+        "    old = p.read_bytes()\n"
+        "    new = bytes([131 - old[0]]) * len(old)\n"
+        "    atomic.replace(p, new, expected_sha256=hashlib.sha256(old).hexdigest(), shown='a')\n"
+    )
+    for round_ in range(12):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(file)],
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.003 * round_)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        assert file.read_bytes() in contents
+    litter = [name for name in os.listdir(tmp_path) if name != "a.txt"]
+    # Only between two system calls can a name be left behind.
+    assert len(litter) <= 1
+
+
+def test_replace_refuses_what_changed(tmp_path):
+    """qwen-code #3839: hash at read, compared at write."""
+    file = tmp_path / "a"
+    file.write_bytes(b"new")
+    with pytest.raises(ToolFailure, match="changed"):
+        atomic.replace(file, b"x", expected_sha256=sha(b"old"), shown="a")
+    assert file.read_bytes() == b"new"
+
+
+# --- approval -----------------------------------------------------------------------------
+
+
+async def test_denied_edit_changes_nothing(desk):
+    """cli.md permissions: the reason reaches the model."""
+    file = desk.file("a.txt", "old\n")
+    await desk.do("read_file", path="a.txt")
+    desk.deny("use tabs")
+    outcome = await desk.fails("edit_file", path="a.txt", old="old", new="new")
+    assert outcome.denied
+    assert "use tabs" in outcome.text
+    assert file.read_text() == "old\n"
+    assert not (desk.home / "data" / "preimages").exists()
+
+
+async def test_approval_holds_for_exact_content(desk):
+    """MCPoison, §1.3: the key changes with the content; "remember" allows edits from then on."""
+    for name in ("a", "b", "c"):
+        desk.file(name, "old\n")
+        await desk.do("read_file", path=name)
+    await desk.do("edit_file", path="a", old="old", new="new")
+    desk.answer = Decision(True, remember=True)
+    await desk.do("edit_file", path="b", old="old", new="new")
+    assert len({p.key for p in desk.proposals}) == 2
+    desk.deny()
+    await desk.do("edit_file", path="c", old="old", new="new")
+    assert (await desk.fails("run_command", command="true")).denied

@@ -1,0 +1,218 @@
+"""Modes, what always asks, and approvals bound to content."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmem.tools.base import Decision, deny_all
+from ragmem.tools.permissions import Permissions, protection
+from ragmem.tools.standard import standard_toolset
+from ragmem.tools.workspace import Workspace
+
+
+async def outcomes(desk) -> dict[str, bool]:
+    """What goes through when whoever is asked says no."""
+    desk.file("a.txt", "old\n")
+    desk.deny()
+    results = {}
+    for name, arguments in (
+        ("read_file", {"path": "a.txt"}),
+        ("list_directory", {}),
+        ("glob_files", {"pattern": "*"}),
+        ("grep_files", {"pattern": "old"}),
+        ("edit_file", {"path": "a.txt", "old": "old", "new": "new"}),
+        ("create_file", {"path": "b.txt", "content": "x"}),
+        ("write_file", {"path": "c.txt", "content": "x"}),
+        ("run_command", {"command": "echo ran > ran.txt"}),
+    ):
+        outcome = await desk.call(name, **arguments)
+        results[name] = outcome.success
+        assert outcome.denied is not outcome.success
+    return results
+
+
+READ = {"read_file": True, "list_directory": True, "glob_files": True, "grep_files": True}
+
+
+@pytest.mark.parametrize(
+    ("mode", "edits", "command", "asked"),
+    [
+        ("default", False, False, 4),
+        ("acceptEdits", True, False, 1),
+        ("plan", False, False, 0),
+        ("bypassPermissions", True, True, 0),
+    ],
+)
+async def test_modes(make_desk, mode, edits, command, asked):
+    """cli.md permissions: each mode, with a person who says no."""
+    desk = make_desk(mode=mode)
+    results = await outcomes(desk)
+    assert results == {
+        **READ,
+        "edit_file": edits,
+        "create_file": edits,
+        "write_file": edits,
+        "run_command": command,
+    }
+    assert len(desk.proposals) == asked
+    assert (desk.cwd / "ran.txt").exists() is command
+
+
+async def test_plan_says_why(make_desk):
+    """cli.md permissions `plan`: the model is told to describe the change."""
+    desk = make_desk(mode="plan")
+    desk.file("a.txt", "old")
+    assert "plan mode" in (await desk.fails("write_file", path="a.txt", content="x")).text
+    assert "plan mode" in (await desk.fails("run_command", command="true")).text
+
+
+async def test_allow_names_tools(make_desk):
+    """cli.md `--allow TOOL`: that tool does not ask, others do."""
+    desk = make_desk(allow=("create_file", "run_command"))
+    results = await outcomes(desk)
+    assert (results["create_file"], results["write_file"]) == (True, False)
+    assert results["run_command"]
+
+
+async def test_nobody_there(tmp_path):
+    """cli.md: not on a terminal an ask is a denial."""
+    tools = standard_toolset(
+        Workspace(tmp_path), data_dir=tmp_path / "d", preimages_dir=tmp_path / "d/p"
+    )
+    from ragmem.messages import ToolUse
+
+    outcome = await tools.call(ToolUse("1", "run_command", '{"command": "true"}'))
+    assert outcome.denied
+    assert "nobody is there" in outcome.text
+    assert deny_all is not None
+
+
+COMMANDS = [
+    "echo \"\\\"; touch CANARY; echo \\\"\"", "cat$IFS/etc/passwd", "sort -oCANARY x",
+    "sed -n 'w CANARY' x", "echo x | sed 'w CANARY'", "find . -exec touch CANARY \\;",
+    "find . -fprintf CANARY x", "rg --pre ./x y", "git -c alias.x=!touch\\ CANARY x",
+    "git status", "tar --to-command=x", "awk 'BEGIN{system(\"touch CANARY\")}'", "xargs touch",
+    "env touch CANARY", "sort --compress-program=x", "less +!touch", "tee CANARY", "dd of=CANARY",
+    "echo x > CANARY", "echo x >| CANARY", "echo x <> CANARY", "cd .ragmem && echo > config",
+    "ping -c1 x", "curl x", "export PAGER=x", "ls", "true", "pwd",
+    "true && " * 5000 + "touch CANARY", "echo a\rtouch CANARY", "ls $(touch CANARY)",
+    "ls `touch CANARY`", "ls <(touch CANARY)", "ls\ntouch CANARY", "echo ${x@P}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[:20])
+async def test_every_command_asks(desk, command):
+    """CVE-2025-54795, CVE-2025-66032, CVE-2025-58764, CVE-2026-24887, CVE-2026-25723 and all of
+    §1.1: no text makes a command harmless, so none is run unasked."""
+    desk.deny()
+    assert (await desk.fails("run_command", command=command)).denied
+    (proposal,) = desk.proposals
+    assert (proposal.kind, proposal.body) == ("command", command)
+    assert os.listdir(desk.cwd) == []
+
+
+@given(
+    st.sampled_from([";", "&", "&&", "|", "||", "\n", "\r", "\r\n", "$(", "`", "<(", ">", "<<<"]),
+    st.text(max_size=5),
+)
+def test_an_approval_never_covers_more(separator, tail):
+    """gemini-cli #11510, MCPoison: "always" is for the exact command, not for its beginning."""
+    import asyncio
+
+    async def check() -> None:
+        asked: list[str] = []
+
+        async def approve(proposal):
+            asked.append(proposal.body)
+            return Decision(True, remember=True)
+
+        permissions = Permissions(Workspace(Path("/")), approver=approve)
+        await permissions.command("ls")
+        await permissions.command("ls")
+        assert asked == ["ls"]
+        await permissions.command(f"ls{separator}{tail}")
+        assert len(asked) == 2
+
+    asyncio.run(check())
+
+
+async def test_hidden_characters_and_length_are_said(desk):
+    """§1.1 CR differential, Tracebit: what a person could overlook is in the warnings."""
+    await desk.do("run_command", command="echo a\u202eb \x01" + " " * 2000 + "; true")
+    (proposal,) = desk.proposals
+    assert proposal.warnings == ("the command holds hidden characters", "2,016 characters, 1 line")
+
+
+PROTECTED = [
+    ".git/hooks/pre-commit", ".git/config", "sub/.git/config", ".ragmem/config.toml", ".envrc",
+    ".vscode/tasks.json", ".bashrc", ".zshenv", ".GIT/config", ".Vscode/x", ".idea/x",
+    ".ssh/config", ".husky/pre-push", ".mcp.json", ".g\u200cit/config", ".GiT\ufeff/x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PROTECTED)
+async def test_protected_names_ask_even_when_edits_are_free(make_desk, path):
+    """CVE-2026-25725, CVE-2025-59944, CVE-2025-53773: absent at the start, any case, any form."""
+    desk = make_desk(mode="acceptEdits", allow=("create_file",))
+    desk.deny()
+    assert (await desk.fails("create_file", path=path, content="evil")).denied
+    assert "protected" in desk.proposals[0].warnings[0]
+    assert not (desk.cwd / path).exists()
+    desk.answer = Decision(True, remember=True)
+    await desk.do("create_file", path=path, content="wanted")
+    await desk.do("create_file", path="plain.txt", content="x")
+    desk.deny()
+    await desk.fails("create_file", path=".envrc2/../.envrc", content="y")
+    assert (await desk.fails("create_file", path="x/.envrc", content="y")).denied
+
+
+def test_ordinary_names_are_not_protected():
+    """The list is of names that run by themselves, no more."""
+    for path in ("/w/git/config", "/w/.gitignore", "/w/.github/x.yml", "/w/config", "/w/.env"):
+        assert protection(Path(path)) is None
+
+
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+async def test_ragmems_own_folders_are_refused(tmp_path, make_desk, mode):
+    """§1.3: the store and the configuration, in every mode, also when they lie in the project."""
+    desk = make_desk(mode=mode, home=tmp_path / "w" / ".home")
+    secret = desk.file(".home/data/neo4j/password", "SECRET")
+    desk.file("a.txt", "SECRET")
+    for tool, arguments in (
+        ("read_file", {}),
+        ("grep_files", {"pattern": "SECRET"}),
+        ("write_file", {"content": "x"}),
+        ("edit_file", {"old": "SECRET", "new": "x"}),
+    ):
+        outcome = await desk.fails(tool, path=".home/data/neo4j/password", **arguments)
+        assert outcome.denied
+    await desk.fails("create_file", path=".home/ragmem.toml", content="x")
+    await desk.fails("list_directory", path=".home")
+    found = await desk.do("grep_files", pattern="SECRET")
+    assert found.data["files"] == [{"path": "a.txt"}]
+    assert ".home" not in (await desk.do("glob_files", pattern="**")).text
+    assert ".home" not in (await desk.do("list_directory")).text
+    assert secret.read_text() == "SECRET"
+    assert not desk.proposals
+
+
+async def test_questions_come_one_at_a_time(desk):
+    """Read-only tools run in parallel; a person answers one question at a time."""
+    import asyncio
+
+    open_questions, most = 0, 0
+
+    async def approve(_):
+        nonlocal open_questions, most
+        open_questions += 1
+        most = max(most, open_questions)
+        await asyncio.sleep(0.01)
+        open_questions -= 1
+        return Decision(True)
+
+    permissions = Permissions(desk.workspace, approver=approve)
+    await asyncio.gather(*(permissions.read("read_file", "/etc/hostname") for _ in range(5)))
+    assert most == 1

@@ -1,0 +1,372 @@
+"""grep_files, glob_files and list_directory, on the real ripgrep."""
+
+import asyncio
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ragmem.tools import search
+from ragmem.tools.ripgrep import Ripgrep, find_ripgrep
+from ragmem.tools.workspace import open_folder
+
+
+@pytest.fixture
+def project(desk):
+    """A small repository with ignored, hidden and binary files."""
+    desk.file(".git/config", "needle\n")
+    desk.file(".gitignore", "build/\n*.log\n!keep.log\nnode_modules\n")
+    desk.file("src/a.py", "import os\nneedle = 1\nprint(needle)\n")
+    desk.file("src/deep/b.ts", "no\nneedle\n")
+    desk.file("build/out.py", "needle\n")
+    desk.file("build/keep.log", "needle\n")
+    desk.file("node_modules/m/index.js", "needle\n")
+    desk.file("debug.log", "needle\n")
+    desk.file("keep.log", "needle\n")
+    desk.file(".github/ci.yml", "needle\n")
+    desk.file("image.bin", b"needle\0\n")
+    return desk
+
+
+def paths(outcome) -> list[str]:
+    return [item["path"] for item in outcome.data["files"]]
+
+
+SEEN = [".github/ci.yml", "keep.log", "src/a.py", "src/deep/b.ts"]
+
+
+async def test_grep_lines(project):
+    """C38, C43: lines by file, and the files in the result's data, one way to unwrap."""
+    outcome = await project.do("grep_files", pattern="needle")
+    assert outcome.text == (
+        ".github/ci.yml\n1:needle\n\nkeep.log\n1:needle\n\n"
+        "src/a.py\n2:needle = 1\n3:print(needle)\n\nsrc/deep/b.ts\n2:needle"
+    )
+    assert paths(outcome) == SEEN
+    assert outcome.display == "5 matches in 4 files"
+
+
+async def test_grep_modes(project):
+    """cli.md grep_files: files and count."""
+    assert (await project.do("grep_files", pattern="needle", mode="files")).text == "\n".join(SEEN)
+    count = await project.do("grep_files", pattern="needle", mode="count")
+    assert "src/a.py: 2" in count.text
+    assert paths(count) == SEEN
+    assert (await project.do("grep_files", pattern="absent")).text == "No match for absent."
+
+
+async def test_grep_extraction_gives_one_access_per_file(project, record):
+    """C38, C43, C44: the memory's own extraction finds the files of a search."""
+    from ragmem.memory.files import extract_accessed_files
+
+    for mode in ("lines", "files", "count"):
+        outcome = await project.do("grep_files", pattern="needle", mode=mode)
+        accesses = extract_accessed_files(record("grep_files", outcome))
+        assert [a.path for a in accesses] == SEEN
+    outcome = await project.do("list_directory", path="./src/")
+    assert extract_accessed_files(record("list_directory", outcome))[0].path == "src"
+    outcome = await project.do("read_file", path="./src/a.py")
+    assert extract_accessed_files(record("read_file", outcome))[0].path == "src/a.py"
+    failed = await project.fails("read_file", path="src/none.py")
+    assert extract_accessed_files(record("read_file", failed)) == []
+
+
+@pytest.mark.parametrize(
+    ("glob", "expected"),
+    [
+        ("*.py", ["src/a.py"]),
+        ("**/*.ts", ["src/deep/b.ts"]),
+        ("src/*.py", ["src/a.py"]),
+        ("*.{py,ts}", ["src/a.py", "src/deep/b.ts"]),
+        ("*", SEEN),
+        ("**", SEEN),
+        ("*.log", ["keep.log"]),
+        ("!*.py", [".github/ci.yml", "keep.log", "src/deep/b.ts"]),
+        ("*.none", []),
+    ],
+)
+async def test_grep_globs_respect_gitignore(project, glob, expected):
+    """A file filter narrows; it never brings back what .gitignore leaves out."""
+    assert paths(await project.do("grep_files", pattern="needle", glob=glob)) == expected
+
+
+async def test_ignored_folders_can_be_asked_for(project):
+    """A folder that is named outright is searched and listed, whatever .gitignore says of it."""
+    assert paths(await project.do("grep_files", pattern="needle", path="node_modules")) == [
+        "node_modules/m/index.js"
+    ]
+    found = await project.do("glob_files", pattern="*.py", path="build")
+    assert found.text == "build/out.py"
+    assert "out.py" in (await project.do("list_directory", path="build")).text
+    assert paths(await project.do("grep_files", pattern="needle", path="debug.log")) == [
+        "debug.log"
+    ]
+
+
+async def test_grep_pages(desk):
+    """cli.md grep_files: 100 matches a page, offset goes on; nothing twice, nothing lost."""
+    for n in range(3):
+        desk.file(f"{n}.txt", "x\n" * 90)
+    seen, offset = [], 0
+    while True:
+        outcome = await desk.do("grep_files", pattern="x", offset=offset)
+        name = ""
+        for line in outcome.text.split("\n"):
+            if line.endswith(".txt"):
+                name = line
+            elif line.endswith(":x"):
+                seen.append((name, line))
+        if "go on with" not in outcome.text:
+            break
+        offset = int(outcome.text.rpartition("offset=")[2].rstrip("]"))
+    assert len(seen) == len(set(seen)) == 270
+    last = await desk.do("grep_files", pattern="x", offset=500)
+    assert last.text == "No match for x after the first 270."
+    page = await desk.do("grep_files", pattern="x", mode="files", limit=2)
+    assert page.text == "0.txt\n1.txt\n[1–2; there is more: go on with offset=2]"
+
+
+async def test_grep_context(desk):
+    """cli.md grep_files: context lines are marked, shown once, gaps are seen."""
+    desk.file("a.txt", "".join(f"{n}\n" for n in range(1, 21)))
+    outcome = await desk.do("grep_files", pattern="^(5|7|15)$", context=2)
+    assert outcome.text == (
+        "a.txt\n3-3\n4-4\n5:5\n6-6\n7:7\n8-8\n9-9\n--\n13-13\n14-14\n15:15\n16-16\n17-17"
+    )
+    second = await desk.do("grep_files", pattern="^(5|7|15)$", context=2, offset=1, limit=1)
+    assert second.text == (
+        "a.txt\n5:5\n6-6\n7:7\n8-8\n9-9\n[2–2; there is more: go on with offset=2]"
+    )
+    desk.file("b.txt", "5\r\n6\r\n")
+    both = await desk.do("grep_files", pattern="^5$", context=1)
+    assert both.text == "a.txt\n4-4\n5:5\n6-6\n\nb.txt\n1:5\n2-6"
+
+
+@pytest.mark.parametrize("pattern", ["--pre=./pre.sh", "-e", "--files", "-", "--", "-rf /"])
+async def test_patterns_are_never_options(desk, pattern, monkeypatch, tmp_path):
+    """§0.8, CVE-2025-54558, CVE-2025-58764: neither pattern nor configuration runs a program."""
+    desk.file("pre.sh", "#!/bin/sh\ntouch HIT\n").chmod(0o755)
+    desk.file("rgrc", "--pre=./pre.sh\n")
+    desk.file("data.txt", f"a {pattern} b\n")
+    monkeypatch.setenv("RIPGREP_CONFIG_PATH", str(desk.cwd / "rgrc"))
+    outcome = await desk.do("grep_files", pattern=pattern)
+    assert "data.txt" in paths(outcome)
+    assert not (desk.cwd / "HIT").exists()
+
+
+@pytest.mark.parametrize("pattern", ["(", "[", "a{99999999}", "(?=x)", "*", "(?:a{1000}){10000}"])
+async def test_bad_patterns_are_results(desk, pattern):
+    """cli.md: a failing tool says what to do instead."""
+    outcome = await desk.fails("grep_files", pattern=pattern)
+    assert "error" in outcome.text or "exceeds size limit" in outcome.text
+    assert "backslash" in outcome.text
+
+
+async def test_odd_patterns(desk):
+    """Empty, NUL, a megabyte."""
+    for pattern in ("", "a\0b", "x" * 1_000_000):
+        await desk.fails("grep_files", pattern=pattern)
+    for bad in ({"limit": 0}, {"limit": 101}, {"offset": -1}, {"context": 99}, {"mode": "all"}):
+        assert "do not fit" in (await desk.fails("grep_files", pattern="x", **bad)).text
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+$", "(a|a)*b", "(x+x+)+y", ".*.*.*=.*", "(?:a{1000}){100}"]
+)
+async def test_patterns_take_linear_time(desk, pattern):
+    """§1.6 ReDoS: what doubles per character elsewhere ends at once here."""
+    desk.file("a.txt", ("a" * 5000 + "!\n") * 50)
+    started = time.monotonic()
+    await desk.call("grep_files", pattern=pattern)
+    assert time.monotonic() - started < 10
+
+
+async def test_long_lines_are_cut(desk):
+    """§0.8: a 30 MB line gives 500 bytes."""
+    desk.file("long.txt", b"needle" + b"x" * 30_000_000)
+    outcome = await desk.do("grep_files", pattern="needle")
+    assert len(outcome.text) < 700
+    assert "omitted" in outcome.text
+
+
+async def test_pages_are_bounded_in_size(desk):
+    """P8: 100 matches with 20 lines of context each don't make a megabyte."""
+    desk.file("a.txt", ("needle" + "y" * 400 + "\n" + ("z" * 400 + "\n") * 40) * 200)
+    outcome = await desk.do("grep_files", pattern="needle", context=20)
+    assert len(outcome.text) < 80_000
+    assert "go on with offset=" in outcome.text
+
+
+async def test_escapes_in_matches_are_spelled(desk):
+    """§1.4: file content can't steer a terminal through a search."""
+    desk.file("a.txt", b"needle \x1b[2J\x9b\xff\n")
+    assert "\x1b" not in (await desk.do("grep_files", pattern="needle")).text
+
+
+async def test_binary_after_text_does_not_confuse(desk):
+    """A NUL far behind a match: ripgrep's remark is no match, and names no file."""
+    desk.file("a.bin", b"needle\n" + b"x\n" * 500_000 + b"\0\n")
+    desk.file("b.txt", "needle\n")
+    for mode in ("lines", "files", "count"):
+        outcome = await desk.do("grep_files", pattern="needle", mode=mode)
+        assert set(paths(outcome)) <= {"a.bin", "b.txt"}
+        assert "b.txt" in paths(outcome)
+    assert await desk.do("grep_files", pattern="needle", path="a.bin")
+
+
+async def test_walks_skip_fifos_and_links(desk, tmp_path):
+    """§0.8, ripgrep #1331: a recursive search neither hangs nor leaves the folder."""
+    os.mkfifo(desk.cwd / "fifo")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret.txt").write_text("needle")
+    (desk.cwd / "out").symlink_to(tmp_path / "outside")
+    (desk.cwd / "loop").symlink_to(".")
+    desk.file("a.txt", "needle\n")
+    assert paths(await desk.do("grep_files", pattern="needle")) == ["a.txt"]
+    assert (await desk.do("glob_files", pattern="**")).text == "a.txt"
+    listed = (await desk.do("list_directory")).text
+    assert "fifo  (not a regular file)" in listed
+    assert "loop -> ." in listed
+
+
+async def test_glob_newest_first(project):
+    """cli.md glob_files: newest first; .gitignore respected, as git decides (§3.46)."""
+    for n, name in enumerate(("keep.log", "src/deep/b.ts", "src/a.py")):
+        os.utime(project.cwd / name, (n * 1000, n * 1000))
+    outcome = await project.do("glob_files", pattern="**/*.{py,ts,log}")
+    assert outcome.text == "src/a.py\nsrc/deep/b.ts\nkeep.log"
+    assert outcome.display == "3 files"
+    assert (await project.do("glob_files", pattern="*.ts", path="src/deep")).text == "src/deep/b.ts"
+    assert (await project.do("glob_files", pattern="*.js")).text.startswith("No file matches")
+
+
+async def test_glob_limit(desk):
+    """cli.md glob_files: 1,000 paths, and how many there are."""
+    (desk.cwd / "many").mkdir()
+    for n in range(1005):
+        (desk.cwd / "many" / f"{n}.txt").touch()
+    outcome = await desk.do("glob_files", pattern="*.txt")
+    assert outcome.text.count("\n") == 1000
+    assert outcome.text.endswith("[the newest 1,000 of 1,005; narrow the pattern]")
+    listed = await desk.do("list_directory", path="many")
+    assert listed.text.endswith("[5 more entries; use glob_files to narrow it]")
+    assert listed.data == {"path": "many", "count": 1005}
+
+
+async def test_list_directory(project):
+    """cli.md list_directory: folders, sizes, links; ignored names are told apart."""
+    (project.cwd / "empty").mkdir()
+    outcome = await project.do("list_directory")
+    assert outcome.text == (
+        ".github/\nempty/\nsrc/\n.gitignore  36 bytes\nimage.bin  8 bytes\nkeep.log  7 bytes\n"
+        "[left out, ignored by .gitignore: build/, debug.log, node_modules/]"
+    )
+    assert outcome.data == {"path": ".", "count": 6}
+    assert (await project.do("list_directory", path="empty")).text == "empty is empty."
+    assert "read_file" in (await project.fails("list_directory", path="keep.log")).text
+    assert "does not exist" in (await project.fails("list_directory", path="nope")).text
+
+
+async def test_git_is_never_run(project, monkeypatch, tmp_path):
+    """§0.6 GitSpawn: an evil repository and a git on PATH that leaves a trace."""
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    git = bin_ / "git"
+    git.write_text(f"#!/bin/sh\ntouch {tmp_path}/HIT\n")
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
+    project.file(".git/config", f"[core]\nfsmonitor = touch {tmp_path}/HIT\n")
+    await project.do("list_directory")
+    await project.do("glob_files", pattern="**")
+    await project.do("grep_files", pattern="needle")
+    await project.do("read_file", path="src/a.py")
+    await project.do("edit_file", path="src/a.py", old="os", new="sys")
+    assert not (tmp_path / "HIT").exists()
+
+
+# --- ripgrep itself ----------------------------------------------------------
+
+
+def test_rg_of_the_workspace_is_not_used(tmp_path, monkeypatch):
+    """§1.3: `.venv/bin/rg` of a project on PATH is not taken for ripgrep."""
+    inside, outside = tmp_path / "w" / ".venv" / "bin", tmp_path / "sys"
+    for folder in (inside, outside):
+        folder.mkdir(parents=True)
+        (folder / "rg").write_text("#!/bin/sh\n")
+        (folder / "rg").chmod(0o755)
+    (tmp_path / "alias").symlink_to(inside)
+    monkeypatch.setattr("sysconfig.get_path", lambda *_: str(tmp_path / "none"))
+    monkeypatch.setenv("PATH", f"{inside}:{tmp_path / 'alias'}:.:{outside}")
+    assert find_ripgrep([tmp_path / "w"]) == outside / "rg"
+    monkeypatch.setenv("PATH", str(inside))
+    assert find_ripgrep([tmp_path / "w"]) is None
+
+
+async def test_without_ripgrep(desk, monkeypatch):
+    """Nothing to search with is said; folders can still be listed."""
+    monkeypatch.setattr("ragmem.tools.ripgrep.find_ripgrep", lambda _: None)
+    monkeypatch.setattr("ragmem.tools.directories.find_ripgrep", lambda _: None)
+    desk.file("a.txt", "x")
+    assert "ragmem doctor" in (await desk.fails("grep_files", pattern="x")).text
+    assert (await desk.do("list_directory")).text == "a.txt  1 bytes"
+
+
+def fake_rg(tmp_path: Path, script: str) -> Path:
+    program = tmp_path / "fake-rg"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
+
+
+def test_loud_stderr_does_not_block(tmp_path):
+    """term-llm #911: 4 MB of complaints, bounded memory, no deadlock."""
+    program = fake_rg(tmp_path, "head -c 4000000 /dev/zero | tr '\\0' x >&2; echo out; exit 2")
+    with open_folder(tmp_path.resolve()) as folder:
+        run = Ripgrep(program, [], folder=folder, timeout_s=30, stop=threading.Event())
+        assert b"".join(run.chunks()) == b"out\n"
+    assert 0 < len(run.failed) <= 4000
+
+
+def test_a_silent_rg_is_stopped(tmp_path):
+    """P7: it ends at its time limit, and when the person interrupts."""
+    program = fake_rg(tmp_path, "exec sleep 60")
+    stop = threading.Event()
+    with open_folder(tmp_path.resolve()) as folder:
+        run = Ripgrep(program, [], folder=folder, timeout_s=0.2, stop=stop)
+        started = time.monotonic()
+        assert list(run.chunks()) == []
+        assert run.timed_out
+        stop.set()
+        assert list(Ripgrep(program, [], folder=folder, timeout_s=60, stop=stop).chunks()) == []
+        assert time.monotonic() - started < 10
+
+
+async def test_a_slow_search_keeps_what_it_found(desk, tmp_path, monkeypatch):
+    """cli.md grep_files: 30 s; what was found until then is shown, and that it is not all."""
+    program = fake_rg(tmp_path, "printf './a.txt\\0001:needle\\n'; exec sleep 60")
+    monkeypatch.setattr(search, "require_ripgrep", lambda _: program)
+    monkeypatch.setattr(search, "TIMEOUT_S", 0.3)
+    outcome = await desk.do("grep_files", pattern="needle")
+    assert outcome.text.startswith("a.txt\n1:needle\n[stopped after 0.3 s")
+
+
+async def test_searches_run_in_parallel_and_can_be_cancelled(desk, tmp_path, monkeypatch):
+    """P7: read-only tools at once; Ctrl-C ends them within a second."""
+    for n in range(10):
+        desk.file(f"{n}.txt", f"needle {n}\n")
+    found = await asyncio.gather(
+        *(desk.do("grep_files", pattern=f"needle {n}") for n in range(10)),
+        *(desk.do("read_file", path=f"{n}.txt") for n in range(10)),
+    )
+    assert all(outcome.success for outcome in found)
+    monkeypatch.setattr(search, "require_ripgrep", lambda _: fake_rg(tmp_path, "exec sleep 60"))
+    task = asyncio.create_task(desk.call("grep_files", pattern="x"))
+    await asyncio.sleep(0.2)
+    started = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - started < 2

@@ -1,0 +1,325 @@
+"""run_command: real processes on a leash."""
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ragmem.tools.process import child_environment
+
+
+@pytest.fixture
+def shell(make_desk):
+    return make_desk(mode="bypassPermissions")
+
+
+@pytest.fixture
+def nap() -> str:
+    """A long sleep that no other test's is like: it can be found in the process list."""
+    return f"31.{int.from_bytes(os.urandom(5), 'big')}"
+
+
+def running(marker: str) -> list[int]:
+    """Processes whose command line holds the marker."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            line = Path("/proc", name, "cmdline").read_bytes()
+        except OSError:
+            continue
+        if name.isdigit() and marker.encode() in line and int(name) != os.getpid():
+            found.append(int(name))
+    return found
+
+
+async def gone(marker: str) -> bool:
+    """Whether they end soon."""
+    for _ in range(100):
+        if not running(marker):
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+async def test_exit_code_and_output(shell):
+    """cli.md run_command: code, output, and nothing carried over."""
+    outcome = await shell.do("run_command", command="echo out; echo err >&2; exit 3")
+    assert outcome.text == "Exit code 3\nout\nerr"
+    assert outcome.data == {"exit_code": 3}
+    assert (await shell.do("run_command", command="true")).text == "Exit code 0\n(no output)"
+    await shell.do("run_command", command="export PAGER=evil; cd /; alias ls=evil")
+    after = await shell.do("run_command", command="echo $PAGER; pwd")
+    assert after.text == f"Exit code 0\ncat\n{shell.cwd}"
+    killed = await shell.do("run_command", command="kill -9 $$")
+    assert killed.text.startswith("Killed by signal 9")
+
+
+async def test_quoting_reaches_bash_as_it_is(shell):
+    """§1.1: one fixed shell, no second reading of the text."""
+    outcome = await shell.do("run_command", command="printf '%s|' \"a b\" '$x' *; echo \"$0\"")
+    assert outcome.text == "Exit code 0\na b|$x|*|bash"
+
+
+async def test_no_input_no_terminal(shell):
+    """§3.37: standard input is empty, /dev/tty can't be opened, `read` ends at once."""
+    outcome = await shell.do(
+        "run_command",
+        command="read x; echo read=$?; cat; (exec </dev/tty) || echo no tty; tty; ps -o tty= $$",
+    )
+    assert "read=1" in outcome.text
+    assert "no tty" in outcome.text
+    assert "not a tty" in outcome.text
+    assert outcome.text.rstrip().endswith("?")
+
+
+async def test_environment_has_no_secrets(shell, monkeypatch):
+    """§1.5: built from an allow-list; BASH_ENV and the like don't reach the shell either."""
+    canary = "canary-4711"
+    for name in ("OPENAI_API_KEY", "GH_TOKEN", "MY_SECRET", "DB_PASSWORD", "NEO4J_PASSWORD"):
+        monkeypatch.setenv(name, canary)
+    monkeypatch.setenv("HTTPS_PROXY", f"http://me:{canary}@proxy:1")
+    monkeypatch.setenv("LC_TOKEN", canary)
+    shell.file("evil.sh", "echo evil")
+    monkeypatch.setenv("BASH_ENV", str(shell.cwd / "evil.sh"))
+    monkeypatch.setenv("PROMPT_COMMAND", "echo evil")
+    monkeypatch.setenv("LD_PRELOAD", "/evil.so")
+    text = (
+        await shell.do("run_command", command="env; cat /proc/self/environ /proc/$PPID/environ")
+    ).text
+    assert canary not in text
+    assert "evil" not in text
+    assert "GIT_PAGER=cat" in text
+    assert f"PATH={os.environ['PATH']}" in text
+
+
+def test_environment_is_an_allow_list():
+    """§1.5: names that are not known are left out."""
+    kept = child_environment(
+        {"PATH": "/bin", "LC_ALL": "C", "X": "1", "HTTP_PROXY": "http://p:1", "PYTHONPATH": "/x"}
+    )
+    assert {k: v for k, v in kept.items() if k in ("PATH", "LC_ALL", "X", "HTTP_PROXY")} == {
+        "PATH": "/bin",
+        "LC_ALL": "C",
+        "HTTP_PROXY": "http://p:1",
+    }
+    assert "PYTHONPATH" not in kept
+
+
+def test_children_cannot_read_our_keys(tmp_path, in_a_process):
+    """GMO Flatt, §1.5: /proc/PARENT/environ is closed after protect_process, open before."""
+    read = {
+        "tool": "run_command",
+        "command": "p=$(ps -o ppid= $PPID | tr -d ' '); grep -c API_KEY /proc/$p/environ",
+    }
+    outcomes, _ = in_a_process(
+        tmp_path,
+        dict(read),
+        {"tool": "protect_process"},
+        dict(read),
+        {"tool": "create_file", "path": "a.txt", "content": "x"},
+        {"tool": "edit_file", "path": "a.txt", "old": "x", "new": "y"},
+        {"tool": "grep_files", "pattern": "y"},
+        env={**os.environ, "SOME_API_KEY": "canary"},
+    )
+    assert outcomes[0] == [True, "Exit code 0\n1"]
+    assert outcomes[1] == [True, ""]
+    assert "ermi" in outcomes[2][1] or "ermission denied" in outcomes[2][1]
+    assert "Exit code 0" not in outcomes[2][1]
+    # The tools themselves go on working without access through /proc from outside.
+    assert [success for success, _ in outcomes[3:]] == [True, True, True]
+
+
+# --- ending ------------------------------------------------------------------
+
+
+async def test_background_child_does_not_block(shell, nap):
+    """§0.9, opencode #47350: the shell is done, a child still holds the pipe."""
+    started = time.monotonic()
+    outcome = await shell.do("run_command", command=f"sleep {nap} & echo done")
+    assert time.monotonic() - started < 5
+    assert "1 process left in the background stopped" in outcome.text
+    assert outcome.text.endswith("done")
+    assert await gone(nap)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sleep NAP",
+        "setsid sleep NAP & sleep NAP",
+        "setsid setsid bash -c 'sleep NAP & sleep NAP' & sleep NAP",
+        "trap '' TERM; bash -c 'trap \"\" TERM HUP INT; sleep NAP; sleep NAP'",
+        "nohup sleep NAP >/dev/null 2>&1 & disown; sleep NAP",
+        "env -i setsid /bin/sleep NAP & sleep NAP",
+        "sleep NAP & kill -STOP $!; kill -STOP $$",
+        "exec >&- 2>&-; sleep NAP",
+        "yes >/dev/null & sleep NAP",
+        "kill -9 $PPID; sleep NAP",
+    ],
+)
+async def test_timeout_ends_everything(shell, nap, command):
+    """§0.9, §3.37: children that ignore TERM, run away with setsid, or cut the leash."""
+    started = time.monotonic()
+    outcome = await shell.fails("run_command", command=command.replace("NAP", nap), timeout=0.5)
+    assert time.monotonic() - started < 10
+    assert "Stopped after 0.5 s" in outcome.text or "killed from outside" in outcome.text
+    if "$PPID" not in command:
+        assert await gone(nap)
+    for pid in running(nap):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "command", ["sleep NAP", "setsid sleep NAP & sleep NAP", "while :; do echo NAP; done"]
+)
+async def test_cancelling_ends_everything(shell, nap, command):
+    """P7: Ctrl-C returns within a second, and nothing goes on behind it."""
+    task = asyncio.create_task(shell.call("run_command", command=command.replace("NAP", nap)))
+    await asyncio.sleep(0.4)
+    assert running(nap)
+    started = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - started < 1.5
+    assert await gone(nap)
+
+
+async def test_death_of_ragmem_ends_everything(tmp_path, nap):
+    """gemini-cli #15873: kill -9 of the agent leaves no orphan at work."""
+    script = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from ragmem.messages import ToolUse\n"
+        "from ragmem.tools.standard import standard_toolset\n"
+        "from ragmem.tools.workspace import Workspace\n"
+        "p = Path(sys.argv[1])\n"
+        "m = 'bypassPermissions'\n"
+        "t = standard_toolset(Workspace(p), data_dir=p, preimages_dir=p, mode=m)\n"
+        "command = 'setsid sleep N & touch started; sleep N'.replace('N', sys.argv[2])\n"
+        "use = ToolUse('1', 'run_command', '{\"command\": \"%s\"}' % command)\n"
+        "asyncio.run(t.call(use))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path), nap], cwd=Path(__file__).parents[2]
+    )
+    for _ in range(500):
+        if (tmp_path / "started").exists():
+            break
+        await asyncio.sleep(0.02)
+    assert len(running(nap)) > 1
+    process.kill()
+    process.wait()
+    assert await gone(nap)
+
+
+async def test_zombies_and_many_children(shell):
+    """§3.37: children that nobody waits for are collected."""
+    outcome = await shell.do(
+        "run_command", command="for i in $(seq 50); do (setsid true &) ; done; sleep 0.3; echo ok"
+    )
+    assert outcome.text.endswith("ok")
+
+
+async def test_timeout_argument(shell):
+    """cli.md run_command: 120 s by default, 600 at most."""
+    for bad in (0, -1, 601, "x"):
+        assert "do not fit" in (await shell.fails("run_command", command="true", timeout=bad)).text
+    assert (
+        "partial"
+        in (await shell.fails("run_command", command="echo partial; sleep 31.5", timeout=0.5)).text
+    )
+
+
+async def test_bad_commands(shell):
+    """Empty, NUL, half a character, longer than the system takes."""
+    for command in (" ", "a\0b", "echo \ud800", "echo " + "x" * 200_000):
+        await shell.fails("run_command", command=command)
+
+
+# --- output ------------------------------------------------------------------
+
+
+async def test_long_output_is_kept_in_a_file(shell):
+    """cli.md run_command: first and last parts of 30,000 characters, the whole in a file."""
+    outcome = await shell.do("run_command", command="seq 1 200000")
+    head, marker, tail = outcome.text.split("…")
+    assert head.startswith("Exit code 0\n1\n2\n")
+    assert tail.rstrip().endswith("200000")
+    assert len(outcome.text) < 31_000
+    file = Path(outcome.data["output_file"])
+    assert str(file) in marker
+    assert file.read_text() == "".join(f"{n}\n" for n in range(1, 200_001))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    read = await shell.do("read_file", path=str(file), offset=100_000, limit=1)
+    assert read.text.startswith("100000\t100000")
+    found = await shell.do("grep_files", pattern="^123456$", path=str(file))
+    assert "123456:123456" in found.text
+
+
+async def test_kept_output_is_read_without_asking(make_desk):
+    """The file that an answer names can be read; the rest of ragmem's folder can't."""
+    desk = make_desk(allow=("run_command",))
+    desk.deny()
+    outcome = await desk.do("run_command", command="seq 1 20000")
+    file = outcome.data["output_file"]
+    await desk.do("read_file", path=file)
+    assert (await desk.fails("write_file", path=file, content="x")).denied
+    assert (await desk.fails("read_file", path=str(Path(file).parent.parent / "x"))).denied
+
+
+async def test_a_full_disk_costs_the_file_alone(shell):
+    """Claude #35442: where the output can't be kept, the answer says so and is there."""
+    (shell.home / "data").mkdir(parents=True)
+    (shell.home / "data" / "outputs").write_text("in the way")
+    outcome = await shell.do("run_command", command="seq 1 200000")
+    assert "could not be kept" in outcome.text
+    assert outcome.text.rstrip().endswith("200000")
+
+
+def test_endless_output_in_bounded_memory(tmp_path, in_a_process):
+    """P8, §3.36: 50 MB on both streams, `yes`, and no newline at all: under 150 MB."""
+    outcomes, peak = in_a_process(
+        tmp_path,
+        {"tool": "run_command", "command": "head -c 50000000 /dev/zero | tr '\\0' 'a'"},
+        {"tool": "run_command", "command": "head -c 50000000 /dev/zero >&2"},
+        {"tool": "run_command", "command": "yes", "timeout": 60},
+        {"tool": "run_command", "command": "tr '\\0' b < /dev/zero", "timeout": 60},
+    )
+    assert [success for success, _ in outcomes] == [True, True, False, False]
+    assert all(len(text) < 31_000 for _, text in outcomes)
+    assert peak < 150
+    sizes = [p.stat().st_size for p in (tmp_path / "d" / "outputs").iterdir()]
+    assert max(sizes) == 50_000_000
+
+
+async def test_slow_output(shell):
+    """§3.36: a byte now and then is waited for."""
+    outcome = await shell.do("run_command", command="for i in 1 2 3; do printf $i; sleep 0.1; done")
+    assert outcome.text.endswith("123")
+
+
+async def test_output_is_plain_text(shell):
+    """§1.4, §3.35: colours, progress bars, split characters, invalid bytes."""
+    outcome = await shell.do(
+        "run_command",
+        command=r"printf '\033[31mred\033[0m 10%%\r100%%\n\xff\xc3'; sleep 0.1; printf '\xa9\n'",
+    )
+    assert outcome.text == "Exit code 0\n100%\n\ufffdé"
+    json.dumps(outcome.text, ensure_ascii=False).encode()
+
+
+async def test_effects_are_real(shell):
+    """A command can change files; what was read before is then stale."""
+    shell.file("a.txt", "one\n")
+    await shell.do("read_file", path="a.txt")
+    await shell.do("run_command", command="echo two > a.txt")
+    assert "changed" in (await shell.fails("edit_file", path="a.txt", old="one", new="x")).text

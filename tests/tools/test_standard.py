@@ -1,0 +1,108 @@
+"""The set as a model sees it, and what holds for its source."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+import ragmem.tools
+from ragmem.messages import ToolUse
+
+SOURCES = sorted(Path(inspect.getfile(ragmem.tools)).parent.glob("*.py"))
+
+
+def test_specs(desk):
+    """cli.md "Tools of the agent", C41: names, arguments, which are required."""
+    assert {
+        spec.name: (sorted(spec.parameters["properties"]), spec.parameters.get("required", []))
+        for spec in desk.toolset.specs()
+    } == snapshot(
+        {
+            "read_file": (["limit", "offset", "path"], ["path"]),
+            "list_directory": (["path"], []),
+            "glob_files": (["path", "pattern"], ["pattern"]),
+            "grep_files": (
+                ["context", "glob", "limit", "mode", "offset", "path", "pattern"],
+                ["pattern"],
+            ),
+            "create_file": (["content", "path"], ["path", "content"]),
+            "write_file": (["content", "path"], ["path", "content"]),
+            "edit_file": (["new", "old", "path", "replace_all"], ["path", "old", "new"]),
+            "run_command": (["command", "timeout"], ["command"]),
+        }
+    )
+
+
+def test_every_argument_is_described(desk):
+    """A model reads these texts; none is missing, none is long."""
+    for spec in desk.toolset.specs():
+        assert 20 < len(spec.description) < 600
+        assert spec.parameters["additionalProperties"] is False
+        for name, schema in spec.parameters["properties"].items():
+            described = schema.get("description") or str(schema)
+            assert "description" in schema or "description" in described, (spec.name, name)
+
+
+def test_schemas_stand_alone(desk):
+    """Providers refuse references."""
+    assert "$ref" not in str([spec.parameters for spec in desk.toolset.specs()])
+
+
+def test_read_only_tools_are_known(desk):
+    """X35: only these run in parallel."""
+    names = [name for name in desk.toolset.names if desk.toolset.is_read_only(name)]
+    assert names == ["read_file", "list_directory", "glob_files", "grep_files"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "title"),
+    [
+        ("read_file", '{"path": "a.py"}', "read_file a.py"),
+        ("read_file", '{"path": "a.py", "offset": 20}', "read_file a.py from 20"),
+        ("grep_files", '{"pattern": "x", "glob": "*.py"}', "grep_files x (*.py)"),
+        ("glob_files", '{"pattern": "*.py", "path": "src"}', "glob_files *.py in src"),
+        ("run_command", '{"command": "a\\nb\\u001b[2J"}', "run_command a b\\e[2J"),
+        ("edit_file", '{"path": 1}', "edit_file"),
+    ],
+)
+def test_titles(desk, name, arguments, title):
+    """§1.4: one line for the person, without escapes, also for a wrong call."""
+    assert desk.toolset.title(ToolUse("1", name, arguments)) == title
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "", "{", '{"path": "a"', '{"path": "a"}x', '{"path": "a", "path": "b"}', "[]", "null",
+        '{"path": null}', '{"path": 1}', '{"path": "a", "extra": 1}', '{"path": "a", "limit": NaN}',
+        '{"path": "a", "limit": ' + "9" * 5000 + "}", "[" * 100_000, '{"path": "a", "limit": 1.5}',
+    ],
+    ids=lambda a: a[:20] or "empty",
+)  # fmt: skip
+async def test_wrong_arguments_execute_nothing(desk, arguments):
+    """§0.1, §0.2, §3.31: cut, doubled, trailing or mistyped arguments are never repaired."""
+    desk.file("a", "x")
+    for name in ("read_file", "write_file"):
+        outcome = await desk.toolset.call(ToolUse("1", name, arguments))
+        assert not outcome.success
+        assert "Nothing was executed" in outcome.text
+    assert desk.seen.hash_of("a") is None
+
+
+def test_no_shell_strings_in_the_source():
+    """CVE-2026-35020, §1.1: nothing but run_command's own argv hands text to a shell."""
+    for source in SOURCES:
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.keyword):
+                assert not (node.arg == "shell" and getattr(node.value, "value", None)), source
+            if isinstance(node, ast.Attribute):
+                assert node.attr not in ("system", "popen", "getoutput"), source
+
+
+def test_no_fixed_temporary_names():
+    """CVE-2026-46406: nothing predictable in a folder that others can write to."""
+    for source in SOURCES:
+        assert not re.search(r"[\"']/tmp|gettempdir|mktemp\(", source.read_text()), source

@@ -1,0 +1,314 @@
+"""Paths: containment by real path, links, races, things that are not files."""
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ragmem.errors import UsageError
+from ragmem.tools.base import Decision, ToolFailure
+from ragmem.tools.workspace import Workspace, open_file
+
+READERS = [
+    ("read_file", {}),
+    ("list_directory", {}),
+    ("glob_files", {"pattern": "*"}),
+    ("grep_files", {"pattern": "SECRET"}),
+]
+WRITERS = [
+    ("create_file", {"content": "x"}),
+    ("write_file", {"content": "x"}),
+    ("edit_file", {"old": "SECRET", "new": "x"}),
+]
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A canary beside the working directory, with a name that begins like it."""
+    folder = tmp_path / "w-evil"
+    folder.mkdir()
+    (folder / "canary").write_text("SECRET")
+    return folder / "canary"
+
+
+@pytest.mark.parametrize(("tool", "arguments"), READERS + WRITERS, ids=lambda v: str(v)[:12])
+@pytest.mark.parametrize(
+    "spelling",
+    ["{outside}", "../w-evil/canary", "../../../../../../..{outside}", "sub/../../w-evil/canary"],
+)
+async def test_outside_is_refused(desk, outside, tool, arguments, spelling):
+    """CVE-2025-54794, CVE-2025-53110, CVE-2026-27735: look-alike prefixes and `..` don't pass."""
+    (desk.cwd / "sub").mkdir()
+    desk.deny("no")
+    outcome = await desk.fails(tool, path=spelling.format(outside=outside), **arguments)
+    assert outcome.denied
+    assert "SECRET" not in outcome.text
+    assert outside.read_text() == "SECRET"
+
+
+@pytest.mark.parametrize(("tool", "arguments"), READERS + WRITERS, ids=lambda v: str(v)[:12])
+async def test_links_to_the_outside_are_refused(desk, outside, tool, arguments):
+    """CVE-2025-53109, CVE-2025-55345, CVE-2026-39861: a link as last part, parent, or chain."""
+    (desk.cwd / "file").symlink_to(outside)
+    (desk.cwd / "folder").symlink_to(outside.parent)
+    (desk.cwd / "hop0").symlink_to(outside)
+    for n in range(1, 20):
+        (desk.cwd / f"hop{n}").symlink_to(f"hop{n - 1}")
+    desk.deny()
+    for path in ("file", "folder/canary", "hop19"):
+        outcome = await desk.fails(tool, path=path, **arguments)
+        assert outcome.denied, path
+    assert (await desk.fails("create_file", path="folder/new", content="x")).denied
+    assert sorted(os.listdir(outside.parent)) == ["canary"]
+    assert outside.read_text() == "SECRET"
+
+
+async def test_link_made_by_a_command_is_not_followed(desk, outside):
+    """CVE-2025-55345: run_command lays the link, write_file must not go through it."""
+    await desk.do("run_command", command=f"ln -s {outside.parent} d")
+    outcome = await desk.fails("write_file", path="d/x", content="x")
+    assert outcome.denied
+    assert not (outside.parent / "x").exists()
+
+
+@pytest.mark.parametrize("kind", ["loop", "long", "chain", "dangling", "nul", "empty", "half"])
+async def test_what_cannot_be_resolved_is_refused(desk, kind):
+    """CVE-2026-50549, §3.40: a loop, 41 links, a name too long: refused, not guessed."""
+    (desk.cwd / "loop").symlink_to("loop")
+    (desk.cwd / "dangling").symlink_to("nowhere")
+    (desk.cwd / "c0").write_text("x")
+    for n in range(1, 42):
+        (desk.cwd / f"c{n}").symlink_to(f"c{n - 1}")
+    path = {
+        "loop": "loop",
+        "long": "x" * 300,
+        "chain": "c41",
+        "dangling": "dangling",
+        "nul": "a\0b",
+        "empty": "",
+        "half": "\ud800",
+    }[kind]
+    for tool, arguments in READERS + WRITERS:
+        outcome = await desk.fails(tool, path=path, **arguments)
+        assert "Traceback" not in outcome.text
+    assert not (desk.cwd / "nowhere").exists()
+
+
+async def test_links_inside_are_followed_and_kept(desk):
+    """§1.2: a link to a file of the workspace is edited at its target."""
+    desk.file("real.txt", "one\n")
+    (desk.cwd / "link.txt").symlink_to("real.txt")
+    await desk.do("read_file", path="link.txt")
+    outcome = await desk.do("edit_file", path="link.txt", old="one", new="two")
+    assert (desk.cwd / "link.txt").is_symlink()
+    assert (desk.cwd / "real.txt").read_text() == "two\n"
+    assert outcome.data["path"] == "real.txt"
+    assert "leads over a link" in desk.proposals[0].warnings[0]
+
+
+async def test_swap_while_asked_is_refused(desk, outside):
+    """SymJack, GhostApproval: what the approval named and what is written are the same."""
+    desk.file("docs/a.txt", "one\n")
+    await desk.do("read_file", path="docs/a.txt")
+
+    def swap() -> None:
+        (desk.cwd / "docs").rename(desk.cwd / "old")
+        (desk.cwd / "docs").symlink_to(outside.parent)
+        (outside.parent / "a.txt").write_text("one\n")
+
+    desk.meanwhile = swap
+    await desk.fails("edit_file", path="docs/a.txt", old="one", new="two")
+    assert (outside.parent / "a.txt").read_text() == "one\n"
+
+
+def test_flipping_a_link_never_opens_the_outside(desk, outside):
+    """§1.2 TOCTOU: a thread swaps folder and link as fast as it can; no open follows it."""
+    desk.file("a/canary", "inside")
+    (desk.cwd / "b").symlink_to(outside.parent)
+    stop = threading.Event()
+
+    def flip() -> None:
+        a, b, c = (desk.cwd / name for name in "abc")
+        while not stop.is_set():
+            a.rename(c)
+            b.rename(a)
+            a.rename(b)
+            c.rename(a)
+
+    thread = threading.Thread(target=flip)
+    thread.start()
+    try:
+        opened = 0
+        for _ in range(3000):
+            try:
+                target = desk.workspace.resolve("a/canary")
+                if not target.inside:
+                    continue
+                with open_file(target.real) as fd:
+                    assert os.read(fd, 100) == b"inside"
+                    opened += 1
+            except (ToolFailure, OSError):
+                continue
+    finally:
+        stop.set()
+        thread.join()
+    assert opened
+
+
+@pytest.mark.parametrize("tool", ["read_file", "grep_files", "edit_file"])
+async def test_fifo_and_socket_do_not_hang(desk, tool, monkeypatch):
+    """§3.39, ripgrep #2761: only regular files are opened."""
+    os.mkfifo(desk.cwd / "fifo")
+    monkeypatch.chdir(desk.cwd)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("sock")
+        arguments = {"read_file": {}, "grep_files": {"pattern": "x"}}.get(
+            tool, {"old": "a", "new": "b"}
+        )
+        for name, word in (("fifo", "FIFO"), ("sock", "socket")):
+            desk.seen.note(name, "0")
+            outcome = await asyncio.wait_for(desk.fails(tool, path=name, **arguments), 5)
+            assert word in outcome.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/dev/zero", "/dev/tty", "/dev/stdin", "/proc/self/environ", "/proc/self/mem",
+        "/proc/kmsg", "/proc/1/environ", "/sys/kernel/uevent_seqnum",
+    ],
+)  # fmt: skip
+async def test_devices_and_proc_are_refused_in_every_mode(make_desk, path):
+    """§1.5, §3.39: /proc/*/environ holds keys, /dev/zero has no end."""
+    desk = make_desk(mode="bypassPermissions")
+    for tool, arguments in (("read_file", {}), ("grep_files", {"pattern": "x"})):
+        outcome = await asyncio.wait_for(desk.fails(tool, path=path, **arguments), 5)
+        assert outcome.denied
+        assert len(outcome.text) < 100
+
+
+async def test_a_link_to_a_device_is_refused(desk):
+    """§3.39: also by another name."""
+    (desk.cwd / "zero").symlink_to("/dev/zero")
+    assert (await desk.fails("read_file", path="zero")).denied
+
+
+@pytest.mark.parametrize("name", ["-rf", "--help", "a\nb", "a\x1b[2Jb", "$(touch x)", "`id`", "ü"])
+async def test_strange_names_are_names(desk, name):
+    """§3.42, CVE-2025-68144: leading dashes, newlines, escapes and substitutions."""
+    desk.file(name, "needle\n")
+    listed = (await desk.do("list_directory")).text.splitlines()[0]
+    shown = listed.removesuffix("  7 bytes")
+    assert "\x1b" not in shown
+    assert (await desk.do("glob_files", pattern="*")).text == shown
+    found = await desk.do("grep_files", pattern="needle", path=shown)
+    assert found.data["files"] == [{"path": shown}]
+    assert (await desk.do("read_file", path=shown)).data["path"] == shown
+    await desk.do("edit_file", path=shown, old="needle", new="pin")
+    assert (desk.cwd / name).read_text() == "pin\n"
+    assert os.listdir(desk.cwd) == [name]
+
+
+async def test_undecodable_names_can_be_used_as_shown(desk):
+    """§0.4, §3.42: a byte that is not UTF-8 is spelled out, and understood again."""
+    name = os.fsencode(desk.cwd) + b"/caf\xff.txt"
+    with open(name, "wb") as file:
+        file.write(b"needle\n")
+    assert "caf\\xff.txt" in (await desk.do("list_directory")).text
+    outcome = await desk.do("read_file", path="caf\\xff.txt")
+    assert outcome.data["path"] == "caf\\xff.txt"
+    outcome.result_json.encode()
+    found = await desk.do("grep_files", pattern="needle")
+    assert found.data["files"] == [{"path": "caf\\xff.txt"}]
+    await desk.do("edit_file", path="caf\\xff.txt", old="needle", new="pin")
+    with open(name, "rb") as file:
+        assert file.read() == b"pin\n"
+
+
+async def test_one_form_of_a_path(desk):
+    """C45: `./a.py`, `a.py`, the absolute path and a detour are recorded alike."""
+    file = desk.file("sub/a.py", "x")
+    for path in ("sub/a.py", "./sub/a.py", str(file), "sub/../sub/a.py", "sub//a.py"):
+        assert (await desk.do("read_file", path=path)).data["path"] == "sub/a.py"
+    assert not desk.proposals
+
+
+async def test_added_folders_are_inside(make_desk, tmp_path, outside):
+    """cli.md `--add-dir`: free to read, recorded absolute, and writable after approval."""
+    desk = make_desk(extra=(outside.parent,))
+    outcome = await desk.do("read_file", path=str(outside))
+    assert outcome.data["path"] == str(outside)
+    assert not desk.proposals
+    await desk.do("edit_file", path=str(outside), old="SECRET", new="open")
+    assert outside.read_text() == "open"
+
+
+async def test_reading_outside_asks_with_the_resolved_path(desk, outside):
+    """cli.md permissions: allowed once is allowed for that call; remembered, for that path."""
+    (desk.cwd / "innocent").symlink_to(outside)
+    await desk.do("read_file", path="innocent")
+    (proposal,) = desk.proposals
+    assert (proposal.kind, proposal.body) == ("path", str(outside))
+    desk.answer = Decision(True, remember=True)
+    await desk.do("read_file", path=str(outside))
+    await desk.do("read_file", path=str(outside))
+    assert len(desk.proposals) == 2
+    await desk.do("list_directory", path=str(outside.parent))
+    assert len(desk.proposals) == 3
+
+
+async def test_a_deleted_working_directory_is_said(desk):
+    """§3.18: the CWD disappears under a running session."""
+    desk.cwd.rmdir()
+    await desk.fails("read_file", path="a")
+    await desk.fails("list_directory")
+    assert "gone" in (await desk.fails("run_command", command="true")).text
+
+
+async def test_deep_folders_are_refused_or_reported(desk):
+    """§3.41: 1,200 levels are searched as far as the system can name them, without a crash."""
+    here = os.open(desk.cwd, os.O_RDONLY)
+    try:
+        for _ in range(1200):
+            os.mkdir("d" * 10, dir_fd=here)
+            below = os.open("d" * 10, os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+    finally:
+        os.close(here)
+    desk.file("top.txt", "needle\n")
+    assert "top.txt" in (await desk.do("glob_files", pattern="*.txt")).text
+    assert "top.txt" in (await desk.do("grep_files", pattern="needle")).text
+    await desk.do("list_directory")
+    await desk.fails("read_file", path="/".join(["d" * 10] * 1200) + "/x")
+    await desk.do("run_command", command="rm -rf dddddddddd")
+
+
+def test_folders_that_do_not_exist(tmp_path):
+    """cli.md `--add-dir`: a wrong folder is a usage error (exit 2), not a traceback."""
+    (tmp_path / "file").touch()
+    for extra in (tmp_path / "none", tmp_path / "file"):
+        with pytest.raises(UsageError, match="can't be used"):
+            Workspace(tmp_path, (extra,))
+
+
+def test_display_form(desk, tmp_path):
+    """C45: relative inside, absolute outside."""
+    workspace: Workspace = desk.workspace
+    assert workspace.relative("./a/../b.py") == "b.py"
+    assert workspace.relative(desk.cwd / "x" / "y") == "x/y"
+    assert workspace.relative(tmp_path / "z") == str(tmp_path / "z")
+
+
+def test_the_working_directory_may_be_reached_over_a_link(tmp_path: Path, make_desk: Callable):
+    """A101: the real path counts."""
+    desk = make_desk()
+    (tmp_path / "alias").symlink_to(desk.cwd)
+    workspace = Workspace(tmp_path / "alias")
+    assert workspace.cwd == desk.cwd
+    desk.file("a.txt", "x")
+    assert workspace.resolve(str(tmp_path / "alias" / "a.txt")).inside
