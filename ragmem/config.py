@@ -52,6 +52,7 @@ class StoreConfig(_Section, frozen=True):
     """Where memory is kept."""
 
     kind: Literal["sqlite", "neo4j"] = "sqlite"
+    """`sqlite`: a file. `neo4j`: a graph database (`ragmem store use`)."""
     url: str = ""
     """Of Neo4j; empty: NEO4J_URI, else the local server of `ragmem neo4j up`."""
     database: str = ""
@@ -66,21 +67,24 @@ class ContextConfig(_Section, frozen=True):
     max_chars: Annotated[int, msgspec.Meta(ge=0)] = 0
     """0: 100,000, or half of the model's window (4 characters a token) if that is less."""
     instructions_percent: Percent = 20.0
+    """AGENTS.md, or CLAUDE.md where there is none."""
     last_user_queries_percent: Percent = 5.0
+    """Your last questions."""
     recently_accessed_files_percent: Percent = 5.0
+    """The list of files that were read or changed of late."""
 
 
 class RecentConfig(_Section, frozen=True):
     """The recent window."""
 
     window_percent: Percent = 40.0
-    """Latest turns as native messages: up to this …"""
+    """The latest turns with their tool calls: up to this."""
     window_floor_percent: Percent = 25.0
-    """… and when that is passed, dropped down to this, so that prefixes stay the same."""
+    """When they pass it, the oldest go until this is reached: less often, so that caches hold."""
     turns: Positive = 3
-    """For a model without tool calls: so many turns …"""
+    """For a model without tool calls: at most so many turns."""
     turns_percent: Percent = 5.0
-    """… within this much."""
+    """For a model without tool calls: within this much."""
 
 
 class MemoryConfig(_Section, frozen=True):
@@ -105,7 +109,9 @@ class UiConfig(_Section, frozen=True):
     """The terminal."""
 
     color: Literal["auto", "always", "never"] = "auto"
+    """`auto`: on a terminal, unless NO_COLOR is set."""
     permission_mode: Literal["default", "acceptEdits", "plan"] = "default"
+    """`default` asks before edits and commands, `acceptEdits` before commands; `plan` reads."""
 
 
 class Config(_Section, frozen=True):
@@ -177,7 +183,14 @@ _NAMED = {
     "NEO4J_URI": ("store", "url"),
     "NEO4J_DATABASE": ("store", "database"),
 }
-_NOT_SETTINGS = {"RAGMEM_HOME", "RAGMEM_API_BASE", "RAGMEM_API_KEY", "RAGMEM_FAILPOINT"}
+_NOT_SETTINGS = {
+    "RAGMEM_HOME",
+    "RAGMEM_API_BASE",
+    "RAGMEM_API_KEY",
+    "RAGMEM_FAILPOINT",
+    "RAGMEM_TEST_NEO4J_URI",
+    "RAGMEM_TEST_NEO4J_PASSWORD",
+}
 # Permissions never come from the environment (cli.md).
 _NEVER_FROM_ENV = {("ui", "permission_mode")}
 

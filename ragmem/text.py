@@ -47,9 +47,16 @@ def visible(text: str) -> str:
     return "".join(out)
 
 
+# Letters, marks and symbols that draw nothing: fillers, variation selectors, a blank pattern.
+_BLANK = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+    + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
+)
+
+
 def reveal(text: str) -> str:
     """`visible` for what is approved: every hidden character shown, none kept."""
-    return "".join(_escape(c) if _is_hidden(c) else c for c in text)
+    return "".join(_escape(c) if _is_hidden(c) or c in _BLANK else c for c in text)
 
 
 def _joins(before: str, after: str) -> bool:

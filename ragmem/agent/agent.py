@@ -1,7 +1,7 @@
 """What an interface holds: an agent in a session, asked one prompt at a time."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 import msgspec
@@ -36,7 +36,7 @@ class Agent:
         """`provider/model`."""
         return self._desk.llm.info.name
 
-    async def ask(self, prompt: str) -> AsyncIterator[Event]:
+    async def ask(self, prompt: str) -> AsyncGenerator[Event, None]:
         """Answer; the last event is always TurnFinished.
 
         An error that is not a RagmemError is a bug: the turn is recorded as

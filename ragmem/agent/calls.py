@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ragmem.events import Event, PermissionDenial, ToolFinished, ToolStarted
-from ragmem.ids import new_id
 from ragmem.llm.base import parse_arguments
 from ragmem.memory.recording import TurnRecording
 from ragmem.memory.window import call_id, result_text
@@ -106,7 +105,7 @@ class CallRunner:
     ) -> ToolCall:
         order, self._count = self._count, self._count + 1
         return ToolCall(
-            tool_call_id=new_id(),
+            tool_call_id=use.id,
             turn_id=self._recording.turn.turn_id,
             order=order,
             iteration=iteration,
@@ -160,7 +159,7 @@ class CallRunner:
             await self._recording.call(call)
         outcome = await self._toolset.call(use)
         if outcome.denied:
-            self.denials.append(PermissionDenial(use.name, call_id(use.id), use.arguments))
+            self.denials.append(PermissionDenial(use.name, use.id, use.arguments))
         await self._finished(call, outcome)
 
     async def _refuse(self, call: ToolCall, reason: str) -> None:

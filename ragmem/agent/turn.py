@@ -31,6 +31,7 @@ from ragmem.events import (
     TurnFinished,
     TurnStarted,
 )
+from ragmem.ids import new_id
 from ragmem.llm.base import LLM, Assembler, Completion, ReasoningChunk, Request, TextChunk
 from ragmem.memory.context import Context, ContextBuilder, Place
 from ragmem.memory.memory import Memory
@@ -259,7 +260,7 @@ class TurnRun:
                             self._emit(TextDelta(text=clean(text)))
                         case ReasoningChunk(text):
                             self._emit(ReasoningDelta(text=clean(text)))
-                completion = assembler.completion()
+                completion = _renamed(assembler.completion())
             except StreamCut:
                 if assembler.text.strip() or attempt == _EMPTY_RETRIES:
                     raise
@@ -332,8 +333,14 @@ class TurnRun:
         )
 
 
+def _renamed(completion: Completion) -> Completion:
+    """Our own ids for its calls: providers repeat theirs, or send none."""
+    uses = tuple(msgspec.structs.replace(use, id=new_id()) for use in completion.tool_uses)
+    return msgspec.structs.replace(completion, tool_uses=uses)
+
+
 def _use(name: str, **arguments: str) -> ToolUse:
-    return ToolUse("", name, msgspec.json.encode(arguments).decode())
+    return ToolUse(new_id(), name, msgspec.json.encode(arguments).decode())
 
 
 def _exists(path: Path) -> bool:

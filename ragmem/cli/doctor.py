@@ -1,0 +1,67 @@
+"""`ragmem doctor`: each line ok, or what to do."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from ragmem.cli.opening import current_folder
+from ragmem.cli.runner import Interruption, run_async
+from ragmem.cli.streams import write
+from ragmem.config import Config, environment, find_paths, load_config
+from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
+from ragmem.text import visible
+
+if TYPE_CHECKING:
+    from ragmem.cli.checks import Check
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+_NAME_WIDTH = 11
+
+
+@app.command()
+def doctor() -> None:
+    """Check what ragmem needs; exit 1 when something is broken."""
+
+    async def main(_: Interruption) -> int:
+        broken = False
+        async for check in examine():
+            write(check_text(check))
+            broken |= check.health == "broken"
+        return EXIT_FAILED if broken else EXIT_DONE
+
+    raise typer.Exit(run_async(main))
+
+
+async def examine() -> AsyncIterator["Check"]:
+    """Every check in turn, as it is done."""
+    from ragmem.cli import checks
+    from ragmem.tools.ripgrep import find_ripgrep
+
+    paths, environ = find_paths(), environment()
+    yield checks.check_python()
+    yield checks.check_folders(paths)
+    try:
+        config = load_config(paths.config_file)
+    except RagmemError as error:
+        # The rest is looked at with the defaults.
+        config = Config()
+        yield checks.failing("config", error)
+    else:
+        yield checks.check_config_file(paths)
+    yield await checks.check_store(config, paths)
+    yield await checks.check_neo4j(config, paths, environ)
+    model = checks.check_model(config, environ)
+    yield model
+    yield checks.check_keys(environ)
+    yield checks.check_local_model(needed=model.health == "broken")
+    yield checks.check_ripgrep(find_ripgrep((current_folder(),)))
+
+
+def check_text(check: "Check") -> str:
+    """A check as a line, its advice indented below."""
+    indent = " " * (len("broken") + 1 + _NAME_WIDTH + 1)
+    lines = [f"{check.health:<6} {check.name:<{_NAME_WIDTH}} {visible(check.detail)}"]
+    lines += [f"{indent}{line}" for line in visible(check.advice).splitlines()]
+    return "\n".join(lines) + "\n"

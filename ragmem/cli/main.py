@@ -1,0 +1,153 @@
+"""`run(argv) -> exit code`: each command, imported when it is called, and every error's way out."""
+
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from ragmem.cli.argv import rewrite
+from ragmem.cli.coercion import parse_without_pydantic
+from ragmem.cli.streams import say, secure_standard_streams, write
+from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_SIGINT, RagmemError, UsageError
+from ragmem.text import visible
+
+if TYPE_CHECKING:
+    from typer._click.core import Command
+
+_COMMANDS = (
+    "chat",
+    "ask",
+    "sessions",
+    "context",
+    "files",
+    "store",
+    "neo4j",
+    "models",
+    "config",
+    "doctor",
+)
+
+
+def run(argv: Sequence[str], *, before_message: Callable[[], None] | None = None) -> int:
+    """Run one command line; nothing escapes but the exit code.
+
+    `before_message` is called before an error is shown: it may clear what an
+    early prompt has left on the terminal.
+    """
+    secure_standard_streams()
+    try:
+        return _dispatch(rewrite(argv))
+    except BaseException as error:
+        if before_message:
+            before_message()
+        return _exit_code(error)
+
+
+def report(error: RagmemError) -> int:
+    """Say what happened and what to do; the error's exit code."""
+    say(f"error: {visible(str(error))}\n")
+    if error.hint:
+        say(f"{visible(error.hint)}\n")
+    return error.exit_code
+
+
+def command() -> "Command":
+    """The whole command line as one command, its parts not yet imported."""
+    parse_without_pydantic()
+    return typer.main.get_command(_root)
+
+
+class _Commands(MutableMapping[str, Any]):
+    """Each command's module is imported when it is looked up: start-up time is a feature."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in _COMMANDS:
+            raise KeyError(name)
+        if name not in self._built:
+            built = typer.main.get_command(import_module(f"ragmem.cli.{name}").app)
+            built.name = name
+            self._built[name] = built
+        return self._built[name]
+
+    def __setitem__(self, name: str, built: Any) -> None:
+        self._built[name] = built
+
+    def __delitem__(self, name: str) -> None:
+        del self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
+class _Root(TyperGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()
+
+
+_root = typer.Typer(
+    cls=_Root,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@_root.callback()
+def _ragmem(
+    version: Annotated[
+        bool, typer.Option("-V", "--version", help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A terminal coding agent whose memory lasts.
+
+    `ragmem` alone is `ragmem chat`; `ragmem -p "…"` is `ragmem ask "…"`.
+    """
+    if version:
+        from ragmem import __version__
+
+        write(f"ragmem {__version__}\n")
+        raise typer.Exit(EXIT_DONE)
+
+
+def _dispatch(words: list[str]) -> int:
+    return command().main(args=words, prog_name="ragmem", standalone_mode=False) or EXIT_DONE
+
+
+def _exit_code(error: BaseException) -> int:
+    match error:
+        case RagmemError():
+            return report(error)
+        case TyperException():
+            return _report_usage(error)
+        case BrokenPipeError():
+            return EXIT_FAILED
+        case KeyboardInterrupt():
+            return EXIT_SIGINT
+        case SystemExit(code=int(code)):
+            return code
+        case typer.Abort():
+            return EXIT_FAILED
+    from ragmem.cli.crash import record_crash
+
+    say(record_crash(error))
+    return EXIT_FAILED
+
+
+def _report_usage(error: TyperException) -> int:
+    if error.message.startswith("Usage:"):  # a group without a command: its help
+        say(f"{error.message}\n")
+        return error.exit_code
+    context = getattr(error, "ctx", None)
+    hint = f"Try `{context.command_path} --help`." if context else ""
+    code = report(UsageError(visible(error.format_message()), hint=hint))
+    return error.exit_code or code

@@ -1,0 +1,90 @@
+"""`ragmem neo4j`: a local Neo4j in one command."""
+
+from typing import Annotated
+
+import typer
+
+from ragmem.cli.opening import settings
+from ragmem.cli.runner import Interruption, run_async
+from ragmem.cli.streams import say, write
+from ragmem.config import environment, find_paths
+from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
+from ragmem.text import visible
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Run a local Neo4j, for `ragmem store use neo4j`.",
+)
+
+
+@app.command()
+def up() -> None:
+    """Start a local Neo4j, unless one is configured or runs already."""
+    from ragmem.store.neo4j_server import up as start
+
+    config, paths = settings()
+
+    async def main(_: Interruption) -> int:
+        found = await start(
+            paths, config, environment(), on_progress=lambda line: say(f"{visible(line)}\n")
+        )
+        write(f"{visible(found.detail)}\n")
+        if found.running and config.store.kind != "neo4j":
+            say("`ragmem store use neo4j` keeps memory there.\n")
+        return EXIT_DONE if found.running else EXIT_TRY_AGAIN
+
+    raise typer.Exit(run_async(main))
+
+
+@app.command()
+def down() -> None:
+    """Stop the local Neo4j that `up` started; its data stays."""
+    from ragmem.store.neo4j_server import down as stop
+
+    _, paths = settings()
+
+    async def main(_: Interruption) -> int:
+        stopped = await stop(paths)
+        write("Stopped; its data stays.\n" if stopped else "No local Neo4j was running.\n")
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(main))
+
+
+@app.command()
+def status() -> None:
+    """Say whether a Neo4j is there, and where; exit 1 when it is not."""
+    from ragmem.store.neo4j_server import status as look
+
+    config, paths = settings()
+
+    async def main(_: Interruption) -> int:
+        found = await look(paths, config, environment())
+        write(f"{visible(found.detail)}\n")
+        return EXIT_DONE if found.running else EXIT_FAILED
+
+    raise typer.Exit(run_async(main))
+
+
+@app.command()
+def logs(
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", min=1, metavar="N", help="The last so many lines.")
+    ] = 50,
+) -> None:
+    """Print the end of the local server's log."""
+    from ragmem.store.neo4j_server import log_file
+
+    file = log_file(find_paths())
+    try:
+        written = file.read_text("utf-8", "replace")
+    except FileNotFoundError:
+        raise UsageError(
+            f"There is no log at {file} yet.", hint="`ragmem neo4j up` starts the server."
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{file} can't be read: {error.strerror}.") from None
+    for line in written.splitlines()[-lines:]:
+        write(f"{visible(line)}\n")

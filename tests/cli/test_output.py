@@ -1,0 +1,346 @@
+"""Events become text, one JSON object, or a stream of them."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from inline_snapshot import snapshot
+
+from ragmem.cli.output import JsonOutput, StreamJsonOutput, TextOutput, VisibleFlow, say_denials
+from ragmem.cli.progress import Progress
+from ragmem.events import (
+    ContextBuilt,
+    Event,
+    MessageFinished,
+    ModelCallStarted,
+    Notice,
+    PermissionDenial,
+    ReasoningDelta,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from ragmem.records import Usage
+from ragmem.text import visible
+
+SESSION = "01900000-0000-7000-8000-0000000000aa"
+TURN = "01900000-0000-7000-8000-0000000000bb"
+
+FINISHED = TurnFinished(
+    session_id=SESSION,
+    turn_id=TURN,
+    subtype="success",
+    result="It prints hello.",
+    model="openai/scripted",
+    usage=Usage(
+        input_tokens=1200,
+        output_tokens=34,
+        cached_tokens=0,
+        cost_usd=0.0021,
+        model_calls=2,
+        api_ms=80,
+    ),
+    duration_ms=1500,
+    context={"System": 900, "Recent window": 120},
+)
+EVENTS: tuple[Event, ...] = (
+    TurnStarted(session_id=SESSION, turn_id=TURN, turn_index=3, model="openai/scripted"),
+    ContextBuilt(sections={"System": 900, "Recent window": 120}),
+    ModelCallStarted(number=1),
+    ReasoningDelta(text="hm"),
+    TextDelta(text="Let me "),
+    TextDelta(text="look."),
+    MessageFinished(text="Let me look.", tool_uses=(("call_1", "read_file", '{"path": "a.py"}'),)),
+    ToolStarted(tool_call_id="call_1", name="read_file", title="read_file a.py"),
+    ToolFinished(
+        tool_call_id="call_1",
+        name="read_file",
+        success=True,
+        text="1\tprint('hello')",
+        display="1 line",
+        duration_ms=2,
+    ),
+    Notice(level="warning", text="The same call again."),
+    ModelCallStarted(number=2),
+    TextDelta(text="It prints"),
+    TextDelta(text=" hello."),
+    MessageFinished(text="It prints hello."),
+    FINISHED,
+)
+QUIET = Progress(live=False, color=False)
+
+
+def show(output: TextOutput | JsonOutput | StreamJsonOutput, events: Sequence[Event]) -> None:
+    for event in events:
+        output.show(event)
+
+
+def test_text_in_a_pipe_is_the_answer_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    show(TextOutput(QUIET, live=False), EVENTS)
+    out, err = capfd.readouterr()
+    assert out == "It prints hello.\n"
+    assert err == "warning: The same call again.\n"
+
+
+def test_text_on_a_terminal_streams_and_tells_what_runs(capfd: pytest.CaptureFixture[str]) -> None:
+    show(TextOutput(Progress(live=True, color=False), live=True), EVENTS)
+    out, err = capfd.readouterr()
+    assert out == "Let me look.\nIt prints hello.\n"
+    assert [line.rpartition("\r")[2] for line in err.split("\n")[:-1]] == snapshot(
+        [
+            "● read_file a.py (2 ms)",
+            "warning: The same call again.",
+            "session 000000aa · openai/scripted · 1,200 tokens in, 34 out · $0.0021 · 1.5 s",
+        ]
+    )
+
+
+def test_terminal_never_gets_a_raw_escape(capfd: pytest.CaptureFixture[str]) -> None:
+    """Reliability 1.4: words, names and errors of others can't steer the terminal."""
+    evil = "\x1b]0;title\x07 \x9b2J \x1b[6n"
+    show(
+        TextOutput(Progress(live=True, color=False), live=True),
+        (
+            TextDelta(text=evil),
+            MessageFinished(text=evil),
+            ToolStarted(tool_call_id="1", name=evil, title=evil),
+            ToolFinished(
+                tool_call_id="1", name=evil, success=False, text=evil, display=evil, duration_ms=1
+            ),
+            Notice(level="error", text=evil),
+            TurnFinished(
+                session_id=SESSION,
+                turn_id=TURN,
+                subtype="error_during_execution",
+                result=evil,
+                error=evil,
+                hint=evil,
+                exit_code=1,
+                model=evil,
+                usage=Usage(),
+                duration_ms=1,
+            ),
+        ),
+    )
+    out, err = capfd.readouterr()
+    for text in (out, err):
+        assert "\\e]0;title" in text
+        assert not {"\x1b", "\x9b", "\x07"} & set(text)
+
+
+def test_an_answer_that_did_not_stream_is_printed_once(capfd: pytest.CaptureFixture[str]) -> None:
+    show(TextOutput(QUIET, live=True), [FINISHED])
+    assert capfd.readouterr().out == "It prints hello.\n"
+
+
+def test_json_is_one_result_object(capfd: pytest.CaptureFixture[str]) -> None:
+    show(JsonOutput(QUIET), EVENTS)
+    out, err = capfd.readouterr()
+    assert json.loads(out) == snapshot(
+        {
+            "type": "result",
+            "subtype": "success",
+            "is_error": False,
+            "session_id": "01900000-0000-7000-8000-0000000000aa",
+            "turn_id": "01900000-0000-7000-8000-0000000000bb",
+            "num_turns": 2,
+            "duration_ms": 1500,
+            "duration_api_ms": 80,
+            "result": "It prints hello.",
+            "error": None,
+            "model": "openai/scripted",
+            "usage": {"input_tokens": 1200, "output_tokens": 34, "cached_tokens": 0},
+            "total_cost_usd": 0.0021,
+            "permission_denials": [],
+            "structured_output": None,
+            "context": {"System": 900, "Recent window": 120},
+        }
+    )
+    assert err == "warning: The same call again.\n"
+
+
+def test_json_of_a_turn_that_was_interrupted(capfd: pytest.CaptureFixture[str]) -> None:
+    show(
+        JsonOutput(QUIET),
+        [
+            TurnFinished(
+                session_id=SESSION,
+                turn_id=TURN,
+                subtype="interrupted",
+                result="It pri",
+                model="openai/scripted",
+                usage=Usage(),
+                duration_ms=10,
+                permission_denials=(
+                    PermissionDenial("run_command", "call_1", '{"command": "ls"}'),
+                ),
+            )
+        ],
+    )
+    out, err = capfd.readouterr()
+    assert json.loads(out) == snapshot(
+        {
+            "type": "result",
+            "subtype": "error_during_execution",
+            "is_error": True,
+            "session_id": "01900000-0000-7000-8000-0000000000aa",
+            "turn_id": "01900000-0000-7000-8000-0000000000bb",
+            "num_turns": 0,
+            "duration_ms": 10,
+            "duration_api_ms": 0,
+            "result": "It pri",
+            "error": "interrupted",
+            "model": "openai/scripted",
+            "usage": {"input_tokens": None, "output_tokens": None, "cached_tokens": None},
+            "total_cost_usd": None,
+            "permission_denials": [
+                {
+                    "tool_name": "run_command",
+                    "tool_use_id": "call_1",
+                    "tool_input": {"command": "ls"},
+                }
+            ],
+            "structured_output": None,
+            "context": {},
+        }
+    )
+    assert err == "interrupted\n"
+
+
+def stream(capfd: pytest.CaptureFixture[str], *, include_partial: bool) -> list[object]:
+    show(
+        StreamJsonOutput(
+            SESSION, cwd="/project", permission_mode="plan", include_partial=include_partial
+        ),
+        EVENTS,
+    )
+    return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+
+
+def test_stream_json_is_one_event_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+    lines = stream(capfd, include_partial=False)
+    assert lines[:-1] == snapshot(
+        [
+            {
+                "type": "system",
+                "session_id": "01900000-0000-7000-8000-0000000000aa",
+                "subtype": "init",
+                "turn_id": "01900000-0000-7000-8000-0000000000bb",
+                "turn_index": 3,
+                "cwd": "/project",
+                "model": "openai/scripted",
+                "permission_mode": "plan",
+            },
+            {
+                "type": "system",
+                "session_id": "01900000-0000-7000-8000-0000000000aa",
+                "subtype": "memory_recall",
+                "sections": {"System": 900, "Recent window": 120},
+                "fallback": False,
+            },
+            {
+                "type": "assistant",
+                "session_id": "01900000-0000-7000-8000-0000000000aa",
+                "message": {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "text", "text": "Let me look."},
+                        {
+                            "type": "tool_use",
+                            "id": "call_1",
+                            "name": "read_file",
+                            "input": {"path": "a.py"},
+                        },
+                    ],
+                },
+            },
+            {
+                "type": "user",
+                "session_id": "01900000-0000-7000-8000-0000000000aa",
+                "message": {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "call_1",
+                            "content": "1\tprint('hello')",
+                            "is_error": False,
+                        }
+                    ],
+                },
+            },
+            {
+                "type": "system",
+                "session_id": "01900000-0000-7000-8000-0000000000aa",
+                "subtype": "notice",
+                "level": "warning",
+                "text": "The same call again.",
+            },
+            {
+                "type": "assistant",
+                "session_id": "01900000-0000-7000-8000-0000000000aa",
+                "message": {
+                    "role": "assistant",
+                    "content": [{"type": "text", "text": "It prints hello."}],
+                },
+            },
+        ]
+    )
+    result = lines[-1]
+    assert isinstance(result, dict)
+    assert (result["type"], result["subtype"]) == ("result", "success")
+    assert all(isinstance(line, dict) and line["session_id"] == SESSION for line in lines)
+
+
+def test_partial_messages_are_stream_events(capfd: pytest.CaptureFixture[str]) -> None:
+    lines = stream(capfd, include_partial=True)
+    deltas = [line["event"] for line in lines if isinstance(line, dict) and "event" in line]
+    assert deltas == snapshot(
+        [
+            {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}},
+            {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Let me "}},
+            {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "look."}},
+            {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "It prints"}},
+            {"type": "content_block_delta", "delta": {"type": "text_delta", "text": " hello."}},
+        ]
+    )
+
+
+def test_json_survives_what_is_not_unicode(capfd: pytest.CaptureFixture[str]) -> None:
+    """Reliability 0.4: a lone surrogate becomes U+FFFD, never a traceback."""
+    show(StreamJsonOutput(SESSION, cwd="/\udcff", permission_mode="plan"), EVENTS[:1])
+    assert json.loads(capfd.readouterr().out)["cwd"] == "/\ufffd"
+
+
+def test_denials_are_told_with_the_way_to_allow_them(capfd: pytest.CaptureFixture[str]) -> None:
+    denied = PermissionDenial("edit_file", "1", "{}")
+    say_denials(
+        TurnFinished(
+            session_id=SESSION,
+            turn_id=TURN,
+            subtype="success",
+            result="",
+            model="m",
+            usage=Usage(),
+            duration_ms=1,
+            permission_denials=(denied, PermissionDenial("run_command", "2", "{}"), denied),
+        )
+    )
+    assert capfd.readouterr().err == snapshot(
+        "warning: not allowed: edit_file, run_command. "
+        "Use --allow edit_file --allow run_command, or --permission-mode.\n"
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_words_in_pieces_show_as_the_whole_would(size: int) -> None:
+    """Reliability 35: pieces never tear a pair of characters, whatever their size."""
+    text = (
+        "a family \U0001f468\u200d\U0001f469\u200d\U0001f467 here\r\nnext \x1b[31m line "
+        + "x" * 500
+    )
+    flow = VisibleFlow()
+    shown = [flow.feed(text[i : i + size]) for i in range(0, len(text), size)]
+    assert "".join([*shown, flow.flush()]) == visible(text)

@@ -1,0 +1,51 @@
+"""`ragmem store use`, to a real Neo4j and back."""
+
+from pathlib import Path
+
+from ragmem.store.neo4j import Connection
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import Answer, LLMServer
+from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
+
+
+def test_memory_is_kept_where_it_was_chosen_and_nothing_moves(
+    tmp_path: Path, neo4j_server: Connection
+) -> None:
+    """X11: two stores behind one protocol, switched explicitly."""
+    in_thread(empty(neo4j_server))
+    with LLMServer([Answer("The answer.")], repeat=True) as llm:
+        neo4j = {"NEO4J_URI": neo4j_server.url, "NEO4J_PASSWORD": neo4j_server.password}
+        ragmem = Ragmem(tmp_path, {**llm.env, **neo4j})
+        assert ragmem.run("ask", "In SQLite").code == 0
+
+        done = ragmem.run("store", "use", "neo4j")
+        assert done.code == 0, done.err
+        assert "Nothing was moved: what is in sqlite stays there, untouched." in done.out
+        assert ragmem.sessions() == []
+        assert ragmem.run("ask", "In Neo4j").code == 0
+        assert [session["last_message"] for session in ragmem.sessions()] == ["In Neo4j"]
+        info = ragmem.run("store", "info", "--format", "json").json
+        assert (info["kind"], info["counts"]["sessions"]) == ("neo4j", 1)
+        assert neo4j_server.password not in ragmem.run("store", "info").out
+        assert ragmem.run("neo4j", "status").code == 0
+        assert ragmem.run("doctor").code == 0
+
+        assert ragmem.run("store", "use", "sqlite").code == 0
+        assert [session["last_message"] for session in ragmem.sessions()] == ["In SQLite"]
+
+
+def test_a_wrong_password_is_refused_and_nothing_is_switched(
+    tmp_path: Path, neo4j_server: Connection
+) -> None:
+    """What must work 7: a clear error; the password is not shown."""
+    ragmem = Ragmem(tmp_path, {"NEO4J_URI": neo4j_server.url, "NEO4J_PASSWORD": "canary-wrong"})
+    done = ragmem.run("store", "use", "neo4j")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: ")
+    assert "canary-wrong" not in done.err
+    assert not (ragmem.home / "ragmem.toml").exists()
+
+
+async def empty(server: Connection) -> None:
+    """A store without anything in it."""
+    await (await open_empty_neo4j_store(server)).aclose()

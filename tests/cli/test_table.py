@@ -1,0 +1,40 @@
+"""Plain tables."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from ragmem.cli.table import clip_to_width, display_width, table
+
+
+def test_columns_are_aligned_by_what_a_terminal_shows() -> None:
+    rows = [("ab12", "日本語", "first"), ("c", "e\u0301", "second line\nwith \x1b[31mescape")]
+    assert table(("ID", "NAME", "WHAT"), rows) == snapshot("""\
+ID    NAME    WHAT
+ab12  日本語  first
+c     e\u0301       second line with \\e[31mescape
+""")
+
+
+def test_last_column_is_clipped_to_the_width() -> None:
+    text = table(("A", "B"), [("x", "y" * 50)], width=20)
+    assert text == snapshot("""\
+A  B
+x  yyyyyyyyyyyyyyyy…
+""")
+    assert max(map(len, text.splitlines())) == 20
+
+
+@given(st.text(max_size=60), st.integers(min_value=1, max_value=40))
+def test_clipping_never_exceeds_the_width(text: str, width: int) -> None:
+    clipped = clip_to_width(text, width)
+    assert display_width(clipped) <= width
+    assert clipped == text or clipped.endswith("…")
+
+
+@given(st.lists(st.text(max_size=20), min_size=2, max_size=2))
+def test_a_cell_never_breaks_the_row(row: list[str]) -> None:
+    """Reliability 1.4: no control character of a cell reaches the terminal."""
+    text = table(("A", "B"), [row])
+    assert text.count("\n") == 2
+    assert all(char.isprintable() or char in "\n\u200d" for char in text)

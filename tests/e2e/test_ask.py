@@ -1,0 +1,470 @@
+"""`ragmem ask` as scripts and pipes use it: real processes, a real HTTP server, a real store."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import Answer, Call, LLMServer
+
+KEY = "canary-key-1234567890"
+
+
+@pytest.fixture
+def server() -> Any:
+    with LLMServer([Answer("The answer.")], repeat=True) as running:
+        yield running
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
+    return Ragmem(tmp_path, {**server.env, "RAGMEM_API_KEY": KEY})
+
+
+@contextmanager
+def scripted(tmp_path: Path, *answers: Any) -> Iterator[Ragmem]:
+    with LLMServer(answers) as server:
+        yield Ragmem(tmp_path, {**server.env, "RAGMEM_API_KEY": KEY})
+
+
+def words(request: Any) -> str:
+    return json.dumps(request.body["messages"], ensure_ascii=False)
+
+
+def prompt_of(request: Any) -> str:
+    content = request.body["messages"][-1]["content"]
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+# --- streams ------------------------------------------------------------------
+
+
+def test_only_the_answer_is_on_stdout(ragmem: Ragmem) -> None:
+    done = ragmem.run("ask", "What is this?")
+    assert (done.code, done.out, done.err) == (0, "The answer.\n", "")
+
+
+def test_print_on_the_root_is_ask(ragmem: Ragmem) -> None:
+    done = ragmem.run("-p", "What is this?", "--output-format", "json")
+    assert (done.code, done.json["result"]) == (0, "The answer.")
+
+
+def test_prompt_comes_from_a_pipe_or_with_one(ragmem: Ragmem, server: LLMServer) -> None:
+    assert ragmem.run("ask", stdin=b"Asked in a pipe").code == 0
+    assert ragmem.run("ask", "-", stdin=b"Asked with a dash").code == 0
+    assert ragmem.run("ask", "Explain", stdin=b"line 1\nline 2\n").code == 0
+    asked = [prompt_of(request) for request in server.requests]
+    assert asked[0].endswith("Asked in a pipe")
+    assert asked[1].endswith("Asked with a dash")
+    assert asked[2].endswith("Explain\n\n<stdin>\nline 1\nline 2\n</stdin>")
+
+
+def test_too_much_stdin_is_refused_before_anything_is_sent(
+    ragmem: Ragmem, server: LLMServer
+) -> None:
+    done = ragmem.run("ask", "Explain", stdin=b"x" * (11 << 20))
+    assert done.code == 2
+    assert done.err.startswith("error: Standard input is larger than 10 MB")
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("arguments", [["ask"], ["ask", ""], ["ask", "-"], ["-p"]])
+def test_an_empty_prompt_is_a_usage_error(ragmem: Ragmem, arguments: list[str]) -> None:
+    done = ragmem.run(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "error: The prompt is empty.\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["chat"], ["-c"], ["chat", "-r", "abc"]])
+def test_chat_without_a_terminal_ends_at_once(ragmem: Ragmem, arguments: list[str]) -> None:
+    done = ragmem.run(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert "use `ragmem ask`" in done.err
+
+
+# --- formats ------------------------------------------------------------------
+
+
+def test_json_is_the_result_object(ragmem: Ragmem) -> None:
+    result = ragmem.run("ask", "What is this?", "--output-format", "json").json
+    for name in ("session_id", "turn_id"):
+        assert len(result.pop(name)) == 36
+    for name in ("duration_ms", "duration_api_ms"):
+        assert result.pop(name) >= 0
+    assert set(result.pop("context")) == {"System", "Prompt"}
+    assert result == snapshot(
+        {
+            "type": "result",
+            "subtype": "success",
+            "is_error": False,
+            "num_turns": 1,
+            "result": "The answer.",
+            "error": None,
+            "model": "openai/scripted",
+            "usage": {"input_tokens": 100, "output_tokens": 20, "cached_tokens": 0},
+            "total_cost_usd": None,
+            "permission_denials": [],
+            "structured_output": None,
+        }
+    )
+
+
+def test_stream_json_is_a_line_an_event(tmp_path: Path) -> None:
+    with scripted(
+        tmp_path,
+        Answer("I look.", tools=[Call("list_directory", {"path": "."})]),
+        Answer("One file."),
+    ) as ragmem:
+        (ragmem.project / "hello.py").write_text("print('hello')\n")
+        lines = ragmem.run(
+            "ask", "What is here?", "--output-format", "stream-json", "--include-partial-messages"
+        ).lines
+    kinds = [(line["type"], line.get("subtype")) for line in lines]
+    assert [kind for kind in kinds if kind[0] != "stream_event"] == snapshot(
+        [
+            ("system", "init"),
+            ("system", "memory_recall"),
+            ("assistant", None),
+            ("user", None),
+            ("assistant", None),
+            ("result", "success"),
+        ]
+    )
+    assert len({line["session_id"] for line in lines}) == 1
+    tool_use = lines[[kind[0] for kind in kinds].index("assistant")]["message"]["content"][1]
+    answer = lines[[kind[0] for kind in kinds].index("user")]["message"]["content"][0]
+    assert (tool_use["name"], tool_use["input"]) == ("list_directory", {"path": "."})
+    assert answer["tool_use_id"] == tool_use["id"]
+    assert "hello.py" in answer["content"]
+    deltas = [line["event"]["delta"] for line in lines if line["type"] == "stream_event"]
+    assert "".join(delta["text"] for delta in deltas) == "I look.One file."
+
+
+# --- sessions -----------------------------------------------------------------
+
+
+def asked(ragmem: Ragmem, *arguments: str) -> Any:
+    done = ragmem.run("ask", *arguments, "--output-format", "json")
+    assert done.code == 0, done.err
+    return done.json
+
+
+def test_each_ask_starts_a_session_and_c_continues_the_newest(
+    ragmem: Ragmem, server: LLMServer
+) -> None:
+    """X40, B111, B114: the next question, in another process, starts from what was recorded."""
+    first = asked(ragmem, "First question")
+    second = asked(ragmem, "Second question")
+    third = asked(ragmem, "Third question", "-c")
+    assert first["session_id"] != second["session_id"] == third["session_id"]
+    assert "Second question" in words(server.requests[2])
+    assert "First question" not in words(server.requests[2])
+    assert [turn["turn_index"] for turn in ragmem.shown(third["session_id"])["turns"]] == [1, 2]
+
+
+def test_r_takes_an_id_its_tail_or_a_name(ragmem: Ragmem, server: LLMServer) -> None:
+    session_id = asked(ragmem, "First question")["session_id"]
+    asked(ragmem, "Another session")
+    assert ragmem.run("sessions", "rename", session_id, "Debug the  login").code == 0
+    for reference in (session_id, session_id[-8:], "debug the login"):
+        assert asked(ragmem, "More", "-r", reference)["session_id"] == session_id
+        assert "First question" in words(server.requests[-1])
+
+
+def test_fork_goes_on_in_a_copy(ragmem: Ragmem, server: LLMServer) -> None:
+    """X40: a fork shares its parent's turns, and the parent stays as it was."""
+    parent = asked(ragmem, "First question")["session_id"]
+    fork = asked(ragmem, "Elsewhere", "-c", "--fork-session")["session_id"]
+    assert fork != parent
+    assert "First question" in words(server.requests[-1])
+    assert [turn["user_message"] for turn in ragmem.shown(parent)["turns"]] == ["First question"]
+    assert [turn["user_message"] for turn in ragmem.shown(fork)["turns"]] == [
+        "First question",
+        "Elsewhere",
+    ]
+
+
+def test_an_ambiguous_name_lists_the_candidates(ragmem: Ragmem) -> None:
+    """Exit 2 with the candidates; nothing is guessed."""
+    ids = [asked(ragmem, f"Question {n}")["session_id"] for n in range(2)]
+    for session_id in ids:
+        ragmem.run("sessions", "rename", session_id, "twins")
+    done = ragmem.run("ask", "More", "-r", "twins")
+    assert (done.code, done.out) == (2, "")
+    assert all(session_id in done.err for session_id in ids)
+
+
+def test_r_without_a_value_lists_what_can_be_resumed(ragmem: Ragmem) -> None:
+    session_id = asked(ragmem, "First question")["session_id"]
+    done = ragmem.run("ask", "More", "-r")
+    assert (done.code, done.out) == (2, "")
+    assert session_id[-8:] in done.err
+    assert "First question" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-r", "nosuch"], "nosuch"),
+        (["-c"], "There is no session of"),
+        (["-r"], "There is no session of"),
+        (["-c", "-r", "x"], "exclude each other"),
+        (["--fork-session"], "--fork-session needs a session"),
+        (["--yolo", "--permission-mode", "plan"], "exclude each other"),
+        (["--include-partial-messages"], "stream-json"),
+        (["--add-dir", "nosuch"], "nosuch is not a folder"),
+        (["--max-turns", "0"], "0 is less than 1"),
+        (["--max-turns", "many"], "'many' is not a whole number"),
+        (["--output-format", "xml"], "'xml' is not one of text, json, stream-json"),
+        (["--max-budget-usd", "-1"], "must be more than 0"),
+        (["--max-budget-usd", "1"], "price of openai/scripted is not known"),
+        (["--bogus"], "No such option: --bogus"),
+        (["--allow", "nosuch"], "there is no tool 'nosuch'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_wrong_command_line_is_exit_2(
+    ragmem: Ragmem, server: LLMServer, arguments: list[str], message: str
+) -> None:
+    done = ragmem.run("ask", "Hello", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert server.requests == []
+    assert ragmem.sessions() == []
+
+
+def test_ephemeral_writes_nothing(ragmem: Ragmem) -> None:
+    assert ragmem.run("ask", "A secret", "--ephemeral").code == 0
+    assert ragmem.sessions() == []
+    written = [file.read_bytes() for file in ragmem.home.rglob("*") if file.is_file()]
+    assert not any(b"A secret" in data for data in written)
+
+
+# --- tools and permissions ----------------------------------------------------
+
+EDIT = Call("create_file", {"path": "made.txt", "content": "made\n"})
+
+
+def test_an_edit_that_nobody_can_approve_is_denied_and_reported(tmp_path: Path) -> None:
+    with scripted(tmp_path, Answer(tools=[EDIT]), Answer("I was not allowed.")) as ragmem:
+        done = ragmem.run("ask", "Make a file", "--output-format", "json")
+    assert done.code == 0
+    assert [denial["tool_name"] for denial in done.json["permission_denials"]] == ["create_file"]
+    assert done.json["permission_denials"][0]["tool_input"] == EDIT.arguments
+    assert "--allow create_file" in done.err
+    assert not (ragmem.project / "made.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "allowed"),
+    [
+        (["--yolo"], True),
+        (["--permission-mode", "bypassPermissions"], True),
+        (["--permission-mode", "acceptEdits"], True),
+        (["--allow", "create_file"], True),
+        (["--allow", "run_command"], False),
+        (["--permission-mode", "plan"], False),
+        (["--permission-mode", "default"], False),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_permission_flags(tmp_path: Path, flags: list[str], allowed: bool) -> None:
+    with scripted(tmp_path, Answer(tools=[EDIT]), Answer("Done.")) as ragmem:
+        assert ragmem.run("ask", "Make a file", *flags).code == 0
+    assert (ragmem.project / "made.txt").exists() is allowed
+
+
+def test_no_tools_sends_none(ragmem: Ragmem, server: LLMServer) -> None:
+    assert ragmem.run("ask", "Hello", "--no-tools").code == 0
+    assert not server.requests[0].body.get("tools")
+
+
+def test_max_turns_ends_with_an_answer_and_exit_1(tmp_path: Path) -> None:
+    """X36: at the limit the agent is asked once for a final answer without tools."""
+    with scripted(
+        tmp_path,
+        Answer(tools=[Call("list_directory", {"path": "."})]),
+        Answer("That is all I found."),
+    ) as ragmem:
+        done = ragmem.run("ask", "Look", "--max-turns", "1", "--output-format", "json")
+    assert done.code == 1
+    assert (done.json["subtype"], done.json["result"]) == (
+        "error_max_turns",
+        "That is all I found.",
+    )
+
+
+# --- faults of the provider ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "code"),
+    [
+        ("401", 1),
+        ("404", 1),
+        ("400_context", 1),
+        ("429", 75),
+        ("500", 75),
+        ("502", 75),
+        ("html", 75),
+        ("cut_rst", 75),
+        ("cut_noend", 75),
+        ("badjson", 75),
+        ("errevent", 75),
+        ("empty", 75),
+    ],
+)
+def test_a_fault_of_the_provider_has_its_exit_code(tmp_path: Path, mode: str, code: int) -> None:
+    """What must work 7: a clear error, no traceback, no key, and the turn is recorded."""
+    with scripted(tmp_path, *[Answer("Half of an answer, and then", mode=mode)] * 3) as ragmem:
+        done = ragmem.run("ask", "Hello", "--output-format", "json")
+    assert done.code == code, done.err
+    assert done.err.startswith("error: ")
+    assert "Traceback" not in done.err
+    assert KEY not in done.err + done.out
+    assert (done.json["subtype"], done.json["is_error"]) == ("error_during_execution", True)
+    assert done.json["error"]
+    turns = ragmem.shown(done.json["session_id"])["turns"]
+    assert [(turn["user_message"], turn["status"]) for turn in turns] == [("Hello", "failed")]
+
+
+def test_a_server_that_is_not_there_is_exit_75(ragmem: Ragmem) -> None:
+    done = ragmem.run("ask", "Hello", env={"RAGMEM_API_BASE": "http://127.0.0.1:9/v1"})
+    assert (done.code, done.out) == (75, "")
+    assert done.err.startswith("error: ")
+    assert "127.0.0.1:9" in done.err
+
+
+def test_without_any_model_it_says_what_to_do(tmp_path: Path) -> None:
+    ragmem = Ragmem(tmp_path)
+    done = ragmem.run("ask", "Hello", "-m", "openai/gpt-5")
+    assert (done.code, done.out) == (2, "")
+    assert "OPENAI_API_KEY" in done.err
+
+
+def test_no_secret_in_any_file(tmp_path: Path) -> None:
+    """P10, reliability 1.6: the key is nowhere under the home, whatever went wrong."""
+    faults = [Answer(mode=mode) for mode in ("401", "500", "html", "cut_rst")]
+    with scripted(tmp_path, *faults) as ragmem:
+        for _ in faults:
+            ragmem.run("ask", "Hello")
+    for file in ragmem.home.rglob("*"):
+        if file.is_file():
+            assert KEY.encode() not in file.read_bytes(), file
+
+
+# --- settings -----------------------------------------------------------------
+
+
+def broken_key(ragmem: Ragmem) -> None:
+    (ragmem.home / "ragmem.toml").write_text('[model]\nmain = "a/b"\n[ui]\ncolour = "never"\n')
+
+
+def broken_toml(ragmem: Ragmem) -> None:
+    (ragmem.home / "ragmem.toml").write_text("[model\n")
+
+
+def broken_value(ragmem: Ragmem) -> None:
+    (ragmem.home / "ragmem.toml").write_text('[ui]\ncolor = "pink"\n')
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (broken_key, "ragmem.toml, line 4: there is no setting 'ui.colour'.\nDid you mean"),
+        (broken_toml, "ragmem.toml is not valid TOML"),
+        (broken_value, "ragmem.toml, line 2: ui.color"),
+    ],
+)
+def test_a_bad_config_names_file_and_line(
+    ragmem: Ragmem, server: LLMServer, damage: Callable[[Ragmem], None], message: str
+) -> None:
+    """X38: and nothing is sent."""
+    ragmem.home.mkdir()
+    damage(ragmem)
+    done = ragmem.run("ask", "Hello")
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert server.requests == []
+
+
+def test_an_unusable_home_is_said_with_the_way_out(ragmem: Ragmem, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = ragmem.run("ask", "Hello", env={"RAGMEM_HOME": str(tmp_path / "file" / "home")})
+    assert (done.code, done.out) == (2, "")
+    assert "can't be used" in done.err
+    assert "RAGMEM_HOME" in done.err
+
+
+def test_an_evil_project_folder_changes_nothing(ragmem: Ragmem, tmp_path: Path) -> None:
+    """CVE-2025-61260, reliability 1.3: its .env and its modules are neither read nor imported."""
+    hits = tmp_path / "hits"
+    evil = f"open({str(hits)!r}, 'a').write(__name__)\n"
+    for name in ("json.py", "sitecustomize.py", "usercustomize.py", "msgspec.py", "typer.py"):
+        (ragmem.project / name).write_text(evil)
+    (ragmem.project / "litellm").mkdir()
+    (ragmem.project / "litellm" / "__init__.py").write_text(evil)
+    (ragmem.project / ".env").write_text(
+        f"RAGMEM_HOME={tmp_path}/stolen\nRAGMEM_MODEL=evil/model\nOPENAI_API_BASE=http://127.0.0.1:9\n"
+        "RAGMEM_API_BASE=http://127.0.0.1:9\nHTTPS_PROXY=http://127.0.0.1:9\n"
+    )
+    (ragmem.project / "ragmem.toml").write_text('[ui]\npermission_mode = "acceptEdits"\n')
+    (ragmem.project / ".ragmem").mkdir()
+    (ragmem.project / ".ragmem" / "ragmem.toml").write_text('[model]\nmain = "evil/model"\n')
+    done = ragmem.run("ask", "Hello", "--output-format", "stream-json")
+    assert done.code == 0, done.err
+    assert (done.lines[0]["model"], done.lines[0]["permission_mode"]) == (
+        "openai/scripted",
+        "default",
+    )
+    assert not hits.exists()
+    assert not (tmp_path / "stolen").exists()
+
+
+def test_a_plain_python_m_imports_nothing_of_the_folder(ragmem: Ragmem, tmp_path: Path) -> None:
+    """Reliability 1.3: without -P Python puts the current folder first on the path."""
+    hits = tmp_path / "hits"
+    for name in ("json.py", "asyncio.py", "typer.py", "apsw.py"):
+        (ragmem.project / name).write_text(f"open({str(hits)!r}, 'a').write(__name__)\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "ragmem", "ask", "Hello"],
+        cwd=ragmem.project,
+        env=ragmem.env,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, b"The answer.\n")
+    assert not hits.exists()
+
+
+def test_permissions_never_come_from_the_environment(ragmem: Ragmem) -> None:
+    done = ragmem.run("ask", "Hello", env={"RAGMEM_UI__PERMISSION_MODE": "acceptEdits"})
+    assert done.code == 2
+    assert "permissions never come from the environment" in done.err
+
+
+def test_a_deleted_folder_is_said(ragmem: Ragmem, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = f'cd "{gone}" && rmdir "{gone}" && exec "$0" -P -m ragmem ask Hello'
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, sys.executable],
+        env=ragmem.env,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"The current folder no longer exists." in done.stderr

@@ -1,0 +1,177 @@
+"""`ragmem ask` when it is stopped, or when nobody reads any more."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import Answer, Call, LLMServer
+
+SLOW = Answer("word " * 400, chunk_chars=5, chunk_delay_s=0.05)
+STREAM = ("--output-format", "stream-json", "--include-partial-messages")
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[Ragmem]:
+    with LLMServer([SLOW], repeat=True) as server:
+        yield Ragmem(tmp_path, server.env)
+
+
+def read_words(child: "subprocess.Popen[bytes]", count: int) -> str:
+    """The session's id, once so many pieces of the answer have come."""
+    assert child.stdout
+    while count:
+        line = json.loads(child.stdout.readline())
+        count -= line["type"] == "stream_event"
+    session_id: str = line["session_id"]
+    return session_id
+
+
+def only_turn(ragmem: Ragmem, session_id: str) -> Any:
+    (turn,) = ragmem.shown(session_id)["turns"]
+    return turn
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_ends_the_turn_recorded_with_what_came(
+    slow: Ragmem, number: signal.Signals, code: int
+) -> None:
+    """X25: the turn is interrupted, never half; exit codes of cli.md."""
+    child = slow.start("ask", "Tell me", *STREAM)
+    session_id = read_words(child, 3)
+    child.send_signal(number)
+    out, err = child.communicate(timeout=20)
+    assert (child.returncode, err) == (code, b"")
+    result = json.loads(out.splitlines()[-1])
+    assert (result["type"], result["subtype"], result["error"]) == (
+        "result",
+        "error_during_execution",
+        "interrupted",
+    )
+    turn = only_turn(slow, session_id)
+    assert (turn["user_message"], turn["status"]) == ("Tell me", "interrupted")
+    assert turn["assistant_message"].startswith("word word")
+
+
+def test_the_next_ask_continues_an_interrupted_turn(slow: Ragmem) -> None:
+    child = slow.start("ask", "Tell me", *STREAM)
+    session_id = read_words(child, 3)
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=20)
+    with LLMServer([Answer("Again.")]) as server:
+        slow.env.update(server.env)
+        done = slow.run("ask", "Go on", "-c", "--output-format", "json")
+        assert done.json["session_id"] == session_id
+        assert "Tell me" in json.dumps(server.requests[0].body["messages"])
+
+
+def test_text_says_interrupted_on_stderr(slow: Ragmem) -> None:
+    with LLMServer([Answer("x", mode="silent")]) as server:
+        slow.env.update(server.env)
+        child = slow.start("ask", "Tell me")
+        while not server.requests:
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=20)
+    assert (child.returncode, out, err) == (130, b"", b"interrupted\n")
+
+
+def test_a_signal_while_stdin_is_read_leaves_nothing(slow: Ragmem) -> None:
+    child = slow.start("ask", stdin=subprocess.PIPE)
+    assert child.stderr
+    assert child.stderr.readline().startswith(b"waiting for standard input")
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=20)
+    assert (child.returncode, out, err) == (130, b"", b"")
+    assert slow.sessions() == []
+
+
+def test_a_running_command_dies_with_the_turn(tmp_path: Path) -> None:
+    call = Call("run_command", {"command": "echo $$ > pid; sleep 60"})
+    with LLMServer([Answer(tools=[call])]) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        child = ragmem.start("ask", "Run it", "--yolo")
+        pid_file = ragmem.project / "pid"
+        while not (pid_file.exists() and pid_file.read_text().strip()):
+            assert child.poll() is None
+            time.sleep(0.01)
+        child.send_signal(signal.SIGTERM)
+        child.communicate(timeout=20)
+    assert child.returncode == 143
+    deadline = time.monotonic() + 10
+    while _lives(int(pid_file.read_text())):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def test_when_the_reader_leaves_the_turn_is_recorded_and_all_is_quiet(slow: Ragmem) -> None:
+    """Reliability 48, EPIPE: no traceback, no spin; what came is kept."""
+    child = slow.start("ask", "Tell me", *STREAM)
+    session_id = read_words(child, 3)
+    assert child.stdout
+    assert child.stderr
+    child.stdout.close()
+    assert child.wait(timeout=20) == 1
+    assert child.stderr.read() == b""
+    child.stderr.close()
+    assert only_turn(slow, session_id)["status"] == "interrupted"
+
+
+def test_all_streams_closed_still_records_the_turn(tmp_path: Path) -> None:
+    """Reliability 48: closed streams; the store is not written over by what is printed."""
+    with LLMServer([Answer("The answer.")]) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        child = ragmem.start(
+            "ask",
+            "Hello",
+            stdin=None,
+            stdout=None,
+            stderr=None,
+            preexec_fn=lambda: [os.close(number) for number in (0, 1, 2)],
+        )
+        assert child.wait(timeout=20) == 0
+    (session,) = ragmem.sessions()
+    assert only_turn(ragmem, session["session_id"])["assistant_message"] == "The answer."
+
+
+def test_a_full_disk_behind_stdout_is_exit_1_and_the_turn_is_recorded(tmp_path: Path) -> None:
+    with LLMServer([Answer("The answer.")]) as server, open("/dev/full", "w") as full:
+        ragmem = Ragmem(tmp_path, server.env)
+        child = ragmem.start("ask", "Hello", stdout=full)
+        _, err = child.communicate(timeout=20)
+    assert child.returncode == 1
+    assert err == b"error: The output could not be written: No space left on device.\n"
+    (session,) = ragmem.sessions()
+    assert only_turn(ragmem, session["session_id"])["status"] == "completed"
+
+
+def test_a_signal_twice_ends_it_at_once(tmp_path: Path) -> None:
+    with LLMServer([Answer("x", mode="silent")]) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        child = ragmem.start("ask", "Tell me")
+        while not server.requests:
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        with contextlib.suppress(ProcessLookupError):
+            child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=20)
+    assert child.returncode == 130
+    assert b"Traceback" not in err

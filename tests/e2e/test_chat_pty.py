@@ -1,0 +1,275 @@
+"""`ragmem chat` as a person meets it: the real command on a pty, real store, HTTP over loopback."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.repl.pty_chat import ROOT, PtyChat
+
+ESC, CTRL_C, CTRL_D = "\x1b", "\x03", "\x04"
+READ = Answer(tools=[Call("read_file", {"path": "a.py"})])
+EDIT = Answer(tools=[Call("edit_file", {"path": "a.py", "old": "hello", "new": "goodbye"})])
+
+
+class House:
+    """A project, a home for ragmem, and a scripted model."""
+
+    def __init__(self, folder: Path, server: LLMServer) -> None:
+        self.server = server
+        self.project = folder / "project"
+        self.project.mkdir()
+        (self.project / "a.py").write_text('print("hello")\n')
+        self.env = {**server.env, "RAGMEM_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
+
+    def chat(self, *arguments: str, **options: Any) -> PtyChat:
+        """`ragmem chat` in the project."""
+        command = [sys.executable, "-P", "-m", "ragmem", *arguments]
+        env = {**self.env, **options.pop("env", {})}
+        return PtyChat(command, cwd=self.project, env=env, **options)
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """`sessions list`, each with its turns."""
+        listed = json.loads(self._run("list", "--format", "json"))
+        return [
+            json.loads(self._run("show", each["session_id"], "--format", "json")) for each in listed
+        ]
+
+    def _run(self, *arguments: str) -> str:
+        found = subprocess.run(
+            [sys.executable, "-P", "-m", "ragmem", "sessions", *arguments],
+            cwd=self.project,
+            env={**os.environ, **self.env},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return found.stdout
+
+    def last_prompt(self) -> str:
+        """All that the model was sent last."""
+        return json.dumps(self.server.requests[-1].body["messages"])
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with LLMServer() as server:
+        yield House(tmp_path, server)
+
+
+def loaded(chat: PtyChat) -> None:
+    chat.wait_for_screen(r"openai/scripted · [0-9a-f]{8}")
+
+
+def test_three_turns_a_kill_and_the_next_day(house: House) -> None:
+    """B110, B111, X40, P1: read, edit, run, killed in a turn, resumed in another process."""
+    house.server.extend(
+        READ,
+        Answer("It prints **hello**."),
+        EDIT,
+        Answer("Now it says goodbye."),
+        Answer(tools=[Call("run_command", {"command": "python3 a.py"})]),
+        Answer("It ran."),
+        Answer("Never heard to the end", chunk_delay_s=0.3, chunk_chars=1),
+    )
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("what does a.py do?\r")
+        chat.wait_for(r"^● read_file a\.py\n  ⎿ 1 line.*\n\nIt prints hello\.\n  .*2 model calls")
+        chat.send("say goodbye\r")
+        chat.wait_for_screen(r"^Allow this change\?")
+        assert '│ -print("hello")\n│ +print("goodbye")' in chat.text
+        chat.send("y")
+        chat.wait_for(r"^Now it says goodbye\.")
+        assert (house.project / "a.py").read_text() == 'print("goodbye")\n'
+        chat.send("run it\r")
+        chat.wait_for_screen(r"^Allow this command\?")
+        assert "│ python3 a.py" in chat.text
+        chat.send("y")
+        chat.wait_for(r"^    goodbye\n\nIt ran\.")
+        chat.send("and now?\r")
+        chat.wait_for_screen(r"Never hear")
+        chat.child.kill(signal.SIGKILL)
+        assert chat.exit_code() == -9
+    house.server.extend(Answer("You asked what a.py does."))
+    with house.chat("chat", "-c") as chat:
+        chat.wait_for(r"^› what does a\.py do\?|1 earlier turns? are not shown")
+        chat.wait_for(r"^› and now\?")
+        chat.wait_for(r"^  interrupted$")
+        loaded(chat)
+        chat.send("what did I ask first?\r")
+        chat.wait_for(r"^You asked what a\.py does\.")
+        assert "what does a.py do?" in house.last_prompt()
+        assert "print(" in house.last_prompt()
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+        tail = re.search(r"ragmem chat -r ([0-9a-f]{8})", chat.text)
+        assert tail
+    (session,) = house.sessions()
+    assert session["session_id"].endswith(tail[1])
+    assert [turn["status"] for turn in session["turns"]] == [
+        *["completed"] * 3,
+        "interrupted",
+        "completed",
+    ]
+    calls = [call["tool_name"] for turn in session["turns"] for call in turn["tool_calls"]]
+    assert calls == ["read_file", "edit_file", "run_command"]
+
+
+def test_bare_ragmem_is_a_chat_that_can_be_typed_at_once(house: House) -> None:
+    """cli.md, issue 3: the prompt comes before the imports; the first question can be sent."""
+    house.server.extend(Answer("Here."))
+    with house.chat() as chat:
+        chat.send("are you there?\r")
+        chat.wait_for(r"^› are you there\?\n\nHere\.")
+        chat.send(CTRL_D)
+        assert chat.exit_code() == 0
+        assert chat.is_restored()
+    with house.chat("chat") as chat:
+        chat.wait_for(r"^· The last session here, just now: are you there\?\. `ragmem chat -c` or")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_record_the_turn(house: House, number: signal.Signals, code: int) -> None:
+    """49, 50: the turn is recorded as interrupted with what came, the terminal is restored."""
+    house.server.extend(Answer("Slowly, one by one", chunk_delay_s=0.2, chunk_chars=1))
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("go on\r")
+        chat.wait_for_screen(r"Slow")
+        chat.child.kill(number)
+        assert chat.exit_code() == code
+        assert chat.is_restored()
+    (session,) = house.sessions()
+    (turn,) = session["turns"]
+    assert turn["status"] == "interrupted"
+    assert turn["assistant_message"].startswith("Slow")
+
+
+def test_esc_keeps_what_came_and_kills_what_runs(house: House) -> None:
+    """cli.md, P7: Esc stops a command at once; the answer so far and the turn are kept."""
+    house.server.extend(
+        Answer("I run it.", tools=[Call("run_command", {"command": "sleep 300; echo $$"})]),
+        Answer("Told so."),
+    )
+    with house.chat("chat", "--yolo") as chat:
+        loaded(chat)
+        chat.send("run it\r")
+        chat.wait_for_screen(r"^● run_command sleep 300")
+        chat.send(ESC)
+        chat.wait_for(r"^  interrupted$")
+        chat.send("what happened?\r")
+        chat.wait_for(r"^Told so\.")
+        assert "interrupted" in house.last_prompt()
+        assert chat.screen.count("bypassPermissions") == 1
+
+
+def test_a_denial_reaches_the_model(house: House) -> None:
+    """cli.md: denied with a reason; nothing is written."""
+    house.server.extend(READ, EDIT, Answer("Then I leave it."))
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("say goodbye\r")
+        chat.wait_for_screen(r"^Allow this change\?")
+        chat.send("r")
+        chat.wait_for_screen(r"^Why not\?")
+        chat.send("ask me first\r")
+        chat.wait_for(r"^Then I leave it\.")
+        assert "ask me first" in house.last_prompt()
+        assert (house.project / "a.py").read_text() == 'print("hello")\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "code", "said"),
+    [
+        (["chat", "-r", "nowhere"], {}, 2, "nowhere not found"),
+        (["chat", "--nonsense"], {}, 2, "--nonsense"),
+        (["chat"], {"RAGMEM_STORE": "paper"}, 2, "paper"),
+        (["chat", "-m", "openai/x"], {"RAGMEM_API_BASE": ""}, 2, "OPENAI_API_KEY"),
+    ],
+)
+def test_mistakes_are_said_on_a_clean_line(
+    house: House, arguments: list[str], environment: dict[str, str], code: int, said: str
+) -> None:
+    """Issue 3, 7; 50: what is wrong and what to do; no prompt is left, what was typed is gone."""
+    with house.chat(*arguments, env=environment) as chat:
+        chat.send("typed too early")
+        assert chat.exit_code() == code
+        assert said in chat.screen
+        assert "Traceback" not in chat.screen
+        assert not re.search(r"^› ", chat.screen, re.MULTILINE)
+        assert chat.is_restored()
+
+
+@pytest.mark.parametrize("mode", ["401", "500", "html", "cut_rst"])
+def test_provider_faults_end_the_turn_not_the_chat(house: House, mode: Any) -> None:
+    """Issue 3, 7: the error is said, the next prompt works."""
+    fault = Answer("Half of an answer, cut somewhere", mode=mode)
+    house.server.extend(*[fault] * 5)
+    with house.chat("chat", env={"RAGMEM_LLM__RETRIES": "0"}) as chat:
+        loaded(chat)
+        chat.send("hello\r")
+        chat.wait_for(r"^✗ ")
+        assert "scripted-key" not in chat.text
+        chat.send("/cost\r")
+        chat.wait_for(r"^this chat ")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+
+
+def test_another_model_and_session_in_one_chat(house: House) -> None:
+    """Issue 3, 1: /model, /new, /sessions and /resume on the real store; the id stays on resume."""
+    house.server.extend(*[Answer(f"Answer {i}.") for i in range(1, 6)])
+    with house.chat("chat", "-n", "First talk", rows=50) as chat:
+        loaded(chat)
+        chat.send("one\r")
+        chat.wait_for(r"^Answer 1\.")
+        chat.send("/model openai/other\r")
+        chat.wait_for_screen(r"^  openai/other")
+        chat.send("two\r")
+        chat.wait_for(r"^Answer 2\.")
+        assert house.server.requests[-1].body["model"] == "other"
+        assert "Answer 1." in house.last_prompt()
+        chat.send("/new\r")
+        chat.wait_for(r"^· A new session\.")
+        chat.send("three\r")
+        chat.wait_for(r"^Answer 3\.")
+        assert "Answer 1." not in house.last_prompt()
+        chat.send("/sessions\r")
+        chat.wait_for(r"  2   First talk\n +[0-9a-f]{8} · 2 turns · just now")
+        chat.send("/resume First talk\r")
+        chat.wait_for(r"^· Session [0-9a-f]{8}: First talk\.")
+        chat.send("four\r")
+        chat.wait_for(r"^Answer 4\.")
+        assert "Answer 2." in house.last_prompt()
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    by_title = {each["title"]: each["turn_count"] for each in house.sessions()}
+    assert by_title["First talk"] == 3
+    assert sorted(by_title.values()) == [1, 3]
+
+
+def test_ephemeral_leaves_nothing_to_resume(house: House) -> None:
+    """cli.md: neither session nor memory is written; within the chat the past is known."""
+    house.server.extend(Answer("Answer 1."), Answer("Answer 2."))
+    with house.chat("chat", "--ephemeral") as chat:
+        loaded(chat)
+        chat.send("one\r")
+        chat.wait_for(r"^Answer 1\.")
+        chat.send("two\r")
+        chat.wait_for(r"^Answer 2\.")
+        assert "Answer 1." in house.last_prompt()
+        chat.send("/cost\r/files\r/context\r")
+        chat.wait_for(r"room for 100,000 characters")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+        assert "Resume with" not in chat.text
+    assert house.sessions() == []
