@@ -1,0 +1,136 @@
+"""Who the chat talks to: the app, the session and its agent, and how they are exchanged."""
+
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from ragmem.errors import SessionNotFound, StoreError
+from ragmem.events import TurnFinished
+from ragmem.ids import short_id
+from ragmem.records import Session, Usage
+
+if TYPE_CHECKING:
+    from ragmem.agent import Agent
+    from ragmem.app import App, Options
+    from ragmem.tools.base import Approver
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """Which session a chat begins with; by default a new one (X40)."""
+
+    resume: str | None = None
+    """An id, a tail of one, or a name; empty for a choice among this folder's sessions."""
+    continue_last: bool = False
+    """The newest session of this folder."""
+    fork: bool = False
+    """Go on in a copy."""
+    title: str = ""
+    """Name of the session."""
+
+
+class Talk:
+    """The current session and its agent."""
+
+    def __init__(
+        self, app: "App", options: "Options", approver: "Approver", session: Session, agent: "Agent"
+    ) -> None:
+        self.app = app
+        self.options = options
+        self.session = session
+        self.agent = agent
+        self.spent = Usage()
+        """By this process, in all of its sessions."""
+        self.turn_count = 0
+        """Asked in this session by this process."""
+        self.context_chars: int | None = None
+        self._approver = approver
+
+    @classmethod
+    async def open(
+        cls, app: "App", options: "Options", approver: "Approver", opening: Opening
+    ) -> "Talk":
+        """Begin; raises what `App` raises when a session or an agent can't be had."""
+        session = await _first_session(app, opening)
+        if opening.title and session.turn_count and session.title != opening.title:
+            session = await app.memory.rename(session.session_id, opening.title)
+        agent = await app.agent(session, options, approver)
+        return cls(app, options, approver, session, agent)
+
+    async def new(self) -> None:
+        """A new session."""
+        await self._go_to(await self.app.start_session())
+
+    async def resume(self, reference: str) -> None:
+        """Another session; this one stays when it can't be found."""
+        await self._go_to(await self.app.resume_session(reference))
+
+    async def use_model(self, name: str) -> None:
+        """Another model in the same session; this one stays when it can't be had."""
+        options = msgspec.structs.replace(self.options, model=name)
+        session = await self._as_stored()
+        agent = await self.app.agent(session, options, self._approver)
+        await self.agent.aclose()
+        self.agent, self.options, self.session = agent, options, session
+
+    async def _go_to(self, session: Session) -> None:
+        agent = await self.app.agent(session, self.options, self._approver)
+        await self.agent.aclose()
+        self.agent, self.session = agent, session
+        self.turn_count, self.context_chars = 0, None
+
+    async def _as_stored(self) -> Session:
+        if not self.turn_count:
+            return self.session
+        try:
+            return (await self.app.memory.load_session(self.session.session_id)).session
+        except (StoreError, SessionNotFound):  # away, or --ephemeral
+            return self.session
+
+    def finished(self, event: TurnFinished, context_chars: int | None) -> None:
+        """Count a turn."""
+        self.turn_count += 1
+        self.context_chars = context_chars
+        self.spent = add_usage(self.spent, event.usage)
+
+    @property
+    def can_be_resumed(self) -> bool:
+        """Whether anything was asked in this session, now or before, and is stored."""
+        asked = self.turn_count or self.session.turn_count
+        return bool(asked and self.app.memory.records)
+
+    @property
+    def short_id(self) -> str:
+        """The session's id as it is shown."""
+        return short_id(self.session.session_id)
+
+
+async def _first_session(app: "App", opening: Opening) -> Session:
+    session: Session | None = None
+    if opening.resume:
+        session = await app.resume_session(opening.resume)
+    elif opening.continue_last:
+        session = await app.continue_session()
+    if session is None:
+        return await app.start_session(title=opening.title)
+    return await app.fork_session(session) if opening.fork else session
+
+
+def add_usage(one: Usage, other: Usage) -> Usage:
+    """Sums; what neither reported stays unknown."""
+    return Usage(
+        input_tokens=_sum(one.input_tokens, other.input_tokens),
+        output_tokens=_sum(one.output_tokens, other.output_tokens),
+        cached_tokens=_sum(one.cached_tokens, other.cached_tokens),
+        cost_usd=_sum(one.cost_usd, other.cost_usd),
+        model_calls=one.model_calls + other.model_calls,
+        api_ms=one.api_ms + other.api_ms,
+    )
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _sum(one: _Number | None, other: _Number | None) -> _Number | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other

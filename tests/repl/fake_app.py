@@ -1,0 +1,343 @@
+"""An App, its Memory and its Agent, scripted by the prompts themselves; for the chat alone.
+
+Run as a program it is a whole chat on them: `python fake_app.py LOG [name=value …]`. LOG
+gets a line of JSON for each thing that reached the app.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from ragmem.errors import NoModel, SessionNotFound
+from ragmem.events import (
+    ContextBuilt,
+    Event,
+    ModelCallStarted,
+    Notice,
+    Subtype,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from ragmem.memory.context import Context, ContextItem, ContextSection
+from ragmem.memory.memory import Conversation
+from ragmem.messages import user
+from ragmem.records import FileAccess, Session, Turn, Usage
+from ragmem.store.base import SessionQuery
+from ragmem.tools.base import Approver, Proposal
+
+LONG_AGO = datetime(2024, 1, 2, 3, 4, tzinfo=UTC)
+EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[6n\x9b31m\rcarriage\bback\u202eright"
+DIFF = "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-print('old')\n+print('new')"
+
+
+def session(number: int = 1, **fields: Any) -> Session:
+    """A session with an id whose tail is `0000000N`."""
+    return Session(
+        **{
+            "session_id": f"0190a000-0000-7000-8000-{number:012}",
+            "cwd": "/project",
+            "project_id": "p",
+            "started_at": LONG_AGO,
+            "updated_at": LONG_AGO,
+            "last_activity_at": LONG_AGO,
+            **fields,
+        }
+    )
+
+
+def past_turn(index: int, said: str, answered: str) -> Turn:
+    """A completed turn."""
+    return Turn(
+        turn_id=f"t{index}",
+        session_id=session().session_id,
+        turn_index=index,
+        user_message=said,
+        assistant_message=answered,
+        status="completed",
+        started_at=LONG_AGO,
+        usage=Usage(input_tokens=100, output_tokens=10, cost_usd=0.01, model_calls=1),
+    )
+
+
+class FakeMemory:
+    """Sessions in a list."""
+
+    records = True
+
+    def __init__(self, sessions: list[Session]) -> None:
+        self.all = sessions
+        self.turns: dict[str, list[Turn]] = {}
+
+    async def sessions(self, query: SessionQuery) -> list[Session]:
+        return self.all[: query.limit]
+
+    async def find_session(self, reference: str) -> Session:
+        for each in self.all:
+            if each.session_id.endswith(reference) or each.title == reference:
+                return each
+        raise SessionNotFound(f"Conversation {reference} not found.", hint="`/sessions` lists.")
+
+    async def load_session(self, session_id: str) -> Conversation:
+        found = await self.find_session(session_id)
+        return Conversation(found, tuple(self.turns.get(session_id, ())))
+
+    async def rename(self, session_id: str, title: str) -> Session:
+        return msgspec.structs.replace(await self.find_session(session_id), title=title)
+
+    async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
+        return [
+            FileAccess(
+                path=f"src/{EVIL}.py",
+                tool_name="read_file",
+                access_type="read",
+                accessed_at=LONG_AGO,
+                turn_index=1,
+            )
+        ]
+
+
+class FakeAgent:
+    """Does what the prompt says: see `_script`."""
+
+    def __init__(self, app: "FakeApp", session: Session, model: str, approver: Approver) -> None:
+        self.session = session
+        self.model = model
+        self._app = app
+        self._approver = approver
+        self._task: asyncio.Task[None] | None = None
+
+    async def ask(self, prompt: str) -> AsyncIterator[Event]:
+        self._app.log("ask", prompt=prompt)
+        events: asyncio.Queue[Event | None] = asyncio.Queue()
+        task = self._task = asyncio.create_task(self._run(prompt, events.put_nowait))
+        task.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self, prompt: str, emit: Callable[[Event], None]) -> None:
+        ids = {"session_id": self.session.session_id, "turn_id": "t"}
+        emit(TurnStarted(**ids, turn_index=1, model=self.model))
+        emit(ContextBuilt(sections={"system": 1200, "recent": 34}))
+        emit(ModelCallStarted(number=1))
+        subtype: Subtype = "success"
+        error = hint = ""
+        try:
+            if prompt == "fail":
+                subtype, error, hint = "error_during_execution", f"Away{EVIL}", "Try again."
+            else:
+                await self._script(prompt, emit)
+        except asyncio.CancelledError:
+            subtype = "interrupted"
+        self._app.log("finished", prompt=prompt, subtype=subtype)
+        emit(
+            TurnFinished(
+                **ids,
+                subtype=subtype,
+                result="",
+                error=error,
+                hint=hint,
+                model=self.model,
+                usage=Usage(input_tokens=1234, output_tokens=56, cost_usd=0.0123, model_calls=2),
+                duration_ms=2345,
+            )
+        )
+
+    async def _script(self, prompt: str, emit: Callable[[Event], None]) -> None:
+        def say(text: str) -> None:
+            emit(TextDelta(text=text))
+
+        match prompt.split():
+            case ["slow", *_]:
+                for number in range(1000):
+                    say(f"word{number} ")
+                    await asyncio.sleep(0.05)
+            case ["deaf", *_]:
+                say("listening to nobody")
+                while True:
+                    try:
+                        await asyncio.sleep(60)
+                    except asyncio.CancelledError:
+                        await asyncio.sleep(60)
+            case ["markdown"]:
+                for piece in (
+                    "# Title\n\nSome *text* and `code`.\n\n```py",
+                    "thon\nx = 1\n",
+                    "```\n",
+                ):
+                    say(piece)
+                    await asyncio.sleep(0.05)
+                say("\n- one\n- two\n\n![alt](http://host/image.png) [link](http://host/)\n")
+            case ["tool"]:
+                emit(
+                    ToolStarted(tool_call_id="1", name="read_file", title="read_file ragmem/app.py")
+                )
+                await asyncio.sleep(0.3)
+                emit(_tool_done("1", "read_file", "120 lines", 12))
+                say("It is an app.")
+            case ["evil"]:
+                emit(ToolStarted(tool_call_id="1", name="read_file", title=f"read_file {EVIL}"))
+                emit(_tool_done("1", "read_file", EVIL, 1))
+                emit(Notice(level="warning", text=EVIL))
+                for char in f"{EVIL} [x](http://h/\x1b]8;;) &#x202e;&#x9b; ```{EVIL}```\n\n{EVIL}":
+                    say(char)
+            case ["edit"] | ["edit", "evil"]:
+                body = DIFF + (f"\n+{EVIL}\u200b\U000e0041" if "evil" in prompt else "")
+                await self._approve("edit_file", "diff", body, emit)
+            case ["command", *_]:
+                await self._approve(
+                    "run_command", "command", "echo hi" + " " * 2000 + "; evil", emit
+                )
+            case _:
+                say(f"You said {prompt!r}.")
+
+    async def _approve(
+        self, tool: str, kind: Any, body: str, emit: Callable[[Event], None]
+    ) -> None:
+        emit(ToolStarted(tool_call_id="1", name=tool, title=f"{tool} a.py"))
+        decision = await self._approver(
+            Proposal(
+                tool_name=tool,
+                title=f"{tool} a.py",
+                kind=kind,
+                body=body,
+                warnings=("a.py is a link",),
+                key="k",
+            )
+        )
+        self._app.log(
+            "decided",
+            allowed=decision.allowed,
+            remember=decision.remember,
+            reason=decision.reason,
+        )
+        emit(_tool_done("1", tool, f"edited a.py (+1 −1)\n{DIFF}", 3))
+        emit(TextDelta(text="Done so." if decision.allowed else "Then not."))
+
+    def interrupt(self) -> None:
+        if self._task:
+            self._task.cancel()
+
+    async def context(self, prompt: str) -> Context:
+        item = ContextItem(label=f"turn 1{EVIL}", chars=34, why="recent")
+        return Context(
+            sections=(
+                ContextSection(name="system", chars=1200, budget=0),
+                ContextSection(name="recent", chars=34, budget=40_000, items=(item,), dropped=2),
+            ),
+            messages=(user(prompt or "?"),),
+            max_chars=100_000,
+        )
+
+    async def aclose(self) -> None:
+        self.interrupt()
+
+
+def _tool_done(call_id: str, name: str, display: str, ms: int) -> ToolFinished:
+    return ToolFinished(
+        tool_call_id=call_id, name=name, success=True, text="", display=display, duration_ms=ms
+    )
+
+
+class FakeApp:
+    """What `ragmem.app.App` offers the chat."""
+
+    def __init__(self, log_file: Path, *, past: bool = False, no_model: bool = False) -> None:
+        self._log_file = log_file
+        self._no_model = no_model
+        self.cwd = Path.cwd()
+        known = (
+            [session(1, title="Past work", turn_count=2, last_message="and then?")] if past else []
+        )
+        self.memory = FakeMemory(known)
+        if known:
+            self.memory.turns[known[0].session_id] = [
+                past_turn(1, "what is it?", "A **house**."),
+                past_turn(2, f"and then?{EVIL}", f"It{EVIL} fell."),
+            ]
+        self._notices = ["Project instructions: AGENTS.md"]
+
+    def log(self, what: str, **fields: Any) -> None:
+        with self._log_file.open("a") as file:
+            file.write(json.dumps({"what": what, **fields}) + "\n")
+
+    async def __aenter__(self) -> "FakeApp":
+        self.log("opened")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.log("closed")
+
+    def notices(self) -> list[str]:
+        notices, self._notices = self._notices, []
+        return notices
+
+    async def start_session(self, *, title: str = "") -> Session:
+        return session(2, title=title or "New Conversation")
+
+    async def continue_session(self) -> Session | None:
+        return self.memory.all[0] if self.memory.all else None
+
+    async def resume_session(self, reference: str) -> Session:
+        return await self.memory.find_session(reference)
+
+    async def fork_session(self, of: Session) -> Session:
+        return msgspec.structs.replace(session(3), title=of.title, turn_count=of.turn_count)
+
+    async def agent(self, session: Session, options: Any, approver: Approver) -> FakeAgent:
+        if self._no_model or options.model == "none":
+            raise NoModel("No model can be used.", hint="Set OPENAI_API_KEY.")
+        self.log("agent", session=session.session_id, model=options.model)
+        return FakeAgent(self, session, options.model or "openai/scripted", approver)
+
+
+class FakeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The two of `ragmem.app.Options` that the chat looks at."""
+
+    model: str = ""
+    permission_mode: str = "default"
+
+
+def main(log: str, *settings: str) -> int:
+    """A chat; settings: past, no_model, load_s=1.5, resume=…, continue, color=never."""
+    from ragmem.repl import early
+
+    given = dict(setting.partition("=")[::2] for setting in settings)
+    if "early" in given:
+        early.show()
+        time.sleep(float(given["early"] or 0))
+    from ragmem.errors import RagmemError
+    from ragmem.repl.chat import Opening, run_chat
+
+    def start() -> Any:
+        time.sleep(float(given.get("load_s", 0)))
+        app = FakeApp(Path(log), past="past" in given, no_model="no_model" in given)
+        return app, FakeOptions()
+
+    opening = Opening(resume=given.get("resume"), continue_last="continue" in given)
+    here = SimpleNamespace(cwd=Path.cwd(), history=Path(log).with_name("history"))
+    color: Any = given.get("color", "auto")
+    try:
+        return run_chat(start, opening=opening, cwd=here.cwd, history=here.history, color=color)
+    except RagmemError as error:
+        print(f"error: {error}\n{error.hint}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

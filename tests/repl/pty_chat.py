@@ -1,0 +1,177 @@
+"""A chat on a pty, with a terminal emulator that shows what a person would see."""
+
+import json
+import os
+import re
+import shlex
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pexpect
+import pyte
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 30.0
+
+
+class PtyChat:
+    """A process on a pty. `raw` is every byte it wrote; `text` is scrollback and screen."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+        columns: int = 80,
+        rows: int = 24,
+    ) -> None:
+        self.raw = b""
+        self._screen = pyte.HistoryScreen(columns, rows, history=10_000)
+        self._stream = pyte.ByteStream(self._screen)
+        kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLORTERM")}
+        self.child = pexpect.spawn(
+            command[0],
+            list(command[1:]),
+            cwd=str(cwd),
+            env={**kept, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **(env or {})},
+            dimensions=(rows, columns),
+            timeout=PATIENCE_S,
+            echo=True,
+        )
+        self.child.delaybeforesend = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.close(force=True)
+
+    # --- what a person does -----------------------------------------------------
+
+    def send(self, keys: str) -> None:
+        """Press keys."""
+        self.child.send(keys.encode())
+
+    def send_much(self, text: str) -> None:
+        """The same for more than the terminal's buffer holds, while the process reads."""
+        writer = threading.Thread(target=self._write_all, args=(text.encode(),))
+        writer.start()
+        self.until(lambda: not writer.is_alive(), "the text to be taken")
+        writer.join()
+
+    def _write_all(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self.child.child_fd, data[:4096]) :]
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change the window."""
+        self.child.setwinsize(rows, columns)
+        self._screen.resize(rows, columns)
+
+    # --- what a person sees -------------------------------------------------------
+
+    def pump(self, seconds: float = 0.05) -> None:
+        """Take in what has been written."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                data = self.child.read_nonblocking(65_536, timeout=left)
+            except (pexpect.TIMEOUT, pexpect.EOF):
+                return
+            self.raw += data
+            self._stream.feed(data)
+
+    @property
+    def screen(self) -> str:
+        """The window's rows, without trailing blanks."""
+        return "\n".join(row.rstrip() for row in self._screen.display).rstrip()
+
+    @property
+    def text(self) -> str:
+        """All that was ever shown and not erased."""
+        width = self._screen.columns
+        past = [
+            "".join(row[column].data for column in range(width)).rstrip()
+            for row in self._screen.history.top
+        ]
+        return "\n".join([*past, self.screen])
+
+    def until(self, condition: Callable[[], Any], what: str = "") -> None:
+        """Wait for it; what is on the screen when it does not come is the failure's text."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            self.pump()
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited for {what or condition}; the screen is:\n{self.text}")
+
+    def wait_for(self, pattern: str) -> None:
+        """Wait until the text matches the regular expression."""
+        self.until(lambda: re.search(pattern, self.text, re.MULTILINE), pattern)
+
+    def wait_for_screen(self, pattern: str) -> None:
+        """The same for what is on the screen now."""
+        self.until(lambda: re.search(pattern, self.screen, re.MULTILINE), pattern)
+
+    # --- its end --------------------------------------------------------------------
+
+    def exit_code(self) -> int:
+        """Wait for the end."""
+        self.until(lambda: not self.child.isalive(), "the end")
+        self.pump()
+        status = self.child.exitstatus
+        return -self.child.signalstatus if status is None else status
+
+    def hang_up(self) -> int:
+        """Close the window; the exit code of what ran in it."""
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, self.child.child_fd)
+        os.close(nowhere)
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            pid, status = os.waitpid(self.child.pid, os.WNOHANG)
+            if pid:
+                self.child.terminated = self.child.ptyproc.terminated = True
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.02)
+        raise AssertionError("it still runs")
+
+    def is_restored(self) -> bool:
+        """Echo and line mode on, cursor shown, bracketed paste off, no mouse, no other screen."""
+        flags = termios.tcgetattr(self.child.child_fd)[3]
+        modes = re.findall(rb"\x1b\[\?(25|2004|1049|100[0-6])([hl])", self.raw)
+        left_on = {name for name, state in dict(modes).items() if state == b"h"}
+        return bool(flags & termios.ECHO and flags & termios.ICANON) and left_on <= {b"25"}
+
+
+class FakeChat(PtyChat):
+    """The chat on `fake_app`."""
+
+    def __init__(self, folder: Path, *settings: str, through: str = "", **options: Any) -> None:
+        self.log_file = folder / "log"
+        self.history = folder / "history"
+        self.log_file.touch()
+        script = str(Path(__file__).with_name("fake_app.py"))
+        command = [sys.executable, "-P", "-W", "error", script, str(self.log_file), *settings]
+        if through:
+            command = ["/bin/bash", "--norc", "-c", f"{shlex.join(command)} {through}"]
+        super().__init__(command, cwd=folder, **options)
+
+    def log(self, what: str) -> list[dict[str, Any]]:
+        """What reached the app."""
+        lines = map(json.loads, self.log_file.read_text().splitlines())
+        return [line for line in lines if line["what"] == what]
+
+    @property
+    def prompts(self) -> list[str]:
+        """What was asked."""
+        return [line["prompt"] for line in self.log("ask")]
+
+    def wait_until_loaded(self) -> None:
+        """The toolbar shows the model."""
+        self.wait_for_screen("openai/scripted")

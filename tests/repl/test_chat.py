@@ -1,0 +1,586 @@
+"""The chat as a person sees it: a real process on a pty, a terminal emulator, a scripted app."""
+
+import re
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.repl.fake_app import EVIL
+from tests.repl.pty_chat import FakeChat
+
+ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
+
+
+def test_a_question_and_its_answer(tmp_path: Path) -> None:
+    """Issue 3, 1: prompt, tool calls as they run, Markdown, costs, the command that resumes."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("tool\r")
+        chat.wait_for_screen(r"^● read_file ragmem/app.py\nworking · .* · Esc stops")
+        chat.wait_for(r"^It is an app\.\n  2\.3 s · 2 model calls · 1,234 tokens in, 56 out")
+        chat.send("markdown\r")
+        chat.wait_for(r"^\[image: http://host/image.png\] link \(http://host/\)$")
+        chat.wait_for_screen(r"openai/scripted · 00000002 · default · context 1,234 characters")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+        assert "● read_file ragmem/app.py\n  ⎿ 120 lines (12 ms)\n\nIt is an app." in chat.text
+        assert "Title\n\nSome text and code.\n\n  x = 1\n\n • one\n • two\n\n[image:" in chat.text
+        assert chat.text.endswith("Resume with: ragmem chat -r 00000002")
+        assert chat.prompts == ["tool", "markdown"]
+        assert [*chat.log("opened"), *chat.log("closed")]
+        assert chat.is_restored()
+
+
+def test_what_is_typed_before_the_prompt_is_ready_is_kept(tmp_path: Path) -> None:
+    """Issue 3, 1: ready for typing before any heavy import; a typed-ahead Enter sends."""
+    with FakeChat(tmp_path, "early=1", "load_s=1", columns=40) as chat:
+        chat.wait_for_screen(r"^›")
+        chat.send("a question that is longer than one row is\rand a dra")
+        chat.wait_for_screen(r"and a dra")
+        chat.wait_for_screen(r"loading …\nqueued: a question")
+        chat.wait_for_screen(r"^› and a dra$")
+        chat.send("ft\r")
+        chat.until(lambda: len(chat.prompts) == 2)
+        assert chat.prompts == ["a question that is longer than one row is", "and a draft"]
+        assert chat.text.count("and a draft") >= 1
+        assert "^[" not in chat.text
+
+
+def test_a_paste_before_the_prompt_is_ready_sends_nothing(tmp_path: Path) -> None:
+    """A pasted line break is no Enter, also before prompt-toolkit reads."""
+    with FakeChat(tmp_path, "early=1") as chat:
+        chat.wait_for_screen(r"^›")
+        chat.send(f"{ESC}[200~one\ntwo{ESC}[201~")
+        chat.wait_for_screen(r"^› one\n  two")
+        chat.wait_until_loaded()
+        assert chat.prompts == []
+        chat.send("\r")
+        chat.until(lambda: chat.prompts == ["one\ntwo"])
+
+
+def test_failing_to_start_leaves_a_clean_line(tmp_path: Path) -> None:
+    """30, 50: the error, its hint and its exit code; typed text does not reach the shell."""
+    with FakeChat(tmp_path, "early=0.5", "no_model") as chat:
+        chat.wait_for_screen(r"^›")
+        chat.send("rm -rf everything")
+        assert chat.exit_code() == 2
+        assert chat.screen == "error: No model can be used.\nSet OPENAI_API_KEY."
+        assert chat.is_restored()
+
+
+@pytest.mark.parametrize(("number", "code"), [(2, 130), (15, 143), (1, 129)])
+def test_signals_before_anything_is_imported(tmp_path: Path, number: int, code: int) -> None:
+    """49, 50: the first prompt is erased, the terminal as it was, the exit code the signal's."""
+    with FakeChat(tmp_path, "early=20") as chat:
+        chat.wait_for_screen(r"^›")
+        chat.send("typed")
+        chat.wait_for_screen(r"^› typed")
+        chat.child.kill(number)
+        assert chat.exit_code() == code
+        assert "typed" not in chat.screen
+        assert chat.is_restored()
+
+
+def test_several_lines_and_history(tmp_path: Path) -> None:
+    """cli.md: Alt-Enter or a trailing backslash adds a line; Up and Ctrl-R find prompts again."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send(f"one{ESC}\rtwo\\\rthree\r")
+        chat.until(lambda: chat.prompts == ["one\ntwo\nthree"])
+        chat.wait_for(r"› one\n  two\n  three\n\nYou said")
+        chat.send("second\r")
+        chat.until(lambda: len(chat.prompts) == 2)
+        chat.wait_for(r"You said 'second'")
+        chat.send(CTRL_D)
+        assert chat.exit_code() == 0
+    assert stat.S_IMODE(chat.history.stat().st_mode) == 0o600
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send(f"{ESC}[A")
+        chat.wait_for_screen(r"^› second$")
+        chat.send(CTRL_C)
+        chat.wait_for_screen(r"^›$")
+        chat.send(CTRL_R)
+        chat.wait_for_screen(r"I-search backward:")
+        chat.send("two")
+        chat.wait_for_screen(r"^› one\n  two\n  three")
+        chat.send("\r")
+        chat.pump(0.3)
+        chat.send("\r")
+        chat.until(lambda: chat.prompts[-1] == "one\ntwo\nthree")
+
+
+def test_long_pastes_fold_and_are_sent_whole(tmp_path: Path) -> None:
+    """cli.md: pasted text of many lines folds; backspace takes all of it."""
+    lines = "\n".join(f"line {i}" for i in range(12))
+    paste = f"{ESC}[200~{lines}{ESC}[201~"
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send(f"see {paste}")
+        chat.wait_for_screen(r"^› see \[pasted 12 lines\]$")
+        chat.send("\x7f")
+        chat.wait_for_screen(r"^› see$")
+        chat.send(f"{paste} there\r")
+        chat.until(lambda: chat.prompts == [f"see {lines} there"])
+        chat.wait_for(r"^› see \[pasted 12 lines\] there$")
+
+
+def test_esc_stops_the_answer_and_keeps_what_came(tmp_path: Path) -> None:
+    """cli.md; P7: the prompt is back, the turn is recorded as interrupted."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("slow\r")
+        chat.wait_for_screen(r"word3 ")
+        chat.send(ESC)
+        chat.wait_for(r"^  interrupted$")
+        assert "word3 " in chat.text
+        assert [line["subtype"] for line in chat.log("finished")] == ["interrupted"]
+        chat.send("again\r")
+        chat.wait_for(r"You said 'again'")
+
+
+def test_prompts_typed_meanwhile_are_queued(tmp_path: Path) -> None:
+    """cli.md: queued, shown, done in order; when the answer is stopped they come back unsent."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("tool\rfirst\rsecond\r")
+        chat.until(lambda: chat.prompts == ["tool", "first", "second"])
+        chat.wait_for(r"You said 'second'")
+        chat.send("slow\r")
+        chat.wait_for_screen(r"word1 ")
+        chat.send("later\rdraft")
+        chat.wait_for_screen(r"^queued: later$")
+        chat.wait_for_screen(r"^› draft$")
+        chat.send(ESC)
+        chat.wait_for_screen(r"^› later\n  draft$")
+        chat.pump(0.3)
+        assert chat.prompts[-1] == "slow"
+
+
+def test_ctrl_c_interrupts_then_clears_then_leaves(tmp_path: Path) -> None:
+    """cli.md, 49: the ladder; the exit code is that of SIGINT."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("slow\r")
+        chat.wait_for_screen(r"word1 ")
+        chat.send("draft")
+        chat.wait_for_screen(r"^› draft")
+        chat.send(CTRL_C)
+        chat.wait_for(r"^  interrupted$")
+        chat.wait_for_screen(r"^› draft")
+        chat.send(CTRL_C)
+        chat.wait_for_screen(r"^›$")
+        chat.send(CTRL_C)
+        chat.wait_for_screen(r"Ctrl-C again to leave")
+        chat.send(CTRL_C)
+        assert chat.exit_code() == 130
+        assert chat.is_restored()
+
+
+def test_a_hundred_ctrl_c(tmp_path: Path) -> None:
+    """49: SIGINT a hundred times in an answer: the turn is recorded, the terminal restored."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("slow\r")
+        chat.wait_for_screen(r"word1 ")
+        for _ in range(100):
+            chat.child.kill(signal.SIGINT)
+        chat.until(lambda: chat.log("finished"))
+        chat.pump(0.5)
+        # Signals that arrive together are one: the rest may or may not have been enough.
+        if chat.child.isalive():
+            chat.send(CTRL_C + CTRL_C)
+        assert chat.exit_code() == 130
+        assert chat.log("finished")[0]["subtype"] == "interrupted"
+        assert chat.log("closed")
+        assert chat.is_restored()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize("busy", ["slow", ""])
+def test_signals_end_it_in_order(
+    tmp_path: Path, number: signal.Signals, code: int, busy: str
+) -> None:
+    """49, 50: turn recorded, app closed, terminal restored."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        if busy:
+            chat.send("slow\r")
+            chat.wait_for_screen(r"word1 ")
+        chat.child.kill(number)
+        assert chat.exit_code() == code
+        assert [line["subtype"] for line in chat.log("finished")] == ["interrupted"] * bool(busy)
+        assert chat.log("closed")
+        assert chat.is_restored()
+
+
+def test_a_turn_that_does_not_end_is_left_behind(tmp_path: Path) -> None:
+    """49: SIGTERM ends the process within two seconds, whatever does not listen."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("deaf\r")
+        chat.wait_for_screen(r"listening to nobody")
+        chat.child.kill(signal.SIGTERM)
+        assert chat.exit_code() == 143
+        assert chat.is_restored()
+
+
+def test_a_terminal_that_goes_away_ends_it(tmp_path: Path) -> None:
+    """49: SIGHUP and end of input at once: no spinning, no traceback."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("slow\r")
+        chat.wait_for_screen(r"word1 ")
+        assert chat.hang_up() == 129
+        assert chat.log("finished")[0]["subtype"] == "interrupted"
+        assert chat.log("closed")
+
+
+def test_a_change_is_approved(tmp_path: Path) -> None:
+    """cli.md: a diff to approve, the decision reaches the agent, the diff is not shown twice."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("edit\r")
+        chat.wait_for_screen(r"^Allow this change\?  y yes  n no  a always, all edits  r reason$")
+        assert "│ -print('old')\n│ +print('new')\n  57 characters, 5 lines" in chat.text
+        assert "! a.py is a link" in chat.text
+        chat.send("y")
+        chat.wait_for(
+            r"^  allowed\n\n● edit_file a.py\n  ⎿ edited a.py \(\+1 −1\) \(3 ms\)\n\nDone so\."
+        )
+        assert [(d["allowed"], d["remember"]) for d in chat.log("decided")] == [(True, False)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        pytest.param("y", (True, False, ""), id="yes"),
+        pytest.param("Y\r", (True, False, ""), id="with Enter"),
+        pytest.param("a", (True, True, ""), id="always"),
+        pytest.param("n", (False, False, "the person refused"), id="no"),
+        pytest.param(CTRL_C, (False, False, "the person refused"), id="Ctrl-C denies"),
+        pytest.param(ESC, (False, False, "the person refused"), id="Esc denies"),
+        pytest.param(CTRL_D, (False, False, "the person refused"), id="Ctrl-D denies"),
+    ],
+)
+def test_decisions(tmp_path: Path, keys: str, expected: tuple[bool, bool, str]) -> None:
+    """cli.md: each answer reaches the agent."""
+    with FakeChat(tmp_path, columns=40) as chat:
+        chat.wait_until_loaded()
+        chat.send("edit\r")
+        chat.wait_for_screen(r"^  r reason$")
+        chat.send(keys)
+        chat.until(lambda: chat.log("decided"))
+        decided = chat.log("decided")[0]
+        assert (decided["allowed"], decided["remember"], decided["reason"]) == expected
+
+
+def test_a_reason_is_told_and_the_draft_is_kept(tmp_path: Path) -> None:
+    """cli.md: denied with a reason; what was being typed comes back."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("command\rmy draft")
+        chat.wait_for_screen(r"^Allow this command\?")
+        assert "; evil\n  2,013 characters" in chat.text
+        chat.send("r")
+        chat.wait_for_screen(r"^Why not\?")
+        chat.send("use make\r")
+        chat.wait_for(r"^  denied: use make$")
+        chat.wait_for_screen(r"^› my draft$")
+        assert chat.log("decided")[0]["reason"] == "use make"
+
+
+def test_words_are_no_decision(tmp_path: Path) -> None:
+    """1.4: a draft that happens to begin with a letter of the choices decides nothing."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("edit\r")
+        chat.wait_for_screen(r"^Allow this change\?")
+        chat.send("yes and then")
+        chat.wait_for_screen(r"^› yes and then$")
+        chat.pump(1.0)
+        chat.send(f"{ESC}[200~y{ESC}[201~")
+        chat.pump(0.8)
+        assert chat.log("decided") == []
+        chat.send("\r")
+        chat.wait_for_screen(r"^queued: yes and then$")
+        assert chat.log("decided") == []
+        chat.send("n")
+        chat.until(lambda: chat.prompts == ["edit", "yes and then"])
+        assert not chat.log("decided")[0]["allowed"]
+
+
+def test_a_folded_paste_survives_a_question_and_a_recall(tmp_path: Path) -> None:
+    """cli.md: sent whole, also when the draft had to make way, or came back from the queue."""
+    lines = "\n".join(f"line {i}" for i in range(12))
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send(f"edit\r{ESC}[200~{lines}{ESC}[201~")
+        chat.wait_for_screen(r"^Allow this change\?")
+        chat.send("other words\r")
+        chat.wait_for_screen(r"^queued: other words$")
+        chat.send(ESC)
+        chat.until(lambda: chat.prompts == ["edit", "other words"])
+        chat.wait_for_screen(r"^› \[pasted 12 lines\]$")
+        chat.send(CTRL_C + "slow\r")
+        chat.wait_for_screen(r"word1 ")
+        chat.send(f"{ESC}[200~{lines}{ESC}[201~\r")
+        chat.wait_for_screen(r"^queued: \[pasted 12 lines\]$")
+        chat.send(ESC)
+        chat.wait_for_screen(r"^› \[pasted 12 lines\]$")
+        chat.send("\r")
+        chat.until(lambda: chat.prompts[-1] == lines)
+
+
+def test_searching_the_history_can_be_left(tmp_path: Path) -> None:
+    """cli.md: Ctrl-R; Ctrl-C gives the search up, not the chat."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send(f"draft{CTRL_R}nothing like it")
+        chat.wait_for_screen(r"I-search backward: nothing")
+        chat.send(CTRL_C)
+        chat.wait_for_screen(r"^› draft$")
+        chat.until(lambda: "I-search" not in chat.screen)
+        chat.send(" sent\r")
+        chat.until(lambda: chat.prompts == ["draft sent"])
+
+
+def test_hidden_text_is_seen_before_it_is_approved(tmp_path: Path) -> None:
+    """1.4: bidi, zero-width and tag characters, and escapes, in clear."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("edit evil\r")
+        chat.wait_for_screen(r"^Allow this change\?")
+        shown = chat.text.replace("\n│ ", "")
+        assert r"\u{202e}right\u{200b}\u{e0041}" in shown
+        assert r"\e]0;owned\x07\e[2J\e[6n\x9b31m\x0dcarriage\x08back" in shown
+
+
+def test_no_escape_of_content_reaches_the_terminal(tmp_path: Path) -> None:
+    """1.4: answers in single characters, tools, names, notices, errors, titles, the past."""
+    with FakeChat(tmp_path, "past", "resume=00000001") as chat:
+        chat.wait_until_loaded()
+        for prompt, seen in (
+            ("evil", r"model calls"),
+            ("fail", r"Try again\."),
+            ("/files", r"src/"),
+            ("/context", r"room for 100,000"),
+            ("/sessions", r"1 ● Past work"),
+            (f"/{EVIL.replace(chr(13), '').replace(chr(8), '')}", "There is no command"),
+        ):
+            if prompt.startswith("/\x1b"):
+                prompt = "/owned"
+            chat.send(f"{prompt}\r")
+            chat.wait_for(seen)
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+        assert r"\e]0;owned\x07\e[2J\e[6n\x9b31m\x0dcarriage\x08back\u{202e}right" in chat.text
+        for never in (b"owned\x07", b"\x1b]", b"\x1b[6n", b"\x9b31m", "\u202e".encode(), b"\x08b"):
+            assert never not in chat.raw
+        assert b"\x1b[2J" not in chat.raw
+
+
+def test_slash_commands(tmp_path: Path) -> None:
+    """Issue 3, 1: each of them says something; an unknown one names the nearest."""
+    with FakeChat(tmp_path, "past", rows=40) as chat:
+        chat.wait_until_loaded()
+        chat.wait_for(r"^· The last session here, \d+ days ago: Past work\. `ragmem chat -c` or")
+        chat.send("/help\r")
+        chat.wait_for(r"^/cost +tokens and money spent\n/exit +leave\n\n@path +names a file")
+        chat.send("/hlep\r")
+        chat.wait_for(r"^✗ There is no command /hlep\.\n  Did you mean /help\?")
+        chat.send("/cost\r")
+        chat.wait_for(r"^this chat +0 model calls")
+        chat.send("hello\r/cost\r")
+        chat.wait_for(r"^this chat +2 model calls · 1,234 tokens in, 56 out · \$0\.0123")
+        chat.send("/model\r")
+        chat.wait_for(r"^openai/scripted  \(/model provider/model changes it")
+        chat.send("/model none\r")
+        chat.wait_for(r"^✗ No model can be used\.\n  Set OPENAI_API_KEY\.")
+        chat.send("/model openai/other\r")
+        chat.wait_for_screen(r"^  openai/other · 00000002")
+        chat.send("/resume nowhere\r")
+        chat.wait_for(r"^✗ Conversation nowhere not found\.")
+        chat.send("/resume\r")
+        chat.wait_for_screen(r"^Which one\?")
+        chat.send("1\r")
+        chat.wait_for(r"^· Session 00000001: Past work\.\n\n› what is it\?\n\nA house\.")
+        chat.wait_for_screen(r"^  openai/other · 00000001")
+        chat.send("/cost\r")
+        chat.wait_for(r"^whole session +2 model calls · 200 tokens in, 20 out · \$0\.0200")
+        chat.send("/new\r")
+        chat.wait_for_screen(r"^  openai/other · 00000002")
+        chat.send("/etc/hosts what\r")
+        chat.until(lambda: chat.prompts[-1] == "/etc/hosts what")
+
+
+def test_continuing_shows_where_it_stood(tmp_path: Path) -> None:
+    """X40: `-c`; the session's id stays."""
+    with FakeChat(tmp_path, "past", "continue") as chat:
+        chat.wait_for(r"^› what is it\?\n\nA house\.\n\n› and then\?")
+        chat.wait_for_screen(r"openai/scripted · 00000001")
+        chat.send(CTRL_D)
+        assert chat.exit_code() == 0
+        assert chat.screen.endswith("Resume with: ragmem chat -r 00000001")
+
+
+def test_choosing_a_session_at_the_start(tmp_path: Path) -> None:
+    """cli.md: `-r` without a value is a picker; choosing nothing leaves."""
+    with FakeChat(tmp_path, "past", "resume=") as chat:
+        chat.wait_for_screen(r"1   Past work\n +00000001 · 2 turns · \d+ days ago\n\nWhich one\?")
+        chat.send("1\r")
+        chat.wait_for_screen(r"openai/scripted · 00000001")
+    with FakeChat(tmp_path, "past", "resume=") as chat:
+        chat.wait_for_screen(r"Which one\?")
+        chat.send("\r")
+        assert chat.exit_code() == 0
+        assert chat.log("agent")[1:] == []
+
+
+def test_completion(tmp_path: Path) -> None:
+    """cli.md: Tab completes slash commands and `@file`."""
+    (tmp_path / "readme.md").write_text("")
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("/cos\t")
+        chat.wait_for_screen(r"^› /cost$")
+        chat.send(f"{CTRL_C}see @rdm")
+
+        def completed() -> bool:
+            # The list of files comes in the background: until then Tab finds none.
+            chat.send("\t")
+            chat.pump(0.3)
+            return "see @readme.md" in chat.screen
+
+        chat.until(completed)
+        chat.send("\r")
+        chat.until(lambda: chat.prompts == ["see @readme.md "])
+
+
+def test_resizing(tmp_path: Path) -> None:
+    """47: narrow, tiny and wide windows, in an answer and in an approval."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("slow\r")
+        chat.wait_for_screen(r"word1 ")
+        for columns, rows in ((40, 24), (1, 1), (3, 2), (500, 200), (20, 5), (60, 24)):
+            chat.resize(columns, rows)
+            chat.pump(0.15)
+        chat.send(ESC)
+        chat.wait_for(r"interrupted")
+        chat.send("edit\r")
+        chat.wait_for_screen(r"Allow this change\?")
+        chat.resize(30, 20)
+        chat.pump(0.2)
+        chat.send("y")
+        chat.until(lambda: chat.log("decided"))
+        chat.resize(80, 24)
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+        assert chat.is_restored()
+
+
+def test_without_colour(tmp_path: Path) -> None:
+    """cli.md: NO_COLOR."""
+    with FakeChat(tmp_path, env={"NO_COLOR": "1"}) as chat:
+        chat.wait_until_loaded()
+        chat.send("edit\r")
+        chat.wait_for_screen(r"^Allow this change\?")
+        chat.send("y")
+        chat.wait_for(r"Done so\.")
+        numbers = set(re.findall(rb"\x1b\[([0-9;]*)m", chat.raw))
+        assert {int(n) for code in numbers for n in code.split(b";") if n} <= {0, 1, 2, 3, 4, 7}
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path, term: str) -> None:
+    """48: TERM=dumb or unset: no escape sequence; everything can still be done."""
+    with FakeChat(tmp_path, "early", env={"TERM": term}) as chat:
+        chat.wait_for(r"· Project instructions")
+        chat.send("two\\\nlines\n")
+        chat.until(lambda: chat.prompts == ["two\nlines"])
+        chat.send("tool\n")
+        chat.wait_for(r"^● read_file ragmem/app.py\n  ⎿ 120 lines \(12 ms\)\n\nIt is an app\.")
+        chat.send("edit\n")
+        chat.wait_for(r"^Allow this change\?  y yes  n no")
+        chat.send("what\n")
+        chat.until(lambda: chat.text.count("Allow this change?") == 2)
+        chat.send("yes\n")
+        chat.wait_for(r"Done so\.")
+        chat.send("slow\n")
+        chat.until(lambda: len(chat.prompts) == 4)
+        chat.send(CTRL_C)
+        chat.wait_for(r"  interrupted")
+        chat.send("/nonsense\n")
+        chat.wait_for(r"There is no command /nonsense")
+        chat.send(CTRL_D)
+        assert chat.exit_code() == 0
+        assert b"\x1b" not in chat.raw
+        assert chat.is_restored()
+
+
+def test_another_locale(tmp_path: Path) -> None:
+    """48: LANG=C and PYTHONUTF8=0: what the encoding lacks is replaced, nothing breaks."""
+    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    with FakeChat(tmp_path, "early", env=env) as chat:
+        chat.wait_until_loaded()
+        chat.send("tool\r")
+        chat.wait_for(r"It is an app\.")
+        chat.send(CTRL_D)
+        assert chat.exit_code() == 0
+
+
+def test_a_huge_paste(tmp_path: Path) -> None:
+    """51: ten megabytes, with escapes in them, arrive whole and as text."""
+    text = f"x{ESC}[2J" + "line\n" * 2_000_000 + "end"
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send_much(f"{ESC}[200~{text}{ESC}[201~")
+        chat.wait_for_screen(r"^› \[pasted 2000001 lines\]")
+        chat.send("\r")
+        chat.until(lambda: chat.prompts)
+        assert chat.prompts == [text]
+        assert chat.history.stat().st_size < 1_000
+
+
+def test_output_that_is_no_terminal(tmp_path: Path) -> None:
+    """48: `| cat`: plain lines, nothing of the prompt's drawing."""
+    with FakeChat(tmp_path, "early", through="| cat") as chat:
+        chat.wait_for(r"· Project instructions")
+        chat.send("tool\n")
+        chat.wait_for(r"It is an app\.")
+        chat.send("/exit\n")
+        assert chat.exit_code() == 0
+        assert b"\x1b" not in chat.raw
+
+
+def test_output_that_is_closed(tmp_path: Path) -> None:
+    """48: EPIPE ends the chat, without a traceback."""
+    with FakeChat(tmp_path, "early", through="| head -c 20") as chat:
+        chat.until(lambda: chat.log("closed"))
+        assert chat.exit_code() == 0
+        assert "Traceback" not in chat.text
+
+
+def test_wide_and_combining_characters(tmp_path: Path) -> None:
+    """51: what is typed is what is asked."""
+    text = "日本語 e\u0301 👩\u200d💻 ﷽"
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send(f"{text}\r")
+        chat.until(lambda: chat.prompts == [text])
+
+
+def test_suspending_gives_the_terminal_back(tmp_path: Path) -> None:
+    """49: SIGTERM while stopped by Ctrl-Z is not lost; SIGCONT draws the prompt again."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("draft")
+        chat.wait_for_screen(r"^› draft")
+        chat.send("\x1a")
+        chat.pump(0.5)
+        chat.child.kill(signal.SIGCONT)
+        chat.send(" goes on\r")
+        chat.until(lambda: chat.prompts == ["draft goes on"])

@@ -1,0 +1,100 @@
+"""Streamed Markdown is cut into whole blocks (reliability 35: deltas split anything)."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmem.repl.markdown_stream import MarkdownStream
+
+TEXT = st.text(alphabet="ab `~#-*>1.)\n\t\r|", max_size=200)
+LINE = st.sampled_from(
+    ["text", "", "- item", "  more", "    code", "# not a heading", "`x`", "~~~x"]
+)
+FENCE = st.tuples(st.sampled_from(["```", "````", "```python"]), st.lists(LINE, max_size=6)).map(
+    lambda made: "\n".join([made[0], *made[1], "`" * (3 + (made[0] == "````"))]) + "\n"
+)
+PROSE = st.sampled_from(
+    [
+        "Words.\n",
+        "\n",
+        "# Heading\n",
+        "- one\n- two\n",
+        "1. one\n\n   more\n",
+        "> quote\n",
+        "a\nb\n\n",
+    ]
+)
+DOCUMENT = st.lists(st.one_of(FENCE, PROSE), max_size=8)
+
+
+def cut(text: str, at: list[int]) -> list[str]:
+    edges = [0, *sorted({i % (len(text) + 1) for i in at}), len(text)]
+    return [text[a:b] for a, b in pairwise(edges)]
+
+
+def blocks_of(pieces: list[str]) -> list[str]:
+    stream = MarkdownStream()
+    closed = [block for piece in pieces for block in stream.feed(piece)]
+    assert "".join(closed) + stream.tail == "".join(pieces)
+    rest = stream.finish()
+    assert stream.tail == ""
+    return [*closed, rest] if rest else closed
+
+
+@given(text=TEXT, at=st.lists(st.integers(0, 1000), max_size=30))
+def test_nothing_is_lost_whatever_comes(text: str, at: list[int]) -> None:
+    """35: blocks and tail are what was fed, in any pieces."""
+    assert "".join(blocks_of(cut(text, at))) == text
+
+
+@given(parts=DOCUMENT, at=st.lists(st.integers(0, 1000), max_size=30))
+def test_fences_are_never_split(parts: list[str], at: list[int]) -> None:
+    """35: a whole fence lies in one block, wherever the deltas are cut."""
+    text = "".join(parts)
+    blocks = blocks_of(cut(text, at))
+    ends, position = set(), 0
+    for block in blocks:
+        position += len(block)
+        ends.add(position)
+    position = 0
+    for part in parts:
+        inside = set(range(position + 1, position + len(part)))
+        if part.startswith("```"):
+            assert not ends & inside, (part, blocks)
+        position += len(part)
+
+
+@given(parts=DOCUMENT, at=st.lists(st.integers(0, 1000), max_size=30))
+def test_the_cuts_do_not_matter(parts: list[str], at: list[int]) -> None:
+    """The same text gives the same blocks, in one piece or in many."""
+    text = "".join(parts)
+    assert blocks_of(cut(text, at)) == blocks_of([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "closed"),
+    [
+        pytest.param("One.\n\nTwo", ["One.\n\n"], id="at a blank line"),
+        pytest.param("One.\n\n", [], id="not before it is known what follows"),
+        pytest.param("- one\n\n  more\n- two", [], id="a list item of two paragraphs"),
+        pytest.param("# Title\n", ["# Title\n"], id="after a heading"),
+        pytest.param("Text\n```\na\n\nb\n```\n", ["Text\n", "```\na\n\nb\n```\n"], id="a fence"),
+        pytest.param("```\na\n\n    ```\nb", [], id="an indented mark closes no fence"),
+        pytest.param("- x\n\n  ```\n  a\n\nb\n  ```\n", [], id="a fence in a list"),
+        pytest.param("``` a`b\n\nx", ["``` a`b\n\n"], id="no fence: a backtick in its line"),
+    ],
+)
+def test_where_blocks_close(text: str, closed: list[str]) -> None:
+    """A block is printed once, when nothing can be added to it."""
+    assert MarkdownStream().feed(text) == closed
+
+
+def test_a_long_answer_in_small_pieces_is_taken_in_linear_time() -> None:
+    """P8: a million characters in deltas of four cost no more than reading them."""
+    stream = MarkdownStream()
+    text = "x" * 1_000_000
+    for i in range(0, len(text), 4):
+        stream.feed(text[i : i + 4])
+    assert stream.finish() == text

@@ -1,0 +1,182 @@
+"""Completion, folded pastes, the history file: the small parts of the prompt."""
+
+import stat
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyPress
+
+from ragmem.repl.commands import COMMANDS, is_command
+from ragmem.repl.completion import ChatCompleter, command_at, mention_at, rank
+from ragmem.repl.key_parser import KeyParser
+from ragmem.repl.paste import Pastes
+from ragmem.repl.project_files import FileListing, project_files
+from ragmem.repl.prompt_history import PromptHistory
+
+FILES = ["README.md", "ragmem/app.py", "ragmem/repl/render.py", "tests/test_app.py", "a b.txt"]
+
+
+def offered(typed: str) -> list[str]:
+    host: Any = SimpleNamespace(commands=COMMANDS, files=FILES)
+    found = ChatCompleter(host).get_completions(Document(typed), CompleteEvent())
+    return [completion.text for completion in found]
+
+
+def test_slash_commands_complete() -> None:
+    """cli.md: completed with Tab."""
+    assert offered("/co") == ["/context", "/cost"]
+    assert offered("/") == [f"/{name}" for name in COMMANDS]
+    assert offered("see /co") == []
+
+
+def test_files_complete_after_an_at_sign() -> None:
+    """cli.md: `@path`, fuzzy; a name with blanks is quoted as the agent reads it."""
+    assert offered("explain @app.") == ["@ragmem/app.py ", "@tests/test_app.py "]
+    assert offered("@rmrp") == ["@ragmem/repl/render.py "]
+    assert offered("@b.t") == ['@"a b.txt" ']
+    assert offered("me@app") == []
+
+
+@pytest.mark.parametrize(
+    ("before", "mention", "command"),
+    [
+        ("@a", "a", None),
+        ("x @", "", None),
+        ("x @a b", None, None),
+        ("/he", None, "he"),
+        ("/help ", None, None),
+        (" /help", None, None),
+        ("a@b", None, None),
+    ],
+)
+def test_what_is_completed(before: str, mention: str | None, command: str | None) -> None:
+    """Only where a command or a mention is being typed."""
+    assert (mention_at(before), command_at(before)) == (mention, command)
+
+
+@given(st.text(max_size=8), st.lists(st.text(max_size=20), max_size=30))
+def test_ranking_finds_what_holds_the_query(query: str, paths: list[str]) -> None:
+    """Fuzzy: exactly the paths that hold the characters in order, whatever they are."""
+
+    def holds(path: str) -> bool:
+        rest = iter(path.casefold())
+        return all(char in rest for char in query.casefold())
+
+    assert sorted(rank(query, paths, 100)) == sorted(filter(holds, paths))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/help", True),
+        ("/nonsense x", True),
+        ("/etc/hosts what is it?", False),
+        ("hi /help", False),
+    ],
+)
+def test_paths_are_no_commands(text: str, expected: bool) -> None:
+    """A prompt that begins with a path goes to the agent."""
+    assert is_command(text) is expected
+
+
+def test_long_pastes_fold() -> None:
+    """cli.md: pasted text of many lines folds, and is sent whole."""
+    pastes = Pastes()
+    one, other = "a\nb\nc\nd\ne\nf", "1\n2\n3\n4\n5\n6\n"
+    assert pastes.fold("short\r\ntext") == "short\ntext"
+    assert pastes.fold(one) == "[pasted 6 lines]"
+    assert pastes.fold(one) == "[pasted 6 lines]"
+    assert pastes.fold(other) == "[pasted 6 lines #2]"
+    assert pastes.fold("x" * 2000) == "[pasted 2000 characters]"
+    draft = "see [pasted 6 lines] and [pasted 6 lines #2]"
+    assert pastes.unfold(draft) == f"see {one} and {other}"
+    assert pastes.mark_before("see [pasted 6 lines]") == "[pasted 6 lines]"
+    assert pastes.mark_before("see [pasted 6 lines") == ""
+
+
+@given(
+    st.lists(
+        st.sampled_from(["a", "\x1b[A", "\x1b[200~", "x" * 7, "\x1b[201~", "\r"]), max_size=12
+    ),
+    st.lists(st.integers(0, 60), max_size=8),
+)
+def test_keys_are_what_prompt_toolkit_makes_of_them(typed: list[str], at: list[int]) -> None:
+    """51: the same keys and pastes, wherever the input is cut."""
+
+    def keys(parser: type[Vt100Parser], pieces: list[str]) -> list[tuple[str, str]]:
+        found: list[KeyPress] = []
+        made = parser(found.append)
+        for piece in pieces:
+            made.feed(piece)
+        made.feed("\x1b[201~")
+        return [(str(key.key), key.data) for key in found]
+
+    text = "".join(typed)
+    edges = [0, *sorted({i % (len(text) + 1) for i in at}), len(text)]
+    pieces = [text[a:b] for a, b in pairwise(edges)]
+    assert keys(KeyParser, pieces) == keys(Vt100Parser, [text])
+
+
+def test_a_mark_inside_a_paste_is_not_unfolded() -> None:
+    """What was pasted arrives as it was."""
+    pastes = Pastes()
+    first = pastes.fold("[pasted 7 lines]\n" * 6)
+    second = pastes.fold("x\n" * 7)
+    assert pastes.unfold(first) == "[pasted 7 lines]\n" * 6
+    assert pastes.unfold(second) == "x\n" * 7
+
+
+def test_the_history_file_is_private_and_lasts(tmp_path: Path) -> None:
+    """cli.md: persistent history; 0600; several lines, odd characters, no doubles."""
+    file = tmp_path / "data" / "history"
+    history = PromptHistory(file)
+    for text in ("one", "two\nlines", "two\nlines", "bad \ud800 \0 end", "x" * 30_000):
+        history.remember(text, "[pasted]")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert PromptHistory(file).load_history_strings() == [
+        "[pasted]",
+        "bad \ufffd  end",
+        "two\nlines",
+        "one",
+    ]
+
+
+def test_a_history_that_cannot_be_written_costs_no_prompt(tmp_path: Path) -> None:
+    """8: a folder in its place, a link, a parent that is a file."""
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path, tmp_path / "link", tmp_path / "file" / "history"):
+        history = PromptHistory(place)
+        history.remember("kept", "kept")
+        assert history.get_strings() == ["kept"]
+        assert PromptHistory(place).load_history_strings() == []
+    assert not (tmp_path / "elsewhere").exists()
+
+
+async def test_files_are_listed_in_the_background(tmp_path: Path) -> None:
+    """0.6, 1.4: by ripgrep; what .gitignore names and names that hide are left out."""
+    (tmp_path / ".gitignore").write_text("ignored\n")
+    for name in ("a.py", "ignored", "evil\x1b[2J", "hidden\u202e"):
+        (tmp_path / name).write_text("")
+    listing = FileListing(tmp_path)
+    listing.renew()
+    assert listing.paths == ()
+    assert listing._renewing
+    await listing._renewing
+    listing.close()
+    assert listing.paths == [".gitignore", "a.py"]
+
+
+def test_a_folder_that_is_gone_has_no_files(tmp_path: Path) -> None:
+    """18: the working directory was deleted."""
+    import threading
+
+    assert project_files(tmp_path / "gone", threading.Event()) == []

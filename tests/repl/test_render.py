@@ -1,0 +1,415 @@
+"""What a person sees, as text: snapshots at 80 and at 40 columns, and no escape from content."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+from rich.console import RenderableType
+
+from ragmem.events import Notice, Subtype, TextDelta, ToolFinished, ToolStarted, TurnFinished
+from ragmem.records import Usage
+from ragmem.repl.approval import proposal_text
+from ragmem.repl.commands import context_list, file_list, session_list
+from ragmem.repl.markdown import answer
+from ragmem.repl.render import (
+    closing,
+    duration,
+    failure,
+    fold,
+    notice,
+    paint,
+    prompt_echo,
+    tool_result,
+    wrap,
+)
+from ragmem.repl.turn_view import TurnView
+from ragmem.tools.base import Proposal
+from tests.repl.fake_app import DIFF, EVIL, LONG_AGO, FakeAgent, FakeMemory, session
+
+MARKDOWN = """# A title that is rather long for a narrow window
+
+Words with *emphasis*, **weight** and `code`, and a [link](https://example.org/a) too,
+also <https://example.org/b> and ![an image](https://example.org/c.png).
+
+1. first
+2. second
+
+   - nested
+
+```python
+def f(x: int) -> int:
+    return x + 1
+```
+
+| name | value |
+|------|-------|
+| a    | 1     |
+
+> quoted
+
+<b>html</b> stays
+"""
+
+
+def plain(what: RenderableType, width: int = 80) -> str:
+    return paint(what, width=width, ink="none")
+
+
+def test_markdown_wide() -> None:
+    """1.4: links as text and address, images as text, HTML not hidden."""
+    assert plain(answer(MARKDOWN)) == snapshot("""\
+A title that is rather long for a narrow window
+
+Words with emphasis, weight and code, and a link (https://example.org/a) too,
+also https://example.org/b and [image: https://example.org/c.png].
+
+ 1 first
+ 2 second
+    • nested
+
+  def f(x: int) -> int:
+      return x + 1
+
+
+ name  value
+ ───────────
+ a     1
+
+
+▌ quoted
+
+<b>html</b> stays
+""")
+
+
+def test_markdown_narrow() -> None:
+    """47: 40 columns."""
+    assert plain(answer(MARKDOWN), 40) == snapshot("""\
+A title that is rather long for a narrow
+window
+
+Words with emphasis, weight and code,
+and a link (https://example.org/a) too,
+also https://example.org/b and [image:
+https://example.org/c.png].
+
+ 1 first
+ 2 second
+    • nested
+
+  def f(x: int) -> int:
+      return x + 1
+
+
+ name  value
+ ───────────
+ a     1
+
+
+▌ quoted
+
+<b>html</b> stays
+""")
+
+
+def done(display: str, *, success: bool = True, ms: int = 12) -> ToolFinished:
+    return ToolFinished(
+        tool_call_id="1", name="t", success=success, text="", display=display, duration_ms=ms
+    )
+
+
+@pytest.mark.parametrize("width", [80, 30])
+def test_tool_results(width: int) -> None:
+    """Issue 3, 1: a line as it runs, then the result; long ones are cut, diffs are shown."""
+    shown = [
+        plain(tool_result(event, width), width)
+        for event in (
+            done("120 lines"),
+            done("nothing there", success=False, ms=0),
+            done("\n".join(f"line {i}" for i in range(9)), ms=61_000),
+            done(f"edited a.py (+1 −1)\n{DIFF}", ms=1_500),
+        )
+    ]
+    assert (
+        shown
+        == {
+            80: snapshot(
+                [
+                    "  ⎿ 120 lines (12 ms)\n",
+                    "  ⎿ nothing there\n",
+                    """\
+  ⎿ line 0 (1 min 1 s)
+    line 1
+    line 2
+    line 3
+    line 4
+    line 5
+    … 3 more lines
+""",
+                    """\
+  ⎿ edited a.py (+1 −1) (1.5 s)
+    --- a.py
+    +++ a.py
+    @@ -1 +1 @@
+    -print('old')
+    +print('new')
+""",
+                ]
+            ),
+            30: snapshot(
+                [
+                    "  ⎿ 120 lines (12 ms)\n",
+                    "  ⎿ nothing there\n",
+                    """\
+  ⎿ line 0 (1 min 1 s)
+    line 1
+    line 2
+    line 3
+    line 4
+    line 5
+    … 3 more lines
+""",
+                    """\
+  ⎿ edited a.py (+1 −1) (1.5
+    s)
+    --- a.py
+    +++ a.py
+    @@ -1 +1 @@
+    -print('old')
+    +print('new')
+""",
+                ]
+            ),
+        }[width]
+    )
+
+
+def test_a_diff_that_was_approved_is_not_shown_again() -> None:
+    """The person has just seen it whole."""
+    event = done(f"edited a.py (+1 −1)\n{DIFF}")
+    assert plain(tool_result(event, 80, brief=True)) == snapshot(
+        "  ⎿ edited a.py (+1 −1) (12 ms)\n"
+    )
+    assert plain(tool_result(done(DIFF), 80, brief=True)) == snapshot("  ⎿ +1 −1 (12 ms)\n")
+
+
+def finished(subtype: Subtype, **fields: object) -> TurnFinished:
+    usage = Usage(input_tokens=12_345, output_tokens=678, cost_usd=0.0123, model_calls=3)
+    given = {"session_id": "s", "turn_id": "t", "subtype": subtype, "result": "", "model": "m"}
+    return TurnFinished(**{**given, "usage": usage, "duration_ms": 2_345, **fields})  # type: ignore[arg-type]
+
+
+def test_how_turns_end() -> None:
+    """cli.md: each subtype says what happened and what to do."""
+    shown = "".join(
+        plain(closing(event, 60), 60)
+        for event in (
+            finished("success"),
+            finished("success", usage=Usage(model_calls=1)),
+            finished("interrupted"),
+            finished("error_max_turns", error="The limit was reached.", hint="Go on with `-c`."),
+            finished("error_during_execution", error="429 from the provider.", hint="Wait."),
+        )
+    )
+    assert shown == snapshot("""\
+  2.3 s · 3 model calls · 12,345 tokens in, 678 out ·
+  $0.0123
+  2.3 s · 1 model call
+  interrupted
+  2.3 s · 3 model calls · 12,345 tokens in, 678 out ·
+  $0.0123
+✗ The limit was reached.
+  Go on with `-c`.
+  2.3 s · 3 model calls · 12,345 tokens in, 678 out ·
+  $0.0123
+✗ 429 from the provider.
+  Wait.
+  2.3 s · 3 model calls · 12,345 tokens in, 678 out ·
+  $0.0123
+""")
+
+
+def proposal(**fields: object) -> Proposal:
+    given = {"tool_name": "t", "title": "edit_file a.py", "kind": "diff", "body": DIFF, "key": "k"}
+    return Proposal(**{**given, **fields})  # type: ignore[arg-type]
+
+
+def test_a_proposed_change_is_shown_whole() -> None:
+    """cli.md: a diff to approve, behind a margin that it can't imitate."""
+    assert plain(proposal_text(proposal(warnings=("a.py is a link",)), 40), 40) == snapshot("""\
+? edit_file a.py
+│ --- a.py
+│ +++ a.py
+│ @@ -1 +1 @@
+│ -print('old')
+│ +print('new')
+  57 characters, 5 lines
+! a.py is a link
+""")
+
+
+def test_a_proposed_command_hides_nothing() -> None:
+    """1.1 whitespace padding, 1.4 hidden text: all of it is there, with a count."""
+    body = "echo safe" + " " * 2_000 + "; evil \u202e\u200b\U000e0041\x1b[8m\ufe0f\u3164"
+    shown = plain(proposal_text(proposal(kind="command", title="run_command", body=body), 60), 60)
+    assert "; evil \\u{202e}\\u{200b}\\u{e0041}\\e[8m\\u{fe0f}" in shown.replace("\n│ ", "")
+    assert "\\u{3164}" in shown
+    assert re.search(r"^  2,0\d\d characters$", shown, re.MULTILINE)
+    assert all(row.startswith("│") for row in shown.splitlines()[1:-1])
+
+
+def everything() -> list[RenderableType]:
+    known = session(title=EVIL, last_message=EVIL, turn_count=1)
+    return [
+        answer(f"{EVIL}\n\n# {EVIL}\n\n`{EVIL}` [{EVIL}](http://h/{EVIL}) ![{EVIL}]({EVIL})"),
+        answer(f"```{EVIL}\n{EVIL}\n```\n\n|{EVIL}|\n|-|\n|{EVIL}|"),
+        answer("&#27;]8;;owned&#7; &#x9b;2J &#x202e; &#13; &#12; `x` [&#x202e;](<&#x200b;>)"),
+        tool_result(done(EVIL), 60),
+        tool_result(done(f"{EVIL}\n--- {EVIL}\n+++ {EVIL}\n@@ {EVIL}\n+{EVIL}"), 60),
+        notice(Notice(level="error", text=EVIL), 60),
+        closing(finished("error_during_execution", error=EVIL, hint=EVIL), 60),
+        failure(EVIL, EVIL, 60),
+        prompt_echo(EVIL, "› ", 60),
+        proposal_text(proposal(title=EVIL, body=EVIL, warnings=(EVIL,)), 60),
+        proposal_text(proposal(title=EVIL, body=EVIL, kind="command"), 60),
+        session_list([known], 60),
+    ]
+
+
+def test_no_control_character_of_content_is_printed() -> None:
+    """1.4: from models, tools, files, names, errors, titles; only our own colours are escapes."""
+    for what in everything():
+        printed = paint(what, width=60)
+        without_colours = re.sub(r"\x1b\[[0-9;]*m", "", printed)
+        assert all(c.isprintable() or c == "\n" for c in without_colours), printed
+        assert "owned" in re.sub(r"\n(│ )?", "", without_colours)
+
+
+async def test_what_memory_says_is_shown_in_clear() -> None:
+    """1.4: names of files and labels of the context."""
+    context = await FakeAgent(None, session(), "m", None).context("")  # type: ignore[arg-type]
+    assert plain(context_list(context, 60), 60) == snapshot("""\
+system  1,200 characters
+recent  34 of 40,000 characters, 2 left out
+       34  turn 1\\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x0dcarriag…
+1 message, about 1 tokens; room for 100,000 characters
+""")
+    files = await FakeMemory([]).recently_accessed_files("s")
+    assert plain(file_list(files), 60) == snapshot("""\
+Read  src/\\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x0dcarriage\\x08ba…
+      (turn 1)
+""")
+
+
+def test_sessions_are_numbered() -> None:
+    """X40: what one can choose from."""
+    known = [
+        session(1, title="A title", turn_count=3),
+        session(2, last_message="the last question", turn_count=1),
+    ]
+    shown = plain(session_list(known, 60, current=known[1].session_id), 60)
+    assert re.sub(r"\d+ days", "N days", shown) == snapshot("""\
+  1   A title
+      00000001 · 3 turns · N days ago
+  2 ● the last question
+      00000002 · 1 turn · N days ago
+""")
+
+
+def test_no_color_keeps_weight_alone() -> None:
+    """cli.md: NO_COLOR; and without any ink no escape sequence is written."""
+    codes = set(re.findall(r"\x1b\[([0-9;]*)m", paint(answer(MARKDOWN), width=80, ink="mono")))
+    numbers = {int(number) for code in codes for number in code.split(";") if number}
+    assert numbers
+    assert numbers <= set(range(10))
+    assert "\x1b" not in plain(answer(MARKDOWN))
+
+
+@given(st.text(alphabet="ab 日\u0301\n\t", max_size=80), st.integers(2, 20))
+def test_folding_loses_nothing(text: str, width: int) -> None:
+    """1.1: every character of what is approved stands in some row."""
+    assert "".join(fold(text, width)) == text.expandtabs(4).replace("\n", "")
+
+
+@given(st.text(alphabet="ab 日\n", max_size=80), st.integers(2, 20))
+def test_wrapping_keeps_every_word(text: str, width: int) -> None:
+    """40 columns: blanks at the ends of rows are all that goes."""
+    assert "".join("".join(wrap(text, width)).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("ms", "said"), [(0, "0 ms"), (999, "999 ms"), (1_000, "1.0 s"), (250_000, "4 min 10 s")]
+)
+def test_durations(ms: int, said: str) -> None:
+    """In the unit that a person would use."""
+    assert duration(ms) == said
+
+
+def shown_live(view: TurnView, columns: int = 40, rows: int = 8) -> list[str]:
+    return ["".join(text for _, text in line) for line in view.live(columns, rows)]
+
+
+def test_the_open_block_is_live_and_printed_once_it_closes() -> None:
+    """Issue 3, 1: streamed without flicker: whole blocks are printed, the tail is live."""
+    view = TurnView(clock=lambda: 0.0)
+    assert shown_live(view) == ["", "waiting for the model · 0 ms · Esc stops"]
+    assert view.show(TextDelta(text="One.\n\nTwo goes"), 40) != []
+    assert shown_live(view) == ["", "Two goes", "", "answering · 0 ms · Esc stops"]
+    long = "\n".join(f"line {i}" for i in range(20))
+    assert view.show(TextDelta(text=f" on\n{long}"), 40) == []
+    assert shown_live(view, rows=6)[1:4] == ["line 17", "line 18", "line 19"][-3:]
+    assert len(shown_live(view, rows=2)) == 2
+
+
+def test_parallel_calls_are_live_and_printed_with_their_results() -> None:
+    """Issue 3, 1: calls of one message run in parallel; each stays beside its result."""
+    view = TurnView(clock=lambda: 0.0)
+    for call in ("1", "2"):
+        started = ToolStarted(tool_call_id=call, name="read_file", title=f"read_file {call}.py")
+        assert view.show(started, 40) == []
+    assert shown_live(view)[1:3] == ["● read_file 1.py", "● read_file 2.py"]
+    parts = view.show(
+        ToolFinished(
+            tool_call_id="2",
+            name="read_file",
+            success=True,
+            text="",
+            display="9 lines",
+            duration_ms=3,
+        ),
+        40,
+    )
+    assert [plain(part) for _, part in parts] == ["● read_file 2.py\n", "  ⎿ 9 lines (3 ms)\n"]
+    assert shown_live(view)[1:2] == ["● read_file 1.py"]
+
+
+def test_without_a_live_area_calls_are_named_as_they_start() -> None:
+    """TERM=dumb: the title first, the result below it; named again when others came between."""
+    view = TurnView(shows_live=False)
+    titles = [
+        view.show(ToolStarted(tool_call_id=n, name="t", title=f"t {n}"), 40) for n in ("1", "2")
+    ]
+    assert [plain(parts[0][1]) for parts in titles] == ["● t 1\n", "● t 2\n"]
+    second, first = (
+        view.show(
+            ToolFinished(
+                tool_call_id=n, name="t", success=True, text="", display="ok", duration_ms=0
+            ),
+            40,
+        )
+        for n in ("2", "1")
+    )
+    assert [plain(part) for _, part in second] == ["  ⎿ ok\n"]
+    assert [plain(part) for _, part in first] == ["● t 1\n", "  ⎿ ok\n"]
+
+
+def test_times_of_the_past_are_not_negative() -> None:
+    """20: a clock that went back."""
+    from datetime import timedelta
+
+    from ragmem.repl.commands import ago
+
+    said = [ago(LONG_AGO, LONG_AGO - timedelta(minutes=m)) for m in (-5, 0, 5, 300, 9000)]
+    assert said == ["just now", "just now", "5 min ago", "5 h ago", "6 days ago"]
