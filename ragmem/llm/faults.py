@@ -1,0 +1,203 @@
+"""What goes wrong between us and a model, said so that a person can act on it.
+
+Pure: a status, a body or a name of an error goes in, an `LLMError` comes out. No
+message holds a key: `scrub` takes out what is known and what looks like one.
+"""
+
+import json
+import re
+
+import msgspec
+
+from ragmem.errors import ContextTooLong, LLMError, ProviderRefused, ProviderUnavailable
+from ragmem.records import utc_now
+from ragmem.text import clean, one_line
+
+DETAIL_CHARS = 300
+
+_KEY_LIKE = re.compile(
+    r"\b(?:(?:sk|pk|gsk|xai|tgp|hf|key)[-_]|AIza|AKIA|Bearer )[A-Za-z0-9*._\-]{6,}", re.ASCII
+)
+_TOO_LONG = re.compile(
+    r"context[_ ](?:length|window|size)|maximum context|too many (?:input )?tokens|"
+    r"prompt is too long|input is too long|reduce the length|exceeds? the (?:available|model)",
+    re.IGNORECASE,
+)
+_NO_CREDIT = re.compile(r"insufficient[_ ](?:quota|balance|funds)|billing|credit", re.IGNORECASE)
+_PASSING_STATUS = {408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529}
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom we speak to, as far as a message needs to know."""
+
+    name: str
+    """As the person knows it: `openai`, or a host."""
+    model: str
+    key_variable: str = ""
+    secrets: tuple[str, ...] = ()
+    """Never shown."""
+    custom: bool = False
+    """Reached through `llm.api_base`."""
+
+    def __repr__(self) -> str:
+        return f"Peer({self.name!r}, {self.model!r})"
+
+
+class Passing(ProviderUnavailable):
+    """Nothing of the answer has arrived, and the next try may well succeed."""
+
+
+def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
+    """One short line without keys and without markup."""
+    for secret in secrets:
+        if len(secret) > 3:
+            text = text.replace(secret, "***")
+    return one_line(clean(_KEY_LIKE.sub("***", text)), DETAIL_CHARS)
+
+
+def error_text(body: str) -> str:
+    """The message inside an error body; a web page is named, not quoted."""
+    if is_web_page(body):
+        return "a web page, not an API's answer"
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return body
+    return _message_in(value) or body
+
+
+def is_web_page(body: str) -> bool:
+    """Whether a body is HTML."""
+    return body.lstrip()[:200].lower().startswith(("<!doctype html", "<html"))
+
+
+def from_status(
+    peer: Peer, status: int, body: str, *, retry_after_s: float | None = None
+) -> LLMError:
+    """The error for an HTTP status and its body; `Passing` where a retry makes sense."""
+    detail = scrub(error_text(body), peer.secrets)
+    said = f"{peer.name} answered {status}" + (f": {detail}" if detail else "")
+    said = said if said.endswith((".", "!", "?", "…")) else said + "."
+    if status in (400, 413, 422) and _TOO_LONG.search(body):
+        return too_long(peer, detail)
+    if status == 402 or (status == 429 and _NO_CREDIT.search(detail + body[:2000])):
+        return ProviderRefused(said, hint=f"Check your plan and credit at {peer.name}.")
+    if status in _PASSING_STATUS:
+        return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s)
+    if status == 401:
+        return ProviderRefused(said, hint=_key_hint(peer))
+    if status == 403:
+        return ProviderRefused(
+            said,
+            hint=f"The key may not use {peer.model}: choose another, -m (`ragmem models`).",
+        )
+    if status in (404, 405) or is_web_page(body):
+        where = " Check llm.api_base, which often ends in /v1." if peer.custom else ""
+        return ProviderRefused(
+            said, hint=f"Is {peer.model!r} its right name? `ragmem models` lists what works.{where}"
+        )
+    if 300 <= status < 400:
+        return ProviderRefused(
+            f"{peer.name} answered {status}, a redirection, which is not followed.",
+            hint="Set llm.api_base to the final address.",
+        )
+    if status >= 500:
+        return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s)
+    return ProviderRefused(said, hint="Another model may take this request: -m provider/model.")
+
+
+def from_event(peer: Peer, error: object) -> LLMError:
+    """The error for an error object inside a 200: an SSE error event or a JSON body."""
+    text = _message_in({"error": error}) or "an error without a message"
+    code = error.get("code") if isinstance(error, dict) else None
+    status = int(code) if isinstance(code, int | str) and re.fullmatch("[45]..", str(code)) else 0
+    if status:
+        return from_status(peer, status, json.dumps({"error": error}, default=str))
+    if _TOO_LONG.search(text) or code == "context_length_exceeded":
+        return too_long(peer, scrub(text, peer.secrets))
+    return Passing(f"{peer.name} broke off: {scrub(text, peer.secrets)}.", hint=_later(None))
+
+
+def too_long(peer: Peer, detail: str) -> ContextTooLong:
+    """The request does not fit."""
+    return ContextTooLong(
+        f"The request is larger than the window of {peer.model}: {detail}",
+        hint="Ask for less at once, start a new session, or use a model with a larger window (-m).",
+    )
+
+
+def timed_out(peer: Peer, timeout_s: float) -> ProviderUnavailable:
+    """Silence. Not retried: the person has waited long enough."""
+    return ProviderUnavailable(
+        f"{peer.name} was silent for {timeout_s:g} s.",
+        hint="Try again; a slow model needs a larger llm.timeout_s.",
+    )
+
+
+def unreachable(peer: Peer, reason: str) -> Passing:
+    """No connection: refused, no such host, no network."""
+    hint = "Is it running, and is llm.api_base right?" if peer.custom else "Check the network."
+    return Passing(
+        f"{peer.name} can't be reached: {scrub(reason, peer.secrets) or 'no connection'}.",
+        hint=hint,
+    )
+
+
+def bad_tls(peer: Peer, reason: str) -> ProviderUnavailable:
+    """The connection is not safe, or not TLS at all."""
+    return ProviderUnavailable(
+        f"{peer.name}: no safe connection: {scrub(reason, peer.secrets)}.",
+        hint="A proxy with its own certificate needs SSL_CERT_FILE; a plain server needs http://.",
+    )
+
+
+def not_an_api(peer: Peer, kind: str) -> ProviderUnavailable:
+    """A 200 that is not an answer of a model: a sign-in page, a proxy's word."""
+    return ProviderUnavailable(
+        f"{peer.name} answered with {kind}, not as a model's API does.",
+        hint="Check llm.api_base (it often ends in /v1), or sign in to the network's page.",
+    )
+
+
+def retry_after(value: str | None) -> float | None:
+    """Seconds that a `Retry-After` asks for: a number or a date; None for anything else."""
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        from email.utils import parsedate_to_datetime
+
+        try:
+            seconds = (parsedate_to_datetime(value) - utc_now()).total_seconds()
+        except (ValueError, TypeError, OverflowError):
+            return None
+    if seconds != seconds or seconds == float("inf"):
+        return None
+    return max(0.0, seconds)
+
+
+def _message_in(value: object) -> str:
+    """The text in the shapes that servers use: error.message, error, message, detail."""
+    if isinstance(value, list) and value:
+        return _message_in(value[0])
+    if not isinstance(value, dict):
+        return value if isinstance(value, str) else ""
+    for name in ("error", "message", "detail", "msg"):
+        if found := _message_in(value.get(name)):
+            return found
+    return ""
+
+
+def _key_hint(peer: Peer) -> str:
+    if peer.key_variable and not peer.secrets:
+        return f"Set {peer.key_variable} to a valid key."
+    if peer.key_variable:
+        return f"The key in {peer.key_variable} was refused: set a valid one."
+    return "The server wants a key that it knows."
+
+
+def _later(retry_after_s: float | None) -> str:
+    if retry_after_s:
+        return f"It asks to wait {retry_after_s:.0f} s; then try again, or use another model (-m)."
+    return "Try again in a moment, or use another model (-m)."

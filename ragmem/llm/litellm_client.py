@@ -1,0 +1,285 @@
+"""Providers without an OpenAI-compatible endpoint, through litellm.
+
+Importing litellm takes 2 to 3 s, so `load_litellm` does it late, in whatever
+thread calls it first. litellm reports a cut stream as a proper end (reliability
+0.1): here an answer ends only if litellm itself saw a reason for its end, and
+every tool call's arguments are whole.
+"""
+
+import asyncio
+import logging
+import os
+import re
+import sys
+import threading
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from ragmem.errors import LLMError, ProviderRefused, StreamCut
+from ragmem.llm import faults, wire
+from ragmem.llm.base import Chunk, ModelInfo, Request, ToolChunk, parse_arguments
+from ragmem.llm.faults import Peer
+from ragmem.llm.openai_client import load_httpx
+from ragmem.llm.retry import retried
+from ragmem.messages import Json
+
+# Read by litellm while it is imported: DEV mode loads the current folder's `.env`, and each
+# table that is not the packaged one is fetched from the network (reliability 0.7).
+_SETTINGS = {
+    "LITELLM_MODE": "PRODUCTION",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
+    "LITELLM_LOCAL_BLOG_POSTS": "True",
+}
+_CACHED: Json = [
+    {"location": "message", "role": "system"},
+    {"location": "message", "index": -1},
+]
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_loading = threading.Lock()
+
+
+def load_litellm() -> ModuleType:
+    """litellm, silent and off the network; may be called in a background thread."""
+    with _loading:
+        if "litellm" in sys.modules and getattr(
+            sys.modules["litellm"], "suppress_debug_info", False
+        ):
+            return sys.modules["litellm"]
+        load_httpx()
+        os.environ.update(_SETTINGS)
+        os.environ.pop("LITELLM_LOG", None)
+        _spare_loopback()
+        _hush()
+        import litellm
+
+        for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
+            logger = logging.getLogger(name)
+            logger.handlers = [logging.NullHandler()]
+            logger.propagate = False
+        litellm.suppress_debug_info = True
+        litellm.telemetry = False
+        litellm.drop_params = True
+        litellm.modify_params = True
+        litellm.num_retries = 0
+        litellm.disable_streaming_logging = True
+        # Counting tokens would fetch a tokenizer from the network.
+        litellm.disable_token_counter = True
+        litellm.disable_hf_tokenizer_download = True
+        # One HTTP library for all: the same proxies, timeouts and certificates.
+        litellm.disable_aiohttp_transport = True
+        return litellm
+
+
+class LiteLLMClient:
+    """Implements `ragmem.llm.base.LLM` over litellm."""
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        *,
+        model: str,
+        api_key: str | None = None,
+        api_base: str | None = None,
+        key_variable: str = "",
+        timeout_s: float = 120.0,
+        retries: int = 3,
+    ) -> None:
+        self.info = info
+        self._model = model
+        self._api_key = api_key
+        self._api_base = api_base
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._peer = Peer(
+            name=model.partition("/")[0],
+            model=model,
+            key_variable=key_variable,
+            secrets=(api_key,) if api_key else (),
+            custom=api_base is not None,
+        )
+
+    def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        """See `LLM.stream`."""
+        return retried(lambda: self._attempt(request), self._retries)
+
+    async def aclose(self) -> None:
+        """Close litellm's connections, if it was ever used."""
+        litellm = sys.modules.get("litellm")
+        close = getattr(litellm, "close_litellm_async_clients", None)
+        if close is not None:
+            with suppress(Exception):
+                await close()
+            litellm.in_memory_llm_clients_cache.flush_cache()  # type: ignore[union-attr]
+
+    async def _attempt(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        litellm = await asyncio.to_thread(load_litellm)
+        _hush()
+        reader = wire.Reader()
+        arguments: dict[int, str] = {}
+        fault: LLMError | None = None
+        answer: Any = None
+        try:
+            answer = await litellm.acompletion(**self._call(request))
+            async for event in answer:
+                for chunk in reader.feed(_convert(event)):
+                    if isinstance(chunk, ToolChunk):
+                        arguments[chunk.index] = arguments.get(chunk.index, "") + chunk.arguments
+                    yield chunk
+        except Exception as error:
+            # litellm raises its own kinds, its provider's, and plain ones.
+            fault = self._fault(error)
+        finally:
+            await _close(answer)
+        if fault is None and not _really_ended(answer):
+            fault = faults.Passing(f"{self._peer.name} closed the connection before the end.")
+        if fault is None and not all(_is_whole(text) for text in arguments.values()):
+            fault = faults.Passing(f"{self._peer.name} sent a tool call that is not whole.")
+        if fault is None:
+            for chunk in reader.closing():
+                yield chunk
+            return
+        if reader.begun:
+            raise StreamCut(f"The answer broke off. {fault}", hint="Ask again.")
+        raise fault
+
+    def _call(self, request: Request) -> dict[str, Json]:
+        call: dict[str, Json] = {
+            "model": self._model,
+            "messages": wire.messages_json(request.messages),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "timeout": self._timeout_s,
+            "max_retries": 0,
+            "num_retries": 0,
+            # With tools it would otherwise import mcp, which takes 0.7 s.
+            "_skip_mcp_handler": True,
+        }
+        if request.tools:
+            call["tools"] = wire.tools_json(request.tools)
+        if request.max_output_tokens:
+            call["max_tokens"] = request.max_output_tokens
+        if "claude" in self._model:
+            # Claude rereads a prefix at a tenth of its price, but only where it is marked.
+            call["cache_control_injection_points"] = _CACHED
+        if self._api_base:
+            call["api_base"] = self._api_base
+            # The SDK refuses to start without any key.
+            call["api_key"] = self._api_key or "none"
+        elif self._api_key:
+            call["api_key"] = self._api_key
+        return call
+
+    def _fault(self, error: Exception) -> LLMError:
+        """An exception of litellm or of what it uses, as ours; only names and text are taken."""
+        peer = self._peer
+        kinds = _kinds(error)
+        text = _SDK_NAMES.sub("", str(getattr(error, "message", "") or error)).strip()
+        status = getattr(error, "status_code", None)
+        if kinds & {"ContextWindowExceededError"}:
+            return faults.too_long(peer, faults.scrub(text, peer.secrets))
+        if kinds & {"JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError"}:
+            return faults.Passing(f"{peer.name} sent what is not an answer.")
+        if kinds & {"ConnectError", "ConnectTimeout"}:
+            return faults.unreachable(peer, _short(text))
+        if kinds & {"Timeout", "APITimeoutError", "ReadTimeout", "TimeoutError"}:
+            return faults.timed_out(peer, self._timeout_s)
+        if kinds & {"ReadError", "RemoteProtocolError"}:
+            return faults.Passing(f"The connection to {peer.name} was lost.")
+        if kinds & {"ImportError", "ModuleNotFoundError"}:
+            return ProviderRefused(
+                f"{peer.model} needs a library that is not installed: {_short(text)}.",
+                hint="Install it beside ragmem, or use another model (-m).",
+            )
+        if isinstance(status, int) and 400 <= status < 600:
+            seconds = faults.retry_after(_header(error, "retry-after"))
+            return faults.from_status(peer, status, text, retry_after_s=seconds)
+        return faults.Passing(f"{peer.name}: {faults.scrub(text, peer.secrets) or 'no answer'}")
+
+
+# `litellm.RateLimitError: AnthropicException - ` says nothing to a person.
+_SDK_NAMES = re.compile(r"^(?:\s*(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*)+")
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    """An error and what it came from, the one that litellm carries in it first."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        original = getattr(error, "original_exception", None)
+        if isinstance(original, BaseException) and original not in found:
+            error = original
+        else:
+            error = error.__cause__ or error.__context__
+    return found
+
+
+def _kinds(error: BaseException) -> set[str]:
+    """Names of the types along the chain."""
+    return {type(e).__name__ for e in _chain(error)}
+
+
+def _header(error: BaseException, name: str) -> str | None:
+    """A header of the response that was refused, wherever this provider's path keeps it."""
+    for e in _chain(error):
+        for holder in (e, getattr(e, "response", None)):
+            for attribute in ("litellm_response_headers", "headers"):
+                value = getattr(getattr(holder, attribute, None), "get", lambda _: None)(name)
+                if isinstance(value, str):
+                    return value
+    return None
+
+
+def _convert(event: Any) -> wire.WireChunk:
+    """A chunk of litellm, as an event of the wire."""
+    return msgspec.convert(event.model_dump(), wire.WireChunk)
+
+
+def _really_ended(answer: Any) -> bool:
+    """Whether litellm saw a reason for the end, rather than making one up.
+
+    Where a version of litellm does not tell, the other rules must do.
+    """
+    names = ("received_finish_reason", "intermittent_finish_reason")
+    if not any(hasattr(answer, name) for name in names):
+        return True
+    return any(getattr(answer, name, None) for name in names)
+
+
+def _is_whole(arguments: str) -> bool:
+    try:
+        parse_arguments(arguments or "{}")
+    except ValueError:
+        return False
+    return True
+
+
+async def _close(answer: Any) -> None:
+    close = getattr(answer, "aclose", None)
+    if close is not None:
+        with suppress(Exception):
+            await close()
+
+
+def _short(text: str) -> str:
+    return text.strip().split("\n")[0].rstrip(".") or "no connection"
+
+
+def _hush() -> None:
+    """Warnings meant for litellm's authors don't reach the person's terminal."""
+    for module in ("litellm", "pydantic", "openai"):
+        warnings.filterwarnings("ignore", module=rf"{module}(\..*)?$")
+
+
+def _spare_loopback() -> None:
+    """A proxy of the environment never stands before this machine itself."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return
+    for variable in ("NO_PROXY", "no_proxy"):
+        listed = [h for h in os.environ.get(variable, "").split(",") if h]
+        os.environ[variable] = ",".join(dict.fromkeys([*listed, *_LOOPBACK]))

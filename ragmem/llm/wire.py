@@ -1,0 +1,259 @@
+"""The chat-completions format, both ways; shared by the adapters.
+
+Out: messages that every provider accepts, whatever the history holds (P5): ids,
+tool names and arguments of other models, lone surrogates. In: pieces of an
+answer as `Chunk`s, and whether it really ended.
+"""
+
+import hashlib
+import re
+from typing import Any
+
+import msgspec
+
+from ragmem.ids import new_id
+from ragmem.llm.base import (
+    Chunk,
+    EndChunk,
+    ReasoningChunk,
+    TextChunk,
+    ToolChunk,
+    UsageChunk,
+    parse_arguments,
+)
+from ragmem.messages import Json, Message, ToolAnswer, ToolSpec, ToolUse
+from ragmem.text import clean
+
+_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+
+
+# --- out ---------------------------------------------------------------------
+
+
+def messages_json(messages: tuple[Message, ...], *, id_length: int = 0) -> list[dict[str, Json]]:
+    """Messages as chat completions want them; `id_length` for servers that fix it (Mistral: 9)."""
+    return [part for message in messages for part in _message_json(message, id_length)]
+
+
+def tools_json(tools: tuple[ToolSpec, ...]) -> list[dict[str, Json]]:
+    """Tools as function schemas."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+            },
+        }
+        for tool in tools
+    ]
+
+
+def _message_json(message: Message, id_length: int) -> list[dict[str, Json]]:
+    if message.role == "tool":
+        return [
+            {
+                "role": "tool",
+                "tool_call_id": call_id(part.tool_use_id, id_length),
+                "content": clean(part.text),
+            }
+            for part in message.parts
+            if isinstance(part, ToolAnswer)
+        ]
+    text = clean(message.text)
+    found: dict[str, Json] = {"role": message.role, "content": text}
+    if uses := message.tool_uses:
+        found["content"] = text or None
+        found["tool_calls"] = [
+            {
+                "id": call_id(use.id, id_length),
+                "type": "function",
+                "function": {"name": tool_name(use.name), "arguments": _arguments(use)},
+            }
+            for use in uses
+        ]
+    return [found]
+
+
+def call_id(original: str, length: int = 0) -> str:
+    """An id that the server accepts: unchanged where possible, else a stable digest of it."""
+    if _PLAIN_ID.fullmatch(original) and (not length or len(original) == length):
+        return original
+    digest = hashlib.sha256(original.encode("utf-8", "replace")).hexdigest()
+    return digest[: length or 32]
+
+
+def tool_name(name: str) -> str:
+    """A name that every provider accepts, for calls of tools that never existed too."""
+    return _NAME.sub("_", name)[:64] or "unknown"
+
+
+def _arguments(use: ToolUse) -> str:
+    text = clean(use.arguments)
+    try:
+        parse_arguments(text)
+    except ValueError:
+        # Some servers parse what they are sent; the model still sees what it had written.
+        return msgspec.json.encode({"invalid_arguments": text}).decode()
+    return text
+
+
+# --- in ----------------------------------------------------------------------
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: Json = None
+
+
+class _Call(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: Json = None
+    reasoning_content: Json = None
+    reasoning: Json = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _TokenDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _TokenDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+
+
+class WireChunk(msgspec.Struct):
+    """An event of a stream, or a whole answer; `error` where it is neither."""
+
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+decode_chunk = msgspec.json.Decoder(WireChunk).decode
+
+
+class Reader:
+    """Turns the events of one answer into chunks, and knows how far it came."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        """Something of the answer arrived."""
+        self.end_reason = ""
+        """Why the provider stopped; empty until it said so."""
+        self._usage: UsageChunk | None = None
+        self._slots: dict[int, int] = {}
+        self._ids: list[str] = []
+        self._sent_ids: list[str] = []
+
+    def feed(self, event: WireChunk) -> list[Chunk]:
+        """The chunks of one event; usage and end are kept for `closing`."""
+        if event.usage is not None:
+            self._usage = _usage(event.usage)
+        found: list[Chunk] = []
+        for choice in (event.choices or [])[:1]:
+            if delta := choice.delta or choice.message:
+                found += self._delta(delta)
+            self.end_reason = choice.finish_reason or self.end_reason
+        self.begun = self.begun or bool(found)
+        return found
+
+    def done(self) -> None:
+        """`[DONE]` arrived."""
+        self.end_reason = self.end_reason or "stop"
+
+    def closing(self) -> list[Chunk]:
+        """Usage and the end, in that order, as far as they arrived."""
+        found: list[Chunk] = [self._usage] if self._usage is not None else []
+        return [*found, EndChunk(self.end_reason)] if self.end_reason else found
+
+    def _delta(self, delta: _Delta) -> list[Chunk]:
+        found: list[Chunk] = []
+        text, thinking = _words(delta.content)
+        thinking = thinking or _words(delta.reasoning_content)[0] or _words(delta.reasoning)[0]
+        if thinking:
+            found.append(ReasoningChunk(thinking))
+        if text or delta.refusal:
+            found.append(TextChunk(text or delta.refusal or ""))
+        found += [self._call(call) for call in delta.tool_calls or ()]
+        return found
+
+    def _call(self, call: _Call) -> ToolChunk:
+        """A piece of a call, at an index of our own, each call with a unique id.
+
+        Some servers number every call 0, or none, and tell them apart by id alone; some
+        send no id, or the same one twice.
+        """
+        function = call.function or _Function()
+        name, arguments = function.name or "", _text(function.arguments)
+        slot = self._slot(call, named=bool(name))
+        if slot is not None:
+            return ToolChunk(slot, "", name, arguments)
+        slot = len(self._ids)
+        if call.index is not None:
+            self._slots[call.index] = slot
+        unique = call.id if call.id and call.id not in self._ids else f"call_{new_id()}"
+        self._ids.append(unique)
+        self._sent_ids.append(call.id or "")
+        return ToolChunk(slot, unique, name, arguments)
+
+    def _slot(self, call: _Call, *, named: bool) -> int | None:
+        """The call that a piece belongs to; None for a new one."""
+        if call.index is not None:
+            slot = self._slots.get(call.index)
+            if slot is not None and call.id and named and self._sent_ids[slot] != call.id:
+                return None
+            return slot
+        if call.id:
+            return self._sent_ids.index(call.id) if call.id in self._sent_ids else None
+        return None if named or not self._ids else len(self._ids) - 1
+
+
+def _usage(usage: _Usage) -> UsageChunk:
+    details = usage.prompt_tokens_details
+    cached = details.cached_tokens if details else None
+    return UsageChunk(
+        input_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        cached_tokens=cached if cached is not None else usage.prompt_cache_hit_tokens,
+    )
+
+
+def _text(arguments: Json) -> str:
+    """Arguments as text; some servers send the object itself."""
+    if isinstance(arguments, str):
+        return arguments
+    return "" if arguments is None else msgspec.json.encode(arguments).decode()
+
+
+def _words(content: Json) -> tuple[str, str]:
+    """(text, thinking) of a content that is a string, or a list of parts."""
+    if isinstance(content, str):
+        return content, ""
+    text, thinking = "", ""
+    for part in content if isinstance(content, list) else ():
+        if not isinstance(part, dict):
+            continue
+        if part.get("type") == "thinking":
+            inner = part.get("thinking")
+            thinking += inner if isinstance(inner, str) else _words(inner)[0]
+        elif isinstance(part.get("text"), str):
+            text += part["text"]
+    return text, thinking

@@ -1,0 +1,586 @@
+"""A scripted OpenAI-compatible server on loopback: real HTTP, real faults, no model.
+
+In a test, in process (it runs in threads, so sync and async tests use it alike):
+
+    with LLMServer([                                # or: async with
+        Answer(tools=[Call("read_file", {"path": "a.py"})]),
+        Answer("It prints hello."),
+        Answer(mode="429", retry_after="1"),        # a fault, then the next request goes on
+        lambda request: Answer(f"You sent {len(request.body['messages'])} messages."),
+    ]) as server:
+        ... RAGMEM_API_BASE=server.url, RAGMEM_MODEL="openai/scripted", RAGMEM_API_KEY="any" ...
+    server.requests[0].body["messages"]             # every request, as it arrived
+    server.requests[0].headers["authorization"]
+
+Each request takes the next answer of the script. Answers with `model` set wait
+for requests of that model (a summary model, say). When the script is over, every
+further request is a 400 "the script is over", unless `repeat=True`: then the last
+answer repeats. `server.env` is the environment that points ragmem at the server.
+
+As a process of its own (it ends on SIGTERM, or when its parent does):
+
+    python tests/fakes/llm_server.py --script answers.json --port-file port --record seen.jsonl
+
+with the script `[{"text": "hi"}, {"tools": [{"name": "read_file", "arguments": {"path": "a"}}]}]`
+(the fields of Answer); `--repeat` as above. `seen.jsonl` holds one
+`{"path", "headers", "body"}` a line. `LLMServer.spawn(...)` starts that for a test.
+
+Modes of an answer. Faults strike after `cut_at` bytes of the stream (default: half):
+  ok          the answer
+  cut_rst     connection reset                 cut_clean  the body ends as if it were whole
+  cut_noend   closed without the last chunk    stall      silent in the middle
+  silent      nothing at all, not even headers nothing    200, event stream of no bytes
+  badjson     an event that is not JSON        utf8       bytes that are not UTF-8
+  errevent    an SSE error event               empty      a proper end, but no words and no tools
+  429 (Retry-After: `retry_after`), 500, 502 (HTML), 401, 403, 404
+  400, 400_context (the prompt is too long)    html, json_error: a 200 that is not a stream
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import socketserver
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+Mode = Literal[
+    "ok",
+    "cut_rst",
+    "cut_clean",
+    "cut_noend",
+    "stall",
+    "silent",
+    "nothing",
+    "badjson",
+    "utf8",
+    "errevent",
+    "empty",
+    "429",
+    "500",
+    "502",
+    "401",
+    "403",
+    "404",
+    "400",
+    "400_context",
+    "html",
+    "json_error",
+]
+
+HTML = "<!DOCTYPE html><html><head><title>Welcome</title></head><body>Sign in</body></html>"
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A tool call; `arguments` as an object, or as raw text to send what is not JSON."""
+
+    name: str
+    arguments: dict[str, Any] | str = {}
+    id: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the server says to one request."""
+
+    text: str | list[str] = ""
+    tools: list[Call] = []
+    reasoning: str = ""
+    mode: Mode = "ok"
+    model: str = ""
+    """Only for requests of this model."""
+    usage: tuple[int, int, int] | None = (100, 20, 0)
+    """Tokens in, out, cached; sent if the request asks for usage."""
+    finish: str = ""
+    """Default: tool_calls with tools, else stop."""
+    delay_s: float = 0.0
+    """Before the first byte."""
+    chunk_delay_s: float = 0.0
+    """Between events."""
+    chunk_chars: int = 12
+    """Characters of text and arguments per event."""
+    write_bytes: int = 0
+    """Bytes per write, to split characters and events; 0: an event a write."""
+    cut_at: int = -1
+    """Bytes of the stream before the fault; -1: half."""
+    retry_after: str = ""
+    message: str = ""
+    """Of an error body."""
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A request as it arrived; header names in lower case."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+
+Step = Answer | Callable[[Received], Answer]
+
+
+def render(answer: Answer, *, model: str = "scripted", usage: bool = True) -> list[bytes]:
+    """The events of an answer's stream, `data: [DONE]` last."""
+    events: list[dict[str, Any]] = [_delta({"role": "assistant", "content": ""}, model)]
+    for piece in _pieces(answer.reasoning, answer.chunk_chars):
+        events.append(_delta({"reasoning_content": piece}, model))
+    texts = answer.text if isinstance(answer.text, list) else None
+    for piece in texts if texts is not None else _pieces(answer.text, answer.chunk_chars):
+        events.append(_delta({"content": piece}, model))
+    for index, call in enumerate(answer.tools):
+        head = {"name": call.name, "arguments": ""}
+        first = {"index": index, "id": _call_id(call, index), "type": "function", "function": head}
+        events.append(_delta({"tool_calls": [first]}, model))
+        for piece in _pieces(_arguments(call), answer.chunk_chars):
+            more = {"index": index, "function": {"arguments": piece}}
+            events.append(_delta({"tool_calls": [more]}, model))
+    events.append(_delta({}, model, finish=_finish(answer)))
+    if usage and answer.usage is not None:
+        events.append({**_delta({}, model), "choices": [], "usage": _usage(answer.usage)})
+    return [_event(e) for e in events] + [b"data: [DONE]\n\n"]
+
+
+class LLMServer:
+    """The server; see the module's docstring."""
+
+    def __init__(
+        self,
+        script: Sequence[Step] = (),
+        *,
+        repeat: bool = False,
+        models: Sequence[str] = ("scripted",),
+        ollama: bool = False,
+        refuse_stream_options: bool = False,
+        uds: Path | None = None,
+        record: Path | None = None,
+    ) -> None:
+        self.requests: list[Received] = []
+        self.refuse_stream_options = refuse_stream_options
+        self.models = tuple(models)
+        self.ollama = ollama
+        self.stopping = threading.Event()
+        self._script = list(script)
+        self._repeat = repeat
+        self._record = record
+        self._lock = threading.Lock()
+        self._tcp: socketserver.BaseServer
+        if uds is None:
+            self._tcp = _Tcp(("127.0.0.1", 0), _Handler)
+            self.port: int = self._tcp.server_address[1]
+        else:
+            self._tcp = _Unix(str(uds), _UnixHandler)
+            self.port = 0
+        self._tcp.llm = self
+        self._thread = threading.Thread(
+            target=self._tcp.serve_forever, args=(0.02,), name="llm-server", daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        """The API base."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables that make ragmem use this server."""
+        return {
+            "RAGMEM_API_BASE": self.url,
+            "RAGMEM_MODEL": "openai/scripted",
+            "RAGMEM_API_KEY": "scripted-key",
+        }
+
+    def extend(self, *steps: Step) -> None:
+        """More answers, while it runs."""
+        with self._lock:
+            self._script.extend(steps)
+
+    @property
+    def left(self) -> int:
+        """Answers not yet given."""
+        with self._lock:
+            return len(self._script)
+
+    def start(self) -> "LLMServer":
+        """Serve; `with` does it."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End every connection and the threads."""
+        self.stopping.set()
+        self._tcp.shutdown()
+        self._tcp.server_close()
+        self._thread.join(5)
+
+    def __enter__(self) -> "LLMServer":
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> "LLMServer":
+        return self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stop()
+
+    @staticmethod
+    @contextlib.contextmanager
+    def spawn(
+        folder: Path, script: Sequence[Answer], *, repeat: bool = False
+    ) -> Iterator["SpawnedServer"]:
+        """The same as a process of its own, with its files in `folder`."""
+        answers, port_file, record = folder / "answers.json", folder / "port", folder / "seen.jsonl"
+        answers.write_bytes(msgspec.json.encode(list(script)))
+        command = [sys.executable, __file__, "--script", str(answers)]
+        command += ["--port-file", str(port_file), "--record", str(record)]
+        process = subprocess.Popen([*command, "--repeat"] if repeat else command)
+        try:
+            deadline = time.monotonic() + 20
+            while not port_file.exists():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError("the scripted server did not start")
+                time.sleep(0.01)
+            yield SpawnedServer(int(port_file.read_text()), record)
+        finally:
+            process.terminate()
+            process.wait(10)
+
+    def take(self, request: Received) -> Answer:
+        """Record the request and choose its answer."""
+        with self._lock:
+            self.requests.append(request)
+            if self._record is not None:
+                with self._record.open("ab") as file:
+                    file.write(msgspec.json.encode(request) + b"\n")
+            step = self._next(str(request.body.get("model", "")))
+        return step if isinstance(step, Answer) else step(request)
+
+    def _next(self, model: str) -> Step:
+        for i, step in enumerate(self._script):
+            wanted = step.model if isinstance(step, Answer) else ""
+            if wanted in ("", model):
+                last = self._repeat and i == len(self._script) - 1
+                return step if last else self._script.pop(i)
+        return Answer(mode="400", message="the script is over")
+
+
+class SpawnedServer(msgspec.Struct, frozen=True):
+    """A server in another process."""
+
+    port: int
+    record: Path
+
+    @property
+    def url(self) -> str:
+        """The API base."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    @property
+    def requests(self) -> list[Received]:
+        """What it received so far."""
+        if not self.record.exists():
+            return []
+        lines = self.record.read_bytes().splitlines()
+        return [msgspec.json.decode(line, type=Received) for line in lines]
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables that make ragmem use this server."""
+        return {
+            "RAGMEM_API_BASE": self.url,
+            "RAGMEM_MODEL": "openai/scripted",
+            "RAGMEM_API_KEY": "scripted-key",
+        }
+
+
+class _Tcp(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = True
+    request_queue_size = 64
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # A client that leaves in the middle is part of the game.
+
+
+class _Unix(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    timeout = 30
+
+    @property
+    def llm(self) -> LLMServer:
+        return self.server.llm  # type: ignore[attr-defined, no-any-return]
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def handle_one_request(self) -> None:
+        """As the parent's, but an idle connection ends when the server stops."""
+        while not self.llm.stopping.is_set():
+            if select.select([self.connection], [], [], 0.05)[0]:
+                super().handle_one_request()
+                return
+        self.close_connection = True
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/v1/models"):
+            self._json(200, {"object": "list", "data": [{"id": m} for m in self.llm.models]})
+        elif self.path.startswith("/api/tags") and self.llm.ollama:
+            self._json(200, {"models": [{"name": m, "model": m} for m in self.llm.models]})
+        else:
+            self._json(404, {"error": {"message": f"no route {self.path}"}})
+
+    def do_POST(self) -> None:
+        raw = self.rfile.read(int(self.headers.get("content-length", 0)))
+        try:
+            body = json.loads(raw)
+        except ValueError:
+            self._json(400, {"error": {"message": "the request is not JSON"}})
+            return
+        if self.llm.refuse_stream_options and "stream_options" in body:
+            self._json(400, {"error": {"message": "Unrecognized argument: stream_options"}})
+            return
+        headers = {k.lower(): v for k, v in self.headers.items()}
+        answer = self.llm.take(Received(self.path, headers, body))
+        self._wait(answer.delay_s)
+        if answer.mode == "silent":
+            self._wait(3600)
+            self.close_connection = True
+        elif answer.mode in _STATUS or answer.mode in ("html", "json_error"):
+            self._refuse(answer)
+        elif body.get("stream"):
+            self._stream(answer, body)
+        else:
+            self._json(200, _whole(answer, str(body.get("model", ""))))
+
+    def _refuse(self, answer: Answer) -> None:
+        if answer.mode in ("html", "502"):
+            self._send(200 if answer.mode == "html" else 502, HTML.encode(), "text/html")
+            return
+        if answer.mode == "json_error":
+            text = answer.message or "the upstream is overloaded"
+            self._json(200, {"error": {"message": text, "code": 503}})
+            return
+        status, text, code = _STATUS[answer.mode]
+        extra = {"Retry-After": answer.retry_after} if answer.retry_after else {}
+        error = {"message": answer.message or text, "type": "error", "code": code}
+        self._json(status, {"error": error}, extra)
+
+    def _stream(self, answer: Answer, body: dict[str, Any]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        if answer.mode not in ("ok", "empty"):
+            self.send_header("Connection", "close")
+        self.end_headers()
+        usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        if answer.mode == "empty":
+            answer = msgspec.structs.replace(answer, text="", tools=[], reasoning="")
+        events = render(answer, model=str(body.get("model", "")), usage=usage)
+        if answer.mode in ("ok", "empty"):
+            self._write_events(events, answer)
+            self._chunk(b"")
+            return
+        whole = b"".join(events)
+        cut = 0 if answer.mode == "nothing" else answer.cut_at
+        cut = len(whole) // 2 if cut < 0 else min(cut, len(whole))
+        before = whole[:cut]
+        if answer.mode in _INJECTED:
+            # Between two events, so that the fault is the event itself.
+            before = before[: before.rfind(b"\n\n") + 2] + _INJECTED[answer.mode]
+        if before:
+            self._chunk(before)
+        match answer.mode:
+            case "cut_rst":
+                # Linger zero: close() sends RST instead of FIN.
+                linger = struct.pack("ii", 1, 0)
+                time.sleep(0.02)
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                self.connection.close()
+            case "stall":
+                self._wait(3600)
+            case "cut_noend":
+                pass
+            case _:
+                self._chunk(b"")
+        self.close_connection = True
+
+    def _write_events(self, events: list[bytes], answer: Answer) -> None:
+        if answer.write_bytes:
+            whole = b"".join(events)
+            size = answer.write_bytes
+            events = [whole[i : i + size] for i in range(0, len(whole), size)]
+        for event in events:
+            self._chunk(event)
+            self._wait(answer.chunk_delay_s)
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def _wait(self, seconds: float) -> None:
+        """Sleep; ends at once when the server stops or the client leaves."""
+        deadline = time.monotonic() + seconds
+        while not self.llm.stopping.is_set() and (left := deadline - time.monotonic()) > 0:
+            self.llm.stopping.wait(min(left, 0.05))
+            if seconds >= 1 and self._client_left():
+                return
+
+    def _client_left(self) -> bool:
+        flags = socket.MSG_PEEK | socket.MSG_DONTWAIT
+        try:
+            return self.connection.recv(1, flags) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def _json(self, status: int, body: Any, extra: dict[str, str] | None = None) -> None:
+        self._send(status, json.dumps(body).encode(), "application/json", extra)
+
+    def _send(
+        self, status: int, body: bytes, kind: str, extra: dict[str, str] | None = None
+    ) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in (extra or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class _UnixHandler(_Handler):
+    disable_nagle_algorithm = False
+
+
+_STATUS: dict[str, tuple[int, str, str]] = {
+    "429": (429, "Rate limit reached", "rate_limit_exceeded"),
+    "500": (500, "The server had an error", "server_error"),
+    "502": (502, "", ""),
+    "401": (401, "Incorrect API key provided", "invalid_api_key"),
+    "403": (403, "Your organisation may not use this model", "forbidden"),
+    "404": (404, "The model `scripted` does not exist", "model_not_found"),
+    "400": (400, "Invalid value for 'messages'", "invalid_request_error"),
+    "400_context": (
+        400,
+        "This model's maximum context length is 8192 tokens. However, your messages "
+        "resulted in 9000 tokens. Please reduce the length of the messages.",
+        "context_length_exceeded",
+    ),
+}
+
+_INJECTED = {
+    "badjson": b'data: {"choices": [{"delta": {"content": "tru\n\n',
+    "utf8": b'data: {"choices": [{"index": 0, "delta": {"content": "\xff\xfe\xc3("}}]}\n\n',
+    "errevent": b'data: {"error": {"message": "Overloaded", "type": "server_error", '
+    b'"code": "overloaded"}}\n\n',
+}
+
+
+def _pieces(text: str, size: int) -> list[str]:
+    return [text[i : i + size] for i in range(0, len(text), max(1, size))]
+
+
+def _call_id(call: Call, index: int) -> str:
+    return call.id or f"call_{call.name}_{index}"
+
+
+def _arguments(call: Call) -> str:
+    return call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
+
+
+def _finish(answer: Answer) -> str:
+    return answer.finish or ("tool_calls" if answer.tools else "stop")
+
+
+def _usage(usage: tuple[int, int, int]) -> dict[str, Any]:
+    into, out, cached = usage
+    return {
+        "prompt_tokens": into,
+        "completion_tokens": out,
+        "total_tokens": into + out,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+def _delta(delta: dict[str, Any], model: str, finish: str | None = None) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-scripted",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": model,
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+    }
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
+
+
+def _whole(answer: Answer, model: str) -> dict[str, Any]:
+    text = "".join(answer.text)
+    message: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if answer.reasoning:
+        message["reasoning_content"] = answer.reasoning
+    if answer.tools:
+        message["tool_calls"] = [
+            {
+                "id": _call_id(c, i),
+                "type": "function",
+                "function": {"name": c.name, "arguments": _arguments(c)},
+            }
+            for i, c in enumerate(answer.tools)
+        ]
+    return {
+        "id": "chatcmpl-scripted",
+        "object": "chat.completion",
+        "created": 1,
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": _finish(answer)}],
+        "usage": _usage(answer.usage or (0, 0, 0)),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Serve a script until told to stop."""
+    parser = argparse.ArgumentParser(description="A scripted OpenAI-compatible server.")
+    parser.add_argument("--script", type=Path, required=True, help="JSON: a list of answers")
+    parser.add_argument("--port-file", type=Path, required=True, help="where the port is written")
+    parser.add_argument("--record", type=Path, help="where requests are written, a line each")
+    parser.add_argument("--repeat", action="store_true", help="the last answer repeats")
+    options = parser.parse_args(argv)
+    script = msgspec.json.decode(options.script.read_bytes(), type=list[Answer])
+    parent = os.getppid()
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    signal.signal(signal.SIGINT, lambda *_: ended.set())
+    with LLMServer(script, repeat=options.repeat, record=options.record) as server:
+        draft = options.port_file.with_name(options.port_file.name + ".new")
+        draft.write_text(str(server.port))
+        draft.replace(options.port_file)
+        while not ended.wait(0.2) and os.getppid() == parent:
+            continue
+
+
+if __name__ == "__main__":
+    main()

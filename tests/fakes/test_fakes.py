@@ -1,0 +1,100 @@
+"""The fakes do what they say: a test that trusts them can fail."""
+
+import http.client
+import json
+from pathlib import Path
+
+import pytest
+
+from ragmem.errors import StreamCut
+from ragmem.llm.base import Assembler, Request
+from ragmem.messages import ToolUse, user
+from tests.fakes.llm_server import Answer, Call, LLMServer, main
+from tests.fakes.scripted_llm import Says, ScriptedLLM
+
+
+def ask(port: int, body: dict[str, object]) -> tuple[int, bytes]:
+    """One POST."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body))
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def test_answers_in_order_then_refuses() -> None:
+    """A request that the script does not expect is an error, not a repetition."""
+    with LLMServer([Answer("one")]) as server:
+        assert ask(server.port, {"model": "m"})[0] == 200
+        status, body = ask(server.port, {"model": "m"})
+    assert status == 400
+    assert b"the script is over" in body
+    assert [r.body["model"] for r in server.requests] == ["m", "m"]
+
+
+def test_answers_for_a_model_wait_for_it() -> None:
+    """A summary model and a main model share one server."""
+    with LLMServer([Answer("for b", model="b"), Answer("for any")]) as server:
+        assert b"for any" in ask(server.port, {"model": "a"})[1]
+        assert server.left == 1
+        assert b"for b" in ask(server.port, {"model": "b"})[1]
+
+
+def test_answers_made_from_the_request() -> None:
+    """A function of what was received."""
+    with LLMServer([lambda r: Answer(f"{len(r.body['messages'])} messages")]) as server:
+        assert b"3 messages" in ask(server.port, {"messages": [1, 2, 3]})[1]
+
+
+def test_as_a_process(tmp_path: Path) -> None:
+    """The same script, read from a file, seen through a file."""
+    script = [Answer(tools=[Call("f", {"x": 1})]), Answer("done")]
+    with LLMServer.spawn(tmp_path, script, repeat=True) as server:
+        first = json.loads(ask(server.port, {"model": "m"})[1])
+        texts = [ask(server.port, {"n": n})[1] for n in range(3)]
+        seen = server.requests
+    call = first["choices"][0]["message"]["tool_calls"][0]
+    assert call["function"] == {"name": "f", "arguments": '{"x": 1}'}
+    assert all(b"done" in text for text in texts)
+    assert [r.body for r in seen] == [{"model": "m"}, {"n": 0}, {"n": 1}, {"n": 2}]
+
+
+def test_a_process_with_a_wrong_script_says_so(tmp_path: Path) -> None:
+    """A typing error in a script is not an empty script."""
+    script = tmp_path / "answers.json"
+    script.write_text('[{"mode": "no such mode"}]')
+    with pytest.raises(ValueError, match="no such mode"):
+        main(["--script", str(script), "--port-file", str(tmp_path / "port")])
+
+
+async def test_the_scripted_llm() -> None:
+    """Answers, errors and functions in order; then an AssertionError."""
+    use = ToolUse("c1", "read_file", '{"path": "a.py"}')
+    llm = ScriptedLLM(
+        [
+            Says("Let me look.", tools=(use,), reasoning="hm"),
+            StreamCut("it broke off"),
+            lambda request: Says(f"{len(request.messages)} message"),
+            Says("half", cut=True),
+        ]
+    )
+    request = Request(messages=(user("hi"),))
+
+    async def complete() -> Assembler:
+        assembler = Assembler()
+        async for chunk in llm.stream(request):
+            assembler.feed(chunk)
+        return assembler
+
+    first = (await complete()).completion()
+    assert (first.text, first.tool_uses, first.reasoning) == ("Let me look.", (use,), "hm")
+    with pytest.raises(StreamCut, match="it broke off"):
+        await complete()
+    assert (await complete()).completion().text == "1 message"
+    with pytest.raises(StreamCut):
+        (await complete()).completion()
+    with pytest.raises(AssertionError, match="script is over"):
+        await complete()
+    assert len(llm.requests) == 5

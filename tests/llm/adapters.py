@@ -1,0 +1,84 @@
+"""Both adapters, made for a scripted server; what every test of them needs."""
+
+from collections.abc import Callable
+
+from ragmem.llm.base import LLM, Assembler, Chunk, Completion, ModelInfo, Request
+from ragmem.llm.litellm_client import LiteLLMClient
+from ragmem.llm.openai_client import Endpoint, OpenAIClient
+from ragmem.messages import Message, ToolSpec, user
+
+KEY = "sk-canary-0123456789abcdef"
+
+Connect = Callable[..., LLM]
+
+
+def openai_client(
+    url: str, *, timeout_s: float = 5.0, retries: int = 0, key: str | None = KEY
+) -> LLM:
+    """The direct adapter."""
+    endpoint = Endpoint(
+        base_url=url, model="scripted", api_key=key, key_variable="RAGMEM_API_KEY", custom=True
+    )
+    info = ModelInfo(name="openai/scripted")
+    return OpenAIClient(info, endpoint, timeout_s=timeout_s, retries=retries)
+
+
+def litellm_client(
+    url: str, *, timeout_s: float = 5.0, retries: int = 0, key: str | None = KEY
+) -> LLM:
+    """The litellm adapter."""
+    return LiteLLMClient(
+        ModelInfo(name="openai/scripted"),
+        model="openai/scripted",
+        api_key=key,
+        api_base=url,
+        key_variable="RAGMEM_API_KEY",
+        timeout_s=timeout_s,
+        retries=retries,
+    )
+
+
+ADAPTERS: dict[str, Connect] = {"openai": openai_client, "litellm": litellm_client}
+
+READ_FILE = ToolSpec(
+    "read_file",
+    "Read a file.",
+    {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+)
+
+
+def asking(*messages: Message, tools: tuple[ToolSpec, ...] = (READ_FILE,)) -> Request:
+    """A request; by default one question."""
+    return Request(messages=messages or (user("What is in a.py?"),), tools=tools)
+
+
+async def chunks_of(llm: LLM, request: Request | None = None) -> list[Chunk]:
+    """Every chunk of an answer."""
+    return [chunk async for chunk in llm.stream(request or asking())]
+
+
+async def complete(llm: LLM, request: Request | None = None) -> Completion:
+    """The whole answer, judged by the Assembler."""
+    assembler = Assembler()
+    await feed(assembler, llm, request)
+    return assembler.completion()
+
+
+async def feed(assembler: Assembler, llm: LLM, request: Request | None = None) -> None:
+    """Give the chunks of an answer to an assembler, until the end or an error."""
+    async for chunk in llm.stream(request or asking()):
+        assembler.feed(chunk)
+
+
+def all_text_of(error: BaseException) -> str:
+    """Everything that a log or a traceback could show of an error, causes included."""
+    found, seen = "", set[int]()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        item = todo.pop()
+        if item is None or id(item) in seen:
+            continue
+        seen.add(id(item))
+        found += f"{item!s} {item!r} {getattr(item, '__dict__', {})!r} "
+        todo += [item.__cause__, item.__context__]
+    return found

@@ -1,0 +1,363 @@
+"""One contract for both adapters, over real HTTP: answers, faults, retries, keys."""
+
+import asyncio
+import socket
+import time
+from contextlib import aclosing
+from email.utils import format_datetime
+
+import pytest
+
+from ragmem.errors import (
+    ContextTooLong,
+    LLMError,
+    ProviderRefused,
+    ProviderUnavailable,
+    StreamCut,
+)
+from ragmem.llm.base import Assembler, EndChunk, ReasoningChunk, TextChunk, UsageChunk
+from ragmem.messages import ToolUse, assistant, system, tool, user
+from ragmem.records import utc_now
+from tests.fakes.llm_server import Answer, Call, LLMServer, Mode
+from tests.llm.adapters import KEY, Connect, all_text_of, asking, chunks_of, complete, feed
+
+WORDS = "The file prints hello, wörld 🎉, and nothing else."
+AFTER_WORDS: list[Mode] = [
+    "cut_rst",
+    "cut_clean",
+    "cut_noend",
+    "stall",
+    "badjson",
+    "utf8",
+    "errevent",
+]
+
+
+# --- answers -------------------------------------------------------------------
+
+
+async def test_words_arrive_whole_and_in_pieces(connect: Connect) -> None:
+    """E46, X25: an answer streams, with its usage and its end."""
+    with LLMServer([Answer(WORDS, usage=(120, 30, 100))]) as server:
+        chunks = await chunks_of(connect(server.url))
+    texts = [c.text for c in chunks if isinstance(c, TextChunk)]
+    assert "".join(texts) == WORDS
+    assert len(texts) > 2
+    assert chunks[-2:] == [
+        UsageChunk(input_tokens=120, output_tokens=30, cached_tokens=100),
+        EndChunk("stop"),
+    ]
+
+
+async def test_tool_calls_arrive_whole(connect: Connect) -> None:
+    """A70: two calls of one message, words before them, arguments in pieces."""
+    calls = [Call("read_file", {"path": "ä.py"}), Call("read_file", {"path": "b.py"}, id="b")]
+    with LLMServer([Answer("Let me look.", tools=calls, chunk_chars=3)]) as server:
+        done = await complete(connect(server.url))
+    assert done.text == "Let me look."
+    assert done.end_reason == "tool_calls"
+    assert [(u.name, u.id) for u in done.tool_uses] == [
+        ("read_file", "call_read_file_0"),
+        ("read_file", "b"),
+    ]
+    assert done.tool_uses[0].arguments == '{"path": "\\u00e4.py"}'
+
+
+async def test_reasoning_is_kept_apart(connect: Connect) -> None:
+    """X37: the provider's own reasoning is not part of the answer."""
+    with LLMServer([Answer("Yes.", reasoning="They ask whether it is so.")]) as server:
+        chunks = await chunks_of(connect(server.url))
+    thought = "".join(c.text for c in chunks if isinstance(c, ReasoningChunk))
+    assert thought == "They ask whether it is so."
+    assert "".join(c.text for c in chunks if isinstance(c, TextChunk)) == "Yes."
+
+
+async def test_what_is_sent(connect: Connect) -> None:
+    """B27: roles, tool calls and answers travel as the format wants them."""
+    use = ToolUse("call_1", "read_file", '{"path": "a.py"}')
+    request = asking(
+        system("Be brief."),
+        user("What is in a.py?"),
+        assistant("", (use,)),
+        tool("call_1", "print('hello')"),
+        user("And?"),
+    )
+    with LLMServer([Answer("ok")]) as server:
+        await complete(connect(server.url), request)
+    sent = server.requests[0]
+    assert sent.path == "/v1/chat/completions"
+    assert sent.headers["authorization"] == f"Bearer {KEY}"
+    assert sent.body["model"] == "scripted"
+    assert sent.body["stream_options"] == {"include_usage": True}
+    roles = [m["role"] for m in sent.body["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "user"]
+    assert sent.body["messages"][2]["tool_calls"] == [
+        {
+            "id": "call_1",
+            "type": "function",
+            "function": {"name": "read_file", "arguments": '{"path": "a.py"}'},
+        }
+    ]
+    assert sent.body["messages"][3]["tool_call_id"] == "call_1"
+    assert sent.body["messages"][3]["content"] == "print('hello')"
+    assert sent.body["tools"][0]["function"]["name"] == "read_file"
+
+
+async def test_history_of_any_kind_can_be_sent(connect: Connect) -> None:
+    """P5, reliability 0.4 and 31: surrogates, broken arguments and strange tool names."""
+    use = ToolUse("id with spaces " * 9, "no such\ntool\x1b[2J" * 20, '{"path": "/etc/pa')
+    request = asking(
+        user("half an emoji: \ud83d, a nul: \0"),
+        assistant("", (use,)),
+        tool(use.id, "unknown tool \udcff"),
+    )
+    with LLMServer([Answer("ok")]) as server:
+        done = await complete(connect(server.url), request)
+    assert done.text == "ok"
+    messages = server.requests[0].body["messages"]
+    call = messages[1]["tool_calls"][0]
+    assert messages[0]["content"] == "half an emoji: \ufffd, a nul: "
+    assert call["id"] == messages[2]["tool_call_id"]
+    assert len(call["id"]) <= 40
+    assert len(call["function"]["name"]) <= 64
+    assert call["function"]["arguments"] == '{"invalid_arguments":"{\\"path\\": \\"/etc/pa"}'
+
+
+async def test_several_answers_over_one_adapter(connect: Connect) -> None:
+    """B29: an adapter serves many requests, also two at a time."""
+    with LLMServer([Answer(f"answer {i}") for i in range(4)]) as server:
+        llm = connect(server.url)
+        first = await complete(llm)
+        both = await asyncio.gather(complete(llm), complete(llm))
+        last = await complete(llm)
+    texts = [first.text, *(c.text for c in both), last.text]
+    assert sorted(texts) == ["answer 0", "answer 1", "answer 2", "answer 3"]
+
+
+async def test_an_answer_can_be_left_in_the_middle(connect: Connect) -> None:
+    """Interrupted by the person: the connection ends with it, the next answer comes."""
+    with LLMServer([Answer("word " * 200, chunk_delay_s=0.05), Answer("next")]) as server:
+        llm = connect(server.url, retries=3)
+        started = time.monotonic()
+        async with aclosing(llm.stream(asking())) as stream:
+            assert isinstance(await anext(stream), TextChunk)
+        assert time.monotonic() - started < 3
+        assert (await complete(llm)).text == "next"
+        assert len(server.requests) == 2
+
+
+async def test_a_task_can_be_cancelled_in_the_middle(connect: Connect) -> None:
+    """P7: Ctrl-C reaches a model call that is silent."""
+    with LLMServer([Answer(mode="silent")]) as server:
+        llm = connect(server.url, timeout_s=60, retries=3)
+        task = asyncio.create_task(complete(llm))
+        while not server.requests:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        started = time.monotonic()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert time.monotonic() - started < 3
+
+
+async def test_length_and_filter_are_ends(connect: Connect) -> None:
+    """Reliability 30: finish=length and content_filter end an answer, and are told apart."""
+    with LLMServer([Answer("cut sho", finish="length"), Answer(finish="content_filter")]) as s:
+        llm = connect(s.url)
+        assert (await complete(llm)).end_reason == "length"
+        assert (await complete(llm)).end_reason == "content_filter"
+
+
+# --- faults ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", AFTER_WORDS)
+async def test_a_cut_after_words_is_told_and_not_retried(connect: Connect, mode: Mode) -> None:
+    """Reliability 0.1, 29, 30: every cut is a StreamCut; nothing is asked twice after words."""
+    with LLMServer([Answer(WORDS, mode=mode), Answer("never asked")]) as server:
+        llm = connect(server.url, timeout_s=0.5, retries=3)
+        assembler = Assembler()
+        with pytest.raises(StreamCut) as caught:
+            await feed(assembler, llm)
+        assert len(server.requests) == 1
+    assert assembler.text
+    assert WORDS.startswith(assembler.text)
+    assert caught.value.hint
+    assert caught.value.exit_code == 75
+
+
+@pytest.mark.parametrize("mode", AFTER_WORDS)
+async def test_a_cut_tool_call_is_never_a_completion(connect: Connect, mode: Mode) -> None:
+    """Reliability 0.1: half of a command is not a command."""
+    call = Call("run_command", {"command": "rm -rf ./build/cache && make all"})
+    with LLMServer([Answer(tools=[call], mode=mode, chunk_chars=4)]) as server:
+        llm = connect(server.url, timeout_s=0.5)
+        with pytest.raises((StreamCut, ProviderUnavailable)):
+            await complete(llm)
+
+
+@pytest.mark.parametrize("mode", ["nothing", "html", "json_error", "empty"])
+async def test_a_200_that_is_no_answer(connect: Connect, mode: Mode) -> None:
+    """Reliability 0.1: a sign-in page or an empty stream is never an empty answer."""
+    with LLMServer([Answer(WORDS, mode=mode)], repeat=True) as server:
+        llm = connect(server.url)
+        with pytest.raises((StreamCut, ProviderUnavailable)) as caught:
+            await complete(llm)
+    assert "<html" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "said"),
+    [
+        ("401", ProviderRefused, "401"),
+        ("403", ProviderRefused, "403"),
+        ("404", ProviderRefused, "does not exist"),
+        ("400", ProviderRefused, "Invalid value"),
+        ("400_context", ContextTooLong, "larger than the window"),
+        ("429", ProviderUnavailable, "Rate limit"),
+        ("500", ProviderUnavailable, "500"),
+        ("502", ProviderUnavailable, "a web page"),
+    ],
+)
+async def test_statuses_become_errors_that_help(
+    connect: Connect, mode: Mode, kind: type[LLMError], said: str
+) -> None:
+    """Reliability 30: what happened and what to do, for each status."""
+    with LLMServer([Answer(mode=mode)]) as server, pytest.raises(kind, match=said) as caught:
+        await complete(connect(server.url))
+    assert caught.value.hint
+    assert "<html" not in str(caught.value)
+
+
+async def test_401_names_the_variable(connect: Connect) -> None:
+    """A refused key: the message says which variable to set."""
+    with LLMServer([Answer(mode="401")]) as server:
+        with pytest.raises(ProviderRefused) as caught:
+            await complete(connect(server.url, retries=3))
+        assert len(server.requests) == 1
+    assert "RAGMEM_API_KEY" in caught.value.hint
+
+
+async def test_silence_is_a_timeout(connect: Connect) -> None:
+    """Reliability 29: a server that says nothing ends after llm.timeout_s, once."""
+    with LLMServer([Answer(mode="silent")], repeat=True) as server:
+        with pytest.raises(ProviderUnavailable, match="silent") as caught:
+            await complete(connect(server.url, timeout_s=0.5, retries=3))
+        assert len(server.requests) == 1
+    assert caught.value.exit_code == 75
+
+
+async def test_nobody_listens(connect: Connect) -> None:
+    """Reliability 29: connection refused."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
+    with pytest.raises(ProviderUnavailable, match="can't be reached"):
+        await complete(connect(url, retries=1))
+
+
+async def test_no_such_host(connect: Connect) -> None:
+    """Reliability 29: a name that does not resolve (.invalid never does)."""
+    with pytest.raises(ProviderUnavailable) as caught:
+        await complete(connect("http://ragmem-test.invalid/v1"))
+    assert caught.value.hint
+
+
+async def test_https_to_a_plain_server(connect: Connect) -> None:
+    """Reliability 29: TLS fails with a reason, not a traceback."""
+    with LLMServer([Answer("never")]) as server:
+        with pytest.raises(ProviderUnavailable):
+            await complete(connect(server.url.replace("http:", "https:")))
+        assert server.requests == []
+
+
+# --- retries -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["429", "500", "502", "nothing"])
+async def test_what_passes_is_retried(connect: Connect, mode: Mode) -> None:
+    """Reliability 30: twice refused, then answered; nobody notices."""
+    with LLMServer([Answer(mode=mode), Answer(mode=mode), Answer("at last")]) as server:
+        done = await complete(connect(server.url, retries=2))
+        assert len(server.requests) == 3
+    assert done.text == "at last"
+
+
+async def test_429_for_ever_ends(connect: Connect) -> None:
+    """Reliability 30: retries are counted, and the message says how often it tried."""
+    with LLMServer([Answer(mode="429")], repeat=True) as server:
+        with pytest.raises(ProviderUnavailable, match="tried 3 times"):
+            await complete(connect(server.url, retries=2))
+        assert len(server.requests) == 3
+
+
+async def test_retry_after_is_waited_for(connect: Connect) -> None:
+    """Reliability 30: Retry-After in seconds."""
+    with LLMServer([Answer(mode="429", retry_after="0.4"), Answer("ok")]) as server:
+        started = time.monotonic()
+        assert (await complete(connect(server.url, retries=1))).text == "ok"
+        assert time.monotonic() - started >= 0.4
+
+
+async def test_retry_after_an_hour_is_not_waited_for(connect: Connect) -> None:
+    """Reliability 30: more than a minute is the person's decision; they are told how long."""
+    with LLMServer([Answer(mode="429", retry_after="3600")], repeat=True) as server:
+        started = time.monotonic()
+        with pytest.raises(ProviderUnavailable) as caught:
+            await complete(connect(server.url, retries=3))
+        assert time.monotonic() - started < 20
+        assert len(server.requests) == 1
+    assert caught.value.retry_after_s == 3600
+    assert "3600 s" in caught.value.hint
+
+
+@pytest.mark.parametrize("value", ["soon", "-5", "nan", format_datetime(utc_now(), usegmt=True)])
+async def test_retry_after_that_says_little(connect: Connect, value: str) -> None:
+    """Reliability 30: garbage, the past and not-a-number are no reason to fail or to wait."""
+    with LLMServer([Answer(mode="429", retry_after=value), Answer("ok")]) as server:
+        started = time.monotonic()
+        assert (await complete(connect(server.url, retries=1))).text == "ok"
+        assert time.monotonic() - started < 20
+
+
+# --- keys ---------------------------------------------------------------------------
+
+ALL_FAULTS: list[Mode] = [
+    *AFTER_WORDS,
+    "nothing",
+    "html",
+    "json_error",
+    "429",
+    "500",
+    "502",
+    "401",
+    "403",
+    "404",
+    "400",
+    "400_context",
+    "silent",
+]
+
+
+@pytest.mark.parametrize("mode", ALL_FAULTS)
+async def test_no_error_holds_the_key(connect: Connect, mode: Mode) -> None:
+    """P10, reliability 1.6: not in the message, the hint, nor in any error behind it."""
+    answer = Answer(WORDS, mode=mode, message=f"You sent {KEY} of sk-proj-abcdef123456, no good.")
+    with LLMServer([answer], repeat=True) as server, pytest.raises(LLMError) as caught:
+        await complete(connect(server.url, timeout_s=0.5))
+    text = all_text_of(caught.value)
+    assert KEY not in text
+    assert "sk-proj-abcdef123456" not in text
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+
+
+async def test_nothing_is_printed(connect: Connect, capfd: pytest.CaptureFixture[str]) -> None:
+    """Reliability 0.7: libraries don't write on the person's terminal."""
+    with LLMServer([Answer("ok"), Answer(mode="500"), Answer("x", mode="cut_rst")]) as server:
+        llm = connect(server.url)
+        await complete(llm)
+        for _ in range(2):
+            with pytest.raises(LLMError):
+                await complete(llm)
+    assert capfd.readouterr() == ("", "")

