@@ -7,6 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from ragmem.agent.turn import Desk, TurnRun
+from ragmem.errors import LLMError
 from ragmem.events import Event, TurnFinished
 from ragmem.memory.context import Context
 from ragmem.records import Session, ToolCall
@@ -30,6 +31,7 @@ class Agent:
         self._desk = desk
         self._run: TurnRun | None = None
         self._task: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
 
     @property
     def model(self) -> str:
@@ -70,6 +72,15 @@ class Agent:
             finished=finished,
         )
 
+    def prepare(self) -> None:
+        """Warm the model up in the background, while the person types."""
+
+        async def warm_up() -> None:
+            with suppress(LLMError):
+                await self._desk.llm.prepare()
+
+        self._preparing = asyncio.create_task(warm_up())
+
     def interrupt(self) -> None:
         """End the running turn; what came is kept."""
         if self._task:
@@ -83,6 +94,8 @@ class Agent:
     async def aclose(self) -> None:
         """End the running turn and close the model."""
         self.interrupt()
-        if self._task:
-            await asyncio.gather(self._task, return_exceptions=True)
+        if self._preparing:
+            self._preparing.cancel()
+        running = [task for task in (self._task, self._preparing) if task]
+        await asyncio.gather(*running, return_exceptions=True)
         await self._desk.llm.aclose()

@@ -107,6 +107,13 @@ class LLM(Protocol):
         """
         ...
 
+    async def prepare(self) -> None:
+        """Do ahead, in the background, what makes a first request slow: imports, a child process.
+
+        May raise LLMError; the first request then raises it again.
+        """
+        ...
+
     async def aclose(self) -> None:
         """Close connections and child processes; safe to call twice."""
         ...

@@ -108,6 +108,10 @@ class LiteLLMClient:
         """See `LLM.stream`."""
         return retried(lambda: self._attempt(request), self._retries)
 
+    async def prepare(self) -> None:
+        """Import litellm."""
+        await asyncio.to_thread(load_litellm)
+
     async def aclose(self) -> None:
         """Close litellm's connections, if it was ever used."""
         litellm = sys.modules.get("litellm")

@@ -92,6 +92,10 @@ class LocalLLM:
         async for chunk in self._client.stream(plain):
             yield chunk
 
+    async def prepare(self) -> None:
+        """Load the model."""
+        await self.start()
+
     async def start(self) -> None:
         """Load the model, which takes a second or two; nothing to do where it is loaded."""
         async with self._starting:

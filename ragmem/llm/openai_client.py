@@ -3,6 +3,7 @@
 Why not a provider's SDK: importing one takes 0.8 to 3 s, and each one-shot pays.
 """
 
+import asyncio
 import codecs
 import ssl
 import sys
@@ -114,6 +115,10 @@ class OpenAIClient:
     def stream(self, request: Request) -> AsyncIterator[Chunk]:
         """See `LLM.stream`."""
         return retried(lambda: self._attempt(request), self._retries)
+
+    async def prepare(self) -> None:
+        """Import the HTTP library."""
+        await asyncio.to_thread(load_httpx)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -53,7 +53,7 @@ class Talk:
         session = await _first_session(app, opening)
         if opening.title and session.turn_count and session.title != opening.title:
             session = await app.memory.rename(session.session_id, opening.title)
-        agent = await app.agent(session, options, approver)
+        agent = await _agent(app, session, options, approver)
         return cls(app, options, approver, session, agent)
 
     async def new(self) -> None:
@@ -68,12 +68,12 @@ class Talk:
         """Another model in the same session; this one stays when it can't be had."""
         options = msgspec.structs.replace(self.options, model=name)
         session = await self._as_stored()
-        agent = await self.app.agent(session, options, self._approver)
+        agent = await _agent(self.app, session, options, self._approver)
         await self.agent.aclose()
         self.agent, self.options, self.session = agent, options, session
 
     async def _go_to(self, session: Session) -> None:
-        agent = await self.app.agent(session, self.options, self._approver)
+        agent = await _agent(self.app, session, self.options, self._approver)
         await self.agent.aclose()
         self.agent, self.session = agent, session
         self.turn_count, self.context_chars = 0, None
@@ -102,6 +102,12 @@ class Talk:
     def short_id(self) -> str:
         """The session's id as it is shown."""
         return short_id(self.session.session_id)
+
+
+async def _agent(app: "App", session: Session, options: "Options", approver: "Approver") -> "Agent":
+    agent = await app.agent(session, options, approver)
+    agent.prepare()
+    return agent
 
 
 async def _first_session(app: "App", opening: Opening) -> Session:

@@ -305,7 +305,7 @@ async def test_closing_the_iterator_interrupts(bench: Bench) -> None:
 
 
 async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> None:
-    """P3, reliability 6, X25: the call is recorded before its effect; later it is told as unknown."""
+    """P3, reliability 6, X25: recorded before its effect; later it is told as unknown."""
     bench.touch.gate = asyncio.Event()
     agent, llm = await bench.agent([Says(tools=(use("run_command", path="made"),)), Says("I see.")])
     async for event in agent.ask("go"):
@@ -326,9 +326,13 @@ async def test_bug_in_the_loop_is_recorded_and_raised(bench: Bench) -> None:
     """P2: never a turn that looks as if it still ran."""
     agent, _ = await bench.agent([ZeroDivisionError("a bug")])
     events: list[Event] = []
-    with pytest.raises(ZeroDivisionError):
+
+    async def listen() -> None:
         async for event in agent.ask("go"):
             events.append(event)
+
+    with pytest.raises(ZeroDivisionError):
+        await listen()
     assert isinstance(events[-1], TurnFinished)
     (turn,) = await turns_of(bench, agent.session.session_id)
     assert turn.status == "failed"
@@ -362,7 +366,7 @@ async def test_model_without_tools(bench: Bench) -> None:
 
 
 async def test_store_that_goes_away(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A96, X26, C13, C22, C23: the answer goes on with pruned history; nothing is lost when it is back."""
+    """A96, X26, C13, C22, C23: pruned history meanwhile; nothing is lost when it is back."""
     agent, llm = await bench.agent([Says(f"answer {i}") for i in range(9)])
     await agent.send("the goal of it all")
     apply = bench.store.apply

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class Terminal:
 
 
 @pytest.fixture(params=["sqlite", "neo4j"])
-def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
+def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Terminal:
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path / "nobody"),
@@ -76,7 +76,7 @@ def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Termina
             "NEO4J_USERNAME": server.username,
             "NEO4J_PASSWORD": server.password,
         }
-    yield Terminal(tmp_path / "project", environ)
+    return Terminal(tmp_path / "project", environ)
 
 
 async def _empty(server: Any) -> None:
@@ -167,7 +167,7 @@ def test_three_turns_a_crash_and_a_day_later(terminal: Terminal, tmp_path: Path)
 
 
 def test_crashed_turn_is_told_as_interrupted(terminal: Terminal) -> None:
-    """X25, P3, reliability 6: after the owner is known to be gone, its call's effects are unknown."""
+    """X25, P3, reliability 6: once its owner is known to be gone, its effects are unknown."""
     if terminal.environ["RAGMEM_STORE"] == "neo4j":
         # Leases end after 30 s on the server's clock; the store's own tests cover that.
         return

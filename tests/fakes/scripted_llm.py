@@ -90,6 +90,9 @@ class ScriptedLLM:
         if not says.cut:
             yield EndChunk(says.finish or ("tool_calls" if says.tools else "stop"))
 
+    async def prepare(self) -> None:
+        """Nothing is slow here."""
+
     async def aclose(self) -> None:
         """Nothing to close; noted."""
         self.closed = True

@@ -56,7 +56,7 @@ def build(
 
 
 def test_whole_request() -> None:
-    """A1, X20, X21: system message, window as messages, one user message; empty sections omitted."""
+    """A1, X20, X21: system message, window, one user message; empty sections omitted."""
     context = build(
         [a_turn(1, "What is a.py?", "A program.", (a_call(text="print(1)"),))],
         accesses=(access("a.py", 1),),

@@ -60,7 +60,7 @@ def access(path: str, kind: AccessType, turn: int, order: int = 0, tool: str = "
     ],
 )
 def test_path_argument_gives_the_file(name: str, kind: str) -> None:
-    """C30 to C34, C36, C37, C39, C41, C45: one normal form of the path; C52, X30: the call's time."""
+    """C30 to C34, C36, C37, C39, C41, C45: one form of the path; C52, X30: the call's time."""
     (found,) = extract_accessed_files(call(name, {"path": "./src/../a.py"}, order=3), turn_index=7)
     assert found == FileAccess(
         path="a.py", tool_name=name, access_type=kind, accessed_at=T0, turn_index=7, order=3

@@ -117,6 +117,9 @@ class FakeAgent:
         self._approver = approver
         self._task: asyncio.Task[None] | None = None
 
+    def prepare(self) -> None:
+        self._app.log("prepare")
+
     async def ask(self, prompt: str) -> AsyncIterator[Event]:
         self._app.log("ask", prompt=prompt)
         events: asyncio.Queue[Event | None] = asyncio.Queue()

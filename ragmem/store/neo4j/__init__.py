@@ -1,0 +1,15 @@
+"""The graph store: sessions, turns, tool calls and summaries as nodes in Neo4j.
+
+connection.py   where a server is, and as whom to sign in
+gateway.py      the driver: bounded transactions, and its errors in plain words
+schema.py       constraints and indexes, made once and mended when missing
+shapes.py       records to properties and back
+writes.py       each Write as Cypher
+store.py        the Store itself
+*.cypher        the statements
+"""
+
+from ragmem.store.neo4j.connection import Connection
+from ragmem.store.neo4j.store import Neo4jStore
+
+__all__ = ["Connection", "Neo4jStore"]

@@ -1,0 +1,287 @@
+"""The one module that speaks to the Neo4j driver.
+
+Transactions are the driver's managed ones, run once each; trying again is done
+here, in one loop bounded by one deadline, so that a commit whose answer was lost
+(`IncompleteCommit`, which the driver leaves alone) is run again too. That is safe
+because every statement is idempotent.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
+from ragmem.store.neo4j.connection import Connection
+from ragmem.text import clean
+
+if TYPE_CHECKING:
+    from neo4j import AsyncBookmarkManager, AsyncDriver, AsyncManagedTransaction, AsyncSession
+
+T = TypeVar("T")
+
+CONNECT_S = 3.0
+"""Longest wait for a connection to open, in seconds."""
+IDLE_CHECK_S = 30.0
+"""A connection that was idle for longer is tried before it is used."""
+FIRST_PAUSE_S = 0.05
+"""Before the second attempt; doubled for each further one."""
+_INT64 = 2**63 - 1
+
+Value = str | int | float | bool | datetime | None | Sequence["Value"] | Mapping[str, "Value"]
+"""What a statement takes as a parameter."""
+
+
+class Row(dict[str, Any]):
+    """One row of a result, by column; datetimes are Python's own."""
+
+
+class Transaction:
+    """One running transaction: the only place where statements run."""
+
+    def __init__(self, driver_transaction: "AsyncManagedTransaction") -> None:
+        self._transaction = driver_transaction
+
+    async def run(self, statement: str, **parameters: Value) -> list[Row]:
+        """Run one statement to its end."""
+        result = await self._transaction.run(statement, _parameter(parameters))
+        columns = result.keys()
+        return [
+            Row(zip(columns, map(_native, record.values()), strict=True)) async for record in result
+        ]
+
+    async def first_row(self, statement: str, **parameters: Value) -> Row | None:
+        """The first row, or None."""
+        rows = await self.run(statement, **parameters)
+        return rows[0] if rows else None
+
+    async def found(self, statement: str, **parameters: Value) -> list[Any]:
+        """The one value, a list, of a statement that returns `found`."""
+        [row] = await self.run(statement, **parameters)
+        found: list[Any] = row["found"]
+        return found
+
+
+def keep_driver_off_the_terminal() -> None:
+    """Errors are raised and told; the driver's log goes to our log only, never to stderr."""
+    log = logging.getLogger("neo4j")
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())
+
+
+class Gateway:
+    """A driver with a deadline on everything that it does."""
+
+    def __init__(
+        self,
+        driver: "AsyncDriver",
+        bookmarks: "AsyncBookmarkManager",
+        connection: Connection,
+        timeout_s: float,
+    ) -> None:
+        self._driver = driver
+        self._bookmarks = bookmarks
+        self._connection = connection
+        self._timeout_s = timeout_s
+
+    @classmethod
+    def connect(cls, connection: Connection, timeout_s: float) -> "Gateway":
+        """Prepare the driver; the first transaction opens the first connection."""
+        from neo4j import AsyncGraphDatabase, NotificationMinimumSeverity
+        from neo4j.exceptions import ConfigurationError
+
+        connection.check()
+        keep_driver_off_the_terminal()
+        try:
+            driver = AsyncGraphDatabase.driver(
+                connection.url,
+                auth=(connection.username, connection.password),
+                connection_timeout=min(CONNECT_S, timeout_s),
+                connection_acquisition_timeout=timeout_s,
+                max_transaction_retry_time=0,
+                liveness_check_timeout=IDLE_CHECK_S,
+                keep_alive=True,
+                notifications_min_severity=NotificationMinimumSeverity.OFF,
+                telemetry_disabled=True,
+                user_agent="ragmem",
+            )
+        except (ConfigurationError, ValueError) as error:
+            raise StoreRefused(f"Neo4j at {connection.location}: {error}") from None
+        return cls(driver, AsyncGraphDatabase.bookmark_manager(), connection, timeout_s)
+
+    @property
+    def location(self) -> str:
+        """The address and the database, without credentials."""
+        database = self._connection.database
+        return self._connection.location + (f" ({database})" if database else "")
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]], *, patient: bool = True) -> T:
+        """Run `work` in a read transaction; not `patient`: a server that is away fails at once."""
+        from neo4j import READ_ACCESS
+
+        async def once(session: "AsyncSession") -> T:
+            return await session.execute_read(lambda tx: work(Transaction(tx)))
+
+        return await self._bounded(lambda: self._attempts(READ_ACCESS, once, patient))
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run `work` in a write transaction: all or nothing; `work` may run more than once."""
+        from neo4j import WRITE_ACCESS
+
+        async def once(session: "AsyncSession") -> T:
+            return await session.execute_write(lambda tx: work(Transaction(tx)))
+
+        return await self._bounded(lambda: self._attempts(WRITE_ACCESS, once, True))
+
+    async def aclose(self) -> None:
+        """Close every connection; a server that doesn't answer is not waited for."""
+        try:
+            async with asyncio.timeout(min(1.0, self._timeout_s)):
+                await self._driver.close()
+        except (TimeoutError, OSError):
+            return
+
+    async def _attempts(
+        self,
+        access: str,
+        once: Callable[["AsyncSession"], Awaitable[T]],
+        patient: bool,
+    ) -> T:
+        from neo4j.exceptions import DriverError, IncompleteCommit, Neo4jError, ServiceUnavailable
+
+        pause_s = FIRST_PAUSE_S
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_s
+        while True:
+            try:
+                async with self._session(access) as session:
+                    return await once(session)
+            except (DriverError, Neo4jError) as error:
+                worth_it = error.is_retryable() or isinstance(error, IncompleteCommit)
+                if not patient and isinstance(error, ServiceUnavailable):
+                    worth_it = False
+                if not worth_it or loop.time() + 2 * pause_s > deadline:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, 1.0)
+
+    def _session(self, access: str) -> "AsyncSession":
+        return self._driver.session(
+            database=self._connection.database,
+            default_access_mode=access,
+            bookmark_manager=self._bookmarks,
+        )
+
+    async def _bounded(self, work: Callable[[], Awaitable[T]]) -> T:
+        from neo4j.exceptions import DriverError, Neo4jError
+
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await work()
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"Neo4j at {self.location} did not answer within {self._timeout_s:g} seconds.",
+                hint="Is it busy, or is something else listening there? `ragmem doctor` looks.",
+            ) from None
+        except (DriverError, Neo4jError, OSError) as error:
+            translated = translate(error, self.location)
+            if translated is None:
+                raise
+            raise translated from None
+
+
+def translate(error: Exception, location: str) -> StoreError | None:
+    """A driver's error in plain words; None for one that is a bug of ours."""
+    from neo4j import exceptions as raised
+
+    server = f"Neo4j at {location}"
+    code = getattr(error, "code", None) or ""
+    reason = (getattr(error, "message", None) or str(error)).strip().rstrip(".")
+    if isinstance(error, raised.AuthError) or code.endswith("CredentialsExpired"):
+        return StoreRefused(
+            f"{server} refused the user name or password.",
+            hint="Set NEO4J_USERNAME and NEO4J_PASSWORD to those of the server.",
+        )
+    if code.endswith("AuthenticationRateLimit"):
+        return StoreRefused(
+            f"{server} has seen too many wrong passwords and waits.",
+            hint="Correct NEO4J_PASSWORD, then try again in some seconds.",
+        )
+    if code.endswith("DatabaseNotFound"):
+        return StoreRefused(
+            f"{server}: there is no such database.",
+            hint="Name one that exists in store.database or NEO4J_DATABASE, or none at all.",
+        )
+    routed = (raised.NotALeader, raised.WriteServiceUnavailable)
+    if isinstance(error, routed) or "ReadOnly" in code:
+        return StoreRefused(
+            f"{server} can only be read.",
+            hint="Of a cluster, use the address neo4j://…, which finds the member that writes.",
+        )
+    if isinstance(error, raised.Forbidden):
+        return StoreRefused(
+            f"{server} does not permit it: {reason}.",
+            hint="ragmem needs a user who may read, write, and create constraints and indexes.",
+        )
+    if ".Schema." in code:
+        return StoreRefused(
+            f"{server} can't hold the schema: {reason} ({code}).",
+            hint="Other data may be in the way: give ragmem a database of its own.",
+        )
+    if "too large to index" in reason:
+        return StoreRefused(
+            f"{server} can't keep a value that is longer than its index takes (8,000 bytes).",
+            hint="Such are a session's folder and the ids.",
+        )
+    if isinstance(error, (raised.TransientError, raised.DatabaseError)):
+        return StoreUnavailable(
+            f"{server} could not do it now: {reason}.", hint="Try again; its log tells more."
+        )
+    if isinstance(error, raised.UnsupportedServerProduct):
+        return StoreRefused(
+            f"What answers at {location} is not Neo4j: {reason}.",
+            hint="Correct store.url or NEO4J_URI.",
+        )
+    if isinstance(error, raised.ConfigurationError):
+        return StoreRefused(f"{server}: {reason}.", hint="Correct store.url or NEO4J_URI.")
+    if isinstance(error, raised.Neo4jError):
+        ours = (raised.CypherSyntaxError, raised.CypherTypeError, raised.ConstraintError)
+        if isinstance(error, ours):
+            return None
+        return StoreRefused(f"{server}: {reason} ({code}).", hint="The server's log tells more.")
+    away = (
+        raised.ServiceUnavailable,
+        raised.SessionExpired,
+        raised.ConnectionPoolError,
+        OSError,
+    )
+    if isinstance(error, away):
+        # Of several lines only the first, and not how the name was resolved.
+        first = reason.partition("\n")[0].partition(" (resolved")[0] or "no answer"
+        return StoreUnavailable(
+            f"{server} can't be reached: {first}.",
+            hint="Start it (`ragmem neo4j up` for a local one), or correct its address.",
+        )
+    return None
+
+
+def _parameter(value: Any) -> Any:
+    """What the driver and the server accept: clean text, 64-bit integers."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return max(-_INT64 - 1, min(_INT64, value))
+    if isinstance(value, Mapping):
+        return {key: _parameter(item) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_parameter(item) for item in value]
+    return value
+
+
+def _native(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _native(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_native(item) for item in value]
+    return value.to_native() if hasattr(value, "to_native") else value

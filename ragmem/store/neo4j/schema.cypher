@@ -1,0 +1,24 @@
+// Constraints and indexes. Every statement is idempotent; append, never rename.
+// Only uniqueness: existence constraints are not in the Community edition.
+
+CREATE CONSTRAINT ragmem_schema_name IF NOT EXISTS FOR (n:RagmemSchema) REQUIRE n.name IS UNIQUE;
+CREATE CONSTRAINT session_id IF NOT EXISTS FOR (n:ConversationSession) REQUIRE n.sessionId IS UNIQUE;
+CREATE CONSTRAINT turn_uuid IF NOT EXISTS FOR (n:ConversationTurn) REQUIRE n.uuid IS UNIQUE;
+CREATE CONSTRAINT tool_call_uuid IF NOT EXISTS FOR (n:ToolCall) REQUIRE n.uuid IS UNIQUE;
+CREATE CONSTRAINT summary_uuid IF NOT EXISTS FOR (n:ConversationSummary) REQUIRE n.uuid IS UNIQUE;
+CREATE CONSTRAINT project_id IF NOT EXISTS FOR (n:Project) REQUIRE n.projectId IS UNIQUE;
+CREATE CONSTRAINT file_path IF NOT EXISTS FOR (n:File) REQUIRE (n.projectId, n.path) IS UNIQUE;
+CREATE CONSTRAINT owner_id IF NOT EXISTS FOR (n:Owner) REQUIRE n.ownerId IS UNIQUE;
+
+CREATE INDEX session_cwd IF NOT EXISTS FOR (n:ConversationSession) ON (n.cwd);
+CREATE INDEX session_project IF NOT EXISTS FOR (n:ConversationSession) ON (n.projectId);
+CREATE INDEX session_last_activity IF NOT EXISTS FOR (n:ConversationSession) ON (n.lastActivity);
+CREATE INDEX session_title IF NOT EXISTS FOR (n:ConversationSession) ON (n.titleFolded);
+CREATE INDEX turn_session IF NOT EXISTS FOR (n:ConversationTurn) ON (n.sessionId);
+CREATE INDEX turn_order IF NOT EXISTS FOR (n:ConversationTurn) ON (n.sessionId, n.turnIndex);
+CREATE INDEX turn_timestamp IF NOT EXISTS FOR (n:ConversationTurn) ON (n.timestamp);
+CREATE INDEX turn_level IF NOT EXISTS FOR (n:ConversationTurn) ON (n.level);
+CREATE INDEX turn_status IF NOT EXISTS FOR (n:ConversationTurn) ON (n.status);
+CREATE INDEX summary_session IF NOT EXISTS FOR (n:ConversationSummary) ON (n.sessionId);
+CREATE INDEX summary_timestamp IF NOT EXISTS FOR (n:ConversationSummary) ON (n.timestamp);
+CREATE INDEX summary_level IF NOT EXISTS FOR (n:ConversationSummary) ON (n.level);

@@ -1,0 +1,253 @@
+// The statements of the graph store, each after its name.
+//
+// A writer first locks the session's node, in a statement of its own: what the next
+// statement reads of the session is then the latest. Lock and count in one statement
+// would deadlock, or hand out an index twice; and only a value that really changes
+// takes the lock, hence the random one.
+//
+// A reader returns its list as one value: the driver takes 0.1 ms for each row.
+
+// :lock_session
+MATCH (s:ConversationSession {sessionId: $sessionId})
+SET s.revision = randomUUID()
+RETURN s.sessionId AS sessionId;
+
+// :server
+CALL dbms.components() YIELD name, versions
+WHERE name = 'Neo4j Kernel'
+RETURN versions[0] AS version;
+
+// :schema_version
+MATCH (v:RagmemSchema {name: 'ragmem'}) RETURN v.version AS version;
+
+// :set_schema_version
+MERGE (v:RagmemSchema {name: 'ragmem'})
+SET v.version = CASE WHEN v.version > $version THEN v.version ELSE $version END;
+
+// :counts
+RETURN
+  COUNT { (:ConversationSession) } AS sessions,
+  COUNT { (:ConversationTurn) } AS turns,
+  COUNT { (:ToolCall) } AS tool_calls,
+  COUNT { (:ConversationSummary) } AS summaries,
+  COUNT { (:File) } AS files,
+  COUNT { (:Project) } AS projects;
+
+// :register_project
+MERGE (p:Project {projectId: $projectId})
+ON CREATE SET p.createdAt = $createdAt
+SET p.path = $path, p.remote = $remote;
+
+// :projects
+MATCH (p:Project)
+WITH p
+ORDER BY p.createdAt, p.projectId
+RETURN collect(p{.projectId, .path, .remote, .createdAt}) AS found;
+
+// :session_exists
+MATCH (s:ConversationSession {sessionId: $sessionId}) RETURN s.sessionId AS sessionId;
+
+// :create_session
+MERGE (s:ConversationSession {sessionId: $sessionId})
+ON CREATE SET s += $properties;
+
+// :branch_session
+MATCH (parent:ConversationSession {sessionId: $parentId})
+MATCH (s:ConversationSession {sessionId: $sessionId})
+MERGE (parent)-[:HAS_BRANCH]->(s);
+
+// :shared_turns
+UNWIND $spans AS span
+OPTIONAL MATCH (t:ConversationTurn)
+WHERE t.sessionId = span.sessionId AND t.turnIndex <= span.last
+WITH t
+ORDER BY t.turnIndex DESC
+WITH collect(t{.uuid, .turnIndex, .status}) AS shared
+RETURN coalesce(shared[0].turnIndex, 0) AS last,
+       shared[0].uuid AS lastTurnId,
+       2 * size([turn IN shared WHERE turn.status = 'completed']) AS messageCount;
+
+// :update_session
+MATCH (s:ConversationSession {sessionId: $sessionId})
+SET s += $properties,
+    s.updatedAt = CASE WHEN s.updatedAt > $at THEN s.updatedAt ELSE $at END;
+
+// :begin_turn
+MATCH (s:ConversationSession {sessionId: $sessionId})
+MERGE (t:ConversationTurn {uuid: $turnId})
+ON CREATE SET
+  s.turnCount = s.turnCount + 1,
+  s.lastTurnId = $turnId,
+  t += $properties,
+  t.turnIndex = s.turnCount
+SET s.lastActivity = CASE WHEN s.lastActivity > $at THEN s.lastActivity ELSE $at END,
+    s.updatedAt = CASE WHEN s.updatedAt > $at THEN s.updatedAt ELSE $at END
+MERGE (s)-[h:HAS_TURN]->(t)
+SET h.index = t.turnIndex
+RETURN t.turnIndex AS turnIndex;
+
+// :record_tool_call
+MATCH (s:ConversationSession {sessionId: $sessionId})
+MATCH (t:ConversationTurn {uuid: $turnId})
+WHERE t.sessionId = $sessionId
+MERGE (c:ToolCall {uuid: $toolCallId})
+SET c += $properties
+MERGE (t)-[h:HAS_TOOL_CALL]->(c)
+SET h.order = $order
+WITH t, s
+CALL (t, s) {
+  UNWIND $accesses AS access
+  MERGE (f:File {projectId: s.projectId, path: access.path})
+  MERGE (t)-[a:ACCESSED {toolCallId: $toolCallId, type: access.type}]->(f)
+  SET a.at = access.at, a.toolName = access.toolName, a.order = $order
+}
+RETURN t.uuid AS uuid;
+
+// :finish_turn
+MATCH (s:ConversationSession {sessionId: $sessionId})
+MATCH (t:ConversationTurn {uuid: $turnId})
+WHERE t.sessionId = $sessionId
+CALL (s, t) {
+  WITH s, t
+  WHERE t.status <> 'completed'
+  SET t += $properties,
+      t.model = coalesce($model, t.model),
+      t.charCount = t.userCharCount + $charCount,
+      s.lastActivity = CASE WHEN s.lastActivity > $at THEN s.lastActivity ELSE $at END,
+      s.updatedAt = CASE WHEN s.updatedAt > $at THEN s.updatedAt ELSE $at END
+  WITH t, s
+  WHERE t.status = 'completed'
+  MATCH path = (s)-[:HAS_BRANCH*0..]->(reader:ConversationSession)
+  WHERE all(fork IN nodes(path)[1..] WHERE fork.forkedAtIndex >= t.turnIndex)
+  SET reader.messageCount = reader.messageCount + 2
+}
+RETURN t.uuid AS uuid;
+
+// :add_summary
+MATCH (s:ConversationSession {sessionId: $sessionId})
+MERGE (m:ConversationSummary {uuid: $summaryId})
+SET m += $properties
+MERGE (s)-[h:HAS_SUMMARY]->(m)
+SET h.level = $level;
+
+// :cover_turns
+MATCH (m:ConversationSummary {uuid: $summaryId})
+UNWIND $covers AS cover
+MATCH (t:ConversationTurn {uuid: cover.id})
+MERGE (m)-[r:SUMMARIZES]->(t)
+SET r.level = $level, r.order = cover.order
+RETURN cover.id AS id;
+
+// :cover_summaries
+MATCH (m:ConversationSummary {uuid: $summaryId})
+UNWIND $covers AS cover
+MATCH (below:ConversationSummary {uuid: cover.id})
+MERGE (m)-[r:SUMMARIZES]->(below)
+SET r.level = $level, r.order = cover.order
+RETURN cover.id AS id;
+
+// :sessions
+MATCH (s:ConversationSession)
+/* conditions */
+WITH s
+ORDER BY s.lastActivity DESC, s.sessionId DESC
+LIMIT $limit
+OPTIONAL MATCH (t:ConversationTurn {uuid: s.lastTurnId})
+WITH s, t
+ORDER BY s.lastActivity DESC, s.sessionId DESC
+RETURN collect(s{.*, lastMessage: t.userMessage}) AS found;
+
+// :lineage
+MATCH path = (:ConversationSession {sessionId: $sessionId})<-[:HAS_BRANCH*0..]-(a:ConversationSession)
+RETURN a.sessionId AS sessionId,
+       reduce(last = a.turnCount, fork IN nodes(path)[0..-1] |
+         CASE WHEN fork.forkedAtIndex < last THEN fork.forkedAtIndex ELSE last END) AS last;
+
+// :choose_turns
+UNWIND $spans AS span
+MATCH (t:ConversationTurn)
+WHERE t.sessionId = span.sessionId AND t.turnIndex <= span.last
+  AND ($statuses = [] OR t.status IN $statuses)
+WITH t
+ORDER BY t.turnIndex DESC
+LIMIT $limit
+RETURN collect([t.uuid, t.charCount]) AS found;
+
+// :turns
+UNWIND $ids AS id
+MATCH (t:ConversationTurn {uuid: id})
+OPTIONAL MATCH (t)-[h:HAS_TOOL_CALL]->(c:ToolCall)
+WHERE $withToolCalls
+WITH t, h, c
+ORDER BY h.order
+WITH t, collect(CASE WHEN c IS NULL THEN null ELSE c{.*, order: h.order} END) AS calls
+ORDER BY t.turnIndex
+RETURN collect(t{.*, calls: calls}) AS found;
+
+// :file_accesses
+UNWIND $ids AS id
+MATCH (t:ConversationTurn {uuid: id})-[a:ACCESSED]->(f:File)
+WITH t, a, f
+ORDER BY t.turnIndex DESC, a.order DESC, f.path
+RETURN collect(a{.toolName, .type, .at, .order, path: f.path, turnIndex: t.turnIndex}) AS found;
+
+// :summaries
+MATCH (s:ConversationSession {sessionId: $sessionId})-[:HAS_SUMMARY]->(m:ConversationSummary)
+WHERE ($level IS NULL OR m.level = $level)
+  AND (NOT $notRolledUp OR NOT EXISTS { (m)<-[:SUMMARIZES]-(:ConversationSummary {sessionId: $sessionId}) })
+WITH m
+ORDER BY m.timestamp DESC, m.uuid DESC
+LIMIT $limit
+OPTIONAL MATCH (m)-[r:SUMMARIZES]->(covered)
+WITH m, r, covered
+ORDER BY r.order
+WITH m, collect(covered.uuid) AS covers
+ORDER BY m.timestamp DESC, m.uuid DESC
+RETURN collect(m{.*, covers: covers}) AS found;
+
+// :raw_history_chars
+UNWIND $spans AS span
+MATCH (t:ConversationTurn)
+WHERE t.sessionId = span.sessionId AND t.turnIndex <= span.last AND t.status = 'completed'
+  AND NOT EXISTS { (t)<-[:SUMMARIZES]-(:ConversationSummary {level: 1}) }
+RETURN sum(t.charCount) AS chars;
+
+// :attach_owner
+MATCH (s:ConversationSession {sessionId: $sessionId})
+MERGE (o:Owner {ownerId: $ownerId})
+SET o.leaseUntil = datetime.realtime() + duration({seconds: $leaseSeconds})
+MERGE (o)-[:ATTACHED_TO]->(s);
+
+// :other_owners
+MATCH (o:Owner)-[:ATTACHED_TO]->(:ConversationSession {sessionId: $sessionId})
+WHERE o.ownerId <> $ownerId AND o.leaseUntil > datetime.realtime()
+RETURN o.ownerId AS ownerId
+ORDER BY ownerId;
+
+// :forget_old_owners
+MATCH (o:Owner)
+WHERE o.leaseUntil < datetime.realtime() - duration({days: 1})
+DETACH DELETE o;
+
+// :heartbeat
+MATCH (o:Owner {ownerId: $ownerId})
+SET o.leaseUntil = datetime.realtime() + duration({seconds: $leaseSeconds});
+
+// :remove_owner
+MATCH (o:Owner {ownerId: $ownerId})
+DETACH DELETE o;
+
+// :sessions_with_unowned_turns
+MATCH (t:ConversationTurn {status: 'running'})
+WHERE NOT EXISTS {
+  MATCH (o:Owner {ownerId: t.ownerId}) WHERE o.leaseUntil > datetime.realtime()
+}
+RETURN DISTINCT t.sessionId AS sessionId;
+
+// :interrupt_unowned_turns
+MATCH (t:ConversationTurn {status: 'running'})
+WHERE t.sessionId IN $sessionIds AND NOT EXISTS {
+  MATCH (o:Owner {ownerId: t.ownerId}) WHERE o.leaseUntil > datetime.realtime()
+}
+SET t.status = 'interrupted', t.finishedAt = $at
+REMOVE t.ownerId;

@@ -1,0 +1,258 @@
+"""The Store on Neo4j; see `ragmem.store.base` for what it promises."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from ragmem.records import FileAccess, Project, Session, Summary, Turn, Write, utc_now
+from ragmem.store.base import ALL_TURNS, Applied, SessionQuery, StoreInfo, TurnQuery
+from ragmem.store.neo4j import schema, shapes
+from ragmem.store.neo4j.connection import Connection
+from ragmem.store.neo4j.cypher import STATEMENTS
+from ragmem.store.neo4j.gateway import Gateway, Transaction, Value
+from ragmem.store.neo4j.writes import Batch, lineage, not_found
+
+LEASE_S = 30
+"""An owner that was not heard of for so long, in seconds by the server's clock, lives no more."""
+_ALL = 2**31 - 1
+
+
+class Neo4jStore:
+    """Sessions and their turns as a graph."""
+
+    def __init__(
+        self, gateway: Gateway, version: str, clock: Callable[[], datetime] = utc_now
+    ) -> None:
+        self._gateway = gateway
+        self._version = version
+        self._clock = clock
+
+    @classmethod
+    async def open(
+        cls,
+        connection: Connection,
+        *,
+        timeout_s: float = 5.0,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> "Neo4jStore":
+        """Connect and complete the schema.
+
+        StoreUnavailable when nothing answers, StoreRefused for a wrong address,
+        password, database or version. `timeout_s` bounds every later call too.
+        """
+        gateway = Gateway.connect(connection, timeout_s)
+        try:
+            return cls(gateway, await schema.prepare(gateway), clock)
+        except BaseException:
+            await gateway.aclose()
+            raise
+
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        """Apply the writes in order, in one transaction."""
+
+        async def work(tx: Transaction) -> Applied:
+            batch = Batch(tx)
+            await batch.apply(writes)
+            return Applied(batch.turn_indexes)
+
+        return await self._gateway.write(work) if writes else Applied()
+
+    async def session(self, session_id: str) -> Session:
+        """One session; SessionNotFound when there is none."""
+        found = await self._sessions(["s.sessionId = $id"], limit=1, id=session_id)
+        if not found:
+            raise not_found("session", session_id)
+        return found[0]
+
+    async def sessions(self, query: SessionQuery) -> list[Session]:
+        """The sessions that match, newest activity first."""
+        conditions = []
+        if query.cwd is not None:
+            conditions.append("s.cwd = $cwd")
+        if query.project_ids:
+            conditions.append("s.projectId IN $projectIds")
+        if query.status is not None:
+            conditions.append("s.status = $status")
+        if query.tags:
+            conditions.append("any(tag IN s.tags WHERE tag IN $tags)")
+        return await self._sessions(
+            conditions,
+            limit=query.limit,
+            cwd=query.cwd,
+            projectIds=query.project_ids,
+            status=query.status,
+            tags=query.tags,
+        )
+
+    async def find_sessions(self, reference: str, *, limit: int = 20) -> list[Session]:
+        """Those whose id is, or ends with, the reference, or whose title equals it (casefolded)."""
+        if not reference:
+            return []
+        return await self._sessions(
+            ["(s.sessionId ENDS WITH $reference OR s.titleFolded = $folded)"],
+            limit=limit,
+            reference=reference,
+            folded=shapes.title_key(reference),
+        )
+
+    async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
+        """Turns in order, each with its tool calls in order."""
+
+        async def work(tx: Transaction) -> list[Turn]:
+            found = await tx.found(
+                STATEMENTS["turns"],
+                ids=await _choose_turns(tx, session_id, query),
+                withToolCalls=query.with_tool_calls,
+            )
+            return [shapes.to_turn(turn) for turn in found]
+
+        return await self._gateway.read(work)
+
+    async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
+        """Accesses of the newest turns that sum to at most so many characters, newest first."""
+
+        async def work(tx: Transaction) -> list[FileAccess]:
+            ids = await _choose_turns(tx, session_id, TurnQuery(max_chars=max_turn_chars))
+            found = await tx.found(STATEMENTS["file_accesses"], ids=ids)
+            return [shapes.to_access(access) for access in found]
+
+        return await self._gateway.read(work)
+
+    async def summaries(
+        self,
+        session_id: str,
+        *,
+        level: int | None = None,
+        not_rolled_up: bool = False,
+        limit: int | None = None,
+    ) -> list[Summary]:
+        """Newest first. `not_rolled_up`: those that no higher summary covers (A79)."""
+
+        async def work(tx: Transaction) -> list[Summary]:
+            await _spans(tx, session_id)
+            found = await tx.found(
+                STATEMENTS["summaries"],
+                sessionId=session_id,
+                level=level,
+                notRolledUp=not_rolled_up,
+                limit=_ALL if limit is None else limit,
+            )
+            return [shapes.to_summary(summary) for summary in found]
+
+        return await self._gateway.read(work)
+
+    async def raw_history_chars(self, session_id: str) -> int:
+        """Characters of completed turns that no level-1 summary covers (A78); 0 for none."""
+
+        async def work(tx: Transaction) -> int:
+            spans = await _spans(tx, session_id)
+            [row] = await tx.run(STATEMENTS["raw_history_chars"], spans=spans)
+            return int(row["chars"])
+
+        return await self._gateway.read(work)
+
+    async def projects(self) -> list[Project]:
+        """Every known project."""
+        found = await self._gateway.read(lambda tx: tx.found(STATEMENTS["projects"]))
+        return [shapes.to_project(project) for project in found]
+
+    async def attach(self, session_id: str, owner_id: str) -> list[str]:
+        """Register this process on the session; returns the other live owners' ids."""
+
+        async def work(tx: Transaction) -> list[str]:
+            await Batch(tx).lock(session_id)
+            who: dict[str, Value] = {"sessionId": session_id, "ownerId": owner_id}
+            await tx.run(STATEMENTS["attach_owner"], **who, leaseSeconds=LEASE_S)
+            await tx.run(STATEMENTS["forget_old_owners"])
+            rows = await tx.run(STATEMENTS["other_owners"], **who)
+            return [row["ownerId"] for row in rows]
+
+        others = await self._gateway.write(work)
+        await self._gateway.write(self._interrupt_unowned)
+        return others
+
+    async def heartbeat(self, owner_id: str) -> None:
+        """Renew the lease; to be called every 10 s."""
+        await self._gateway.write(
+            lambda tx: tx.run(STATEMENTS["heartbeat"], ownerId=owner_id, leaseSeconds=LEASE_S)
+        )
+
+    async def detach(self, owner_id: str) -> None:
+        """Give up every session of this owner; its running turns become interrupted."""
+
+        async def work(tx: Transaction) -> None:
+            await tx.run(STATEMENTS["remove_owner"], ownerId=owner_id)
+            await self._interrupt_unowned(tx)
+
+        await self._gateway.write(work)
+
+    async def info(self) -> StoreInfo:
+        """What it is, where, and how much is in it."""
+        [counts] = await self._gateway.read(lambda tx: tx.run(STATEMENTS["counts"]))
+        return StoreInfo(
+            kind="neo4j",
+            location=self._gateway.location,
+            version=self._version,
+            schema_version=schema.VERSION,
+            counts=dict(counts),
+        )
+
+    async def aclose(self) -> None:
+        """Release everything; safe to call twice."""
+        await self._gateway.aclose()
+
+    async def _interrupt_unowned(self, tx: Transaction) -> None:
+        """End the running turns that no living owner runs."""
+        rows = await tx.run(STATEMENTS["sessions_with_unowned_turns"])
+        session_ids = sorted(row["sessionId"] for row in rows)
+        if not session_ids:
+            return
+        # Locked first and looked at again: one of them may be finishing at this moment.
+        batch = Batch(tx)
+        for session_id in session_ids:
+            await batch.lock(session_id)
+        await tx.run(
+            STATEMENTS["interrupt_unowned_turns"], sessionIds=session_ids, at=self._clock()
+        )
+
+    async def _sessions(
+        self, conditions: Sequence[str], *, limit: int, **parameters: Value
+    ) -> list[Session]:
+        # Only the conditions that are asked for: `$x IS NULL OR …` would keep indexes unused.
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        statement = STATEMENTS["sessions"].replace("/* conditions */", where)
+        found = await self._gateway.read(lambda tx: tx.found(statement, limit=limit, **parameters))
+        return [shapes.to_session(session) for session in found]
+
+
+async def _spans(tx: Transaction, session_id: str) -> list[dict[str, Value]]:
+    spans = await lineage(tx, session_id)
+    if not spans:
+        raise not_found("session", session_id)
+    return spans
+
+
+async def _choose_turns(tx: Transaction, session_id: str, query: TurnQuery) -> list[str]:
+    """Ids of the turns that the query asks for, newest first."""
+    last = None if query.before_index is None else query.before_index - 1
+    spans = await lineage(tx, session_id, last=last)
+    if not spans:
+        raise not_found("session", session_id)
+    found = await tx.found(
+        STATEMENTS["choose_turns"],
+        spans=spans,
+        statuses=query.statuses,
+        limit=_ALL if query.limit is None else query.limit,
+    )
+    if query.max_chars is not None:
+        found = found[: _fitting([size for _, size in found], query.max_chars)]
+    return [turn_id for turn_id, _ in found]
+
+
+def _fitting(sizes: Sequence[int], budget: int) -> int:
+    """How many of the first sizes sum to at most the budget; at least one if there is one."""
+    total = 0
+    for count, size in enumerate(sizes):
+        total += size
+        if total > budget and count:
+            return count
+    return len(sizes)

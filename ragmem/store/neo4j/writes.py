@@ -1,0 +1,203 @@
+"""Each Write as Cypher, inside a transaction that the store has opened."""
+
+from collections.abc import Sequence
+
+from ragmem.errors import SessionNotFound
+from ragmem.ids import short_id
+from ragmem.records import (
+    AddSummary,
+    BeginTurn,
+    CreateSession,
+    FinishTurn,
+    RecordToolCall,
+    RegisterProject,
+    Session,
+    UpdateSession,
+    Write,
+)
+from ragmem.store.neo4j import shapes
+from ragmem.store.neo4j.cypher import STATEMENTS
+from ragmem.store.neo4j.gateway import Row, Transaction, Value
+from ragmem.text import clean
+
+
+def not_found(kind: str, record_id: str) -> SessionNotFound:
+    """No such session, turn or summary."""
+    return SessionNotFound(
+        f"There is no {kind} {short_id(record_id)!r}.", hint="`ragmem sessions list` shows them."
+    )
+
+
+class Batch:
+    """The writes of one transaction: which sessions it holds locked, which indexes it gave."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._locked: set[str] = set()
+        self.turn_indexes: dict[str, int] = {}
+
+    async def apply(self, writes: Sequence[Write]) -> None:
+        """Run all of them in order; SessionNotFound undoes the transaction."""
+        for write in writes:
+            match write:
+                case RegisterProject():
+                    await self._register_project(write)
+                case CreateSession():
+                    await self._create_session(write.session)
+                case UpdateSession():
+                    await self._update_session(write)
+                case BeginTurn():
+                    await self._begin_turn(write)
+                case RecordToolCall():
+                    await self._record_tool_call(write)
+                case FinishTurn():
+                    await self._finish_turn(write)
+                case AddSummary():
+                    await self._add_summary(write)
+
+    async def lock(self, session_id: str) -> None:
+        """Hold the session's node until the end: what is read of it from here on is the latest."""
+        if session_id not in self._locked:
+            if not await self._run("lock_session", sessionId=session_id):
+                raise not_found("session", session_id)
+            self._locked.add(session_id)
+
+    async def _run(self, name: str, **parameters: Value) -> list[Row]:
+        return await self._tx.run(STATEMENTS[name], **parameters)
+
+    async def _register_project(self, write: RegisterProject) -> None:
+        project = write.project
+        await self._run(
+            "register_project",
+            projectId=project.project_id,
+            path=project.path,
+            remote=project.remote,
+            createdAt=project.created_at,
+        )
+
+    async def _create_session(self, session: Session) -> None:
+        if await self._run("session_exists", sessionId=session.session_id):
+            return
+        properties = shapes.session_properties(session)
+        if session.parent_session_id is not None:
+            properties |= await self._shared(session.parent_session_id, session.forked_at_index)
+        await self._run("create_session", sessionId=session.session_id, properties=properties)
+        if session.parent_session_id is not None:
+            await self._run(
+                "branch_session",
+                parentId=session.parent_session_id,
+                sessionId=session.session_id,
+            )
+
+    async def _shared(self, parent_id: str, forked_at_index: int | None) -> shapes.Properties:
+        """What a fork has from its parent on the day that it is made."""
+        # All of its line: a turn of any of them may be ending at this moment.
+        for span in await lineage(self._tx, parent_id):
+            await self.lock(str(span["sessionId"]))
+        await self.lock(parent_id)
+        spans = await lineage(self._tx, parent_id, last=forked_at_index)
+        [row] = await self._run("shared_turns", spans=spans)
+        return {
+            "forkedAtIndex": row["last"],
+            "turnCount": row["last"],
+            "messageCount": row["messageCount"],
+            "lastTurnId": row["lastTurnId"],
+        }
+
+    async def _update_session(self, write: UpdateSession) -> None:
+        given: shapes.Properties = {
+            "title": write.title,
+            "titleFolded": None if write.title is None else shapes.title_key(write.title),
+            "summary": write.summary,
+            "tags": write.tags,
+            "status": write.status,
+        }
+        await self.lock(write.session_id)
+        await self._run(
+            "update_session",
+            sessionId=write.session_id,
+            properties={name: value for name, value in given.items() if value is not None},
+            at=write.at,
+        )
+
+    async def _begin_turn(self, write: BeginTurn) -> None:
+        await self.lock(write.session_id)
+        [row] = await self._run(
+            "begin_turn",
+            sessionId=write.session_id,
+            turnId=write.turn_id,
+            properties=shapes.begun_turn_properties(write),
+            at=write.started_at,
+        )
+        self.turn_indexes[write.turn_id] = row["turnIndex"]
+
+    async def _record_tool_call(self, write: RecordToolCall) -> None:
+        call = write.call
+        # By path, so that two turns that touch the same files lock them in the same order.
+        accesses = sorted(write.accesses, key=lambda access: access.path)
+        rows = await self._run(
+            "record_tool_call",
+            sessionId=write.session_id,
+            turnId=call.turn_id,
+            toolCallId=call.tool_call_id,
+            order=call.order,
+            properties=shapes.tool_call_properties(call),
+            accesses=[shapes.access_properties(access) for access in accesses],
+        )
+        if not rows:
+            raise not_found("turn", call.turn_id)
+
+    async def _finish_turn(self, write: FinishTurn) -> None:
+        await self.lock(write.session_id)
+        rows = await self._run(
+            "finish_turn",
+            sessionId=write.session_id,
+            turnId=write.turn_id,
+            properties=shapes.finished_turn_properties(write),
+            model=write.model,
+            charCount=len(clean(write.assistant_message)),
+            at=write.finished_at,
+        )
+        if not rows:
+            raise not_found("turn", write.turn_id)
+
+    async def _add_summary(self, write: AddSummary) -> None:
+        summary = write.summary
+        await self.lock(summary.session_id)
+        await self._run(
+            "add_summary",
+            sessionId=summary.session_id,
+            summaryId=summary.summary_id,
+            properties=shapes.summary_properties(summary),
+            level=summary.level,
+        )
+        kind, statement = (
+            ("turn", "cover_turns") if summary.level == 1 else ("summary", "cover_summaries")
+        )
+        rows = await self._run(
+            statement,
+            summaryId=summary.summary_id,
+            covers=[{"id": each, "order": i} for i, each in enumerate(summary.covers)],
+            level=summary.level,
+        )
+        found = {row["id"] for row in rows}
+        for each in summary.covers:
+            if each not in found:
+                raise not_found(kind, each)
+
+
+async def lineage(
+    tx: Transaction, session_id: str, *, last: int | None = None
+) -> list[dict[str, Value]]:
+    """The session and those that it was forked from, each with the last index seen of it.
+
+    `last` cuts further. Empty when there is no such session.
+    """
+    rows = await tx.run(STATEMENTS["lineage"], sessionId=session_id)
+    return [
+        {
+            "sessionId": row["sessionId"],
+            "last": row["last"] if last is None else min(last, row["last"]),
+        }
+        for row in rows
+    ]

@@ -1,0 +1,23 @@
+"""A local Neo4j in one command: found, started, stopped.
+
+    server.py      up, down, status: one server for all processes of this user
+    ways.py        how one can run here: `neo4j` on PATH, a container, Java with Maven
+    containers.py  by docker or podman
+    java.py        by Java and the jars that Maven fetches once
+    process.py     a detached child that only its own record can stop
+    pom.xml        what Maven fetches
+
+Everything lies under `Paths.neo4j_dir`. It listens on 127.0.0.1 alone, on a
+random free port, with a random password that is kept in a file of mode 0600.
+"""
+
+from ragmem.store.neo4j_server.server import (
+    ServerStatus,
+    down,
+    find_connection,
+    log_file,
+    status,
+    up,
+)
+
+__all__ = ["ServerStatus", "down", "find_connection", "log_file", "status", "up"]

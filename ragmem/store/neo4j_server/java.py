@@ -1,0 +1,198 @@
+"""Neo4j by Java: an installed one, or one from the jars that Maven fetches once."""
+
+import asyncio
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+from ragmem.errors import StoreRefused, StoreUnavailable
+from ragmem.store.neo4j_server.layout import HEAP_MAX, Layout, Running
+from ragmem.store.neo4j_server.process import harmless, start_detached, started_at
+
+POM = Path(__file__).with_name("pom.xml")
+OLDEST_JAVA = 17
+FETCH_S = 1200.0
+"""How long Maven may take, in seconds."""
+_PROGRESS_S = 10.0
+# Of this very version, hence not in the settings for any: 0.5 s for a stop instead of 10 s.
+_QUICK_STOP = {"internal.dbms.bolt.netty_server_shutdown_quiet_period": "0"}
+_OPEN_PACKAGES = ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent")
+
+
+class Installed:
+    """`neo4j` on PATH, run with settings and data of our own."""
+
+    name = "path"
+
+    def __init__(self, program: str, environ: Mapping[str, str]) -> None:
+        self._program = program
+        self._environ = environ
+
+    async def prepare(self, layout: Layout, on_progress: Callable[[str], None]) -> None:
+        """Nothing to fetch."""
+        on_progress(f"using {self._program}")
+
+    async def start(self, layout: Layout, port: int) -> Running:
+        """Start it; it is ready some seconds later."""
+        layout.write_settings(port)
+        environ = harmless(self._environ) | {"NEO4J_CONF": str(layout.settings)}
+        pid = start_detached([self._program, "console"], environ, layout.startup_log)
+        return Running(self.name, port, pid=pid, started=started_at(pid))
+
+
+class Jars:
+    """Neo4j's jars, run by Java."""
+
+    name = "java"
+
+    def __init__(self, java: str, environ: Mapping[str, str]) -> None:
+        self._java = java
+        self._environ = environ
+        self.version = server_version()
+
+    async def prepare(self, layout: Layout, on_progress: Callable[[str], None]) -> None:
+        """Fetch the jars unless they are there."""
+        jars = self._jars(layout)
+        if jars.exists():
+            return
+        maven = shutil.which("mvn", path=self._environ.get("PATH"))
+        if maven is None:
+            raise StoreRefused("Maven (`mvn`) is not installed.", hint=WHAT_TO_INSTALL)
+        short = ".".join(self.version.split(".")[:2])
+        on_progress(f"fetching Neo4j {short} (about 120 MB, once)…")
+        partial = layout.folder / "fetching"
+        shutil.rmtree(partial, ignore_errors=True)
+        await self._fetch(maven, partial, layout, on_progress)
+        for old in layout.folder.glob("server-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        jars.parent.mkdir()
+        partial.rename(jars)
+
+    async def start(self, layout: Layout, port: int) -> Running:
+        """Start it; it is ready some seconds later."""
+        layout.write_settings(port, _QUICK_STOP)
+        command = [
+            self._java,
+            "-cp",
+            f"{self._jars(layout)}/*",
+            "-Xms64m",
+            f"-Xmx{HEAP_MAX}",
+            # Half the processor time of a start, 170 MB less, and as fast for one person's memory.
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Dfile.encoding=UTF-8",
+            *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPEN_PACKAGES),
+            "org.neo4j.server.CommunityEntryPoint",
+            f"--home-dir={layout.folder}",
+            f"--config-dir={layout.settings}",
+        ]
+        pid = start_detached(command, harmless(self._environ), layout.startup_log)
+        return Running(self.name, port, pid=pid, started=started_at(pid))
+
+    def _jars(self, layout: Layout) -> Path:
+        return layout.folder / f"server-{self.version}" / "lib"
+
+    async def _fetch(
+        self, maven: str, into: Path, layout: Layout, on_progress: Callable[[str], None]
+    ) -> None:
+        # Maven may write beside its pom: ours lies among the installed files.
+        pom = layout.folder / "pom.xml"
+        shutil.copyfile(POM, pom)
+        with layout.startup_log.open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *(maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"),
+                f"-DoutputDirectory={into}",
+                env=harmless(self._environ),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            try:
+                async with asyncio.timeout(FETCH_S):
+                    await _watch(process, into, on_progress)
+            except TimeoutError:
+                raise StoreUnavailable(
+                    f"Maven did not fetch Neo4j within {FETCH_S / 60:.0f} minutes.",
+                    hint="Try again on a faster network: what it has already is kept.",
+                ) from None
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+        if process.returncode != 0 or not _jars_in(into):
+            words = layout.startup_log.read_text("utf-8", "replace").strip().splitlines()[-12:]
+            raise StoreUnavailable(
+                "Maven could not fetch Neo4j. Its last lines:\n"
+                + "\n".join(f"  {line[:300]}" for line in words),
+                hint="Check the network, and Maven's own settings (~/.m2/settings.xml) for a "
+                "proxy or mirror; then run `ragmem neo4j up` again.",
+            )
+
+
+async def _watch(
+    process: asyncio.subprocess.Process, into: Path, on_progress: Callable[[str], None]
+) -> None:
+    waiting = asyncio.ensure_future(process.wait())
+    try:
+        seconds = 0.0
+        while not (await asyncio.wait([waiting], timeout=_PROGRESS_S))[0]:
+            seconds += _PROGRESS_S
+            count = _jars_in(into)
+            on_progress(f"… {seconds:.0f} s" + (f", {count} files" if count else ""))
+    finally:
+        waiting.cancel()
+
+
+def _jars_in(folder: Path) -> int:
+    return len(list(folder.glob("*.jar")))
+
+
+WHAT_TO_INSTALL = (
+    "Install one of these: Neo4j 5.26 or newer, with `neo4j` on PATH; docker or podman, running; "
+    f"Java {OLDEST_JAVA} or newer with Maven (`java` and `mvn` on PATH). "
+    "Or name a server in NEO4J_URI."
+)
+
+
+def find_java(environ: Mapping[str, str]) -> str | None:
+    """JAVA_HOME's java, else the one on PATH."""
+    home = environ.get("JAVA_HOME")
+    if home and os.access(java := str(Path(home) / "bin" / "java"), os.X_OK):
+        return java
+    return shutil.which("java", path=environ.get("PATH"))
+
+
+async def java_version(java: str) -> int:
+    """The major version, such as 17; 0 when it does not say."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            java,
+            "-version",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError:
+        return 0
+    try:
+        async with asyncio.timeout(20):
+            _, words = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return 0
+    # 1.8.0 is the old way to write 8.
+    found = re.search(rb'version "(?:1\.)?(\d+)', words)
+    return int(found[1]) if found else 0
+
+
+def server_version() -> str:
+    """The version of Neo4j that the pom names."""
+    version = ElementTree.parse(POM).findtext("properties/neo4j.version")
+    assert version is not None, "pom.xml names the version"
+    return version

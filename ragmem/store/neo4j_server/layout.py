@@ -1,0 +1,133 @@
+"""What lies where under `Paths.neo4j_dir`, and the server's own settings."""
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from ragmem.errors import StoreRefused
+
+HEAP_MAX = "512m"
+PAGE_CACHE = "64m"
+
+# Loopback only; nothing reported; no log of statements, which would hold conversations.
+_SETTINGS = {
+    "server.default_listen_address": "127.0.0.1",
+    "server.http.enabled": "false",
+    "server.https.enabled": "false",
+    "server.memory.heap.initial_size": "64m",
+    "server.memory.heap.max_size": HEAP_MAX,
+    "server.memory.pagecache.size": PAGE_CACHE,
+    "dbms.usage_report.enabled": "false",
+    "db.logs.query.enabled": "OFF",
+    "db.tx_log.preallocate": "false",
+    "db.tx_log.rotation.retention_policy": "keep_none",
+}
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A server that was started: the content of its record on disk."""
+
+    way: str
+    """`path`, `docker`, `podman` or `java`."""
+    port: int
+    pid: int = 0
+    started: str = ""
+    """Of the process, see `process.started_at`."""
+    container: str = ""
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"bolt://127.0.0.1:{self.port}"
+
+
+class Layout:
+    """The folder of the local server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.logs = folder / "logs"
+        self.settings = folder / "conf"
+        self.log = self.logs / "neo4j.log"
+        self.startup_log = self.logs / "startup.log"
+        self.lock = folder / "lock"
+        self._record = folder / "running.json"
+        self._password = folder / "password"
+
+    def make(self) -> None:
+        """Create the folders, for this user alone."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.folder.chmod(0o700)
+            for part in (self.data, self.logs, self.settings):
+                part.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StoreRefused(
+                f"The folder {self.folder} can't be used: {error.strerror or error}.",
+                hint="Make it writable, or set RAGMEM_HOME to a folder that is.",
+            ) from None
+
+    def password(self) -> str:
+        """The server's password, made at the first call."""
+        try:
+            return self._password.read_text("utf-8").strip()
+        except FileNotFoundError:
+            _write_private(self._password, secrets.token_urlsafe(24))
+            return self._password.read_text("utf-8").strip()
+
+    def running(self) -> Running | None:
+        """The server's record; None when there is none, or none that can be read."""
+        try:
+            return msgspec.json.decode(self._record.read_bytes(), type=Running)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def remember(self, running: Running) -> None:
+        """Record a server that was started."""
+        _write_private(self._record, msgspec.json.encode(running).decode())
+
+    def forget(self) -> None:
+        """Remove the record."""
+        self._record.unlink(missing_ok=True)
+
+    def write_settings(self, port: int, more: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Write `neo4j.conf` for a server that listens on this port."""
+        settings = {
+            **_SETTINGS,
+            **more,
+            "server.bolt.listen_address": f"127.0.0.1:{port}",
+            "server.bolt.advertised_address": f"127.0.0.1:{port}",
+            "server.directories.data": str(self.data),
+            "server.directories.logs": str(self.logs),
+        }
+        lines = [f"{name}={value}\n" for name, value in settings.items()]
+        _write_private(self.settings / "neo4j.conf", "".join(lines))
+
+    def says_started(self) -> bool:
+        """Whether the server has written that it is up."""
+        return self.log.exists() and "Started." in self.log.read_text("utf-8", "replace")
+
+    def last_words(self, count: int = 12) -> str:
+        """The last lines that the server wrote while it started."""
+        lines: list[str] = []
+        for log in (self.log, self.startup_log):
+            if log.exists():
+                lines += log.read_text("utf-8", "replace").splitlines()[-count:]
+        return "\n".join(f"  {line[:300]}" for line in lines)
+
+
+def _write_private(file: Path, text: str) -> None:
+    """Replace a file at once, readable by this user alone."""
+    new = file.with_name(f"{file.name}.new")
+    new.unlink(missing_ok=True)
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    new.replace(file)

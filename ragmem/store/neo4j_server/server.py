@@ -1,0 +1,290 @@
+"""The local server: one for all processes of this user, started and stopped by hand."""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from ragmem.config import Config, Paths, environment
+from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
+from ragmem.store.neo4j.connection import Connection
+from ragmem.store.neo4j_server import containers, java, process
+from ragmem.store.neo4j_server.layout import Layout, Running
+from ragmem.store.neo4j_server.sign_in import sign_in
+
+READY_S = 120.0
+"""How long a server may take to be ready, in seconds; 5 to 20 are usual."""
+SIGN_IN_S = 30.0
+"""How long the first sign-in may take after that, in seconds."""
+STOP_S = 60.0
+"""How long it may take for a clean stop, in seconds."""
+WAIT_S = 1500.0
+"""How long to wait for another process that is starting or stopping it, in seconds."""
+_PORTS_TRIED = 3
+
+Progress = Callable[[str], None]
+
+
+class ServerStatus(msgspec.Struct, frozen=True):
+    """What `ragmem neo4j up` and `status` tell."""
+
+    running: bool
+    way: str = ""
+    """`configured`, `path`, `docker`, `podman` or `java`; empty when nothing is there."""
+    url: str = ""
+    pid: int = 0
+    detail: str = ""
+    """One sentence for the person."""
+
+
+class Way(Protocol):
+    """How a server can run on this machine."""
+
+    @property
+    def name(self) -> str:
+        """As in `ServerStatus.way`."""
+        ...
+
+    async def prepare(self, layout: Layout, on_progress: Progress) -> None:
+        """Fetch what is missing."""
+        ...
+
+    async def start(self, layout: Layout, port: int) -> Running:
+        """Start a server on this port of 127.0.0.1; not ready yet."""
+        ...
+
+
+async def up(
+    paths: Paths, config: Config, environ: Mapping[str, str], *, on_progress: Progress
+) -> ServerStatus:
+    """Have a server running; nothing is started when one is configured or runs already.
+
+    StoreRefused when this machine has no way to run one, StoreUnavailable when
+    it could not be fetched or did not come up.
+    """
+    if url := _configured(config, environ):
+        on_progress(f"NEO4J_URI or store.url names {url}: nothing is started.")
+        return await status(paths, config, environ)
+    layout = Layout(paths.make().neo4j_dir)
+    layout.make()
+    async with alone(layout, on_progress):
+        running = layout.running()
+        if running and await _lives(running, environ):
+            return _status_of(running)
+        layout.forget()
+        way = await _choose(layout, environ)
+        await way.prepare(layout, on_progress)
+        return _status_of(await start(way, layout, environ, on_progress))
+
+
+async def down(paths: Paths, environ: Mapping[str, str] | None = None) -> bool:
+    """Stop the server that `up` started, cleanly; False when none runs."""
+    environ = environment() if environ is None else environ
+    layout = Layout(paths.neo4j_dir)
+    if layout.running() is None:
+        return False
+    async with alone(layout, lambda _: None):
+        running = layout.running()
+        if running is None:
+            return False
+        lived = await _lives(running, environ)
+        await _stop(running, environ)
+        layout.forget()
+        return lived
+
+
+async def status(paths: Paths, config: Config, environ: Mapping[str, str]) -> ServerStatus:
+    """Whether a server runs, and which; starts nothing."""
+    if url := _configured(config, environ):
+        answers = await asyncio.to_thread(_accepts, url)
+        return ServerStatus(
+            running=answers,
+            way="configured",
+            url=url,
+            detail=f"{url} is configured and " + ("answers." if answers else "does not answer."),
+        )
+    running = Layout(paths.neo4j_dir).running()
+    if running is None:
+        return ServerStatus(
+            running=False, detail="No local Neo4j runs; `ragmem neo4j up` starts one."
+        )
+    if not await _lives(running, environ):
+        return ServerStatus(
+            running=False,
+            way=running.way,
+            detail="The local Neo4j has ended; `ragmem neo4j up` starts it again.",
+        )
+    return _status_of(running)
+
+
+def log_file(paths: Paths) -> Path:
+    """Where the local server writes its log."""
+    return Layout(paths.neo4j_dir).log
+
+
+def find_connection(config: Config, paths: Paths, environ: Mapping[str, str]) -> Connection:
+    """The configured server, else the local one; StoreRefused when there is neither."""
+    database = config.store.database or environ.get("NEO4J_DATABASE") or None
+    if url := _configured(config, environ):
+        return Connection(
+            url=url,
+            username=environ.get("NEO4J_USERNAME") or "neo4j",
+            password=environ.get("NEO4J_PASSWORD") or "",
+            database=database,
+        ).check()
+    layout = Layout(paths.neo4j_dir)
+    running = layout.running()
+    if running is None or (running.pid and process.started_at(running.pid) != running.started):
+        raise StoreRefused(
+            "No Neo4j server is configured, and no local one runs.",
+            hint="`ragmem neo4j up` starts one here; NEO4J_URI names one elsewhere.",
+        )
+    return Connection(url=running.url, password=layout.password(), database=database)
+
+
+def _configured(config: Config, environ: Mapping[str, str]) -> str:
+    return config.store.url or environ.get("NEO4J_URI") or ""
+
+
+def _accepts(url: str) -> bool:
+    """Whether something accepts connections there."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        with socket.create_connection((parts.hostname or "", parts.port or 7687), timeout=2):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+@asynccontextmanager
+async def alone(layout: Layout, on_progress: Progress) -> AsyncIterator[None]:
+    """Let one process at a time start or stop the server; the kernel frees the lock at death."""
+    handle = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        loop = asyncio.get_running_loop()
+        deadline, said = loop.time() + WAIT_S, False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if loop.time() > deadline:
+                    raise StoreUnavailable(
+                        "Another process has been starting or stopping the local Neo4j for long.",
+                        hint="See `ragmem neo4j status`, or end that process.",
+                    ) from None
+            if not said:
+                on_progress("another process is starting or stopping it; waiting…")
+                said = True
+            await asyncio.sleep(0.1)
+        yield
+    finally:
+        os.close(handle)
+
+
+async def _lives(running: Running, environ: Mapping[str, str]) -> bool:
+    if running.container:
+        engine = containers.engine_named(running.way, environ)
+        return engine is not None and await engine.runs(running.container)
+    return bool(running.started) and process.started_at(running.pid) == running.started
+
+
+async def _stop(running: Running, environ: Mapping[str, str]) -> None:
+    if running.container:
+        if engine := containers.engine_named(running.way, environ):
+            await engine.stop(running.container, timeout_s=STOP_S)
+    elif running.started:
+        await process.stop(running.pid, running.started, timeout_s=STOP_S)
+
+
+async def _choose(layout: Layout, environ: Mapping[str, str]) -> Way:
+    """The first way that works here."""
+    if installed := shutil.which("neo4j", path=environ.get("PATH")):
+        return java.Installed(installed, environ)
+    if engine := await containers.find_engine(environ):
+        return engine
+    program = java.find_java(environ)
+    if program is None:
+        raise StoreRefused("Nothing here can run Neo4j.", hint=java.WHAT_TO_INSTALL)
+    version = await java.java_version(program)
+    if version < java.OLDEST_JAVA:
+        raise StoreRefused(
+            f"{program} is Java {version or 'of an unknown version'}; "
+            f"Neo4j needs {java.OLDEST_JAVA} or newer.",
+            hint=java.WHAT_TO_INSTALL,
+        )
+    return java.Jars(program, environ)
+
+
+async def start(
+    way: Way, layout: Layout, environ: Mapping[str, str], on_progress: Progress
+) -> Running:
+    """Start a server and wait until it answers to its password."""
+    on_progress("starting Neo4j…")
+    for _ in range(_PORTS_TRIED):
+        layout.startup_log.unlink(missing_ok=True)
+        layout.log.unlink(missing_ok=True)
+        running = await way.start(layout, free_port())
+        layout.remember(running)
+        try:
+            await _ready(running, layout, environ)
+        except BaseException as error:
+            await _stop(running, environ)
+            layout.forget()
+            # Someone took the port after we had found it free: another one then.
+            if isinstance(error, StoreError) and "already in use" in layout.last_words():
+                continue
+            raise
+        on_progress(f"Neo4j is ready at {running.url}")
+        return running
+    raise StoreUnavailable(
+        f"Neo4j found its port taken {_PORTS_TRIED} times.",
+        hint="Try again; if it lasts, see `ragmem neo4j logs`.",
+    )
+
+
+async def _ready(running: Running, layout: Layout, environ: Mapping[str, str]) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + READY_S
+    # By its own log, not by its port: that may be another's, who would be told the password.
+    while not layout.says_started():
+        if not await _lives(running, environ):
+            raise StoreUnavailable(
+                "Neo4j ended while it started. Its last lines:\n" + layout.last_words(),
+                hint="`ragmem neo4j logs` shows the rest.",
+            )
+        if loop.time() > deadline:
+            raise StoreUnavailable(
+                f"Neo4j was not ready within {READY_S:.0f} seconds. Its last lines:\n"
+                + layout.last_words(),
+                hint="Is the machine very busy? `ragmem neo4j logs` shows the rest.",
+            )
+        await asyncio.sleep(0.1)
+    await sign_in(running.url, layout.password(), timeout_s=SIGN_IN_S)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _status_of(running: Running) -> ServerStatus:
+    return ServerStatus(
+        running=True,
+        way=running.way,
+        url=running.url,
+        pid=running.pid,
+        detail=f"A local Neo4j runs at {running.url} (by {running.way}).",
+    )

