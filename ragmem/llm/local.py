@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,11 +20,12 @@ from ragmem.errors import LLMError, ProviderRefused
 from ragmem.llm.base import Chunk, ModelInfo, Request
 from ragmem.llm.faults import Passing
 from ragmem.llm.openai_client import Endpoint, OpenAIClient
+from ragmem.llm.sentences import sentences
 from ragmem.messages import Json, Message, ToolAnswer, assistant, user
 
 SERVER_TOKENS = 2048
 """Window of the process: room for a prompt that was estimated too small."""
-ANSWER_TOKENS = 256
+ANSWER_TOKENS = 128
 START_TIMEOUT_S = 60.0
 MAX_SOCKET_PATH = 100
 """The system's limit is 104 to 108 bytes."""
@@ -39,13 +40,13 @@ LOCAL_INFO = ModelInfo(
     supports_tools=False,
 )
 
-# Tried on questions about given text: above temperature 0 it wanders, a repeat penalty
-# forbids it the prompt's own words, and DRY stops its loops without that.
+# Tried on questions about given text and earlier turns: above temperature 0 it wanders, and
+# penalties on repetition (DRY, too) keep it from the given text's own words.
 _SAMPLING: dict[str, Json] = {
     "temperature": 0.0,
-    "dry_multiplier": 0.8,
-    "dry_allowed_length": 4,
     "max_tokens": ANSWER_TOKENS,
+    # What it writes when it goes on with the prompt instead of ending.
+    "stop": ["\nQuestion:", " Answer:", "\nAnswer:", "\nUser:", "\nTools:", "<memory-", "<file-"],
 }
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
 # Threads that wait for each other sleep instead of spinning. On a machine that has other
@@ -89,8 +90,9 @@ class LocalLLM:
         assert self._client is not None
         limit = min(request.max_output_tokens or ANSWER_TOKENS, ANSWER_TOKENS)
         plain = Request(messages=without_tools(request.messages), max_output_tokens=limit)
-        async for chunk in self._client.stream(plain):
-            yield chunk
+        async with aclosing(self._client.stream(plain)) as chunks:
+            async for chunk in sentences(chunks):
+                yield chunk
 
     async def prepare(self) -> None:
         """Load the model."""

@@ -7,7 +7,7 @@ import asyncio
 import codecs
 import ssl
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -112,7 +112,7 @@ class OpenAIClient:
         )
         self._own_machine = endpoint.uds is not None or is_loopback(url.hostname or "")
 
-    def stream(self, request: Request) -> AsyncIterator[Chunk]:
+    def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """See `LLM.stream`."""
         return retried(lambda: self._attempt(request), self._retries)
 

@@ -12,6 +12,7 @@ from ragmem.llm.base import ModelInfo
 from ragmem.memory.files import format_accessed_files
 from ragmem.memory.history import HistoryMessage, build_history_context
 from ragmem.memory.instructions import Instructions
+from ragmem.memory.passages import with_passages
 from ragmem.memory.window import (
     NO_WINDOW,
     Window,
@@ -28,6 +29,8 @@ from ragmem.text import clean, clip_middle, one_line
 DEFAULT_MAX_CHARS = 100_000
 _QUERY_CHARS = 500
 """A past query is shown with at most so many characters."""
+_PASSAGES_PERCENT = 20
+"""Of mentioned files, for a model without tool calls: the more, the worse it answers."""
 _RESULT_SHARE = 10
 """A replayed tool result keeps at most one part in so many of the context."""
 
@@ -177,13 +180,7 @@ class ContextBuilder:
         """
         system_parts = list(filter(lambda part: part.text, self._system_parts(place)))
         block_parts = list(filter(lambda part: part.text, self._block_parts(material, place)))
-        block = "\n\n".join(
-            [
-                f"<memory-{tag}>\n{prompt_text('memory_block')}",
-                *(part.text.strip("\n") for part in block_parts),
-                f"Today is {now:%A, %Y-%m-%d}.\n</memory-{tag}>\n\n",
-            ]
-        )
+        block = self._block([part.text.strip("\n") for part in block_parts], tag, now)
         mentioned = self._mentioned(prompt, mentions, tag, used=len(block))
         sections = [part.section for part in system_parts]
         if material.window.turns:
@@ -213,6 +210,23 @@ class ContextBuilder:
     def _budget(self, percent: float) -> int:
         return int(self.max_chars * percent / 100)
 
+    def _block(self, texts: Sequence[str], tag: str, now: datetime) -> str:
+        """What is recalled: quoted data, set apart from the person's text behind it.
+
+        A model without tool calls can do nothing that a text may ask for, and takes
+        each word for a part of the question: it gets what is recalled and no more.
+        """
+        if not self._native:
+            recalled = "\n\n".join(texts)
+            return f"<memory-{tag}>\n{recalled}\n</memory-{tag}>\n\n" if texts else ""
+        return "\n\n".join(
+            [
+                f"<memory-{tag}>\n{prompt_text('memory_block')}",
+                *texts,
+                f"Today is {now:%A, %Y-%m-%d}.\n</memory-{tag}>\n\n",
+            ]
+        )
+
     def _system_parts(self, place: Place) -> tuple[_Part, ...]:
         base = prompt_text("system" if self._native else "system_small").format(
             cwd=place.cwd, project=place.project, platform=platform.system() or "unknown"
@@ -239,7 +253,7 @@ class ContextBuilder:
         files = self._files(material.accesses, place)
         if self._native:
             return (self._queries(material), files)
-        return (self._recent_text(material), files)
+        return (self._recent_text(material), self._last_query(material), files)
 
     def _window_section(self, material: Material) -> ContextSection:
         return ContextSection(
@@ -296,6 +310,17 @@ class ContextBuilder:
             dropped=material.older_count - len(items),
         )
 
+    def _last_query(self, material: Material) -> _Part:
+        """Said a second time, as a sentence: without it a small model can't tell who asked what."""
+        budget = self._budget(self._config.context.last_user_queries_percent)
+        asked = one_line(material.turns[-1].user_message, budget) if material.turns else ""
+        return _Part(
+            name="Last User Queries",
+            text=f'You were asked before: "{asked}"' if asked else "",
+            budget=budget,
+            items=(ContextItem(label=asked[:80], chars=len(asked), why="asked last"),),
+        )
+
     def _files(self, accesses: Sequence[FileAccess], place: Place) -> _Part:
         budget = self._budget(self._config.context.recently_accessed_files_percent)
         text, dropped = format_accessed_files(accesses, max_chars=budget, show=place.show_path)
@@ -315,19 +340,22 @@ class ContextBuilder:
         )
 
     def _mentioned(self, prompt: str, calls: Sequence[ToolCall], tag: str, used: int) -> _Part:
-        """The person's text, with the files that it mentions behind it."""
-        if not calls:
-            return _Part(name="Mentioned Files", text=prompt)
+        """The person's text and the files that it mentions."""
         left = self.max_chars - used - len(prompt)
-        budget = max(400, self.max_chars // 2 if self._native else left - 400)
-        clipped = [clip_result(call, budget // len(calls)) for call in calls]
+        if self._native:
+            budget = max(400, self.max_chars // 2)
+            calls = [clip_result(call, budget // len(calls)) for call in calls]
+            text = with_mentions(prompt, calls, tag)
+        else:
+            budget = max(400, min(left, self._budget(_PASSAGES_PERCENT)))
+            text = with_passages(prompt, calls, tag, max_chars=budget)
         return _Part(
             name="Mentioned Files",
-            text=with_mentions(prompt, clipped, tag),
+            text=text,
             budget=budget,
             items=tuple(
                 ContextItem(label=c.arguments, chars=len(c.result), why="named in the prompt")
-                for c in clipped
+                for c in calls
             ),
         )
 

