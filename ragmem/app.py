@@ -4,7 +4,6 @@ Nothing heavy happens before it is needed: the store opens on first use, the
 model's client is imported when an agent is made.
 """
 
-import asyncio
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +23,9 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.projects import Located, locate, normalize_cwd
 from ragmem.metrics import Metrics
 from ragmem.records import Project, Session, utc_now
+from ragmem.redact import know, secrets_among
 from ragmem.store.base import SessionQuery, Store, TurnQuery
+from ragmem.store.spool import SpooledStore
 from ragmem.tools.base import Approver, PermissionMode
 
 if TYPE_CHECKING:
@@ -57,11 +58,12 @@ class App:
         self.metrics = Metrics()
         self.cwd = normalize_cwd(cwd)
         self.memory = Memory(self.store, config.memory, records=not ephemeral, metrics=self.metrics)
-        self._store: Store | None = None
-        self._opening = asyncio.Lock()
+        self._store: SpooledStore | None = None
         self._agents: list[Agent] = []
         self._projects: dict[str, Project] = {}
         self._notices: list[str] = []
+        know(secrets_among(environment()))
+        know(_local_password(paths))
 
     async def __aenter__(self) -> Self:
         """Folders are made, and other processes of this user are kept out of our memory."""
@@ -87,16 +89,19 @@ class App:
     def notices(self) -> list[str]:
         """What is to be said once; empties the list."""
         notices, self._notices = self._notices, []
-        return notices
+        return notices + (self._store.take_notices() if self._store else [])
 
     # --- store ------------------------------------------------------------------
 
     async def store(self) -> Store:
-        """The configured store, opened once; never another than the configured one."""
-        async with self._opening:
-            if self._store is None:
-                self._store = await self._open_store()
-            return self._store
+        """The configured store, never another; it opens when it is first asked something.
+
+        What is written while it is away waits in the spool.
+        """
+        if self._store is None:
+            spool = self.paths.spool_dir / self.config.store.kind
+            self._store = SpooledStore(self._open_store, spool)
+        return self._store
 
     async def _open_store(self) -> Store:
         timeout_s = self.config.store.timeout_s
@@ -130,14 +135,14 @@ class App:
         return await self.memory.find_session(reference)
 
     async def fork_session(self, session: Session) -> Session:
-        """A copy that goes on by itself."""
-        return await self.memory.fork(session)
+        """A copy that goes on by itself; the session itself where nothing is written anyway."""
+        return await self.memory.fork(session) if self.memory.records else session
 
     async def _locate(self) -> Located:
         try:
             located = await self.memory.project_of(self.cwd)
-        except StoreError as error:
-            self._notices.append(f"Memory is away: {error} {error.hint}".strip())
+        except StoreError:
+            # That it is away is among the store's own notices.
             located = locate(self.cwd, (), now=utc_now())
         if located.moved_from:
             self._notices.append(
@@ -229,6 +234,7 @@ class App:
                     max_budget_usd=options.max_budget_usd,
                 ),
                 offers_tools=llm.info.supports_tools and not options.no_tools,
+                notices=self.notices,
             ),
         )
         self._agents.append(agent)
@@ -252,7 +258,9 @@ class App:
         if not choice.paid:
             return
         known = self.paths.data_dir / "paid-models"
-        names = known.read_text("utf-8").split("\n") if known.exists() else []
+        names: list[str] = []
+        with suppress(OSError):
+            names = known.read_text("utf-8", "replace").split("\n")
         if choice.name not in names:
             self._notices.append(f"Using {choice.name} ({choice.why}): its provider bills you.")
             with suppress(OSError), open(known, "a", encoding="utf-8", opener=_private) as file:
@@ -273,3 +281,11 @@ class App:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def _local_password(paths: Paths) -> dict[str, str]:
+    """That of the local Neo4j, if one was set up."""
+    try:
+        return {"Neo4j password": (paths.neo4j_dir / "password").read_text("utf-8").strip()}
+    except (OSError, UnicodeDecodeError):
+        return {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ragmem.events import Event, PermissionDenial, ToolFinished, ToolStarted
+from ragmem.events import Event, Notice, PermissionDenial, ToolFinished, ToolStarted
 from ragmem.llm.base import parse_arguments
 from ragmem.memory.recording import TurnRecording
 from ragmem.memory.window import call_id, result_text
@@ -56,6 +56,8 @@ class CallRunner:
         self._recording = recording
         self._emit = emit
         self._guard = RepeatGuard()
+        # Calls end at the same time; what one writes must not be taken for written by another.
+        self._recording_one = asyncio.Lock()
         self._broken_in_a_row = 0
         self._count = 0
         self.denials: list[PermissionDenial] = []
@@ -91,10 +93,13 @@ class CallRunner:
             *(tool(call_id(c.tool_call_id), result_text(c), is_error=not c.success) for c in done),
         ]
 
-    async def mention(self, use: ToolUse) -> ToolCall | None:
-        """Read what the prompt names, as the person's own call; None when it can't be read."""
+    async def mention(self, use: ToolUse, path: str) -> ToolCall | None:
+        """Read what the prompt names, as the person's own call; None, with the reason told."""
         outcome = await self._toolset.call(use)
         if not outcome.success:
+            if outcome.denied:
+                self.denials.append(PermissionDenial(use.name, use.id, use.arguments))
+            self._emit(Notice(level="warning", text=f"@{path} was not read: {outcome.text}"))
             return None
         call = self._new_call(use, 0, origin="mention")
         self._emit(self._started(call))
@@ -156,7 +161,7 @@ class CallRunner:
         self._emit(self._started(call))
         if not read_only:
             # Should the process die now, the call is known and its effects are not (P3).
-            await self._recording.call(call)
+            await self._record(call)
         outcome = await self._toolset.call(use)
         if outcome.denied:
             self.denials.append(PermissionDenial(use.name, use.id, use.arguments))
@@ -185,7 +190,7 @@ class CallRunner:
             started_at=outcome.started_at,
             duration_ms=outcome.duration_ms,
         )
-        await self._recording.call(done)
+        await self._record(done)
         self._emit(
             ToolFinished(
                 tool_call_id=call.tool_call_id,
@@ -197,6 +202,10 @@ class CallRunner:
             )
         )
         return done
+
+    async def _record(self, call: ToolCall) -> None:
+        async with self._recording_one:
+            await self._recording.call(call)
 
 
 def _whole(arguments: str) -> str:

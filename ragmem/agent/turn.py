@@ -3,7 +3,7 @@
 import asyncio
 import os.path
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -72,6 +72,8 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     offers_tools: bool = True
     """False: the model is told of no tools; mentions are still read."""
+    notices: Callable[[], Sequence[str]] = tuple
+    """What is to be said once, such as that the store is away; asked between the turn's steps."""
 
 
 class _Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +106,8 @@ class TurnRun:
         self._said: list[str] = []
         self._reasoning: list[str] = []
         self._usage = Usage()
+        self._unpriced = False
+        """Whether an answer came without its tokens."""
         self._sizes: dict[str, int] = {}
         self._started = time.monotonic()
 
@@ -154,11 +158,7 @@ class TurnRun:
                 recorded=self._recording.recorded,
             )
         )
-        if desk.memory.records and not self._recording.recorded:
-            self._warn(
-                f"Memory is away: {desk.memory.last_error} "
-                "This turn is kept by this process and written when it is back."
-            )
+        self._say_notices()
 
     async def _answer(self, prompt: str) -> _Ending:
         """The loop."""
@@ -181,12 +181,12 @@ class TurnRun:
             if not completion.tool_uses:
                 return self._answered(completion)
             messages += await self._calls.run(completion.text, completion.tool_uses, number)
-            if self._too_expensive:
+            if reason := self._too_expensive:
                 return _Ending(
                     subtype="error_max_budget_usd",
                     text=completion.text,
-                    error=f"The budget of ${limits.max_budget_usd:.2f} is spent.",
-                    hint="Raise --max-budget-usd, or go on with `-c`.",
+                    error=reason,
+                    hint="Raise --max-budget-usd or leave it out, or go on with `-c`.",
                 )
             messages = condense_results(messages, start=first_own, limit=self._half_window)
             if self._calls.stuck:
@@ -223,6 +223,7 @@ class TurnRun:
         self._emit(ContextBuilt(sections=context.sizes, fallback=context.fallback))
         for text in context.notices:
             self._warn(text)
+        self._say_notices()
         return context
 
     async def _mentions(self, prompt: str) -> list[ToolCall]:
@@ -231,16 +232,14 @@ class TurnRun:
         paths = [path for path in at_paths(prompt) if _exists(desk.place.cwd / path)]
         if not desk.llm.info.supports_tools:
             listed = await desk.toolset.call(_use("glob_files", pattern="**/*"))
-            known = [str(item["path"]) for item in listed.data.get("files", ())]
+            known = listed.text.splitlines() if listed.success else []
             paths += [path for path in named_files(prompt, known) if path not in paths]
         calls = []
         for path in paths:
             is_folder = (desk.place.cwd / path).is_dir()
             use = _use("list_directory" if is_folder else "read_file", path=path)
-            if (call := await self._calls.mention(use)) is not None:
+            if (call := await self._calls.mention(use, path)) is not None:
                 calls.append(call)
-            else:
-                self._warn(f"@{path} could not be read.")
         return calls
 
     async def _call(self, messages: list[Message], specs: tuple[ToolSpec, ...]) -> Completion:
@@ -268,6 +267,8 @@ class TurnRun:
             finally:
                 self._reasoning.append(assembler.reasoning)
                 self._count(assembler, round((time.monotonic() - started) * 1000))
+            used = completion.usage
+            self._unpriced |= used.input_tokens is None or used.output_tokens is None
             self._said.clear()
             uses = tuple((u.id, u.name, u.arguments) for u in completion.tool_uses)
             self._emit(MessageFinished(text=clean(completion.text), tool_uses=uses))
@@ -294,14 +295,24 @@ class TurnRun:
         return "".join(self._said)
 
     @property
-    def _too_expensive(self) -> bool:
+    def _too_expensive(self) -> str:
+        """Why the model may not be asked again; empty while it may."""
         limit = self._desk.limits.max_budget_usd
-        return limit is not None and (self._usage.cost_usd or 0) >= limit
+        if limit is None:
+            return ""
+        if self._unpriced:
+            return f"The provider reported no usage, so the budget of ${limit:g} can't be kept."
+        spent = (self._usage.cost_usd or 0) >= limit
+        return f"The budget of ${limit:g} is spent." if spent else ""
 
     @property
     def _half_window(self) -> int:
         tokens = self._desk.llm.info.context_window or _UNKNOWN_WINDOW_TOKENS
         return tokens * 4 // 2
+
+    def _say_notices(self) -> None:
+        for text in self._desk.notices():
+            self._warn(text)
 
     def _warn(self, text: str) -> None:
         self._emit(Notice(level="warning", text=text))
@@ -313,8 +324,7 @@ class TurnRun:
             ending.status, ending.text, reasoning=reasoning, usage=self._usage
         )
         desk.memory.finished(self._session, self.turn)
-        if desk.memory.records and not self._recording.recorded:
-            self._warn(f"This turn is not stored yet: {desk.memory.last_error}")
+        self._say_notices()
         self._emit(
             TurnFinished(
                 session_id=self.turn.session_id,

@@ -98,6 +98,13 @@ async def check_store(config: Config, paths: Paths) -> Check:
         return failing("store", error)
     counts = ", ".join(f"{found.counts.get(name, 0):,} {name}" for name in ("sessions", "turns"))
     detail = f"{found.kind} {found.version} at {found.location}: {counts}"
+    if waiting := found.counts.get("waiting_writes"):
+        return Check(
+            name="store",
+            health="note",
+            detail=f"{detail}; {waiting:,} writes wait in {paths.spool_dir}",
+            advice="A process that runs will write its own; what else stays was not accepted.",
+        )
     return Check(name="store", health="ok", detail=detail)
 
 

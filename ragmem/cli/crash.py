@@ -2,38 +2,27 @@
 
 import os
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 
 from ragmem import __version__
 from ragmem.config import environment, find_paths
 from ragmem.errors import RagmemError
 from ragmem.ids import new_id
+from ragmem.redact import know, redact, secrets_among
 from ragmem.text import one_line
-
-_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-_SHORTEST_SECRET = 8
 
 
 def record_crash(error: BaseException) -> str:
     """Log the traceback; the lines for the person that say so."""
     what = f"error: {type(error).__name__}: {one_line(str(error), 300)}"
     environ = environment()
+    know(secrets_among(environ))
     text = "".join(traceback.format_exception(error))
     try:
-        log = _write(find_paths(environ).make().log_dir, redact(text, environ))
+        log = _write(find_paths(environ).make().log_dir, redact(text))
     except (OSError, RagmemError) as failure:
-        return f"{redact(what, environ)}\nThis is a bug. It could not be logged: {failure}\n"
-    return f"{redact(what, environ)}\nThis is a bug. Its traceback is in {log}\n"
-
-
-def redact(text: str, environ: Mapping[str, str]) -> str:
-    """The text without the values of variables that are named like secrets."""
-    for name, value in environ.items():
-        secret = any(word in name.upper() for word in _SECRET_NAMES)
-        if secret and len(value) >= _SHORTEST_SECRET:
-            text = text.replace(value, f"[{name}]")
-    return text
+        return f"{redact(what)}\nThis is a bug. It could not be logged: {failure}\n"
+    return f"{redact(what)}\nThis is a bug. Its traceback is in {log}\n"
 
 
 def _write(folder: Path, text: str) -> Path:

@@ -5,22 +5,22 @@ then, and while a store is away, this process' own turns are what it remembers.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from ragmem.config import MemoryConfig
-from ragmem.errors import AmbiguousSession, SessionNotFound, StoreError
+from ragmem.errors import AmbiguousSession, SessionNotFound, StoreError, StoreUnavailable
 from ragmem.ids import new_id, short_id
 from ragmem.memory.context import Context, ContextBuilder, Material, Place
 from ragmem.memory.files import recently_accessed
 from ragmem.memory.history import messages_of
 from ragmem.memory.projects import Located, locate, normalize_cwd
-from ragmem.memory.recording import TurnRecording
+from ragmem.memory.recording import TurnRecording, redacted, redacted_turn
 from ragmem.memory.window import window_limit
 from ragmem.metrics import Metrics
 from ragmem.records import (
@@ -39,9 +39,11 @@ from ragmem.records import (
 from ragmem.store.base import Applied, SessionQuery, Store, TurnQuery
 from ragmem.text import clean, one_line
 
+T = TypeVar("T")
+
 _HEARTBEAT_S = 10.0
-_RETRY_AFTER_S = 10.0
-"""A store that was away is asked again after so long, so that no turn waits for it twice."""
+_PATIENCE_S = 2.0
+"""A turn waits no longer for the store; then it goes on with what this process remembers."""
 _FILES_LOOKBACK = 10
 """Accessed files come from turns of so many times the section's characters (C48)."""
 _OLDER_QUERIES = 50
@@ -75,20 +77,16 @@ class Memory:
         self._config = config
         self._metrics = metrics or Metrics()
         self._clock = clock
-        self._unsaved: list[Write] = []
-        self._away_until = 0.0
         self._written: set[str] = set()
         self._attached: set[str] = set()
         self._local: dict[str, list[Turn]] = {}
         self._heartbeat: asyncio.Task[None] | None = None
-        self.last_error: StoreError | None = None
-        """Why the store could not answer last time; None once it does."""
 
     # --- sessions ---------------------------------------------------------------
 
     async def project_of(self, cwd: Path) -> Located:
         """The project of a folder; a new one is written with its first session."""
-        known = await (await self._store()).projects() if self._open_store else []
+        known = await _in_time((await self._store()).projects()) if self._open_store else []
         return locate(normalize_cwd(cwd), known, now=self._clock())
 
     def new_session(self, cwd: Path, project: Project, *, title: str = "") -> Session:
@@ -105,14 +103,10 @@ class Memory:
             last_activity_at=now,
         )
 
-    async def create_session(self, session: Session, project: Project) -> bool:
-        """Write a session and its project; a second time changes nothing. False if it must wait."""
-        applied = await self._record(
-            [RegisterProject(project=project), CreateSession(session=session)]
-        )
-        if applied is not None:
-            self._written.add(session.session_id)
-        return applied is not None
+    async def create_session(self, session: Session, project: Project) -> None:
+        """Write a session and its project; a second time changes nothing."""
+        await self._record([RegisterProject(project=project), CreateSession(session=session)])
+        self._written.add(session.session_id)
 
     async def sessions(self, query: SessionQuery) -> list[Session]:
         """The sessions that match, newest activity first."""
@@ -149,7 +143,7 @@ class Memory:
         store = await self._store()
         await store.session(session_id)
         await store.apply(
-            [UpdateSession(session_id=session_id, title=clean(title), at=self._clock())]
+            [redacted(UpdateSession(session_id=session_id, title=clean(title), at=self._clock()))]
         )
         return await store.session(session_id)
 
@@ -168,7 +162,7 @@ class Memory:
         )
         self._local[copy.session_id] = list(self._local.get(session.session_id, ()))
         if self.records:
-            await (await self._store()).apply([CreateSession(session=copy)])
+            await (await self._store()).apply([redacted(CreateSession(session=copy))])
             self._written.add(copy.session_id)
         return copy
 
@@ -177,9 +171,10 @@ class Memory:
         if not self.records or session.session_id in self._attached:
             return 0
         try:
-            others = await (await self._store()).attach(session.session_id, self.owner_id)
-        except StoreError as error:
-            self._went_away(error)
+            store = await self._store()
+            others = await _in_time(store.attach(session.session_id, self.owner_id))
+        except StoreError:
+            self._metrics.count("store.failures")
             return 0
         self._attached.add(session.session_id)
         self._written.add(session.session_id)
@@ -193,9 +188,9 @@ class Memory:
         self, session: Session, project: Project, prompt: str, *, model: str
     ) -> TurnRecording:
         """Accept the person's message: from here on it lasts."""
-        is_new = self.records and session.session_id not in self._written
-        if is_new and await self.create_session(session, project):
-            await self.attach(session)
+        if self.records and session.session_id not in self._written:
+            await self.create_session(session, project)
+        await self.attach(session)
         turn = Turn(
             turn_id=new_id(),
             session_id=session.session_id,
@@ -213,29 +208,14 @@ class Memory:
 
     def finished(self, session: Session, turn: Turn) -> None:
         """Keep a turn that has ended in this process' own memory too."""
-        self._local.setdefault(session.session_id, []).append(turn)
+        self._local.setdefault(session.session_id, []).append(redacted_turn(turn))
 
     async def _record(self, writes: Sequence[Write]) -> Applied | None:
-        """Write, after all that could not be written before; None when the store is away."""
+        """Write without secrets; None where nothing is recorded. A store that is away keeps it."""
         if not self.records:
             return None
-        self._unsaved.extend(writes)
-        if time.monotonic() < self._away_until:
-            return None
-        try:
-            with self._metrics.time("store.apply"):
-                applied = await (await self._store()).apply(self._unsaved)
-        except StoreError as error:
-            self._went_away(error)
-            return None
-        self._unsaved.clear()
-        self.last_error = None
-        return applied
-
-    def _went_away(self, error: StoreError) -> None:
-        self.last_error = error
-        self._away_until = time.monotonic() + _RETRY_AFTER_S
-        self._metrics.count("store.failures")
+        with self._metrics.time("store.apply"):
+            return await (await self._store()).apply([redacted(write) for write in writes])
 
     # --- recall -----------------------------------------------------------------
 
@@ -253,9 +233,9 @@ class Memory:
         before = turn.turn_index if turn else None
         try:
             with self._metrics.time("memory.context"):
-                material = await self._material(session, builder, before)
-        except StoreError as error:
-            self._went_away(error)
+                material = await _in_time(self._material(session, builder, before))
+        except StoreError:
+            self._metrics.count("store.failures")
             material = Material(history=tuple(messages_of(self._local_turns(session))))
         tag = (turn.turn_id if turn else new_id()).replace("-", "")[-10:]
         return builder.build(prompt, material, place, tag=tag, now=self._clock(), mentions=mentions)
@@ -267,8 +247,6 @@ class Memory:
             turns = self._local_turns(session)
             accesses: list[FileAccess] = []
             return self._shaped(builder, turns, [], accesses)
-        if time.monotonic() < self._away_until and self.last_error:
-            raise self.last_error
         store = await self._store()
         count = (before or (await store.session(session.session_id)).turn_count + 1) - 1
         limit = window_limit(count)
@@ -349,20 +327,23 @@ class Memory:
                 await (await self._store()).heartbeat(self.owner_id)
 
     async def aclose(self) -> None:
-        """Write what could not be written before, and leave the sessions."""
+        """Leave the sessions."""
         if self._heartbeat:
             self._heartbeat.cancel()
             await asyncio.gather(self._heartbeat, return_exceptions=True)
             self._heartbeat = None
-        if self._unsaved:
-            self._away_until = 0.0
-            await self._record([])
         if self._attached:
             with suppress(StoreError):
                 await (await self._store()).detach(self.owner_id)
             self._attached.clear()
 
-    @property
-    def unsaved_count(self) -> int:
-        """Writes that wait for the store."""
-        return len(self._unsaved)
+
+async def _in_time(work: Awaitable[T]) -> T:
+    """What the store answers to a turn that waits for it; StoreUnavailable when that takes long."""
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            return await work
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"The memory did not answer within {_PATIENCE_S:g} s.", hint="Try again."
+        ) from None

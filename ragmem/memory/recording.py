@@ -1,4 +1,8 @@
-"""A turn being written as it happens (X25): begun, each tool call, the end."""
+"""A turn being written as it happens (X25): begun, each tool call, the end.
+
+What is written here is written without secrets (`redacted`); the turn in flight
+keeps them, for the model that is at work on it.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -8,21 +12,30 @@ import msgspec
 
 from ragmem.memory.files import extract_accessed_files, stored_path
 from ragmem.records import (
+    AddSummary,
     BeginTurn,
+    CreateSession,
     FinishTurn,
+    PutSession,
+    PutTurn,
     RecordToolCall,
+    RegisterProject,
     Session,
+    Summary,
     ToolCall,
     Turn,
     TurnStatus,
+    UpdateSession,
     Usage,
     Write,
 )
+from ragmem.redact import redact, redact_all
 from ragmem.store.base import Applied
+from ragmem.store.spool import Waiting
 from ragmem.text import clean
 
 Recorder = Callable[[Sequence[Write]], Awaitable[Applied | None]]
-"""Writes to the store; None when it is away, and then keeps the writes for later."""
+"""Writes to the store, or to its spool while it is away; None where nothing is recorded."""
 
 
 class TurnRecording:
@@ -33,7 +46,7 @@ class TurnRecording:
     ) -> None:
         self.turn = turn
         self.recorded = False
-        """Whether the turn is in the store."""
+        """Whether the turn lasts: in the store, or on the disk until that is back."""
         self._session = session
         self._record = record
         self._clock = clock
@@ -53,8 +66,8 @@ class TurnRecording:
                 )
             ]
         )
-        self.recorded = applied is not None
-        index = applied.turn_indexes[turn.turn_id] if applied else next_index
+        self.recorded = _lasts(applied)
+        index = applied.turn_indexes.get(turn.turn_id, next_index) if applied else next_index
         self.turn = msgspec.structs.replace(turn, turn_index=index)
 
     async def call(self, call: ToolCall) -> None:
@@ -110,8 +123,81 @@ class TurnRecording:
                 )
             ]
         )
-        self.recorded = applied is not None
+        self.recorded = _lasts(applied)
 
     def _locate(self, path: str) -> str:
         cwd = Path(self._session.cwd)
         return stored_path(path, cwd=cwd, project=Path(self._session.project_path or cwd))
+
+
+def _lasts(applied: Applied | None) -> bool:
+    return applied is not None and (not isinstance(applied, Waiting) or applied.durable)
+
+
+def redacted(write: Write) -> Write:
+    """The write without secrets (P10); ids, times and paths stay as they are."""
+    match write:
+        case RegisterProject():
+            return write
+        case CreateSession() | PutSession():
+            return msgspec.structs.replace(write, session=_redacted_session(write.session))
+        case UpdateSession():
+            return msgspec.structs.replace(
+                write,
+                title=write.title and redact(write.title),
+                summary=write.summary and redact(write.summary),
+                tags=None if write.tags is None else redact_all(write.tags),
+            )
+        case BeginTurn():
+            return msgspec.structs.replace(write, user_message=redact(write.user_message))
+        case RecordToolCall():
+            return msgspec.structs.replace(write, call=_redacted_call(write.call))
+        case FinishTurn():
+            return msgspec.structs.replace(
+                write,
+                assistant_message=redact(write.assistant_message),
+                reasoning=write.reasoning and redact(write.reasoning),
+            )
+        case AddSummary():
+            return msgspec.structs.replace(write, summary=_redacted_summary(write.summary))
+        case PutTurn():
+            return msgspec.structs.replace(write, turn=redacted_turn(write.turn))
+
+
+def redacted_turn(turn: Turn) -> Turn:
+    """As the store will tell it."""
+    return msgspec.structs.replace(
+        turn,
+        user_message=redact(turn.user_message),
+        assistant_message=redact(turn.assistant_message),
+        reasoning=turn.reasoning and redact(turn.reasoning),
+        tool_calls=tuple(_redacted_call(call) for call in turn.tool_calls),
+    )
+
+
+def _redacted_call(call: ToolCall) -> ToolCall:
+    return msgspec.structs.replace(
+        call,
+        arguments=redact(call.arguments),
+        result=redact(call.result),
+        error=call.error and redact(call.error),
+        preamble=redact(call.preamble),
+    )
+
+
+def _redacted_session(session: Session) -> Session:
+    return msgspec.structs.replace(
+        session,
+        title=redact(session.title),
+        summary=session.summary and redact(session.summary),
+        tags=redact_all(session.tags),
+    )
+
+
+def _redacted_summary(summary: Summary) -> Summary:
+    return msgspec.structs.replace(
+        summary,
+        text=redact(summary.text),
+        key_findings=redact_all(summary.key_findings),
+        topics=redact_all(summary.topics),
+    )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from prompt_toolkit.history import FileHistory
 
+from ragmem.redact import redact
 from ragmem.text import clean
 
 _KEPT_WHOLE = 20_000
@@ -21,7 +22,7 @@ class PromptHistory(FileHistory):
 
     def remember(self, text: str, shown: str) -> None:
         """Keep a prompt; one with a huge paste is kept as it was shown."""
-        kept = clean(text if len(text) <= _KEPT_WHOLE else shown)
+        kept = redact(clean(text if len(text) <= _KEPT_WHOLE else shown))
         if not self._loaded_strings or self._loaded_strings[0] != kept:
             self.append_string(kept)
 

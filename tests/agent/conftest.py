@@ -16,6 +16,7 @@ from ragmem.memory.instructions import NO_INSTRUCTIONS, Instructions
 from ragmem.memory.memory import Memory
 from ragmem.records import Session
 from ragmem.store.base import Store
+from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput, Toolset
 from tests.fakes.scripted_llm import ScriptedLLM, Step
@@ -86,6 +87,8 @@ class Bench(msgspec.Struct):
 
     folder: Path
     store: Store
+    """The store itself, past the spool."""
+    spooled: SpooledStore
     memory: Memory
     read_file: ReadFile
     touch: Touch
@@ -118,6 +121,7 @@ class Bench(msgspec.Struct):
             project=project,
             limits=limits,
             offers_tools=llm.info.supports_tools,
+            notices=self.spooled.take_notices,
         )
         return Agent(session, desk), llm
 
@@ -149,6 +153,12 @@ async def bench(tmp_path: Path, open_sqlite: Callable[[], Any]) -> AsyncIterator
     async def get_store() -> Store:
         return store
 
-    memory = Memory(get_store, MemoryConfig())
-    yield Bench(folder, store, memory, ReadFile(folder), Touch(folder))
+    async def get_spooled() -> Store:
+        return spooled
+
+    patience = Patience(stall_s=10, read_s=10, retry_s=0.05, longest_retry_s=0.05)
+    spooled = SpooledStore(get_store, tmp_path / "home" / "spool", patience=patience)
+    memory = Memory(get_spooled, MemoryConfig())
+    yield Bench(folder, store, spooled, memory, ReadFile(folder), Touch(folder))
     await memory.aclose()
+    await spooled.aclose()

@@ -46,7 +46,11 @@ def request_text(request: Request) -> str:
 
 
 async def test_one_turn_with_tools(bench: Bench) -> None:
-    """A2, A5, A39 to A44, A47 to A53, A64, A65, B26 to B29, B54, B55: events, record and reply."""
+    """Events, record and reply.
+
+    A2, A5, A39, A40, A41, A42, A43, A64, B54, B55; the call: A47, A48, A49, A50, A51, A52,
+    A53, A65, B26, B27, B28, B29, B31, B32.
+    """
     agent, llm = await bench.agent(
         [
             Says("I look.", tools=(use("read_file", path="a.py"),), reasoning="hm"),
@@ -67,9 +71,7 @@ async def test_one_turn_with_tools(bench: Bench) -> None:
     assert finished.usage.input_tokens == 200
 
     (turn,) = await turns_of(bench, agent.session.session_id)
-    assert (turn.turn_index, turn.status, turn.level if hasattr(turn, "level") else 0) == (
-        1, "completed", 0,
-    )  # fmt: skip
+    assert (turn.turn_id, turn.turn_index, turn.status) == (finished.turn_id, 1, "completed")
     assert (turn.user_message, turn.assistant_message) == ("What does a.py do?", "It prints.")
     assert turn.char_count == len("What does a.py do?") + len("It prints.")
     assert turn.reasoning == "hm"
@@ -78,6 +80,10 @@ async def test_one_turn_with_tools(bench: Bench) -> None:
     assert json.loads(call.arguments) == {"path": "a.py"}
     assert json.loads(call.result)["text"] == "print('hello')\n"
     assert call.preamble == "I look."
+    assert (call.turn_id, len(call.tool_call_id), call.error) == (turn.turn_id, 36, None)
+    assert call.duration_ms >= 5
+    assert turn.finished_at
+    assert turn.started_at <= call.started_at <= turn.finished_at
     assert len(llm.requests) == 2
     assert_valid(llm.requests[1].messages[1:])
 
@@ -128,9 +134,24 @@ async def test_read_only_calls_run_at_once_and_effects_in_order(bench: Bench) ->
     assert all(c.success for c in turn.tool_calls)
 
 
+async def test_every_one_of_many_calls_at_once_is_recorded(bench: Bench) -> None:
+    """P1, B26, reliability 31: calls that end at the same time don't cost each other's record."""
+    for number in range(60):
+        (bench.folder / f"{number}.txt").write_text("x")
+    paths = [f"{number}.txt" for number in range(60)]
+    agent, _ = await bench.agent([reads(*paths), Says("ok")] * 5)
+    for _ in range(5):
+        await agent.send("go")
+    for turn in await turns_of(bench, agent.session.session_id):
+        assert [json.loads(call.arguments)["path"] for call in turn.tool_calls] == paths
+        assert all(call.success for call in turn.tool_calls)
+
+
 @pytest.mark.parametrize(
     "arguments",
     ['{"path": "a', "", "[1]", '{"path": "a", "path": "b"}', '{"path": NaN}', "[" * 100_000, "{}",
+     pytest.param('{"path": ' + "[" * 470 + "]" * 470 + "}", id="deep"),
+     pytest.param('{"path": ' + "[" * 900 + "]" * 900 + "}", id="deeper"),
      '{"path": 3}', '{"path": "x"} {"path": "y"}', '{"n": ' + "9" * 5000 + "}"],
 )  # fmt: skip
 async def test_broken_arguments_execute_nothing_of_the_message(
@@ -220,6 +241,20 @@ async def test_budget_ends_the_turn(bench: Bench) -> None:
     reply = await agent.send("go")
     assert reply.finished.subtype == "error_max_budget_usd"
     assert reply.finished.usage.cost_usd == pytest.approx(1.2)
+    assert llm.left == 1
+
+
+async def test_budget_without_reported_usage_ends_the_turn(bench: Bench) -> None:
+    """X19, cli.md --max-budget-usd: what is not known is not taken for nothing."""
+    info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
+    first = Says("Hm.", tools=reads("a.py").tools, usage=None)
+    agent, llm = await bench.agent(
+        [first, Says("never asked")], info=info, limits=Limits(max_budget_usd=1000.0)
+    )
+    reply = await agent.send("go")
+    assert reply.finished.subtype == "error_max_budget_usd"
+    assert "no usage" in reply.finished.error
+    assert reply.content == "Hm."
     assert llm.left == 1
 
 
@@ -381,15 +416,18 @@ async def test_store_that_goes_away(bench: Bench, monkeypatch: pytest.MonkeyPatc
             async for event in agent.ask(f"question {i}"):
                 if isinstance(event, Notice):
                     notices.append(event.text)
-        assert any("locked" in text for text in notices)
+        assert notices == [
+            "Memory is away: The database is locked. What happens meanwhile is kept on this disk."
+        ]
         text = request_text(llm.requests[-1])
         assert "user: the goal of it all" in text
         assert "... [Intermediate memory compressed] ..." in text
         assert "answer 5" in text
         assert "user: question 6" not in text
     assert bench.store.apply == apply
-    bench.memory._away_until = 0.0
-    await agent.send("back again")
+    await asyncio.sleep(0.1)
+    notices = [e.text async for e in agent.ask("back again") if isinstance(e, Notice)]
+    assert notices == ["Memory is back. 14 writes that waited are stored."]
     turns = await turns_of(bench, agent.session.session_id)
     assert [t.turn_index for t in turns] == list(range(1, 10))
     assert [t.user_message for t in turns][1:8] == [f"question {i}" for i in range(7)]

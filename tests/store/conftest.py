@@ -6,32 +6,43 @@ from pathlib import Path
 import pytest
 
 from ragmem.store.base import Store
+from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 
 OpenStore = Callable[[], Awaitable[Store]]
 
 
-@pytest.fixture(params=["sqlite", "neo4j"])
+# A busy machine must not make a write wait in the spool: here it is the store that is tested.
+_CALM = Patience(stall_s=20, read_s=20)
+
+
+@pytest.fixture(params=["sqlite", "neo4j", "spooled-sqlite", "spooled-neo4j"])
 async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenStore]:
     """Opens the store once more: each call is another handle on the same data."""
     opened: list[Store] = []
+    home = tmp_path / "home"
+    spooled, _, kind = request.param.rpartition("-")
 
     async def sqlite() -> Store:
-        home = tmp_path / "home"
         return await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
 
     async def neo4j() -> Store:
         from ragmem.store.neo4j import Neo4jStore
-        from tests.fakes.neo4j import open_empty_neo4j_store
 
-        if not opened:
-            return await open_empty_neo4j_store(server)
         return await Neo4jStore.open(server)
 
-    server = request.getfixturevalue("neo4j_server") if request.param == "neo4j" else None
+    if kind == "neo4j":
+        from tests.fakes.neo4j import open_empty_neo4j_store
+
+        server = request.getfixturevalue("neo4j_server")
+        await (await open_empty_neo4j_store(server)).aclose()
 
     async def open_one() -> Store:
-        opened.append(await (neo4j() if request.param == "neo4j" else sqlite()))
+        open_kind = neo4j if kind == "neo4j" else sqlite
+        if spooled:
+            opened.append(SpooledStore(open_kind, home / "spool", patience=_CALM))
+        else:
+            opened.append(await open_kind())
         return opened[-1]
 
     yield open_one

@@ -1,0 +1,137 @@
+"""Secrets, replaced before anything is written to a file: `[redacted: kind]`.
+
+Two kinds are known: the very values of keys and passwords that this process was
+given (`know`), and keys that show by their public format what they are. Every
+rule starts with a fixed text, which is looked for first, and looks at each
+character a bounded number of times: the time is linear in the text's length.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from urllib.parse import quote
+
+import msgspec
+
+_SHORTEST_SECRET = 8
+"""A value that is shorter would be found in innocent words."""
+_SECRET_NAME = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$")
+
+# What may stand before a key although it is a letter or digit: the end of an escape.
+_STARTS = (
+    r"(?<![A-Za-z0-9_-]{0})",
+    r"(?<=\\[nrtbf]{0})",
+    r"(?<=\\u[0-9A-Fa-f]{{4}}{0})",
+    r"(?<=%[0-9A-Fa-f]{{2}}{0})",
+)
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One public format: any of the prefixes, then the pattern."""
+
+    kind: str
+    prefixes: tuple[str, ...]
+    pattern: str
+
+
+# Between the lines of a key: space, escapes, quotes of a diff or a mail, line numbers.
+_GAP = r"(?:[\s+|>]|\\[nrt]|[0-9]{1,7}(?:[\t:|]|\\t))*+"
+_PRIVATE_KEY = (
+    r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+    rf"(?:{_GAP}(?:[A-Za-z0-9+/=]{{16,}}+|[A-Z][A-Za-z-]{{2,30}}: [^\n\\]{{0,200}}+))*+"
+    rf"(?:{_GAP}[A-Za-z0-9+/=]{{1,15}}+(?={_GAP}-----END))?+"
+    rf"(?:{_GAP}-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----)?+"
+)
+
+RULES = (
+    Rule("Anthropic key", ("sk-ant-",), r"[A-Za-z0-9_-]{20,}+"),
+    Rule("API key", ("sk-",), r"(?=[A-Za-z_-]*+[0-9])[A-Za-z0-9_-]{20,}+"),
+    Rule("Stripe key", ("sk_live_", "sk_test_", "rk_live_", "rk_test_"), r"[A-Za-z0-9]{16,}+"),
+    Rule("Stripe secret", ("whsec_",), r"[A-Za-z0-9+/=]{24,}+"),
+    Rule("GitHub token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"[A-Za-z0-9]{30,}+"),
+    Rule("GitHub token", ("github_pat_",), r"[A-Za-z0-9_]{22,}+"),
+    Rule("GitLab token", ("glpat-", "glptt-", "gldt-", "glrt-"), r"[A-Za-z0-9_.-]{20,}+"),
+    Rule("Slack token", ("xoxb-", "xoxp-", "xoxa-", "xoxs-", "xoxr-"), r"[A-Za-z0-9-]{10,}+"),
+    Rule("Slack token", ("xapp-", "xoxe-", "xoxe."), r"[A-Za-z0-9.-]{20,}+"),
+    Rule("Slack webhook", ("hooks.slack.com/services/",), r"[A-Za-z0-9/]{40,}+"),
+    Rule("AWS key", ("AKIA", "ASIA", "ABIA", "ACCA"), r"[A-Z2-7]{16}(?![A-Za-z0-9])"),
+    Rule("Google key", ("AIza",), r"[A-Za-z0-9_-]{35}"),
+    Rule("Google secret", ("GOCSPX-",), r"[A-Za-z0-9_-]{28,}+"),
+    Rule("Google token", ("ya29.",), r"[A-Za-z0-9_-]{20,}+"),
+    Rule("Hugging Face token", ("hf_",), r"[A-Za-z0-9]{30,}+"),
+    Rule("Groq key", ("gsk_",), r"[A-Za-z0-9]{40,}+"),
+    Rule("xAI key", ("xai-",), r"[A-Za-z0-9]{40,}+"),
+    Rule("Perplexity key", ("pplx-",), r"[A-Za-z0-9]{40,}+"),
+    Rule("Replicate token", ("r8_",), r"[A-Za-z0-9]{30,}+"),
+    Rule("Cerebras key", ("csk-",), r"[A-Za-z0-9]{40,}+"),
+    Rule("NVIDIA key", ("nvapi-",), r"[A-Za-z0-9_-]{40,}+"),
+    Rule("npm token", ("npm_",), r"[A-Za-z0-9]{36,}+"),
+    Rule("PyPI token", ("pypi-",), r"[A-Za-z0-9_-]{50,}+"),
+    Rule("Docker token", ("dckr_pat_", "dckr_oat_"), r"[A-Za-z0-9_-]{20,}+"),
+    Rule("DigitalOcean token", ("dop_v1_", "doo_v1_", "dor_v1_"), r"[a-f0-9]{40,}+"),
+    Rule("Shopify token", ("shpat_", "shpss_", "shpca_", "shppa_"), r"[A-Fa-f0-9]{32,}+"),
+    Rule("SendGrid key", ("SG.",), r"[A-Za-z0-9_-]{16,80}\.[A-Za-z0-9_-]{16,}+"),
+    Rule("Twilio key", ("SK",), r"[a-f0-9]{32}(?![A-Za-z0-9])"),
+    Rule("Mailgun key", ("key-",), r"[a-f0-9]{32}(?![A-Za-z0-9])"),
+    Rule("Databricks token", ("dapi",), r"[a-f0-9]{32}"),
+    Rule("Vault token", ("hvs.", "hvb."), r"[A-Za-z0-9_-]{24,}+"),
+    Rule("Linear key", ("lin_api_",), r"[A-Za-z0-9]{32,}+"),
+    Rule("Notion token", ("ntn_",), r"[A-Za-z0-9]{40,}+"),
+    Rule("Grafana token", ("glsa_", "glc_"), r"[A-Za-z0-9_+/=]{32,}+"),
+    Rule("Supabase token", ("sbp_",), r"[a-f0-9]{40}"),
+    Rule("Postman key", ("PMAK-",), r"[a-f0-9]{24}-[a-f0-9]{34}"),
+    Rule("age key", ("AGE-SECRET-KEY-1",), r"[A-Z0-9]{40,}+"),
+    Rule("JWT", ("eyJ",), r"[A-Za-z0-9_-]{10,}+\.eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{10,}+"),
+    Rule("private key", ("-----BEGIN ",), _PRIVATE_KEY),
+)
+
+_known: dict[str, str] = {}
+"""Forms of the values that `know` was told, with the name of each; the longest first."""
+
+
+def know(secrets: Mapping[str, str]) -> None:
+    """From here on `redact` replaces these values too, by their names; short ones are left."""
+    for name, value in secrets.items():
+        for form in {value, value.strip()}:
+            if len(form) >= _SHORTEST_SECRET:
+                for shape in (form, json.dumps(form)[1:-1], quote(form, safe="")):
+                    _known[shape] = name
+    ordered = sorted(_known.items(), key=lambda item: -len(item[0]))
+    _known.clear()
+    _known.update(ordered)
+
+
+def secrets_among(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are named as keys, tokens and passwords are, but for paths to such."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if _SECRET_NAME.search(name.upper()) and not value.startswith(("/", "~", "./", "../"))
+    }
+
+
+def redact(text: str) -> str:
+    """The text without the secrets that are known, or known by their format."""
+    for value, name in _known.items():
+        if value in text:
+            text = text.replace(value, f"[redacted: {name}]")
+    for rule in RULES:
+        for prefix in rule.prefixes:
+            if prefix in text:
+                text = _compiled(prefix, rule.pattern).sub(f"[redacted: {rule.kind}]", text)
+    return text
+
+
+def redact_all(texts: Iterable[str]) -> tuple[str, ...]:
+    """Each of them."""
+    return tuple(redact(text) for text in texts)
+
+
+@cache
+def _compiled(prefix: str, pattern: str) -> re.Pattern[str]:
+    literal = re.escape(prefix)
+    # Where the prefix has an end of its own, such as a dash, what stands before it is no matter.
+    starts = "|".join(start.format(literal) for start in _STARTS)
+    before = "" if prefix.startswith("-----") else f"(?:{starts})"
+    return re.compile(f"{literal}{before}(?:{pattern})")

@@ -1,0 +1,29 @@
+"""Stores opened as they are, without the spool: to be moved, looked through and mended."""
+
+from collections.abc import Mapping
+
+from ragmem.config import Config, Paths
+from ragmem.errors import UsageError
+from ragmem.store.base import Archive
+
+KINDS = ("sqlite", "neo4j")
+_PATIENCE_S = 120.0
+"""What a person waits for by command may take longer than what a prompt waits for."""
+
+
+async def open_archive(
+    kind: str, config: Config, paths: Paths, environ: Mapping[str, str], *, existing: bool = False
+) -> Archive:
+    """The store of that kind; UsageError if it has to be there already and is not."""
+    timeout_s = max(_PATIENCE_S, config.store.timeout_s)
+    if kind == "neo4j":
+        from ragmem.store.neo4j import Neo4jStore
+        from ragmem.store.neo4j_server import find_connection
+
+        connection = find_connection(config, paths, environ)
+        return await Neo4jStore.open(connection, timeout_s=timeout_s)
+    from ragmem.store.sqlite import SQLiteStore
+
+    if existing and not paths.database.exists():
+        raise UsageError(f"There is no SQLite memory at {paths.database}.")
+    return await SQLiteStore.open(paths.database, locks_dir=paths.locks_dir, timeout_s=timeout_s)

@@ -1,0 +1,365 @@
+"""What waits for a store that is away: kept, tried again, told of."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from ragmem.errors import StoreDamaged, StoreError, StoreUnavailable
+from ragmem.records import BeginTurn, Write
+from ragmem.store.base import Applied, SessionQuery, Store
+from ragmem.store.spool.files import Spool, count_waiting
+from ragmem.store.spool.lines import to_lines
+from ragmem.store.spool.replay import Replay, replay_left
+
+T = TypeVar("T")
+
+_SOON_S = 0.02
+_LONG_STALL_S = 1.0
+"""A write that is silent for so long is told of."""
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long what is waited for, in seconds."""
+
+    stall_s: float = 0.2
+    """A write that takes longer is acknowledged by the spool."""
+    read_s: float = 2.0
+    """Before a read gives up on writes that still wait."""
+    retry_s: float = 1.0
+    """Before a store that was away is tried again; doubled for each further time."""
+    longest_retry_s: float = 10.0
+    closing_s: float = 1.0
+    """For a last try when the process ends."""
+
+
+class Waiting(Applied, frozen=True):
+    """The writes are accepted, but not in the store yet."""
+
+    durable: bool = True
+    """Whether they are on the disk: false when that can't be written either."""
+
+
+class Backlog:
+    """The store, opened when it is first needed, and the writes that it has not taken yet."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[Store]],
+        folder: Path,
+        *,
+        patience: Patience = Patience(),  # noqa: B008
+    ) -> None:
+        self._open_store = open_store
+        self._patience = patience
+        self._spool = Spool(folder)
+        self._disk_thread = ThreadPoolExecutor(1, thread_name_prefix="ragmem-spool")
+        self._store: Store | None = None
+        self._opening: asyncio.Task[Store] | None = None
+        self._opening_since = 0.0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._in_flight: set[asyncio.Task[Applied]] = set()
+        self._stalled_at: float | None = None
+        self._waiting = 0
+        self._away: StoreError | None = None
+        self._retry_at = 0.0
+        self._pause_s = patience.retry_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._replaying: asyncio.Task[None] | None = None
+        self._replay = Replay()
+        self._looked = False
+        self._said = False
+        self._said_no_room = False
+        self._notices: list[str] = []
+        self._closed = False
+
+    # --- writing ----------------------------------------------------------------
+
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        """Apply the writes, or keep them until the store is back: then the answer is `Waiting`."""
+        if not writes:
+            return Applied()
+        if self._closed:
+            raise _closed()
+        # Once begun it goes on to its end, also when the caller is interrupted.
+        return await asyncio.shield(self._keep(self._apply(tuple(writes))))
+
+    async def _apply(self, writes: Sequence[Write]) -> Applied:
+        if not self._waiting and not self._in_flight and time.monotonic() >= self._retry_at:
+            attempt = self._keep(self._write_through(writes))
+            done, _ = await asyncio.wait({attempt}, timeout=self._patience.stall_s)
+            if not done:
+                self._stalled_at = self._stalled_at or time.monotonic()
+                self._in_flight.add(attempt)
+                attempt.add_done_callback(self._landed)
+                return await self._append(writes)
+            try:
+                return attempt.result()
+            except StoreError as error:
+                self.went_away(error)
+                return await self._append(writes)
+        waiting = await self._append(writes)
+        if self._in_flight or not await self._caught_up(self._patience.stall_s):
+            return waiting
+        ids = [write.turn_id for write in writes if isinstance(write, BeginTurn)]
+        indexes = self._replay.turn_indexes
+        return Applied({turn_id: indexes[turn_id] for turn_id in ids if turn_id in indexes})
+
+    async def _write_through(self, writes: Sequence[Write]) -> Applied:
+        return await (await self.inner()).apply(writes)
+
+    def _landed(self, attempt: "asyncio.Task[Applied]") -> None:
+        """A write that stalled has ended; the spool holds it too, and replaying it is harmless."""
+        self._in_flight.discard(attempt)
+        if attempt.cancelled() or self._closed:
+            return
+        if not self._in_flight:
+            self._stalled_at = None
+        error = attempt.exception()
+        if isinstance(error, StoreError):
+            self.went_away(error)
+        elif not self._in_flight:
+            self._start_replay()
+
+    async def _append(self, writes: Sequence[Write]) -> Waiting:
+        lines = to_lines(writes)
+        self._waiting += len(lines)
+        problem = await self._on_disk(lambda: self._spool.append(lines))
+        if problem is None:
+            self._said_no_room = False
+        elif not self._said_no_room:
+            self._said_no_room = True
+            self._notices.append(
+                f"What waits for the memory can't be kept in {self._spool.folder} either: "
+                f"{problem.strerror or problem}. Until that changes, only this process keeps it."
+            )
+        return Waiting(durable=problem is None)
+
+    # --- catching up ------------------------------------------------------------
+
+    async def _caught_up(self, limit_s: float) -> bool:
+        """Whether the store answers and nothing waits; what does is written now if it can be."""
+        deadline = time.monotonic() + limit_s
+        if self._stalled_at is not None and self._in_flight:
+            left_s = self._stalled_at + limit_s - time.monotonic()
+            await asyncio.wait(self._in_flight, timeout=max(0, left_s))
+        if not self._waiting and self._away is None and await self._nothing_was_left():
+            return True
+        running = self._replaying
+        if running is None:
+            if self._in_flight or time.monotonic() < self._retry_at:
+                return False
+            running = self._start_replay()
+        elif not self._replay.count:
+            # Nothing of this pass has come through: it gets no more than its time once.
+            deadline = min(deadline, self._replay.started_at + limit_s)
+        await asyncio.wait({running}, timeout=max(0, deadline - time.monotonic()))
+        return not self._waiting and self._away is None
+
+    async def _nothing_was_left(self) -> bool:
+        """Whether no other process' file is there to be looked at."""
+        if not self._looked and not await self._on_disk(self._spool.others):
+            self._looked = True
+        return self._looked
+
+    def _start_replay(self) -> "asyncio.Task[None]":
+        if self._replaying is None:
+            self._cancel_timer()
+            self._replay.begin()
+            self._replaying = self._keep(self._pass())
+        return self._replaying
+
+    async def _pass(self) -> None:
+        """Try to write all that waits, once."""
+        left = 0
+        try:
+            while self._in_flight:
+                await asyncio.wait(self._in_flight)
+            store = await self.inner()
+            await self._replay_own(store)
+            left = await replay_left(self._replay, store, self._spool, self._on_disk)
+            if not self._replay.count:
+                await store.sessions(SessionQuery(limit=1))
+        except StoreError as error:
+            self.went_away(error)
+        except OSError as error:
+            self.went_away(StoreUnavailable(f"{self._spool.folder}: {error.strerror or error}."))
+        else:
+            self._looked = True
+            self._came_back(left)
+        finally:
+            self._replaying = None
+        if self._waiting and self._away is None and not self._closed:
+            # Some came while this pass ended.
+            self._timer = asyncio.get_running_loop().call_later(_SOON_S, self._start_replay)
+
+    async def _replay_own(self, store: Store) -> None:
+        replay, spool = self._replay, self._spool
+        while lines := await self._on_disk(partial(spool.read, replay.batch)):
+            leftover = await replay.apply(store, lines)
+            kept = await self._on_disk(partial(spool.advance, lines, leftover))
+            if kept:
+                replay.known.add(kept)
+            self._waiting -= len(lines)
+
+    def went_away(self, error: StoreError) -> None:
+        """The store did not do it: writes are kept until a later try succeeds."""
+        self._away = error
+        if isinstance(error, StoreDamaged) and self._store is not None:
+            # Once it is put in order it has to be opened anew.
+            self._keep(self._store.aclose())
+            self._store = None
+        self._retry_at = time.monotonic() + self._pause_s
+        self._schedule()
+
+    def _schedule(self) -> None:
+        self._cancel_timer()
+        if not self._closed:
+            delay_s = max(0.0, self._retry_at - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._start_replay)
+            self._pause_s = min(2 * self._pause_s, self._patience.longest_retry_s)
+
+    def _cancel_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def _came_back(self, left: int) -> None:
+        self._away, self._retry_at, self._pause_s = None, 0.0, self._patience.retry_s
+        count = self._replay.count
+        if self._said:
+            self._said = False
+            waited = f" {writes_text(count)} that waited are stored." if count else ""
+            self._notices.append(f"Memory is back.{waited}")
+        elif left:
+            self._notices.append(
+                f"{writes_text(left)} that an earlier process had to leave are stored."
+            )
+        if self._replay.refused:
+            self._notices.append(
+                f"Memory did not take all that waited: {self._replay.refused} "
+                f"What it did not take is kept in {self._spool.folder}."
+            )
+            self._replay.refused = ""
+
+    def take_notices(self) -> list[str]:
+        """What the person should be told, each once: it is away, it is back."""
+        notices, self._notices = self._notices, []
+        if not self._said and (why := self._why_away()):
+            self._said = True
+            kept = " What happens meanwhile is kept on this disk." if self._waiting else ""
+            notices.append(f"Memory is away: {why}{kept}")
+        return notices
+
+    def _why_away(self) -> str:
+        """Empty while the store answers, or may yet."""
+        if self._away:
+            return f"{self._away} {self._away.hint}".strip()
+        since = self._opening_since if self._opening else self._stalled_at
+        if since is not None and time.monotonic() - since > _LONG_STALL_S:
+            return "it does not answer."
+        return ""
+
+    # --- the store ---------------------------------------------------------------
+
+    async def inner(self) -> Store:
+        """The store itself, opened; its errors are the caller's."""
+        if self._closed:
+            raise _closed()
+        if self._store is not None:
+            return self._store
+        if self._opening is None:
+            self._opening_since = time.monotonic()
+            self._opening = self._keep(self._open())
+        elif time.monotonic() - self._opening_since > self._patience.read_s:
+            raise StoreUnavailable("The memory does not open.", hint="Try again.")
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> Store:
+        try:
+            self._store = await self._open_store()
+            return self._store
+        finally:
+            self._opening = None
+
+    async def read(self, query: Callable[[Store], Awaitable[T]]) -> T:
+        """What the query finds; StoreUnavailable while writes of this process wait."""
+        if self._closed:
+            raise _closed()
+        if not await self._caught_up(self._patience.read_s) and (self._waiting or self._away):
+            raise self._unavailable()
+        try:
+            return await query(await self.inner())
+        except StoreError as error:
+            self.went_away(error)
+            raise
+
+    def _unavailable(self) -> StoreError:
+        if self._away is None:
+            return StoreUnavailable(f"{writes_text(self._waiting)} wait for the memory.")
+        return type(self._away)(str(self._away), hint=self._away.hint)
+
+    async def count_waiting(self) -> int:
+        """Writes that wait, of every process."""
+        return await self._on_disk(partial(count_waiting, self._spool.folder))
+
+    async def look_for_others(self) -> None:
+        """Take over what processes that died meanwhile have left."""
+        others = await self._on_disk(self._spool.others)
+        if any(path.name not in self._replay.known for path in others):
+            self._start_replay()
+
+    @property
+    def answering(self) -> Store | None:
+        """The store, if it is open and was not silent or away last."""
+        return None if self._away or self._in_flight else self._store
+
+    async def aclose(self) -> None:
+        """A last try for what waits, unless the store is away; then release everything."""
+        if self._closed:
+            return
+        if self._waiting and self._away is None:
+            await self._caught_up(self._patience.closing_s)
+        self._closed = True
+        self._cancel_timer()
+        for task in (self._replaying, self._opening, *self._in_flight):
+            if task:
+                task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._patience.closing_s)
+        if self._store is not None:
+            await self._store.aclose()
+        await self._on_disk(self._spool.close)
+        self._disk_thread.shutdown(wait=False)
+
+    # --- tasks and threads --------------------------------------------------------
+
+    def _keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """A task that goes on whoever waits for it; its error is for those who do."""
+
+        def ended(task: "asyncio.Task[T]") -> None:
+            self._tasks.discard(task)
+            if not task.cancelled():
+                task.exception()
+
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+        return task
+
+    def _on_disk(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        return asyncio.get_running_loop().run_in_executor(self._disk_thread, work)
+
+
+def writes_text(count: int) -> str:
+    """`3 writes`."""
+    return f"{count:,} {'write' if count == 1 else 'writes'}"
+
+
+def _closed() -> StoreUnavailable:
+    return StoreUnavailable("The memory is closed.", hint="Open it again.")

@@ -1,0 +1,230 @@
+"""The spool's files: one for each process, locked while it lives.
+
+Each is lines of JSON, private (0600), synced before it is spoken of. A torn last
+line was never acknowledged and costs only itself.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from ragmem.ids import new_id
+
+_SUFFIX = ".jsonl"
+_CHUNK = 1 << 20
+_MANY = 1000
+
+
+class SpoolFile:
+    """One file, locked; read from its start, appended to at its end."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self.path = path
+        self._handle = handle
+        self._size = os.fstat(handle).st_size
+        self._offset = 0
+
+    @classmethod
+    def create(cls, folder: Path) -> "SpoolFile":
+        """A new file of this process."""
+        _make(folder)
+        while True:
+            path = folder / f"{new_id()}{_SUFFIX}"
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            # Another process may take a new file for one that was left, and remove it.
+            if file := cls._locked(path, os.open(path, flags, 0o600)):
+                _sync_folder(folder)
+                return file
+
+    @classmethod
+    def adopt(cls, path: Path) -> "SpoolFile | None":
+        """A file that a process has left; None while its process lives."""
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        return cls._locked(path, handle)
+
+    @classmethod
+    def _locked(cls, path: Path, handle: int) -> "SpoolFile | None":
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.stat().st_ino == os.fstat(handle).st_ino:
+                return cls(path, handle)
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+        return None
+
+    def append(self, lines: Sequence[bytes]) -> None:
+        """All of the lines, on the disk when this returns; none of them on an OSError."""
+        try:
+            _write(self._handle, b"".join(line + b"\n" for line in lines), self._size)
+            os.fsync(self._handle)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._handle, self._size)
+            raise
+        self._size = os.fstat(self._handle).st_size
+
+    def read(self, count: int) -> list[bytes]:
+        """The next whole lines, about a megabyte at most; the same again until `advance`."""
+        data = b""
+        while b"\n" not in data:
+            more = os.pread(self._handle, _CHUNK, self._offset + len(data))
+            if not more:
+                return []
+            data += more
+        return data[: data.rfind(b"\n")].split(b"\n")[:count]
+
+    def advance(self, lines: Sequence[bytes]) -> None:
+        """These were dealt with."""
+        self._offset += _length(lines)
+        if self._offset == self._size:
+            os.ftruncate(self._handle, 0)
+            self._offset = self._size = 0
+
+    def close(self) -> None:
+        """Leave what waits to another process; what was dealt with goes."""
+        try:
+            if not self.read(1):
+                self.path.unlink(missing_ok=True)
+            elif self._offset:
+                with contextlib.suppress(OSError):  # then all of it is replayed: no harm
+                    set_aside(self.path.parent, self._rest())
+                    self.path.unlink()
+        finally:
+            os.close(self._handle)
+
+    def _rest(self) -> Iterator[bytes]:
+        while lines := self.read(_MANY):
+            yield from lines
+            self._offset += _length(lines)
+
+
+class Spool:
+    """This process' waiting lines, in order: its file, and memory while the file can't be written.
+
+    Everything here blocks; it is called from one thread.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._file: SpoolFile | None = None
+        self._unwritten: list[bytes] = []
+
+    @property
+    def durable(self) -> bool:
+        """Whether all that waits is on the disk."""
+        return not self._unwritten
+
+    @property
+    def name(self) -> str:
+        """Of the file of this process; empty while it has none."""
+        return self._file.path.name if self._file else ""
+
+    def append(self, lines: Sequence[bytes]) -> OSError | None:
+        """Keep the lines; the error when only memory can."""
+        self._unwritten += lines
+        try:
+            if self._file is None:
+                self._file = SpoolFile.create(self.folder)
+            self._file.append(self._unwritten)
+        except OSError as error:
+            return error
+        self._unwritten = []
+        return None
+
+    def read(self, count: int) -> list[bytes]:
+        """The lines that have waited longest; the same again until `advance`."""
+        return (self._file.read(count) if self._file else []) or self._unwritten[:count]
+
+    def advance(self, lines: list[bytes], leftover: Sequence[bytes]) -> str | None:
+        """Lines that were read are dealt with, but for `leftover`: the file that keeps those."""
+        kept = set_aside(self.folder, leftover) if leftover else None
+        # Lines that were read from memory may have reached the file meanwhile.
+        if self._unwritten[: len(lines)] == lines:
+            del self._unwritten[: len(lines)]
+        elif self._file:
+            self._file.advance(lines)
+        return kept
+
+    def others(self) -> list[Path]:
+        """Files that other processes have left or are using, oldest first."""
+        return [path for path in _files(self.folder) if path.name != self.name]
+
+    def close(self) -> None:
+        """Leave what waits to the next process."""
+        if self._file:
+            self._file.close()
+            self._file = None
+
+
+def set_aside(folder: Path, lines: Iterable[bytes]) -> str:
+    """A new file of these lines, whole or not at all; its name."""
+    _make(folder)
+    path = folder / f"{new_id()}{_SUFFIX}"
+    draft = path.with_suffix(".draft")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        size = 0
+        for line in lines:
+            _write(handle, line + b"\n", size)
+            size += len(line) + 1
+        os.fsync(handle)
+        draft.rename(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(handle)
+    _sync_folder(folder)
+    return path.name
+
+
+def count_waiting(folder: Path) -> int:
+    """Writes that wait in this folder, of every process; 0 where there is none."""
+    count = 0
+    for path in _files(folder):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            while data := file.read(_CHUNK):
+                count += data.count(b"\n")
+    return count
+
+
+def _make(folder: Path) -> None:
+    # A parent that `mkdir` makes by the way would be open to others.
+    for each in (folder.parent, folder):
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == _SUFFIX)
+    except OSError:
+        return []
+
+
+def _length(lines: Sequence[bytes]) -> int:
+    return sum(len(line) + 1 for line in lines)
+
+
+def _write(handle: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(handle, view, offset)
+        offset += written
+        view = view[written:]
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

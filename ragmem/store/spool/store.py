@@ -1,0 +1,140 @@
+"""SpooledStore: a Store whose writes are never lost because it is away.
+
+While the store answers, writes go to it. When it fails, or is silent for longer
+than `Patience.stall_s`, they go to this process' file of the spool and are
+acknowledged by its sync. From then on all writes go there, so that their order
+holds, until those that wait are in the store: this process tries again by
+itself, and the next process to open the store takes over what a dead one left.
+A write may reach the store twice that way; being idempotent it has the effect
+of once.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ragmem.errors import StoreError
+from ragmem.records import FileAccess, Project, RegisterProject, Session, Summary, Turn, Write
+from ragmem.store.base import ALL_TURNS, Applied, SessionQuery, Store, StoreInfo, TurnQuery
+from ragmem.store.spool.backlog import Backlog, Patience, Waiting, writes_text
+from ragmem.store.spool.projects import KnownProjects
+
+
+class SpooledStore:
+    """See the module's text. `open_store` opens the store when it is first needed."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[Store]],
+        folder: Path,
+        *,
+        patience: Patience = Patience(),  # noqa: B008
+    ) -> None:
+        self._backlog = Backlog(open_store, folder, patience=patience)
+        self._known = KnownProjects(folder.with_name(f"{folder.name}-projects.json"))
+
+    async def inner(self) -> Store:
+        """The store itself, opened; its errors are the caller's."""
+        return await self._backlog.inner()
+
+    def take_notices(self) -> list[str]:
+        """What the person should be told, each once: it is away, it is back."""
+        return self._backlog.take_notices()
+
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        """Apply the writes, or keep them until the store is back: then the answer is `Waiting`."""
+        applied = await self._backlog.apply(writes)
+        if isinstance(applied, Waiting):
+            projects = [write.project for write in writes if isinstance(write, RegisterProject)]
+            await asyncio.to_thread(self._known.add, projects)
+        return applied
+
+    async def session(self, session_id: str) -> Session:
+        """One session; SessionNotFound when there is none."""
+        return await self._backlog.read(lambda store: store.session(session_id))
+
+    async def sessions(self, query: SessionQuery) -> list[Session]:
+        """The sessions that match."""
+        return await self._backlog.read(lambda store: store.sessions(query))
+
+    async def find_sessions(self, reference: str, *, limit: int = 20) -> list[Session]:
+        """Those whose id is, or ends with, the reference, or whose title equals it."""
+        return await self._backlog.read(lambda store: store.find_sessions(reference, limit=limit))
+
+    async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
+        """Turns in order, each with its tool calls in order."""
+        return await self._backlog.read(lambda store: store.turns(session_id, query))
+
+    async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
+        """Accesses of the newest turns that sum to at most so many characters, newest first."""
+        return await self._backlog.read(
+            lambda store: store.file_accesses(session_id, max_turn_chars=max_turn_chars)
+        )
+
+    async def summaries(
+        self,
+        session_id: str,
+        *,
+        level: int | None = None,
+        not_rolled_up: bool = False,
+        limit: int | None = None,
+    ) -> list[Summary]:
+        """Newest first. `not_rolled_up`: those that no higher summary covers (A79)."""
+        return await self._backlog.read(
+            lambda store: store.summaries(
+                session_id, level=level, not_rolled_up=not_rolled_up, limit=limit
+            )
+        )
+
+    async def raw_history_chars(self, session_id: str) -> int:
+        """Characters of completed turns that no level-1 summary covers (A78); 0 for none."""
+        return await self._backlog.read(lambda store: store.raw_history_chars(session_id))
+
+    async def projects(self) -> list[Project]:
+        """Every known project; while the store is away, those that were known before."""
+        try:
+            found = await self._backlog.read(lambda store: store.projects())
+        except StoreError:
+            if known := await asyncio.to_thread(self._known.load):
+                return known
+            raise
+        await asyncio.to_thread(self._known.save, found)
+        return found
+
+    async def info(self) -> StoreInfo:
+        """What it is, where, and how much is in it, `waiting_writes` too if there are any."""
+        try:
+            found = await self._backlog.read(lambda store: store.info())
+        except StoreError as error:
+            if not (waiting := await self._backlog.count_waiting()):
+                raise
+            hint = f"{error.hint} {writes_text(waiting)} wait on this disk.".strip()
+            raise type(error)(str(error), hint=hint) from None
+        if waiting := await self._backlog.count_waiting():
+            counts = found.counts | {"waiting_writes": waiting}
+            return msgspec.structs.replace(found, counts=counts)
+        return found
+
+    async def attach(self, session_id: str, owner_id: str) -> list[str]:
+        """Register this process on the session; returns the other live owners' ids."""
+        return await self._backlog.read(lambda store: store.attach(session_id, owner_id))
+
+    async def heartbeat(self, owner_id: str) -> None:
+        """Renew the lease, and look for what processes that died have left."""
+        if store := self._backlog.answering:
+            try:
+                await store.heartbeat(owner_id)
+            except StoreError as error:
+                self._backlog.went_away(error)
+                raise
+            await self._backlog.look_for_others()
+
+    async def detach(self, owner_id: str) -> None:
+        """Give up every session of this owner; its running turns become interrupted."""
+        await self._backlog.read(lambda store: store.detach(owner_id))
+
+    async def aclose(self) -> None:
+        """A last try for what waits, unless the store is away; then release everything."""
+        await self._backlog.aclose()

@@ -1,0 +1,568 @@
+"""The outage spool, over real stores that are locked, silent, cut off, refusing or not there."""
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+
+from ragmem.errors import SessionNotFound, StoreError, StoreRefused, StoreUnavailable
+from ragmem.ids import new_id
+from ragmem.records import Project, RegisterProject, UpdateSession, Write
+from ragmem.store.base import Applied, SessionQuery, Store
+from ragmem.store.neo4j import Connection, Neo4jStore
+from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
+from ragmem.store.sqlite import SQLiteStore
+from tests.fakes.neo4j import open_empty_neo4j_store
+from tests.fakes.tcp_proxy import TcpProxy
+from tests.store.samples import START, at, begun, called, created, finished, texts, whole_turn
+
+QUICK = Patience(retry_s=0.05, longest_retry_s=0.05)
+
+
+class Home:
+    """A database and its spool."""
+
+    def __init__(self, folder: Path) -> None:
+        self.database = folder / "memory.db"
+        self.locks = folder / "locks"
+        self.spool = folder / "spool" / "sqlite"
+        self.opened: list[SpooledStore] = []
+        self.error: StoreError | None = None
+        """What opening the store fails with."""
+
+    def open(self, *, timeout_s: float = 5.0, patience: Patience = QUICK) -> SpooledStore:
+        """One more handle; each is as another process is."""
+
+        async def inner() -> Store:
+            if self.error is not None:
+                raise self.error
+            return await SQLiteStore.open(self.database, locks_dir=self.locks, timeout_s=timeout_s)
+
+        self.opened.append(SpooledStore(inner, self.spool, patience=patience))
+        return self.opened[-1]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Another program holds the database's write lock."""
+        connection = apsw.Connection(str(self.database))
+        connection.set_busy_timeout(10_000)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            connection.execute("ROLLBACK")
+            connection.close()
+
+    @property
+    def files(self) -> list[Path]:
+        """Of the spool."""
+        return sorted(self.spool.glob("*")) if self.spool.exists() else []
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[Home]:
+    home = Home(tmp_path / "home")
+    yield home
+    for store in home.opened:
+        await store.aclose()
+
+
+async def settled(store: SpooledStore, folder: Path) -> None:
+    """Wait until nothing waits any more."""
+    async with asyncio.timeout(20):
+        while count_waiting(folder):
+            await asyncio.sleep(0.02)
+        await store.sessions(SessionQuery())
+
+
+# --- away and back -------------------------------------------------------------------
+
+
+async def test_a_store_that_answers_needs_no_spool(home: Home) -> None:
+    store = home.open()
+    assert await store.apply([created("s"), begun("s", "t")]) == Applied({"t": 1})
+    assert home.files == []
+    assert store.take_notices() == []
+    assert "waiting_writes" not in (await store.info()).counts
+
+
+async def test_a_write_that_stalls_is_acknowledged_by_the_disk(home: Home) -> None:
+    """P1: within moments, synced, for this user alone whatever the umask; then it arrives."""
+    store = home.open()
+    await store.apply([created("s")])
+    old = os.umask(0)
+    try:
+        with home.locked():
+            began = time.monotonic()
+            applied = await store.apply(whole_turn("s", "t", "Is it kept?"))
+            took = time.monotonic() - began
+            assert applied == Waiting()
+            assert isinstance(applied, Waiting)
+            assert 0.15 < took < 1.5
+            (file,) = home.files
+            assert [stat.S_IMODE(p.stat().st_mode) for p in (file, home.spool)] == [0o600, 0o700]
+            assert stat.S_IMODE(home.spool.parent.stat().st_mode) == 0o700
+            assert file.read_bytes().count(b"\n") == 2
+            assert b"Is it kept?" in file.read_bytes()
+    finally:
+        os.umask(old)
+    await settled(store, home.spool)
+    (turn,) = await store.turns("s")
+    assert (turn.turn_index, turn.user_message, turn.status) == (1, "Is it kept?", "completed")
+    assert store.take_notices() == []
+
+
+async def test_while_away_nothing_waits_for_the_store(home: Home) -> None:
+    """X26, P7: writes and reads are answered at once; the person hears it once, and once the end.
+
+    Reliability 15: what a lock kept out for longer than the timeout is retried, not lost.
+    """
+    store = home.open(timeout_s=0.3)
+    await store.apply([created("s"), *whole_turn("s", "t0", "zero")])
+    with home.locked():
+        await store.apply(whole_turn("s", "t1", "one"))
+        await asyncio.sleep(0.6)
+        began = time.monotonic()
+        for number in range(2, 30):
+            assert isinstance(
+                await store.apply(whole_turn("s", f"t{number}", f"{number}")), Waiting
+            )
+        with pytest.raises(StoreUnavailable, match="in use by another process"):
+            await store.turns("s")
+        assert time.monotonic() - began < 5
+        (notice,) = store.take_notices()
+        assert notice.startswith("Memory is away: The memory's database")
+        assert notice.endswith("What happens meanwhile is kept on this disk.")
+        assert store.take_notices() == []
+        assert count_waiting(home.spool) == 58
+    await settled(store, home.spool)
+    assert [turn.turn_index for turn in await store.turns("s")] == list(range(1, 31))
+    assert texts(await store.turns("s")) == ["zero", "one", *(str(n) for n in range(2, 30))]
+    assert store.take_notices() == ["Memory is back. 58 writes that waited are stored."]
+    assert [file.stat().st_size for file in home.files] == [0]
+    await store.aclose()
+    assert home.files == []
+
+
+async def test_the_index_is_told_when_the_store_is_back(home: Home) -> None:
+    """A96: the first write after an outage takes those that waited with it, in order."""
+    home.error = StoreUnavailable("It is down.", hint="Wait.")
+    store = home.open(patience=Patience(retry_s=0.2, longest_retry_s=0.2))
+    assert isinstance(await store.apply([created("s"), *whole_turn("s", "t1")]), Waiting)
+    home.error = None
+    await asyncio.sleep(0.15)
+    async with asyncio.timeout(10):
+        while isinstance(applied := await store.apply([begun("s", "t2")]), Waiting):
+            await asyncio.sleep(0.02)
+    assert applied == Applied({"t2": 2})
+    assert [turn.turn_id for turn in await store.turns("s")] == ["t1", "t2"]
+
+
+async def test_ten_flaps_with_many_writers(home: Home) -> None:
+    """Reliability 22, P6: everything once, each writer's turns in its own order."""
+    store = home.open(timeout_s=0.1)
+    await store.apply([created("s")])
+
+    async def writer(name: str) -> None:
+        for number in range(20):
+            await store.apply(whole_turn("s", f"{name}-{number:02}", f"{name}-{number:02}"))
+            await asyncio.sleep(0.01)
+
+    writers = [asyncio.create_task(writer(name)) for name in "abc"]
+    for _ in range(10):
+        with home.locked():
+            await asyncio.sleep(0.12)
+        await asyncio.sleep(0.06)
+    await asyncio.gather(*writers)
+    await settled(store, home.spool)
+    turns = await store.turns("s")
+    assert [turn.turn_index for turn in turns] == list(range(1, 61))
+    said = texts(turns)
+    assert sorted(said) == [f"{name}-{number:02}" for name in "abc" for number in range(20)]
+    for name in "abc":
+        own = [text for text in said if text.startswith(name)]
+        assert own == sorted(own)
+    assert {turn.status for turn in turns} == {"completed"}
+
+
+async def test_an_interrupted_caller_loses_no_write(home: Home) -> None:
+    """P1: a write that was begun goes on to its end."""
+    store = home.open()
+    await store.apply([created("s")])
+    with home.locked():
+        task = asyncio.create_task(store.apply(whole_turn("s", "t")))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.5)
+        assert count_waiting(home.spool) == 2
+    await settled(store, home.spool)
+    assert len(await store.turns("s")) == 1
+
+
+async def test_refusing_and_damaged_stores_are_away_too(home: Home) -> None:
+    """Reliability 12, 21, P4: nothing is dropped, nothing is overwritten; put back, it is full."""
+    store = home.open()
+    await store.apply([created("s"), *whole_turn("s", "t1")])
+    elsewhere = home.database.with_name("elsewhere.db")
+    apsw.Connection(str(home.database)).pragma("wal_checkpoint(TRUNCATE)")
+    home.database.rename(elsewhere)
+    assert isinstance(await store.apply(whole_turn("s", "t2")), Waiting)
+    (notice,) = store.take_notices()
+    assert "moved or deleted while in use" in notice
+    await asyncio.sleep(0.2)
+    assert not home.database.exists()
+    elsewhere.rename(home.database)
+    await settled(store, home.spool)
+    assert [turn.turn_id for turn in await store.turns("s")] == ["t1", "t2"]
+
+
+async def test_a_store_that_refuses_everything_keeps_everything_waiting(home: Home) -> None:
+    home.error = StoreRefused("Wrong password.", hint="Set NEO4J_PASSWORD.")
+    store = home.open()
+    await store.apply([created("s"), *whole_turn("s", "t")])
+    await asyncio.sleep(0.3)
+    assert count_waiting(home.spool) == 3
+    with pytest.raises(StoreRefused, match="Wrong password") as caught:
+        await store.info()
+    assert caught.value.hint == "Set NEO4J_PASSWORD. 3 writes wait on this disk."
+    home.error = None
+    await settled(store, home.spool)
+    assert len(await store.turns("s")) == 1
+
+
+async def test_folders_keep_their_project(home: Home) -> None:
+    """X12b: known before the outage, or new in it: the next process takes the same."""
+    old = Project(project_id="old", path="/home/ana/old", created_at=START)
+    new = Project(project_id="new", path="/home/ana/new", created_at=START)
+    store = home.open()
+    await store.apply([RegisterProject(project=old)])
+    assert await store.projects() == [old]
+    await store.aclose()
+    home.error = StoreUnavailable("It is down.")
+    store = home.open()
+    assert await store.projects() == [old]
+    await store.apply([RegisterProject(project=new)])
+    await store.aclose()
+    assert await home.open().projects() == [old, new]
+    (known,) = home.spool.parent.glob("*.json")
+    assert stat.S_IMODE(known.stat().st_mode) == 0o600
+    known.write_text("torn")
+    with pytest.raises(StoreUnavailable):
+        await home.open().projects()
+
+
+# --- other processes -----------------------------------------------------------------
+
+_CHILD = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from ragmem.errors import StoreUnavailable
+from ragmem.store.spool import SpooledStore
+from tests.store.samples import begun, created, whole_turn
+
+async def away():
+    raise StoreUnavailable("It is down.")
+
+async def main():
+    store = SpooledStore(away, Path(sys.argv[1]))
+    for number in range(100):
+        await store.apply(whole_turn("s", f"t{number:03}", f"{number}"))
+        print(number, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_what_a_killed_process_left_is_written_by_the_next(home: Home) -> None:
+    """P1, P2: all that was acknowledged before kill -9, in order, once; no turn is half."""
+    first = home.open()
+    await first.apply([created("s")])
+    await first.aclose()
+    child = subprocess.Popen(
+        [sys.executable, "-c", _CHILD, str(home.spool)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert child.stdout is not None
+    acknowledged = [int(child.stdout.readline()) for _ in range(37)]
+    child.send_signal(signal.SIGKILL)
+    with child:
+        acknowledged += [int(line) for line in child.stdout]
+    store = home.open()
+    # What it had acknowledged is there for the first question that the next process asks.
+    turns = await store.turns("s")
+    assert texts(turns)[: len(acknowledged)] == [str(number) for number in acknowledged]
+    assert len(turns) - len(acknowledged) in (0, 1)
+    assert {turn.status for turn in turns[: len(acknowledged)]} == {"completed"}
+    assert [turn.turn_index for turn in turns] == list(range(1, len(turns) + 1))
+    assert home.files == []
+    (notice,) = store.take_notices()
+    assert notice.endswith("writes that an earlier process had to leave are stored.")
+
+
+async def test_the_file_of_a_living_process_is_left_to_it(home: Home) -> None:
+    """P6: its order is its own."""
+    home.error = StoreUnavailable("It is down.")
+    living = home.open(patience=Patience(retry_s=60))
+    await living.apply([created("s")])
+    home.error = None
+    other = home.open()
+    assert await other.sessions(SessionQuery()) == []
+    assert (await other.info()).counts["waiting_writes"] == 1
+    await living.aclose()
+    await other.heartbeat("me")
+    await settled(other, home.spool)
+    assert [session.session_id for session in await other.sessions(SessionQuery())] == ["s"]
+    assert home.files == []
+
+
+async def test_closing_leaves_what_waits_and_is_quick(home: Home) -> None:
+    home.error = StoreUnavailable("It is down.")
+    store = home.open()
+    await store.apply([created("s")])
+    began = time.monotonic()
+    await store.aclose()
+    await store.aclose()
+    assert time.monotonic() - began < 3
+    assert count_waiting(home.spool) == 1
+    for call in (store.apply([created("t")]), store.sessions(SessionQuery())):
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await call
+    home.error = None
+    assert len(await home.open().sessions(SessionQuery())) == 1
+
+
+# --- odd lines -------------------------------------------------------------------------
+
+
+async def test_a_torn_line_costs_itself_and_an_unknown_one_is_kept(home: Home) -> None:
+    """Idea 1 of the design: neither costs the rest, and a newer version finds its own again."""
+    home.error = StoreUnavailable("It is down.")
+    store = home.open()
+    await store.apply([created("s"), *whole_turn("s", "t1")])
+    await store.aclose()
+    (file,) = home.files
+    lines = file.read_bytes().splitlines(keepends=True)
+    newer = b'{"write":"hologram","colour":"blue"}\n'
+    rest = b'{"write":"turn_begin","turn_id":"t9","sess'
+    file.write_bytes(lines[0] + newer + b"\xff\x00 not JSON\n" + b"".join(lines[1:]) + rest)
+    home.error = None
+    for _ in range(2):
+        store = home.open()
+        assert [turn.turn_id for turn in await store.turns("s")] == ["t1"]
+        assert (await store.info()).counts["waiting_writes"] == 2
+        (file,) = home.files
+        assert file.read_bytes() == newer + b"\xff\x00 not JSON\n"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        await store.aclose()
+
+
+async def test_a_write_that_no_store_takes_does_not_hold_up_the_rest(home: Home) -> None:
+    home.error = StoreUnavailable("It is down.")
+    store = home.open()
+    await store.apply([created("s"), *whole_turn("gone", "t0"), *whole_turn("s", "t1")])
+    home.error = None
+    async with asyncio.timeout(10):
+        while count_waiting(home.spool) != 2:
+            await asyncio.sleep(0.02)
+    assert [turn.turn_id for turn in await store.turns("s")] == ["t1"]
+    notices = " ".join(store.take_notices())
+    assert "There is no session gone" in notices
+    assert str(home.spool) in notices
+    with pytest.raises(SessionNotFound):
+        await store.apply(whole_turn("gone", "t2"))
+
+
+async def test_text_that_json_can_not_hold_is_stored_as_the_store_would(home: Home) -> None:
+    """Reliability 28: half characters, numbers out of range."""
+    home.error = StoreUnavailable("It is down.")
+    store = home.open()
+    odd = called("s", "t", 0, "a\ud800.py", duration_ms=2**70)
+    await store.apply([created("s"), begun("s", "t", "half \ud83d \0 nul"), odd])
+    home.error = None
+    await settled(store, home.spool)
+    (turn,) = await store.turns("s")
+    assert turn.user_message.startswith("half \ufffd")
+    assert turn.tool_calls[0].duration_ms == 2**63 - 1
+
+
+async def test_every_kind_of_write_waits_and_arrives(home: Home) -> None:
+    direct = home.open()
+    project = Project(project_id="p", path="/home/ana", created_at=START)
+
+    def all_writes(session_id: str, turn_id: str) -> list[Write]:
+        return [
+            RegisterProject(project=project),
+            created(session_id),
+            begun(session_id, turn_id, "Naïve — 🌿"),
+            called(session_id, turn_id, 0, "a.py", tool_call_id=f"{turn_id}-call"),
+            finished(session_id, turn_id),
+            UpdateSession(session_id=session_id, title="New", tags=("a",), at=at(9)),
+        ]
+
+    await direct.apply(all_writes("direct", "t1"))
+    home.error = StoreUnavailable("It is down.")
+    waited = home.open()
+    assert isinstance(await waited.apply(all_writes("waited", "t2")), Waiting)
+    home.error = None
+    await settled(waited, home.spool)
+    as_direct = msgspec.structs.replace(await waited.session("waited"), session_id="direct")
+    assert as_direct == await direct.session("direct")
+    (one,), (two,) = await direct.turns("direct"), await direct.turns("waited")
+    assert (one.usage, one.tool_calls[0].result) == (two.usage, two.tool_calls[0].result)
+    assert await direct.projects() == [project]
+
+
+# --- a disk that takes nothing -----------------------------------------------------------
+
+
+async def test_without_any_disk_this_process_keeps_what_waits(home: Home) -> None:
+    """Reliability 7: the disk is full for both; said once; caught up later, nothing lost."""
+    home.error = StoreUnavailable("The file system is full.")
+    home.spool.parent.parent.mkdir(parents=True)
+    home.spool.parent.write_text("in the way")
+    store = home.open()
+    assert await store.apply([created("s")]) == Waiting(durable=False)
+    assert await store.apply(whole_turn("s", "t1")) == Waiting(durable=False)
+    said = store.take_notices()
+    assert [text.split(":")[0] for text in said] == [
+        f"What waits for the memory can't be kept in {home.spool} either",
+        "Memory is away",
+    ]
+    home.spool.parent.unlink()
+    assert await store.apply(whole_turn("s", "t2")) == Waiting(durable=True)
+    assert count_waiting(home.spool) == 5
+    home.error = None
+    await settled(store, home.spool)
+    assert [turn.turn_id for turn in await store.turns("s")] == ["t1", "t2"]
+
+
+async def test_memory_alone_is_caught_up_with_too(home: Home) -> None:
+    home.error = StoreUnavailable("The file system is full.")
+    home.spool.parent.parent.mkdir(parents=True)
+    home.spool.parent.write_text("in the way")
+    store = home.open()
+    await store.apply([created("s")])
+    for number in range(200):
+        await store.apply(whole_turn("s", f"t{number:03}"))
+    home.error = None
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                turns = await store.turns("s")
+                break
+            except StoreError:
+                await asyncio.sleep(0.02)
+    assert [turn.turn_id for turn in turns] == [f"t{number:03}" for number in range(200)]
+
+
+# --- Neo4j ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def proxy(neo4j_server: Connection) -> AsyncIterator[TcpProxy]:
+    """Between a store and an empty database."""
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    async with TcpProxy(neo4j_server.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def graph(
+    neo4j_server: Connection, proxy: TcpProxy, tmp_path: Path
+) -> AsyncIterator[SpooledStore]:
+    """A spooled store that reaches its server through the proxy."""
+    through = msgspec.structs.replace(neo4j_server, url=proxy.url)
+    store = SpooledStore(
+        lambda: Neo4jStore.open(through, timeout_s=2), tmp_path / "spool", patience=QUICK
+    )
+    yield store
+    await store.aclose()
+
+
+async def test_a_server_that_falls_silent(
+    graph: SpooledStore, proxy: TcpProxy, tmp_path: Path
+) -> None:
+    """X26, P7: no write takes longer than the stall, no read more than 2 s; then all arrives."""
+    await graph.apply([created("s"), *whole_turn("s", "t0")])
+    proxy.silent = True
+    for number in range(1, 6):
+        began = time.monotonic()
+        assert isinstance(await graph.apply(whole_turn("s", f"t{number}")), Waiting)
+        assert time.monotonic() - began < 1.5
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            await graph.turns("s")
+        assert time.monotonic() - began < 3.5
+    assert [text[:14] for text in graph.take_notices()] == ["Memory is away"]
+    proxy.silent = False
+    await settled(graph, tmp_path / "spool")
+    assert [turn.turn_id for turn in await graph.turns("s")] == [f"t{n}" for n in range(6)]
+    assert [text[:15] for text in graph.take_notices()] == ["Memory is back."]
+
+
+async def test_a_server_that_goes_and_comes_ten_times(
+    graph: SpooledStore, proxy: TcpProxy, tmp_path: Path
+) -> None:
+    """Reliability 22: drained in order, no duplicates."""
+    await graph.apply([created("s")])
+    expected = []
+    for flap in range(10):
+        port = await proxy.stop_listening()
+        for part in "ab":
+            expected.append(f"{flap}{part}")
+            await graph.apply(whole_turn("s", expected[-1], expected[-1]))
+        await proxy.listen(port)
+        if flap % 2:
+            await settled(graph, tmp_path / "spool")
+    await settled(graph, tmp_path / "spool")
+    turns = await graph.turns("s")
+    assert texts(turns) == expected
+    assert [turn.turn_index for turn in turns] == list(range(1, 21))
+
+
+async def test_a_commit_without_an_answer_leaves_one_copy(
+    graph: SpooledStore, proxy: TcpProxy, tmp_path: Path
+) -> None:
+    """Reliability 23: committed on the server, unknown here, replayed: one copy."""
+    await graph.apply([created("s")])
+    proxy.cuts = ["after_commit"] * 8
+    await graph.apply(whole_turn("s", "t1", "once"))
+    await graph.apply(whole_turn("s", "t2", "twice"))
+    await settled(graph, tmp_path / "spool")
+    assert texts(await graph.turns("s")) == ["once", "twice"]
+    assert (await graph.session("s")).message_count == 4
+
+
+async def test_down_at_the_start(tmp_path: Path) -> None:
+    """Reliability 21: turns are kept from the first; the error is the store's own."""
+    connection = Connection("bolt://127.0.0.1:9", password="never-asked-for")
+    store = SpooledStore(
+        lambda: Neo4jStore.open(connection, timeout_s=2), tmp_path / "spool", patience=QUICK
+    )
+    try:
+        assert isinstance(await store.apply([created(new_id())]), Waiting)
+        async with asyncio.timeout(15):
+            while True:
+                try:
+                    await store.sessions(SessionQuery())
+                except StoreUnavailable as error:
+                    if "can't be reached" in str(error):
+                        break
+                await asyncio.sleep(0.05)
+        assert count_waiting(tmp_path / "spool") == 1
+    finally:
+        await store.aclose()

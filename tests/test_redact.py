@@ -1,0 +1,209 @@
+"""Secrets never reach a file: known values, and what its format gives away (P10)."""
+
+import json
+import random
+import string
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ragmem import redact as module
+from ragmem.redact import RULES, know, redact, secrets_among
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What other tests made known is known to them alone."""
+    monkeypatch.setattr(module, "_known", {})
+    return
+
+
+def chars(alphabet: str, count: int) -> str:
+    """As a key has them; the same in each run."""
+    return "".join(random.Random(count).choices(alphabet, k=count))
+
+
+WORD = string.ascii_letters + string.digits
+HEX = "0123456789abcdef"
+BODY = "\n".join(chars(WORD + "+/", 64) for _ in range(12)) + "\n" + chars(WORD, 11) + "="
+
+# Put together here, so that no scanner takes this file for a leak.
+KEYS = {
+    "Anthropic key": "sk-" + "ant-api03-" + chars(WORD + "-_", 90),
+    "API key": "sk-" + "proj-" + chars(WORD + "-_", 90),
+    "API key ": "sk-" + "or-v1-" + chars(HEX, 64),
+    "API key  ": "sk-" + chars(WORD, 47) + "7",
+    "Stripe key": "sk_" + "live_" + chars(WORD, 24),
+    "Stripe secret": "whsec_" + chars(WORD, 32),
+    "GitHub token": "ghp" + "_" + chars(WORD, 36),
+    "GitHub token ": "github" + "_pat_" + chars(WORD, 22) + "_" + chars(WORD, 59),
+    "GitLab token": "glpat" + "-" + chars(WORD, 20),
+    "Slack token": "xoxb" + "-123456789012-123456789012-" + chars(WORD, 24),
+    "Slack webhook": "hooks.slack.com" + "/services/T01234567/B01234567/" + chars(WORD, 24),
+    "AWS key": "AKIA" + chars(string.ascii_uppercase + "234567", 16),
+    "Google key": "AIza" + chars(WORD + "-_", 35),
+    "Google secret": "GOCSPX" + "-" + chars(WORD, 28),
+    "Google token": "ya29" + "." + chars(WORD, 60),
+    "Hugging Face token": "hf" + "_" + chars(WORD, 34),
+    "Groq key": "gsk" + "_" + chars(WORD, 52),
+    "xAI key": "xai" + "-" + chars(WORD, 80),
+    "Perplexity key": "pplx" + "-" + chars(WORD, 48),
+    "Replicate token": "r8" + "_" + chars(WORD, 37),
+    "Cerebras key": "csk" + "-" + chars(WORD, 48),
+    "NVIDIA key": "nvapi" + "-" + chars(WORD + "-_", 64),
+    "npm token": "npm" + "_" + chars(WORD, 36),
+    "PyPI token": "pypi" + "-AgEIcHlwaS5vcmc" + chars(WORD + "-_", 100),
+    "Docker token": "dckr" + "_pat_" + chars(WORD + "-_", 27),
+    "DigitalOcean token": "dop" + "_v1_" + chars(HEX, 64),
+    "Shopify token": "shpat" + "_" + chars(HEX, 32),
+    "SendGrid key": "SG" + "." + chars(WORD, 22) + "." + chars(WORD, 43),
+    "Twilio key": "SK" + chars(HEX, 32),
+    "Mailgun key": "key" + "-" + chars(HEX, 32),
+    "Databricks token": "dapi" + chars(HEX, 32),
+    "Vault token": "hvs" + "." + chars(WORD, 90),
+    "Linear key": "lin" + "_api_" + chars(WORD, 40),
+    "Notion token": "ntn" + "_" + chars(WORD, 46),
+    "Grafana token": "glsa" + "_" + chars(WORD, 32) + "_" + chars(HEX, 8),
+    "Supabase token": "sbp" + "_" + chars(HEX, 40),
+    "Postman key": "PMAK" + "-" + chars(HEX, 24) + "-" + chars(HEX, 34),
+    "age key": "AGE-SECRET" + "-KEY-1" + chars(string.ascii_uppercase + string.digits, 58),
+    "JWT": f"eyJ{chars(WORD, 33)}.eyJ{chars(WORD, 80)}.{chars(WORD + '-_', 43)}",
+    "private key": f"-----BEGIN RSA PRIVATE{' '}KEY-----\n{BODY}\n-----END RSA PRIVATE KEY-----",
+}
+
+
+def test_every_rule_has_its_example() -> None:
+    assert {kind.strip() for kind in KEYS} == {rule.kind for rule in RULES}
+    assert len(RULES) >= 30
+
+
+AROUND = {
+    "alone": "{}",
+    "assigned": "export KEY={}\nnext line",
+    "quoted": 'key: "{}", other: 1',
+    "header": "Authorization: Bearer {}\r\n",
+    "in a sentence": "Use {}, please.",
+    "in a URL": "https://example.org/?a=b&key%3D{}&c=d",
+    "in brackets": "<tag>({})</tag>",
+}
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_are_known_by_their_format(kind: str, around: str) -> None:
+    """P10: and nothing around them is touched."""
+    assert redact(around.format(KEYS[kind])) == around.format(f"[redacted: {kind.strip()}]")
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_are_found_in_json_which_stays_json(kind: str) -> None:
+    """Arguments and results are JSON: escapes before a key hide none of it."""
+    found: Any = json.loads(
+        redact(json.dumps({"text": f"a\n{KEYS[kind]}\nb\t{KEYS[kind]}\x1b{KEYS[kind]}"}))
+    )
+    shown = f"[redacted: {kind.strip()}]"
+    assert found == {"text": f"a\n{shown}\nb\t{shown}\x1b{shown}"}
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["{:>6}\t", "+ ", "> ", "{}:", "    "],
+    ids=["numbered", "diff", "mail", "grep", "yaml"],
+)
+def test_a_private_key_is_found_as_tools_show_it(before: str) -> None:
+    shown = "\n".join(
+        before.format(number) + line
+        for number, line in enumerate(f"first\n{KEYS['private key']}\nlast".split("\n"), 1)
+    )
+    for text in (redact(shown), json.loads(redact(json.dumps(shown)))):
+        lines = text.split("\n")
+        assert lines[0].endswith("first")
+        assert lines[-1].endswith("last")
+        assert not any(line.strip() in text for line in BODY.split("\n"))
+
+
+def test_a_private_key_that_was_cut_takes_nothing_else_along() -> None:
+    cut = KEYS["private key"].rpartition("\n")[0].rpartition("\n")[0]
+    handbook = "\n\nThis is how such a key begins, said the handbook of the server.\n"
+    assert redact(cut + handbook) == f"[redacted: private key]{handbook}"
+    told = "Search for -----BEGIN PRIVATE KEY----- in the files of the project."
+    assert redact(told) == "Search for [redacted: private key] in the files of the project."
+
+
+INNOCENT = [
+    "The task-force-for-disk-and-risk-management met.",
+    "class='sk-circle-fade-dot another-class-of-it'",
+    "pip install pypi-simple; npm_config_registry=https://example.org",
+    "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+    "550e8400-e29b-41d4-a716-446655440000",
+    "AKIAN is no key, AIzawa neither; SKILL, SKU, dapi",
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4",
+    "xoxo, hf_hub_download, gsk_x, ghp_short, eyJustAWord.eyJ.x",
+    "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+    "SG.1 and SG.2 are groups of the set",
+]
+
+
+@pytest.mark.parametrize("text", INNOCENT)
+def test_innocent_text_is_left_alone(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_known_values_are_replaced_wherever_they_stand() -> None:
+    """As they are, as JSON and URLs write them; the longest first."""
+    know({"A_KEY": 'pass"word\\é', "LONG_KEY": "canary-123-and-more", "SHORT_KEY": "canary-123"})
+    assert redact('xpass"word\\éx') == "x[redacted: A_KEY]x"
+    assert json.loads(redact(json.dumps(['pass"word\\é']))) == ["[redacted: A_KEY]"]
+    assert redact("?p=pass%22word%5C%C3%A9&") == "?p=[redacted: A_KEY]&"
+    assert redact("canary-123-and-more canary-123") == "[redacted: LONG_KEY] [redacted: SHORT_KEY]"
+
+
+def test_secrets_are_chosen_by_name_and_length() -> None:
+    environ = {
+        "OPENAI_API_KEY": "12345678",
+        "NEO4J_PASSWORD": "a-password",
+        "AWS_SECRET_ACCESS_KEY": "abcdefgh",
+        "GH_TOKEN": "short",
+        "MAX_TOKENS": "100000000",
+        "SSH_KEY": "/home/ana/.ssh/id",
+        "KEYBOARD": "us-international",
+        "NAME": "visible-value",
+    }
+    know(secrets_among(environ))
+    assert redact(" ".join(environ.values())) == (
+        "[redacted: OPENAI_API_KEY] [redacted: NEO4J_PASSWORD] [redacted: AWS_SECRET_ACCESS_KEY] "
+        "short 100000000 /home/ana/.ssh/id us-international visible-value"
+    )
+
+
+_MEGA = 10_000_000
+HOSTILE = {
+    "words": "The quick brown fox jumps over the lazy dog. ",
+    "all prefixes": " ".join(prefix for rule in RULES for prefix in rule.prefixes),
+    "JWT starts": "eyJ",
+    "JWT parts": "eyJaaaaaaaaaaaa.",
+    "dashes": "sk-",
+    "almost": "sk-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ",
+    "key starts": "-----BEGIN PRIVATE KEY-----",
+    "key gaps": "-----BEGIN PRIVATE KEY-----" + " " * 1000,
+    "key numbers": "-----BEGIN PRIVATE KEY-----" + "1\t" * 1000,
+    "key lines": "-----BEGIN PRIVATE KEY-----\n" + ("A" * 64 + "\n") * 50,
+}
+
+
+@pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
+def test_ten_megabytes_take_linear_time(unit: str) -> None:
+    """§1.6: the ceiling is generous; what backtracks or starts over would take hours."""
+    began = time.monotonic()
+    redact(unit * (_MEGA // len(unit)))
+    assert time.monotonic() - began < 30
+
+
+def test_a_single_run_of_ten_megabytes() -> None:
+    began = time.monotonic()
+    for start in ("sk-", "eyJ", "-----BEGIN PRIVATE KEY-----"):
+        redact(start + "a" * _MEGA)
+        redact(start + " " * _MEGA)
+    assert time.monotonic() - began < 30
