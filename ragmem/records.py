@@ -246,6 +246,28 @@ class AddSummary(_Write, frozen=True, kw_only=True, tag="summary"):
     summary: Summary
 
 
+class PutSession(_Write, frozen=True, kw_only=True, tag="session_put"):
+    """A session as another store held it: for moving, restoring and importing.
+
+    Times are taken over. Of one that exists, what a person may change is replaced unless it was
+    changed later here; what is derived from turns stays derived from those that are here.
+    """
+
+    session: Session
+
+
+class PutTurn(_Write, frozen=True, kw_only=True, tag="turn"):
+    """A turn as another store held it, with its `turn_index`.
+
+    The same id again replaces the turn; one that is `completed` stays so. StoreRefused when that
+    place of the session, or one of the tool calls, belongs to another turn.
+    """
+
+    turn: Turn
+    accesses: dict[str, tuple[FileAccess, ...]] = {}
+    """By `tool_call_id`."""
+
+
 Write = (
     RegisterProject
     | CreateSession
@@ -254,4 +276,6 @@ Write = (
     | RecordToolCall
     | FinishTurn
     | AddSummary
+    | PutSession
+    | PutTurn
 )

@@ -24,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="List, show, resume and rename sessions.",
+    help="List, show, resume, rename, export, import and delete sessions.",
 )
 
 Reference = Annotated[
@@ -134,6 +134,59 @@ def rename(
         return EXIT_DONE
 
     raise typer.Exit(run_async(main))
+
+
+@app.command("export")
+def export_session(
+    reference: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID]",
+            help="An id, the tail of one, or a name; else the newest of this folder.",
+            show_default=False,
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="A new file, instead of stdout."),
+    ] = None,
+    output: Annotated[
+        Literal["json", "md"],
+        typer.Option("--format", help="json can be imported again; md is for people."),
+    ] = "json",
+) -> None:
+    """Write a session with everything that belongs to it."""
+    from ragmem.cli.keeping import export
+
+    config, paths = settings()
+    raise typer.Exit(run_async(lambda _: export(config, paths, reference, file, output)))
+
+
+@app.command("import")
+def import_session(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="As `export` has written it.", show_default=False)
+    ],
+    as_new: Annotated[
+        bool, typer.Option("--as-new", help="Give everything new ids: a second copy.")
+    ] = False,
+) -> None:
+    """Store a session that was exported, with its ids; one that is here already is refused."""
+    from ragmem.cli.keeping import import_file
+
+    config, paths = settings()
+    raise typer.Exit(run_async(lambda _: import_file(config, paths, file, as_new=as_new)))
+
+
+@app.command()
+def delete(
+    reference: Reference, yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False
+) -> None:
+    """Delete a session for ever, with all that was derived from it."""
+    from ragmem.cli.keeping import delete as remove
+
+    config, paths = settings()
+    raise typer.Exit(run_async(lambda _: remove(config, paths, reference, confirmed=yes)))
 
 
 def sessions_table(sessions: list[Session], now: datetime, *, with_folder: bool) -> str:

@@ -1,5 +1,6 @@
 """`ragmem store`: where memory is kept."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,16 +14,15 @@ from ragmem.cli.streams import write, write_utf8
 from ragmem.config import find_paths, load_config
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.store.base import StoreInfo
+from ragmem.store.opening import KINDS
 from ragmem.text import visible
 
 app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="Show and choose where memory is kept.",
+    help="Show and choose where memory is kept; move, keep and mend it.",
 )
-
-_KINDS = ("sqlite", "neo4j")
 
 
 @app.command()
@@ -49,10 +49,7 @@ def use(
     ],
 ) -> None:
     """Keep memory in another store from now on, once it is seen to open. Nothing is moved."""
-    if kind not in _KINDS:
-        raise UsageError(
-            f"There is no store {visible(kind)!r}.", hint=f"The stores are {' and '.join(_KINDS)}."
-        )
+    _known(kind)
     paths = find_paths()
     before = load_config(paths.config_file).store.kind
     config = load_config(paths.config_file, flags={("store", "kind"): kind})
@@ -63,10 +60,86 @@ def use(
         change("store.kind", kind)
         write(store_text(found))
         if before != kind:
-            write(f"Nothing was moved: what is in {before} stays there, untouched.\n")
+            write(
+                f"Nothing was moved: what is in {before} stays there, untouched. "
+                f"`ragmem store migrate --to {kind}` copies it.\n"
+            )
         return EXIT_DONE
 
     raise typer.Exit(run_async(main))
+
+
+@app.command()
+def migrate(
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="sqlite|neo4j", help="The store that is to have it all."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Take it from a backup, not the other store."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+) -> None:
+    """Copy all of memory into another store, or a backup into one.
+
+    What is there stays, what is copied from is left untouched, and both are compared
+    afterwards. Stopped half-way, it can be run again.
+    """
+    from ragmem.cli.moving import migrate as move
+
+    config, paths = settings()
+    if to is None and file is None:
+        raise UsageError("Where to?", hint="Add `--to neo4j` or `--to sqlite`.")
+    kind = _known(to) if to else config.store.kind
+    raise typer.Exit(
+        run_async(lambda _: move(config, paths, target=kind, backup=file, confirmed=yes))
+    )
+
+
+@app.command()
+def backup(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", help="A new file; else one in `backups`.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Write all of memory into one file, while others go on working.
+
+    `ragmem store migrate --from FILE` brings it back.
+    """
+    from ragmem.cli.moving import backup as back_up
+
+    config, paths = settings()
+    raise typer.Exit(run_async(lambda _: back_up(config, paths, file)))
+
+
+@app.command()
+def check() -> None:
+    """Look whether memory is whole; exit 1 when it is not."""
+    from ragmem.cli.moving import check as look
+
+    config, paths = settings()
+    raise typer.Exit(run_async(lambda _: look(config, paths)))
+
+
+@app.command()
+def repair() -> None:
+    """Save what can be read of a damaged SQLite memory into a new one; the old one is kept."""
+    from ragmem.cli.moving import repair as mend
+
+    config, paths = settings()
+    raise typer.Exit(run_async(lambda _: mend(config, paths)))
+
+
+def _known(kind: str) -> str:
+    if kind not in KINDS:
+        raise UsageError(
+            f"There is no store {visible(kind)!r}.", hint=f"The stores are {' and '.join(KINDS)}."
+        )
+    return kind
 
 
 def store_document(found: StoreInfo) -> StoreDocument:

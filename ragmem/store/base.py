@@ -10,7 +10,7 @@ Promises, checked by `tests/store/test_contract.py` on each implementation:
   number of processes write it at once.
 - Text rows, links and derived fields (`turn_count`, `last_message` …) change in
   the same transaction as their source.
-- Nothing is deleted.
+- Nothing is deleted, except by `Archive.delete_session`.
 - Ids that do not exist raise `SessionNotFound`; a store that can't be reached
   raises `StoreUnavailable` within `Config.store.timeout_s`, never later.
 """
@@ -20,7 +20,8 @@ from typing import Protocol
 
 import msgspec
 
-from ragmem.records import FileAccess, Project, Session, Summary, Turn, Write
+from ragmem.errors import StoreRefused
+from ragmem.records import FileAccess, Project, PutTurn, Session, Summary, Turn, Write
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -141,4 +142,99 @@ class Store(Protocol):
 
     async def aclose(self) -> None:
         """Release everything; safe to call twice."""
+        ...
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A session's own turns from `first` to `last` by index; none when `last` is smaller."""
+
+    session_id: str
+    first: int
+    last: int
+    parent_id: str | None = None
+    """The session that it was forked from."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something in a store that should not be."""
+
+    what: str
+    """The promise that is broken, in words."""
+    where: str
+    """Ids of the first records concerned, or what the engine said."""
+    count: int = 1
+
+
+def misplaced(session_id: str, turn_index: int) -> StoreRefused:
+    """The error for a turn whose place in the session is another turn's, or past a gap."""
+    return StoreRefused(
+        f"Turn {turn_index} of session {session_id} has no place here: the session went on in a "
+        "different way.",
+        hint="To keep both, export the session from the other store, and import it here with "
+        "--as-new.",
+    )
+
+
+def of_another_turn(tool_call_id: str) -> StoreRefused:
+    """The error for a tool call that can't be put in place: its id is taken."""
+    return StoreRefused(f"The tool call {tool_call_id} belongs to another turn here.")
+
+
+def forked(session_id: str, fork_id: str) -> StoreRefused:
+    """The error for a session that can't be deleted: a fork shares its turns."""
+    return StoreRefused(
+        f"Session {session_id} can't be deleted: {fork_id} was forked from it and shares its "
+        "turns.",
+        hint="Delete the fork first.",
+    )
+
+
+def in_use(session_id: str) -> StoreRefused:
+    """The error for a session that can't be deleted: some process works in it."""
+    return StoreRefused(
+        f"Session {session_id} can't be deleted: a process works in it.",
+        hint="Leave it there first.",
+    )
+
+
+class Archive(Store, Protocol):
+    """A store whose whole content can be moved, looked through, and deleted by session.
+
+    Moving goes by `spans`: a session's turns have the same indexes in every store, so that the
+    same span of two stores holds the same turns.
+    """
+
+    async def spans(self) -> list[Span]:
+        """Every session with all of its own turns."""
+        ...
+
+    async def sessions_by_id(self, session_ids: Sequence[str]) -> list[Session]:
+        """Those of them that exist, in this order."""
+        ...
+
+    async def own_turns(self, spans: Sequence[Span]) -> list[PutTurn]:
+        """The turns in these spans, each with its tool calls and their accesses, in order."""
+        ...
+
+    async def summary_ids(self) -> list[str]:
+        """Every summary; one stands after those that it covers."""
+        ...
+
+    async def summaries_by_id(self, summary_ids: Sequence[str]) -> list[Summary]:
+        """Those of them that exist, in this order."""
+        ...
+
+    async def branches(self, session_id: str) -> list[Session]:
+        """The sessions that were forked from this one, oldest first."""
+        ...
+
+    async def delete_session(self, session_id: str) -> dict[str, int]:
+        """Remove a session and all that belongs to it alone; counts of what went, by kind.
+
+        StoreRefused while a fork shares its turns, or a process works in it.
+        """
+        ...
+
+    async def check(self) -> list[Finding]:
+        """What is broken: the files, links, indexes of turns, counters. Empty when all is well."""
         ...

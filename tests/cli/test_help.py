@@ -24,10 +24,10 @@ def test_the_commands() -> None:
         {
             "chat": [],
             "ask": [],
-            "sessions": ["list", "rename", "resume", "show"],
+            "sessions": ["delete", "export", "import", "list", "rename", "resume", "show"],
             "context": [],
             "files": [],
-            "store": ["info", "use"],
+            "store": ["backup", "check", "info", "migrate", "repair", "use"],
             "neo4j": ["down", "logs", "status", "up"],
             "models": [],
             "config": ["init", "path", "set", "show"],
@@ -55,10 +55,10 @@ Options:
 Commands:
   chat      Talk with the agent in this folder.
   ask       Ask one question and print the answer.
-  sessions  List, show, resume and rename sessions.
+  sessions  List, show, resume, rename, export, import and delete sessions.
   context   Show exactly what `ask` would send, with budgets and reasons.
   files     List the files that a session has touched.
-  store     Show and choose where memory is kept.
+  store     Show and choose where memory is kept; move, keep and mend it.
   neo4j     Run a local Neo4j, for `ragmem store use neo4j`.
   models    List the models that can be used now; * answers by default.
   config    Show and change the settings.
@@ -196,6 +196,20 @@ Arguments:
 
 Options:
   -h, --help  Show this message and exit.
+""")
+    assert help_of("store", "migrate") == snapshot("""\
+Usage: ragmem store migrate [OPTIONS]
+
+  Copy all of memory into another store, or a backup into one.
+
+  What is there stays, what is copied from is left untouched, and both are
+  compared afterwards. Stopped half-way, it can be run again.
+
+Options:
+  --to sqlite|neo4j  The store that is to have it all.
+  --from FILE        Take it from a backup, not the other store.
+  --yes              Don't ask.
+  -h, --help         Show this message and exit.
 """)
     assert help_of("neo4j") == snapshot("""\
 Usage: ragmem neo4j [OPTIONS] COMMAND [ARGS]...

@@ -185,7 +185,7 @@ def test_exclusive_filters(ragmem: Ragmem) -> None:
 
 
 def test_files_are_those_that_tools_touched(reading: Ragmem) -> None:
-    """C30 to C66, X32: one entry a path."""
+    """C30, C31, C32, C33, C34, X32: one entry a path."""
     (file,) = reading.run("files", "--format", "json").json
     assert file.pop("timestamp")
     assert file == snapshot(

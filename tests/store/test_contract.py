@@ -56,7 +56,7 @@ async def seen(store: Store) -> dict[str, object]:
 
 
 async def test_a_session_comes_back_as_it_was_made(store: Store) -> None:
-    """A34-A38, A80, B11-B18: every field, with its defaults."""
+    """A34, A35, A36, A37, A38, A80, B11, B12, B13, B14, B16, B18: with its defaults."""
     plain = a_session("s-plain")
     full = a_session(
         "s-full",
@@ -222,7 +222,11 @@ async def test_projects(store: Store) -> None:
 
 
 async def test_a_turn_is_there_from_its_first_moment(store: Store) -> None:
-    """X25, A39-A44, A47-A53, B21-B34: running, with each call as it ends, then completed."""
+    """X25: running, with each call as it ends, then completed; nothing of it is lost.
+
+    A39, A40, A41, A42, A43; A47, A48, A49, A50, A51, A52, A53; B21, B22, B23, B24, B26, B27,
+    B28, B29, B31, B32, B34.
+    """
     await store.apply([created("s")])
     assert await store.apply([begun("s", "t", owner_id="me")]) == Applied({"t": 1})
     running = Turn(
@@ -405,7 +409,7 @@ async def test_turn_queries(store: Store, query: TurnQuery, expected: str) -> No
 
 
 async def test_file_accesses_newest_first(store: Store) -> None:
-    """C30-C34, C47-C52, X30: by turn, then call; each knows its turn, call and own time."""
+    """C30, C31, C32, C33, C34, C48, C50, C52, X30: by turn, then call; each with its own time."""
     await store.apply([created("s"), begun("s", "t1", "u" * 10)])
     await store.apply([called("s", "t1", 0, "b.py", "a.py", started_at=at(9))])
     await store.apply([called("s", "t1", 1, "a.py", tool_name="edit_file", started_at=at(8))])
@@ -436,7 +440,7 @@ async def test_file_accesses_newest_first(store: Store) -> None:
 
 
 async def test_summaries_come_back_newest_first(store: Store) -> None:
-    """A54-A61, A63, A66-A68, X9: whole, with what they cover in order."""
+    """A54, A56, A57, A58, A59, A60, A61, A63, A66, A67, A68, X9: whole, covers in order."""
     await store.apply([created("s"), *(w for i in "123" for w in whole_turn("s", f"t{i}"))])
     first = summed("s", "t2", "t1", created_at=at(1))
     second = summed("s", "t3", created_at=at(2), extractive=True)

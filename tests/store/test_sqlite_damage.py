@@ -134,7 +134,7 @@ async def test_a_torn_page_is_damage(home: Path) -> None:
     store = await open_at(home)
     with pytest.raises(StoreDamaged, match="It was left as it is") as raised:
         await store.turns("s")
-    assert ".recover" in raised.value.hint
+    assert "`ragmem store repair`" in raised.value.hint
     for _ in range(2):
         with pytest.raises(StoreDamaged):
             await store.apply([created("new")])

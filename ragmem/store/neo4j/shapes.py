@@ -119,6 +119,32 @@ def finished_turn_properties(write: FinishTurn) -> Properties:
     }
 
 
+def turn_properties(turn: Turn) -> Properties:
+    """Of a turn that was recorded elsewhere, whole, with its index."""
+    begun = BeginTurn(
+        turn_id=turn.turn_id,
+        session_id=turn.session_id,
+        user_message=turn.user_message,
+        started_at=turn.started_at,
+        model=turn.model,
+        owner_id=turn.owner_id,
+    )
+    properties = begun_turn_properties(begun) | {"turnIndex": turn.turn_index}
+    if turn.status == "running":
+        return properties
+    ended = FinishTurn(
+        turn_id=turn.turn_id,
+        session_id=turn.session_id,
+        status=turn.status,
+        assistant_message=turn.assistant_message,
+        reasoning=turn.reasoning,
+        usage=turn.usage,
+        finished_at=turn.finished_at or turn.started_at,
+    )
+    length = len(clean(turn.user_message)) + len(clean(turn.assistant_message))
+    return properties | finished_turn_properties(ended) | {"charCount": length}
+
+
 def to_turn(node: Row) -> Turn:
     """From a node's properties with its `calls` in order."""
     return Turn(
@@ -219,6 +245,29 @@ def summary_properties(summary: Summary) -> Properties:
         "timestamp": summary.created_at,
         "extractive": summary.extractive,
     }
+
+
+def summary_row(summary: Summary) -> Properties:
+    """A summary among many."""
+    return {
+        "summaryId": summary.summary_id,
+        "sessionId": summary.session_id,
+        "level": summary.level,
+        "properties": summary_properties(summary),
+    }
+
+
+def cover_rows(summary: Summary) -> list[Properties]:
+    """What a summary covers, in order."""
+    return [
+        {
+            "summaryId": summary.summary_id,
+            "id": covered,
+            "level": summary.level,
+            "order": order,
+        }
+        for order, covered in enumerate(summary.covers)
+    ]
 
 
 def to_summary(node: Row) -> Summary:

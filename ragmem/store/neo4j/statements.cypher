@@ -12,6 +12,12 @@ MATCH (s:ConversationSession {sessionId: $sessionId})
 SET s.revision = randomUUID()
 RETURN s.sessionId AS sessionId;
 
+// :lock_sessions
+UNWIND $ids AS id
+MATCH (s:ConversationSession {sessionId: id})
+SET s.revision = randomUUID()
+RETURN collect(s{.sessionId, .projectId, .turnCount}) AS found;
+
 // :server
 CALL dbms.components() YIELD name, versions
 WHERE name = 'Neo4j Kernel'
@@ -123,28 +129,29 @@ CALL (s, t) {
 }
 RETURN t.uuid AS uuid;
 
-// :add_summary
-MATCH (s:ConversationSession {sessionId: $sessionId})
-MERGE (m:ConversationSummary {uuid: $summaryId})
-SET m += $properties
+// :add_summaries
+UNWIND $summaries AS given
+MATCH (s:ConversationSession {sessionId: given.sessionId})
+MERGE (m:ConversationSummary {uuid: given.summaryId})
+SET m += given.properties
 MERGE (s)-[h:HAS_SUMMARY]->(m)
-SET h.level = $level;
+SET h.level = given.level;
 
 // :cover_turns
-MATCH (m:ConversationSummary {uuid: $summaryId})
 UNWIND $covers AS cover
+MATCH (m:ConversationSummary {uuid: cover.summaryId})
 MATCH (t:ConversationTurn {uuid: cover.id})
 MERGE (m)-[r:SUMMARIZES]->(t)
-SET r.level = $level, r.order = cover.order
-RETURN cover.id AS id;
+SET r.level = cover.level, r.order = cover.order
+RETURN collect(cover.id) AS found;
 
 // :cover_summaries
-MATCH (m:ConversationSummary {uuid: $summaryId})
 UNWIND $covers AS cover
+MATCH (m:ConversationSummary {uuid: cover.summaryId})
 MATCH (below:ConversationSummary {uuid: cover.id})
 MERGE (m)-[r:SUMMARIZES]->(below)
-SET r.level = $level, r.order = cover.order
-RETURN cover.id AS id;
+SET r.level = cover.level, r.order = cover.order
+RETURN collect(cover.id) AS found;
 
 // :sessions
 MATCH (s:ConversationSession)

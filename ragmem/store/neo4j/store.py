@@ -3,9 +3,17 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from ragmem.records import FileAccess, Project, Session, Summary, Turn, Write, utc_now
-from ragmem.store.base import ALL_TURNS, Applied, SessionQuery, StoreInfo, TurnQuery
-from ragmem.store.neo4j import schema, shapes
+from ragmem.records import FileAccess, Project, PutTurn, Session, Summary, Turn, Write, utc_now
+from ragmem.store.base import (
+    ALL_TURNS,
+    Applied,
+    Finding,
+    SessionQuery,
+    Span,
+    StoreInfo,
+    TurnQuery,
+)
+from ragmem.store.neo4j import archive, schema, shapes
 from ragmem.store.neo4j.connection import Connection
 from ragmem.store.neo4j.cypher import STATEMENTS
 from ragmem.store.neo4j.gateway import Gateway, Transaction, Value
@@ -195,6 +203,45 @@ class Neo4jStore:
             schema_version=schema.VERSION,
             counts=dict(counts),
         )
+
+    # --- archive ----------------------------------------------------------------
+
+    async def spans(self) -> list[Span]:
+        """Every session with all of its own turns."""
+        return await self._gateway.read(archive.spans)
+
+    async def sessions_by_id(self, session_ids: Sequence[str]) -> list[Session]:
+        """Those of them that exist, in this order."""
+        return await self._gateway.read(lambda tx: archive.sessions_by_id(tx, session_ids))
+
+    async def own_turns(self, spans: Sequence[Span]) -> list[PutTurn]:
+        """The turns in these spans, each with its tool calls and their accesses, in order."""
+        return await self._gateway.read(lambda tx: archive.own_turns(tx, spans))
+
+    async def summary_ids(self) -> list[str]:
+        """Every summary; one stands after those that it covers."""
+        return await self._gateway.read(lambda tx: tx.found(archive.STATEMENTS["summary_ids"]))
+
+    async def summaries_by_id(self, summary_ids: Sequence[str]) -> list[Summary]:
+        """Those of them that exist, in this order."""
+        return await self._gateway.read(lambda tx: archive.summaries_by_id(tx, summary_ids))
+
+    async def branches(self, session_id: str) -> list[Session]:
+        """The sessions that were forked from this one, oldest first."""
+        return await self._gateway.read(lambda tx: archive.branches(tx, session_id))
+
+    async def delete_session(self, session_id: str) -> dict[str, int]:
+        """Remove a session and all that belongs to it alone; counts of what went, by kind."""
+
+        async def work(tx: Transaction) -> dict[str, int]:
+            await Batch(tx).lock(session_id)
+            return await archive.delete_session(tx, session_id)
+
+        return await self._gateway.write(work)
+
+    async def check(self) -> list[Finding]:
+        """What is broken: links, indexes of turns, counters. Its files are the server's matter."""
+        return await self._gateway.read(archive.check)
 
     async def aclose(self) -> None:
         """Release everything; safe to call twice."""

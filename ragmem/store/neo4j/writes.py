@@ -1,6 +1,7 @@
 """Each Write as Cypher, inside a transaction that the store has opened."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from ragmem.errors import SessionNotFound
 from ragmem.ids import short_id
@@ -9,15 +10,19 @@ from ragmem.records import (
     BeginTurn,
     CreateSession,
     FinishTurn,
+    PutSession,
+    PutTurn,
     RecordToolCall,
     RegisterProject,
     Session,
+    Summary,
     UpdateSession,
     Write,
 )
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.cypher import STATEMENTS
 from ragmem.store.neo4j.gateway import Row, Transaction, Value
+from ragmem.store.neo4j.puts import put_sessions, put_turns
 from ragmem.text import clean
 
 
@@ -37,23 +42,41 @@ class Batch:
         self.turn_indexes: dict[str, int] = {}
 
     async def apply(self, writes: Sequence[Write]) -> None:
-        """Run all of them in order; SessionNotFound undoes the transaction."""
-        for write in writes:
-            match write:
-                case RegisterProject():
-                    await self._register_project(write)
-                case CreateSession():
-                    await self._create_session(write.session)
-                case UpdateSession():
-                    await self._update_session(write)
-                case BeginTurn():
-                    await self._begin_turn(write)
-                case RecordToolCall():
-                    await self._record_tool_call(write)
-                case FinishTurn():
-                    await self._finish_turn(write)
-                case AddSummary():
-                    await self._add_summary(write)
+        """Run all of them in order; SessionNotFound undoes the transaction.
+
+        Neighbours of a kind that comes in great numbers run as one.
+        """
+        for _, run in groupby(writes, type):
+            await self._apply_alike(list(run))
+
+    async def _apply_alike(self, writes: Sequence[Write]) -> None:
+        match writes[0]:
+            case AddSummary():
+                await self._add_summaries([w.summary for w in writes if isinstance(w, AddSummary)])
+            case PutSession():
+                await self._put_sessions([w.session for w in writes if isinstance(w, PutSession)])
+            case PutTurn():
+                turns = [w for w in writes if isinstance(w, PutTurn)]
+                held = await self._lock_all({put.turn.session_id for put in turns})
+                await put_turns(self._tx, turns, held)
+            case _:
+                for write in writes:
+                    await self._apply_one(write)
+
+    async def _apply_one(self, write: Write) -> None:
+        match write:
+            case RegisterProject():
+                await self._register_project(write)
+            case CreateSession():
+                await self._create_session(write.session)
+            case UpdateSession():
+                await self._update_session(write)
+            case BeginTurn():
+                await self._begin_turn(write)
+            case RecordToolCall():
+                await self._record_tool_call(write)
+            case FinishTurn():
+                await self._finish_turn(write)
 
     async def lock(self, session_id: str) -> None:
         """Hold the session's node until the end: what is read of it from here on is the latest."""
@@ -161,29 +184,37 @@ class Batch:
         if not rows:
             raise not_found("turn", write.turn_id)
 
-    async def _add_summary(self, write: AddSummary) -> None:
-        summary = write.summary
-        await self.lock(summary.session_id)
+    async def _put_sessions(self, sessions: Sequence[Session]) -> None:
+        for session in sessions:
+            if session.parent_session_id is not None:
+                await self._create_session(session)
+        await put_sessions(self._tx, sessions)
+
+    async def _add_summaries(self, summaries: Sequence[Summary]) -> None:
+        await self._lock_all({summary.session_id for summary in summaries})
         await self._run(
-            "add_summary",
-            sessionId=summary.session_id,
-            summaryId=summary.summary_id,
-            properties=shapes.summary_properties(summary),
-            level=summary.level,
+            "add_summaries", summaries=[shapes.summary_row(summary) for summary in summaries]
         )
-        kind, statement = (
-            ("turn", "cover_turns") if summary.level == 1 else ("summary", "cover_summaries")
-        )
-        rows = await self._run(
-            statement,
-            summaryId=summary.summary_id,
-            covers=[{"id": each, "order": i} for i, each in enumerate(summary.covers)],
-            level=summary.level,
-        )
-        found = {row["id"] for row in rows}
-        for each in summary.covers:
-            if each not in found:
-                raise not_found(kind, each)
+        for kind, statement, chosen in (
+            ("turn", "cover_turns", [each for each in summaries if each.level == 1]),
+            ("summary", "cover_summaries", [each for each in summaries if each.level > 1]),
+        ):
+            covers = [row for summary in chosen for row in shapes.cover_rows(summary)]
+            found = set(await self._tx.found(STATEMENTS[statement], covers=covers))
+            for summary in chosen:
+                for each in summary.covers:
+                    if clean(each) not in found:
+                        raise not_found(kind, each)
+
+    async def _lock_all(self, session_ids: set[str]) -> dict[str, Row]:
+        """Hold these sessions' nodes, in order; the latest of them by id."""
+        session_ids = {clean(each) for each in session_ids}
+        rows = await self._tx.found(STATEMENTS["lock_sessions"], ids=sorted(session_ids))
+        held = {row["sessionId"]: row for row in rows}
+        for session_id in session_ids - held.keys():
+            raise not_found("session", session_id)
+        self._locked |= session_ids
+        return held
 
 
 async def lineage(

@@ -7,6 +7,7 @@ fresh start. A marker beside the database tells them apart.
 import errno
 import os
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 
 import apsw
@@ -72,6 +73,23 @@ def mark_set_up(database: Path) -> None:
         os.close(handle)
 
 
+def exchange(database: Path, new: Path) -> Path:
+    """Put another database in place of a damaged one; where that is kept, byte for byte."""
+    now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+    kept = _beside(database, f".damaged-{now}")
+    # The log goes first: it belongs to no other database.
+    for suffix in ("-wal", "-shm", ""):
+        if (path := _beside(database, suffix)).exists():
+            path.rename(_beside(kept, suffix))
+    new.rename(database)
+    handle = os.open(database.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    return kept
+
+
 def size_bytes(database: Path) -> int:
     """Of the database and its log."""
     log = _beside(database, "-wal")
@@ -91,8 +109,8 @@ def damaged(database: Path, why: str) -> StoreDamaged:
     """The error for a file that is no whole database; the file is left as it is."""
     return StoreDamaged(
         f"The memory's database {database} is damaged: {why}. It was left as it is.",
-        hint=f"Copy it before anything else. `sqlite3 {database} .recover` saves what can be read; "
-        "a backup put in its place works too.",
+        hint="`ragmem store repair` saves what can be read into a new one and keeps this one; a "
+        "backup put in its place works too.",
     )
 
 

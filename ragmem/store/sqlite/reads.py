@@ -19,6 +19,17 @@ _SESSION = """
     ) AS last_message
     FROM sessions AS s
 """
+COVERS = """
+    coalesce(
+        (SELECT json_group_array(covered_id ORDER BY position) FROM (
+            SELECT covered_id, position FROM summarized_turns WHERE summary_id = s.summary_id
+            UNION ALL
+            SELECT covered_id, position FROM summarized_summaries
+            WHERE summary_id = s.summary_id
+        )), '[]'
+    )
+"""
+"""Ids of what a summary `s` digests, in order, as JSON."""
 _NEWEST = " ORDER BY s.last_activity_at DESC, s.session_id DESC LIMIT :limit"
 
 
@@ -194,15 +205,8 @@ def summaries(
     lineage(connection, session_id)
     found = rows(
         connection,
-        """
-        SELECT s.*, coalesce(
-            (SELECT json_group_array(covered_id ORDER BY position) FROM (
-                SELECT covered_id, position FROM summarized_turns WHERE summary_id = s.summary_id
-                UNION ALL
-                SELECT covered_id, position FROM summarized_summaries
-                WHERE summary_id = s.summary_id
-            )), '[]'
-        ) AS covers
+        f"""
+        SELECT s.*, {COVERS} AS covers
         FROM summaries AS s
         WHERE s.session_id = :session_id AND (:level IS NULL OR s.level = :level)
         AND NOT (:not_rolled_up AND EXISTS (

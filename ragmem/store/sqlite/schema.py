@@ -82,7 +82,7 @@ def _version(connection: apsw.Connection, database: Path) -> int:
 
 def _migrate(connection: apsw.Connection, database: Path, clock: Callable[[], datetime]) -> None:
     connection.pragma("journal_mode", "wal")
-    for number, name, sql in _migrations():
+    for number, name, sql in migrations():
         connection.execute("BEGIN IMMEDIATE")
         try:
             # Another process may have come first.
@@ -100,7 +100,8 @@ def _migrate(connection: apsw.Connection, database: Path, clock: Callable[[], da
             raise
 
 
-def _migrations() -> Iterator[tuple[int, str, str]]:
+def migrations() -> Iterator[tuple[int, str, str]]:
+    """Number, name and statements of each, in order."""
     for script in sorted(Path(__file__).parent.glob("*.sql")):
         number, name = script.stem.split("_", 1)
         yield int(number), name, script.read_text("utf-8")

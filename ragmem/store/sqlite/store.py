@@ -1,6 +1,7 @@
 """SQLiteStore: the Store protocol over one file."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -9,12 +10,20 @@ from typing import TypeVar
 import apsw
 
 from ragmem.errors import StoreDamaged
-from ragmem.records import FileAccess, Project, Session, Summary, Turn, Write, utc_now
-from ragmem.store.base import ALL_TURNS, Applied, SessionQuery, StoreInfo, TurnQuery
-from ragmem.store.sqlite import files, owners, reads, schema
+from ragmem.records import FileAccess, Project, PutTurn, Session, Summary, Turn, Write, utc_now
+from ragmem.store.base import (
+    ALL_TURNS,
+    Applied,
+    Finding,
+    SessionQuery,
+    Span,
+    StoreInfo,
+    TurnQuery,
+)
+from ragmem.store.sqlite import archive, checks, files, owners, reads, schema
 from ragmem.store.sqlite.lane import Lane
+from ragmem.store.sqlite.plan import plan
 from ragmem.store.sqlite.rows import iso
-from ragmem.store.sqlite.writes import plan
 
 T = TypeVar("T")
 
@@ -161,6 +170,61 @@ class SQLiteStore:
             counts=await self._read(reads.counts),
             size_bytes=files.size_bytes(self._database),
         )
+
+    # --- archive ----------------------------------------------------------------
+
+    async def spans(self) -> list[Span]:
+        """Every session with all of its own turns."""
+        return await self._read(archive.spans)
+
+    async def sessions_by_id(self, session_ids: Sequence[str]) -> list[Session]:
+        """Those of them that exist, in this order."""
+        return await self._read(lambda db: archive.sessions_by_id(db, session_ids))
+
+    async def own_turns(self, spans: Sequence[Span]) -> list[PutTurn]:
+        """The turns in these spans, each with its tool calls and their accesses, in order."""
+        return await self._read(lambda db: archive.own_turns(db, spans))
+
+    async def summary_ids(self) -> list[str]:
+        """Every summary; one stands after those that it covers."""
+        return await self._read(archive.summary_ids)
+
+    async def summaries_by_id(self, summary_ids: Sequence[str]) -> list[Summary]:
+        """Those of them that exist, in this order."""
+        return await self._read(lambda db: archive.summaries_by_id(db, summary_ids))
+
+    async def branches(self, session_id: str) -> list[Session]:
+        """The sessions that were forked from this one, oldest first."""
+        return await self._read(lambda db: archive.branches(db, session_id))
+
+    async def delete_session(self, session_id: str) -> dict[str, int]:
+        """Remove a session and all that belongs to it alone; nothing of it stays in the file."""
+
+        def job(connection: apsw.Connection) -> dict[str, int]:
+            connection.pragma("secure_delete", True)
+            try:
+                went = self._transaction(
+                    connection, lambda: archive.delete_session(connection, session_id, self._locks)
+                )
+                with suppress(apsw.BusyError, apsw.LockedError):  # a reader holds the old log
+                    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            finally:
+                connection.pragma("secure_delete", False)
+            return went
+
+        return await self._write(job)
+
+    async def check(self) -> list[Finding]:
+        """What is broken: the file, links, indexes of turns, counters."""
+        return await self._read(checks.check)
+
+    async def copy_to(self, file: Path) -> None:
+        """Write a copy of the database as it is now into a new file, while others go on."""
+
+        def job(connection: apsw.Connection) -> None:
+            connection.execute("VACUUM INTO ?", (str(file),))
+
+        await self._reader.run(job)
 
     async def aclose(self) -> None:
         """Release everything; safe to call twice."""

@@ -1,26 +1,11 @@
-"""What each Write does to the tables.
-
-`plan` encodes a write before the transaction begins, so that the lock is held
-for the statements alone; the step that it returns runs inside.
-"""
+"""What each Write does to the tables: steps, made of rows by `plan`, run inside a transaction."""
 
 from collections.abc import Callable
 
 import apsw
 
 from ragmem.errors import SessionNotFound
-from ragmem.records import (
-    AddSummary,
-    BeginTurn,
-    CreateSession,
-    FinishTurn,
-    RecordToolCall,
-    RegisterProject,
-    Summary,
-    UpdateSession,
-    Usage,
-    Write,
-)
+from ragmem.records import Summary
 from ragmem.store.sqlite.rows import Row, columns, value
 
 Step = Callable[[apsw.Connection, dict[str, int]], None]
@@ -34,33 +19,9 @@ def no_session(session_id: str) -> SessionNotFound:
     )
 
 
-def plan(write: Write) -> Step:
-    """The write, encoded and ready to be applied."""
-    match write:
-        case RegisterProject():
-            return _register_project(columns(write.project))
-        case CreateSession():
-            row = columns(write.session)
-            return _create_session(row | {"title_key": str(row["title"]).casefold()})
-        case UpdateSession():
-            row = columns(write)
-            key = None if row["title"] is None else str(row["title"]).casefold()
-            return _update_session(row | {"title_key": key})
-        case BeginTurn():
-            return _begin_turn(columns(write) | {"usage": value(Usage())})
-        case RecordToolCall():
-            call = columns(write.call) | {"session_id": value(write.session_id)}
-            call["result_size_bytes"] = len(str(call["result"]).encode())
-            return _record_tool_call(call, [columns(access) for access in write.accesses])
-        case FinishTurn():
-            row = columns(write)
-            row["assistant_chars"] = len(str(row["assistant_message"]))
-            return _finish_turn(row)
-        case AddSummary():
-            return _add_summary(write.summary)
+def register_project(row: Row) -> Step:
+    """A folder becomes known, or moves."""
 
-
-def _register_project(row: Row) -> Step:
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
         connection.execute(
             """
@@ -74,10 +35,12 @@ def _register_project(row: Row) -> Step:
     return step
 
 
-def _create_session(row: Row) -> Step:
+def create_session(row: Row) -> Step:
+    """A session starts, unless it is there."""
+
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
         parent = row["parent_session_id"]
-        if parent is not None and not _exists(connection, parent):
+        if parent is not None and not exists(connection, parent):
             raise no_session(str(parent))
         connection.execute(
             """
@@ -104,7 +67,9 @@ def _create_session(row: Row) -> Step:
     return step
 
 
-def _update_session(row: Row) -> Step:
+def update_session(row: Row) -> Step:
+    """What is given changes."""
+
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
         connection.execute(
             """
@@ -125,7 +90,9 @@ def _update_session(row: Row) -> Step:
     return step
 
 
-def _begin_turn(row: Row) -> Step:
+def begin_turn(row: Row) -> Step:
+    """A turn starts, with the next index."""
+
     def step(connection: apsw.Connection, indexes: dict[str, int]) -> None:
         turn_id = str(row["turn_id"])
         index = connection.execute("SELECT turn_index FROM turns WHERE turn_id = :turn_id", row).get
@@ -161,7 +128,9 @@ def _begin_turn(row: Row) -> Step:
     return step
 
 
-def _record_tool_call(call: Row, accesses: list[Row]) -> Step:
+def record_tool_call(call: Row, accesses: list[Row]) -> Step:
+    """A tool call is written or replaced, with its accesses."""
+
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
         _status_of_turn(connection, call)
         connection.execute(
@@ -199,7 +168,9 @@ def _record_tool_call(call: Row, accesses: list[Row]) -> Step:
     return step
 
 
-def _finish_turn(row: Row) -> Step:
+def finish_turn(row: Row) -> Step:
+    """A turn ends, unless it is complete."""
+
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
         if _status_of_turn(connection, row) == "completed":
             return
@@ -232,7 +203,9 @@ def _finish_turn(row: Row) -> Step:
     return step
 
 
-def _add_summary(summary: Summary) -> Step:
+def add_summary(summary: Summary) -> Step:
+    """A summary is written, with its links."""
+
     row = columns(summary)
     links: list[Row] = [
         {"summary_id": row["summary_id"], "covered_id": value(covered), "position": position}
@@ -246,7 +219,7 @@ def _add_summary(summary: Summary) -> Step:
     key = "turn_id" if summary.level == 1 else "summary_id"
 
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
-        if not _exists(connection, row["session_id"]):
+        if not exists(connection, row["session_id"]):
             raise no_session(summary.session_id)
         connection.execute(
             """
@@ -282,7 +255,8 @@ def _add_summary(summary: Summary) -> Step:
     return step
 
 
-def _exists(connection: apsw.Connection, session_id: object) -> bool:
+def exists(connection: apsw.Connection, session_id: object) -> bool:
+    """Whether there is such a session."""
     found = connection.execute("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,)).get
     return found is not None
 
@@ -292,7 +266,7 @@ def _status_of_turn(connection: apsw.Connection, row: Row) -> str:
         "SELECT status FROM turns WHERE turn_id = :turn_id AND session_id = :session_id", row
     ).get
     if status is None:
-        if not _exists(connection, row["session_id"]):
+        if not exists(connection, row["session_id"]):
             raise no_session(str(row["session_id"]))
         raise SessionNotFound(f"There is no turn {row['turn_id']} in session {row['session_id']}.")
     return status

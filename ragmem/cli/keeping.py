@@ -1,0 +1,133 @@
+"""What `ragmem sessions export`, `import` and `delete` do."""
+
+import os
+import re
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ragmem.cli.choice import last_session, resumed, session_name
+from ragmem.cli.moving import confirm, opened
+from ragmem.cli.new_file import new_file
+from ragmem.cli.opening import open_app
+from ragmem.cli.streams import say, write, write_utf8
+from ragmem.config import Config, Paths
+from ragmem.errors import EXIT_DONE, UsageError
+from ragmem.ids import short_id
+from ragmem.records import Session
+from ragmem.store.base import Archive, Span
+from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
+from ragmem.store.transfer.markdown import markdown
+from ragmem.text import visible
+
+_KEPT_OUTPUT = re.compile(r"command-[0-9a-f-]{36}\.txt")
+_PAGE = 100
+
+
+class _Deletion(msgspec.Struct, frozen=True):
+    """A line of the log: nothing goes without one."""
+
+    at: datetime
+    session_id: str
+    cwd: str
+    store: str
+    deleted: dict[str, int]
+
+
+async def export(
+    config: Config,
+    paths: Paths,
+    reference: str | None,
+    file: Path | None,
+    form: Literal["json", "md"],
+) -> int:
+    """Write a session to a new file or to stdout; the exit code."""
+    session = await _found(config, paths, reference)
+    async with opened(config.store.kind, config, paths, existing=True) as store:
+        document = await document_of(store, session.session_id)
+    data = encoded(document) if form == "json" else markdown(document).encode()
+    if file is None:
+        write_utf8(data.decode())
+        return EXIT_DONE
+    with new_file(file) as part:
+        part.write_bytes(data)
+    say(f"{short_id(session.session_id)}: {len(document.turns):,} turns in {visible(str(file))}\n")
+    return EXIT_DONE
+
+
+async def import_file(config: Config, paths: Paths, file: Path, *, as_new: bool) -> int:
+    """Store a session from a file; the exit code."""
+    document = decoded(_read(file))
+    async with opened(config.store.kind, config, paths) as store:
+        session = await import_document(store, document, as_new=as_new)
+    write(
+        f"{short_id(session.session_id)}  {session_name(session)} ({session.turn_count:,} turns)\n"
+    )
+    say(f"`ragmem chat -r {short_id(session.session_id)}` goes on with it.\n")
+    return EXIT_DONE
+
+
+async def delete(config: Config, paths: Paths, reference: str, *, confirmed: bool) -> int:
+    """Delete a session and log it; the exit code."""
+    session = await _found(config, paths, reference)
+    if not confirmed:
+        say(
+            f"{short_id(session.session_id)}  {session_name(session)}\n"
+            f"{session.turn_count:,} turns, in {visible(session.cwd)}\n"
+        )
+        await confirm("Delete it for ever?", "Nothing was deleted.")
+    async with opened(config.store.kind, config, paths, existing=True) as store:
+        outputs = await _outputs(store, session, paths.data_dir / "outputs")
+        gone = await store.delete_session(session.session_id)
+    for output in outputs:
+        output.unlink(missing_ok=True)
+    deletion = _Deletion(
+        datetime.now(UTC),
+        session.session_id,
+        session.cwd,
+        config.store.kind,
+        gone | {"outputs": len(outputs)},
+    )
+    _log(paths.log_dir / "deletions.log", deletion)
+    write(f"Deleted {short_id(session.session_id)}: {gone['turns']:,} turns.\n")
+    return EXIT_DONE
+
+
+async def _found(config: Config, paths: Paths, reference: str | None) -> Session:
+    async with open_app(config, paths) as app:
+        return await (last_session(app) if reference is None else resumed(app, reference))
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file} can't be read: {error.strerror}.") from None
+
+
+async def _outputs(store: Archive, session: Session, folder: Path) -> list[Path]:
+    """Files with long outputs of the session's own commands."""
+    names: set[str] = set()
+    first = (session.forked_at_index or 0) + 1 if session.parent_session_id else 1
+    while first <= session.turn_count:
+        span = Span(session.session_id, first, min(first + _PAGE - 1, session.turn_count))
+        for put in await store.own_turns([span]):
+            for call in put.turn.tool_calls:
+                if call.tool_name == "run_command":
+                    names.update(_KEPT_OUTPUT.findall(call.result))
+        first = span.last + 1
+    return [folder / name for name in sorted(names) if (folder / name).is_file()]
+
+
+def _log(file: Path, deletion: _Deletion) -> None:
+    line = msgspec.json.encode(deletion) + b"\n"
+    with suppress(OSError):
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(handle, line)
+        finally:
+            os.close(handle)

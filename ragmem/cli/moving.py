@@ -1,0 +1,243 @@
+"""What `ragmem store migrate`, `backup`, `check` and `repair` do."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from ragmem.cli.choice import ask_line
+from ragmem.cli.new_file import new_file
+from ragmem.cli.streams import is_interactive, say, write
+from ragmem.cli.table import table
+from ragmem.cli.transfer_progress import progress
+from ragmem.config import Config, Paths, environment
+from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged, StoreUnavailable, UsageError
+from ragmem.store.base import Archive, StoreInfo
+from ragmem.store.opening import open_archive
+from ragmem.store.spool import count_waiting
+from ragmem.store.sqlite import SQLiteStore, files
+from ragmem.store.sqlite.salvage import Salvage
+from ragmem.store.transfer import Compared, Stream, compare, copy, stream_of
+from ragmem.store.transfer.lines import count_lines, is_lines, stream_of_lines, write_lines
+from ragmem.text import visible
+
+_SQLITE = b"SQLite format 3\0"
+_MOVED = ("projects", "sessions", "turns", "summaries")
+
+
+class _Source(msgspec.Struct, frozen=True):
+    stream: Stream
+    label: str
+    total: int
+    """Records, about."""
+
+
+async def migrate(
+    config: Config, paths: Paths, *, target: str, backup: Path | None, confirmed: bool
+) -> int:
+    """Copy all of the other store, or of a backup, into the target; compare; the exit code."""
+    other = "neo4j" if target == "sqlite" else "sqlite"
+    source = _file(backup, paths) if backup else _store(other, config, paths)
+    async with source as found, opened(target, config, paths) as into:
+        there = await into.info()
+        say(f"from  {visible(found.label)}\nto    {visible(_label(there))}\n")
+        if not confirmed:
+            await confirm("Copy it?", "Nothing was copied.")
+        try:
+            with progress(found.total) as show:
+                await copy(found.stream, into, show)
+                compared = await compare(found.stream, into, show)
+        except asyncio.CancelledError:
+            say("Stopped. What was copied stays there; run it again to go on.\n")
+            raise
+    write(comparison_text(compared))
+    if not compared.equal:
+        return EXIT_FAILED
+    if config.store.kind != target:
+        say(f"`ragmem store use {target}` keeps memory there from now on.\n")
+    return EXIT_DONE
+
+
+async def backup(config: Config, paths: Paths, file: Path | None) -> int:
+    """Write the store in use into a new file; the exit code."""
+    file = _named(file, paths, config.store.kind)
+    async with opened(config.store.kind, config, paths, existing=True) as store:
+        found = await store.info()
+        with new_file(file) as part:
+            if isinstance(store, SQLiteStore):
+                await store.copy_to(part)
+            else:
+                with part.open("wb") as out, progress(_total(found)) as show:
+                    await write_lines(stream_of(store), out, show)
+        size = file.stat().st_size
+    write(f"{visible(str(file))}\n")
+    say(f"{_counts(found)}, {size / 1e6:,.1f} MB\n")
+    return EXIT_DONE
+
+
+async def check(config: Config, paths: Paths) -> int:
+    """Say what is wrong with the store in use; the exit code."""
+    async with opened(config.store.kind, config, paths, existing=True) as store:
+        findings = await store.check()
+        found = await store.info()
+    for finding in findings:
+        write(f"not so: {finding.what} ({finding.count}: {visible(finding.where)})\n")
+    if findings:
+        return EXIT_FAILED
+    write(f"All is well: {_counts(found)}.\n")
+    return EXIT_DONE
+
+
+async def repair(config: Config, paths: Paths) -> int:
+    """Save what can be read of a damaged database into a new one; the exit code."""
+    kind = config.store.kind
+    try:
+        async with opened(kind, config, paths, existing=True) as store:
+            findings = await store.check()
+    except StoreDamaged:
+        if kind != "sqlite" or not paths.database.exists() or not paths.database.stat().st_size:
+            raise
+    else:
+        if not findings:
+            write("Nothing to repair: all is well.\n")
+            return EXIT_DONE
+        if kind != "sqlite":
+            raise StoreDamaged(
+                f"{findings[0].what}: not so in Neo4j ({visible(findings[0].where)}).",
+                hint="Copy it to SQLite (`ragmem store migrate --to sqlite`), repair it there.",
+            )
+    with tempfile.TemporaryDirectory(prefix="repairing-", dir=paths.data_dir) as folder:
+        found, lost = await _salvaged(paths.database, Path(folder))
+        kept = files.exchange(paths.database, Path(folder) / "memory.db")
+    write(f"Saved: {_counts(found)}.\n")
+    say(
+        f"{lost} places could not be read. The damaged database is kept as it was: "
+        f"{visible(str(kept))}\n"
+    )
+    return EXIT_DONE
+
+
+async def _salvaged(database: Path, folder: Path) -> tuple[StoreInfo, int]:
+    """What the new database in the folder holds, and how many places were lost."""
+    salvage = Salvage(database, folder)
+    try:
+        store = await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
+        try:
+            async for batch in salvage.writes():
+                await store.apply(batch)
+            return await store.info(), salvage.lost
+        finally:
+            await store.aclose()
+    finally:
+        salvage.close()
+
+
+async def confirm(question: str, otherwise: str) -> None:
+    """UsageError unless a person says yes; without one, --yes has to."""
+    if not is_interactive():
+        raise UsageError("There is nobody to ask here.", hint="Add --yes to do it without asking.")
+    if (await ask_line(f"{question} [y/N] ")).casefold() not in ("y", "yes"):
+        raise UsageError(otherwise)
+
+
+def comparison_text(compared: Compared) -> str:
+    """Counts and checksums of both sides, and what they mean."""
+    rows = [
+        (
+            kind.replace("_", " "),
+            f"{counter.count:,}",
+            counter.text,
+            "equal" if compared.target[kind] == counter else compared.target[kind].text,
+        )
+        for kind, counter in compared.source.items()
+    ]
+    lines = [table(("RECORDS", "COUNT", "CHECKSUM", "COPY"), rows)]
+    if compared.later:
+        lines.append(f"{compared.later:,} went on there since: they were left as they are.\n")
+    if not compared.equal:
+        lines += [f"{visible(each)}\n" for each in compared.differing]
+        lines.append(
+            f"{compared.differing_count:,} are not the same. If somebody worked meanwhile, run it "
+            "again.\n"
+        )
+    return "".join(lines)
+
+
+@asynccontextmanager
+async def opened(
+    kind: str, config: Config, paths: Paths, *, existing: bool = False
+) -> AsyncIterator[Archive]:
+    """The store of that kind, as it is, without the spool."""
+    store = await open_archive(kind, config, paths, environment(), existing=existing)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+@asynccontextmanager
+async def _store(kind: str, config: Config, paths: Paths) -> AsyncIterator[_Source]:
+    if waiting := count_waiting(paths.spool_dir / kind):
+        raise StoreUnavailable(
+            f"{waiting} writes still wait for {kind}.",
+            hint=f"With `store.kind = {kind}`, any command that reads memory stores them.",
+        )
+    async with opened(kind, config, paths, existing=True) as store:
+        found = await store.info()
+        yield _Source(stream_of(store), _label(found), _total(found))
+
+
+@asynccontextmanager
+async def _file(file: Path, paths: Paths) -> AsyncIterator[_Source]:
+    if not _is_database(file):
+        yield _Source(stream_of_lines(file), str(file), count_lines(file))
+        return
+    # A copy: to open a database is to write beside it, and to bring its schema up to date.
+    with tempfile.TemporaryDirectory(prefix="restoring-", dir=paths.data_dir) as folder:
+        database = Path(folder) / "memory.db"
+        shutil.copyfile(file, database)
+        store = await SQLiteStore.open(database, locks_dir=Path(folder) / "locks")
+        try:
+            found = await store.info()
+            yield _Source(stream_of(store), str(file), _total(found))
+        finally:
+            await store.aclose()
+
+
+def _is_database(file: Path) -> bool:
+    """Of the two kinds of backup; UsageError for what is neither."""
+    try:
+        with file.open("rb") as beginning:
+            if beginning.read(len(_SQLITE)) == _SQLITE:
+                return True
+        if is_lines(file):
+            return False
+    except OSError as error:
+        raise UsageError(f"{file} can't be read: {error.strerror}.") from None
+    raise UsageError(f"{file} is no backup of ragmem's memory.")
+
+
+def _named(file: Path | None, paths: Paths, kind: str) -> Path:
+    if file is not None:
+        return file.expanduser().absolute()
+    folder = paths.data_dir / "backups"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    return folder / f"memory-{now}.{'db' if kind == 'sqlite' else 'jsonl'}"
+
+
+def _label(found: StoreInfo) -> str:
+    return f"{found.kind} {found.location} ({_counts(found)})"
+
+
+def _counts(found: StoreInfo) -> str:
+    return f"{found.counts['sessions']:,} sessions, {found.counts['turns']:,} turns"
+
+
+def _total(found: StoreInfo) -> int:
+    return sum(found.counts[kind] for kind in _MOVED)

@@ -1,0 +1,52 @@
+"""How far a move is: a bar on a terminal, a line for each tenth elsewhere; on stderr."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from ragmem.cli.streams import say
+from ragmem.store.transfer import OnProgress
+
+Phase = Literal["copying", "comparing"]
+
+
+@contextmanager
+def progress(total: int) -> Iterator[OnProgress]:
+    """Shows what it is told, of `total` records."""
+    if sys.stderr.isatty():
+        with _bars(total) as show:
+            yield show
+    else:
+        yield _lines(total)
+
+
+@contextmanager
+def _bars(total: int) -> Iterator[OnProgress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    columns = (TextColumn("{task.description:<9}"), BarColumn(), MofNCompleteColumn(), Remaining())
+    with Progress(*columns, console=Console(stderr=True)) as shown:
+        tasks: dict[Phase, TaskID] = {}
+
+        def show(phase: Phase, count: int) -> None:
+            if phase not in tasks:
+                tasks[phase] = shown.add_task(phase, total=total)
+            shown.advance(tasks[phase], count)
+
+        yield show
+
+
+def _lines(total: int) -> OnProgress:
+    done: dict[Phase, int] = {}
+
+    def show(phase: Phase, count: int) -> None:
+        before = done.get(phase, 0)
+        done[phase] = before + count
+        tenth = 10 * done[phase] // max(1, total)
+        if tenth > 10 * before // max(1, total):
+            say(f"{phase}: {done[phase]:,} of {total:,}\n")
+
+    return show

@@ -1,0 +1,105 @@
+"""Everything that is stored, read by span and by id; and a session, deleted."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from ragmem.records import FileAccess, PutTurn, Session, Summary
+from ragmem.store.base import Finding, Span, forked, in_use
+from ragmem.store.neo4j import shapes
+from ragmem.store.neo4j.cypher import named_statements
+from ragmem.store.neo4j.gateway import Row, Transaction
+
+STATEMENTS = named_statements("archive.cypher")
+_CHECKS = named_statements("checks.cypher")
+_SHOWN = 3
+
+
+async def spans(tx: Transaction) -> list[Span]:
+    """Every session with all of its own turns."""
+    return [
+        Span(
+            row["sessionId"],
+            (row.get("forkedAtIndex") or 0) + 1,
+            row["turnCount"],
+            row.get("parentSessionId"),
+        )
+        for row in await tx.found(STATEMENTS["spans"])
+    ]
+
+
+async def sessions_by_id(tx: Transaction, session_ids: Sequence[str]) -> list[Session]:
+    """Those of them that exist, in this order."""
+    found = await tx.found(STATEMENTS["sessions_by_id"], ids=session_ids)
+    return [shapes.to_session(row) for row in found]
+
+
+async def own_turns(tx: Transaction, wanted: Sequence[Span]) -> list[PutTurn]:
+    """The turns in these spans, each with its tool calls and their accesses."""
+    given: list[shapes.Properties] = [
+        {"sessionId": each.session_id, "first": each.first, "last": each.last} for each in wanted
+    ]
+    return [_whole(row) for row in await tx.found(STATEMENTS["own_turns"], spans=given)]
+
+
+def _whole(row: Row) -> PutTurn:
+    for held in (row, *row["calls"], *row["accesses"]):
+        for name in ("timestamp", "finishedAt", "at"):
+            if text := held.get(name):
+                held[name] = datetime.fromisoformat(text)
+    turn = shapes.to_turn(row)
+    orders = {call.tool_call_id: call.order for call in turn.tool_calls}
+    accesses: dict[str, list[FileAccess]] = {}
+    for access in row["accesses"]:
+        call_id = access["toolCallId"]
+        if call_id in orders:
+            place = {"turnIndex": turn.turn_index, "order": orders[call_id]}
+            accesses.setdefault(call_id, []).append(shapes.to_access(access | place))
+    return PutTurn(
+        turn=turn,
+        accesses={
+            call.tool_call_id: tuple(accesses[call.tool_call_id])
+            for call in turn.tool_calls
+            if call.tool_call_id in accesses
+        },
+    )
+
+
+async def summaries_by_id(tx: Transaction, summary_ids: Sequence[str]) -> list[Summary]:
+    """Those of them that exist, in this order."""
+    found = await tx.found(STATEMENTS["summaries_by_id"], ids=summary_ids)
+    return [shapes.to_summary(row) for row in found]
+
+
+async def branches(tx: Transaction, session_id: str) -> list[Session]:
+    """The sessions that were forked from this one, oldest first."""
+    found = await tx.found(STATEMENTS["branches"], sessionId=session_id)
+    return await sessions_by_id(tx, found)
+
+
+async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
+    """Remove a session, locked before, and all that belongs to it alone."""
+    if forks := await branches(tx, session_id):
+        raise forked(session_id, forks[0].session_id)
+    if await tx.found(STATEMENTS["live_owners"], sessionId=session_id):
+        raise in_use(session_id)
+    await tx.run(STATEMENTS["delete_files_of"], sessionId=session_id)
+    gone = {}
+    for kind, statement in (
+        ("tool_calls", "delete_tool_calls_of"),
+        ("turns", "delete_turns_of"),
+        ("summaries", "delete_summaries_of"),
+        ("sessions", "delete_session"),
+    ):
+        [row] = await tx.run(STATEMENTS[statement], sessionId=session_id)
+        gone[kind] = int(row["gone"])
+    return {kind: gone[kind] for kind in ("sessions", "turns", "tool_calls", "summaries")}
+
+
+async def check(tx: Transaction) -> list[Finding]:
+    """What is broken: links, indexes of turns, counters."""
+    findings = []
+    for name, statement in _CHECKS.items():
+        if broken := await tx.found(statement):
+            where = ", ".join(sorted(broken)[:_SHOWN])
+            findings.append(Finding(name.replace("_", " "), where, len(broken)))
+    return findings

@@ -1,0 +1,91 @@
+"""From a Write to the step that applies it.
+
+A write is encoded before the transaction begins, so that the lock is held for
+the statements alone; the step runs inside.
+"""
+
+import msgspec
+
+from ragmem.records import (
+    AddSummary,
+    BeginTurn,
+    CreateSession,
+    FinishTurn,
+    PutSession,
+    PutTurn,
+    RecordToolCall,
+    RegisterProject,
+    Session,
+    ToolCall,
+    Turn,
+    UpdateSession,
+    Usage,
+    Write,
+)
+from ragmem.store.sqlite.puts import put_session, put_turn
+from ragmem.store.sqlite.rows import Row, columns, value
+from ragmem.store.sqlite.writes import (
+    Step,
+    add_summary,
+    begin_turn,
+    create_session,
+    finish_turn,
+    record_tool_call,
+    register_project,
+    update_session,
+)
+
+
+def plan(write: Write) -> Step:
+    """The write, encoded and ready to be applied."""
+    match write:
+        case RegisterProject():
+            return register_project(columns(write.project))
+        case CreateSession():
+            return create_session(_session_row(write.session))
+        case UpdateSession():
+            row = columns(write)
+            key = None if row["title"] is None else str(row["title"]).casefold()
+            return update_session(row | {"title_key": key})
+        case BeginTurn():
+            return begin_turn(columns(write) | {"usage": value(Usage())})
+        case RecordToolCall():
+            call = _call_row(write.call, write.session_id)
+            return record_tool_call(call, [columns(access) for access in write.accesses])
+        case FinishTurn():
+            row = columns(write)
+            row["assistant_chars"] = len(str(row["assistant_message"]))
+            return finish_turn(row)
+        case AddSummary():
+            return add_summary(write.summary)
+        case PutSession():
+            return put_session(_session_row(write.session))
+        case PutTurn():
+            return put_turn(
+                _turn_row(write.turn),
+                [
+                    (
+                        _call_row(call, write.turn.session_id),
+                        [columns(access) for access in write.accesses.get(call.tool_call_id, ())],
+                    )
+                    for call in write.turn.tool_calls
+                ],
+            )
+
+
+def _session_row(session: Session) -> Row:
+    row = columns(session)
+    return row | {"title_key": str(row["title"]).casefold()}
+
+
+def _turn_row(turn: Turn) -> Row:
+    row = columns(msgspec.structs.replace(turn, tool_calls=()))
+    return row | {"char_count": len(str(row["user_message"])) + len(str(row["assistant_message"]))}
+
+
+def _call_row(call: ToolCall, session_id: str) -> Row:
+    row = columns(call)
+    return row | {
+        "session_id": value(session_id),
+        "result_size_bytes": len(str(row["result"]).encode()),
+    }

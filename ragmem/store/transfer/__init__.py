@@ -1,0 +1,29 @@
+"""Moving and keeping what is stored.
+
+stream.py     everything in a store, as batches of Writes
+copying.py    a stream of Writes into a store, and the comparison afterwards
+lines.py      a stream of Writes in a file, one a line
+document.py   one session as a JSON document, and back
+markdown.py   one session for people to read
+"""
+
+from ragmem.store.transfer.copying import (
+    Compared,
+    Counter,
+    Kind,
+    OnProgress,
+    compare,
+    copy,
+)
+from ragmem.store.transfer.stream import Stream, stream_of
+
+__all__ = [
+    "Compared",
+    "Counter",
+    "Kind",
+    "OnProgress",
+    "Stream",
+    "compare",
+    "copy",
+    "stream_of",
+]

@@ -1,0 +1,213 @@
+"""A stream of Writes into a store, and the comparison of both afterwards."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from ragmem.records import (
+    AddSummary,
+    Project,
+    PutSession,
+    PutTurn,
+    RecordToolCall,
+    RegisterProject,
+    Session,
+    Summary,
+    Write,
+)
+from ragmem.store.base import Archive, Span
+from ragmem.store.transfer.stream import Stream
+
+Kind = Literal["projects", "sessions", "turns", "tool_calls", "summaries"]
+KINDS: tuple[Kind, ...] = ("projects", "sessions", "turns", "tool_calls", "summaries")
+OnProgress = Callable[[Literal["copying", "comparing"], int], None]
+"""What is done, and how many more records of it."""
+_SHOWN = 5
+_MODULUS = 1 << 64
+_ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class Counter(msgspec.Struct, frozen=True):
+    """Records of a kind: how many, and the sum of their digests, whatever their order."""
+
+    count: int = 0
+    checksum: int = 0
+
+    def with_record(self, record: msgspec.Struct) -> "Counter":
+        """One more."""
+        encoded = msgspec.json.encode(record, order="deterministic")
+        digest = hashlib.blake2b(encoded, digest_size=8).digest()
+        return Counter(self.count + 1, (self.checksum + int.from_bytes(digest, "big")) % _MODULUS)
+
+    @property
+    def text(self) -> str:
+        """The checksum as it is shown."""
+        return f"{self.checksum:016x}"
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """What both sides hold of the source's records, by kind."""
+
+    source: dict[Kind, Counter]
+    target: dict[Kind, Counter]
+    later: int
+    """Records of the target that were changed after the source's: they are left as they are."""
+    differing_count: int
+    """Records that are missing in the target, or different."""
+    differing: tuple[str, ...]
+    """The first of them, in words."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether all of the source is in the target."""
+        return not self.differing_count and self.source == self.target
+
+
+async def copy(stream: Stream, target: Archive, on_progress: OnProgress) -> None:
+    """Apply the whole stream; what is there already stays, so that it can be run again."""
+    batches = stream()
+    ahead = asyncio.ensure_future(_next(batches))
+    try:
+        while batch := await ahead:
+            ahead = asyncio.ensure_future(_next(batches))
+            await target.apply(batch)
+            on_progress("copying", len(batch))
+    finally:
+        ahead.cancel()
+        await asyncio.gather(ahead, return_exceptions=True)
+
+
+async def _next(batches: AsyncIterator[Sequence[Write]]) -> Sequence[Write] | None:
+    async for batch in batches:
+        if batch:
+            return batch
+    return None
+
+
+async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> Compared:
+    """Look up every record of the stream in the target."""
+    comparison = _Comparison()
+    projects = {project.project_id: project for project in await target.projects()}
+    async for batch in stream():
+        for write, held in zip(batch, await _held(batch, target, projects), strict=True):
+            comparison.add(write, held)
+        on_progress("comparing", len(batch))
+    return comparison.result()
+
+
+async def _held(
+    batch: Sequence[Write], target: Archive, projects: dict[str, Project]
+) -> list[Write | None]:
+    """What the target holds in the place of each."""
+    sessions = await target.sessions_by_id(
+        [write.session.session_id for write in batch if isinstance(write, PutSession)]
+    )
+    turns = await target.own_turns(_spans([write for write in batch if isinstance(write, PutTurn)]))
+    summaries = await target.summaries_by_id(
+        [write.summary.summary_id for write in batch if isinstance(write, AddSummary)]
+    )
+    held: list[Write] = [RegisterProject(project=project) for project in projects.values()]
+    held += [PutSession(session=session) for session in sessions]
+    held += turns
+    held += [AddSummary(summary=summary) for summary in summaries]
+    found = {_key(write): write for write in held}
+    return [found.get(_key(write)) for write in batch]
+
+
+def _spans(puts: Sequence[PutTurn]) -> list[Span]:
+    """Few spans that hold these turns: neighbours together."""
+    spans: list[Span] = []
+    for put in puts:
+        turn = put.turn
+        last = spans[-1] if spans else None
+        if last and (last.session_id, last.last + 1) == (turn.session_id, turn.turn_index):
+            spans[-1] = Span(turn.session_id, last.first, turn.turn_index)
+            continue
+        spans.append(Span(turn.session_id, turn.turn_index, turn.turn_index))
+    return spans
+
+
+def _key(write: Write) -> tuple[str, str]:
+    match write:
+        case RegisterProject(project=Project(project_id=record_id)):
+            return "project", record_id
+        case PutSession(session=Session(session_id=record_id)):
+            return "session", record_id
+        case PutTurn():
+            return "turn", write.turn.turn_id
+        case AddSummary(summary=Summary(summary_id=record_id)):
+            return "summary", record_id
+    raise TypeError(f"a {type(write).__name__} is no record")
+
+
+class _Comparison:
+    """Counts up both sides, record by record."""
+
+    def __init__(self) -> None:
+        self._source = dict.fromkeys(KINDS, Counter())
+        self._target = dict.fromkeys(KINDS, Counter())
+        self._later = 0
+        self._differing: list[str] = []
+        self._differing_count = 0
+
+    def add(self, write: Write, held: Write | None) -> None:
+        """A record of the source, and what the target holds in its place."""
+        if held is not None and _changed_later(write, held):
+            self._later += 1
+            return
+        for kind, record in _records(write):
+            self._source[kind] = self._source[kind].with_record(record)
+        if held is not None:
+            for kind, record in _records(held):
+                self._target[kind] = self._target[kind].with_record(record)
+        if held is None or _records(write) != _records(held):
+            self._differing_count += 1
+            if len(self._differing) < _SHOWN:
+                state = "missing" if held is None else "different"
+                self._differing.append(f"{' '.join(_key(write))} is {state}")
+
+    def result(self) -> Compared:
+        """All of it."""
+        return Compared(
+            self._source, self._target, self._later, self._differing_count, tuple(self._differing)
+        )
+
+
+def _changed_later(write: Write, held: Write) -> bool:
+    """Whether the target's record went on after the source's was written."""
+    match write, held:
+        case PutSession(session=ours), PutSession(session=theirs):
+            return theirs.updated_at > ours.updated_at or theirs.turn_count > ours.turn_count
+        case PutTurn(turn=ours), PutTurn(turn=theirs):
+            return ours.status != "completed" and theirs.status == "completed"
+    return False
+
+
+def _records(write: Write) -> list[tuple[Kind, msgspec.Struct]]:
+    """What is counted and summed up: tool calls by themselves, with their accesses."""
+    match write:
+        case RegisterProject(project=project):
+            # A project that was known keeps the day on which it became so.
+            return [("projects", msgspec.structs.replace(project, created_at=_ANY_DAY))]
+        case PutSession(session=session):
+            return [("sessions", session)]
+        case PutTurn(turn=turn, accesses=accesses):
+            calls: list[tuple[Kind, msgspec.Struct]] = [
+                (
+                    "tool_calls",
+                    RecordToolCall(
+                        session_id=turn.session_id,
+                        call=call,
+                        accesses=accesses.get(call.tool_call_id, ()),
+                    ),
+                )
+                for call in turn.tool_calls
+            ]
+            return [("turns", msgspec.structs.replace(turn, tool_calls=())), *calls]
+        case AddSummary(summary=summary):
+            return [("summaries", summary)]
+    raise TypeError(f"a {type(write).__name__} is no record")

@@ -1,0 +1,263 @@
+"""One session as a JSON document, and back: nothing is lost on the way.
+
+Ids are kept. A fork's document has the turns that it shares too: where the
+session that it was forked from is not known, it stands by itself.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from ragmem.errors import UsageError
+from ragmem.ids import new_id, short_id
+from ragmem.records import (
+    AddSummary,
+    FileAccess,
+    Project,
+    PutSession,
+    PutTurn,
+    RegisterProject,
+    Session,
+    Summary,
+    ToolCall,
+    Turn,
+    Write,
+)
+from ragmem.store.base import Archive, Span, TurnQuery
+
+
+class CallDocument(ToolCall, frozen=True, kw_only=True):
+    """A tool call with the files that it touched."""
+
+    file_accesses: tuple[FileAccess, ...] = ()
+
+
+class TurnDocument(Turn, frozen=True, kw_only=True):
+    """A turn with its tool calls."""
+
+    tool_calls: tuple[CallDocument, ...] = ()
+
+
+class BranchDocument(msgspec.Struct, frozen=True):
+    """A session that was forked from this one; it has a document of its own."""
+
+    session_id: str
+    title: str
+    forked_at_index: int | None
+
+
+class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A session with all that belongs to it."""
+
+    format: Literal["ragmem.session"] = "ragmem.session"
+    version: Literal[1] = 1
+    session: Session
+    turns: tuple[TurnDocument, ...] = ()
+    summaries: tuple[Summary, ...] = ()
+    memories: tuple[msgspec.Raw, ...] = ()
+    """None are kept yet."""
+    branches: tuple[BranchDocument, ...] = ()
+
+
+async def document_of(store: Archive, session_id: str) -> SessionDocument:
+    """A session as it is stored; SessionNotFound when there is none."""
+    session = await store.session(session_id)
+    turns: list[TurnDocument] = []
+    for span in await _lineage(store, session):
+        turns += [_turn_document(put) for put in await store.own_turns([span])]
+    branches = await store.branches(session_id)
+    return SessionDocument(
+        session=session,
+        turns=tuple(turns),
+        summaries=tuple(reversed(await store.summaries(session_id))),
+        branches=tuple(
+            BranchDocument(fork.session_id, fork.title, fork.forked_at_index) for fork in branches
+        ),
+    )
+
+
+async def _lineage(store: Archive, session: Session) -> list[Span]:
+    """Whose turns the session sees, from the first on."""
+    spans: list[Span] = []
+    last = session.turn_count
+    current: Session | None = session
+    while current is not None:
+        shared = min(last, current.forked_at_index or 0) if current.parent_session_id else 0
+        spans.insert(0, Span(current.session_id, shared + 1, last))
+        last = shared
+        parent = current.parent_session_id
+        current = await store.session(parent) if parent else None
+    return spans
+
+
+def _turn_document(put: PutTurn) -> TurnDocument:
+    calls = tuple(
+        CallDocument(
+            **msgspec.structs.asdict(call),
+            file_accesses=put.accesses.get(call.tool_call_id, ()),
+        )
+        for call in put.turn.tool_calls
+    )
+    return TurnDocument(**msgspec.structs.asdict(put.turn) | {"tool_calls": calls})
+
+
+def encoded(document: SessionDocument) -> bytes:
+    """As it is written, indented by 2 (B97)."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def decoded(data: bytes) -> SessionDocument:
+    """From a file; UsageError for what is none of ours, or not whole."""
+    try:
+        document = msgspec.json.decode(data, type=SessionDocument)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"This is no session that ragmem has exported: {error}.",
+            hint="`ragmem sessions export -o FILE` writes such a file.",
+        ) from None
+    _check(document)
+    return document
+
+
+def _check(document: SessionDocument) -> None:
+    session = document.session
+    wrong = ""
+    if [turn.turn_index for turn in document.turns] != list(range(1, len(document.turns) + 1)):
+        wrong = "its turns are not numbered from 1 without gaps"
+    elif any(each.tzinfo is None for each in _times(document)):
+        wrong = "a time has no time zone"
+    elif not session.parent_session_id and any(
+        turn.session_id != session.session_id for turn in document.turns
+    ):
+        wrong = "a turn belongs to another session"
+    elif any(summary.level < 1 for summary in document.summaries):
+        wrong = "a summary has no level"
+    if wrong:
+        raise UsageError(f"The session {session.session_id} can't be imported: {wrong}.")
+
+
+def _times(document: SessionDocument) -> list[datetime]:
+    session = document.session
+    times = [session.started_at, session.updated_at, session.last_activity_at]
+    for turn in document.turns:
+        times += [turn.started_at, turn.finished_at or turn.started_at]
+        for call in turn.tool_calls:
+            times += [call.started_at, *(access.accessed_at for access in call.file_accesses)]
+    return times + [summary.created_at for summary in document.summaries]
+
+
+async def import_document(store: Archive, document: SessionDocument, *, as_new: bool) -> Session:
+    """Store it, all or nothing; UsageError for an id that exists, unless all ids are to be new."""
+    session_id = document.session.session_id
+    if not as_new and await store.sessions_by_id([session_id]):
+        raise UsageError(
+            f"Session {short_id(session_id)} is here already.",
+            hint="--as-new imports it as another one.",
+        )
+    if as_new or not await _shares_turns(store, document):
+        document = _by_itself(document, as_new=as_new)
+    summaries = await _coverable(store, document)
+    if known := await store.summaries_by_id([summary.summary_id for summary in summaries]):
+        raise UsageError(
+            f"Summary {known[0].summary_id} is here already, in another session.",
+            hint="--as-new imports everything with new ids.",
+        )
+    writes: list[Write] = await _project(store, document.session)
+    writes.append(PutSession(session=document.session))
+    writes += [
+        _put(turn) for turn in document.turns if turn.session_id == document.session.session_id
+    ]
+    writes += [AddSummary(summary=summary) for summary in summaries]
+    await store.apply(writes)
+    return await store.session(document.session.session_id)
+
+
+async def _coverable(store: Archive, document: SessionDocument) -> list[Summary]:
+    """Lower levels first; without what they digest that is neither here nor in the document."""
+    ids = {turn.turn_id for turn in document.turns}
+    ids |= {summary.summary_id for summary in document.summaries}
+    others = {each for summary in document.summaries for each in summary.covers if each not in ids}
+    ids |= {summary.summary_id for summary in await store.summaries_by_id(sorted(others))}
+    left = []
+    for summary in sorted(document.summaries, key=lambda summary: summary.level):
+        if covers := tuple(each for each in summary.covers if each in ids):
+            left.append(msgspec.structs.replace(summary, covers=covers))
+    return left
+
+
+async def _shares_turns(store: Archive, document: SessionDocument) -> bool:
+    """Whether a fork's parent is here, with the very turns that it shared."""
+    session = document.session
+    if session.parent_session_id is None:
+        return True
+    if not await store.sessions_by_id([session.parent_session_id]):
+        return False
+    query = TurnQuery(before_index=(session.forked_at_index or 0) + 1, with_tool_calls=False)
+    shared = await store.turns(session.parent_session_id, query)
+    given = [turn.turn_id for turn in document.turns if turn.session_id != session.session_id]
+    return [turn.turn_id for turn in shared] == given
+
+
+def _by_itself(document: SessionDocument, *, as_new: bool) -> SessionDocument:
+    """As a session of its own, with new ids for what belongs to others; or for everything."""
+    session = document.session
+    session_id = new_id() if as_new else session.session_id
+    ids: dict[str, str] = {}
+    turns = []
+    for turn in document.turns:
+        if as_new or turn.session_id != session.session_id:
+            ids[turn.turn_id] = new_id()
+            calls = tuple(
+                msgspec.structs.replace(call, tool_call_id=new_id()) for call in turn.tool_calls
+            )
+            turn = msgspec.structs.replace(turn, turn_id=ids[turn.turn_id], tool_calls=calls)
+        turns.append(msgspec.structs.replace(turn, session_id=session_id))
+    if as_new:
+        ids |= {summary.summary_id: new_id() for summary in document.summaries}
+    summaries = [
+        msgspec.structs.replace(
+            summary,
+            summary_id=ids.get(summary.summary_id, summary.summary_id),
+            session_id=session_id,
+            covers=tuple(ids.get(each, each) for each in summary.covers),
+        )
+        for summary in document.summaries
+    ]
+    return msgspec.structs.replace(
+        document,
+        session=msgspec.structs.replace(
+            session, session_id=session_id, parent_session_id=None, forked_at_index=None
+        ),
+        turns=tuple(turns),
+        summaries=tuple(summaries),
+    )
+
+
+async def _project(store: Archive, session: Session) -> list[Write]:
+    """The session's project, where neither it nor its folder is known."""
+    path = session.project_path or session.cwd
+    known: Sequence[Project] = await store.projects()
+    if any(session.project_id == each.project_id or path == each.path for each in known):
+        return []
+    project = Project(project_id=session.project_id, path=path, created_at=session.started_at)
+    return [RegisterProject(project=project)]
+
+
+def _put(turn: TurnDocument) -> PutTurn:
+    """A turn for the store; one that ran when it was exported runs no more."""
+    calls = []
+    for call in turn.tool_calls:
+        fields = msgspec.structs.asdict(call) | {"turn_id": turn.turn_id}
+        del fields["file_accesses"]
+        calls.append(ToolCall(**fields))
+    fields = msgspec.structs.asdict(turn) | {"tool_calls": tuple(calls)}
+    if turn.status == "running":
+        fields |= {"status": "interrupted", "owner_id": None, "finished_at": turn.started_at}
+    return PutTurn(
+        turn=Turn(**fields),
+        accesses={
+            call.tool_call_id: call.file_accesses for call in turn.tool_calls if call.file_accesses
+        },
+    )

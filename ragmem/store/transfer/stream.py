@@ -1,0 +1,83 @@
+"""Everything in a store as a stream of Writes, in memory that does not grow with it.
+
+In the order in which a store takes them: projects, sessions before those that
+were forked from them, turns by index, summaries after what they cover.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+import msgspec
+
+from ragmem.records import AddSummary, PutSession, RegisterProject, Write
+from ragmem.store.base import Archive, Span
+
+BATCH = 200
+"""Writes in a batch, about: with its tool calls a turn is some ten records."""
+
+Stream = Callable[[], AsyncIterator[Sequence[Write]]]
+"""Starts from the beginning each time that it is called."""
+
+
+def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
+    """All that the store holds."""
+
+    async def stream() -> AsyncIterator[Sequence[Write]]:
+        if projects := await source.projects():
+            yield [RegisterProject(project=project) for project in projects]
+        for generation in generations(await source.spans()):
+            for portion in portions(generation, batch):
+                sessions = await source.sessions_by_id(portion.session_ids)
+                yield [
+                    *(PutSession(session=session) for session in sessions),
+                    *await source.own_turns(portion.spans),
+                ]
+        ids = await source.summary_ids()
+        for start in range(0, len(ids), batch):
+            found = await source.summaries_by_id(ids[start : start + batch])
+            yield [AddSummary(summary=summary) for summary in found]
+
+    return stream
+
+
+def generations(spans: Sequence[Span]) -> Iterator[list[Span]]:
+    """First those that were not forked, then their forks, then the forks of these."""
+    by_parent: dict[str | None, list[Span]] = {}
+    known = {span.session_id for span in spans}
+    for span in spans:
+        parent = span.parent_id if span.parent_id in known else None
+        by_parent.setdefault(parent, []).append(span)
+    generation = by_parent.get(None, [])
+    while generation:
+        yield generation
+        generation = [fork for span in generation for fork in by_parent.get(span.session_id, ())]
+
+
+class Portion(msgspec.Struct, frozen=True):
+    """About as many records as go in one batch."""
+
+    session_ids: list[str]
+    """Of sessions that begin here."""
+    spans: list[Span]
+    """Of turns; of sessions that begin here, or did before."""
+
+
+def portions(spans: Sequence[Span], size: int) -> Iterator[Portion]:
+    """Whole sessions together while they are short, a long one in parts."""
+    portion, room = Portion([], []), size
+    for span in spans:
+        portion.session_ids.append(span.session_id)
+        room -= 1
+        first = span.first
+        while first <= span.last:
+            last = min(span.last, first + max(room, 1) - 1)
+            portion.spans.append(msgspec.structs.replace(span, first=first, last=last))
+            room -= last - first + 1
+            first = last + 1
+            if room <= 0 and first <= span.last:
+                yield portion
+                portion, room = Portion([], []), size
+        if room <= 0:
+            yield portion
+            portion, room = Portion([], []), size
+    if portion.session_ids or portion.spans:
+        yield portion

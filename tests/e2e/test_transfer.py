@@ -1,0 +1,300 @@
+"""Moving, keeping and deleting what is stored, by the person's own commands."""
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from ragmem.store.neo4j import Connection
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.fakes.neo4j import ask, in_thread
+
+CANARY = "marigold-7731"
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
+    """A session with two turns, one of them with a tool call."""
+    answers = [
+        Answer("I read it.", tools=[Call("read_file", {"path": "hello.py"})]),
+        Answer(f"It says {CANARY}."),
+        Answer("Because."),
+    ]
+    with LLMServer(answers, repeat=True) as server:
+        one = Ragmem(tmp_path, server.env)
+        (one.project / "hello.py").write_text("print('hello')\n")
+        assert one.run("ask", f"What does hello.py do, {CANARY}?").code == 0
+        assert one.run("ask", "-c", "Why?").code == 0
+        yield one
+
+
+def with_neo4j(ragmem: Ragmem, server: Connection) -> Ragmem:
+    in_thread(ask(server, "MATCH (n) DETACH DELETE n"))
+    ragmem.env |= {"NEO4J_URI": server.url, "NEO4J_PASSWORD": server.password}
+    return ragmem
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def last_lines(text: str) -> list[str]:
+    return [line.split("  ")[0] for line in text.splitlines()]
+
+
+def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
+    """Issue 4, X11: all of it goes over and comes back, counted and compared."""
+    with_neo4j(ragmem, neo4j_server)
+    (session,) = ragmem.sessions()
+    before = ragmem.shown(session["session_id"])
+
+    done = ragmem.run("store", "migrate", "--to", "neo4j", "--yes")
+    assert done.code == 0, done.err
+    rows = [line.split() for line in done.out.splitlines()]
+    assert [(row[0], row[-1]) for row in rows] == snapshot(
+        [
+            ("RECORDS", "COPY"),
+            ("projects", "equal"),
+            ("sessions", "equal"),
+            ("turns", "equal"),
+            ("tool", "equal"),
+            ("summaries", "equal"),
+        ]
+    )
+    assert "copying: 4 of 4\n" in done.err
+    assert "`ragmem store use neo4j` keeps memory there from now on." in done.err
+    assert ragmem.shown(session["session_id"]) == before
+
+    ragmem.env["RAGMEM_STORE"] = "neo4j"
+    assert ragmem.shown(session["session_id"]) == before
+    assert ragmem.run("store", "check").out == "All is well: 1 sessions, 2 turns.\n"
+    assert ragmem.run("ask", "-c", "And now?").code == 0
+    assert ragmem.run("store", "migrate", "--to", "sqlite", "--yes").code == 0
+    after = ragmem.shown(session["session_id"])
+    del ragmem.env["RAGMEM_STORE"]
+    assert ragmem.shown(session["session_id"]) == after
+    assert after["turn_count"] == 3
+
+
+def test_migrate_asks_first(ragmem: Ragmem) -> None:
+    """Issue 4: without --yes there has to be somebody to ask; nothing is done by guess."""
+    done = ragmem.run("store", "migrate")
+    assert (done.code, done.err) == (2, "error: Where to?\nAdd `--to neo4j` or `--to sqlite`.\n")
+    assert ragmem.run("store", "migrate", "--to", "postgres").code == 2
+    made = ragmem.home.parent / "copy.db"
+    assert ragmem.run("store", "backup", str(made)).code == 0
+    done = ragmem.run("store", "migrate", "--from", str(made))
+    assert done.code == 2
+    assert "--yes" in done.err
+
+
+def test_a_backup_brings_it_back(ragmem: Ragmem, tmp_path: Path) -> None:
+    """P4, issue 4: made while in use, private, and enough to go on from on another machine."""
+    file = tmp_path / "backup.db"
+    done = ragmem.run("store", "backup", str(file))
+    assert (done.code, done.out) == (0, f"{file}\n"), done.err
+    assert mode(file) == 0o600
+    bytes_before = file.read_bytes()
+    assert ragmem.run("store", "backup", str(file)).code == 2
+    assert file.read_bytes() == bytes_before
+
+    (session,) = ragmem.sessions()
+    before = ragmem.shown(session["session_id"])
+    elsewhere = Ragmem(tmp_path / "elsewhere")
+    done = elsewhere.run("store", "migrate", "--from", str(file), "--yes")
+    assert done.code == 0, done.err
+    assert elsewhere.shown(session["session_id"]) == before
+    assert file.read_bytes() == bytes_before
+    assert sorted(os.listdir(tmp_path)) == ["backup.db", "elsewhere", "home", "project"]
+    assert not list((elsewhere.home / "data").glob("restoring-*"))
+
+
+def test_backups_have_names_of_their_own(ragmem: Ragmem) -> None:
+    done = ragmem.run("store", "backup")
+    assert done.code == 0, done.err
+    file = Path(done.out.strip())
+    assert file.parent == ragmem.home / "data" / "backups"
+    assert (mode(file), mode(file.parent)) == (0o600, 0o700)
+
+
+def test_a_backup_of_neo4j_brings_it_back(
+    ragmem: Ragmem, neo4j_server: Connection, tmp_path: Path
+) -> None:
+    """Issue 4: a stream of writes, one a line; a cut one is told from a whole one."""
+    with_neo4j(ragmem, neo4j_server)
+    assert ragmem.run("store", "migrate", "--to", "neo4j", "--yes").code == 0
+    file = tmp_path / "backup.jsonl"
+    done = ragmem.run("store", "backup", str(file), env={"RAGMEM_STORE": "neo4j"})
+    assert done.code == 0, done.err
+    assert mode(file) == 0o600
+
+    elsewhere = Ragmem(tmp_path / "elsewhere")
+    done = elsewhere.run("store", "migrate", "--from", str(file), "--yes")
+    assert done.code == 0, done.err
+    (session,) = ragmem.sessions()
+    assert elsewhere.shown(session["session_id"]) == ragmem.shown(session["session_id"])
+
+    cut = tmp_path / "cut.jsonl"
+    cut.write_bytes(file.read_bytes()[:-40])
+    third = Ragmem(tmp_path / "third")
+    done = third.run("store", "migrate", "--from", str(cut), "--yes")
+    assert done.code == 1
+    assert "is damaged" in done.err
+    assert [each["session_id"] for each in third.sessions()] == [session["session_id"]]
+    for nonsense in (b"", b"hello\n", b"\xff\xfe\x00"):
+        cut.write_bytes(nonsense)
+        assert third.run("store", "migrate", "--from", str(cut), "--yes").code == 2
+
+
+def test_export_and_import(ragmem: Ragmem, tmp_path: Path) -> None:
+    """B71, B97, B98: indented JSON with all of it; export, import, export is equal."""
+    file = tmp_path / "conversation.json"
+    done = ragmem.run("sessions", "export", "-o", str(file))
+    assert (done.code, done.out) == (0, ""), done.err
+    assert mode(file) == 0o600
+    text = file.read_text("utf-8")
+    document = json.loads(text)
+    assert list(document) == [
+        "format", "version", "session", "turns", "summaries", "memories", "branches",
+    ]  # fmt: skip
+    assert (document["format"], document["version"]) == ("ragmem.session", 1)
+    assert text.startswith('{\n  "format"')
+    session_id = document["session"]["session_id"]
+    assert ragmem.run("sessions", "export", session_id[-8:]).out == text
+
+    assert ragmem.run("sessions", "export", "-o", str(file)).code == 2
+    done = ragmem.run("sessions", "import", str(file))
+    assert done.code == 2
+    assert "is here already" in done.err
+    assert "--as-new" in done.err
+
+    elsewhere = Ragmem(tmp_path / "elsewhere")
+    done = elsewhere.run("sessions", "import", str(file))
+    assert done.code == 0, done.err
+    assert elsewhere.run("sessions", "export", session_id).out == text
+    assert elsewhere.shown(session_id) == ragmem.shown(session_id)
+    assert elsewhere.run("files", "-r", session_id).out == ragmem.run("files", "-r", session_id).out
+
+    assert elsewhere.run("sessions", "import", str(file), "--as-new").code == 0
+    ids = {each["session_id"] for each in elsewhere.sessions()}
+    assert len(ids) == 2
+    (copy,) = ids - {session_id}
+    texts = [(turn["user_message"], turn["tool_calls"]) for turn in elsewhere.shown(copy)["turns"]]
+    assert texts == [
+        (turn["user_message"], turn["tool_calls"]) for turn in ragmem.shown(session_id)["turns"]
+    ]
+    assert elsewhere.run("store", "check").code == 0
+
+
+def test_markdown_for_people(ragmem: Ragmem) -> None:
+    out = ragmem.run("sessions", "export", "--format", "md").out
+    assert out.startswith("# New Conversation\n\nSession `")
+    assert f"\n## 1\n\n> What does hello.py do, {CANARY}?\n" in out
+    assert '\n**read_file** `{"path": "hello.py"}`\n\n```\n' in out
+    assert out.endswith("\n## 2\n\n> Why?\n\nBecause.\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        pytest.param("", "no session that ragmem has exported", id="empty"),
+        pytest.param("{}", "no session that ragmem has exported", id="other-json"),
+        pytest.param('{"format": "ragmem.session", "version": 2}', "version", id="version"),
+        pytest.param("[" * 100_000, "no session that ragmem has exported", id="deep"),
+    ],
+)
+def test_what_is_no_export_is_refused(tmp_path: Path, content: str, reason: str) -> None:
+    """B98: in words, with nothing stored."""
+    ragmem = Ragmem(tmp_path)
+    file = tmp_path / "file.json"
+    file.write_text(content)
+    done = ragmem.run("sessions", "import", str(file))
+    assert done.code == 2
+    assert reason in done.err
+    assert "Traceback" not in done.err
+    assert ragmem.sessions() == []
+
+
+def test_delete_asks_and_leaves_nothing(ragmem: Ragmem) -> None:
+    """Issue 4: confirmed, logged, and not a word of it stays in the database."""
+    (session,) = ragmem.sessions()
+    done = ragmem.run("sessions", "delete", session["session_id"])
+    assert done.code == 2
+    assert "--yes" in done.err
+    assert len(ragmem.sessions()) == 1
+
+    done = ragmem.run("sessions", "delete", session["session_id"][-8:], "--yes")
+    assert (done.code, done.out) == (0, f"Deleted {session['session_id'][-8:]}: 2 turns.\n")
+    assert ragmem.sessions() == []
+    for file in (ragmem.home / "data").glob("memory.db*"):
+        assert CANARY.encode() not in file.read_bytes(), file
+    log = ragmem.home / "logs" / "deletions.log"
+    assert mode(log) == 0o600
+    (line,) = [json.loads(line) for line in log.read_text().splitlines()]
+    assert line["session_id"] == session["session_id"]
+    assert line["deleted"] == {
+        "sessions": 1, "turns": 2, "tool_calls": 1, "summaries": 0, "outputs": 0,
+    }  # fmt: skip
+    assert ragmem.run("sessions", "delete", session["session_id"], "--yes").code == 2
+
+
+def test_check_says_what_is_wrong(ragmem: Ragmem) -> None:
+    """Issue 4: no half turn, no orphan, counters equal."""
+    import apsw
+
+    assert ragmem.run("store", "check").out == "All is well: 1 sessions, 2 turns.\n"
+    database = apsw.Connection(str(ragmem.home / "data" / "memory.db"))
+    database.execute("DELETE FROM turns WHERE turn_index = 1")
+    database.close()
+    done = ragmem.run("store", "check")
+    assert done.code == 1
+    assert [line.split(" (")[0] for line in done.out.splitlines()] == snapshot(
+        [
+            "not so: what is referred to exists",
+            "not so: turns are counted from 1 without gaps",
+            "not so: completed turns are counted",
+        ]
+    )
+
+
+def test_repair_saves_what_can_be_read(ragmem: Ragmem) -> None:
+    """P4: into a new database; the damaged one is kept byte for byte, and work goes on."""
+    (session,) = ragmem.sessions()
+    before = ragmem.shown(session["session_id"])
+    assert ragmem.run("store", "repair").out == "Nothing to repair: all is well.\n"
+    database = ragmem.home / "data" / "memory.db"
+    damaged = bytes(4096) + database.read_bytes()[4096:]
+    database.write_bytes(damaged)
+    done = ragmem.run("sessions", "list")
+    assert done.code == 1
+    assert "`ragmem store repair`" in done.err
+    assert database.read_bytes() == damaged
+
+    done = ragmem.run("store", "repair")
+    assert (done.code, done.out) == (0, "Saved: 1 sessions, 2 turns.\n"), done.err
+    (kept,) = database.parent.glob("memory.db.damaged-*")
+    assert kept.read_bytes() == damaged
+    assert mode(database) == 0o600
+    assert ragmem.shown(session["session_id"]) == before
+    assert ragmem.run("ask", "-c", "Still there?").code == 0
+    assert ragmem.run("store", "check").code == 0
+
+
+@pytest.mark.parametrize("left", [b"", None], ids=["empty", "missing"])
+def test_a_lost_database_is_not_repaired_away(ragmem: Ragmem, left: bytes | None) -> None:
+    """P4, reliability 0.5: nothing is made in the place of a memory that was lost."""
+    database = ragmem.home / "data" / "memory.db"
+    if left is None:
+        database.unlink()
+    else:
+        database.write_bytes(left)
+    for command in ("repair", "check", "backup"):
+        done = ragmem.run("store", command)
+        assert done.code in (1, 2)
+        assert "Traceback" not in done.err
+    assert database.exists() is (left is not None)

@@ -1,0 +1,115 @@
+"""A damaged database: what can be read is saved, what is damaged stays as it is (P4)."""
+
+import random
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ragmem.records import Write
+from ragmem.store.base import SessionQuery
+from ragmem.store.sqlite import SQLiteStore
+from ragmem.store.sqlite.salvage import Salvage
+from tests.store.samples import at, begun, called, created, finished, summed
+from tests.store.test_contract import seen
+from tests.store.test_transfer import garden, sqlite
+
+PAGE = 4096
+TURNS = 300
+
+
+async def filled(home: Path) -> Path:
+    """A database of some hundred pages."""
+    store = await sqlite(home)
+    writes: list[Write] = [*garden(), created("long")]
+    for n in range(TURNS):
+        turn = f"turn-{n:04}"
+        writes += [
+            begun("long", turn, f"question {n} " + "why " * 100, started_at=at(n)),
+            called("long", turn, 0, f"src/{n}.py", tool_call_id=f"call-{n:04}"),
+            finished("long", turn, f"answer {n} " + "so " * 100),
+        ]
+    writes += [
+        summed("long", *(f"turn-{n:04}" for n in range(k, k + 10))) for k in range(0, 200, 10)
+    ]
+    await store.apply(writes)
+    await store.aclose()
+    return home / "memory.db"
+
+
+async def salvaged(database: Path, folder: Path) -> tuple[SQLiteStore, int]:
+    """What was saved, in a store of its own, and how many places were lost."""
+    folder.mkdir()
+    salvage = Salvage(database, folder)
+    store = await sqlite(folder)
+    async for batch in salvage.writes():
+        await store.apply(batch)
+    salvage.close()
+    return store, salvage.lost
+
+
+async def test_of_a_whole_one_nothing_is_lost(tmp_path: Path) -> None:
+    database = await filled(tmp_path / "home")
+    store, lost = await salvaged(database, tmp_path / "new")
+    original = await sqlite(tmp_path / "home")
+    assert lost == 0
+    assert await seen(store) == await seen(original)
+    await store.aclose()
+    await original.aclose()
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_damaged_pages_cost_what_is_on_them(tmp_path: Path, seed: int) -> None:
+    """P4, issue 4: the rest is saved, whole by every promise; the original is not touched."""
+    database = await filled(tmp_path / "home")
+    content = bytearray(database.read_bytes())
+    chosen = random.Random(seed).sample(range(30, len(content) // PAGE), 3)
+    for page in chosen:
+        content[page * PAGE : (page + 1) * PAGE] = random.Random(seed).randbytes(PAGE)
+    database.write_bytes(content)
+    store, _ = await salvaged(database, tmp_path / "new")
+    assert await store.check() == []
+    sessions = {each.session_id: each for each in await store.sessions(SessionQuery(limit=99))}
+    assert sessions["long"].turn_count > TURNS * 0.8
+    assert database.read_bytes() == content
+    await store.aclose()
+
+
+async def test_without_its_first_page(tmp_path: Path) -> None:
+    """P4: where the tables begin is known without it."""
+    database = await filled(tmp_path / "home")
+    content = bytearray(database.read_bytes())
+    content[:PAGE] = bytes(PAGE)
+    database.write_bytes(content)
+    store, _ = await salvaged(database, tmp_path / "new")
+    assert (await store.session("long")).turn_count == TURNS
+    assert await store.check() == []
+    await store.aclose()
+
+
+async def test_cut_in_the_middle(tmp_path: Path) -> None:
+    """P4: what stood before the cut is saved."""
+    database = await filled(tmp_path / "home")
+    content = database.read_bytes()
+    database.write_bytes(content[: len(content) * 2 // 3 + 100])
+    store, lost = await salvaged(database, tmp_path / "new")
+    assert lost > 0
+    assert await store.check() == []
+    assert (await store.info()).counts["turns"] > 20
+    await store.aclose()
+
+
+async def test_turns_of_a_lost_session_are_kept(tmp_path: Path) -> None:
+    """P4: a session is made up for them, so that they can be found."""
+    database = await filled(tmp_path / "home")
+    connection = apsw.Connection(str(database))
+    connection.execute("DELETE FROM sessions WHERE session_id IN ('long', 'fork')")
+    connection.execute("DELETE FROM turns WHERE turn_id = 'r1'")
+    connection.close()
+    store, _ = await salvaged(database, tmp_path / "new")
+    assert await store.check() == []
+    session = await store.session("long")
+    assert (session.title, session.turn_count) == ("Salvaged session", TURNS)
+    assert [turn.turn_id for turn in await store.turns("root")] == ["r2", "r3", "r4"]
+    assert [turn.turn_id for turn in await store.turns("fork")] == ["f3"]
+    await store.aclose()

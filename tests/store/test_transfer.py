@@ -1,0 +1,237 @@
+"""Moving what is stored: all of it, the same afterwards, from either store into either."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ragmem.errors import SessionNotFound, StoreRefused
+from ragmem.records import Project, PutTurn, RegisterProject, UpdateSession, Usage, Write
+from ragmem.store.base import Archive, Span
+from ragmem.store.sqlite import SQLiteStore
+from ragmem.store.transfer import compare, copy, stream_of
+from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
+from tests.fakes.neo4j import open_empty_neo4j_store
+from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
+from tests.store.test_contract import seen
+
+GARDEN = Project(project_id="project-garden", path="/home/ana/garden", created_at=at(0))
+
+
+@pytest.fixture(params=["sqlite-to-neo4j", "neo4j-to-sqlite", "sqlite-to-sqlite"])
+async def pair(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[tuple[Archive, Archive]]:
+    """Two empty stores: a source and a target."""
+    opened: list[Archive] = []
+    for number, kind in enumerate(request.param.split("-to-")):
+        if kind == "neo4j":
+            opened.append(await open_empty_neo4j_store(request.getfixturevalue("neo4j_server")))
+        else:
+            opened.append(await sqlite(tmp_path / str(number)))
+    yield opened[0], opened[1]
+    for archive in opened:
+        await archive.aclose()
+
+
+@pytest.fixture
+def source(pair: tuple[Archive, Archive]) -> Archive:
+    return pair[0]
+
+
+@pytest.fixture
+def target(pair: tuple[Archive, Archive]) -> Archive:
+    return pair[1]
+
+
+async def sqlite(home: Path) -> SQLiteStore:
+    return await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
+
+
+def garden() -> list[Write]:
+    """A memory with everything in it: forks of forks, failures, summaries of summaries."""
+    return [
+        RegisterProject(project=GARDEN),
+        created("root", title="Der Garten 🌱", tags=("été", "x"), project_path="/home/ana/garden"),
+        *whole_turn("root", "r1", "one", started_at=at(1)),
+        begun("root", "r2", "two", started_at=at(2)),
+        called("root", "r2", 0, "plants.txt", "beds/north.txt", tool_call_id="c1"),
+        called("root", "r2", 1, "plants.txt", tool_call_id="c2", success=False, error="gone",
+               preamble="I'll look.", iteration=1, origin="mention"),
+        finished("root", "r2", "Ferns.", reasoning="Shade.", finished_at=at(3),
+                 usage=Usage(input_tokens=7, cost_usd=0.1 + 0.2, model_calls=3, api_ms=5)),
+        created("fork", parent_session_id="root", forked_at_index=2, started_at=at(4)),
+        *whole_turn("fork", "f3", "three", started_at=at(5)),
+        created("deep", parent_session_id="fork", forked_at_index=3, started_at=at(6)),
+        *whole_turn("root", "r3", "other three", started_at=at(7)),
+        begun("root", "r4", "four", started_at=at(8)),
+        finished("root", "r4", "", status="interrupted", finished_at=at(9)),
+        *whole_turn("deep", "d4", "deepest", started_at=at(10)),
+        created("empty", cwd="/elsewhere", status="archived", started_at=at(11)),
+        begun("deep", "d5", "still at it", owner_id="some-process", started_at=at(12)),
+        summed("root", "r1", "r2", summary_id="s1"),
+        summed("deep", "f3", "d4", summary_id="s2"),
+        summed("deep", "s2", "s1", level=2, summary_id="s3", extractive=True),
+        UpdateSession(session_id="root", title="Garten", summary="Plants.", at=at(20)),
+    ]  # fmt: skip
+
+
+async def moved(source: Archive, target: Archive) -> dict[str, int]:
+    """Copy, compare, and see that it is equal; counts by kind."""
+    done = {"copying": 0, "comparing": 0}
+
+    def progress(phase: str, count: int) -> None:
+        done[phase] += count
+
+    await copy(stream_of(source, batch=3), target, progress)
+    compared = await compare(stream_of(source, batch=3), target, progress)
+    assert compared.differing == ()
+    assert compared.equal
+    assert done["copying"] == done["comparing"]
+    return {kind: counter.count for kind, counter in compared.source.items()}
+
+
+async def test_all_of_it_is_moved(source: Archive, target: Archive) -> None:
+    """Issue 4, X11: every field and link is equal on both sides, and the source is untouched."""
+    await source.apply(garden())
+    before = await seen(source)
+    assert await moved(source, target) == {
+        "projects": 1, "sessions": 4, "turns": 7, "tool_calls": 2, "summaries": 3,
+    }  # fmt: skip
+    assert await seen(target) == before
+    assert await seen(source) == before
+    assert await source.check() == await target.check() == []
+
+
+async def test_moving_again_changes_nothing(source: Archive, target: Archive) -> None:
+    """Issue 4: a move can be started again, wherever it was stopped."""
+    await source.apply(garden())
+    batches = [batch async for batch in stream_of(source, batch=2)()]
+    assert len(batches) > 5
+    for stop in range(len(batches)):
+        for batch in batches[:stop]:
+            await target.apply(batch)
+    await moved(source, target)
+    before = await seen(target)
+    await moved(source, target)
+    assert await seen(target) == before == await seen(source)
+
+
+async def test_there_and_back(source: Archive, target: Archive, tmp_path: Path) -> None:
+    """X11: in both directions, and through the other store nothing is lost."""
+    await source.apply(garden())
+    await moved(source, target)
+    third = await sqlite(tmp_path / "third")
+    await moved(target, third)
+    assert await seen(third) == await seen(source)
+    await third.aclose()
+    await target.apply([*whole_turn("deep", "d6", "went on there", started_at=at(30))])
+    await moved(target, source)
+    assert await seen(source) == await seen(target)
+
+
+async def test_what_went_on_in_the_target_stays(source: Archive, target: Archive) -> None:
+    """Issue 4, P1: a second move takes nothing back that happened after the first."""
+    await source.apply(garden())
+    await moved(source, target)
+    await target.apply(
+        [
+            UpdateSession(session_id="root", title="Later", at=at(60)),
+            *whole_turn("root", "r5", "five", started_at=at(61)),
+            finished("deep", "d5", "Done.", finished_at=at(62)),
+        ]
+    )
+    before = await seen(target)
+    await copy(stream_of(source), target, lambda phase, count: None)
+    assert await seen(target) == before
+    compared = await compare(stream_of(source), target, lambda phase, count: None)
+    assert compared.equal
+    assert compared.later == 3  # two sessions and a turn
+
+
+async def test_a_turn_without_a_place_is_refused(source: Archive) -> None:
+    """Issue 4, P6: what went on in two ways is not mixed, and nothing of the batch is stored."""
+    await source.apply(garden())
+    (put,) = await source.own_turns([Span("root", 1, 1)])
+    before = await seen(source)
+    for changes in (
+        {"turn_id": "other"},
+        {"turn_index": 2},
+        {"turn_id": "new", "turn_index": 9},
+        {"session_id": "fork"},
+    ):
+        moved_turn = msgspec.structs.replace(put.turn, **changes)
+        with pytest.raises(StoreRefused) as raised:
+            await source.apply([created("another"), PutTurn(turn=moved_turn)])
+        assert "--as-new" in raised.value.hint
+        assert await seen(source) == before
+    (call,) = (await source.own_turns([Span("root", 2, 2)]))[0].turn.tool_calls[:1]
+    stolen = msgspec.structs.replace(
+        put.turn, turn_id="new", turn_index=5, tool_calls=(msgspec.structs.replace(
+            call, turn_id="new"),)
+    )  # fmt: skip
+    with pytest.raises(StoreRefused):
+        await source.apply([PutTurn(turn=stolen)])
+    assert await seen(source) == before
+
+
+async def test_delete_removes_what_was_derived_and_no_more(source: Archive) -> None:
+    """Issue 4: a session with turns, calls, summaries; not one whose turns a fork shares."""
+    await source.apply(garden())
+    with pytest.raises(StoreRefused, match="was forked from it"):
+        await source.delete_session("root")
+    await source.attach("deep", "me")
+    with pytest.raises(StoreRefused, match="a process works in it"):
+        await source.delete_session("deep")
+    await source.detach("me")
+    assert await source.delete_session("deep") == {
+        "sessions": 1, "turns": 2, "tool_calls": 0, "summaries": 2,
+    }  # fmt: skip
+    assert await source.check() == []
+    assert await source.delete_session("fork") == {
+        "sessions": 1, "turns": 1, "tool_calls": 0, "summaries": 0,
+    }  # fmt: skip
+    assert await source.delete_session("root") == {
+        "sessions": 1, "turns": 4, "tool_calls": 2, "summaries": 1,
+    }  # fmt: skip
+    counts = (await source.info()).counts
+    assert counts == {
+        "sessions": 1, "turns": 0, "tool_calls": 0, "summaries": 0, "files": 0, "projects": 1,
+    }  # fmt: skip
+    with pytest.raises(SessionNotFound):
+        await source.delete_session("root")
+
+
+async def test_a_fork_without_its_parent_stands_by_itself(source: Archive, target: Archive) -> None:
+    """B99: nothing of what a fork sees is missing where only the fork is imported."""
+    await source.apply(garden())
+    document = decoded(encoded(await document_of(source, "deep")))
+    assert [turn.turn_id for turn in document.turns] == ["r1", "r2", "f3", "d4", "d5"]
+    session = await import_document(target, document, as_new=False)
+    assert (session.session_id, session.parent_session_id, session.turn_count) == ("deep", None, 5)
+    assert [turn.user_message for turn in await target.turns("deep")] == [
+        "one", "two", "three", "deepest", "still at it",
+    ]  # fmt: skip
+    assert (await target.turns("deep"))[-1].status == "interrupted"
+    third = (await target.turns("deep"))[2].turn_id
+    kept = {summary.summary_id: summary.covers for summary in await target.summaries("deep")}
+    assert kept == {"s2": (third, "d4"), "s3": ("s2",)}
+    assert await target.check() == []
+    await import_document(target, await document_of(source, "root"), as_new=False)
+    assert len(await target.turns("root")) == 4
+    assert await target.check() == []
+
+
+async def test_a_fork_beside_its_parent_stays_one(source: Archive, target: Archive) -> None:
+    """B99, X40: shared turns are shared again."""
+    await source.apply(garden())
+    for session_id in ("root", "fork"):
+        document = decoded(encoded(await document_of(source, session_id)))
+        await import_document(target, document, as_new=False)
+        assert encoded(await document_of(target, session_id)).startswith(
+            encoded(document).partition(b'"branches"')[0]
+        )
+    assert (await target.session("fork")).parent_session_id == "root"
+    assert (await target.info()).counts["turns"] == 5
+    assert await target.check() == []
