@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -146,6 +146,11 @@ class Paths(msgspec.Struct, frozen=True):
     def locks_dir(self) -> Path:
         """Lock files of running processes."""
         return self.data_dir / "locks"
+
+    @property
+    def spool_dir(self) -> Path:
+        """What waits for a store that is away, a folder for each kind of store."""
+        return self.data_dir / "spool"
 
     @property
     def preimages_dir(self) -> Path:
@@ -325,7 +330,7 @@ def _convert(tree: dict[str, Any], source: str, text: str = "") -> Config:
         dotted = at[1] if at else ""
         reason = message.split(" - at ")[0]
         where = f"{source}, line {_line_of(text, tuple(dotted.split('.')))}" if text else source
-        raise ConfigError(f"{where}: {dotted}: {reason}.") from None
+        raise ConfigError(f"{where}: {dotted}: {reason}.", hint=_choices(dotted)) from None
 
 
 def _from_environment(
@@ -352,14 +357,25 @@ def _from_environment(
 
 
 def _parse_variable(path: tuple[str, ...], value: str, variable: str) -> Any:
+    try:
+        return msgspec.convert(value, _type_of(path), strict=False)
+    except msgspec.ValidationError as error:
+        hint = _choices(".".join(path))
+        raise ConfigError(f"{variable}={value!r}: {error}.", hint=hint) from None
+
+
+def _type_of(path: tuple[str, ...]) -> Any:
     section: Any = Config()
     for name in path[:-1]:
         section = getattr(section, name)
-    field = next(f for f in msgspec.structs.fields(section) if f.name == path[-1])
-    try:
-        return msgspec.convert(value, field.type, strict=False)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{variable}={value!r}: {error}.") from None
+    return next(f.type for f in msgspec.structs.fields(section) if f.name == path[-1])
+
+
+def _choices(dotted: str) -> str:
+    """What a setting may be, where that is a list."""
+    kind = _type_of(tuple(dotted.split("."))) if dotted in keys() else None
+    names = get_args(kind) if get_origin(kind) is Literal else ()
+    return f"It is one of {', '.join(names)}." if names else ""
 
 
 def _merge(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -20,7 +20,7 @@ class _Event(msgspec.Struct, frozen=True, tag_field="event"):
 
 
 class TurnStarted(_Event, frozen=True, kw_only=True, tag="turn_started"):
-    """The person's message is stored (`recorded`), or could not be."""
+    """The person's message lasts (`recorded`), in the store or its spool, or can't be kept."""
 
     session_id: str
     turn_id: str

@@ -17,7 +17,7 @@ from ragmem.cli.options import Continue, Model, Resume, check_session_flags
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import say, write, write_utf8
 from ragmem.cli.table import table
-from ragmem.errors import EXIT_DONE
+from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.memory.context import Context
 from ragmem.messages import Json, Message, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.text import visible
@@ -81,6 +81,8 @@ def context(
     Nothing is sent and nothing is stored.
     """
     check_session_flags(continue_last=continue_last, resume=resume, fork=False)
+    if not prompt.strip():
+        raise UsageError("The prompt is empty.")
     config, paths = settings()
 
     from ragmem.app import Options

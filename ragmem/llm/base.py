@@ -175,9 +175,12 @@ class Assembler:
         """The answer; StreamCut when nothing arrived or it ended without an end."""
         uses = tuple(ToolUse(*self._tools[i]) for i in sorted(self._tools))
         if not self.text.strip() and not uses and self._end_reason != "content_filter":
-            raise StreamCut("The model's answer was empty: the stream was cut or nothing came.")
+            raise StreamCut(
+                "The model's answer was empty: the stream was cut or nothing came.",
+                hint="Ask again, or use another model (-m).",
+            )
         if not self._end_reason:
-            raise StreamCut("The model's answer broke off before its end.")
+            raise StreamCut("The model's answer broke off before its end.", hint="Ask again.")
         return Completion(
             text=self.text,
             reasoning=self.reasoning,
@@ -195,13 +198,14 @@ def parse_arguments(text: str) -> dict[str, Json]:
     """
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+        finite = _finite(value)
     except RecursionError:
         raise ValueError("arguments are nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"arguments are not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"arguments must be a JSON object, not {type(value).__name__}")
-    if not _finite(value):
+    if not finite:
         raise ValueError("arguments hold a number that is out of range")
     return value
 

@@ -4,6 +4,7 @@ The order: the model that was named (flag, RAGMEM_MODEL, configuration), the
 provider whose key is present, a local Ollama, the installed small model.
 """
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -173,6 +174,8 @@ def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> M
     prefix, slash, rest = name.partition("/")
     if prefix == "local":
         return _local_choice(name, why)
+    if config.llm.api_base:
+        _check_address(config.llm.api_base)
     if config.llm.api_base and config.llm.client != "litellm":
         return _custom_choice(name, why, config, environ)
     if not slash:
@@ -202,12 +205,6 @@ def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> M
 
 def _custom_choice(name: str, why: str, config: Config, environ: Mapping[str, str]) -> ModelChoice:
     """A server of the person's own: any model name, and no key but RAGMEM_API_KEY."""
-    url = urlsplit(config.llm.api_base)
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise ConfigError(
-            f"llm.api_base is {_shown(config.llm.api_base)!r}, which is no address.",
-            hint="It begins with http:// or https://, such as http://127.0.0.1:8080/v1.",
-        )
     prefix, slash, rest = name.partition("/")
     known = bool(slash) and prefix in BY_NAME
     return ModelChoice(
@@ -221,6 +218,21 @@ def _custom_choice(name: str, why: str, config: Config, environ: Mapping[str, st
         base_url=config.llm.api_base,
         model=rest if known else name,
     )
+
+
+def _check_address(base: str) -> None:
+    """ConfigError unless it is a URL that can be connected to."""
+    try:
+        url = urlsplit(base)
+        # The port is only looked at when it is asked for.
+        right = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        right = False
+    if not right:
+        raise ConfigError(
+            f"llm.api_base is {_shown(base)!r}, which is no address.",
+            hint="It begins with http:// or https://, such as http://127.0.0.1:8080/v1.",
+        )
 
 
 def _litellm_choice(
@@ -314,8 +326,7 @@ def _source(environ: Mapping[str, str]) -> str:
 
 def _shown(url: str) -> str:
     """A URL without the password that may stand in it."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return re.sub(r"^((?:[\w+.-]+:)?//)?[^/?#]*@", r"\1", url)
 
 
 def _ollama_cache(environ: Mapping[str, str]) -> Path:

@@ -33,16 +33,20 @@ class _Cached(msgspec.Struct):
 def base_url(environ: Mapping[str, str]) -> str:
     """Where Ollama listens: OLLAMA_HOST as Ollama itself reads it, else its default."""
     host = environ.get("OLLAMA_HOST", "").strip().rstrip("/")
-    url = urlsplit(host if "://" in host else f"http://{host}")
+    try:
+        url = urlsplit(host if "://" in host else f"http://{host}")
+    except ValueError:
+        return "http://127.0.0.1:11434"
+    scheme = "https" if url.scheme == "https" else "http"
     name = url.hostname or "127.0.0.1"
     try:
         port = url.port
     except ValueError:
         port = None
     if port is None:
-        port = {"https": 443, "http": 80}[url.scheme] if "://" in host else 11434
+        port = {"https": 443, "http": 80}.get(url.scheme, 11434) if "://" in host else 11434
     name = "127.0.0.1" if name in ("0.0.0.0", "::", "localhost") else name
-    return f"{url.scheme}://{f'[{name}]' if ':' in name else name}:{port}"
+    return f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
 
 
 def window(environ: Mapping[str, str]) -> int:

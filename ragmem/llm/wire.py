@@ -6,6 +6,7 @@ answer as `Chunk`s, and whether it really ended.
 """
 
 import hashlib
+import json
 import re
 from typing import Any
 
@@ -93,10 +94,14 @@ def tool_name(name: str) -> str:
 def _arguments(use: ToolUse) -> str:
     text = clean(use.arguments)
     try:
-        parse_arguments(text)
+        value = parse_arguments(text)
     except ValueError:
         # Some servers parse what they are sent; the model still sees what it had written.
         return msgspec.json.encode({"invalid_arguments": text}).decode()
+    if "\\u" in text:
+        # Half of a surrogate pair, spelled out, would break whoever decodes and sends it on.
+        plain = json.dumps(value, ensure_ascii=False)
+        return text if clean(plain) == plain else clean(plain)
     return text
 
 

@@ -51,7 +51,8 @@ class Talk:
     ) -> "Talk":
         """Begin; raises what `App` raises when a session or an agent can't be had."""
         session = await _first_session(app, opening)
-        if opening.title and session.turn_count and session.title != opening.title:
+        renames = opening.title and session.turn_count and session.title != opening.title
+        if renames and app.memory.records:
             session = await app.memory.rename(session.session_id, opening.title)
         agent = await _agent(app, session, options, approver)
         return cls(app, options, approver, session, agent)

@@ -126,10 +126,16 @@ def restored() -> Iterator[None]:
     def restore() -> None:
         with contextlib.suppress(OSError, termios.error):
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
-        with contextlib.suppress(OSError, ValueError):
-            if early.capable():
-                sys.stdout.write("\x1b[0m\x1b[?25h\x1b[?2004l")
+        with contextlib.suppress(ValueError):
+            try:
+                if early.capable():
+                    sys.stdout.write("\x1b[0m\x1b[?25h\x1b[?2004l")
                 sys.stdout.flush()
+            except OSError:
+                # The terminal is gone: what waits in the buffer would fail the exit.
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, sys.stdout.fileno())
+                os.close(nowhere)
 
     _restores.append(restore)
     try:

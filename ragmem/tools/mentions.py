@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 _AT_PATH = re.compile(r"(?<![\w@/.])@(\"[^\"\n]+\"|[^\s\"'`,;:!?()\[\]{}<>]+)")
-_WORD = re.compile(r"[\w./\-]*\w")
+_WORD = re.compile(r"[\w./\-]+")
 MAX_MENTIONS = 10
 """More in one prompt are left to the agent's own reading."""
 
@@ -24,10 +24,10 @@ def named_files(prompt: str, files: Sequence[str]) -> list[str]:
     known = set(files)
     found = []
     for word in dict.fromkeys(_WORD.findall(prompt)):
-        path = word.removeprefix("./")
+        path = word.removeprefix("./").rstrip("./-")
         named = by_name.get(path.casefold(), ())
         if path in known:
             found.append(path)
         elif len(named) == 1:
             found.append(named[0])
-    return found[:MAX_MENTIONS]
+    return list(dict.fromkeys(found))[:MAX_MENTIONS]

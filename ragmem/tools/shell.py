@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 
 from ragmem.ids import new_id
+from ragmem.redact import redact
 from ragmem.text import clean, one_line
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput
 from ragmem.tools.permissions import Permissions
@@ -29,6 +30,9 @@ MAX_OUTPUT_BYTES = 500_000_000
 """A command that writes more is stopped: it would not end."""
 MAX_COMMAND_BYTES = 100_000
 _MEMORY_BYTES = 512 * 1024
+_HELD_BYTES = 256 * 1024
+"""Output is looked through for secrets in pieces of this size."""
+_LONGEST_KEY = 16 * 1024
 _DRAIN_S = 0.2
 _STOP_S = 2.0
 _TICK_MS = 50
@@ -124,6 +128,7 @@ class _Output:
         self._tail = bytearray()
         self._fd = -1
         self._spilled = 0
+        self._held = b""
 
     def feed(self, data: bytes) -> None:
         """Take what was written next."""
@@ -156,7 +161,10 @@ class _Output:
         return f"{start[:half]}\n… [{left_out}] …\n{end[-half:]}"
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Write what was held back, and let go of the file."""
+        if self._fd >= 0:
+            self._write(self._held)
+            self._held = b""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -182,16 +190,35 @@ class _Output:
         data = data[: max(0, MAX_SPILLED_BYTES - self._spilled)]
         if self._fd < 0 or not data:
             return
+        self._spilled += len(data)
+        self._held += data
+        if len(self._held) >= _HELD_BYTES:
+            end = _safe_cut(self._held)
+            self._write(self._held[:end])
+            self._held = self._held[end:]
+
+    def _write(self, data: bytes) -> None:
+        """Into the file, without secrets."""
+        text = redact(data.decode("utf-8", "surrogateescape"))
         try:
-            view = memoryview(data)
+            view = memoryview(text.encode("utf-8", "surrogateescape"))
             while view:
-                written = os.write(self._fd, view)
-                self._spilled += written
-                view = view[written:]
+                view = view[os.write(self._fd, view) :]
         except OSError as error:
             # A full disk costs the rest of the file, not the command's answer.
             self.problem = error.strerror or str(error)
-            self.close()
+            self._held = b""
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _safe_cut(data: bytes) -> int:
+    """Where no secret is likely to be cut in two: after a line, and not within a private key."""
+    end = data.rfind(b"\n") + 1 or len(data)
+    key = data.rfind(b"-----BEGIN ", max(0, end - _LONGEST_KEY), end)
+    if key > 0 and b"-----END " not in data[key:end]:
+        end = data.rfind(b"\n", 0, key) + 1 or key
+    return end
 
 
 def _run(

@@ -249,6 +249,23 @@ def test_ephemeral_writes_nothing(ragmem: Ragmem) -> None:
     assert not any(b"A secret" in data for data in written)
 
 
+def test_an_ephemeral_fork_knows_its_parent_and_writes_nothing(
+    ragmem: Ragmem, server: LLMServer
+) -> None:
+    """X40, cli.md --ephemeral: the copy is in no store, the past still counts."""
+    assert ragmem.run("ask", "The first question").code == 0
+    before = ragmem.sessions()
+    done = ragmem.run("ask", "-c", "--fork-session", "--ephemeral", "A secret")
+    assert (done.code, done.out, done.err) == (0, "The answer.\n", "")
+    assert "The first question" in words(server.requests[-1])
+    assert ragmem.sessions() == before
+
+
+def test_context_wants_a_prompt_too(ragmem: Ragmem) -> None:
+    done = ragmem.run("context", " ")
+    assert (done.code, done.out, done.err) == (2, "", "error: The prompt is empty.\n")
+
+
 # --- tools and permissions ----------------------------------------------------
 
 EDIT = Call("create_file", {"path": "made.txt", "content": "made\n"})
@@ -262,6 +279,18 @@ def test_an_edit_that_nobody_can_approve_is_denied_and_reported(tmp_path: Path) 
     assert done.json["permission_denials"][0]["tool_input"] == EDIT.arguments
     assert "--allow create_file" in done.err
     assert not (ragmem.project / "made.txt").exists()
+
+
+def test_a_mention_that_is_not_read_says_why(tmp_path: Path) -> None:
+    """cli.md: not on a terminal an ask is a denial, reported in `permission_denials`."""
+    with scripted(tmp_path, Answer("I can't.")) as ragmem:
+        (ragmem.project / "blob").write_bytes(b"\0" * 100)
+        done = ragmem.run("ask", "Compare @/etc/hosts, @blob", "--output-format", "json")
+    assert done.code == 0
+    (denial,) = done.json["permission_denials"]
+    assert (denial["tool_name"], denial["tool_input"]) == ("read_file", {"path": "/etc/hosts"})
+    assert "@/etc/hosts was not read: /etc/hosts is outside of" in done.err
+    assert "@blob was not read: blob is binary, 100 bytes" in done.err
 
 
 @pytest.mark.parametrize(
@@ -382,6 +411,7 @@ def broken_value(ragmem: Ragmem) -> None:
     [
         (broken_key, "ragmem.toml, line 4: there is no setting 'ui.colour'.\nDid you mean"),
         (broken_toml, "ragmem.toml is not valid TOML"),
+        (broken_value, "'pink'.\nIt is one of auto, always, never.\n"),
         (broken_value, "ragmem.toml, line 2: ui.color"),
     ],
 )

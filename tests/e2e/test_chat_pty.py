@@ -273,3 +273,24 @@ def test_ephemeral_leaves_nothing_to_resume(house: House) -> None:
         assert chat.exit_code() == 0
         assert "Resume with" not in chat.text
     assert house.sessions() == []
+
+
+def test_ephemeral_with_a_past_leaves_it_as_it_was(house: House) -> None:
+    """cli.md, X40: continued, forked and named without a trace."""
+    house.server.extend(Answer("Answer 1."), Answer("Answer 2."), Answer("Answer 3."))
+    with house.chat("chat", "-n", "First talk") as chat:
+        loaded(chat)
+        chat.send("one\r")
+        chat.wait_for(r"^Answer 1\.")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    before = house.sessions()
+    for arguments, answer in ((["-c"], 2), (["-c", "--fork-session"], 3)):
+        with house.chat("chat", "--ephemeral", "-n", "Other name", *arguments) as chat:
+            loaded(chat)
+            chat.send("more\r")
+            chat.wait_for(rf"^Answer {answer}\.")
+            assert "Answer 1." in house.last_prompt()
+            chat.send("/exit\r")
+            assert chat.exit_code() == 0
+    assert house.sessions() == before

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -177,11 +178,37 @@ async def test_only_its_own_key_goes_to_a_server_of_ones_own(environ: dict[str, 
     assert server.requests[1].headers["authorization"] == "Bearer own-key"
 
 
-@pytest.mark.parametrize("base", ["127.0.0.1:9/v1", "file:///etc/passwd", "http://", "ftp://x/v1"])
-def test_an_api_base_that_is_no_address(environ: dict[str, str], base: str) -> None:
-    """Issue 3, 7: a bad setting gets a clear error."""
-    with pytest.raises(ConfigError, match="no address"):
-        choose_model(named("openai/x", api_base=base), environ)
+@pytest.mark.parametrize("client", ["auto", "litellm"])
+@pytest.mark.parametrize(
+    "base",
+    [
+        "127.0.0.1:9/v1",
+        "file:///etc/passwd",
+        "http://",
+        "ftp://x/v1",
+        "me:s3cret@127.0.0.1:9/v1",
+        "http://me:s3cret@[::1/v1",
+        "http://me:s3cret@127.0.0.1:99999/v1",
+        "http://127.0.0.1:port/v1",
+    ],
+)
+def test_an_api_base_that_is_no_address(
+    environ: dict[str, str], base: str, client: Literal["auto", "litellm"]
+) -> None:
+    """Issue 3, 7: a bad setting gets a clear error, whoever would use it; no password is shown."""
+    with pytest.raises(ConfigError, match="no address") as caught:
+        choose_model(named("openai/x", api_base=base, client=client), environ)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "host", ["ftp://x", "http://[::1", "http://h:99999", "tcp://h", "[::1", ":"]
+)
+def test_an_odd_ollama_host_is_no_crash(environ: dict[str, str], host: str) -> None:
+    """Issue 3, 7: a variable that is meant for another program never ends ours."""
+    assert ollama.base_url({"OLLAMA_HOST": host}).startswith("http://")
+    environ["OLLAMA_HOST"] = host
+    list_models(environ, Config())
 
 
 def test_an_api_base_without_a_model(environ: dict[str, str]) -> None:

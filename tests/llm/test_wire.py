@@ -1,5 +1,8 @@
 """The format, both ways: pure."""
 
+import json
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -67,6 +70,17 @@ def test_arguments_as_an_object() -> None:
         call_event(index=1, id="b", function={"name": "g", "arguments": None}),
     )
     assert [u.arguments for u in assembler.completion().tool_uses] == ['{"x":1}', ""]
+
+
+def test_half_characters_in_arguments_are_mended() -> None:
+    r"""P5, reliability 0.4: `\\ud800`, spelled out in JSON, bricks no provider that decodes it."""
+    half = ToolUse("c", "f", '{"x": "a\\ud800", "y": "\\ud83d\\ude00", "z": "\\u0000"}')
+    broken = ToolUse("d", "f", '{"x": "\\ud800')
+    (message,) = messages_json((assistant("", (half, broken)),))
+    calls: Any = message["tool_calls"]
+    sent = [json.loads(call["function"]["arguments"]) for call in calls]
+    assert sent[0] == {"x": "a\ufffd", "y": "\U0001f600", "z": "\0"}
+    json.dumps(sent, ensure_ascii=False).encode()
 
 
 def test_500_parallel_calls() -> None:

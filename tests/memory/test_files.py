@@ -60,7 +60,10 @@ def access(path: str, kind: AccessType, turn: int, order: int = 0, tool: str = "
     ],
 )
 def test_path_argument_gives_the_file(name: str, kind: str) -> None:
-    """C30 to C34, C36, C37, C39, C41, C45: one form of the path; C52, X30: the call's time."""
+    """C52, X30: the call's own time; C45: one form of the path.
+
+    C30, C31, C32, C33, C34, C36, C37, C39, C41.
+    """
     (found,) = extract_accessed_files(call(name, {"path": "./src/../a.py"}, order=3), turn_index=7)
     assert found == FileAccess(
         path="a.py", tool_name=name, access_type=kind, accessed_at=T0, turn_index=7, order=3
@@ -178,7 +181,10 @@ def test_generated_files_are_left_out() -> None:
 
 
 def test_section_format() -> None:
-    """C56 to C66, X31: groups in order, their line formats, an empty line at the end."""
+    """X31: groups in order, their line formats, an empty line at the end.
+
+    C56, C57, C58, C59, C60, C61, C62, C64, C65.
+    """
     text, dropped = format_accessed_files(
         [
             access("app.py", "write", 3),

@@ -23,7 +23,7 @@ def test_short_history_is_whole(count: int) -> None:
 
 @pytest.mark.parametrize("count", [11, 12, 50, 1000])
 def test_long_history_keeps_first_marker_and_last_nine(count: int) -> None:
-    """C14, C16 to C20, C22, C25, C26, X29: eleven entries; message 1 is still there at 50."""
+    """X29, C14, C16, C17, C18, C19, C20, C22, C25, C26: eleven entries; message 1 stays."""
     every = messages(count)
     assert prune_history(every) == [every[0], ("system", COMPRESSION_MARKER), *every[-9:]]
 
