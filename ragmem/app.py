@@ -5,7 +5,7 @@ model's client is imported when an agent is made.
 """
 
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,6 +16,7 @@ from ragmem.agent import Agent, Desk, Limits
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import StoreError, UsageError
 from ragmem.llm.base import LLM
+from ragmem.logs import logging_to
 from ragmem.memory.context import ContextBuilder, Place
 from ragmem.memory.files import shown_path
 from ragmem.memory.instructions import Instructions, find_instructions
@@ -62,6 +63,7 @@ class App:
         self._agents: list[Agent] = []
         self._projects: dict[str, Project] = {}
         self._notices: list[str] = []
+        self._exit = ExitStack()
         know(secrets_among(environment()))
         know(_local_password(paths))
 
@@ -70,6 +72,7 @@ class App:
         from ragmem.tools.process import protect_process
 
         self.paths.make()
+        self._exit.enter_context(logging_to(self.paths.log_dir))
         protect_process()
         return self
 
@@ -85,6 +88,7 @@ class App:
         await self.memory.aclose()
         if self._store:
             await self._store.aclose()
+        self._exit.close()
 
     def notices(self) -> list[str]:
         """What is to be said once; empties the list."""

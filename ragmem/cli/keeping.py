@@ -15,10 +15,11 @@ from ragmem.cli.moving import confirm, opened
 from ragmem.cli.new_file import new_file
 from ragmem.cli.opening import open_app
 from ragmem.cli.streams import say, write, write_utf8
-from ragmem.config import Config, Paths
+from ragmem.config import Config, Paths, environment
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.ids import short_id
 from ragmem.records import Session
+from ragmem.redact import know, redact, secrets_among
 from ragmem.store.base import Archive, Span
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from ragmem.store.transfer.markdown import markdown
@@ -61,7 +62,7 @@ async def export(
 
 async def import_file(config: Config, paths: Paths, file: Path, *, as_new: bool) -> int:
     """Store a session from a file; the exit code."""
-    document = decoded(_read(file))
+    document = decoded(_without_secrets(_read(file)))
     async with opened(config.store.kind, config, paths) as store:
         session = await import_document(store, document, as_new=as_new)
     write(
@@ -107,6 +108,12 @@ def _read(file: Path) -> bytes:
         return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise UsageError(f"{file} can't be read: {error.strerror}.") from None
+
+
+def _without_secrets(data: bytes) -> bytes:
+    """What comes in by a file is stored like what is said: known keys are left out."""
+    know(secrets_among(environment()))
+    return redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 async def _outputs(store: Archive, session: Session, folder: Path) -> list[Path]:

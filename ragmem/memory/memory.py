@@ -104,9 +104,23 @@ class Memory:
         )
 
     async def create_session(self, session: Session, project: Project) -> None:
-        """Write a session and its project; a second time changes nothing."""
+        """Write a session and its project; a second time changes nothing.
+
+        Two processes may meet a new folder at once: the project that was written
+        first is that of both, so that a folder's memory is never split.
+        """
+        project = await self._first_written(project)
+        session = msgspec.structs.replace(session, project_id=project.project_id)
         await self._record([RegisterProject(project=project), CreateSession(session=session)])
         self._written.add(session.session_id)
+
+    async def _first_written(self, project: Project) -> Project:
+        if self.records:
+            with suppress(StoreError):
+                for known in await _in_time((await self._store()).projects()):
+                    if known.path == project.path:
+                        return known
+        return project
 
     async def sessions(self, query: SessionQuery) -> list[Session]:
         """The sessions that match, newest activity first."""
@@ -238,7 +252,9 @@ class Memory:
             self._metrics.count("store.failures")
             material = Material(history=tuple(messages_of(self._local_turns(session))))
         tag = (turn.turn_id if turn else new_id()).replace("-", "")[-10:]
-        return builder.build(prompt, material, place, tag=tag, now=self._clock(), mentions=mentions)
+        return builder.build(
+            prompt, material, place, tag=tag, now=self._clock().astimezone(), mentions=mentions
+        )
 
     async def _material(
         self, session: Session, builder: ContextBuilder, before: int | None

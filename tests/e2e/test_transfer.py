@@ -6,11 +6,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import pexpect
 import pytest
 from inline_snapshot import snapshot
 
 from ragmem.store.neo4j import Connection
-from tests.cli.process import Ragmem
+from tests.cli.process import COMMAND, Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.fakes.neo4j import ask, in_thread
 
@@ -191,6 +192,19 @@ def test_export_and_import(ragmem: Ragmem, tmp_path: Path) -> None:
     assert elsewhere.run("store", "check").code == 0
 
 
+def test_a_key_in_an_imported_file_is_not_stored(ragmem: Ragmem, tmp_path: Path) -> None:
+    """P10: what comes in by a file is stored like what is said."""
+    text = ragmem.run("sessions", "export").out
+    secret = "ghp_" + "a1B2" * 9
+    leaky = tmp_path / "leaky.json"
+    leaky.write_text(text.replace(json.loads(text)["turns"][0]["user_message"], secret))
+    elsewhere = Ragmem(tmp_path / "elsewhere")
+    assert elsewhere.run("sessions", "import", str(leaky)).code == 0
+    stored = elsewhere.run("sessions", "export", json.loads(text)["session"]["session_id"]).out
+    assert secret not in stored
+    assert "[redacted: " in stored
+
+
 def test_markdown_for_people(ragmem: Ragmem) -> None:
     out = ragmem.run("sessions", "export", "--format", "md").out
     assert out.startswith("# New Conversation\n\nSession `")
@@ -298,3 +312,36 @@ def test_a_lost_database_is_not_repaired_away(ragmem: Ragmem, left: bytes | None
         assert done.code in (1, 2)
         assert "Traceback" not in done.err
     assert database.exists() is (left is not None)
+
+
+def on_terminal(ragmem: Ragmem, *arguments: str) -> "pexpect.spawn[str]":
+    return pexpect.spawn(
+        COMMAND[0],
+        [*COMMAND[1:], *arguments],
+        cwd=str(ragmem.project),
+        env={**ragmem.env, "TERM": "xterm"},  # type: ignore[arg-type]
+        encoding="utf-8",
+        timeout=60,
+        dimensions=(24, 100),
+    )
+
+
+def test_a_person_is_asked_and_sees_a_bar(ragmem: Ragmem, tmp_path: Path) -> None:
+    """Issue 4: on a terminal a move and a deletion wait for a yes."""
+    file = tmp_path / "backup.db"
+    assert ragmem.run("store", "backup", str(file)).code == 0
+    for answer, code in (("n", 2), ("y", 0)):
+        terminal = on_terminal(ragmem, "store", "migrate", "--from", str(file))
+        terminal.expect_exact("Copy it? [y/N] ")
+        terminal.sendline(answer)
+        terminal.expect(pexpect.EOF)
+        assert ("comparing" in terminal.before) is (answer == "y")
+        terminal.close()
+        assert terminal.exitstatus == code
+    for answer, left in (("", 1), ("yes", 0)):
+        terminal = on_terminal(ragmem, "sessions", "delete", ragmem.sessions()[0]["session_id"])
+        terminal.expect_exact("Delete it for ever? [y/N] ")
+        terminal.sendline(answer)
+        terminal.expect(pexpect.EOF)
+        terminal.close()
+        assert len(ragmem.sessions()) == left

@@ -182,6 +182,19 @@ async def test_a_turn_lasts_from_its_first_moment(open_store: OpenStore, folder:
         ]
 
 
+async def test_two_processes_in_a_new_folder_share_its_project(
+    open_store: OpenStore, folder: Path
+) -> None:
+    """X12b, P6: both look at the folder before either has written; its memory is not split."""
+    async with a_memory(await open_store()) as one, a_memory(await open_store()) as other:
+        sessions = [await begin(one, folder), await begin(other, folder)]
+        for memory, session in zip((one, other), sessions, strict=True):
+            await memory.begin_turn(session, its_project(session), "hello", model="m")
+        (project,) = await (await open_store()).projects()
+        stored = [await one.find_session(session.session_id) for session in sessions]
+        assert {session.project_id for session in stored} == {project.project_id}
+
+
 async def test_the_turn_in_flight_is_no_history(memory: Memory, folder: Path) -> None:
     """X24, B56, X33: the question is said once; turns without tools are turns."""
     session = await begin(memory, folder)

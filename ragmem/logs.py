@@ -1,0 +1,50 @@
+"""The log: faults that nobody is shown, in a file that only its owner reads."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from pathlib import Path
+
+from ragmem.redact import redact
+
+LOGGER = "ragmem"
+
+
+class _PrivateFile(logging.FileHandler):
+    """Made when something is first logged, 0600 whatever the umask; secrets are left out."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file, delay=True)
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+
+    def _open(self) -> TextIOWrapper:
+        fd = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return open(fd, "a", encoding="utf-8", errors="backslashreplace")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # A log that can't be written is no reason to disturb the person.
+        with suppress(OSError):
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Said nowhere, for the same reason."""
+
+
+@contextmanager
+def logging_to(folder: Path) -> Iterator[None]:
+    """While it lasts, warnings and faults go to `ragmem.log` there, and nowhere else."""
+    handler = _PrivateFile(folder / "ragmem.log")
+    logger = logging.getLogger(LOGGER)
+    before, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before
+        handler.close()
