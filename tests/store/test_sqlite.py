@@ -165,7 +165,7 @@ def query(home: Path, sql: str) -> list[tuple[object, ...]]:
 
 async def test_migrations_are_numbered_and_recorded(tmp_path: Path) -> None:
     await (await open_at(tmp_path)).aclose()
-    known = [(number, name) for number, name, _ in schema._migrations()]
+    known = [(number, name) for number, name, _ in schema.migrations()]
     assert [number for number, _ in known] == list(range(1, schema.VERSION + 1))
     assert query(tmp_path, "SELECT version, name FROM migrations") == known
     assert query(tmp_path, "PRAGMA user_version") == [(schema.VERSION,)]
@@ -188,9 +188,9 @@ async def test_a_next_version_keeps_what_is_there(
     await store.apply([created("s"), *whole_turn("s", user="kept")])
     await store.aclose()
 
-    shipped = list(schema._migrations())
+    shipped = list(schema.migrations())
     following = (schema.VERSION + 1, "more", "CREATE TABLE more (x)")
-    monkeypatch.setattr(schema, "_migrations", lambda: iter([*shipped, following]))
+    monkeypatch.setattr(schema, "migrations", lambda: iter([*shipped, following]))
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     store = await open_at(tmp_path)
     assert texts(await store.turns("s")) == ["kept"]
@@ -214,9 +214,9 @@ async def test_a_migration_that_fails_leaves_nothing(
     await store.apply([created("s")])
     await store.aclose()
 
-    shipped = list(schema._migrations())
+    shipped = list(schema.migrations())
     broken = (schema.VERSION + 1, "broken", "CREATE TABLE half (x); INSERT INTO nowhere VALUES (1)")
-    monkeypatch.setattr(schema, "_migrations", lambda: iter([*shipped, broken]))
+    monkeypatch.setattr(schema, "migrations", lambda: iter([*shipped, broken]))
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     with pytest.raises(apsw.SQLError, match="nowhere"):
         await open_at(tmp_path)
