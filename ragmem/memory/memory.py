@@ -80,6 +80,7 @@ class Memory:
         self._written: set[str] = set()
         self._attached: set[str] = set()
         self._local: dict[str, list[Turn]] = {}
+        self._files: dict[str, tuple[int, list[FileAccess]]] = {}
         self._heartbeat: asyncio.Task[None] | None = None
 
     # --- sessions ---------------------------------------------------------------
@@ -229,7 +230,9 @@ class Memory:
         if not self.records:
             return None
         with self._metrics.time("store.apply"):
-            return await (await self._store()).apply([redacted(write) for write in writes])
+            applied = await (await self._store()).apply([redacted(write) for write in writes])
+        self._files.clear()
+        return applied
 
     # --- recall -----------------------------------------------------------------
 
@@ -261,8 +264,7 @@ class Memory:
     ) -> Material:
         if not self._in_store(session):
             turns = self._local_turns(session)
-            accesses: list[FileAccess] = []
-            return self._shaped(builder, turns, [], accesses)
+            return self._shaped(builder, turns, [], [])
         store = await self._store()
         count = (before or (await store.session(session.session_id)).turn_count + 1) - 1
         limit = window_limit(count)
@@ -287,7 +289,8 @@ class Memory:
                     with_tool_calls=False,
                 ),
             )
-        return self._shaped(builder, turns, older, await self._accesses(store, session))
+        accesses = await self._accesses(store, session.session_id, before or count)
+        return self._shaped(builder, turns, older, accesses)
 
     @staticmethod
     def _shaped(
@@ -310,14 +313,19 @@ class Memory:
         """One entry a path, latest first (X32)."""
         store = await self._store()
         session = await store.session(session_id)
-        return await self._accesses(store, session)
+        return await self._accesses(store, session_id, session.turn_count)
 
-    async def _accesses(self, store: Store, session: Session) -> list[FileAccess]:
-        max_chars = 5_000
-        found = await store.file_accesses(
-            session.session_id, max_turn_chars=max_chars * _FILES_LOOKBACK
-        )
-        return recently_accessed(found, max_chars=max_chars)
+    async def _accesses(self, store: Store, session_id: str, turn_count: int) -> list[FileAccess]:
+        """Computed once, until a turn comes in or this process writes (C74)."""
+        known_at, files = self._files.get(session_id, (-1, []))
+        if known_at != turn_count:
+            max_chars = 5_000
+            found = await store.file_accesses(
+                session_id, max_turn_chars=max_chars * _FILES_LOOKBACK
+            )
+            files = recently_accessed(found, max_chars=max_chars)
+            self._files[session_id] = (turn_count, files)
+        return files
 
     def _in_store(self, session: Session) -> bool:
         return self._open_store is not None and (

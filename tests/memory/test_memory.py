@@ -16,7 +16,7 @@ from ragmem.memory.context import Context, ContextBuilder, Place
 from ragmem.memory.instructions import NO_INSTRUCTIONS
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import read_remote
-from ragmem.records import Project, Session, ToolCall, Turn, utc_now
+from ragmem.records import FileAccess, Project, Session, ToolCall, Turn, utc_now
 from ragmem.store.base import SessionQuery, Store
 from tests.store.conftest import OpenStore
 
@@ -275,6 +275,34 @@ async def test_files_of_a_session(memory: Memory, folder: Path) -> None:
     assert "**Modified:**\n- changed.py (via edit_file, Turn 1)" in text
     assert "- read.py (via read_file, Turn 7)" in text
     assert built.sizes["Recently Accessed Files"] <= 5_000
+
+
+async def test_the_list_of_files_is_computed_once(
+    open_store: OpenStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C74: until a turn is stored, by this process or by another."""
+    store = await open_store()
+    asked: list[str] = []
+    read = store.file_accesses
+
+    async def counted(session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
+        asked.append(session_id)
+        return await read(session_id, max_turn_chars=max_turn_chars)
+
+    monkeypatch.setattr(store, "file_accesses", counted)
+    async with a_memory(store) as memory, a_memory(await open_store()) as other:
+        session = await begin(memory, folder)
+        await a_turn(memory, session, "one", a_call("read_file", {"path": "one.py"}))
+        for _ in range(3):
+            files = await memory.recently_accessed_files(session.session_id)
+            assert [f.path for f in files] == ["one.py"]
+        assert len(asked) == 1
+        await a_turn(memory, session, "two", a_call("read_file", {"path": "two.py"}))
+        assert len(await memory.recently_accessed_files(session.session_id)) == 2
+        theirs = await other.find_session(session.session_id)
+        await a_turn(other, theirs, "three", a_call("read_file", {"path": "three.py"}))
+        assert len(await memory.recently_accessed_files(session.session_id)) == 3
+        assert len(asked) == 3
 
 
 async def test_no_files_no_section(memory: Memory, folder: Path) -> None:
