@@ -11,7 +11,7 @@ turn, from a tool call's `order` (0-based).
 """
 
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -123,6 +123,26 @@ class Usage(Record, frozen=True, kw_only=True):
     cost_usd: float | None = None
     model_calls: int = 0
     api_ms: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """Sums; what neither reported stays unknown."""
+        return Usage(
+            input_tokens=_sum(self.input_tokens, other.input_tokens),
+            output_tokens=_sum(self.output_tokens, other.output_tokens),
+            cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
+            cost_usd=_sum(self.cost_usd, other.cost_usd),
+            model_calls=self.model_calls + other.model_calls,
+            api_ms=self.api_ms + other.api_ms,
+        )
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _sum(one: _Number | None, other: _Number | None) -> _Number | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other
 
 
 class Turn(Record, frozen=True, kw_only=True):

@@ -90,6 +90,6 @@ def clip_middle(text: str, limit: int) -> str:
     return text[:head] + marker + (text[-tail:] if tail else "")
 
 
-def estimate_tokens(text: str) -> int:
+def estimate_tokens(char_count: int) -> int:
     """About four characters a token (X19)."""
-    return -(-len(text) // 4)
+    return -(-char_count // 4)

@@ -56,8 +56,6 @@ class CallRunner:
         self._recording = recording
         self._emit = emit
         self._guard = RepeatGuard()
-        # Calls end at the same time; what one writes must not be taken for written by another.
-        self._recording_one = asyncio.Lock()
         self._broken_in_a_row = 0
         self._count = 0
         self.denials: list[PermissionDenial] = []
@@ -161,7 +159,7 @@ class CallRunner:
         self._emit(self._started(call))
         if not read_only:
             # Should the process die now, the call is known and its effects are not (P3).
-            await self._record(call)
+            await self._recording.call(call)
         outcome = await self._toolset.call(use)
         if outcome.denied:
             self.denials.append(PermissionDenial(use.name, use.id, use.arguments))
@@ -190,7 +188,7 @@ class CallRunner:
             started_at=outcome.started_at,
             duration_ms=outcome.duration_ms,
         )
-        await self._record(done)
+        await self._recording.call(done)
         self._emit(
             ToolFinished(
                 tool_call_id=call.tool_call_id,
@@ -202,10 +200,6 @@ class CallRunner:
             )
         )
         return done
-
-    async def _record(self, call: ToolCall) -> None:
-        async with self._recording_one:
-            await self._recording.call(call)
 
 
 def _whole(arguments: str) -> str:

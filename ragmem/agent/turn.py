@@ -5,7 +5,6 @@ import os.path
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -43,8 +42,6 @@ from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage
 from ragmem.text import clean
 from ragmem.tools.base import Toolset
 from ragmem.tools.mentions import at_paths, named_files
-
-T = TypeVar("T")
 
 _EMPTY_RETRIES = 2
 """An answer that broke off before a word was shown is asked for again so often."""
@@ -280,14 +277,13 @@ class TurnRun:
         cost = self._desk.llm.info.cost_usd(
             used.input_tokens, used.output_tokens, used.cached_tokens
         )
-        before = self._usage
-        self._usage = Usage(
-            input_tokens=_sum(before.input_tokens, used.input_tokens),
-            output_tokens=_sum(before.output_tokens, used.output_tokens),
-            cached_tokens=_sum(before.cached_tokens, used.cached_tokens),
-            cost_usd=_sum(before.cost_usd, cost),
-            model_calls=before.model_calls + 1,
-            api_ms=before.api_ms + api_ms,
+        self._usage += Usage(
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cached_tokens=used.cached_tokens,
+            cost_usd=cost,
+            model_calls=1,
+            api_ms=api_ms,
         )
 
     @property
@@ -355,12 +351,6 @@ def _use(name: str, **arguments: str) -> ToolUse:
 
 def _exists(path: Path) -> bool:
     return os.path.lexists(path)
-
-
-def _sum(a: T | None, b: T | None) -> T | None:
-    if a is None or b is None:
-        return a if b is None else b
-    return a + b  # type: ignore[operator,no-any-return]
 
 
 async def _settled(work: Awaitable[None]) -> bool:

@@ -24,7 +24,7 @@ from ragmem.memory.window import (
 from ragmem.messages import Message, TextPart, ToolAnswer, system, user
 from ragmem.prompts import prompt as prompt_text
 from ragmem.records import FileAccess, ToolCall, Turn
-from ragmem.text import clean, clip_middle, one_line
+from ragmem.text import clean, clip_middle, estimate_tokens, one_line
 
 DEFAULT_MAX_CHARS = 100_000
 _QUERY_CHARS = 500
@@ -72,7 +72,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tokens(self) -> int:
         """Estimated at four characters each."""
-        return -(-self.chars // 4)
+        return estimate_tokens(self.chars)
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -21,7 +21,7 @@ from ragmem.memory.files import recently_accessed
 from ragmem.memory.history import messages_of
 from ragmem.memory.projects import Located, locate, normalize_cwd
 from ragmem.memory.recording import TurnRecording, redacted, redacted_turn
-from ragmem.memory.window import window_limit
+from ragmem.memory.window import turn_tag, window_limit
 from ragmem.metrics import Metrics
 from ragmem.records import (
     DEFAULT_TITLE,
@@ -254,7 +254,7 @@ class Memory:
         except StoreError:
             self._metrics.count("store.failures")
             material = Material(history=tuple(messages_of(self._local_turns(session))))
-        tag = (turn.turn_id if turn else new_id()).replace("-", "")[-10:]
+        tag = turn_tag(turn.turn_id if turn else new_id())
         return builder.build(
             prompt, material, place, tag=tag, now=self._clock().astimezone(), mentions=mentions
         )

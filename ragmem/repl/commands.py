@@ -15,7 +15,7 @@ from ragmem.memory.context import Context
 from ragmem.records import DEFAULT_TITLE, AccessType, FileAccess, Session, Usage
 from ragmem.repl.page import Page
 from ragmem.repl.render import failure, spent
-from ragmem.repl.talk import Talk, add_usage
+from ragmem.repl.talk import Talk
 from ragmem.repl.terminal import Question
 from ragmem.store.base import SessionQuery
 from ragmem.text import one_line
@@ -163,7 +163,7 @@ async def _cost(_: str, talk: Talk, page: Page) -> Then:
         turns = (await talk.app.memory.load_session(talk.session.session_id)).turns
         whole = Usage()
         for turn in turns:
-            whole = add_usage(whole, turn.usage)
+            whole += turn.usage
         rows.append(("whole session", spent(whole)))
     if talk.spent.model_calls and talk.spent.cost_usd is None:
         rows.append(("", "the price of this model is not known"))

@@ -1,6 +1,6 @@
 """Who the chat talks to: the app, the session and its agent, and how they are exchanged."""
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -91,7 +91,7 @@ class Talk:
         """Count a turn."""
         self.turn_count += 1
         self.context_chars = context_chars
-        self.spent = add_usage(self.spent, event.usage)
+        self.spent += event.usage
 
     @property
     def can_be_resumed(self) -> bool:
@@ -120,24 +120,3 @@ async def _first_session(app: "App", opening: Opening) -> Session:
     if session is None:
         return await app.start_session(title=opening.title)
     return await app.fork_session(session) if opening.fork else session
-
-
-def add_usage(one: Usage, other: Usage) -> Usage:
-    """Sums; what neither reported stays unknown."""
-    return Usage(
-        input_tokens=_sum(one.input_tokens, other.input_tokens),
-        output_tokens=_sum(one.output_tokens, other.output_tokens),
-        cached_tokens=_sum(one.cached_tokens, other.cached_tokens),
-        cost_usd=_sum(one.cost_usd, other.cost_usd),
-        model_calls=one.model_calls + other.model_calls,
-        api_ms=one.api_ms + other.api_ms,
-    )
-
-
-_Number = TypeVar("_Number", int, float)
-
-
-def _sum(one: _Number | None, other: _Number | None) -> _Number | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one + other
