@@ -1,6 +1,7 @@
 """Writing a file so that it is the old one or the new one, never half of either."""
 
 import errno
+import fcntl
 import hashlib
 import os
 import stat
@@ -64,8 +65,11 @@ def replace(real: Path, data: bytes, *, expected_sha256: str, shown: str) -> Non
         def publish(fd: int, temporary: str) -> None:
             _copy_metadata(before, fd, status)
             os.fsync(fd)
-            name = temporary or _temporary_name()
+            name = temporary or _name_for(real.name, before)
             if not temporary:
+                unchanged()
+                # Left by a process that was killed between the next two steps.
+                _unlink(name, folder)
                 _link(fd, "", name, folder)
             try:
                 unchanged()
@@ -169,6 +173,18 @@ def _write_all(fd: int, data: bytes, *, close: bool = True) -> None:
 
 def _temporary_name() -> str:
     return f".ragmem-{os.urandom(8).hex()}"
+
+
+def _name_for(name: str, file: int) -> str:
+    """The one draft that a file ever has: who was killed leaves one, and the next takes it away.
+
+    A lock on the file keeps others from it: they find the file changed when they get theirs.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:
+        return _temporary_name()
+    return f".ragmem-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
 
 
 def _unlink(name: str, folder: int) -> None:

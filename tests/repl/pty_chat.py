@@ -164,7 +164,9 @@ class FakeChat(PtyChat):
 
     def log(self, what: str) -> list[dict[str, Any]]:
         """What reached the app."""
-        lines = map(json.loads, self.log_file.read_text().splitlines())
+        # The last line may still be on its way: ten megabytes take several writes.
+        whole = self.log_file.read_text().split("\n")[:-1]
+        lines = map(json.loads, whole)
         return [line for line in lines if line["what"] == what]
 
     @property
