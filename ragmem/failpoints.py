@@ -1,0 +1,156 @@
+"""Named points at which a test can make this process fail: `RAGMEM_FAILPOINT=name:action[@n]`.
+
+Several are joined with commas. The name `*` means any point. `n` (1-based) is the
+hit that fails; `n+` fails from there on; without it every hit does. While nothing
+is armed a point costs a look into an empty dictionary.
+
+Actions: `kill9`, `stop` (SIGSTOP), `sleep=SECONDS`, and `enospc`, `eio`, `erofs`,
+which raise that OSError. After etcd's gofail and SQLite's "fail the Nth call".
+"""
+
+import errno
+import os
+import re
+import signal
+import threading
+import time
+
+import msgspec
+
+POINTS = (
+    # One turn, from the prompt on: each `…` before the step, its past after it.
+    "turn.begin",
+    "turn.begun",
+    "model.ask",
+    "model.chunk",
+    "model.answered",
+    "call.start",
+    "call.start_kept",
+    "tool.run",
+    "tool.ran",
+    "call.result",
+    "call.result_kept",
+    "turn.finish",
+    "turn.finished",
+    # A file that a tool writes.
+    "file.write",
+    "file.written",
+    "file.draft",
+    "file.named",
+    "file.in_place",
+    # The embedded store.
+    "sqlite.open",
+    "sqlite.migrate",
+    "sqlite.migrated",
+    "sqlite.mark",
+    "sqlite.read",
+    "sqlite.begun",
+    "sqlite.commit",
+    "sqlite.committed",
+    "sqlite.delete",
+    "sqlite.checkpoint",
+    "sqlite.backup",
+    "sqlite.backed_up",
+    "sqlite.exchange",
+    # The graph store.
+    "neo4j.schema",
+    "neo4j.read",
+    "neo4j.begin",
+    "neo4j.commit",
+    "neo4j.committed",
+    # The spool.
+    "spool.create",
+    "spool.write",
+    "spool.written",
+    "spool.synced",
+    "spool.adopt",
+    "spool.replay",
+    "spool.replayed",
+    "spool.advance",
+    "spool.truncate",
+    "spool.set_aside",
+    "spool.close",
+    # Moving, exporting and importing.
+    "transfer.read",
+    "transfer.apply",
+    "transfer.applied",
+    "transfer.compare",
+    "lines.write",
+    "lines.read",
+    "transfer.import",
+    "export.written",
+    "export.named",
+)
+"""Every point that there is; a test compares them with the source."""
+ANY = "*"
+_NO_DISK = ("turn.", "model.", "call.", "transfer.")
+"""Areas that touch no disk by themselves: there a process can die, but no file can fail."""
+_ERRNOS = {"enospc": errno.ENOSPC, "eio": errno.EIO, "erofs": errno.EROFS}
+_SIGNALS = {"kill9": signal.SIGKILL, "stop": signal.SIGSTOP}
+_FORM = re.compile(
+    r"(?P<name>[\w.*]+):(?P<action>[a-z0-9]+)(=(?P<seconds>\d+(\.\d+)?))?(@(?P<n>\d+\+?))?"
+)
+
+
+class _Armed(msgspec.Struct):
+    action: str
+    seconds: float
+    first: int
+    last: float
+    hits: int = 0
+
+
+_armed: dict[str, _Armed] = {}
+_counting = threading.Lock()
+
+
+def arm(text: str) -> None:
+    """Arm the points that the text names, and no others; ValueError for text of another form."""
+    armed = dict(_parsed(part.strip()) for part in text.split(",") if part.strip())
+    _armed.clear()
+    _armed.update(armed)
+
+
+def _parsed(part: str) -> tuple[str, _Armed]:
+    match = _FORM.fullmatch(part)
+    if not match or match["action"] not in {*_ERRNOS, *_SIGNALS, "sleep"}:
+        actions = ", ".join([*_SIGNALS, "sleep=SECONDS", *_ERRNOS])
+        raise ValueError(f"{part!r} is not NAME:ACTION[@N], with one of the actions {actions}")
+    name, action = match["name"], match["action"]
+    if name not in (*POINTS, ANY):
+        raise ValueError(f"there is no point {name!r}")
+    if action in _ERRNOS and name.startswith(_NO_DISK):
+        raise ValueError(f"{name!r} touches no disk, so that {action} can't happen there")
+    n = match["n"] or "1+"
+    first = int(n.rstrip("+"))
+    last = float("inf") if n.endswith("+") else first
+    return name, _Armed(action, float(match["seconds"] or 0), first, last)
+
+
+def failpoint(name: str) -> None:
+    """Fail here, if that was asked for."""
+    if not _armed:
+        return
+    for key in (name, ANY):
+        point = _armed.get(key)
+        if point is None or (point.action in _ERRNOS and name.startswith(_NO_DISK)):
+            continue
+        with _counting:
+            point.hits += 1
+            due = point.first <= point.hits <= point.last
+        if due:
+            _fail(name, point)
+
+
+def hits(name: str) -> int:
+    """How often an armed point, or any, was reached."""
+    return _armed[name].hits if name in _armed else 0
+
+
+def _fail(name: str, point: _Armed) -> None:
+    if code := _ERRNOS.get(point.action):
+        raise OSError(code, f"{os.strerror(code)} (failpoint {name})")
+    if point.action == "sleep":
+        time.sleep(point.seconds)
+    else:
+        os.kill(os.getpid(), _SIGNALS[point.action])

@@ -1,0 +1,203 @@
+"""Failpoints: the form of what arms them, each action, and that the list of them is true."""
+
+import ast
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ragmem.failpoints import POINTS, arm, failpoint, hits
+from ragmem.tools.process import child_environment
+from tests.cli.process import Ragmem
+
+PACKAGE = Path(__file__).parents[1] / "ragmem"
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    yield
+    arm("")
+
+
+def _points_in_the_source() -> set[str]:
+    found = set()
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "failpoint":
+                # The name is written there: one, or one of two.
+                name = node.args[0]
+                parts = [name.body, name.orelse] if isinstance(name, ast.IfExp) else [name]
+                found |= {ast.literal_eval(part) for part in parts}
+    return found
+
+
+def test_the_list_of_points_is_that_of_the_source() -> None:
+    """Issue 4, reliability 3: no point that is not listed, none listed that is nowhere."""
+    assert set(POINTS) == _points_in_the_source()
+    assert len(set(POINTS)) == len(POINTS)
+
+
+@pytest.mark.parametrize("action", ["enospc", "eio", "erofs"])
+def test_errors_are_those_of_a_disk(action: str) -> None:
+    """Reliability 3.10: what is raised is the system's own error."""
+    arm(f"sqlite.commit:{action}")
+    with pytest.raises(OSError, match=r"sqlite\.commit") as caught:
+        failpoint("sqlite.commit")
+    assert caught.value.errno == getattr(errno, action.upper())
+
+
+def _failures(count: int) -> list[int]:
+    failed = []
+    for number in range(1, count + 1):
+        try:
+            failpoint("spool.write")
+        except OSError:
+            failed.append(number)
+    return failed
+
+
+def test_which_hits_fail() -> None:
+    """Reliability 2, SQLite's row: the Nth alone, from the Nth on, or every one."""
+    arm("spool.write:eio@3")
+    assert _failures(5) == [3]
+    assert hits("spool.write") == 5
+    arm("spool.write:eio@3+")
+    assert _failures(5) == [3, 4, 5]
+    arm("spool.write:eio")
+    assert _failures(3) == [1, 2, 3]
+    arm("spool.write:eio@2, sqlite.read:enospc")
+    assert _failures(3) == [2]
+    assert hits("sqlite.read") == 0
+    arm("")
+    assert _failures(3) == []
+    assert hits("spool.write") == 0
+
+
+def test_any_point() -> None:
+    """`*` counts them all; a disk error can't strike where no disk is touched."""
+    arm("*:eio@2")
+    failpoint("turn.begin")
+    failpoint("sqlite.begun")
+    with pytest.raises(OSError, match=r"failpoint sqlite\.commit"):
+        failpoint("sqlite.commit")
+    assert hits("*") == 2
+
+
+def test_sleep() -> None:
+    """Reliability 3: a step may take long."""
+    arm("tool.run:sleep=0.05@1")
+    started = time.monotonic()
+    failpoint("tool.run")
+    failpoint("tool.run")
+    assert 0.05 <= time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sqlite.commit",
+        "sqlite.commit:explode",
+        "nowhere.at_all:kill9",
+        "sqlite.commit:kill9@",
+        "sqlite.commit:kill9@-1",
+        "sqlite.commit:sleep=soon",
+        "turn.begin:eio",
+        "sqlite.commit:eio@1;spool.write:eio",
+    ],
+)
+def test_text_of_another_form_arms_nothing(text: str) -> None:
+    """A typing error must not make a test of crashes pass on silence."""
+    arm("sqlite.read:eio")
+    with pytest.raises(ValueError, match=r"point|disk|ACTION"):
+        arm(text)
+    with pytest.raises(OSError, match=r"sqlite\.read"):
+        failpoint("sqlite.read")
+
+
+_DIES = """
+import sys
+from ragmem.failpoints import arm, failpoint
+arm(sys.argv[1])
+failpoint("tool.run")
+print("alive", flush=True)
+failpoint("tool.ran")
+print("still alive")
+"""
+
+
+def test_kill9_ends_the_process_there() -> None:
+    """Reliability 3.1: SIGKILL, so that nothing is tidied up."""
+    done = subprocess.run(
+        [sys.executable, "-c", _DIES, "tool.ran:kill9"],
+        capture_output=True,
+        text=True,
+        cwd=PACKAGE.parent,
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "alive\n")
+
+
+def test_stop_waits_to_be_continued() -> None:
+    """Reliability 3.4: SIGSTOP, and SIGCONT goes on from there."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _DIES, "tool.ran:stop"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=PACKAGE.parent,
+    )
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    process.send_signal(signal.SIGCONT)
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "alive\nstill alive\n")
+
+
+def test_a_point_that_is_not_armed_costs_nothing() -> None:
+    """Issue 4: a look into a dictionary; far below a microsecond, on a busy machine too."""
+    best = min(_seconds(10_000) for _ in range(20))
+    assert best / 10_000 < 1e-6
+
+
+def _seconds(count: int) -> float:
+    started = time.perf_counter()
+    for _ in range(count):
+        failpoint("sqlite.commit")
+    return time.perf_counter() - started
+
+
+def test_a_wrong_failpoint_is_a_usage_error(tmp_path: Path) -> None:
+    """Plain words and exit code 2; it is no setting, so `config show` does not know it."""
+    ragmem = Ragmem(tmp_path, {})
+    done = ragmem.run("store", "info", env={"RAGMEM_FAILPOINT": "sqlite.comit:kill9"})
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "error: RAGMEM_FAILPOINT: there is no point 'sqlite.comit'.\n"
+        "It is for tests; unset it to work.\n"
+    )
+    shown = ragmem.run("config", "show", env={"RAGMEM_FAILPOINT": "sqlite.commit:kill9"})
+    assert shown.code == 0
+    assert "failpoint" not in shown.out.lower()
+
+
+def test_commands_of_the_agent_do_not_inherit_it() -> None:
+    """What the agent runs may be ragmem too: it must not fail for our sake."""
+    given = {"PATH": "/bin", "RAGMEM_FAILPOINT": "sqlite.commit:kill9"}
+    assert "RAGMEM_FAILPOINT" not in child_environment(given)
+
+
+def test_a_failing_disk_is_told_in_plain_words(tmp_path: Path) -> None:
+    """Reliability 3.7, 3.10: exit code 75 and what to do; never a traceback, nothing damaged."""
+    ragmem = Ragmem(tmp_path, {})
+    for point in ("sqlite.open", "sqlite.migrate", "sqlite.migrated", "sqlite.mark", "sqlite.read"):
+        for action, words in (("enospc", "is full"), ("eio", "Input/output error")):
+            done = ragmem.run("store", "info", env={"RAGMEM_FAILPOINT": f"{point}:{action}"})
+            assert done.code == 75, (point, action, done.err)
+            assert words in done.err
+            assert "Traceback" not in done.err
+            assert "bug" not in done.err
+    assert ragmem.run("store", "check").out == "All is well: 0 sessions, 0 turns.\n"
