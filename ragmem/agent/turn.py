@@ -30,12 +30,13 @@ from ragmem.events import (
     TurnFinished,
     TurnStarted,
 )
+from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
 from ragmem.llm.base import LLM, Assembler, Completion, ReasoningChunk, Request, TextChunk
 from ragmem.memory.context import Context, ContextBuilder, Place
 from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording
-from ragmem.memory.window import condense_results
+from ragmem.memory.toolloop import ToolLoop
 from ragmem.messages import Message, ToolSpec, ToolUse, user
 from ragmem.prompts import prompt as prompt_text
 from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage
@@ -163,21 +164,20 @@ class TurnRun:
         specs = self._desk.toolset.specs() if self._desk.offers_tools else ()
         mentions = await self._mentions(prompt)
         context = await self._build(prompt, mentions, self._desk.builder)
-        messages = list(context.messages)
-        first_own = len(messages)
+        loop = self._loop(context)
         for number in range(limits.max_iterations):
             try:
-                completion = await self._call(messages, specs)
+                completion = await self._call(loop.messages, specs)
             except ContextTooLong:
-                if number > 0:
+                if number == 0:
+                    smaller = self._desk.builder.smaller()
+                    loop = self._loop(await self._build(prompt, mentions, smaller))
+                elif not loop.shrink():
                     raise
-                smaller = self._desk.builder.smaller()
-                messages = list((await self._build(prompt, mentions, smaller)).messages)
-                first_own = len(messages)
-                completion = await self._call(messages, specs)
+                completion = await self._call(loop.messages, specs)
             if not completion.tool_uses:
                 return self._answered(completion)
-            messages += await self._calls.run(completion.text, completion.tool_uses, number)
+            loop.add(await self._calls.run(completion.text, completion.tool_uses, number))
             if reason := self._too_expensive:
                 return _Ending(
                     subtype="error_max_budget_usd",
@@ -185,12 +185,17 @@ class TurnRun:
                     error=reason,
                     hint="Raise --max-budget-usd or leave it out, or go on with `-c`.",
                 )
-            messages = condense_results(messages, start=first_own, limit=self._half_window)
             if self._calls.stuck:
                 break
-        return await self._final_answer(messages)
+        return await self._final_answer(loop.messages)
 
-    async def _final_answer(self, messages: list[Message]) -> _Ending:
+    def _loop(self, context: Context) -> ToolLoop:
+        """Half of the model's window for calls and results, less when the context needs it."""
+        window = 4 * (self._desk.llm.info.context_window or _UNKNOWN_WINDOW_TOKENS)
+        room = min(window // 2, max(window // 4, window * 3 // 4 - context.chars))
+        return ToolLoop(context.messages, limit=context.chars + room)
+
+    async def _final_answer(self, messages: Sequence[Message]) -> _Ending:
         """Asked once, without tools, at the limit (X36)."""
         completion = await self._call([*messages, user(prompt_text("final_answer"))], ())
         return _Ending(
@@ -239,16 +244,18 @@ class TurnRun:
                 calls.append(call)
         return calls
 
-    async def _call(self, messages: list[Message], specs: tuple[ToolSpec, ...]) -> Completion:
+    async def _call(self, messages: Sequence[Message], specs: tuple[ToolSpec, ...]) -> Completion:
         """One call of the model; asked again while nothing of a broken answer was shown."""
         self._emit(ModelCallStarted(number=self._usage.model_calls + 1))
         for attempt in range(_EMPTY_RETRIES + 1):
             assembler = Assembler()
             started = time.monotonic()
+            failpoint("model.ask")
             try:
                 async for chunk in self._desk.llm.stream(
                     Request(messages=tuple(messages), tools=specs)
                 ):
+                    failpoint("model.chunk")
                     assembler.feed(chunk)
                     match chunk:
                         case TextChunk(text):
@@ -267,6 +274,7 @@ class TurnRun:
             used = completion.usage
             self._unpriced |= used.input_tokens is None or used.output_tokens is None
             self._said.clear()
+            failpoint("model.answered")
             uses = tuple((u.id, u.name, u.arguments) for u in completion.tool_uses)
             self._emit(MessageFinished(text=clean(completion.text), tool_uses=uses))
             return completion
@@ -300,11 +308,6 @@ class TurnRun:
             return f"The provider reported no usage, so the budget of ${limit:g} can't be kept."
         spent = (self._usage.cost_usd or 0) >= limit
         return f"The budget of ${limit:g} is spent." if spent else ""
-
-    @property
-    def _half_window(self) -> int:
-        tokens = self._desk.llm.info.context_window or _UNKNOWN_WINDOW_TOKENS
-        return tokens * 4 // 2
 
     def _say_notices(self) -> None:
         for text in self._desk.notices():

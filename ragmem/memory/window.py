@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ragmem.messages import Message, TextPart, ToolAnswer, ToolUse, assistant, tool, user
+from ragmem.messages import Message, TextPart, ToolUse, assistant, tool, user
 from ragmem.records import ToolCall, Turn
 from ragmem.text import clip_middle
 
@@ -177,27 +177,3 @@ def _raw_entry(turn: Turn) -> str:
     if turn.tool_calls:
         lines.append("Tools: " + ", ".join(call.tool_name for call in turn.tool_calls))
     return "\n".join(lines) + "\n"
-
-
-def condense_results(messages: Sequence[Message], *, start: int, limit: int) -> list[Message]:
-    """Within a turn: past `limit` characters the oldest results shrink to one line each.
-
-    A batch at a time, down to three quarters of the limit, so that the prefix
-    changes rarely; messages before `start` stay as they are, and so do the
-    answers to the newest message.
-    """
-    total = sum(m.char_count for m in messages)
-    out = list(messages)
-    if total <= limit:
-        return out
-    newest = max((i for i, m in enumerate(out) if m.role == "assistant"), default=0)
-    for i in range(start, newest):
-        if total <= limit * 3 // 4:
-            break
-        part = out[i].parts[0]
-        if isinstance(part, ToolAnswer):
-            line = f"[{len(part.text):,} characters left out to save room; call again if needed]"
-            if len(line) < len(part.text):
-                total -= len(part.text) - len(line)
-                out[i] = tool(part.tool_use_id, line, is_error=part.is_error)
-    return out

@@ -8,6 +8,7 @@ from ragmem.tools.directories import ListDirectory
 from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.preimages import Preimages
+from ragmem.tools.recall import FindCall, RecallResult
 from ragmem.tools.search import GlobFiles, GrepFiles
 from ragmem.tools.seen import SeenFiles
 from ragmem.tools.shell import RunCommand
@@ -18,22 +19,24 @@ def standard_toolset(
     workspace: Workspace,
     *,
     data_dir: Path,
-    preimages_dir: Path,
     mode: PermissionMode = "default",
     approver: Approver = deny_all,
     seen: SeenFiles | None = None,
     allow: Collection[str] = (),
     command_timeout_s: float = 120,
+    find_call: FindCall | None = None,
 ) -> Toolset:
     """Every tool over one workspace.
 
     `seen` carries what a resumed session has read; `allow` names tools that
-    don't ask. Long outputs of commands are kept below `data_dir`, in `outputs`.
+    don't ask. Long outputs of commands are kept below `data_dir`, in `outputs`,
+    and files as they were before an edit in `preimages`.
+    `find_call` looks up earlier calls, for recall_result; without it there is no such tool.
     """
     outputs = data_dir / "outputs"
     known = SeenFiles() if seen is None else seen
     permissions = Permissions(workspace, mode=mode, approver=approver, allow=allow, outputs=outputs)
-    preimages = Preimages(preimages_dir)
+    preimages = Preimages(data_dir / "preimages")
     return Toolset(
         [
             ReadFile(workspace, permissions, known),
@@ -46,5 +49,6 @@ def standard_toolset(
             RunCommand(
                 workspace, permissions, outputs=outputs, default_timeout_s=command_timeout_s
             ),
+            *([RecallResult(find_call)] if find_call else []),
         ]
     )

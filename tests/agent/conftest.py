@@ -1,7 +1,9 @@
 """An agent on a real SQLite store, with a scripted model and small real tools."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,22 @@ from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import ContextBuilder, Place
 from ragmem.memory.instructions import NO_INSTRUCTIONS, Instructions
 from ragmem.memory.memory import Memory
+from ragmem.messages import ToolUse
 from ragmem.records import Session
 from ragmem.store.base import Store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput, Toolset
-from tests.fakes.scripted_llm import ScriptedLLM, Step
+from ragmem.tools.recall import RecallResult
+from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
+
+
+def use(name: str, _id: str = "x", **arguments: object) -> ToolUse:
+    return ToolUse(_id, name, json.dumps(arguments))
+
+
+def reads(*paths: str) -> Says:
+    return Says(tools=tuple(use("read_file", path=path) for path in paths))
 
 
 class PathParams(msgspec.Struct):
@@ -93,6 +105,14 @@ class Bench(msgspec.Struct):
     read_file: ReadFile
     touch: Touch
 
+    def new_memory(self) -> Memory:
+        """That of another process."""
+
+        async def get() -> Store:
+            return self.spooled
+
+        return Memory(get, MemoryConfig())
+
     async def session(self) -> Session:
         located = await self.memory.project_of(self.folder)
         return self.memory.new_session(self.folder, located.project)
@@ -115,7 +135,13 @@ class Bench(msgspec.Struct):
         desk = Desk(
             llm=llm,
             memory=memory,
-            toolset=Toolset([self.read_file, self.touch]),
+            toolset=Toolset(
+                [
+                    self.read_file,
+                    self.touch,
+                    RecallResult(partial(memory.find_tool_call, session)),
+                ]
+            ),
             builder=ContextBuilder(config, llm.info),
             place=Place(cwd=self.folder, project=self.folder, instructions=instructions),
             project=project,

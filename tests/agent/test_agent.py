@@ -24,17 +24,9 @@ from ragmem.memory.window import UNKNOWN_EFFECTS
 from ragmem.messages import ToolUse
 from ragmem.records import Turn
 from ragmem.store.base import Applied
-from tests.agent.conftest import Bench
+from tests.agent.conftest import Bench, reads, use
 from tests.fakes.scripted_llm import Says
 from tests.memory.test_window import assert_valid
-
-
-def use(name: str, _id: str = "x", **arguments: object) -> ToolUse:
-    return ToolUse(_id, name, json.dumps(arguments))
-
-
-def reads(*paths: str) -> Says:
-    return Says(tools=tuple(use("read_file", path=path) for path in paths))
 
 
 async def turns_of(bench: Bench, session_id: str) -> list[Turn]:

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from ragmem.memory.window import (
     UNKNOWN_EFFECTS,
-    condense_results,
     recent_text,
     recent_window,
     turn_messages,
     window_limit,
 )
-from ragmem.messages import Message, ToolAnswer, ToolUse, assistant, system, tool, user
+from ragmem.messages import Message, ToolAnswer, ToolUse
 from ragmem.records import Turn
 
 from .builders import a_call, a_turn
@@ -178,30 +177,3 @@ def test_raw_text_keeps_both_bounds() -> None:
     assert count == 1
     assert len(text) <= 500
     assert recent_text([], limit=3, max_chars=500) == ("", 0)
-
-
-def loop_messages(calls: int, size: int) -> list[Message]:
-    out = [system("s"), user("u")]
-    for i in range(calls):
-        out += [assistant("", (ToolUse(f"c{i}", "read_file", "{}"),)), tool(f"c{i}", "r" * size)]
-    return out
-
-
-def test_results_of_a_long_turn_are_condensed_oldest_first() -> None:
-    """X20: past half of the window, in batches, one line each; the newest stay."""
-    messages = loop_messages(10, 1000)
-    assert condense_results(messages, start=2, limit=20_000) == messages
-    done = condense_results(messages, start=2, limit=8_000)
-    assert sum(m.char_count for m in done) <= 6_100
-    assert len(done) == len(messages)
-    assert "left out" in done[3].parts[0].text  # type: ignore[union-attr]
-    assert done[-1] == messages[-1]
-    assert_valid(done[1:])
-    # A second time nothing changes: the prefix is stable until the limit is passed again.
-    assert condense_results(done, start=2, limit=8_000) == done
-
-
-def test_results_before_the_turn_are_left_alone() -> None:
-    """X20: earlier turns are the window's business."""
-    messages = loop_messages(4, 1000)
-    assert condense_results(messages, start=len(messages), limit=100) == messages

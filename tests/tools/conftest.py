@@ -45,7 +45,6 @@ class Desk:
         self.toolset = standard_toolset(
             self.workspace,
             data_dir=self.home / "data",
-            preimages_dir=self.home / "data" / "preimages",
             mode=mode,
             approver=self._approve,
             seen=self.seen,
@@ -130,7 +129,6 @@ async def main():
     tools = standard_toolset(
         Workspace(cwd),
         data_dir=cwd / "d",
-        preimages_dir=cwd / "d" / "p",
         mode="bypassPermissions",
     )
     for use in json.loads(sys.argv[2]):

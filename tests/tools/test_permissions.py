@@ -79,9 +79,7 @@ async def test_allow_names_tools(make_desk):
 
 async def test_nobody_there(tmp_path):
     """cli.md: not on a terminal an ask is a denial."""
-    tools = standard_toolset(
-        Workspace(tmp_path), data_dir=tmp_path / "d", preimages_dir=tmp_path / "d/p"
-    )
+    tools = standard_toolset(Workspace(tmp_path), data_dir=tmp_path / "d")
     from ragmem.messages import ToolUse
 
     outcome = await tools.call(ToolUse("1", "run_command", '{"command": "true"}'))

@@ -202,7 +202,7 @@ async def test_death_of_ragmem_ends_everything(tmp_path, nap):
         "from ragmem.tools.workspace import Workspace\n"
         "p = Path(sys.argv[1])\n"
         "m = 'bypassPermissions'\n"
-        "t = standard_toolset(Workspace(p), data_dir=p, preimages_dir=p, mode=m)\n"
+        "t = standard_toolset(Workspace(p), data_dir=p, mode=m)\n"
         "command = 'setsid sleep N & touch started; sleep N'.replace('N', sys.argv[2])\n"
         "use = ToolUse('1', 'run_command', '{\"command\": \"%s\"}' % command)\n"
         "asyncio.run(t.call(use))\n"
