@@ -9,6 +9,8 @@
     │   ├── StoreUnavailable   away for now: locked, down, refusing (exit 75)
     │   ├── StoreRefused       wrong password, database or permission
     │   └── StoreDamaged       its files are not what they were; nothing is overwritten
+    ├── EmbedderError          a text got no vector; text search goes on
+    │   └── EmbedderUnavailable  network, timeout, 429, 5xx; may pass (exit 75)
     └── LLMError               the model could not do it
         ├── ProviderUnavailable  network, timeout, 429, 5xx; may pass (exit 75)
         ├── StreamCut            the answer broke off; nothing of it was executed (exit 75)
@@ -72,6 +74,20 @@ class StoreRefused(StoreError):
 
 class StoreDamaged(StoreError):
     """The store's files are not what they were; they are left as they are."""
+
+
+class EmbedderError(RagmemError):
+    """A text could not be turned into a vector; search by text is not affected."""
+
+
+class EmbedderUnavailable(EmbedderError):
+    """Network, timeout, rate limit or a server's fault. `retry_after_s` as the provider asked."""
+
+    exit_code = EXIT_TRY_AGAIN
+
+    def __init__(self, message: str, *, hint: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
 
 
 class LLMError(RagmemError):

