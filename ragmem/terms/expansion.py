@@ -1,0 +1,303 @@
+"""A text into terms, and a question into the terms to look for.
+
+A document gives, for each word, the word itself (NFKC, case-folded, without
+accents) and its stem in the text's language where that differs; for each
+identifier, path, version or date the whole and its parts. No built-in tokenizer
+of either store keeps identifiers whole and split. Terms hold letters, digits and
+the characters of `JOINTS` only, so that a store joins them with spaces and splits
+at spaces: FTS5's tokenizer `ascii` with `tokenchars`, Lucene's `whitespace`.
+"""
+
+import re
+import threading
+import unicodedata
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+import Stemmer
+
+from ragmem.terms.languages import guess_language, is_stop_word
+from ragmem.text import clean
+
+TERMS_VERSION = 1
+"""Goes up with every change of what a text's terms are: stored rows depend on it."""
+
+JOINTS = "_./\\:@+#-"
+"""What joins the parts of a whole term."""
+
+LONGEST = 80
+"""Characters of a term; longer words are no one's question (base64, minified code)."""
+
+_SPLIT_UP_TO = 200
+"""Characters of what is still a name to be split at case and underscore, not encoded data."""
+
+TermKind = Literal["word", "stem", "identifier", "part", "number", "name", "stop"]
+
+
+class QueryTerm(msgspec.Struct, frozen=True):
+    """A term to look for, and how much a hit on it counts: 1, or 2 for twice as much.
+
+    `stop`: looked for only where the others find fewer turns than are wanted.
+    """
+
+    term: str
+    weight: int
+    kind: TermKind
+
+
+# Runs of word characters with joints between them; bounded, so that no line is one chunk.
+_CHUNK = re.compile(
+    r"\w{1,400}(?:(?:[./\\:@+'’-]{1,3}|,(?=\d{3}(?!\d)))\w{1,400}){0,12}(?:\+\+|#)?"
+)
+_JOINT = re.compile(r"[./\\:@+'’,#-]+")
+_CAMEL = re.compile(r"(?<=[a-zà-öø-ÿ])(?=[A-ZÀ-ÖØ-Þ])|(?<=[A-ZÀ-ÖØ-Þ])(?=[A-ZÀ-ÖØ-Þ][a-zà-öø-ÿ])")
+_ALPHA_RUN = re.compile(r"[^\W\d_]+")
+_NUMBER = re.compile(r"\d+(?:[.,:_/-]\d+)*")
+_MEASURE = re.compile(r"(\d+)([^\W\d_]{1,3})")
+_LINE = re.compile(r"(?<=[^\W\d_])(?::\d{1,8}){1,2}$")
+_VERSION = re.compile(r"v(\d+(?:\.\d+)*(?:[.-]?\w+)?)", re.IGNORECASE)
+_ELISION = re.compile(r"['’,]")
+# Scripts written without spaces between words, and Hangul, whose particles stick to nouns.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+_BY_SCRIPT = (
+    ("russian", "\u0400", "\u04ff"),
+    ("greek", "\u0370", "\u03ff"),
+    ("arabic", "\u0600", "\u06ff"),
+    ("hindi", "\u0900", "\u097f"),
+    ("armenian", "\u0530", "\u058f"),
+    ("tamil", "\u0b80", "\u0bff"),
+    ("yiddish", "\u0590", "\u05ff"),
+)
+_MEMO_LIMIT = 20_000
+
+_lock = threading.Lock()
+_memos: dict[str, dict[str, tuple[str, ...]]] = {}
+
+
+def terms(text: str, *, language: str | None = None) -> list[str]:
+    """A document's index terms, in its order; `language` spares the guess.
+
+    Latin text whose language can't be told is stemmed as English, the language of code.
+    """
+    text = _door(text)
+    language = language or guess_language(text) or "english"
+    memo = _memos.setdefault(language, {})
+    out: list[str] = []
+    for chunk in _CHUNK.findall(text):
+        found = memo.get(chunk)
+        if found is None:
+            found = _distinct(chunk, language)
+            if len(chunk) <= LONGEST:
+                if len(memo) >= _MEMO_LIMIT:
+                    memo.clear()
+                memo[chunk] = found
+        out += found
+    return out
+
+
+def _distinct(chunk: str, language: str) -> tuple[str, ...]:
+    found = [term for term, _ in _expanded(chunk, language)]
+    # A part that is its own stem counts once; neighbours in unspaced text as often as they stand.
+    return tuple(found if _UNSPACED.search(chunk) else dict.fromkeys(found))
+
+
+def query_terms(
+    text: str, *, languages: tuple[str, ...] = (), limit: int = 48
+) -> tuple[QueryTerm, ...]:
+    """What to look for, heaviest first, at most `limit`.
+
+    Words are stemmed in the question's language, in English (the language of
+    code) and in `languages`: those of what is searched. Stop words come last, to
+    fill up where the others find too little: looking for them costs the most.
+    """
+    text = _door(text)[:20_000]
+    own = guess_language(text)
+    stemmers = tuple(dict.fromkeys(filter(None, (own, *languages, "english"))))
+    found: dict[str, QueryTerm] = {}
+    for match in _CHUNK.finditer(text):
+        chunk = match.group()
+        # German writes every noun like a name.
+        is_first = own == "german" or _starts_sentence(text, match.start())
+        kind_of_chunk = _kind(chunk, first=is_first)
+        idle = all(is_stop_word(p, own) for p in _JOINT.split(chunk.casefold()) if p)
+        for language in stemmers:
+            for term, kind in _expanded(chunk, language):
+                if idle:
+                    if kind == "stem":
+                        continue
+                    kind = "stop"
+                elif kind == "word":
+                    kind = kind_of_chunk
+                weight = _WEIGHTS[kind]
+                if term not in found or found[term].weight < weight:
+                    found[term] = QueryTerm(term, weight, kind)
+    return tuple(sorted(found.values(), key=lambda t: (t.kind == "stop", -t.weight))[:limit])
+
+
+# Whole numbers, so that a store can repeat a term for its weight; a person's name asked about
+# counts double. Heavier identifiers and lighter stems were tried and found no more.
+_WEIGHTS: dict[TermKind, int] = {
+    "word": 1,
+    "stem": 1,
+    "identifier": 1,
+    "part": 1,
+    "number": 1,
+    "name": 2,
+    "stop": 1,
+}
+
+
+def _door(text: str) -> str:
+    # What no store or regular expression trips over, in one form of each character.
+    text = clean(text)
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def _starts_sentence(text: str, at: int) -> bool:
+    before = text[max(0, at - 8) : at].rstrip(" \t\"'«“(¿¡-*>#")
+    return not before or before[-1] in ".!?:\n"
+
+
+def _kind(chunk: str, *, first: bool) -> TermKind:
+    """What a chunk without parts is: a capital inside of a sentence makes a name."""
+    if chunk[0].isdigit():
+        return "number"
+    return "name" if chunk[0].isupper() and not first else "word"
+
+
+def _expanded(chunk: str, language: str) -> list[tuple[str, TermKind]]:
+    """The terms of one chunk with their kinds; the whole first."""
+    if chunk.isalpha() and chunk.isascii() and (chunk.islower() or chunk[1:].islower()):
+        return _word(chunk, language)
+    if _UNSPACED.search(chunk):
+        return _unspaced(chunk, language)
+    if _NUMBER.fullmatch(chunk):
+        return _number(chunk)
+    if _ELISION.search(chunk):
+        pieces = [p for p in _ELISION.split(chunk) if len(p) > 2 or p.isdigit()]
+        return [found for piece in pieces for found in _expanded(piece, language)]
+    if chunk.isalpha() and not _CAMEL.search(chunk):
+        return _word(chunk, language)
+    return _compound(chunk, language)
+
+
+def _word(word: str, language: str) -> list[tuple[str, TermKind]]:
+    low = word.casefold()
+    if len(low) > LONGEST:
+        return []
+    raw = _folded(low)
+    out: list[tuple[str, TermKind]] = [(raw, "word")]
+    if len(low) > 2:
+        for stem in dict.fromkeys((_stem(low, language), _stem(raw, language))):
+            if (folded := _folded(stem)) != raw:
+                out.append((folded, "stem"))
+    return out
+
+
+def _number(chunk: str) -> list[tuple[str, TermKind]]:
+    if "," in chunk or "_" in chunk:
+        chunk = chunk.replace(",", "").replace("_", "")
+    out: list[tuple[str, TermKind]] = [(_clip(chunk), "number")]
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", chunk):
+        out.append((chunk[:7], "part"))
+    return out
+
+
+def _compound(chunk: str, language: str) -> list[tuple[str, TermKind]]:
+    whole = _folded(chunk.casefold())
+    out: list[tuple[str, TermKind]] = []
+    if line := _LINE.search(chunk):
+        numbers: list[tuple[str, TermKind]] = [
+            (n, "number") for n in line.group().split(":") if len(n) > 1
+        ]
+        return [*_expanded(chunk[: line.start()], language), *numbers]
+    if len(whole) <= LONGEST:
+        out.append((whole, "identifier"))
+    if version := _VERSION.fullmatch(chunk):
+        return [*out, (_clip(version.group(1).casefold()), "number")]
+    if measure := _MEASURE.fullmatch(chunk):
+        return [*out, (measure.group(1), "number")]
+    path = re.split(r"[/\\]+", chunk)
+    if len(path) > 1:
+        name = path[-1]
+        if _JOINT.search(name) and len(name) <= LONGEST:
+            out.append((_folded(name.casefold()), "identifier"))
+    pieces = [p for p in _JOINT.split(chunk) if p]
+    for piece in pieces:
+        if _NUMBER.fullmatch(piece):
+            if len(piece) > 1:
+                out.append((_clip(piece), "part"))
+            continue
+        out += _piece(piece, language, alone=len(pieces) == 1)
+    return out
+
+
+def _piece(piece: str, language: str, *, alone: bool) -> list[tuple[str, TermKind]]:
+    """A part without joints but `_` and capitals: itself, then what it is made of."""
+    out: list[tuple[str, TermKind]] = []
+    if len(piece) > _SPLIT_UP_TO:
+        return out
+    subwords = [w for p in piece.split("_") for w in _CAMEL.split(p) if w]
+    if len(subwords) > 1 and not alone and len(piece) <= LONGEST:
+        out.append((_folded(piece.casefold()), "identifier"))
+    for subword in subwords:
+        if subword.isdigit():
+            if len(subword) > 1:
+                out.append((_clip(subword), "part"))
+            continue
+        runs = _ALPHA_RUN.findall(subword)
+        if runs != [subword] and len(subword) <= LONGEST and (len(subwords) > 1 or not alone):
+            out.append((_folded(subword.casefold()), "identifier"))
+        for run in runs:
+            if len(run) > 1:
+                out += [(t, "part" if k == "word" else k) for t, k in _word(run, language)]
+    return out
+
+
+def _unspaced(chunk: str, language: str) -> list[tuple[str, TermKind]]:
+    """Pairs of neighbouring characters; what stands between such runs as usual."""
+    out: list[tuple[str, TermKind]] = []
+    at = 0
+    for match in _UNSPACED.finditer(chunk):
+        for rest in _CHUNK.findall(chunk[at : match.start()]):
+            out += _expanded(rest, language)
+        run = match.group()
+        out += [(run[i : i + 2], "word") for i in range(max(1, len(run) - 1))]
+        at = match.end()
+    for rest in _CHUNK.findall(chunk[at:]):
+        out += _expanded(rest, language)
+    return out
+
+
+def _clip(term: str) -> str:
+    return term[:LONGEST]
+
+
+def _folded(word: str) -> str:
+    """Without accents: é and e find each other, ß is ss by case folding already."""
+    if word.isascii():
+        return word
+    parts = unicodedata.normalize("NFKD", word)
+    return unicodedata.normalize(
+        "NFC", "".join(c for c in parts if not ("\u0300" <= c <= "\u036f"))
+    )
+
+
+@lru_cache(maxsize=16)
+def _stemmer(language: str) -> Stemmer.Stemmer:
+    return Stemmer.Stemmer(language, 0)
+
+
+def _stem(word: str, language: str) -> str:
+    if not word.isascii():
+        for name, first, last in _BY_SCRIPT:
+            if first <= word[0] <= last:
+                language = name
+                break
+    with _lock:  # A stemmer keeps its working memory in itself.
+        stem: str = _stemmer(language).stemWord(word)
+    return stem

@@ -1,0 +1,364 @@
+"""Recall of the turns that answer, on the labelled sets in tests/recall/data.
+
+Each row adds an ingredient. Columns: the share of the evidence among the first 5, 10 and 20
+turns, a mean over the questions, for the sets that weights are fitted on and for those held
+out. Everything in memory, without a store; terms, time words and ranking are the product's.
+
+    scripts/recall                   the table, by kind of question and by language too
+    scripts/recall --json FILE       the same as JSON
+    scripts/recall --merged          all sets searched as one project
+    scripts/recall --sweep           each weight up and down, on both halves
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder.passages import turn_passages, turn_text
+from ragmem.memory.ranking import DEFAULT_WEIGHTS, Candidate, Weights, rank
+from ragmem.memory.timewords import time_spans, without_time_words
+from ragmem.records import Turn
+from ragmem.terms import guess_language, query_terms, terms, turn_terms
+from tests.recall.labelled import DATA, LabelledSet, Question, labelled_sets
+
+Scores = NDArray[np.float64]
+Row = Callable[["Corpus", int], Scores]
+DEPTHS = (5, 10, 20)
+_WORD = re.compile(r"\w+")
+
+
+class TextIndex:
+    """BM25 as FTS5 and Lucene compute it."""
+
+    def __init__(self, documents: Sequence[Iterable[str]]) -> None:
+        counts = [Counter(document) for document in documents]
+        sizes = np.array([count.total() for count in counts], float)
+        self._floor = 1.2 * (0.25 + 0.75 * sizes / max(sizes.mean(), 1))
+        self._total = len(counts)
+        places: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for at, count in enumerate(counts):
+            for term, times in count.items():
+                places[term].append((at, times))
+        self._places = {
+            term: (np.array([p for p, _ in found]), np.array([n for _, n in found], float))
+            for term, found in places.items()
+        }
+
+    def scores(self, asked: Iterable[tuple[str, float]]) -> Scores:
+        """Of every document."""
+        out = np.zeros(self._total)
+        for term, weight in asked:
+            if term in self._places:
+                at, times = self._places[term]
+                idf = np.log(1 + (self._total - len(at) + 0.5) / (len(at) + 0.5))
+                out[at] += weight * idf * times * 2.2 / (times + self._floor[at])
+        return out
+
+
+class Corpus:
+    """What is searched as one project, with all scores of all its questions."""
+
+    def __init__(self, turns: Sequence[Turn], questions: Sequence[Question]) -> None:
+        self.turns = turns
+        self.questions = questions
+        self.place = {turn.turn_id: i for i, turn in enumerate(turns)}
+        self.text: dict[str, list[Scores]] = {}
+        self.vector: dict[str, list[Scores]] = {}
+        self.spans = [time_spans(q.question, q.asked_at) for q in questions]
+        self._index()
+
+    def _index(self) -> None:
+        plain = [_WORD.findall(_whole(turn).casefold()) for turn in self.turns]
+        stemmed = [_stems(_whole(turn)) for turn in self.turns]
+        own = [turn_terms(turn) for turn in self.turns]
+        window = [
+            turn_terms(turn, self.turns[i - 1] if turn.turn_index > 1 else None)
+            for i, turn in enumerate(self.turns)
+        ]
+        asked: dict[str, Callable[[Question], list[tuple[str, float]]]] = {
+            "plain": lambda q: [(w, 1.0) for w in set(_WORD.findall(q.question.casefold()))],
+            "stemmed": lambda q: [(w, 1.0) for w in set(_stems(q.question))],
+        }
+        for name, documents in (("plain", plain), ("stemmed", stemmed)):
+            index = TextIndex(documents)
+            self.text[name] = [index.scores(asked[name](q)) for q in self.questions]
+        for name, documents in (("terms", own), ("window", window)):
+            index = TextIndex(documents)
+            self.text[name] = [_filled(index, q) for q in self.questions]
+
+    async def embed(self, embedder: OnnxEmbedder) -> None:
+        """One vector a turn, and passages: the whole, the question alone, the answer alone."""
+        questions = await embedder.embed([q.question for q in self.questions], "query")
+        cut = {
+            "whole": [[turn_text(turn)] for turn in self.turns],
+            "passages": [
+                turn_passages(turn, embedder.count_tokens, embedder.info) for turn in self.turns
+            ],
+            "three": [_three(turn) for turn in self.turns],
+        }
+        for name, texts in cut.items():
+            flat = [text for several in texts for text in several]
+            owner = np.array([i for i, several in enumerate(texts) for _ in several])
+            cosines = questions @ (await embedder.embed(flat)).T
+            best = np.full((len(self.questions), len(self.turns)), -1.0)
+            for row, values in zip(best, cosines, strict=True):
+                np.maximum.at(row, owner, values)
+            self.vector[name] = list(best)
+
+    def candidates(self, asked: int, text: str, vector: str | None, limit: int) -> list[Candidate]:
+        """What a store would offer: see the contract in ragmem.memory.ranking."""
+        by_text = self.text[text][asked]
+        best = {int(i) for i in _first(by_text, limit) if by_text[i] > 0}
+        offered = set(best)
+        if vector:
+            offered |= {int(i) for i in _first(self.vector[vector][asked], limit)}
+        for i in tuple(offered):
+            offered |= {j for j in (i - 1, i + 1) if self._together(i, j)}
+        return [
+            Candidate(
+                turn_id=self.turns[i].turn_id,
+                session_id=self.turns[i].session_id,
+                turn_index=self.turns[i].turn_index,
+                at=self.turns[i].started_at,
+                text=float(by_text[i]) if i in best else 0.0,
+                similarity=float(self.vector[vector][asked][i]) if vector else None,
+            )
+            for i in sorted(offered)
+        ]
+
+    def _together(self, i: int, j: int) -> bool:
+        inside = 0 <= j < len(self.turns)
+        return inside and self.turns[i].session_id == self.turns[j].session_id
+
+
+def _filled(index: TextIndex, question: Question) -> Scores:
+    """Scores by the question's topic; where too few have any, by its other words below them."""
+    spans = time_spans(question.question, question.asked_at)
+    asked = query_terms(without_time_words(question.question, spans))
+    scores = index.scores([(t.term, t.weight) for t in asked if t.kind != "stop"])
+    hits = scores[scores > 0]
+    if len(hits) < DEFAULT_WEIGHTS.candidates:
+        fill = index.scores([(t.term, t.weight) for t in asked if t.kind == "stop"])
+        ceiling = 0.9 * hits.min() if len(hits) else np.inf
+        scores += np.where(scores > 0, 0, np.minimum(fill, ceiling))
+    return scores
+
+
+def _stems(text: str) -> list[str]:
+    return [terms(word, language="english")[-1] for word in _WORD.findall(text) if terms(word)]
+
+
+def _whole(turn: Turn) -> str:
+    results = (f"{c.tool_name} {c.arguments} {c.result}" for c in turn.tool_calls)
+    return "\n".join((turn.user_message, turn.assistant_message, *results))
+
+
+def _three(turn: Turn) -> list[str]:
+    return [
+        text
+        for text in (turn_text(turn), turn.user_message, turn.assistant_message)
+        if text.strip()
+    ]
+
+
+def _first(scores: Scores, count: int) -> NDArray[np.int64]:
+    return np.argsort(-scores, kind="stable")[:count]
+
+
+# --- rows --------------------------------------------------------------------------------
+
+
+def by_text(name: str) -> Row:
+    """BM25 alone."""
+    return lambda corpus, asked: corpus.text[name][asked]
+
+
+def by_vector(name: str) -> Row:
+    """Cosine of the best passage alone."""
+    return lambda corpus, asked: corpus.vector[name][asked]
+
+
+def reciprocal(text: str, vector: str) -> Row:
+    """Reciprocal rank fusion."""
+
+    def row(corpus: Corpus, asked: int) -> Scores:
+        out = np.zeros(len(corpus.turns))
+        for scores in (corpus.text[text][asked], corpus.vector[vector][asked]):
+            out[_first(scores, len(scores))] += 1 / (60 + np.arange(len(scores)))
+        return out
+
+    return row
+
+
+def ranked(weights: Weights, *, text: str = "window", vector: str | None = "passages") -> Row:
+    """The product's ranking of the candidates that a store would offer."""
+
+    def row(corpus: Corpus, asked: int) -> Scores:
+        found = corpus.candidates(asked, text, vector, weights.candidates)
+        out = np.full(len(corpus.turns), -np.inf)
+        order = rank(
+            found,
+            now=corpus.questions[asked].asked_at,
+            spans=corpus.spans[asked],
+            foreign=guess_language(corpus.questions[asked].question) not in (None, "english"),
+            weights=weights,
+        )
+        for one in order:
+            out[corpus.place[one.candidate.turn_id]] = one.score
+        return out
+
+    return row
+
+
+def _rows() -> dict[str, Row]:
+    bare = Weights(candidates=10**6, neighbour=0, session=0, time=0, recency=0)
+    full = DEFAULT_WEIGHTS
+    near = msgspec.structs.replace(bare, neighbour=full.neighbour)
+    session = msgspec.structs.replace(near, session=full.session)
+    return {
+        "BM25, plain words": by_text("plain"),
+        "BM25, English stems": by_text("stemmed"),
+        "BM25, terms": by_text("terms"),
+        "BM25, terms, with the turn before": by_text("window"),
+        "vectors, one a turn": by_vector("whole"),
+        "vectors, passages": by_vector("passages"),
+        "vectors, whole and parts": by_vector("three"),
+        "both, one vector, RRF": reciprocal("window", "whole"),
+        "both, one vector, z-scores": ranked(bare, vector="whole"),
+        "  + neighbours": ranked(near, vector="whole"),
+        "  + session": ranked(session, vector="whole"),
+        "  + passages": ranked(session),
+        "  + time words: all there is": ranked(msgspec.structs.replace(full, candidates=10**6)),
+        "product": ranked(full),
+        "product, whole and parts": ranked(full, vector="three"),
+        "product, own words only": ranked(full, text="terms"),
+        "product, embedder away": ranked(full, vector=None),
+    }
+
+
+_STEPS: dict[str, tuple[float, ...]] = {
+    "candidates": (10, 20, 30, 100, 200),
+    "vector": (0.5, 0.7, 0.9, 1.3, 1.6),
+    "foreign_vector": (0.3, 0.5, 0.9, 1.1),
+    "neighbour": (0.0, 0.08, 0.22, 0.3),
+    "session": (0.0, 0.25, 0.75, 1.0),
+    "time": (0.0, 1.5, 5.0),
+    "recency": (0.0, 0.2, 0.5),
+}
+
+
+def _sweep() -> dict[str, Row]:
+    rows = {"product": ranked(DEFAULT_WEIGHTS)}
+    for field, values in _STEPS.items():
+        for value in values:
+            kept = int(value) if field == "candidates" else value
+            changed = msgspec.structs.replace(DEFAULT_WEIGHTS, **{field: kept})
+            rows[f"{field} {value:g}"] = ranked(changed)
+    return rows
+
+
+# --- measuring ---------------------------------------------------------------------------
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What one row finds: of each group of questions the mean recall at each depth."""
+
+    name: str
+    groups: dict[str, tuple[float, ...]]
+    questions: dict[str, int]
+    ms: float
+
+
+def measure(name: str, row: Row, corpora: Sequence[tuple[Corpus, list[LabelledSet]]]) -> Measured:
+    """One row over all questions; its milliseconds are those of ranking alone."""
+    found: dict[str, list[list[float]]] = defaultdict(list)
+    spent = 0.0
+    for corpus, sets in corpora:
+        source = {id(q): one for one in sets for q in one.questions}
+        for asked, question in enumerate(corpus.questions):
+            began = time.perf_counter()
+            scores = row(corpus, asked)
+            spent += time.perf_counter() - began
+            first = [corpus.turns[i].turn_id for i in _first(scores, DEPTHS[-1])]
+            wanted = set(question.evidence)
+            recalls = [len(wanted & set(first[:depth])) / len(wanted) for depth in DEPTHS]
+            labelled = source[id(question)]
+            half = "held out" if labelled.held_out else "fitted"
+            for group in ("all", half, f"kind {question.kind}", f"in {labelled.language}"):
+                found[group].append(recalls)
+    means = {group: tuple(float(x) for x in np.mean(values, 0)) for group, values in found.items()}
+    counts = {group: len(values) for group, values in found.items()}
+    return Measured(name, means, counts, 1000 * spent / max(1, counts["all"]))
+
+
+def _table(measured: Sequence[Measured], groups: Sequence[str]) -> str:
+    width = max(len(m.name) for m in measured)
+    counts = measured[0].questions
+    heads = [f"{group} ({counts[group]})" for group in groups]
+    lines = [f"{'recall at 5 / 10 / 20':{width}}  " + "  ".join(f"{h:<18}" for h in heads) + "  ms"]
+    for one in measured:
+        cells = [" ".join(f"{x:.3f}" for x in one.groups[g]) for g in groups]
+        lines.append(
+            f"{one.name:{width}}  " + "  ".join(f"{c:<18}" for c in cells) + f"  {one.ms:.1f}"
+        )
+    return "\n".join(lines)
+
+
+async def _corpora(
+    sets: list[LabelledSet], *, merged: bool
+) -> list[tuple[Corpus, list[LabelledSet]]]:
+    groups = [sets] if merged else [[one] for one in sets]
+    corpora = []
+    embedder = OnnxEmbedder()
+    try:
+        for group in groups:
+            turns = [turn for one in group for turn in one.turns]
+            corpus = Corpus(turns, [q for one in group for q in one.questions])
+            await corpus.embed(embedder)
+            corpora.append((corpus, group))
+    finally:
+        await embedder.aclose()
+    return corpora
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of labelled sets")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
+    parser.add_argument("--merged", action="store_true", help="search all sets as one project")
+    parser.add_argument("--sweep", action="store_true", help="each weight up and down")
+    options = parser.parse_args()
+    sets = list(labelled_sets(options.data))
+    if not sets:
+        print(f"No labelled sets: {options.data} has no *.json.", file=sys.stderr)
+        return 1
+    corpora = asyncio.run(_corpora(sets, merged=options.merged))
+    rows = _sweep() if options.sweep else _rows()
+    measured = [measure(name, row, corpora) for name, row in rows.items()]
+    groups = measured[0].questions
+    print(f"{len(sets)} sets, {sum(len(s.turns) for s in sets)} turns, {groups['all']} questions\n")
+    print(_table(measured, [g for g in ("fitted", "held out", "all") if g in groups]))
+    if not options.sweep:
+        last = [m for m in measured if m.name in ("BM25, terms", "vectors, one a turn", "product")]
+        for prefix in ("kind ", "in "):
+            for group in sorted(g for g in groups if g.startswith(prefix)):
+                print(f"\n{_table(last, [group])}")
+    if options.json:
+        options.json.write_text(json.dumps(msgspec.to_builtins(measured), indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

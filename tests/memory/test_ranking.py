@@ -1,0 +1,224 @@
+"""What candidates are worth, and in which order they come."""
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmem.memory.ranking import Candidate, Ranked, Weights, closeness, demoted, rank
+from ragmem.memory.timewords import TimeSpan, time_spans
+
+NOW = datetime(2026, 3, 18, 12, tzinfo=UTC)
+BARE = Weights(neighbour=0, session=0, time=0, recency=0)
+
+
+def a_candidate(
+    index: int,
+    text: float = 0.0,
+    similarity: float | None = None,
+    *,
+    session: str = "s",
+    days_ago: float = 40,
+) -> Candidate:
+    return Candidate(
+        turn_id=f"{session}{index}",
+        session_id=session,
+        turn_index=index,
+        at=NOW - timedelta(days=days_ago),
+        text=text,
+        similarity=similarity,
+    )
+
+
+def order(ranked: tuple[Ranked, ...]) -> list[str]:
+    return [one.candidate.turn_id for one in ranked]
+
+
+def scored(ranked: tuple[Ranked, ...], name: str) -> dict[str, float]:
+    return {one.candidate.turn_id: dict(one.parts)[name] for one in ranked}
+
+
+def test_text_and_vectors_count_on_one_scale() -> None:
+    """X1, X6b: BM25 and cosine are added as z-scores, whatever their sizes."""
+    found = [
+        a_candidate(1, text=30, similarity=0.20),
+        a_candidate(3, text=28, similarity=0.60),
+        a_candidate(5, text=2, similarity=0.61),
+    ]
+    ranked = rank(found, now=NOW, weights=BARE)
+    assert order(ranked)[0] == "s3"
+    larger = [
+        msgspec.structs.replace(c, text=c.text * 1000, similarity=0.9 + (c.similarity or 0.0) / 100)
+        for c in found
+    ]
+    again = rank(larger, now=NOW, weights=BARE)
+    assert order(again) == order(ranked)
+    assert again[0].score == pytest.approx(ranked[0].score)
+
+
+def test_without_vectors_the_words_decide() -> None:
+    """X6b, `semantic: false`, an embedder that is away: the order is that of the text."""
+    found = [a_candidate(i, text=float(t)) for i, t in ((1, 2), (3, 9), (5, 0), (7, 4))]
+    ranked = rank(found, now=NOW, weights=BARE)
+    assert order(ranked) == ["s3", "s7", "s1", "s5"]
+    assert set(scored(ranked, "vector").values()) == {0.0}
+
+
+def test_without_words_the_vectors_decide() -> None:
+    """X6b: a question in other words, or another language."""
+    found = [a_candidate(i, similarity=s) for i, s in ((1, 0.2), (3, 0.9), (5, -0.1))]
+    assert order(rank(found, now=NOW, weights=BARE)) == ["s3", "s1", "s5"]
+
+
+def test_a_turn_that_is_not_embedded_yet_is_found_by_its_words() -> None:
+    """X6b, B91: no vector is neither near nor far."""
+    found = [
+        a_candidate(1, text=9),
+        a_candidate(3, text=1, similarity=0.5),
+        a_candidate(5, text=1, similarity=0.1),
+    ]
+    ranked = rank(found, now=NOW, weights=BARE)
+    assert order(ranked)[0] == "s1"
+    assert scored(ranked, "vector")["s1"] == pytest.approx(0)
+
+
+def test_the_answer_after_a_hit_is_lifted() -> None:
+    """Issue 5: the question is in one turn, what came of it in the next."""
+    found = [
+        a_candidate(1, text=10, similarity=0.6),
+        a_candidate(2, text=3, similarity=0.3),
+        a_candidate(2, text=3, similarity=0.3, session="other"),
+        a_candidate(9, text=1, similarity=0.1, session="far"),
+    ]
+    near = rank(found, now=NOW, weights=msgspec.structs.replace(BARE, neighbour=0.15))
+    assert scored(near, "neighbours")["s2"] == pytest.approx(0.15 * near[0].score, rel=0.3)
+    assert scored(near, "neighbours")["other2"] == 0
+    assert order(near)[:2] == ["s1", "s2"]
+
+
+def test_a_turn_of_a_session_about_it_is_lifted() -> None:
+    """Issue 5: what surrounds a turn says what it is about."""
+    found = [
+        a_candidate(1, text=5, similarity=0.5, session="about"),
+        a_candidate(5, text=6, similarity=0.5, session="about"),
+        a_candidate(9, text=7, similarity=0.5, session="about"),
+        a_candidate(1, text=5, similarity=0.5, session="once"),
+        a_candidate(5, text=0, similarity=0.1, session="once"),
+    ]
+    ranked = rank(found, now=NOW, weights=msgspec.structs.replace(BARE, session=0.5))
+    assert order(ranked).index("about1") < order(ranked).index("once1")
+    assert scored(ranked, "session")["about1"] == scored(ranked, "session")["about9"] > 0
+
+
+def test_a_question_that_the_embedder_knows_badly_goes_by_its_words() -> None:
+    """Issue 5: French and other languages with an English model."""
+    found = [
+        a_candidate(1, text=9, similarity=0.1),
+        a_candidate(3, text=1, similarity=0.6),
+        a_candidate(5, text=4, similarity=0.3),
+    ]
+    assert order(rank(found, now=NOW, weights=BARE))[0] == "s3"
+    assert order(rank(found, now=NOW, weights=BARE, foreign=True))[0] == "s1"
+
+
+def test_a_time_word_lifts_and_shuts_nothing_out() -> None:
+    """Issue 5: "yesterday" is a boost; a much better turn of another day stays first."""
+    spans = time_spans("what did we say about tabs yesterday", NOW)
+    found = [
+        a_candidate(1, text=5, similarity=0.50, days_ago=30),
+        a_candidate(2, text=5, similarity=0.49, days_ago=1, session="t"),
+        a_candidate(3, text=4, similarity=0.45, days_ago=2, session="u"),
+        a_candidate(4, text=1, similarity=0.1, session="v"),
+    ]
+    assert order(rank(found, now=NOW))[0] == "s1"
+    ranked = rank(found, now=NOW, spans=spans)
+    assert order(ranked)[0] == "t2"
+    assert len(ranked) == 4
+    assert scored(ranked, "time")["t2"] > scored(ranked, "time")["u3"] > 0
+
+
+def test_closeness_falls_with_the_distance_from_the_interval() -> None:
+    """Issue 5: half-open, and people err by a day."""
+    start, end = NOW - timedelta(days=2), NOW - timedelta(days=1)
+    span = TimeSpan(start_at=start, end_at=end, confidence=0.8, text="yesterday")
+    assert closeness(start, [span]) == closeness(end - timedelta(seconds=1), [span]) == 0.8
+    assert closeness(end, [span]) == 0.4
+    assert closeness(end + timedelta(hours=12), [span]) == pytest.approx(0.2)
+    assert closeness(start - timedelta(hours=12), [span]) == pytest.approx(0.2)
+    assert closeness(NOW + timedelta(days=365), [span]) < 0.001
+    assert closeness(NOW, []) == 0
+    sure = msgspec.structs.replace(span, start_at=start - timedelta(days=9), confidence=0.3)
+    assert closeness(start, [span, sure]) == 0.8
+
+
+def test_the_newest_of_equals_comes_first() -> None:
+    """Issue 5: recency settles ties, and no more; two runs give one order."""
+    found = [
+        a_candidate(1, text=3, similarity=0.4, days_ago=90),
+        a_candidate(5, text=3, similarity=0.4, days_ago=2),
+        a_candidate(9, text=3.5, similarity=0.4, days_ago=300),
+    ]
+    ranked = rank(found, now=NOW)
+    assert order(ranked) == ["s9", "s5", "s1"]
+    assert rank(found[::-1], now=NOW) == ranked
+    assert order(rank(found, now=NOW, weights=BARE)) == ["s9", "s5", "s1"]
+
+
+def test_a_turn_offered_twice_has_the_best_of_its_scores() -> None:
+    """Issue 5: a store may answer with a list by text and one by vector."""
+    found = [a_candidate(1, text=4), a_candidate(2), a_candidate(1, similarity=0.5)]
+    ranked = rank(found, now=NOW)
+    assert sorted(order(ranked)) == ["s1", "s2"]
+    (one,) = [r.candidate for r in ranked if r.candidate.turn_id == "s1"]
+    assert (one.text, one.similarity) == (4, 0.5)
+
+
+def test_the_parts_explain_the_score() -> None:
+    """X1, B90: a hit can say what it was found by."""
+    found = [a_candidate(i, text=float(i % 4), similarity=i / 10) for i in range(1, 9)]
+    for one in rank(found, now=NOW, spans=time_spans("last month", NOW)):
+        assert one.score == pytest.approx(sum(value for _, value in one.parts))
+    assert rank([], now=NOW) == ()
+    (alone,) = rank([a_candidate(1, text=5, similarity=0.9)], now=NOW)
+    assert alone.score == pytest.approx(dict(alone.parts)["recency"])
+
+
+def test_what_was_said_already_comes_later() -> None:
+    """Issue 5: near-duplicates leave room for what else was said."""
+    found = [a_candidate(i, text=t) for i, t in ((1, 9.0), (4, 8.9), (7, 8.0), (9, 1.0))]
+    ranked = rank(found, now=NOW, weights=BARE)
+    said = [f"word{n}" for n in range(12)]
+    texts = {"s1": said, "s4": [*said, "thanks"], "s7": ["other", "words"]}
+    after = demoted(ranked, texts)
+    assert order(ranked) == ["s1", "s4", "s7", "s9"]
+    assert order(after) == ["s1", "s7", "s4", "s9"]
+    assert dict(after[2].parts)["duplicate"] == -1
+    assert order(demoted(ranked, {})) == order(ranked)
+
+
+FLOATS = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(
+    st.lists(
+        st.builds(
+            a_candidate,
+            st.integers(0, 6),
+            FLOATS,
+            st.none() | FLOATS,
+            session=st.sampled_from("abc"),
+            days_ago=st.floats(-1000, 1000),
+        ),
+        max_size=30,
+    )
+)
+def test_no_scores_break_it(found: list[Candidate]) -> None:
+    """Issue 5: each turn once, with a finite score, in a stable order, whatever a store says."""
+    spans = time_spans("yesterday or last week", NOW)
+    ranked = rank(found, now=NOW, spans=spans)
+    assert sorted(order(ranked)) == sorted({c.turn_id for c in found})
+    assert all(math.isfinite(one.score) for one in ranked)
+    assert [one.score for one in ranked] == sorted((o.score for o in ranked), reverse=True)
