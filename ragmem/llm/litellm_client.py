@@ -161,6 +161,10 @@ class LiteLLMClient:
             "timeout": self._timeout_s,
             "max_retries": 0,
             "num_retries": 0,
+            # It would look for the price, and write out a traceback in a thread for each answer
+            # of a model that has none. What a call cost we know ourselves.
+            "input_cost_per_token": 0.0,
+            "output_cost_per_token": 0.0,
             # With tools it would otherwise import mcp, which takes 0.7 s.
             "_skip_mcp_handler": True,
         }

@@ -19,7 +19,7 @@ from ragmem.errors import ConfigError, NoModel
 from ragmem.llm import ollama
 from ragmem.llm.base import LLM, ModelInfo
 from ragmem.llm.prices import is_known, known_models, model_info
-from ragmem.llm.providers import BY_NAME, PROVIDERS, WITHOUT_A_KEY, Provider
+from ragmem.llm.providers import BY_NAME, PROVIDERS, WITHOUT_A_KEY, Provider, small_sibling
 
 Client = Literal["openai", "litellm", "local"]
 Role = Literal["main", "summary"]
@@ -58,7 +58,7 @@ def choose_model(
     Ollama, for 150 ms at most.
     """
     if role == "summary":
-        return _choose_summary(config, environ, flag)
+        return choose_summary_model(config, environ, flag=flag)
     if name := flag or config.model.main:
         why = "-m" if flag else _source(environ)
         return _named(name, why, config, environ)
@@ -75,6 +75,23 @@ def choose_model(
     if find_local_model() is not None:
         return _named(LOCAL_NAME, "the small local model is installed", config, environ)
     raise NoModel("There is no model to answer with.", hint=_what_to_do())
+
+
+def choose_summary_model(
+    config: Config, environ: Mapping[str, str], *, flag: str = ""
+) -> ModelChoice:
+    """For background work: the one that is set, else the main model's small sibling, or itself.
+
+    Raises what `choose_model` raises. On a server of the person's own only the main
+    model is known to be there.
+    """
+    if config.model.summary:
+        return _named(config.model.summary, "model.summary", config, environ)
+    main = choose_model(config, environ, flag=flag)
+    small = "" if config.llm.api_base else small_sibling(main.name)
+    if not small:
+        return main
+    return _named(small, f"the small sibling of {main.name}", config, environ)
 
 
 def list_models(environ: Mapping[str, str], config: Config | None = None) -> list[ModelChoice]:
@@ -152,21 +169,6 @@ def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping
         custom=custom or (provider is not None and provider.local),
     )
     return OpenAIClient(choice.info, endpoint, timeout_s=timeout_s, retries=retries)
-
-
-def _choose_summary(config: Config, environ: Mapping[str, str], flag: str) -> ModelChoice:
-    """For background work: the one that is set, else the small sibling of a known main model."""
-    if config.model.summary:
-        return _named(config.model.summary, "model.summary", config, environ)
-    main = choose_model(config, environ, flag=flag)
-    provider = BY_NAME.get(main.provider)
-    if config.llm.api_base or provider is None or not provider.small:
-        return main
-    ours = is_known(main.name) or main.name == f"{provider.name}/{provider.main}"
-    if not ours:
-        return main
-    why = f"the small sibling of {main.name}"
-    return _named(f"{provider.name}/{provider.small}", why, config, environ)
 
 
 def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> ModelChoice:

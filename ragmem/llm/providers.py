@@ -7,6 +7,8 @@ against the table.
 
 import msgspec
 
+from ragmem.llm.prices import is_known, model_info
+
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """A provider as ragmem knows it; `base_url` is empty where litellm speaks to it."""
@@ -107,3 +109,38 @@ PROVIDERS = (
 BY_NAME = {p.name: p for p in PROVIDERS}
 # Providers that litellm signs in to by other means than one key.
 WITHOUT_A_KEY = {"bedrock", "vertex_ai", "azure", "azure_ai", "sagemaker", "watsonx", "databricks"}
+# Small models of providers that litellm signs in to, by how the names of their kin begin. Bedrock,
+# Azure and Claude on Vertex are not among them: there each model must be switched on first.
+_ELSEWHERE = {
+    "vertex_ai/gemini-": "vertex_ai/gemini-3.5-flash-lite",
+    "zai/glm-": "zai/glm-5.3-flash",
+    "dashscope/qwen": "dashscope/qwen3.8-flash",
+}
+_READ_FOR_EACH_WRITTEN = 8
+"""Tokens, when summarising."""
+
+
+def small_sibling(name: str) -> str:
+    """The small model for background work beside a main one: same provider and key, cheaper.
+
+    Empty where none is known: for a model that is unknown itself, local, fine-tuned,
+    or already as cheap.
+    """
+    provider = BY_NAME.get(name.partition("/")[0])
+    if provider is not None:
+        is_ours = is_known(name) or name == f"{provider.name}/{provider.main}"
+        is_tuned = name.startswith("openai/ft:")
+        small = f"{provider.name}/{provider.small}" if provider.small else ""
+        small = small if is_ours and not is_tuned else ""
+    else:
+        kin = (start for start in _ELSEWHERE if name.startswith(start) and is_known(name))
+        small = _ELSEWHERE.get(next(kin, ""), "")
+    return small if small and _price(small) < _price(name) else ""
+
+
+def _price(name: str) -> float:
+    """Of one token written and those read for it; endless where it is not known."""
+    info = model_info(name)
+    if info.input_usd_per_token is None or info.output_usd_per_token is None:
+        return float("inf")
+    return _READ_FOR_EACH_WRITTEN * info.input_usd_per_token + info.output_usd_per_token

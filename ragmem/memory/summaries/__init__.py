@@ -1,0 +1,21 @@
+"""Summaries: when a level is due, what it covers, what it says, and what that costs."""
+
+from ragmem.memory.summaries.plan import (
+    RollUp,
+    Waiting,
+    next_roll_up,
+    summary_id,
+    thread_summary_due,
+)
+from ragmem.memory.summaries.spending import Spending
+from ragmem.memory.summaries.summarizer import Summarizer
+
+__all__ = [
+    "RollUp",
+    "Spending",
+    "Summarizer",
+    "Waiting",
+    "next_roll_up",
+    "summary_id",
+    "thread_summary_due",
+]

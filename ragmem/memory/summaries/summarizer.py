@@ -1,0 +1,338 @@
+"""The summariser: asks a model for summaries, believes it little, and can do without it."""
+
+import asyncio
+import posixpath
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import cast
+
+import msgspec
+
+from ragmem.config import SummariesConfig
+from ragmem.errors import ContextTooLong, LLMError, ProviderUnavailable, StreamCut
+from ragmem.llm.base import (
+    LLM,
+    Assembler,
+    Chunk,
+    ModelInfo,
+    Request,
+    TextChunk,
+)
+from ragmem.llm.retry import wait_s
+from ragmem.memory.summaries.digest import (
+    MAX_FINDINGS,
+    MAX_TOPICS,
+    Digest,
+    clip_sentences,
+    parse_digest,
+)
+from ragmem.memory.summaries.extractive import summaries_digest, thread_text, turn_digest
+from ragmem.memory.summaries.material import (
+    MAX_FILES,
+    MAX_TOOLS,
+    entry,
+    files_of,
+    split,
+    summaries_records,
+    thread_records,
+    tools_of,
+    turn_records,
+    union,
+)
+from ragmem.memory.summaries.plan import summary_id
+from ragmem.memory.summaries.spending import Spending, may_call, one_call
+from ragmem.messages import system, user
+from ragmem.metrics import Metrics
+from ragmem.prompts import prompt
+from ragmem.records import Summary, Turn, utc_now
+from ragmem.text import clip_middle
+
+TURN_CHARS = 800
+HIGHER_CHARS = 1_500
+SMALLEST_WINDOW = 4_000
+"""Tokens. A model with less is not asked. One of 135 million parameters wrote no JSON in 45 answers
+to these prompts; asked in plain words it kept 14 facts of 45, where the turns' own sentences keep
+all (tests/memory/summary_turns.py)."""
+_TRIES = 3
+_MOST_REFUSALS = 3
+"""So many in a row (a wrong key, an unknown model), and this process asks no more."""
+_MOST_PARTS = 8
+_LARGEST_ROOM = 24_000
+_PROMPT_CHARS = 2_400
+_CALL_TIMEOUT_S = 120.0
+_OUTPUT_TOKENS = 4_000
+"""With room for a reasoning model's thoughts."""
+_LONGEST_ANSWER = 40_000
+_CHARS_PER_TOKEN = 4
+
+Sleep = Callable[[float], Awaitable[object]]
+
+
+class _Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of the model."""
+
+    prompt: str
+    session_id: str
+    text_chars: int
+
+
+class Summarizer:
+    """Makes summaries and stores none. One for each process and model.
+
+    Without a model, with one that is too small, past the session's limits, or
+    when three tries come to nothing, a summary is cut from its source and marked
+    `extractive`. Raises nothing but what is wrong in a call, and cancellation.
+    """
+
+    def __init__(
+        self,
+        llm: LLM | None,
+        config: SummariesConfig,
+        *,
+        spent: Mapping[str, Spending] | None = None,
+        metrics: Metrics | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._llm = llm if llm is not None and not is_too_small(llm.info) else None
+        self._config = config
+        self._spent = dict(spent or {})
+        self._metrics = metrics or Metrics()
+        self._clock = clock
+        self._sleep = sleep
+        self._refusals = 0
+
+    def spent(self, session_id: str) -> Spending:
+        """What this session's summaries cost, with what was spent before this process."""
+        return self._spent.get(session_id, Spending())
+
+    def uses_model(self, session_id: str) -> bool:
+        """Whether a model would be asked now: only then is it of use to redo what is extractive."""
+        return (
+            self._llm is not None
+            and self._refusals < _MOST_REFUSALS
+            and may_call(self.spent(session_id), self._config, self._llm.info, 0)
+        )
+
+    async def summarize_turn(
+        self,
+        turn: Turn,
+        *,
+        locate: Callable[[str], str] = posixpath.normpath,
+        instead_of: Summary | None = None,
+    ) -> Summary:
+        """The level 1 summary of a completed turn.
+
+        `locate` turns a path as a tool gave it into its stored form. `instead_of` is
+        an extractive summary that this one replaces: it takes over its id and time.
+        """
+        source = turn_records(turn)
+        task = _Task(prompt="summarize_turn", session_id=turn.session_id, text_chars=TURN_CHARS)
+        with self._metrics.time("summaries.turn"):
+            digest = await self._digest(task, source)
+        return self._summary(
+            Summary(
+                summary_id=summary_id(turn.session_id, 1, (turn.turn_id,)),
+                session_id=turn.session_id,
+                text="",
+                level=1,
+                turn_count=1,
+                files_mentioned=files_of(turn.tool_calls, locate),
+                tools_used=tools_of(turn.tool_calls),
+                created_at=self._clock(),
+                covers=(turn.turn_id,),
+                extractive=digest is None,
+            ),
+            digest or turn_digest(turn, text_chars=TURN_CHARS),
+            instead_of,
+        )
+
+    async def summarize_summaries(
+        self,
+        session_id: str,
+        level: int,
+        summaries: Sequence[Summary],
+        *,
+        instead_of: Summary | None = None,
+    ) -> Summary:
+        """The summary of level `level` + 1 over these of `level`, oldest first (A13)."""
+        if level < 1 or not summaries or any(s.level != level for s in summaries):
+            raise ValueError(f"there must be summaries, all of level {level}")
+        covers = tuple(s.summary_id for s in summaries)
+        task = _Task(prompt="summarize_summaries", session_id=session_id, text_chars=HIGHER_CHARS)
+        with self._metrics.time("summaries.roll_up"):
+            digest = await self._digest(task, summaries_records(summaries))
+        return self._summary(
+            Summary(
+                summary_id=summary_id(session_id, level + 1, covers),
+                session_id=session_id,
+                text="",
+                level=level + 1,
+                turn_count=sum(s.turn_count for s in summaries),
+                files_mentioned=union([s.files_mentioned for s in summaries], MAX_FILES),
+                tools_used=union([s.tools_used for s in summaries], MAX_TOOLS),
+                created_at=self._clock(),
+                covers=covers,
+                extractive=digest is None,
+            ),
+            digest or summaries_digest(summaries, text_chars=HIGHER_CHARS),
+            instead_of,
+        )
+
+    async def thread_summary(self, previous: str | None, since: Sequence[Turn]) -> str:
+        """A session's own summary in 2 to 3 sentences: what was before, and the turns since.
+
+        At most `memory.summaries.max_tokens`; with no turns it stays as it is.
+        """
+        limit = self._config.max_tokens * _CHARS_PER_TOKEN
+        if not since:
+            return clip_sentences(previous or "", limit)
+        session_id = since[-1].session_id
+        source = thread_records(previous, since, max_chars=self._room * _MOST_PARTS)
+        task = _Task(prompt="summarize_thread", session_id=session_id, text_chars=limit)
+        with self._metrics.time("summaries.thread"):
+            digest = await self._digest(task, source)
+        self._add(session_id, Spending(summaries=1, extractive=0 if digest else 1))
+        return digest.text if digest else thread_text(previous, since, text_chars=limit)
+
+    def _summary(self, bare: Summary, digest: Digest, instead_of: Summary | None) -> Summary:
+        made = Spending(summaries=1, extractive=1 if bare.extractive else 0)
+        self._add(bare.session_id, made)
+        self._metrics.count("summaries.extractive" if bare.extractive else "summaries.made")
+        return msgspec.structs.replace(
+            bare,
+            text=digest.text,
+            key_findings=digest.key_findings,
+            topics=digest.topics,
+            summary_id=instead_of.summary_id if instead_of else bare.summary_id,
+            created_at=instead_of.created_at if instead_of else bare.created_at,
+        )
+
+    # --- asking -----------------------------------------------------------------
+
+    @property
+    def _room(self) -> int:
+        """Characters of records that one request holds."""
+        window = self._llm.info.context_window if self._llm else None
+        if window is None:
+            return _LARGEST_ROOM
+        return min(_LARGEST_ROOM, window * _CHARS_PER_TOKEN // 2 - _PROMPT_CHARS)
+
+    async def _digest(self, task: _Task, source: str) -> Digest | None:
+        """The model's digest, of parts and then of their digests where the source is too long."""
+        if self._llm is None or self._refusals >= _MOST_REFUSALS:
+            return None
+        room = self._room
+        # A piece may end an eighth before the room does.
+        parts = split(clip_middle(source, room * _MOST_PARTS * 7 // 8), room)
+        if len(parts) > 1:
+            share = max(200, room // (2 * len(parts)))
+            entries = []
+            for number, part in enumerate(parts, 1):
+                step = msgspec.structs.replace(
+                    task, prompt="summarize_part", text_chars=min(TURN_CHARS, share)
+                )
+                digest = await self._ask(step, part)
+                if digest is None:
+                    return None
+                found = entry(digest.text, digest.key_findings)
+                entries.append(f"Part {number} of {len(parts)}. {clip_middle(found, share)}")
+            parts = [clip_middle("\n\n".join(entries), room)]
+        return await self._ask(task, parts[0]) if parts else None
+
+    async def _ask(self, task: _Task, data: str) -> Digest | None:
+        llm = self._llm
+        assert llm is not None
+        problem = ""
+        for attempt in range(1, _TRIES + 1):
+            tag = _tag(data)
+            request = _request(task, data, tag, problem, llm.info)
+            sent = sum(message.char_count for message in request.messages)
+            if not may_call(self.spent(task.session_id), self._config, llm.info, sent):
+                return None
+            answer = Assembler()
+            error = await _read(llm, request, answer)
+            digest, wrong = None, str(error or "")
+            if error is None:
+                try:
+                    digest = parse_digest(
+                        answer.text,
+                        tag=tag,
+                        source_chars=len(data),
+                        text_chars=task.text_chars,
+                    )
+                except ValueError as refused:
+                    wrong = problem = str(refused)
+            said = len(answer.text) + len(answer.reasoning)
+            self._add(task.session_id, one_call(llm.info, sent, said, answer.usage, problem=wrong))
+            if digest is not None:
+                self._refusals = 0
+                return digest
+            if isinstance(error, ContextTooLong):
+                data = clip_middle(data, len(data) // 2)
+            elif error is not None and not _may_pass(error):
+                self._refusals += 1
+                return None
+            elif error is not None and attempt < _TRIES:
+                asked = error.retry_after_s if isinstance(error, ProviderUnavailable) else None
+                await self._sleep(wait_s(attempt, asked))
+        return None
+
+    def _add(self, session_id: str, more: Spending) -> None:
+        self._spent[session_id] = self.spent(session_id) + more
+
+
+def is_too_small(info: ModelInfo) -> bool:
+    """Whether extractive summaries are better than this model's."""
+    return info.context_window is not None and info.context_window < SMALLEST_WINDOW
+
+
+async def _read(llm: LLM, request: Request, answer: Assembler) -> LLMError | None:
+    """Ask, and collect what is said; why it can't be used, where it is not whole."""
+    try:
+        async with asyncio.timeout(_CALL_TIMEOUT_S):
+            # Every adapter's stream is a generator: closed, it lets go of its connection.
+            stream = cast("AsyncGenerator[Chunk, None]", llm.stream(request))
+            length = 0
+            async with aclosing(stream) as chunks:
+                async for chunk in chunks:
+                    answer.feed(chunk)
+                    length += len(chunk.text) if isinstance(chunk, TextChunk) else 0
+                    if length > _LONGEST_ANSWER:
+                        return StreamCut("The model's answer was endless.")
+        answer.completion()
+    except LLMError as error:
+        return error
+    except TimeoutError:
+        return StreamCut(f"The model took longer than {_CALL_TIMEOUT_S:g} s.")
+    return None
+
+
+def _may_pass(error: LLMError) -> bool:
+    return isinstance(error, ProviderUnavailable | StreamCut)
+
+
+def _tag(data: str) -> str:
+    """Random letters that the data does not hold."""
+    while (tag := secrets.token_hex(5)) in data:
+        pass
+    return tag
+
+
+def _request(task: _Task, data: str, tag: str, problem: str, info: ModelInfo) -> Request:
+    rules = prompt("summarize_rules").format(
+        text_chars=task.text_chars, findings=MAX_FINDINGS, topics=MAX_TOPICS
+    )
+    closing = "Answer with the JSON object."
+    if problem:
+        closing = prompt("summarize_again").format(problem=problem)
+    window = info.context_window or 4 * _OUTPUT_TOKENS
+    return Request(
+        messages=(
+            system(f"{prompt(task.prompt)}\n\n{rules}"),
+            user(prompt("summarize_data").format(tag=tag, data=data, closing=closing)),
+        ),
+        max_output_tokens=min(_OUTPUT_TOKENS, info.max_output_tokens or window, window // 4),
+    )

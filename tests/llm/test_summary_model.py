@@ -1,0 +1,123 @@
+"""The model for background work: set, or found beside the main one."""
+
+from pathlib import Path
+
+import pytest
+
+from ragmem.config import Config, LLMConfig, ModelConfig
+from ragmem.errors import NoModel
+from ragmem.llm import models
+from ragmem.llm.models import LOCAL_NAME, choose_model, choose_summary_model
+from ragmem.llm.prices import known_models, model_info
+from ragmem.llm.providers import PROVIDERS, small_sibling
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """A home, a key, and no Ollama."""
+    (tmp_path / "data").mkdir()
+    return {
+        "RAGMEM_HOME": str(tmp_path),
+        "OLLAMA_HOST": "http://127.0.0.1:1",
+        "OPENAI_API_KEY": "k",
+    }
+
+
+@pytest.mark.parametrize(
+    ("main", "small"),
+    [
+        ("anthropic/claude-sonnet-5-5", "anthropic/claude-haiku-5-5"),
+        ("anthropic/claude-opus-4-5-20251101", "anthropic/claude-haiku-5-5"),
+        ("anthropic/claude-haiku-5-5", ""),
+        ("openai/gpt-5", "openai/gpt-6-luna"),
+        ("openai/gpt-5-nano", ""),
+        ("openai/ft:gpt-4o-2024-11-20", ""),
+        ("gemini/gemini-2.5-pro", "gemini/gemini-3.5-flash-lite"),
+        ("gemini/gemini-2.5-flash-lite", ""),
+        ("mistral/devstral-latest", "mistral/mistral-small-latest"),
+        ("deepseek/deepseek-v4-pro", "deepseek/deepseek-v4-flash"),
+        ("groq/openai/gpt-oss-120b", "groq/openai/gpt-oss-20b"),
+        ("vertex_ai/gemini-3.1-pro-preview", "vertex_ai/gemini-3.5-flash-lite"),
+        ("vertex_ai/claude-opus-5", ""),
+        ("zai/glm-5.3", "zai/glm-5.3-flash"),
+        ("dashscope/qwen3.8-max", "dashscope/qwen3.8-flash"),
+        ("bedrock/anthropic.claude-sonnet-5", ""),
+        ("azure/gpt-5", ""),
+        ("openrouter/openrouter/auto", ""),
+        ("ollama/qwen3:8b", ""),
+        ("hosted_vllm/anything", ""),
+        ("local/smollm2-135m-instruct", ""),
+        ("openai/my-own-finetune", ""),
+        ("nobody/knows", ""),
+        ("", ""),
+    ],
+)
+def test_the_small_sibling(main: str, small: str) -> None:
+    """E60, E71, X38b: same provider; none for a model that is unknown, local or as cheap."""
+    assert small_sibling(main) == small
+
+
+def test_a_sibling_is_known_cheaper_and_reads_enough() -> None:
+    """Issue 5: whatever main model of the table: its sibling has a price below its own."""
+    found = {name: small for name in known_models() if (small := small_sibling(name))}
+    assert len(found) > 100
+    for name, small in found.items():
+        info, main = model_info(small), model_info(name)
+        assert name.partition("/")[0] == small.partition("/")[0]
+        assert info.input_usd_per_token is not None
+        assert (info.context_window or 0) >= 100_000
+        if main.input_usd_per_token is not None and main.output_usd_per_token is not None:
+            assert info.cost_usd(800, 100) < main.cost_usd(800, 100)  # type: ignore[operator]
+
+
+def test_each_default_main_model_has_one_or_is_it() -> None:
+    """E6: a light summary model for every provider whose key is tried."""
+    without = [p.name for p in PROVIDERS if p.main and not small_sibling(f"{p.name}/{p.main}")]
+    assert without == ["openrouter", "cerebras"]
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "why"),
+    [
+        (ModelConfig(main="openai/gpt-5.4"), "openai/gpt-6-luna", "sibling of openai/gpt-5.4"),
+        (ModelConfig(main="openai/gpt-5.4", summary="ollama/x"), "ollama/x", "model.summary"),
+        (ModelConfig(main="openai/mine"), "openai/mine", "model.main"),
+        (ModelConfig(main="ollama/qwen3:8b"), "ollama/qwen3:8b", "model.main"),
+        (ModelConfig(), "openai/gpt-6-luna", "sibling of openai/gpt-6.1-sol"),
+    ],
+    ids=["sibling", "set", "unknown", "ollama", "by-key"],
+)
+def test_the_choice_says_why(
+    environ: dict[str, str], config: ModelConfig, name: str, why: str
+) -> None:
+    """E60, X38b: `choose_summary_model`, and `choose_model` in its role, agree."""
+    choice = choose_summary_model(Config(model=config), environ)
+    assert (choice.name, why in choice.why) == (name, True)
+    assert choose_model(Config(model=config), environ, role="summary") == choice
+
+
+def test_the_flag_names_the_main_model(environ: dict[str, str]) -> None:
+    """X38: -m before all else, its sibling too."""
+    environ["ANTHROPIC_API_KEY"] = "k"
+    choice = choose_summary_model(Config(), environ, flag="anthropic/claude-opus-5")
+    assert choice.name == "anthropic/claude-haiku-5-5"
+
+
+def test_a_server_of_ones_own_is_asked_for_the_main_model_only(environ: dict[str, str]) -> None:
+    """Issue 3: what else it offers is not known."""
+    config = Config(
+        model=ModelConfig(main="openai/gpt-5.4"), llm=LLMConfig(api_base="http://127.0.0.1:1/v1")
+    )
+    assert choose_summary_model(config, environ).name == "openai/gpt-5.4"
+
+
+def test_without_a_key_the_local_model_summarises(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Issue 5: the last in the order is its own sibling; with nothing at all it is said."""
+    del environ["OPENAI_API_KEY"]
+    monkeypatch.setattr(models, "find_local_model", lambda: tmp_path / "model.gguf")
+    assert choose_summary_model(Config(), environ).name == LOCAL_NAME
+    monkeypatch.setattr(models, "find_local_model", lambda: None)
+    with pytest.raises(NoModel, match="no model"):
+        choose_summary_model(Config(), environ)

@@ -1,0 +1,214 @@
+"""When a level is due, and what it covers."""
+
+import uuid
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmem.ids import new_id
+from ragmem.memory.summaries import (
+    RollUp,
+    Waiting,
+    next_roll_up,
+    summary_id,
+    thread_summary_due,
+)
+
+LIMIT = 5_000
+
+
+class Made(msgspec.Struct):
+    """A conversation's summaries as the planner had them made."""
+
+    waiting: list[Waiting]
+    below: dict[str, tuple[str, ...]] = {}
+    all: dict[str, Waiting] = {}
+
+    def add(self, summary: Waiting) -> None:
+        self.all[summary.summary_id] = summary
+        self.waiting.append(summary)
+
+    def roll_up(self, own_chars: int) -> int:
+        """Make what is due until nothing is; returns how many were made."""
+        count = 0
+        while due := next_roll_up(self.waiting, rollup_chars=LIMIT):
+            count += 1
+            name = summary_id("s", due.level, due.covers)
+            self.below[name] = due.covers
+            covered = [self.all[i] for i in due.covers]
+            self.waiting = [w for w in self.waiting if w.summary_id not in due.covers]
+            self.add(
+                Waiting(
+                    summary_id=name,
+                    level=due.level,
+                    turn_count=sum(c.turn_count for c in covered),
+                    own_chars=own_chars,
+                )
+            )
+        return count
+
+
+def first_level(index: int, raw_chars: int) -> Waiting:
+    return Waiting(summary_id=f"turn-{index:05}", level=1, raw_chars=raw_chars, own_chars=300)
+
+
+def along_the_way(raw: list[int], own_chars: int = 900) -> Made:
+    """Each turn summed up as it ends."""
+    made = Made([])
+    for index, chars in enumerate(raw):
+        made.add(first_level(index, chars))
+        made.roll_up(own_chars)
+    return made
+
+
+def levels(made: Made) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for summary in made.all.values():
+        counts[summary.level] = counts.get(summary.level, 0) + 1
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("raw", "due"),
+    [
+        ([2_500, 2_500], False),
+        ([2_500, 2_501], True),
+        ([5_001], False),
+        ([90_000], False),
+        ([90_000, 1], True),
+        ([1_000] * 5, False),
+        ([1_000] * 6, True),
+        ([], False),
+    ],
+)
+def test_level_one_goes_by_the_characters_of_its_turns(raw: list[int], due: bool) -> None:
+    """A11, A14, X13: 5,000 no, 5,001 yes; at least two, however long."""
+    waiting = [first_level(i, chars) for i, chars in enumerate(raw)]
+    expected = RollUp(2, tuple(w.summary_id for w in waiting)) if due else None
+    assert next_roll_up(waiting, rollup_chars=LIMIT) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "due"),
+    [
+        ([100, 100, 100], False),
+        ([100, 100, 100, 100], True),
+        ([5_001], False),
+        ([2_500, 2_500], False),
+        ([2_500, 2_501], True),
+    ],
+)
+@pytest.mark.parametrize("level", [2, 3, 7])
+def test_higher_levels_go_by_number_or_own_length(level: int, own: list[int], due: bool) -> None:
+    """A14, X13: four wait, or two whose text is long; the same at any level."""
+    waiting = [
+        Waiting(summary_id=str(i), level=level, own_chars=chars) for i, chars in enumerate(own)
+    ]
+    found = next_roll_up(waiting, rollup_chars=LIMIT)
+    assert (found == RollUp(level + 1, tuple(map(str, range(len(own)))))) is due
+    assert (found is None) is not due
+
+
+@pytest.mark.parametrize("chars", [900, 1_000, 1_100])
+def test_ten_turns_give_a_second_level_and_thirty_a_third(chars: int) -> None:
+    """X13, issue 5: of about 1,000 characters each."""
+    assert levels(along_the_way([chars] * 10))[2] == (2 if chars > 1_000 else 1)
+    assert 3 not in levels(along_the_way([chars] * 10))
+    assert levels(along_the_way([chars] * 30))[3] == 1
+
+
+def test_a_backlog_is_taken_from_its_oldest_end() -> None:
+    """X15: what a process left is rolled up as it would have been along the way."""
+    waiting = [first_level(i, 1_000) for i in range(40)]
+    due = next_roll_up(waiting, rollup_chars=LIMIT)
+    assert due == RollUp(2, tuple(f"turn-{i:05}" for i in range(6)))
+
+
+def test_there_is_no_highest_level() -> None:
+    """A14, X13: 3,000 long turns go up and up."""
+    made = along_the_way([3_000] * 3_000)
+    assert max(levels(made)) >= 6
+    assert len(made.waiting) <= 1 + 3 * max(levels(made))
+
+
+@given(st.lists(st.integers(0, 9_000), max_size=120), st.integers(1, 4_000))
+def test_a_conversation_of_any_length_is_covered(raw: list[int], own_chars: int) -> None:
+    """X13: each summary is below one other at most, all turns are below what waits, in order."""
+    made = along_the_way(raw, own_chars)
+    covered = [name for below in made.below.values() for name in below]
+    assert len(covered) == len(set(covered))
+    tops = {w.summary_id for w in made.waiting}
+    assert tops.isdisjoint(covered)
+    assert tops | set(covered) == set(made.all)
+
+    def turns(name: str) -> list[str]:
+        return [t for below in made.below.get(name, ()) for t in turns(below)] or [name]
+
+    for name, below in made.below.items():
+        assert len(below) >= 2
+        assert {made.all[b].level for b in below} == {made.all[name].level - 1}
+        assert made.all[name].turn_count == len(turns(name))
+        # What it covers is one stretch of the conversation.
+        first = int(turns(name)[0][-5:])
+        assert turns(name) == [f"turn-{i:05}" for i in range(first, first + len(turns(name)))]
+    assert sum(w.turn_count for w in made.waiting) == len(raw)
+
+
+@given(st.lists(st.integers(0, 9_000), max_size=120), st.integers(1, 4_000))
+def test_what_is_not_rolled_up_stays_small(raw: list[int], own_chars: int) -> None:
+    """X13: at level 1 no more than the threshold or one turn, above it three summaries a level."""
+    waiting = along_the_way(raw, own_chars).waiting
+    ones = [w.raw_chars for w in waiting if w.level == 1]
+    assert sum(ones) <= LIMIT or len(ones) == 1
+    for level in {w.level for w in waiting if w.level > 1}:
+        assert sum(w.level == level for w in waiting) <= 3
+
+
+@given(st.lists(st.integers(0, 9_000), max_size=80), st.integers(1, 4_000), st.integers(0, 80))
+def test_late_work_comes_to_the_same_summaries(raw: list[int], own_chars: int, stop: int) -> None:
+    """X15: whoever does it and when, ids included: what two do at once is stored once."""
+    late = Made([])
+    for index, chars in enumerate(raw):
+        late.add(first_level(index, chars))
+        if index == stop:
+            late.roll_up(own_chars)
+    late.roll_up(own_chars)
+    assert late.below == along_the_way(raw, own_chars).below
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "due"),
+    [(0, 0, False), (0, 8, False), (8, 10, True), (10, 18, False), (18, 20, True), (0, 34, True)],
+)
+def test_the_session_is_summed_up_at_each_multiple(before: int, now: int, due: bool) -> None:
+    """B91, B92, X10: at 10, 20, 30 …, also when the count jumps over one; not at 0."""
+    assert thread_summary_due(now, before, every=10) is due
+
+
+def test_an_odd_interval_is_crossed_too() -> None:
+    """X10: messages come in twos, so a multiple of 7 may be stepped over."""
+    counts = range(0, 41, 2)
+    due = [now for before, now in pairwise(counts) if thread_summary_due(now, before, every=7)]
+    assert due == [8, 14, 22, 28, 36]
+
+
+def test_ids_tell_the_work() -> None:
+    """A6: made by the client; the same for the same turns, and in time's order."""
+    turns = [new_id() for _ in range(3)]
+    one = summary_id("s", 1, turns[:1])
+    assert one == summary_id("s", 1, turns[:1])
+    others = [
+        summary_id("s", 1, turns[1:2]),
+        summary_id("s", 2, turns[:1]),
+        summary_id("t", 1, turns[:1]),
+        summary_id("s", 2, turns),
+        summary_id("s", 2, turns[:2]),
+        summary_id("s", 1, ["not a uuid"]),
+    ]
+    assert len({one, *others}) == 7
+    for name in (one, *others):
+        assert (uuid.UUID(name).version, uuid.UUID(name).variant) == (7, uuid.RFC_4122)
+    assert one[:13] == turns[0][:13]
