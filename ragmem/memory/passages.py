@@ -66,12 +66,17 @@ def passage(text: str, question: str, max_chars: int) -> str:
 
 def _named_line(lines: Sequence[str], question: str) -> int | None:
     words = [_words(line) for line in lines]
-    counts = {word: sum(word in found for found in words) for word in _words(question) - _ASKING}
+    counts = {word: sum(word in found for found in words) for word in question_words(question)}
     rare = {word: 1 / count for word, count in counts.items() if 0 < count <= _RARE}
     if not rare:
         return None
     scores = [sum(rare.get(word, 0.0) for word in found) for found in words]
     return scores.index(max(scores))
+
+
+def question_words(question: str) -> set[str]:
+    """What is asked about: its words, casefolded, but those of questions themselves."""
+    return _words(question) - _ASKING
 
 
 def _words(text: str) -> set[str]:

@@ -1,0 +1,24 @@
+"""The context: a value made of sections with budgets, built once per turn (X20)."""
+
+from ragmem.memory.context.builder import ContextBuilder, context_max_chars
+from ragmem.memory.context.values import (
+    STRATEGIES,
+    Context,
+    ContextItem,
+    ContextSection,
+    Material,
+    Place,
+    Strategy,
+)
+
+__all__ = [
+    "STRATEGIES",
+    "Context",
+    "ContextBuilder",
+    "ContextItem",
+    "ContextSection",
+    "Material",
+    "Place",
+    "Strategy",
+    "context_max_chars",
+]

@@ -1,0 +1,259 @@
+"""Shapes material into a request for one model (X20)."""
+
+import platform
+from collections.abc import Sequence
+from datetime import datetime
+
+from ragmem.config import MemoryConfig
+from ragmem.llm.base import ModelInfo
+from ragmem.memory.context import sections
+from ragmem.memory.context.relevant import Shown, choose, level1_part, relevant_parts
+from ragmem.memory.context.values import (
+    Context,
+    ContextItem,
+    ContextSection,
+    Material,
+    Part,
+    Place,
+    Strategy,
+)
+from ragmem.memory.passages import with_passages
+from ragmem.memory.window import (
+    NO_WINDOW,
+    Window,
+    clip_result,
+    recent_window,
+    with_mentions,
+)
+from ragmem.messages import system, user
+from ragmem.prompts import prompt as prompt_text
+from ragmem.records import ToolCall, Turn
+from ragmem.text import clean, clip_middle
+
+DEFAULT_MAX_CHARS = 100_000
+_PASSAGES_PERCENT = 20
+"""Of mentioned files, for a model without tool calls: the more, the worse it answers."""
+_RESULT_SHARE = 10
+"""A replayed tool result keeps at most one part in so many of the context."""
+
+
+def context_max_chars(config: MemoryConfig, info: ModelInfo) -> int:
+    """100,000 characters or half of the model's window, whichever is less, unless configured."""
+    if config.context.max_chars:
+        return config.context.max_chars
+    if info.context_window is None:
+        return DEFAULT_MAX_CHARS
+    return min(DEFAULT_MAX_CHARS, info.context_window * 4 // 2)
+
+
+class ContextBuilder:
+    """Shapes material into a request for one model. Pure: same input, same bytes."""
+
+    def __init__(self, config: MemoryConfig, info: ModelInfo, *, max_chars: int = 0) -> None:
+        self._config = config
+        self._info = info
+        self._native = info.supports_tools
+        self.max_chars = max_chars or context_max_chars(config, info)
+
+    def window(self, turns: Sequence[Turn]) -> Window:
+        """The recent window as native messages; none for a model without tool calls."""
+        if not self._native:
+            return NO_WINDOW
+        return recent_window(
+            turns,
+            high=self._budget(self._config.recent.window_percent),
+            low=self._budget(self._config.recent.window_floor_percent),
+            result_limit=max(400, self.max_chars // _RESULT_SHARE),
+        )
+
+    def build(
+        self,
+        prompt: str,
+        material: Material,
+        place: Place,
+        *,
+        tag: str,
+        now: datetime,
+        mentions: Sequence[ToolCall] = (),
+        strategy: Strategy = "hybrid",
+    ) -> Context:
+        """The request for `prompt`: system message, window, memory block, the person's text.
+
+        `tag` delimits quoted data and must be one that no file could know.
+        """
+        window = material.window if strategy != "relevant" else NO_WINDOW
+        system_parts = [part for part in self._system_parts(place) if part.text]
+        parts = self._block_parts(prompt, material, place, now, strategy)
+        block_parts = [part for part in parts if part.text]
+        block = self._block([part.text.strip("\n") for part in block_parts], tag, now)
+        mentioned = self._mentioned(prompt, mentions, tag, used=len(block))
+        context_sections = [part.section for part in system_parts]
+        if window.turns:
+            context_sections.append(self._window_section(window, material.older_count))
+        context_sections += [part.section for part in block_parts]
+        if mentioned.items:
+            context_sections.append(mentioned.section)
+        context_sections.append(ContextSection(name="Prompt", chars=len(prompt), budget=0))
+        rules = "\n\n".join(part.text for part in system_parts)
+        return Context(
+            sections=tuple(context_sections),
+            messages=(
+                system(clean(rules)),
+                *window.messages,
+                user(clean(block + mentioned.text)),
+            ),
+            max_chars=self.max_chars,
+            fallback=material.history is not None,
+            notices=tuple(_clipped_notice(part) for part in system_parts if part.dropped),
+        )
+
+    def smaller(self) -> "ContextBuilder":
+        """One with half the room, for a model that found the request too long."""
+        half = self.max_chars // 2
+        return ContextBuilder(self._config, self._info, max_chars=half)
+
+    def _budget(self, percent: float) -> int:
+        return int(self.max_chars * percent / 100)
+
+    def _block(self, texts: Sequence[str], tag: str, now: datetime) -> str:
+        """What is recalled: quoted data, set apart from the person's text behind it.
+
+        A model without tool calls can do nothing that a text may ask for, and takes
+        each word for a part of the question: it gets what is recalled and no more.
+        """
+        if not self._native:
+            recalled = "\n\n".join(texts)
+            return f"<memory-{tag}>\n{recalled}\n</memory-{tag}>\n\n" if texts else ""
+        return "\n\n".join(
+            [
+                f"<memory-{tag}>\n{prompt_text('memory_block')}",
+                *texts,
+                f"Today is {now:%A, %Y-%m-%d}.\n</memory-{tag}>\n\n",
+            ]
+        )
+
+    def _system_parts(self, place: Place) -> tuple[Part, ...]:
+        base = prompt_text("system" if self._native else "system_small").format(
+            cwd=place.cwd, project=place.project, platform=platform.system() or "unknown"
+        )
+        budget = self._budget(self._config.context.instructions_percent)
+        rules = place.instructions.text
+        return (
+            Part(name="System", text=base),
+            Part(
+                name="Instructions",
+                text=rules and f"The project's instructions:\n\n{clip_middle(rules, budget)}",
+                budget=budget,
+                items=tuple(
+                    ContextItem(label=str(file), chars=len(rules), why="found in the project")
+                    for file in place.instructions.files
+                ),
+                dropped=max(0, len(rules) - budget),
+            ),
+        )
+
+    def _block_parts(
+        self, prompt: str, material: Material, place: Place, now: datetime, strategy: Strategy
+    ) -> list[Part]:
+        """What is recalled, in the order in which it is shown; empty ones among them."""
+        share, recent = self._config.context, self._config.recent
+        if material.history is not None:
+            budget = self._budget(recent.window_percent)
+            return [sections.history_part(material.history, budget=budget)]
+        parts: list[Part] = []
+        if strategy != "relevant":
+            thread = self._budget(share.thread_summary_percent)
+            parts.append(sections.thread_part(material.thread_summary, budget=thread))
+            parts += self._recent_parts(material)
+        if strategy != "recent":
+            parts += self._recalled_parts(prompt, material, place, now, strategy)
+        if strategy != "relevant":
+            parts.append(
+                sections.files_part(
+                    material.accesses,
+                    budget=self._budget(share.recently_accessed_files_percent),
+                    show=place.show_path,
+                )
+            )
+        return parts
+
+    def _recent_parts(self, material: Material) -> list[Part]:
+        recent = self._config.recent
+        queries = self._budget(self._config.context.last_user_queries_percent)
+        if self._native:
+            return [
+                sections.queries_part(
+                    material.older, older_count=material.older_count, budget=queries
+                )
+            ]
+        # 5% of a small window would hold no exchange at all: such a model gets up to 30%,
+        # never more than the 5,000 characters that 5% of the full context are (X22).
+        budget = max(self._budget(recent.turns_percent), min(5_000, self._budget(30)))
+        return [
+            sections.recent_part(material.turns, most=recent.turns, budget=budget),
+            sections.last_query_part(material.turns, budget=queries),
+        ]
+
+    def _recalled_parts(
+        self, prompt: str, material: Material, place: Place, now: datetime, strategy: Strategy
+    ) -> list[Part]:
+        """Hits, then summaries that no other stands for; nothing that is shown already (X23)."""
+        share = self._config.context
+        shown_turns = self._shown_turns(material) if strategy != "relevant" else ()
+        turn_ids = frozenset(turn.turn_id for turn in shown_turns)
+        level1_parts: list[Part] = []
+        listed: frozenset[str] = frozenset()
+        if strategy == "hybrid":
+            budget = self._budget(share.summaries_percent)
+            part, ids = level1_part(material.level1, Shown(turn_ids), budget=budget)
+            level1_parts, listed = [part], frozenset(ids)
+        chosen = choose(material.hits, Shown(turn_ids, listed))
+        turns, summaries = relevant_parts(
+            chosen,
+            prompt,
+            session_id=place.session_id,
+            budget=self._budget(share.relevant_percent),
+            now=now,
+        )
+        return [turns, summaries, *level1_parts]
+
+    def _shown_turns(self, material: Material) -> Sequence[Turn]:
+        if self._native:
+            return material.window.turns
+        return material.turns[-self._config.recent.turns :]
+
+    def _window_section(self, window: Window, older_count: int) -> ContextSection:
+        return ContextSection(
+            name="Recent Conversation",
+            chars=window.char_count,
+            budget=self._budget(self._config.recent.window_percent),
+            items=tuple(sections.turn_item(turn) for turn in window.turns),
+            dropped=older_count,
+        )
+
+    def _mentioned(self, prompt: str, calls: Sequence[ToolCall], tag: str, used: int) -> Part:
+        """The person's text and the files that it mentions."""
+        left = self.max_chars - used - len(prompt)
+        if self._native:
+            budget = max(400, self.max_chars // 2)
+            calls = [clip_result(call, budget // len(calls)) for call in calls]
+            text = with_mentions(prompt, calls, tag)
+        else:
+            budget = max(400, min(left, self._budget(_PASSAGES_PERCENT)))
+            text = with_passages(prompt, calls, tag, max_chars=budget)
+        return Part(
+            name="Mentioned Files",
+            text=text,
+            budget=budget,
+            items=tuple(
+                ContextItem(label=c.arguments, chars=len(c.result), why="named in the prompt")
+                for c in calls
+            ),
+        )
+
+
+def _clipped_notice(part: Part) -> str:
+    return (
+        f"The project's instructions are {part.dropped:,} characters longer than the "
+        f"{part.budget:,} that the model is given (memory.context.instructions_percent)."
+    )

@@ -1,0 +1,126 @@
+"""The context as a value, and what it is made of (X20)."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ragmem.memory.history import HistoryMessage
+from ragmem.memory.hits import Hit
+from ragmem.memory.instructions import Instructions
+from ragmem.memory.window import NO_WINDOW, Window
+from ragmem.messages import Message, TextPart, ToolAnswer
+from ragmem.records import FileAccess, Summary, Turn
+from ragmem.text import estimate_tokens
+
+Strategy = Literal["recent", "relevant", "hybrid"]
+"""Which sections there are (X20a): the latest, what bears on the prompt, or both."""
+STRATEGIES: tuple[Strategy, ...] = ("recent", "relevant", "hybrid")
+
+
+class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing in a section, and why it is there."""
+
+    label: str
+    chars: int
+    score: float | None = None
+    why: str
+
+
+class ContextSection(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the request with its own budget, in characters; 0 is no limit."""
+
+    name: str
+    chars: int
+    budget: int
+    items: tuple[ContextItem, ...] = ()
+    dropped: int = 0
+    """Items left out for want of room."""
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """Exactly what is sent with a prompt, and how it came about."""
+
+    sections: tuple[ContextSection, ...]
+    messages: tuple[Message, ...]
+    max_chars: int
+    fallback: bool = False
+    notices: tuple[str, ...] = ()
+
+    @property
+    def chars(self) -> int:
+        """Characters of the request."""
+        return sum(message.char_count for message in self.messages)
+
+    @property
+    def tokens(self) -> int:
+        """Estimated at four characters each."""
+        return estimate_tokens(self.chars)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Characters per section."""
+        return {section.name: section.chars for section in self.sections}
+
+    def text(self) -> str:
+        """The same as one text, for people and for models without tool calls (X20b)."""
+        return "\n\n".join(f"[{message.role}]\n{_spoken(message)}" for message in self.messages)
+
+
+def _spoken(message: Message) -> str:
+    words = [p.text for p in message.parts if isinstance(p, TextPart | ToolAnswer)]
+    return "\n".join([*words, *(f"(calls {u.name} {u.arguments})" for u in message.tool_uses)])
+
+
+class Material(msgspec.Struct, frozen=True, kw_only=True):
+    """What memory has for a prompt: reading it is the store's work, shaping it is done here."""
+
+    turns: tuple[Turn, ...] = ()
+    """Finished turns, in order: as many as `window.window_limit` asks for."""
+    window: Window = NO_WINDOW
+    """`ContextBuilder.window` of those turns."""
+    older: tuple[Turn, ...] = ()
+    """The turns just before the window, in order; for their queries."""
+    older_count: int = 0
+    """How many turns came before the window."""
+    accesses: tuple[FileAccess, ...] = ()
+    """One a path, latest first."""
+    hits: tuple[Hit, ...] = ()
+    """What memory holds on the prompt, best first."""
+    level1: tuple[Summary, ...] = ()
+    """Summaries of turns that no higher summary covers, newest first."""
+    thread_summary: str = ""
+    history: tuple[HistoryMessage, ...] | None = None
+    """Given when the store could not answer: what this process remembers (X26)."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the agent works."""
+
+    cwd: Path
+    project: Path
+    instructions: Instructions
+    session_id: str = ""
+    """Of the conversation that the request belongs to."""
+    show_path: Callable[[str], str] = str
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A section before it is placed; an empty text is no section (X21)."""
+
+    name: str
+    text: str
+    budget: int = 0
+    items: tuple[ContextItem, ...] = ()
+    dropped: int = 0
+
+    @property
+    def section(self) -> ContextSection:
+        return ContextSection(
+            name=self.name,
+            chars=len(self.text),
+            budget=self.budget,
+            items=self.items,
+            dropped=self.dropped,
+        )
