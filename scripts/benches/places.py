@@ -1,0 +1,48 @@
+"""Where measurements run: folders, environments, stores."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from ragmem.config import find_paths, load_config
+from ragmem.store.neo4j import Neo4jStore
+from ragmem.store.sqlite import SQLiteStore
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = ROOT / ".test-env"
+RAGMEM = ENVIRONMENT / "bin" / "ragmem"
+
+
+def clean_environment(home: Path, **more: str) -> dict[str, str]:
+    """Nothing of this shell's settings, keys or proxies."""
+    kept = {k: os.environ[k] for k in ("PATH", "HOME") if k in os.environ}
+    return {**kept, "LANG": "C.UTF-8", "TERM": "xterm-256color", "RAGMEM_HOME": str(home), **more}
+
+
+async def open_sqlite(home: Path) -> SQLiteStore:
+    """An embedded store in a folder."""
+    paths = find_paths({"RAGMEM_HOME": str(home)}).make()
+    return await SQLiteStore.open(paths.database, locks_dir=paths.locks_dir)
+
+
+async def open_neo4j(env: dict[str, str]) -> Neo4jStore:
+    """The graph store on the local server of an environment."""
+    from ragmem.store.neo4j_server import find_connection
+
+    paths = find_paths(env)
+    config = load_config(paths.config_file, environ=env)
+    return await Neo4jStore.open(find_connection(config, paths, env))
+
+
+@contextlib.contextmanager
+def local_neo4j() -> Iterator[dict[str, str]]:
+    """The server of scripts/test, up while this lasts; the environment in which it is found."""
+    env = clean_environment(ENVIRONMENT / "home")
+    subprocess.run([RAGMEM, "neo4j", "up"], env=env, check=True, stdout=sys.stderr)
+    try:
+        yield env
+    finally:
+        subprocess.run([RAGMEM, "neo4j", "down"], env=env, check=True, stdout=sys.stderr)

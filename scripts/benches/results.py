@@ -1,0 +1,69 @@
+"""A measurement, and how it is shown."""
+
+import statistics
+
+import msgspec
+
+
+class CannotMeasure(Exception):
+    """The program did not do what was to be timed; says what it did instead."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement. Times in milliseconds; `target` is for `over` where that is given."""
+
+    name: str
+    runs: int = 0
+    minimum: float | None = None
+    median: float | None = None
+    maximum: float | None = None
+    over: float | None = None
+    target: float | None = None
+    problem: str = ""
+    """Why it could not be measured."""
+
+    @property
+    def met(self) -> bool:
+        """Whether it was measured, and keeps the target if there is one."""
+        value = self.median if self.over is None else self.over
+        return value is not None and (self.target is None or value <= self.target)
+
+
+def result(
+    name: str, samples: list[float], *, target: float | None, base: float | None = None
+) -> Result:
+    """Minimum, median and maximum of the samples."""
+    median = statistics.median(samples)
+    return Result(
+        name=name,
+        runs=len(samples),
+        minimum=min(samples),
+        median=median,
+        maximum=max(samples),
+        over=None if base is None else median - base,
+        target=target,
+    )
+
+
+def wanted(name: str, only: list[str]) -> bool:
+    """Whether `--only` lets it pass: any of its values is part of the name."""
+    return not only or any(part.lower() in name.lower() for part in only)
+
+
+def table(results: list[Result]) -> str:
+    """The results as aligned text."""
+    rows = [["milliseconds", "runs", "min", "median", "max", "over", "target", ""]]
+    for r in results:
+        digits = 0 if (r.median or 0) >= 20 else 2
+        numbers = [r.minimum, r.median, r.maximum, r.over]
+        cells = ["" if n is None else f"{n:.{digits}f}" for n in numbers]
+        verdict = "" if r.target is None else ("ok" if r.met else "MISSED")
+        verdict = "FAILED" if r.problem else verdict
+        target = "" if r.target is None else f"{'+' if r.over is not None else ''}{r.target:g}"
+        rows.append([r.name, str(r.runs), *cells, target, verdict])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *cells in rows:
+        aligned = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *aligned]).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,200 @@
+"""Starts of the program, each against `python -c pass`, in turn with it."""
+
+import asyncio
+import contextlib
+import os
+import pty
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from benches.places import RAGMEM, ROOT, clean_environment, open_sqlite
+from benches.recording import new_session, turn
+from benches.results import CannotMeasure, Result, result, wanted
+from ragmem.ids import new_id
+from ragmem.records import CreateSession, Project, RegisterProject, utc_now
+
+SESSIONS = 1000
+
+
+class Start(msgspec.Struct, frozen=True):
+    """A process that is timed from its start; `once` returns milliseconds."""
+
+    name: str
+    target: float | None
+    once: Callable[[], float]
+
+
+def timed(arguments: list[str], *, cwd: Path, env: dict[str, str]) -> float:
+    """Milliseconds until a command has ended; it must succeed."""
+    started = time.perf_counter()
+    done = subprocess.run(
+        arguments, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+    )
+    spent = (time.perf_counter() - started) * 1000
+    if done.returncode:
+        raise CannotMeasure(f"{' '.join(arguments)}: {done.stderr.decode(errors='replace')}")
+    return spent
+
+
+def in_a_terminal(
+    arguments: list[str], *, cwd: Path, env: dict[str, str], until: Callable[[int], None]
+) -> float:
+    """Milliseconds until `until(terminal)` returns; the process is ended afterwards."""
+    started = time.perf_counter()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(cwd)
+        os.execve(arguments[0], arguments, env)
+    try:
+        until(terminal)
+        return (time.perf_counter() - started) * 1000
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        # What it still prints must be read, or it could not end.
+        with contextlib.suppress(OSError):
+            while os.read(terminal, 65536):
+                pass
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def wait_for(terminal: int, text: bytes, *, seen: bytes = b"", timeout_s: float = 20) -> bytes:
+    """Read until `text` was printed; what was printed until then."""
+    deadline = time.monotonic() + timeout_s
+    while text not in seen:
+        if not select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0]:
+            raise CannotMeasure(f"{text!r} did not appear on the terminal; there was {seen!r}")
+        try:
+            seen += os.read(terminal, 65536)
+        except OSError:
+            raise CannotMeasure(f"it ended before {text!r} appeared; there was {seen!r}") from None
+    return seen
+
+
+def prompt_and_echo(terminal: int) -> None:
+    """Until the prompt shows, and a typed character does."""
+    wait_for(terminal, "›".encode())
+    os.write(terminal, b"~")
+    wait_for(terminal, b"~")
+
+
+def full_editor(terminal: int) -> None:
+    """Until the line editor has taken over: the first prompt leaves, the editor sets its own."""
+    seen = wait_for(terminal, b"\x1b[?2004l")
+    wait_for(terminal, b"\x1b[?2004h", seen=seen.partition(b"\x1b[?2004l")[2])
+
+
+def starts(folder: Path, base_url: str, full_home: Path) -> list[Start]:
+    """Every measurement of a process."""
+    server = {
+        "RAGMEM_API_BASE": base_url,
+        "RAGMEM_MODEL": "openai/scripted",
+        "RAGMEM_API_KEY": "none",
+    }
+    project = folder / "project"
+    project.mkdir()
+
+    def fresh(**more: str) -> dict[str, str]:
+        return clean_environment(Path(tempfile.mkdtemp(dir=folder)), **more)
+
+    def run(env: dict[str, str], *arguments: str) -> float:
+        return timed([str(RAGMEM), *arguments], cwd=project, env=env)
+
+    def chat(until: Callable[[int], None]) -> float:
+        return in_a_terminal([str(RAGMEM), "chat"], cwd=project, env=fresh(**server), until=until)
+
+    full = clean_environment(full_home)
+    return [
+        Start("ragmem --version", 100, lambda: run(fresh(), "--version")),
+        Start(
+            f"sessions list, {SESSIONS:,} sessions",
+            200,
+            lambda: run(full, "sessions", "list", "--all"),
+        ),
+        Start("ask, instant server, empty memory", 350, lambda: run(fresh(**server), "ask", "hi")),
+        Start("chat, ready for typing", 350, lambda: chat(prompt_and_echo)),
+        Start("chat, full editor", None, lambda: chat(full_editor)),
+    ]
+
+
+@contextlib.contextmanager
+def instant_server(folder: Path) -> Iterator[str]:
+    """An OpenAI-compatible server that answers at once; its URL."""
+    script, port = folder / "answers.json", folder / "port"
+    script.write_text('[{"text": "Hello."}]')
+    server = subprocess.Popen(
+        [
+            *(sys.executable, "-P", ROOT / "tests" / "fakes" / "llm_server.py", "--repeat"),
+            *("--script", script, "--port-file", port),
+        ],
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 10
+        while not (port.exists() and port.read_text().strip()):
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise CannotMeasure("the scripted server did not start")
+            time.sleep(0.02)
+        yield f"http://127.0.0.1:{port.read_text().strip()}/v1"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def measure_starts(folder: Path, runs: int, only: list[str]) -> list[Result]:
+    """Each process `runs` times, in turn with `python -c pass`."""
+    full_home = folder / "full"
+    asyncio.run(fill(full_home, folder))
+    bare = [sys.executable, "-c", "pass"]
+    env = clean_environment(folder)
+    with instant_server(folder) as url:
+        chosen = [s for s in starts(folder, url, full_home) if wanted(s.name, only)]
+        base: list[float] = []
+        samples: dict[str, list[float]] = {start.name: [] for start in chosen}
+        problems: dict[str, str] = {}
+        for number in range(runs + 1):
+            spent = timed(bare, cwd=folder, env=env)
+            if number:  # The first round compiles, and warms the disk's cache.
+                base.append(spent)
+            for start in chosen:
+                if start.name in problems:
+                    continue
+                try:
+                    spent = start.once()
+                except CannotMeasure as problem:
+                    problems[start.name] = str(problem)
+                    continue
+                if number:
+                    samples[start.name].append(spent)
+    if not chosen:
+        return []
+    floor = statistics.median(base)
+    return [
+        result("python -c pass", base, target=None),
+        *(
+            Result(name=s.name, target=s.target, problem=problems[s.name])
+            if s.name in problems
+            else result(s.name, samples[s.name], target=s.target, base=floor)
+            for s in chosen
+        ),
+    ]
+
+
+async def fill(home: Path, cwd: Path) -> None:
+    """An embedded store with many sessions of one turn each."""
+    store = await open_sqlite(home)
+    project = Project(project_id=new_id(), path=str(cwd), created_at=utc_now())
+    await store.apply([RegisterProject(project=project)])
+    for number in range(SESSIONS):
+        session = new_session(str(cwd), project)
+        await store.apply([CreateSession(session=session), *turn(session, number)])
+    await store.aclose()
