@@ -1,0 +1,27 @@
+"""The Nth access to a disk fails, once or from then on; after SQLite's own tests.
+
+Here few of them are tried; `scripts/crash --faults` tries them all.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash.campaign import campaign
+
+pytestmark = pytest.mark.timeout(300)
+_SEED = 20260102
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
+@pytest.mark.parametrize(
+    ("kind", "action"), [("sqlite", "eio"), ("sqlite", "enospc"), ("neo4j", "eio")]
+)
+async def test_the_nth_failure(
+    kind: str, action: str, lasting: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Reliability 2, 3.10, P1, P2: plain words, nothing shown as saved is lost, and it goes on."""
+    server = request.getfixturevalue("neo4j_server") if kind == "neo4j" else None
+    every = 10 if kind == "sqlite" else 15
+    with campaign(tmp_path, seed=_SEED, neo4j=server) as faults:
+        assert await faults.nth_failures(action, lasting=lasting, every=every) >= 2

@@ -1,0 +1,110 @@
+"""What a dead process had to leave in the spool, where the store is slow to open or to take it."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ragmem.errors import StoreUnavailable
+from ragmem.failpoints import POINTS, arm
+from ragmem.records import Write
+from ragmem.store.base import Applied, SessionQuery, Store
+from ragmem.store.spool import Patience, SpooledStore, count_waiting
+from ragmem.store.sqlite import SQLiteStore
+from tests.store.samples import created, whole_turn
+
+_SLOW_S = 0.5
+_PATIENCE = Patience(read_s=0.1, left_s=0.1)
+
+
+async def _left(folder: Path) -> None:
+    """A process that found the store away, and ended."""
+
+    async def away() -> Store:
+        raise StoreUnavailable("It is away.")
+
+    store = SpooledStore(away, folder / "spool" / "sqlite")
+    await store.apply([created("left")])
+    await store.aclose()
+
+
+async def _open(folder: Path) -> Store:
+    return await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
+
+
+async def test_a_store_that_opens_slowly_is_asked_after_what_was_left(tmp_path: Path) -> None:
+    """P1: `-c` must not take an older session for the last one, nor say that there is none."""
+    await _left(tmp_path)
+
+    async def slow() -> Store:
+        await asyncio.sleep(_SLOW_S)
+        return await _open(tmp_path)
+
+    store = SpooledStore(slow, tmp_path / "spool" / "sqlite", patience=_PATIENCE)
+    found = await store.sessions(SessionQuery())
+    await store.aclose()
+    assert [session.session_id for session in found] == ["left"]
+
+
+class _Slow(SQLiteStore):
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        await asyncio.sleep(_SLOW_S)
+        return await super().apply(writes)
+
+
+async def test_what_was_left_is_waited_for_or_said_to_be_missing(tmp_path: Path) -> None:
+    """P1: a list without it would be a lie; the next question is answered whole."""
+    await _left(tmp_path)
+
+    async def slow() -> Store:
+        return await _Slow.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
+
+    store = SpooledStore(slow, tmp_path / "spool" / "sqlite", patience=_PATIENCE)
+    with pytest.raises(StoreUnavailable, match="an earlier process had to leave") as caught:
+        await store.sessions(SessionQuery())
+    assert caught.value.hint
+    await asyncio.sleep(2 * _SLOW_S)
+    found = await store.sessions(SessionQuery())
+    await store.aclose()
+    assert [session.session_id for session in found] == ["left"]
+
+
+async def _found_in_the_end(store: SpooledStore) -> set[str]:
+    """A file of another process that can't be opened is looked at again with a heartbeat."""
+    found: set[str] = set()
+    deadline = time.monotonic() + 10
+    while len(found) < 2 and time.monotonic() < deadline:
+        with suppress(StoreUnavailable):
+            found = {session.session_id for session in await store.sessions(SessionQuery())}
+            await store.heartbeat("nobody")
+        await asyncio.sleep(0.05)
+    return found
+
+
+@pytest.mark.parametrize("point", [p for p in POINTS if p.startswith("spool.")])
+async def test_one_failure_of_the_disk_is_got_over(tmp_path: Path, point: str) -> None:
+    """Reliability 3.10: in the same process; what waited is stored, and memory answers again."""
+    is_away = True
+
+    async def at_times_away() -> Store:
+        if is_away:
+            raise StoreUnavailable("It is away.")
+        return await _open(tmp_path)
+
+    await _left(tmp_path)
+    patience = Patience(retry_s=0.05, longest_retry_s=0.05)
+    store = SpooledStore(at_times_away, tmp_path / "spool" / "sqlite", patience=patience)
+    arm(f"{point}:eio@1")
+    try:
+        await store.apply([created("s"), *whole_turn("s", "1")])
+        is_away = False
+        assert await _found_in_the_end(store) == {"left", "s"}
+        await store.apply(whole_turn("s", "2"))
+        assert [turn.turn_id for turn in await store.turns("s")] == ["1", "2"]
+        await store.aclose()
+    finally:
+        arm("")
+    assert count_waiting(tmp_path / "spool" / "sqlite") == 0

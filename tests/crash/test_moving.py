@@ -1,0 +1,306 @@
+"""Commands that move, keep or remove memory, killed in their middle: run again, they end well."""
+
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from ragmem.ids import new_id
+from ragmem.records import (
+    CreateSession,
+    Project,
+    PutSession,
+    PutTurn,
+    RecordToolCall,
+    RegisterProject,
+    Session,
+    Turn,
+    Write,
+)
+from ragmem.store.base import Archive, SessionQuery
+from ragmem.store.neo4j import Connection
+from tests.crash.scenario import World, model
+from tests.crash.zygote import Run, Zygote
+from tests.fakes.llm_server import LLMServer
+from tests.fakes.neo4j import open_empty_neo4j_store
+from tests.store.samples import START, a_session, called, summed
+
+pytestmark = pytest.mark.timeout(180)
+_SESSIONS, _TURNS = 30, 20
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LLMServer]:
+    with model() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with Zygote() as running:
+        yield running
+
+
+@pytest.fixture
+async def world(tmp_path: Path, server: LLMServer, zygote: Zygote) -> World:
+    """Some hundreds of turns on SQLite: several batches of a move."""
+    world = World(tmp_path, server, zygote)
+    (world.home / "data").mkdir(parents=True, mode=0o700)
+    store = await world.opened()
+    project = Project(project_id="garden", path="/home/ana/garden", created_at=START)
+    await store.apply([RegisterProject(project=project)])
+    for number in range(_SESSIONS):
+        await store.apply(_session(f"s{number}"))
+    fork = a_session("fork", project_id="garden", parent_session_id="s0", forked_at_index=5)
+    await store.apply([CreateSession(session=fork), summed("s0", "s0-1", "s0-2")])
+    await store.aclose()
+    return world
+
+
+def _session(session_id: str) -> Sequence[Write]:
+    writes: list[Write] = [PutSession(session=a_session(session_id, project_id="garden"))]
+    for index in range(1, _TURNS + 1):
+        turn_id = f"{session_id}-{index}"
+        call = called(session_id, turn_id, 0, "plants.txt", tool_call_id=new_id())
+        assert isinstance(call, RecordToolCall)
+        turn = Turn(
+            turn_id=turn_id,
+            session_id=session_id,
+            turn_index=index,
+            user_message=f"Question {index}?",
+            assistant_message="Answer.",
+            status="completed",
+            started_at=START,
+            finished_at=START,
+            tool_calls=(call.call,),
+        )
+        writes.append(PutTurn(turn=turn, accesses={call.call.tool_call_id: call.accesses}))
+    return writes
+
+
+def killed(run: Run) -> None:
+    """It died at its point, and not of anything else."""
+    assert run.wait() == -signal.SIGKILL, run.out + run.err
+
+
+def ended(run: Run) -> str:
+    """It did what it was asked."""
+    assert run.wait() == 0, run.out + run.err
+    return run.out
+
+
+async def sessions_in(store: Archive) -> list[Session]:
+    """All of them; the store is closed."""
+    try:
+        assert await store.check() == []
+        return await store.sessions(SessionQuery(limit=1000))
+    finally:
+        await store.aclose()
+
+
+@pytest.mark.parametrize("point", ["transfer.applied@2", "transfer.compare@2", "neo4j.commit@3"])
+async def test_a_move_killed_in_its_middle_is_run_again(
+    world: World, neo4j_server: Connection, point: str
+) -> None:
+    """Reliability 3.11, issue 4: into the graph, twice; equal in the end, the source untouched."""
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    world.env |= {
+        "NEO4J_URI": neo4j_server.url,
+        "NEO4J_USERNAME": neo4j_server.username,
+        "NEO4J_PASSWORD": neo4j_server.password,
+    }
+    before = await sessions_in(await world.opened())
+    name, _, hit = point.partition("@")
+    move = ("store", "migrate", "--to", "neo4j", "--yes")
+    killed(world.ragmem(*move, failpoint=f"{name}:kill9@{hit}"))
+    told = ended(world.ragmem(*move))
+    assert told.count(" equal") == 5
+    assert f"{_SESSIONS * _TURNS}" in told
+    assert await sessions_in(await world.opened()) == before
+
+
+@pytest.mark.parametrize("point", ["transfer.read@2", "transfer.apply@3", "sqlite.committed@4"])
+async def test_a_move_back_killed_in_its_middle_is_run_again(
+    world: World, neo4j_server: Connection, point: str
+) -> None:
+    """Reliability 3.11, issue 4: out of the graph, into a SQLite that was never there."""
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    world.env |= {
+        "NEO4J_URI": neo4j_server.url,
+        "NEO4J_USERNAME": neo4j_server.username,
+        "NEO4J_PASSWORD": neo4j_server.password,
+    }
+    before = await sessions_in(await world.opened())
+    ended(world.ragmem("store", "migrate", "--to", "neo4j", "--yes"))
+    world.home = world.folder / "second"
+    world.env["RAGMEM_HOME"] = str(world.home)
+    name, _, hit = point.partition("@")
+    move = ("store", "migrate", "--to", "sqlite", "--yes")
+    killed(world.ragmem(*move, failpoint=f"{name}:kill9@{hit}"))
+    assert ended(world.ragmem(*move)).count(" equal") == 5
+    assert await sessions_in(await world.opened()) == before
+
+
+@pytest.mark.parametrize("point", ["lines.read@150", "transfer.apply@2", "sqlite.open@2"])
+async def test_a_restore_killed_in_its_middle_is_run_again(
+    world: World, tmp_path: Path, neo4j_server: Connection, point: str
+) -> None:
+    """Reliability 2, Litestream's row: a backup of either kind brings all of it back."""
+    before = await sessions_in(await world.opened())
+    backup = tmp_path / "backup"
+    if point.startswith("lines.read"):
+        await (await open_empty_neo4j_store(neo4j_server)).aclose()
+        graph = {
+            "NEO4J_URI": neo4j_server.url,
+            "NEO4J_USERNAME": neo4j_server.username,
+            "NEO4J_PASSWORD": neo4j_server.password,
+        }
+        ended(world.ragmem("store", "migrate", "--to", "neo4j", "--yes", env=graph))
+        ended(world.ragmem("store", "backup", str(backup), env=graph | {"RAGMEM_STORE": "neo4j"}))
+    else:
+        ended(world.ragmem("store", "backup", str(backup)))
+    world.home = world.folder / "second"
+    world.env["RAGMEM_HOME"] = str(world.home)
+    name, _, hit = point.partition("@")
+    restore = ("store", "migrate", "--from", str(backup), "--to", "sqlite", "--yes")
+    killed(world.ragmem(*restore, failpoint=f"{name}:kill9@{hit}"))
+    assert ended(world.ragmem(*restore)).count(" equal") == 5
+    assert await sessions_in(await world.opened()) == before
+
+
+@pytest.mark.parametrize(
+    ("point", "there"),
+    [
+        ("sqlite.backup", False),
+        ("sqlite.backed_up", False),
+        ("export.written", False),
+        ("export.named", True),
+    ],
+)
+async def test_a_backup_killed_is_whole_or_not_there(
+    world: World, tmp_path: Path, point: str, there: bool
+) -> None:
+    """Reliability 3.1: no half of one bears the name; the memory does not mind."""
+    backup = tmp_path / "backup.db"
+    killed(world.ragmem("store", "backup", str(backup), failpoint=f"{point}:kill9"))
+    assert backup.exists() is there
+    if not there:
+        ended(world.ragmem("store", "backup", str(backup)))
+    before = await sessions_in(await world.opened())
+    assert len(before) == _SESSIONS + 1
+    world.env["RAGMEM_HOME"] = str(world.folder / "second")
+    restore = ("store", "migrate", "--from", str(backup), "--to", "sqlite", "--yes")
+    assert ended(world.ragmem(*restore)).count(" equal") == 5
+
+
+@pytest.mark.parametrize(
+    ("point", "gone"),
+    [
+        ("sqlite.begun", False),
+        ("sqlite.delete@4", False),
+        ("sqlite.commit", False),
+        ("sqlite.committed", True),
+        ("sqlite.checkpoint", True),
+    ],
+)
+async def test_a_deletion_killed_is_done_or_not_begun(world: World, point: str, gone: bool) -> None:
+    """Reliability 3.1: a session is there with all of its own, or all of it is gone."""
+    name, _, hit = point.partition("@")
+    delete = ("sessions", "delete", "s7", "--yes")
+    killed(world.ragmem(*delete, failpoint=f"{name}:kill9@{hit or 1}"))
+    left = await sessions_in(await world.opened())
+    assert ("s7" in {session.session_id for session in left}) is not gone
+    assert len(left) == _SESSIONS + (not gone)
+    again = world.ragmem(*delete)
+    assert again.wait() == (2 if gone else 0)
+    assert len(await sessions_in(await world.opened())) == _SESSIONS
+
+
+@pytest.mark.parametrize("point", ["transfer.import", "sqlite.commit", "sqlite.committed"])
+async def test_an_import_killed_is_done_or_not_begun(
+    world: World, tmp_path: Path, point: str
+) -> None:
+    """B97, reliability 3.1: one transaction; as a new session it can be tried again."""
+    file = tmp_path / "s3.json"
+    ended(world.ragmem("sessions", "export", "s3", "-o", str(file)))
+    bring = ("sessions", "import", str(file), "--as-new")
+    killed(world.ragmem(*bring, failpoint=f"{point}:kill9"))
+    done = point == "sqlite.committed"
+    assert len(await sessions_in(await world.opened())) == _SESSIONS + 1 + done
+    ended(world.ragmem(*bring))
+    assert len(await sessions_in(await world.opened())) == _SESSIONS + 2 + done
+
+
+@pytest.mark.parametrize("action", ["eio", "enospc"])
+@pytest.mark.parametrize(
+    ("point", "argv"),
+    [
+        ("sqlite.backup", ("store", "backup", "FILE")),
+        ("sqlite.backed_up", ("store", "backup", "FILE")),
+        ("export.written", ("store", "backup", "FILE")),
+        ("export.written", ("sessions", "export", "s1", "-o", "FILE")),
+        ("sqlite.delete", ("sessions", "delete", "s1", "--yes")),
+        ("sqlite.checkpoint", ("sessions", "delete", "s1", "--yes")),
+    ],
+)
+async def test_a_failing_disk_is_told_in_plain_words(
+    world: World, tmp_path: Path, action: str, point: str, argv: Sequence[str]
+) -> None:
+    """Reliability 3.7, 3.10: what happened and what to do, never a traceback; nothing is lost."""
+    ended(world.ragmem("store", "backup", str(tmp_path / "BACKUP")))
+    ended(world.ragmem("sessions", "export", "s3", "-o", str(tmp_path / "DOCUMENT")))
+    words = [str(tmp_path / word) if word.isupper() else word for word in argv]
+    run = world.ragmem(*words, failpoint=f"{point}:{action}@1")
+    assert run.wait() in (1, 75), run.err
+    assert run.err.startswith("error: ") or "\nerror: " in run.err
+    assert "Traceback" not in run.err
+    assert "This is a bug" not in run.err
+    if argv[1] in ("backup", "export"):
+        assert not (tmp_path / "FILE").exists()
+    ended(world.ragmem("store", "check"))
+
+
+@pytest.mark.parametrize(("point", "action"), [("lines.read", "eio"), ("lines.write", "enospc")])
+async def test_a_failing_backup_of_the_graph_is_told_in_plain_words(
+    world: World, tmp_path: Path, neo4j_server: Connection, point: str, action: str
+) -> None:
+    """Reliability 3.10: while its lines are written, and while they are read again."""
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    world.env |= {
+        "NEO4J_URI": neo4j_server.url,
+        "NEO4J_USERNAME": neo4j_server.username,
+        "NEO4J_PASSWORD": neo4j_server.password,
+    }
+    ended(world.ragmem("store", "migrate", "--to", "neo4j", "--yes"))
+    file, graph = str(tmp_path / "backup"), {"RAGMEM_STORE": "neo4j"}
+    commands = {
+        "lines.write": ("store", "backup", file),
+        "lines.read": ("store", "migrate", "--from", file, "--to", "sqlite", "--yes"),
+    }
+    if point == "lines.read":
+        ended(world.ragmem("store", "backup", file, env=graph))
+    run = world.ragmem(*commands[point], failpoint=f"{point}:{action}@2", env=graph)
+    assert run.wait() == 1
+    assert "Traceback" not in run.err
+    assert "error: " in run.err
+    assert "This is a bug" not in run.err
+    ended(world.ragmem(*commands[point], env=graph))
+
+
+@pytest.mark.parametrize("hit", [1, 2, 3, 4])
+async def test_a_repair_killed_is_run_again(world: World, hit: int) -> None:
+    """P4, reliability 3.1: at no moment is there no database, and the damaged one is kept."""
+    database = world.home / "data" / "memory.db"
+    data = bytearray(database.read_bytes())
+    page = 4096 * (len(data) // 4096 // 2)
+    data[page : page + 4096] = b"\xa5" * 4096
+    database.write_bytes(data)
+    run = world.ragmem("store", "repair", failpoint=f"sqlite.exchange:kill9@{hit}")
+    assert run.wait() in (0, -signal.SIGKILL), run.err
+    assert database.stat().st_size
+    ended(world.ragmem("store", "repair"))
+    assert ended(world.ragmem("store", "check")).startswith("All is well: ")
+    kept = sorted((world.home / "data").glob("memory.db.damaged-*"))
+    assert bytes(data) in [file.read_bytes() for file in kept]
+    assert len(await sessions_in(await world.opened())) >= _SESSIONS

@@ -1,0 +1,225 @@
+"""Many processes at once, and some that are stopped or die while others go on."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ragmem.store.neo4j import Connection, schema
+from ragmem.store.spool import count_waiting
+from tests.crash.check import check
+from tests.crash.scenario import World, model
+from tests.crash.zygote import Run, Zygote
+from tests.fakes.llm_server import LLMServer
+from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.store.samples import begun, created
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LLMServer]:
+    with model() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with Zygote() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "neo4j"])
+async def world(
+    request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer, zygote: Zygote
+) -> World:
+    graph = request.getfixturevalue("neo4j_server") if request.param == "neo4j" else None
+    return World(tmp_path, server, zygote, graph)
+
+
+@pytest.fixture
+def embedded(tmp_path: Path, server: LLMServer, zygote: Zygote) -> World:
+    """On SQLite alone: locks are its matter."""
+    return World(tmp_path, server, zygote)
+
+
+def whole(world: World, prompt: str) -> None:
+    """A turn that ends well, and is told by its events."""
+    end(world, world.ask(prompt), prompt)
+
+
+def end(world: World, run: Run, prompt: str) -> None:
+    """It ends well, whatever was before."""
+    status = run.wait()
+    said = world.heard(run, prompt)
+    assert (status, said.phase) == (0, "answered"), run.err
+    if "away" in run.err:
+        # Where a turn stands is the store's word, and that could not be asked.
+        world.said[-1] = msgspec.structs.replace(said, turn_index=0)
+
+
+async def judged(world: World, *, sessions: int = 1, running: int = 0) -> list[str]:
+    """What is wrong after all of it."""
+    store = await world.opened()
+    try:
+        wrong = await check(store, world.said, world.project, sessions=sessions, running=running)
+        if len(found := await store.projects()) != 1:
+            wrong.append(f"{len(found)} projects of one folder")
+    finally:
+        await store.aclose()
+    waiting = count_waiting(world.home / "data" / "spool" / world.env["RAGMEM_STORE"])
+    return wrong + ([f"{waiting} writes wait"] if waiting else [])
+
+
+async def until_stopped(run: Run) -> None:
+    """It has reached the point at which it stops itself."""
+    deadline = time.monotonic() + 30
+    while not run.stopped:
+        assert time.monotonic() < deadline, run.err
+        await asyncio.sleep(0.005)
+
+
+async def test_twenty_start_at_once_on_a_fresh_home(world: World) -> None:
+    """Reliability 3.14, X12: one makes the schema, none fails; one project, twenty sessions."""
+    if world.neo4j:
+        await forget_the_schema(world.neo4j)
+    prompts = [f"Hello {number}" for number in range(20)]
+    runs = [world.ask(prompt) for prompt in prompts]
+    for run, prompt in zip(runs, prompts, strict=True):
+        assert await asyncio.to_thread(run.wait) == 0, run.err
+        said = world.heard(run, prompt)
+        assert (said.result, said.turn_index) == ("I see.", 1)
+    whole(world, "And now?")
+    assert await judged(world, sessions=20) == []
+
+
+async def forget_the_schema(server: Connection) -> None:
+    """As a new database is."""
+    for kind, of in (("CONSTRAINT", "CONSTRAINTS"), ("INDEX", "INDEXES WHERE type <> 'LOOKUP'")):
+        shown = of.replace(" WHERE", " YIELD name, type WHERE")
+        for row in await ask(server, f"SHOW {shown}"):
+            await ask(server, f"DROP {kind} `{row['name']}`")
+
+
+@pytest.mark.parametrize("point", ["call.start_kept@1", "tool.ran@4"])
+async def test_a_process_stopped_in_mid_turn_goes_on(world: World, point: str) -> None:
+    """Reliability 3.4, P6: others work on meanwhile; nothing is lost, and turns don't mix.
+
+    On the graph its lease has ended when it is continued: the others have taken its
+    turn for interrupted, and the turn's own end is what is kept in the end.
+    """
+    whole(world, "Hello")
+    name, _, hit = point.partition("@")
+    prompt = world.next_job()
+    stopped = world.ask(prompt, failpoint=f"{name}:stop@{hit}")
+    await until_stopped(stopped)
+    world.end_leases()
+    whole(world, "Are you alone?")
+    await asyncio.sleep(2)
+    if world.neo4j:
+        store = await world.opened()
+        session_id = (await store.find_sessions(await _session_id(world)))[0].session_id
+        turns = await store.turns(session_id)
+        await store.aclose()
+        assert [turn.status for turn in turns] == ["completed", "interrupted", "completed"]
+    stopped.kill(signal.SIGCONT)
+    end(world, stopped, prompt)
+    whole(world, "And now?")
+    assert await judged(world) == []
+    assert world.said[-2].turn_index == 2
+    assert [said.turn_index for said in world.said] == [1, 3, 2, 4]
+
+
+async def _session_id(world: World) -> str:
+    store = await world.opened()
+    try:
+        (span,) = await store.spans()
+    finally:
+        await store.aclose()
+    return span.session_id
+
+
+async def test_a_process_stopped_within_a_transaction(embedded: World) -> None:
+    """Reliability 3.4, 3.15: it holds the database; others are answered, and wait in the spool."""
+    world = embedded
+    whole(world, "Hello")
+    prompt = world.next_job()
+    stopped = world.ask(prompt, failpoint="sqlite.commit:stop@4")
+    await until_stopped(stopped)
+    began = time.monotonic()
+    whole(world, "Are you alone?")
+    assert time.monotonic() - began < 20
+    stopped.kill(signal.SIGCONT)
+    end(world, stopped, prompt)
+    whole(world, "And now?")
+    assert await judged(world) == []
+
+
+@pytest.mark.parametrize("point", ["sqlite.migrate", "sqlite.migrated"])
+async def test_the_killed_owner_of_a_lock_frees_it_at_once(embedded: World, point: str) -> None:
+    """Reliability 3.16: both while the schema is made, and no pid file tells who it was."""
+    holder = embedded.ask("Hello", failpoint=f"{point}:stop")
+    await until_stopped(holder)
+    waiting = embedded.ragmem("store", "check")
+    assert not await asyncio.to_thread(waiting.ends_within, 1.0)
+    holder.kill()
+    assert await asyncio.to_thread(waiting.ends_within, 2.0)
+    assert (waiting.wait(), holder.wait()) == (0, -signal.SIGKILL)
+    assert waiting.out == "All is well: 0 sessions, 0 turns.\n"
+
+
+async def test_the_killed_owner_of_a_transaction_frees_it_at_once(embedded: World) -> None:
+    """Reliability 3.16: what it had not committed is gone, what it had is there."""
+    world = embedded
+    whole(world, "Hello")
+    prompt = world.next_job()
+    holder = world.ask(prompt, failpoint="sqlite.commit:stop@4")
+    await until_stopped(holder)
+    holder.kill()
+    holder.wait()
+    world.heard(holder, prompt)
+    began = time.monotonic()
+    whole(world, "And now?")
+    assert time.monotonic() - began < 2
+    assert await judged(world) == []
+
+
+async def test_a_process_stopped_for_days_is_alive_again(neo4j_server: Connection) -> None:
+    """Reliability 3.4: a lid closed over the weekend; nobody takes its turns for dead ones."""
+    store = await open_empty_neo4j_store(neo4j_server)
+    await store.apply([created("s")])
+    await store.attach("s", "ana")
+    # What others do with an owner that was not heard of for a day.
+    await ask(neo4j_server, "MATCH (o:Owner) DETACH DELETE o")
+    await store.heartbeat("ana")
+    await store.apply([begun("s", "hers", owner_id="ana")])
+    await store.attach("s", "ben")
+    (turn,) = await store.turns("s")
+    await store.detach("ana")
+    await store.aclose()
+    assert (turn.status, turn.owner_id) == ("running", "ana")
+
+
+@pytest.mark.parametrize("action", ["kill9@3", "enospc@4"])
+async def test_a_schema_made_by_half_is_completed(
+    tmp_path: Path, server: LLMServer, zygote: Zygote, neo4j_server: Connection, action: str
+) -> None:
+    """Reliability 3.11: a process that dies, or fails, between two constraints of a new graph."""
+    world = World(tmp_path, server, zygote, neo4j_server)
+    await forget_the_schema(neo4j_server)
+    first = world.ask("Hello", failpoint=f"neo4j.schema:{action}")
+    status = await asyncio.to_thread(first.wait)
+    world.heard(first, "Hello")
+    assert status == (-signal.SIGKILL if action.startswith("kill9") else 0), first.err
+    assert "This is a bug" not in first.err
+    run = world.ask("And now?")
+    assert await asyncio.to_thread(run.wait) == 0, run.err
+    world.heard(run, "And now?")
+    assert await judged(world, sessions=world.sessions) == []
+    listed = await ask(neo4j_server, "SHOW CONSTRAINTS YIELD name RETURN count(*) AS count")
+    wanted = Path(schema.__file__).with_name("schema.cypher").read_text().count("CREATE CONSTRAINT")
+    assert [row["count"] for row in listed] == [wanted]
