@@ -6,6 +6,7 @@ model's client is imported when an agent is made.
 
 import os
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -14,14 +15,21 @@ import msgspec
 
 from ragmem.agent import Agent, Desk, Limits
 from ragmem.config import Config, Paths, environment
-from ragmem.errors import StoreError, UsageError
+from ragmem.errors import ConfigError, StoreError, UsageError
 from ragmem.llm.base import LLM
 from ragmem.logs import logging_to
 from ragmem.memory.context import ContextBuilder, Place
 from ragmem.memory.files import shown_path
 from ragmem.memory.instructions import Instructions, find_instructions
 from ragmem.memory.memory import Memory
-from ragmem.memory.projects import Located, locate, normalize_cwd
+from ragmem.memory.projects import (
+    Located,
+    folder_name,
+    locate,
+    normalize_cwd,
+    project_at,
+    real_folder,
+)
 from ragmem.metrics import Metrics
 from ragmem.records import Project, Session, utc_now
 from ragmem.redact import know, secrets_among
@@ -64,14 +72,22 @@ class App:
         self._projects: dict[str, Project] = {}
         self._notices: list[str] = []
         self._exit = ExitStack()
-        know(secrets_among(environment()))
+        know(secrets_among(environment()) | config.passwords())
         know(_local_password(paths))
 
     async def __aenter__(self) -> Self:
         """Folders are made, and other processes of this user are kept out of our memory."""
         from ragmem.tools.process import protect_process
 
-        self.paths.make()
+        try:
+            self.paths.make()
+        except ConfigError as error:
+            if self.config.memory.enabled:
+                raise
+            self._notices.append(f"Nothing of this is remembered: {error} {error.hint}")
+        else:
+            if loose := self.paths.close_to_others():
+                self._notices.append(loose)
         self._exit.enter_context(logging_to(self.paths.log_dir))
         protect_process()
         return self
@@ -118,9 +134,12 @@ class App:
                 return await Neo4jStore.open(connection, timeout_s=timeout_s)
             from ragmem.store.sqlite import SQLiteStore
 
-            return await SQLiteStore.open(
+            store = await SQLiteStore.open(
                 self.paths.database, locks_dir=self.paths.locks_dir, timeout_s=timeout_s
             )
+            if store.notice:
+                self._notices.append(store.notice)
+            return store
 
     # --- sessions ---------------------------------------------------------------
 
@@ -131,7 +150,7 @@ class App:
 
     async def continue_session(self) -> Session | None:
         """The newest session of this folder, if there is one."""
-        found = await self.memory.sessions(SessionQuery(cwd=str(self.cwd), limit=1))
+        found = await self.memory.sessions(SessionQuery(cwd=folder_name(self.cwd), limit=1))
         return found[0] if found else None
 
     async def resume_session(self, reference: str) -> Session:
@@ -151,21 +170,22 @@ class App:
         if located.moved_from:
             self._notices.append(
                 f"This folder is taken for the project that was at {located.moved_from}: "
-                "the same remote, and that folder is gone. Its memory goes on here."
+                "the same remote, and that folder is gone. Its memory goes on here; "
+                "`ragmem sessions list --project` shows its sessions."
             )
         return located
 
     def _remember(self, project: Project) -> Project:
-        self._projects[project.project_id] = project
+        self._projects[project.root_id] = project
         return project
 
     async def _project_of(self, session: Session) -> Project:
         if project := self._projects.get(session.project_id):
             return project
         with suppress(StoreError):
-            for project in await (await self.store()).projects():
-                if project.project_id == session.project_id:
-                    return self._remember(project)
+            known = await (await self.store()).projects()
+            if found := project_at(self.cwd, session.project_id, known):
+                return self._remember(found)
         return self._remember(
             Project(
                 project_id=session.project_id,
@@ -199,7 +219,7 @@ class App:
         from ragmem.tools.workspace import Workspace
 
         project = await self._project_of(session)
-        top = Path(project.path)
+        top = real_folder(project.path, self.cwd)
         seen = SeenFiles()
         if session.turn_count:
             await self._restore(seen, session)
@@ -215,9 +235,9 @@ class App:
             approver=approver,
             seen=seen,
             data_dir=self.paths.data_dir,
-            preimages_dir=self.paths.preimages_dir,
             allow=options.allow,
             command_timeout_s=self.config.tools.command_timeout_s,
+            find_call=partial(self.memory.find_tool_call, session),
         )
         agent = Agent(
             session,

@@ -16,10 +16,13 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 
 from ragmem.errors import ConfigError
+from ragmem.paths import NO_HOME
+from ragmem.paths import Paths as Paths
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Similarity = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,6 +36,8 @@ class ModelConfig(_Section, frozen=True):
     """`provider/model`; empty: the first that is available (`ragmem models`)."""
     summary: str = ""
     """For background work; empty: the small sibling of `main`."""
+    embedding: str = ""
+    """For recall by meaning; empty: the one that comes with ragmem and runs on this machine."""
 
 
 class LLMConfig(_Section, frozen=True):
@@ -68,8 +73,14 @@ class ContextConfig(_Section, frozen=True):
     """0: 100,000, or half of the model's window (4 characters a token) if that is less."""
     instructions_percent: Percent = 20.0
     """AGENTS.md, or CLAUDE.md where there is none."""
+    thread_summary_percent: Percent = 3.0
+    """The digest of the conversation so far."""
     last_user_queries_percent: Percent = 5.0
     """Your last questions."""
+    relevant_percent: Percent = 15.0
+    """Turns and summaries that bear on the prompt, together."""
+    summaries_percent: Percent = 10.0
+    """Summaries of turns that no summary of a higher level covers yet."""
     recently_accessed_files_percent: Percent = 5.0
     """The list of files that were read or changed of late."""
 
@@ -87,6 +98,38 @@ class RecentConfig(_Section, frozen=True):
     """For a model without tool calls: within this much."""
 
 
+class SummariesConfig(_Section, frozen=True):
+    """Digests of what was said, made in the background (X13)."""
+
+    enabled: bool = True
+    """False: none are made."""
+    every_n_messages: Positive = 10
+    """A session's own summary is renewed when so many messages came in; a turn has two."""
+    rollup_chars: Positive = 5_000
+    """Past so many characters of turns, their summaries are summed up in one above them."""
+    max_tokens: Positive = 300
+    """Of a session's own summary (4 characters a token)."""
+    max_calls_per_session: Annotated[int, msgspec.Meta(ge=0)] = 2_000
+    """Of a paid model, for one session; beyond them summaries are cut from the turns."""
+    max_cost_usd_per_session: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+    """The same, in dollars as estimated."""
+
+
+class EmbeddingsConfig(_Section, frozen=True):
+    """Recall by meaning, beside recall by words."""
+
+    enabled: bool = True
+    """False: nothing is embedded; text search and all else go on (X41)."""
+    dimension: Annotated[int, msgspec.Meta(ge=0, le=16_384)] = 0
+    """Numbers in a vector, where the model lets one choose; 0: the model's own."""
+    history_similarity: Similarity = 0.0
+    """Cosine above which a past turn or summary is recalled; 0: as fitted for the model."""
+    fact_similarity: Similarity = 0.0
+    """Cosine above which a fact has to do with a question; 0: as fitted for the model."""
+    duplicate_similarity: Similarity = 0.0
+    """Cosine above which two facts are one; 0: as fitted for the model."""
+
+
 class MemoryConfig(_Section, frozen=True):
     """What is remembered and recalled."""
 
@@ -94,6 +137,8 @@ class MemoryConfig(_Section, frozen=True):
     """False: nothing is stored or recalled; the agent still answers."""
     context: ContextConfig = ContextConfig()
     recent: RecentConfig = RecentConfig()
+    embeddings: EmbeddingsConfig = EmbeddingsConfig()
+    summaries: SummariesConfig = SummariesConfig()
 
 
 class ToolsConfig(_Section, frozen=True):
@@ -124,62 +169,11 @@ class Config(_Section, frozen=True):
     tools: ToolsConfig = ToolsConfig()
     ui: UiConfig = UiConfig()
 
+    def passwords(self) -> dict[str, str]:
+        """Those that stand in addresses, where they should not: for `ragmem.redact.know`."""
+        from ragmem.redact import passwords_in
 
-class Paths(msgspec.Struct, frozen=True):
-    """Folders of this user: all under RAGMEM_HOME if set, else the platform's own."""
-
-    config_dir: Path
-    data_dir: Path
-    log_dir: Path
-
-    @property
-    def config_file(self) -> Path:
-        """The settings."""
-        return self.config_dir / "ragmem.toml"
-
-    @property
-    def database(self) -> Path:
-        """The embedded store."""
-        return self.data_dir / "memory.db"
-
-    @property
-    def locks_dir(self) -> Path:
-        """Lock files of running processes."""
-        return self.data_dir / "locks"
-
-    @property
-    def spool_dir(self) -> Path:
-        """What waits for a store that is away, a folder for each kind of store."""
-        return self.data_dir / "spool"
-
-    @property
-    def preimages_dir(self) -> Path:
-        """Files as they were before an edit (X35)."""
-        return self.data_dir / "preimages"
-
-    @property
-    def neo4j_dir(self) -> Path:
-        """The local Neo4j: server, data, password."""
-        return self.data_dir / "neo4j"
-
-    @property
-    def prompt_history(self) -> Path:
-        """What was typed in `chat`."""
-        return self.data_dir / "history"
-
-    def make(self) -> "Paths":
-        """Create the folders, 0700 whatever the umask; loose modes are tightened."""
-        for folder in (self.config_dir, self.data_dir, self.log_dir):
-            try:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                if folder.stat().st_mode & 0o077:
-                    folder.chmod(0o700)
-            except OSError as error:
-                raise ConfigError(
-                    f"The folder {folder} can't be used: {error.strerror or error}.",
-                    hint="Make it writable, or set RAGMEM_HOME to a folder that is.",
-                ) from None
-        return self
+        return passwords_in({"llm.api_base": self.llm.api_base, "store.url": self.store.url})
 
 
 _SHORT_NAMES = {"RAGMEM_MODEL": "RAGMEM_MODEL__MAIN", "RAGMEM_STORE": "RAGMEM_STORE__KIND"}
@@ -208,8 +202,15 @@ def find_paths(environ: Mapping[str, str] = os.environ) -> Paths:
         return Paths(root, root / "data", root / "logs")
     from platformdirs import PlatformDirs
 
+    if not environ.get("HOME") and not _has_home():
+        return NO_HOME
     dirs = PlatformDirs("ragmem", appauthor=False)
     return Paths(Path(dirs.user_config_dir), Path(dirs.user_data_dir), Path(dirs.user_log_dir))
+
+
+def _has_home() -> bool:
+    """Whether the system knows a home of this user, where HOME names none."""
+    return os.path.isabs(os.path.expanduser("~")) and "HOME" not in os.environ
 
 
 def load_config(
@@ -267,7 +268,7 @@ def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 def _read_file(file: Path) -> dict[str, Any]:
     try:
         text = file.read_text("utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error

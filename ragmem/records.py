@@ -41,6 +41,13 @@ class Project(Record, frozen=True, kw_only=True):
     remote: str | None = None
     """The checkout's `origin`, without user information."""
     created_at: datetime
+    joined_into: str | None = None
+    """The project that the person joined it to: whose its sessions are (X12b)."""
+
+    @property
+    def root_id(self) -> str:
+        """Id of the project that the folder's sessions belong to."""
+        return self.joined_into or self.project_id
 
 
 class Session(Record, frozen=True, kw_only=True):
@@ -203,7 +210,11 @@ class _Write(msgspec.Struct, frozen=True, tag_field="write"):
 
 
 class RegisterProject(_Write, frozen=True, kw_only=True, tag="project"):
-    """Remember that a folder is a project; the same id again moves it to `project.path`."""
+    """Remember that a folder is a project; the same id again moves it to `project.path`.
+
+    With `joined_into` its sessions, those that are there and those to come, are
+    that project's. Nothing parts them again; a project joined twice stays where it is.
+    """
 
     project: Project
 

@@ -17,6 +17,7 @@ import msgspec
 _SHORTEST_SECRET = 8
 """A value that is shorter would be found in innocent words."""
 _SECRET_NAME = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\s:]*:)?([^/?#@\s]+)@")
 
 # What may stand before a key although it is a letter or digit: the end of an escape.
 _STARTS = (
@@ -103,12 +104,21 @@ def know(secrets: Mapping[str, str]) -> None:
 
 
 def secrets_among(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are named as keys, tokens and passwords are, but for paths to such."""
-    return {
+    """The variables that are named as keys, tokens and passwords are, but for paths to such.
+
+    And the passwords in addresses, whatever the variable's name.
+    """
+    return passwords_in(environ) | {
         name: value
         for name, value in environ.items()
         if _SECRET_NAME.search(name.upper()) and not value.startswith(("/", "~", "./", "../"))
     }
+
+
+def passwords_in(addresses: Mapping[str, str]) -> dict[str, str]:
+    """What `scheme://user:password@host` and `scheme://token@host` keep secret, by name."""
+    found = {name: _ADDRESS.match(value) for name, value in addresses.items()}
+    return {name: address[1] for name, address in found.items() if address}
 
 
 def redact(text: str) -> str:

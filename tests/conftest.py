@@ -3,10 +3,14 @@
 import os
 
 import pytest
+from hypothesis import settings
 
 from tests.fakes.neo4j import neo4j_server
 
 __all__ = ["neo4j_server"]
+
+# Ten times as many lives of twice the length: pytest --hypothesis-profile=thorough.
+settings.register_profile("thorough")
 
 _PREFIXES = ("RAGMEM_", "NEO4J_", "OPENAI_", "ANTHROPIC_", "LITELLM_", "OLLAMA_")
 _SUFFIXES = ("_API_KEY", "_PROXY", "_proxy")

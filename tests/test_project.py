@@ -193,7 +193,9 @@ def test_every_dependency_has_its_licence_noted() -> None:
     assert {n for n in names if f"| {n} |" not in text} == set()
 
 
-@pytest.mark.parametrize("name", ["quickstart", "test", "lint", "lock"])
+@pytest.mark.parametrize(
+    "name", ["quickstart", "test", "lint", "lock", "bench", "crash", "recall", "build_embedder"]
+)
 def test_scripts_are_sound(name: str) -> None:
     """The scripts parse, and can be run as they are."""
     script = ROOT / "scripts" / name

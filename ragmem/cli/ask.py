@@ -84,7 +84,8 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     if max_budget_usd is not None and not max_budget_usd > 0:
         raise UsageError("--max-budget-usd must be more than 0.")
     folders, tools = added_folders(add_dir), allowed_tools(allow)
-    config, paths = settings(color=color)
+    goes_on = continue_last or resume is not None
+    config, paths = settings(color=color, needs_memory=goes_on)
     text = read_prompt(prompt)
 
     from ragmem.app import Options

@@ -20,6 +20,7 @@ from ragmem.cli.options import (
     check_session_flags,
     permission_mode,
 )
+from ragmem.cli.streams import typed
 from ragmem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def chat(  # noqa: PLR0913 - one parameter a flag
     """Talk with the agent in this folder. Bare `ragmem` does the same."""
     require_terminal()
     check_session_flags(continue_last=continue_last, resume=resume, fork=fork)
-    config, paths = settings(color=color)
+    goes_on = continue_last or resume is not None
+    config, paths = settings(color=color, needs_memory=goes_on)
     chosen = permission_mode(mode, yolo=yolo, configured=config.ui.permission_mode)
     folders = added_folders(add_dir)
     cwd = current_folder()
@@ -59,7 +61,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
 
     from ragmem.repl.chat import Opening, run_chat
 
-    opening = Opening(resume=resume, continue_last=continue_last, fork=fork, title=name)
+    opening = Opening(resume=resume, continue_last=continue_last, fork=fork, title=typed(name))
     code = run_chat(
         start, opening=opening, cwd=cwd, history=paths.prompt_history, color=config.ui.color
     )

@@ -45,7 +45,7 @@ def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Chec
 
 def check_folders(paths: Paths) -> Check:
     """Ragmem's own folders: there, ours, closed to others, writable."""
-    folders = {path: _mode(path) for path in (paths.config_dir, paths.data_dir, paths.log_dir)}
+    folders = dict.fromkeys((paths.config_dir, paths.data_dir, paths.log_dir))
     try:
         paths.make()
     except RagmemError as error:
@@ -58,12 +58,9 @@ def check_folders(paths: Paths) -> Check:
                 detail=f"{folder} can't be written.",
                 advice="Make it writable, or set RAGMEM_HOME to a folder that is.",
             )
-    loose = [f"{path} was {mode:04o}" for path, mode in folders.items() if mode and mode & 0o077]
-    if loose:
-        return Check(
-            name="folders", health="note", detail=f"{'; '.join(loose)}; closed to others now."
-        )
-    shown = ", ".join(dict.fromkeys(str(path) for path in folders))
+    if loose := paths.close_to_others():
+        return Check(name="folders", health="note", detail=loose)
+    shown = ", ".join(map(str, folders))
     return Check(name="folders", health="ok", detail=f"{shown} (0700)")
 
 

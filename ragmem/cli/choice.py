@@ -11,6 +11,7 @@ from ragmem.cli.streams import is_interactive, say
 from ragmem.cli.table import table
 from ragmem.errors import AmbiguousSession, SessionNotFound, UsageError
 from ragmem.ids import short_id
+from ragmem.memory.projects import folder_name
 from ragmem.records import DEFAULT_TITLE, Session
 from ragmem.store.base import SessionQuery
 from ragmem.text import one_line
@@ -105,7 +106,7 @@ async def _candidates(app: "App", ids: Sequence[str]) -> str:
 
 
 async def _pick(app: "App") -> str:
-    sessions = await app.memory.sessions(SessionQuery(cwd=str(app.cwd), limit=_CHOICES))
+    sessions = await app.memory.sessions(SessionQuery(cwd=folder_name(app.cwd), limit=_CHOICES))
     if not sessions:
         raise SessionNotFound(
             f"There is no session of {app.cwd} to resume.",

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from ragmem.cli.streams import say, write, write_utf8
-from ragmem.config import find_paths, load_config
+from ragmem.config import environment, find_paths, load_config
 from ragmem.errors import ConfigError, UsageError
 
 app = typer.Typer(
@@ -26,15 +26,19 @@ def show(
     ] = "toml",
 ) -> None:
     """Print the settings in force: the file, with the environment over it."""
+    from ragmem.redact import know, redact, secrets_among
+
     settings = load_config(find_paths().config_file)
+    know(secrets_among(environment()) | settings.passwords())
     if output == "json":
         import msgspec
 
-        write_utf8(msgspec.json.format(msgspec.json.encode(settings)).decode() + "\n")
+        text = msgspec.json.format(msgspec.json.encode(settings)).decode()
+        write_utf8(redact(text) + "\n")
     else:
         from ragmem.cli.default_config import config_toml
 
-        write(config_toml(settings))
+        write(redact(config_toml(settings)))
 
 
 @app.command()

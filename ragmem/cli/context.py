@@ -15,7 +15,7 @@ from ragmem.cli.documents import (
 from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Continue, Model, Resume, check_session_flags
 from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, typed, write, write_utf8
 from ragmem.cli.table import table
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.memory.context import Context
@@ -81,6 +81,7 @@ def context(
     Nothing is sent and nothing is stored.
     """
     check_session_flags(continue_last=continue_last, resume=resume, fork=False)
+    prompt = typed(prompt)
     if not prompt.strip():
         raise UsageError("The prompt is empty.")
     config, paths = settings()

@@ -10,6 +10,7 @@ from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import write
 from ragmem.config import Config, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
+from ragmem.redact import know, redact, secrets_among
 from ragmem.text import visible
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ async def examine() -> AsyncIterator["Check"]:
     from ragmem.tools.ripgrep import find_ripgrep
 
     paths, environ = find_paths(), environment()
+    know(secrets_among(environ))
     yield checks.check_python()
     yield checks.check_folders(paths)
     try:
@@ -49,6 +51,7 @@ async def examine() -> AsyncIterator["Check"]:
         config = Config()
         yield checks.failing("config", error)
     else:
+        know(config.passwords())
         yield checks.check_config_file(paths)
     yield await checks.check_store(config, paths)
     yield await checks.check_neo4j(config, paths, environ)
@@ -64,4 +67,4 @@ def check_text(check: "Check") -> str:
     indent = " " * (len("broken") + 1 + _NAME_WIDTH + 1)
     lines = [f"{check.health:<6} {check.name:<{_NAME_WIDTH}} {visible(check.detail)}"]
     lines += [f"{indent}{line}" for line in visible(check.advice).splitlines()]
-    return "\n".join(lines) + "\n"
+    return redact("\n".join(lines)) + "\n"

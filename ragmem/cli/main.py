@@ -1,5 +1,6 @@
 """`run(argv) -> exit code`: each command, imported when it is called, and every error's way out."""
 
+import errno
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +12,15 @@ from typer.exceptions import TyperException
 from ragmem.cli.argv import rewrite
 from ragmem.cli.coercion import parse_without_pydantic
 from ragmem.cli.streams import say, secure_standard_streams, write
+from ragmem.config import environment
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_SIGINT, RagmemError, UsageError
+from ragmem.failpoints import arm
 from ragmem.text import visible
 
 if TYPE_CHECKING:
     from typer._click.core import Command
 
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 _COMMANDS = (
     "chat",
     "ask",
@@ -39,6 +43,7 @@ def run(argv: Sequence[str], *, before_message: Callable[[], None] | None = None
     """
     secure_standard_streams()
     try:
+        _arm_failpoints()
         return _dispatch(rewrite(argv))
     except BaseException as error:
         if before_message:
@@ -48,9 +53,12 @@ def run(argv: Sequence[str], *, before_message: Callable[[], None] | None = None
 
 def report(error: RagmemError) -> int:
     """Say what happened and what to do; the error's exit code."""
-    say(f"error: {visible(str(error))}\n")
+    from ragmem.redact import know, redact, secrets_among
+
+    know(secrets_among(environment()))
+    say(f"error: {visible(redact(str(error)))}\n")
     if error.hint:
-        say(f"{visible(error.hint)}\n")
+        say(f"{visible(redact(error.hint))}\n")
     return error.exit_code
 
 
@@ -119,6 +127,17 @@ def _ragmem(
         raise typer.Exit(EXIT_DONE)
 
 
+def _arm_failpoints() -> None:
+    """For tests of what a crash or a failing disk does; nothing but the environment can ask it."""
+    if text := environment().get("RAGMEM_FAILPOINT"):
+        try:
+            arm(text)
+        except ValueError as error:
+            raise UsageError(
+                f"RAGMEM_FAILPOINT: {error}.", hint="It is for tests; unset it to work."
+            ) from None
+
+
 def _dispatch(words: list[str]) -> int:
     return command().main(args=words, prog_name="ragmem", standalone_mode=False) or EXIT_DONE
 
@@ -131,6 +150,8 @@ def _exit_code(error: BaseException) -> int:
             return _report_usage(error)
         case BrokenPipeError():
             return EXIT_FAILED
+        case OSError(errno=number) if number in _OF_THE_DISK:
+            return report(_disk_failed(error))
         case KeyboardInterrupt():
             return EXIT_SIGINT
         case SystemExit(code=int(code)):
@@ -141,6 +162,15 @@ def _exit_code(error: BaseException) -> int:
 
     say(record_crash(error))
     return EXIT_FAILED
+
+
+def _disk_failed(error: OSError) -> RagmemError:
+    """Not a bug, wherever it strikes; what the command could say better, it has said itself."""
+    where = f"{error.filename}: " if error.filename else "A file could not be read or written: "
+    return RagmemError(
+        f"{where}{error.strerror}.",
+        hint="Look at the disk and its free space, then try again; what was stored is safe.",
+    )
 
 
 def _report_usage(error: TyperException) -> int:

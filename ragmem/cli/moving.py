@@ -1,4 +1,4 @@
-"""What `ragmem store migrate`, `backup`, `check` and `repair` do."""
+"""What `ragmem store migrate`, `backup` and `check` do."""
 
 import asyncio
 import shutil
@@ -16,12 +16,11 @@ from ragmem.cli.streams import is_interactive, say, write
 from ragmem.cli.table import table
 from ragmem.cli.transfer_progress import progress
 from ragmem.config import Config, Paths, environment
-from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged, StoreUnavailable, UsageError
-from ragmem.store.base import Archive, StoreInfo
+from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreUnavailable, UsageError
+from ragmem.store.base import Archive, Finding, StoreInfo
 from ragmem.store.opening import open_archive
 from ragmem.store.spool import count_waiting
-from ragmem.store.sqlite import SQLiteStore, files
-from ragmem.store.sqlite.salvage import Salvage
+from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import Compared, Stream, compare, copy, stream_of
 from ragmem.store.transfer.lines import count_lines, is_lines, stream_of_lines, write_lines
 from ragmem.text import visible
@@ -76,7 +75,7 @@ async def backup(config: Config, paths: Paths, file: Path | None) -> int:
                     await write_lines(stream_of(store), out, show)
         size = file.stat().st_size
     write(f"{visible(str(file))}\n")
-    say(f"{_counts(found)}, {size / 1e6:,.1f} MB\n")
+    say(f"{counts(found)}, {size / 1e6:,.1f} MB\n")
     return EXIT_DONE
 
 
@@ -85,56 +84,16 @@ async def check(config: Config, paths: Paths) -> int:
     async with opened(config.store.kind, config, paths, existing=True) as store:
         findings = await store.check()
         found = await store.info()
-    for finding in findings:
-        write(f"not so: {finding.what} ({finding.count}: {visible(finding.where)})\n")
+    write("".join(map(not_so, findings)))
     if findings:
         return EXIT_FAILED
-    write(f"All is well: {_counts(found)}.\n")
+    write(f"All is well: {counts(found)}.\n")
     return EXIT_DONE
 
 
-async def repair(config: Config, paths: Paths) -> int:
-    """Save what can be read of a damaged database into a new one; the exit code."""
-    kind = config.store.kind
-    try:
-        async with opened(kind, config, paths, existing=True) as store:
-            findings = await store.check()
-    except StoreDamaged:
-        if kind != "sqlite" or not paths.database.exists() or not paths.database.stat().st_size:
-            raise
-    else:
-        if not findings:
-            write("Nothing to repair: all is well.\n")
-            return EXIT_DONE
-        if kind != "sqlite":
-            raise StoreDamaged(
-                f"{findings[0].what}: not so in Neo4j ({visible(findings[0].where)}).",
-                hint="Copy it to SQLite (`ragmem store migrate --to sqlite`), repair it there.",
-            )
-    with tempfile.TemporaryDirectory(prefix="repairing-", dir=paths.data_dir) as folder:
-        found, lost = await _salvaged(paths.database, Path(folder))
-        kept = files.exchange(paths.database, Path(folder) / "memory.db")
-    write(f"Saved: {_counts(found)}.\n")
-    say(
-        f"{lost} places could not be read. The damaged database is kept as it was: "
-        f"{visible(str(kept))}\n"
-    )
-    return EXIT_DONE
-
-
-async def _salvaged(database: Path, folder: Path) -> tuple[StoreInfo, int]:
-    """What the new database in the folder holds, and how many places were lost."""
-    salvage = Salvage(database, folder)
-    try:
-        store = await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
-        try:
-            async for batch in salvage.writes():
-                await store.apply(batch)
-            return await store.info(), salvage.lost
-        finally:
-            await store.aclose()
-    finally:
-        salvage.close()
+def not_so(finding: Finding) -> str:
+    """A broken promise in a line."""
+    return f"not so: {finding.what} ({finding.count}: {visible(finding.where)})\n"
 
 
 async def confirm(question: str, otherwise: str) -> None:
@@ -232,10 +191,11 @@ def _named(file: Path | None, paths: Paths, kind: str) -> Path:
 
 
 def _label(found: StoreInfo) -> str:
-    return f"{found.kind} {found.location} ({_counts(found)})"
+    return f"{found.kind} {found.location} ({counts(found)})"
 
 
-def _counts(found: StoreInfo) -> str:
+def counts(found: StoreInfo) -> str:
+    """How much there is, in few words."""
     return f"{found.counts['sessions']:,} sessions, {found.counts['turns']:,} turns"
 
 

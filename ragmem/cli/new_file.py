@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ragmem.errors import RagmemError, UsageError
+from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
 
 
@@ -22,6 +23,7 @@ def new_file(file: Path) -> Iterator[Path]:
         raise UsageError(f"{file} can't be written: {error.strerror}.") from None
     try:
         yield part
+        failpoint("export.written")
         _sync(part)
         try:
             os.link(part, file)
@@ -29,6 +31,7 @@ def new_file(file: Path) -> Iterator[Path]:
             raise _exists(file) from None
         except OSError:  # a file system without hard links
             part.rename(file)
+        failpoint("export.named")
         _sync(file.parent)
     except OSError as error:
         raise RagmemError(f"{file} could not be written: {error.strerror or error}.") from None

@@ -12,10 +12,11 @@ from ragmem.cli.documents import conversation_document, session_document, to_jso
 from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Format
 from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, typed, write, write_utf8
 from ragmem.cli.table import table
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.ids import short_id
+from ragmem.memory.projects import folder_name, normalize_cwd
 from ragmem.records import Session, SessionStatus, ToolCall, Turn
 from ragmem.store.base import SessionQuery
 from ragmem.text import clip_middle, one_line, visible
@@ -38,6 +39,12 @@ def list_sessions(
     project: Annotated[
         bool, typer.Option("--project", help="Those of the whole project, not of this folder only.")
     ] = False,
+    join: Annotated[
+        bool,
+        typer.Option(
+            "--join", help="First join this project to one with the same remote; asks you."
+        ),
+    ] = False,
     everywhere: Annotated[bool, typer.Option("--all", help="Those of every folder.")] = False,
     cwd: Annotated[
         Path | None, typer.Option("--cwd", metavar="DIR", help="Those of another folder.")
@@ -57,17 +64,23 @@ def list_sessions(
     """List the sessions of this folder, newest activity first."""
     if project + everywhere + (cwd is not None) > 1:
         raise UsageError("--project, --all and --cwd exclude each other.")
+    if join and (everywhere or cwd):
+        raise UsageError("--join is about this folder: it goes with neither --all nor --cwd.")
     config, paths = settings()
-    here = (cwd or Path()).expanduser()
+    project = project or join
 
     async def main(_: Interruption) -> int:
         async with open_app(config, paths) as opened:
             memory = opened.memory
-            folder = str(here.resolve()) if cwd else str(opened.cwd)
+            if join:
+                from ragmem.cli.joining import join_project
+
+                await join_project(opened)
+            folder = folder_name(normalize_cwd(cwd.expanduser()) if cwd else opened.cwd)
             located = await memory.project_of(opened.cwd) if project else None
             query = SessionQuery(
                 cwd=None if project or everywhere else folder,
-                project_ids=(located.project.project_id,) if located else (),
+                project_ids=(located.project.root_id,) if located else (),
                 status=status,
                 tags=tuple(tag or ()),
                 limit=limit,
@@ -79,6 +92,8 @@ def list_sessions(
             write(sessions_table(sessions, datetime.now(UTC), with_folder=query.cwd is None))
         else:
             say("No sessions" + (f" of {visible(folder)}" if query.cwd else "") + ".\n")
+            if not everywhere:
+                say("--all shows those of every folder, --cwd DIR those of one that was renamed.\n")
         return EXIT_DONE
 
     raise typer.Exit(run_async(main))
@@ -121,7 +136,7 @@ def rename(
     title: Annotated[str, typer.Argument(metavar="NAME", help="Its new name.", show_default=False)],
 ) -> None:
     """Give a session a name, by which it can be resumed."""
-    name = " ".join(title.split())
+    name = " ".join(typed(title).split())
     if not name:
         raise UsageError("The name is empty.")
     config, paths = settings()

@@ -127,8 +127,13 @@ def check() -> None:
 
 @app.command()
 def repair() -> None:
-    """Save what can be read of a damaged SQLite memory into a new one; the old one is kept."""
-    from ragmem.cli.moving import repair as mend
+    """Make a damaged memory whole again; what was there before is kept.
+
+    Of a SQLite memory, what can be read is saved into a new one. In Neo4j it is mended in its
+    place: counted and numbered anew, and what belongs to nothing gets a session. Nothing is
+    deleted.
+    """
+    from ragmem.cli.mending import repair as mend
 
     config, paths = settings()
     raise typer.Exit(run_async(lambda _: mend(config, paths)))

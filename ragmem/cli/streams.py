@@ -84,6 +84,7 @@ def read_prompt(prompt: str | None) -> str:
 
     No prompt, or `-`: stdin is the prompt. Both: stdin follows in a block.
     """
+    prompt = prompt and typed(prompt)
     if prompt in (None, "-"):
         if prompt is None and sys.stdin.isatty():
             raise UsageError(
@@ -97,6 +98,14 @@ def read_prompt(prompt: str | None) -> str:
     if not text.strip():
         raise UsageError("The prompt is empty.")
     return text
+
+
+def typed(argument: str) -> str:
+    """A word of the command line as it was typed, in a locale that has no name for its letters."""
+    try:
+        return os.fsencode(argument).decode("utf-8")
+    except UnicodeError:
+        return argument
 
 
 def join_prompt(prompt: str, piped: str) -> str:

@@ -19,8 +19,8 @@ from ragmem.ids import new_id, short_id
 from ragmem.memory.context import Context, ContextBuilder, Material, Place
 from ragmem.memory.files import recently_accessed
 from ragmem.memory.history import messages_of
-from ragmem.memory.projects import Located, locate, normalize_cwd
-from ragmem.memory.recording import TurnRecording, redacted, redacted_turn
+from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd
+from ragmem.memory.recording import TurnRecording, kept, redacted, redacted_turn
 from ragmem.memory.window import turn_tag, window_limit
 from ragmem.metrics import Metrics
 from ragmem.records import (
@@ -80,6 +80,7 @@ class Memory:
         self._written: set[str] = set()
         self._attached: set[str] = set()
         self._local: dict[str, list[Turn]] = {}
+        self._running: dict[str, TurnRecording] = {}
         self._files: dict[str, tuple[int, list[FileAccess]]] = {}
         self._heartbeat: asyncio.Task[None] | None = None
 
@@ -95,8 +96,8 @@ class Memory:
         now = self._clock()
         return Session(
             session_id=new_id(),
-            cwd=str(normalize_cwd(cwd)),
-            project_id=project.project_id,
+            cwd=folder_name(normalize_cwd(cwd)),
+            project_id=project.root_id,
             project_path=project.path,
             title=clean(title) or DEFAULT_TITLE,
             started_at=now,
@@ -111,9 +112,10 @@ class Memory:
         first is that of both, so that a folder's memory is never split.
         """
         project = await self._first_written(project)
-        session = msgspec.structs.replace(session, project_id=project.project_id)
-        await self._record([RegisterProject(project=project), CreateSession(session=session)])
-        self._written.add(session.session_id)
+        session = msgspec.structs.replace(session, project_id=project.root_id)
+        writes: list[Write] = [RegisterProject(project=project), CreateSession(session=session)]
+        if kept(await self._record(writes)):
+            self._written.add(session.session_id)
 
     async def _first_written(self, project: Project) -> Project:
         if self.records:
@@ -122,6 +124,11 @@ class Memory:
                     if known.path == project.path:
                         return known
         return project
+
+    async def join(self, project: Project, into: Project) -> None:
+        """Make this project's sessions, and those to come, the other one's (X12b)."""
+        joined = msgspec.structs.replace(project, joined_into=into.root_id)
+        await (await self._store()).apply([RegisterProject(project=joined)])
 
     async def sessions(self, query: SessionQuery) -> list[Session]:
         """The sessions that match, newest activity first."""
@@ -219,10 +226,12 @@ class Memory:
         known = before[-1].turn_index if before else session.turn_count
         with self._metrics.time("store.turn_begin"):
             await recording.begin(next_index=known + 1)
+        self._running[session.session_id] = recording
         return recording
 
     def finished(self, session: Session, turn: Turn) -> None:
         """Keep a turn that has ended in this process' own memory too."""
+        self._running.pop(session.session_id, None)
         self._local.setdefault(session.session_id, []).append(redacted_turn(turn))
 
     async def _record(self, writes: Sequence[Write]) -> Applied | None:
@@ -314,6 +323,19 @@ class Memory:
         store = await self._store()
         session = await store.session(session_id)
         return await self._accesses(store, session_id, session.turn_count)
+
+    async def find_tool_call(self, session: Session, reference: str) -> ToolCall | None:
+        """A finished call of the session by the end of its id, the turn in flight first."""
+        tail = reference.replace("-", "")
+        own = [turn.tool_calls for turn in self._local_turns(session)]
+        if running := self._running.get(session.session_id):
+            own.append(running.turn.tool_calls)
+        for call in (call for calls in reversed(own) for call in calls if call.result):
+            if call.tool_call_id.replace("-", "").endswith(tail):
+                return call
+        if not self._in_store(session):
+            return None
+        return await (await self._store()).find_tool_call(session.session_id, reference)
 
     async def _accesses(self, store: Store, session_id: str, turn_count: int) -> list[FileAccess]:
         """Computed once, until a turn comes in or this process writes (C74)."""

@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterable
+import uuid
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from pathlib import Path
 
@@ -28,6 +29,23 @@ def normalize_cwd(path: Path | str) -> Path:
     return Path(os.path.realpath(path))
 
 
+def folder_name(path: Path | str) -> str:
+    r"""A folder's path as it is stored: bytes that are no UTF-8 stand there as `\xff`.
+
+    Names that differ stay different, and each is found again; case and Unicode
+    forms are what the file system says they are.
+    """
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def real_folder(stored: str, cwd: Path) -> Path:
+    """The folder of a stored path, where `cwd` may be inside of it."""
+    for folder in (cwd, *cwd.parents):
+        if folder_name(folder) == stored:
+            return folder
+    return Path(stored)
+
+
 def locate(
     cwd: Path, known: Iterable[Project], *, now: datetime, home: Path | None = None
 ) -> Located:
@@ -38,28 +56,76 @@ def locate(
     """
     known = list(known)
     by_path = {project.path: project for project in known}
-    root = _project_root(cwd, by_path, home or Path.home())
-    if project := by_path.get(str(root)):
+    root = _project_root(cwd, by_path, home or _home())
+    if project := by_path.get(folder_name(root)):
         return Located(project)
     remote = read_remote(root)
+    path = folder_name(root)
     if remote:
         for project in known:
-            if project.remote == remote and not os.path.lexists(project.path):
-                moved = msgspec.structs.replace(project, path=str(root))
+            if project.remote == remote and _is_gone(project.path):
+                moved = msgspec.structs.replace(project, path=path)
                 return Located(moved, is_new=True, moved_from=project.path)
+    project_id = _id_of(path, {project.project_id for project in known})
     return Located(
-        Project(project_id=new_id(), path=str(root), remote=remote, created_at=now), is_new=True
+        Project(project_id=project_id, path=path, remote=remote, created_at=now), is_new=True
     )
 
 
-def _project_root(cwd: Path, by_path: dict[str, Project], home: Path) -> Path:
-    home = normalize_cwd(home)
+def _id_of(path: str, taken: Collection[str]) -> str:
+    """The same to all processes that meet the folder at once: its memory is never split.
+
+    Another one where the project that was here before has moved away with that id.
+    """
+    project_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"file:{path}"))
+    return new_id() if project_id in taken else project_id
+
+
+def joinable(project: Project, known: Iterable[Project], cwd: Path) -> list[Project]:
+    """Projects with the remote of this one's folder, that it was not joined with (X12b)."""
+    remote = read_remote(real_folder(project.path, cwd)) or project.remote
+    return [
+        each
+        for each in known
+        if remote and each.remote == remote and each.root_id == each.project_id != project.root_id
+    ]
+
+
+def project_at(cwd: Path, project_id: str, known: Iterable[Project]) -> Project | None:
+    """Of the folders whose sessions are this project's: the one around `cwd`, else its own."""
+    folders = [project for project in known if project.root_id == project_id]
+    here = {folder_name(folder) for folder in (cwd, *cwd.parents)}
+    around = sorted((p for p in folders if p.path in here), key=lambda p: len(p.path))
+    own = [project for project in folders if project.project_id == project_id]
+    return next(iter([*reversed(around), *own, *folders]), None)
+
+
+def _is_gone(stored: str) -> bool:
+    return not os.path.lexists(stored) and not os.path.lexists(_decoded(stored))
+
+
+def _decoded(stored: str) -> bytes:
+    r"""The bytes of a stored path, `\xff` taken for the byte that it stands for."""
+    return re.sub(
+        rb"\\x([89a-f][0-9a-f])", lambda found: bytes([int(found[1], 16)]), os.fsencode(stored)
+    )
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:  # HOME is not set, and the system knows of none
+        return None
+
+
+def _project_root(cwd: Path, by_path: dict[str, Project], home: Path | None) -> Path:
+    home = normalize_cwd(home) if home else None
     candidates = [p for p in (cwd, *cwd.parents) if p != home and p != Path(p.anchor)]
     for folder in candidates:
         if os.path.lexists(folder / ".git"):
             return folder
     for folder in candidates:
-        if str(folder) in by_path:
+        if folder_name(folder) in by_path:
             return folder
     return cwd
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from ragmem.failpoints import failpoint
 from ragmem.memory.files import extract_accessed_files, stored_path
 from ragmem.records import (
     AddSummary,
@@ -47,13 +48,15 @@ class TurnRecording:
         self.turn = turn
         self.recorded = False
         """Whether the turn lasts: in the store, or on the disk until that is back."""
+        self._kept = True
         self._session = session
-        self._record = record
+        self._write = record
         self._clock = clock
 
     async def begin(self, *, next_index: int) -> None:
         """Write the turn; `next_index` stands in for the store's word while it is away."""
         turn = self.turn
+        failpoint("turn.begin")
         applied = await self._record(
             [
                 BeginTurn(
@@ -66,6 +69,7 @@ class TurnRecording:
                 )
             ]
         )
+        failpoint("turn.begun")
         self.recorded = _lasts(applied)
         index = applied.turn_indexes.get(turn.turn_id, next_index) if applied else next_index
         self.turn = msgspec.structs.replace(turn, turn_index=index)
@@ -82,6 +86,7 @@ class TurnRecording:
         others = tuple(c for c in self.turn.tool_calls if c.tool_call_id != call.tool_call_id)
         calls = tuple(sorted((*others, call), key=lambda c: c.order))
         self.turn = msgspec.structs.replace(self.turn, tool_calls=calls)
+        failpoint("call.result" if call.result else "call.start")
         await self._record(
             [
                 RecordToolCall(
@@ -95,6 +100,7 @@ class TurnRecording:
                 )
             ]
         )
+        failpoint("call.result_kept" if call.result else "call.start_kept")
 
     async def finish(
         self, status: TurnStatus, text: str, *, reasoning: str = "", usage: Usage | None = None
@@ -109,6 +115,7 @@ class TurnRecording:
             finished_at=self._clock(),
         )
         turn = self.turn
+        failpoint("turn.finish")
         applied = await self._record(
             [
                 FinishTurn(
@@ -123,11 +130,23 @@ class TurnRecording:
                 )
             ]
         )
+        failpoint("turn.finished")
         self.recorded = _lasts(applied)
+
+    async def _record(self, writes: Sequence[Write]) -> Applied | None:
+        # A turn of which something was lost ends as interrupted, never as if it were whole.
+        applied = await self._write(writes) if self._kept else None
+        self._kept = self._kept and kept(applied)
+        return applied
 
     def _locate(self, path: str) -> str:
         cwd = Path(self._session.cwd)
         return stored_path(path, cwd=cwd, project=Path(self._session.project_path or cwd))
+
+
+def kept(applied: Applied | None) -> bool:
+    """Whether the writes are somewhere, if only in this process; so they are if none were made."""
+    return not isinstance(applied, Waiting) or applied.kept
 
 
 def _lasts(applied: Applied | None) -> bool:
@@ -151,7 +170,13 @@ def redacted(write: Write) -> Write:
         case BeginTurn():
             return msgspec.structs.replace(write, user_message=redact(write.user_message))
         case RecordToolCall():
-            return msgspec.structs.replace(write, call=_redacted_call(write.call))
+            accesses = tuple(
+                msgspec.structs.replace(access, path=redact(access.path))
+                for access in write.accesses
+            )
+            return msgspec.structs.replace(
+                write, call=_redacted_call(write.call), accesses=accesses
+            )
         case FinishTurn():
             return msgspec.structs.replace(
                 write,
@@ -178,6 +203,7 @@ def redacted_turn(turn: Turn) -> Turn:
 def _redacted_call(call: ToolCall) -> ToolCall:
     return msgspec.structs.replace(
         call,
+        tool_name=redact(call.tool_name),
         arguments=redact(call.arguments),
         result=redact(call.result),
         error=call.error and redact(call.error),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ragmem.config import environment
 from ragmem.errors import EXIT_DONE, EXIT_SIGINT
+from ragmem.redact import know, secrets_among
 from ragmem.repl import early
 from ragmem.repl.talk import Opening
 from ragmem.repl.terminal import Terminal, abandon, restored
@@ -39,6 +40,8 @@ def run_chat(
     Raises RagmemError when the chat could not begin; the terminal is then as it
     was before.
     """
+
+    know(secrets_among(environment()))  # a prompt may be sent, and kept, before the app is there
 
     async def chat() -> int:
         left: asyncio.Future[int] = asyncio.get_running_loop().create_future()

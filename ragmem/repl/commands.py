@@ -12,6 +12,7 @@ from rich.text import Text
 from ragmem.errors import RagmemError, SessionNotFound
 from ragmem.ids import short_id
 from ragmem.memory.context import Context
+from ragmem.memory.projects import folder_name
 from ragmem.records import DEFAULT_TITLE, AccessType, FileAccess, Session, Usage
 from ragmem.repl.page import Page
 from ragmem.repl.render import failure, spent
@@ -88,7 +89,7 @@ async def pick_session(found: list[Session], page: Page, *, current: str = "") -
 
 async def sessions_here(app: "App") -> list[Session]:
     """Those of the folder, newest first."""
-    return await app.memory.sessions(SessionQuery(cwd=str(app.cwd), limit=_LISTED))
+    return await app.memory.sessions(SessionQuery(cwd=folder_name(app.cwd), limit=_LISTED))
 
 
 # --- the commands -------------------------------------------------------------

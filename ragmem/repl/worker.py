@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ Start = Callable[[], "tuple[App, Options]"]
 """Makes the app; called in a thread while the person types."""
 
 _TICK_S = 0.5
+_TOLD_WITHIN_S = 1.0
 _STOP_WITHIN_S = 1.0
 _SHOWN_QUEUE = 3
 
@@ -142,7 +143,7 @@ class Worker:
             self._files.renew()
             while True:
                 self.terminal.idle()
-                await self._handle(await self._next(), talk, page)
+                await self._handle(await self._next(talk, page), talk, page)
 
     def _load(self) -> "tuple[Page, tuple[App, Options]]":
         from ragmem.repl import commands, greeting, turn_view  # noqa: F401 - ready when needed
@@ -164,11 +165,23 @@ class Worker:
         await greet(talk, opening, page)
         return talk
 
-    async def _next(self) -> Submission:
+    async def _next(self, talk: Talk, page: "Page") -> Submission:
         while not self._queue:
             self._arrived.clear()
-            await self._arrived.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._arrived.wait(), _TOLD_WITHIN_S)
+            self._tell(talk, page)
         return self._queue.popleft()
+
+    def _tell(self, talk: Talk, page: "Page") -> None:
+        """What comes up while nothing goes on, such as that memory is back."""
+        notices = talk.app.notices()
+        if notices and self._ink == "none":
+            self.terminal.write("\n")  # the prompt's line is left as it is
+        for text in notices:
+            page.say(text)
+        if notices:
+            self.terminal.idle()
 
     async def _handle(self, submission: Submission, talk: Talk, page: "Page") -> None:
         self._stopped_at = None

@@ -16,12 +16,16 @@ Promises, checked by `tests/store/test_contract.py` on each implementation:
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Protocol
 
 import msgspec
 
 from ragmem.errors import StoreRefused
-from ragmem.records import FileAccess, Project, PutTurn, Session, Summary, Turn, Write
+from ragmem.records import FileAccess, Project, PutTurn, Session, Summary, ToolCall, Turn, Write
+
+AHEAD = timedelta(minutes=5)
+"""A time that is further ahead is a wrong clock's: it is not what is newest."""
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -98,6 +102,10 @@ class Store(Protocol):
 
     async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
         """Accesses of the newest turns that sum to at most so many characters, newest first."""
+        ...
+
+    async def find_tool_call(self, session_id: str, reference: str) -> ToolCall | None:
+        """The newest call of a session whose id, without its dashes, ends with the reference."""
         ...
 
     async def summaries(

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from ragmem.failpoints import failpoint
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.content import MAX_TEXT_BYTES, read_span
 from ragmem.tools.workspace import open_file, open_folder
@@ -72,6 +73,7 @@ def replace(real: Path, data: bytes, *, expected_sha256: str, shown: str) -> Non
                 _unlink(name, folder)
                 _link(fd, "", name, folder)
             try:
+                failpoint("file.draft")
                 unchanged()
                 os.rename(name, real.name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
@@ -113,8 +115,11 @@ def _with_temporary(
         name = _temporary_name()
         fd = os.open(name, _NEW, mode, dir_fd=folder)
     try:
+        failpoint("file.write")
         _write_all(fd, data, close=False)
+        failpoint("file.written")
         publish(fd, name)
+        failpoint("file.named")
     finally:
         os.close(fd)
         if name:
@@ -156,6 +161,7 @@ def _write_in_place(fd: int, data: bytes, old: bytes) -> None:
         os.fsync(fd)
 
     try:
+        failpoint("file.in_place")
         fill(data)
     except OSError:
         fill(old)

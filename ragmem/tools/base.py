@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from ragmem.failpoints import failpoint
 from ragmem.llm.base import parse_arguments
 from ragmem.messages import Json, ToolSpec, ToolUse
 from ragmem.records import utc_now
@@ -182,7 +183,11 @@ class Toolset:
             names = ", ".join(self._tools) or "none"
             return failed(f"There is no tool {one_line(use.name, 80)!r}. The tools are: {names}.")
         try:
-            return outcome(await tool.run(self._parse(tool, use)))
+            params = self._parse(tool, use)
+            failpoint("tool.run")
+            output = await tool.run(params)
+            failpoint("tool.ran")
+            return outcome(output)
         except InvalidArguments as error:
             return failed(
                 f"{error}. Nothing was executed; call {use.name} again with valid arguments."

@@ -187,6 +187,9 @@ class _Editing:
         return data
 
     async def _create(self, given: str, target: Target, shown: str, content: str) -> ToolOutput:
+        cwd = self._workspace.cwd
+        if target.real.is_relative_to(cwd) and not cwd.is_dir():
+            raise ToolFailure(f"The working directory {cwd} is gone.")
         data = content.encode()
         diff = unified_diff("", content, shown)
         await self._permissions.edit(self.name, given, target, diff[0], _hash(data))

@@ -134,6 +134,8 @@ Usage: ragmem sessions list [OPTIONS]
 Options:
   --project                   Those of the whole project, not of this folder
                               only.
+  --join                      First join this project to one with the same
+                              remote; asks you.
   --all                       Those of every folder.
   --cwd DIR                   Those of another folder.
   --status <active|archived>  Only active or archived ones.
@@ -263,7 +265,5 @@ def help_of(*words: str) -> str:
 
 
 def test_the_tools_that_allow_knows_are_the_agents_tools(tmp_path: Path) -> None:
-    toolset = standard_toolset(
-        Workspace(tmp_path), data_dir=tmp_path, preimages_dir=tmp_path, approver=deny_all
-    )
+    toolset = standard_toolset(Workspace(tmp_path), data_dir=tmp_path, approver=deny_all)
     assert sorted(toolset.names) == sorted(TOOL_NAMES)

@@ -25,6 +25,9 @@ with the script `[{"text": "hi"}, {"tools": [{"name": "read_file", "arguments": 
 (the fields of Answer); `--repeat` as above. `seen.jsonl` holds one
 `{"path", "headers", "body"}` a line. `LLMServer.spawn(...)` starts that for a test.
 
+`/embeddings` answers with vectors of shared words, of 8 numbers or as asked (`text="16"` sends
+others); `mode` and `delay_s` work there too.
+
 Modes of an answer. Faults strike after `cut_at` bytes of the stream (default: half):
   ok          the answer
   cut_rst     connection reset                 cut_clean  the body ends as if it were whole
@@ -38,8 +41,10 @@ Modes of an answer. Faults strike after `cut_at` bytes of the stream (default: h
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -370,6 +375,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(answer)
         elif body.get("stream"):
             self._stream(answer, body)
+        elif self.path.endswith("/embeddings"):
+            self._json(200, _vectors(body, answer))
         else:
             self._json(200, _whole(answer, str(body.get("model", ""))))
 
@@ -535,6 +542,27 @@ def _delta(delta: dict[str, Any], model: str, finish: str | None = None) -> dict
 
 def _event(value: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
+
+
+def _vectors(body: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    """A vector a text, last text first; `answer.text` may name another dimension than asked."""
+    texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
+    dimension = int("".join(answer.text) or body.get("dimensions") or 8)
+    rows = [
+        {"object": "embedding", "index": i, "embedding": word_vector(text, dimension)}
+        for i, text in enumerate(texts)
+    ]
+    usage = {"prompt_tokens": sum(len(t.split()) for t in texts), "total_tokens": 0}
+    return {"object": "list", "data": rows[::-1], "model": body.get("model"), "usage": usage}
+
+
+def word_vector(text: str, dimension: int) -> list[float]:
+    """A vector that is closer the more words two texts share; never of length 0, rarely 1."""
+    vector = [0.01] * dimension
+    for word in re.findall(r"\w+", text.casefold()):
+        digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+        vector[int.from_bytes(digest, "big") % dimension] += 1.0
+    return vector
 
 
 def _whole(answer: Answer, model: str) -> dict[str, Any]:

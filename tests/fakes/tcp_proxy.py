@@ -5,17 +5,31 @@ from types import TracebackType
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-Cut = Literal["before_commit", "after_commit"]
+Cut = Literal[
+    "before_run",
+    "after_run",
+    "before_commit",
+    "in_commit",
+    "after_commit",
+    "in_answer",
+    "half_close",
+    "late_answer",
+    "deadlock",
+]
 
-# The Bolt message COMMIT (0x12, no fields) as one chunk with its end mark.
+# The Bolt message COMMIT (0x12, no fields) as one chunk with its end mark, and how RUN begins.
 _COMMIT = b"\x00\x02\xb0\x12\x00\x00"
+_RUN = b"\xb3\x10"
 
 
 class TcpProxy:
-    """Forwards to a Bolt server; `cuts` says at which of the next commits a connection breaks.
+    """Forwards to a Bolt server; `cuts` says what happens at the next messages, one each.
 
-    `before_commit`: the message never reaches the server. `after_commit`: the
-    server commits, its answer never reaches the client.
+    `before_commit`: the message never reaches the server. `in_commit`: half of it does.
+    `after_commit`: the server commits, its answer never reaches the client. `in_answer`: half
+    of the answer does. `half_close`: instead of it the client hears that nothing more comes.
+    `late_answer`: it comes after `late_s`. `deadlock`: the server is not asked, the client
+    hears of a deadlock. `before_run` and `after_run`: the same for a statement.
     """
 
     def __init__(self, target_url: str) -> None:
@@ -23,10 +37,13 @@ class TcpProxy:
         self._target = (parts.hostname or "127.0.0.1", parts.port or 7687)
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._links: set[_Link] = set()
         self.cuts: list[Cut] = []
+        self.late_s = 1.0
         self.silent = False
         """Take what the client sends, and never answer."""
         self.commits = 0
+        self.opened = 0
 
     @property
     def url(self) -> str:
@@ -64,10 +81,16 @@ class TcpProxy:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
+    def swallow_all(self) -> None:
+        """Of the connections that are open nothing arrives any more, and neither end hears so."""
+        for link in self._links:
+            link.lost = True
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        self.opened += 1
         try:
             await self._serve(reader, writer)
         except (asyncio.CancelledError, ConnectionError):
@@ -77,40 +100,97 @@ class TcpProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server_writer = await asyncio.open_connection(*self._target)
-        committed = asyncio.Event()
+        link = _Link(self, writer, server_writer)
+        self._links.add(link)
         directions = [
-            asyncio.create_task(self._upward(reader, server_writer, committed)),
-            asyncio.create_task(self._downward(server_reader, writer, committed)),
+            asyncio.create_task(link.upward(reader)),
+            asyncio.create_task(link.downward(server_reader)),
         ]
         try:
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._links.discard(link)
             for each in (writer, server_writer):
                 each.transport.abort()
             for direction in directions:
                 direction.cancel()
             await asyncio.gather(*directions, return_exceptions=True)
 
-    async def _upward(
-        self, client: asyncio.StreamReader, server: asyncio.StreamWriter, committed: asyncio.Event
-    ) -> None:
-        while data := await client.read(65536):
-            if _COMMIT in data:
-                self.commits += 1
-                cut = self.cuts.pop(0) if self.cuts else None
-                if cut == "before_commit":
-                    return
-                if cut == "after_commit":
-                    committed.set()
-            server.write(data)
-            await server.drain()
+    def next_cut(self, data: bytes) -> Cut | None:
+        """What happens to a message of the client, if anything."""
+        if _COMMIT in data:
+            self.commits += 1
+        if not self.cuts:
+            return None
+        trigger = _RUN if self.cuts[0].endswith("_run") else _COMMIT
+        return self.cuts.pop(0) if trigger in data else None
 
-    async def _downward(
-        self, server: asyncio.StreamReader, client: asyncio.StreamWriter, committed: asyncio.Event
+
+class _Link:
+    """One connection through the proxy."""
+
+    def __init__(
+        self, proxy: TcpProxy, client: asyncio.StreamWriter, server: asyncio.StreamWriter
     ) -> None:
-        while data := await server.read(65536):
-            if committed.is_set():
+        self._proxy = proxy
+        self._client = client
+        self._server = server
+        self._answer: Cut | None = None
+        """What happens to the next answer."""
+        self.lost = False
+
+    async def upward(self, client: asyncio.StreamReader) -> None:
+        """From the client to the server, until the connection is to break."""
+        while data := await client.read(65536):
+            if self.lost:
+                continue
+            cut = self._proxy.next_cut(data)
+            if cut in ("before_run", "before_commit"):
                 return
-            if not self.silent:
-                client.write(data)
-                await client.drain()
+            if cut == "in_commit":
+                self._server.write(data[: data.index(_COMMIT) + 3])
+                await self._server.drain()
+                return
+            if cut == "deadlock":
+                self._client.write(_deadlock())
+                await self._client.drain()
+                continue
+            self._answer = cut
+            self._server.write(data)
+            await self._server.drain()
+
+    async def downward(self, server: asyncio.StreamReader) -> None:
+        """From the server to the client, as far as it is to come."""
+        while data := await server.read(65536):
+            answer, self._answer = self._answer, None
+            match answer:
+                case "after_run" | "after_commit":
+                    return
+                case "in_answer":
+                    self._client.write(data[: len(data) // 2])
+                    await self._client.drain()
+                    return
+                case "half_close":
+                    self._client.write_eof()
+                    self.lost = True
+                case "late_answer":
+                    await asyncio.sleep(self._proxy.late_s)
+            if not self.lost and not self._proxy.silent:
+                self._client.write(data)
+                await self._client.drain()
+
+
+def _deadlock() -> bytes:
+    """The Bolt message FAILURE (0x7F), as servers from 5.26 on word it."""
+    told = {
+        "neo4j_code": "Neo.TransientError.Transaction.DeadlockDetected",
+        "code": "Neo.TransientError.Transaction.DeadlockDetected",
+        "message": "ForsetiClient[7] can't acquire ExclusiveLock.",
+        "gql_status": "50N05",
+        "description": "error: general processing exception - deadlock detected.",
+    }
+    body = b"\xb1\x7f" + bytes([0xA0 + len(told)])
+    for text in (text for pair in told.items() for text in pair):
+        data = text.encode()
+        body += b"\xd0" + bytes([len(data)]) + data
+    return len(body).to_bytes(2, "big") + body + b"\x00\x00"

@@ -4,9 +4,18 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from ragmem.memory.projects import locate, normalize_cwd, read_remote
+from ragmem.memory.projects import (
+    folder_name,
+    joinable,
+    locate,
+    normalize_cwd,
+    project_at,
+    read_remote,
+    real_folder,
+)
 from ragmem.records import Project
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -108,3 +117,53 @@ def test_strange_git_folders_are_no_error(tmp_path: Path) -> None:
     assert read_remote(tmp_path) is None
     os.symlink("loop", tmp_path / "loop")
     assert read_remote(tmp_path / "loop") is None
+
+
+# --- names, joined projects ------------------------------------------------------
+
+
+def test_bytes_that_are_no_text_have_a_name(tmp_path: Path) -> None:
+    """A101, reliability 18: stored as text, found again, and not taken for one that is gone."""
+    url = "https://example.org/team/app.git"
+    folder = checkout(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")), url)
+    name = folder_name(folder)
+    assert name == f"{tmp_path}/caf\\xe9"
+    found = locate(folder, [known(name, url)], now=NOW)
+    assert (found.project.project_id, found.is_new) == ("p1", False)
+    assert real_folder(name, folder / "x") == folder
+    assert real_folder("/elsewhere", folder) == Path("/elsewhere")
+    other = checkout(tmp_path / "other", url)
+    assert locate(other, [known(name, url)], now=NOW).moved_from is None
+
+
+def test_a_project_may_have_several_folders(tmp_path: Path) -> None:
+    """X12b: of the joined ones the one around the folder counts, else its own."""
+    root, joined = known("/a", project_id="a"), known(tmp_path, project_id="b")
+    joined = msgspec.structs.replace(joined, joined_into="a")
+    every = [root, joined, known("/c", project_id="c")]
+    assert project_at(tmp_path / "x", "a", every) == joined
+    assert project_at(Path("/elsewhere"), "a", every) == root
+    assert project_at(Path("/elsewhere"), "none", every) is None
+    assert locate(tmp_path, every, now=NOW).project.root_id == "a"
+
+
+def test_what_can_be_joined(tmp_path: Path) -> None:
+    """X12b: the same remote, another project, and not one that is joined already."""
+    url = "https://example.org/team/app.git"
+    here = known(checkout(tmp_path / "here", url), None, "here")
+    one, other = known("/one", url, "one"), known("/other", "https://example.org/x.git", "other")
+    joined = msgspec.structs.replace(known("/two", url, "two"), joined_into="one")
+    every = [here, one, other, joined]
+    assert joinable(here, every, tmp_path / "here") == [one]
+    assert joinable(joined, every, Path("/two")) == []
+    assert joinable(known("/none", None, "none"), every, Path("/none")) == []
+
+
+def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reliability 8: nothing of it is needed to find a project."""
+
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert locate(tmp_path, [], now=NOW).project.path == str(tmp_path)

@@ -12,6 +12,7 @@ from ragmem.ids import new_id, short_id
 from ragmem.records import (
     FileAccess,
     Project,
+    PutSession,
     RegisterProject,
     Summary,
     ToolCall,
@@ -434,6 +435,24 @@ async def test_file_accesses_newest_first(store: Store) -> None:
     assert await store.file_accesses("s", max_turn_chars=19) == newest
     await store.apply([created("bare")])
     assert await store.file_accesses("bare", max_turn_chars=100) == []
+
+
+async def test_tool_calls_by_the_end_of_their_id(store: Store) -> None:
+    """X20: what stands in a request for a result finds it again; a fork finds the shared ones."""
+    await store.apply([created("s"), begun("s", "t1"), called("s", "t1", 0, "a.py")])
+    await store.apply([called("s", "t1", 1, "b.py"), finished("s", "t1", "done")])
+    [turn] = await store.turns("s")
+    one, two = turn.tool_calls
+    assert await store.find_tool_call("s", two.tool_call_id) == two
+    tail = one.tool_call_id.replace("-", "")[-9:]
+    assert await store.find_tool_call("s", tail) == one
+    assert await store.find_tool_call("s", "no such") is None
+    await store.apply([created("other")])
+    assert await store.find_tool_call("other", tail) is None
+    await store.apply([created("fork", parent_session_id="s", forked_at_index=1)])
+    assert await store.find_tool_call("fork", tail) == one
+    with pytest.raises(SessionNotFound):
+        await store.find_tool_call("nowhere", tail)
 
 
 # --- summaries ---------------------------------------------------------------
@@ -930,3 +949,55 @@ async def test_records_keep_their_own_times(store: Store) -> None:
     call: ToolCall = turn.tool_calls[0]
     assert (turn.started_at, call.started_at) == (START, at(1))
     assert call.started_at.utcoffset() is not None
+
+
+# --- projects that were joined -------------------------------------------------
+
+
+def project(name: str, joined_into: str | None = None) -> RegisterProject:
+    return RegisterProject(
+        project=Project(project_id=name, path=f"/{name}", created_at=START, joined_into=joined_into)
+    )
+
+
+async def sessions_of(store: Store, project_id: str) -> set[str]:
+    return {s.session_id for s in await store.sessions(SessionQuery(project_ids=(project_id,)))}
+
+
+async def test_joined_projects_share_their_sessions(store: Store) -> None:
+    """X12b: those that are there and those to come, whoever still knows the old id."""
+    await store.apply([project("p"), project("q"), project("r")])
+    await store.apply([created("a", project_id="p"), created("b", project_id="q")])
+    await store.apply([begun("a", "t"), called("a", "t", 0, "both.py")])
+    await store.apply([begun("b", "u"), called("b", "u", 0, "both.py")])
+    for _ in range(2):
+        await store.apply([project("p", "q")])
+        assert await sessions_of(store, "q") == {"a", "b"}
+        assert await sessions_of(store, "p") == set()
+    assert (await store.info()).counts["files"] == 1
+    assert [a.path for a in await store.file_accesses("a", max_turn_chars=1000)] == ["both.py"]
+    # A process that began before, a replay, an import: they name the old one.
+    put = PutSession(session=a_session("d", project_id="p"))
+    await store.apply([project("p"), created("c", project_id="p"), put, put])
+    assert await sessions_of(store, "q") == {"a", "b", "c", "d"}
+    assert {p.project_id: p.joined_into for p in await store.projects()} == {
+        "p": "q", "q": None, "r": None,
+    }  # fmt: skip
+
+
+async def test_joining_goes_in_no_circle(store: Store) -> None:
+    """X12b: what was joined moves along; back, or elsewhere, it does not go."""
+    await store.apply([project("p"), project("q"), project("r"), created("a", project_id="p")])
+    await store.apply([project("p", "q"), project("q", "p"), project("p", "p")])
+    assert await sessions_of(store, "q") == {"a"}
+    await store.apply([project("q", "r"), project("p", "q"), project("p", "elsewhere")])
+    assert {p.project_id: p.root_id for p in await store.projects()} == {
+        "p": "r", "q": "r", "r": "r",
+    }  # fmt: skip
+    assert await sessions_of(store, "r") == {"a"}
+
+
+async def test_a_project_may_be_joined_to_one_that_comes_later(store: Store) -> None:
+    """As when stores are moved, in the order of their first day."""
+    await store.apply([project("p", "q"), created("a", project_id="p"), project("q")])
+    assert await sessions_of(store, "q") == {"a"}

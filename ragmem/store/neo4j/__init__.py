@@ -6,6 +6,8 @@ schema.py       constraints and indexes, made once and mended when missing
 shapes.py       records to properties and back
 writes.py       each Write as Cypher
 store.py        the Store itself
+archive.py      everything, to be moved and looked through
+repair.py       a graph that breaks its promises, made whole again
 *.cypher        the statements
 """
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 from ragmem.records import FileAccess, PutTurn, Session, Summary
 from ragmem.store.base import Finding, Span, forked, in_use
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.cypher import named_statements
-from ragmem.store.neo4j.gateway import Row, Transaction
+from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
 
 STATEMENTS = named_statements("archive.cypher")
 _CHECKS = named_statements("checks.cypher")
@@ -95,11 +96,12 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     return {kind: gone[kind] for kind in ("sessions", "turns", "tool_calls", "summaries")}
 
 
-async def check(tx: Transaction) -> list[Finding]:
+async def check(gateway: Gateway) -> list[Finding]:
     """What is broken: links, indexes of turns, counters."""
     findings = []
     for name, statement in _CHECKS.items():
-        if broken := await tx.found(statement):
+        # Each by itself: the deadline is for one, and one transaction would be no snapshot either.
+        if broken := await gateway.read(partial(Transaction.found, statement=statement)):
             where = ", ".join(sorted(broken)[:_SHOWN])
             findings.append(Finding(name.replace("_", " "), where, len(broken)))
     return findings

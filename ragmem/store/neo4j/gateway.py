@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
+from ragmem.failpoints import failpoint
 from ragmem.store.neo4j.connection import Connection
 from ragmem.text import clean
 
@@ -121,6 +122,7 @@ class Gateway:
         from neo4j import READ_ACCESS
 
         async def once(session: "AsyncSession") -> T:
+            failpoint("neo4j.read")
             return await session.execute_read(lambda tx: work(Transaction(tx)))
 
         return await self._bounded(lambda: self._attempts(READ_ACCESS, once, patient))
@@ -129,8 +131,16 @@ class Gateway:
         """Run `work` in a write transaction: all or nothing; `work` may run more than once."""
         from neo4j import WRITE_ACCESS
 
+        async def whole(tx: "AsyncManagedTransaction") -> T:
+            result = await work(Transaction(tx))
+            failpoint("neo4j.commit")
+            return result
+
         async def once(session: "AsyncSession") -> T:
-            return await session.execute_write(lambda tx: work(Transaction(tx)))
+            failpoint("neo4j.begin")
+            result = await session.execute_write(whole)
+            failpoint("neo4j.committed")
+            return result
 
         return await self._bounded(lambda: self._attempts(WRITE_ACCESS, once, True))
 

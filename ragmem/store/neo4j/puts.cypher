@@ -3,12 +3,15 @@
 
 // :put_sessions
 UNWIND $sessions AS given
+OPTIONAL MATCH (p:Project {projectId: given.properties.projectId})
+WITH given, coalesce(p.joinedInto, given.properties.projectId) AS projectId
 MERGE (s:ConversationSession {sessionId: given.sessionId})
-ON CREATE SET s += given.properties
+ON CREATE SET s += given.properties, s.projectId = projectId
 SET s.revision = randomUUID()
-WITH s, given
+WITH s, given, projectId
 WHERE s.updatedAt <= given.updatedAt
 SET s += given.changeable,
+    s.projectId = projectId,
     s.lastActivity =
       CASE WHEN s.lastActivity > given.lastActivity THEN s.lastActivity ELSE given.lastActivity END;
 
@@ -37,7 +40,10 @@ SET h.index = t.turnIndex;
 UNWIND $calls AS given
 MATCH (t:ConversationTurn {uuid: given.turnId})
 MERGE (c:ToolCall {uuid: given.toolCallId})
-SET c += given.properties, c.timestamp = datetime(given.times.timestamp)
+FOREACH (
+  _ IN CASE WHEN given.properties.toolResult = '' AND c.toolResult <> '' THEN [] ELSE [1] END |
+  SET c += given.properties, c.timestamp = datetime(given.times.timestamp)
+)
 MERGE (t)-[h:HAS_TOOL_CALL]->(c)
 SET h.order = given.order;
 

@@ -5,10 +5,12 @@ import re
 import msgspec
 
 from ragmem.errors import StoreRefused
+from ragmem.failpoints import failpoint
 from ragmem.store.neo4j.cypher import STATEMENTS, listed_statements
 from ragmem.store.neo4j.gateway import Gateway, Transaction
 
-VERSION = 1
+VERSION = 2
+"""2: a project may be joined to another, which a session's writer has to look up."""
 OLDEST_SERVER = (5, 26)
 """The first with scoped subqueries and vector indexes as used here."""
 
@@ -24,17 +26,28 @@ class Server(msgspec.Struct, frozen=True):
 
 async def prepare(gateway: Gateway) -> str:
     """Make the schema complete; the server's version. Safe to run again, and at the same time."""
-    server = await gateway.read(_look, patient=False)
-    check(server, gateway.location)
-    wanted = {_name(statement): statement for statement in listed_statements("schema.cypher")}
-    missing = [statement for name, statement in wanted.items() if name not in server.names]
-    for statement in missing:
+    server = await look(gateway)
+    statements = missing(server)
+    for statement in statements.values():
         await _make(gateway, statement)
-    if missing:
+    if statements:
         await gateway.read(lambda tx: tx.run("CALL db.awaitIndexes(60)"))
     if server.schema_version < VERSION:
         await gateway.write(lambda tx: tx.run(STATEMENTS["set_schema_version"], version=VERSION))
     return server.version
+
+
+async def look(gateway: Gateway) -> Server:
+    """What is there, and fit for this version: else StoreRefused. Changes nothing."""
+    server = await gateway.read(_look, patient=False)
+    check(server, gateway.location)
+    return server
+
+
+def missing(server: Server) -> dict[str, str]:
+    """The statements that make what is not there, by the names of what they make."""
+    wanted = {_name(statement): statement for statement in listed_statements("schema.cypher")}
+    return {name: wanted[name] for name in wanted if name not in server.names}
 
 
 async def _look(tx: Transaction) -> Server:
@@ -67,11 +80,19 @@ def check(server: Server, location: str) -> None:
 
 async def _make(gateway: Gateway, statement: str) -> None:
     """Run one statement of the schema; that another process made it meanwhile is fine."""
+
+    async def work(tx: Transaction) -> None:
+        failpoint("neo4j.schema")
+        await tx.run(statement)
+
     try:
-        await gateway.write(lambda tx: tx.run(statement))
+        await gateway.write(work)
     except StoreRefused as error:
         if "AlreadyExists" not in str(error):
-            raise
+            raise StoreRefused(
+                str(error),
+                hint=f"{error.hint} Are they ragmem's own, `ragmem store repair` mends them.",
+            ) from None
 
 
 def _name(statement: str) -> str:

@@ -294,5 +294,6 @@ def to_project(node: Row) -> Project:
         project_id=node["projectId"],
         path=node["path"],
         remote=node.get("remote"),
+        joined_into=node.get("joinedInto"),
         created_at=node["createdAt"],
     )

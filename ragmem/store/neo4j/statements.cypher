@@ -44,18 +44,43 @@ MERGE (p:Project {projectId: $projectId})
 ON CREATE SET p.createdAt = $createdAt
 SET p.path = $path, p.remote = $remote;
 
+// :join_projects
+// Locked by what was registered before: a session that is being created sees it, or is seen.
+MATCH (p:Project {projectId: $projectId})
+WHERE p.joinedInto IS NULL
+OPTIONAL MATCH (target:Project {projectId: $joinedInto})
+WITH p, coalesce(target.joinedInto, $joinedInto) AS into
+WHERE into <> p.projectId
+SET p.joinedInto = into
+WITH p.projectId AS id, into
+CALL (id, into) { MATCH (other:Project {joinedInto: id}) SET other.joinedInto = into }
+CALL (id, into) { MATCH (s:ConversationSession {projectId: id}) SET s.projectId = into }
+CALL (id, into) {
+  MATCH (f:File {projectId: id})
+  MERGE (g:File {projectId: into, path: f.path})
+  WITH f, g
+  CALL (f, g) {
+    MATCH (t:ConversationTurn)-[a:ACCESSED]->(f)
+    MERGE (t)-[b:ACCESSED {toolCallId: a.toolCallId, type: a.type}]->(g)
+    SET b = properties(a)
+  }
+  DETACH DELETE f
+};
+
 // :projects
 MATCH (p:Project)
 WITH p
 ORDER BY p.createdAt, p.projectId
-RETURN collect(p{.projectId, .path, .remote, .createdAt}) AS found;
+RETURN collect(p{.projectId, .path, .remote, .createdAt, .joinedInto}) AS found;
 
 // :session_exists
 MATCH (s:ConversationSession {sessionId: $sessionId}) RETURN s.sessionId AS sessionId;
 
 // :create_session
+OPTIONAL MATCH (p:Project {projectId: $properties.projectId})
+WITH coalesce(p.joinedInto, $properties.projectId) AS projectId
 MERGE (s:ConversationSession {sessionId: $sessionId})
-ON CREATE SET s += $properties;
+ON CREATE SET s += $properties, s.projectId = projectId;
 
 // :branch_session
 MATCH (parent:ConversationSession {sessionId: $parentId})
@@ -86,7 +111,7 @@ ON CREATE SET
   s.lastTurnId = $turnId,
   t += $properties,
   t.turnIndex = s.turnCount
-SET s.lastActivity = CASE WHEN s.lastActivity > $at THEN s.lastActivity ELSE $at END,
+SET s.lastActivity = CASE WHEN $at < s.lastActivity <= $horizon THEN s.lastActivity ELSE $at END,
     s.updatedAt = CASE WHEN s.updatedAt > $at THEN s.updatedAt ELSE $at END
 MERGE (s)-[h:HAS_TURN]->(t)
 SET h.index = t.turnIndex
@@ -97,7 +122,10 @@ MATCH (s:ConversationSession {sessionId: $sessionId})
 MATCH (t:ConversationTurn {uuid: $turnId})
 WHERE t.sessionId = $sessionId
 MERGE (c:ToolCall {uuid: $toolCallId})
-SET c += $properties
+// A start replaces no finish.
+FOREACH (_ IN CASE WHEN $properties.toolResult = '' AND c.toolResult <> '' THEN [] ELSE [1] END |
+  SET c += $properties
+)
 MERGE (t)-[h:HAS_TOOL_CALL]->(c)
 SET h.order = $order
 WITH t, s
@@ -119,7 +147,7 @@ CALL (s, t) {
   SET t += $properties,
       t.model = coalesce($model, t.model),
       t.charCount = t.userCharCount + $charCount,
-      s.lastActivity = CASE WHEN s.lastActivity > $at THEN s.lastActivity ELSE $at END,
+      s.lastActivity = CASE WHEN $at < s.lastActivity <= $horizon THEN s.lastActivity ELSE $at END,
       s.updatedAt = CASE WHEN s.updatedAt > $at THEN s.updatedAt ELSE $at END
   WITH t, s
   WHERE t.status = 'completed'
@@ -157,11 +185,11 @@ RETURN collect(cover.id) AS found;
 MATCH (s:ConversationSession)
 /* conditions */
 WITH s
-ORDER BY s.lastActivity DESC, s.sessionId DESC
+ORDER BY s.lastActivity > $horizon, s.lastActivity DESC, s.sessionId DESC
 LIMIT $limit
 OPTIONAL MATCH (t:ConversationTurn {uuid: s.lastTurnId})
 WITH s, t
-ORDER BY s.lastActivity DESC, s.sessionId DESC
+ORDER BY s.lastActivity > $horizon, s.lastActivity DESC, s.sessionId DESC
 RETURN collect(s{.*, lastMessage: t.userMessage}) AS found;
 
 // :lineage
@@ -197,6 +225,15 @@ MATCH (t:ConversationTurn {uuid: id})-[a:ACCESSED]->(f:File)
 WITH t, a, f
 ORDER BY t.turnIndex DESC, a.order DESC, f.path
 RETURN collect(a{.toolName, .type, .at, .order, path: f.path, turnIndex: t.turnIndex}) AS found;
+
+// :find_tool_call
+UNWIND $spans AS span
+MATCH (t:ConversationTurn)-[h:HAS_TOOL_CALL]->(c:ToolCall)
+WHERE t.sessionId = span.sessionId AND t.turnIndex <= span.last
+  AND replace(c.uuid, '-', '') ENDS WITH $reference
+RETURN c{.*, order: h.order} AS call, t.uuid AS turnId
+ORDER BY t.turnIndex DESC
+LIMIT 1;
 
 // :summaries
 MATCH (s:ConversationSession {sessionId: $sessionId})-[:HAS_SUMMARY]->(m:ConversationSummary)
@@ -237,7 +274,8 @@ WHERE o.leaseUntil < datetime.realtime() - duration({days: 1})
 DETACH DELETE o;
 
 // :heartbeat
-MATCH (o:Owner {ownerId: $ownerId})
+// Made again, if others have forgotten it: a process may be stopped for days.
+MERGE (o:Owner {ownerId: $ownerId})
 SET o.leaseUntil = datetime.realtime() + duration({seconds: $leaseSeconds});
 
 // :remove_owner

@@ -3,8 +3,19 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from ragmem.records import FileAccess, Project, PutTurn, Session, Summary, Turn, Write, utc_now
+from ragmem.records import (
+    FileAccess,
+    Project,
+    PutTurn,
+    Session,
+    Summary,
+    ToolCall,
+    Turn,
+    Write,
+    utc_now,
+)
 from ragmem.store.base import (
+    AHEAD,
     ALL_TURNS,
     Applied,
     Finding,
@@ -58,7 +69,7 @@ class Neo4jStore:
         """Apply the writes in order, in one transaction."""
 
         async def work(tx: Transaction) -> Applied:
-            batch = Batch(tx)
+            batch = Batch(tx, self._clock() + AHEAD)
             await batch.apply(writes)
             return Applied(batch.turn_indexes)
 
@@ -82,14 +93,24 @@ class Neo4jStore:
             conditions.append("s.status = $status")
         if query.tags:
             conditions.append("any(tag IN s.tags WHERE tag IN $tags)")
-        return await self._sessions(
-            conditions,
-            limit=query.limit,
-            cwd=query.cwd,
-            projectIds=query.project_ids,
-            status=query.status,
-            tags=query.tags,
+        given: dict[str, Value] = {
+            "cwd": query.cwd,
+            "projectIds": query.project_ids,
+            "status": query.status,
+            "tags": query.tags,
+        }
+        if query.cwd is not None or query.project_ids:
+            return await self._sessions(conditions, limit=query.limit, **given)
+        # Of all that there are, the newest come from their index, unsorted; then those that a
+        # wrong clock has put into the future.
+        found = await self._sessions(
+            [*conditions, "s.lastActivity <= $horizon"], limit=query.limit, **given
         )
+        if len(found) < query.limit:
+            left = query.limit - len(found)
+            future = [*conditions, "s.lastActivity > $horizon"]
+            found += await self._sessions(future, limit=left, **given)
+        return found
 
     async def find_sessions(self, reference: str, *, limit: int = 20) -> list[Session]:
         """Those whose id is, or ends with, the reference, or whose title equals it (casefolded)."""
@@ -122,6 +143,18 @@ class Neo4jStore:
             ids = await _choose_turns(tx, session_id, TurnQuery(max_chars=max_turn_chars))
             found = await tx.found(STATEMENTS["file_accesses"], ids=ids)
             return [shapes.to_access(access) for access in found]
+
+        return await self._gateway.read(work)
+
+    async def find_tool_call(self, session_id: str, reference: str) -> ToolCall | None:
+        """The newest call of a session whose id, without its dashes, ends with the reference."""
+
+        async def work(tx: Transaction) -> ToolCall | None:
+            spans = await _spans(tx, session_id)
+            found = await tx.run(
+                STATEMENTS["find_tool_call"], spans=spans, reference=reference.replace("-", "")
+            )
+            return shapes.to_tool_call(found[0]["call"], found[0]["turnId"]) if found else None
 
         return await self._gateway.read(work)
 
@@ -241,7 +274,7 @@ class Neo4jStore:
 
     async def check(self) -> list[Finding]:
         """What is broken: links, indexes of turns, counters. Its files are the server's matter."""
-        return await self._gateway.read(archive.check)
+        return await archive.check(self._gateway)
 
     async def aclose(self) -> None:
         """Release everything; safe to call twice."""
@@ -267,7 +300,12 @@ class Neo4jStore:
         # Only the conditions that are asked for: `$x IS NULL OR …` would keep indexes unused.
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
         statement = STATEMENTS["sessions"].replace("/* conditions */", where)
-        found = await self._gateway.read(lambda tx: tx.found(statement, limit=limit, **parameters))
+        if "$horizon" in where:  # All are on the same side of it.
+            statement = statement.replace("ORDER BY s.lastActivity > $horizon, ", "ORDER BY ")
+        horizon = self._clock() + AHEAD
+        found = await self._gateway.read(
+            lambda tx: tx.found(statement, limit=limit, horizon=horizon, **parameters)
+        )
         return [shapes.to_session(session) for session in found]
 
 

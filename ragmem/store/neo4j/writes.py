@@ -1,6 +1,7 @@
 """Each Write as Cypher, inside a transaction that the store has opened."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 
 from ragmem.errors import SessionNotFound
@@ -25,6 +26,8 @@ from ragmem.store.neo4j.gateway import Row, Transaction, Value
 from ragmem.store.neo4j.puts import put_sessions, put_turns
 from ragmem.text import clean
 
+_NEVER = datetime(9999, 1, 1, tzinfo=UTC)
+
 
 def not_found(kind: str, record_id: str) -> SessionNotFound:
     """No such session, turn or summary."""
@@ -36,8 +39,10 @@ def not_found(kind: str, record_id: str) -> SessionNotFound:
 class Batch:
     """The writes of one transaction: which sessions it holds locked, which indexes it gave."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, horizon: datetime = _NEVER) -> None:
         self._tx = tx
+        self._horizon = horizon
+        """Later times are a wrong clock's."""
         self._locked: set[str] = set()
         self.turn_indexes: dict[str, int] = {}
 
@@ -97,6 +102,10 @@ class Batch:
             remote=project.remote,
             createdAt=project.created_at,
         )
+        if project.joined_into is not None:
+            await self._run(
+                "join_projects", projectId=project.project_id, joinedInto=project.joined_into
+            )
 
     async def _create_session(self, session: Session) -> None:
         if await self._run("session_exists", sessionId=session.session_id):
@@ -151,6 +160,7 @@ class Batch:
             turnId=write.turn_id,
             properties=shapes.begun_turn_properties(write),
             at=write.started_at,
+            horizon=self._horizon,
         )
         self.turn_indexes[write.turn_id] = row["turnIndex"]
 
@@ -180,6 +190,7 @@ class Batch:
             model=write.model,
             charCount=len(clean(write.assistant_message)),
             at=write.finished_at,
+            horizon=self._horizon,
         )
         if not rows:
             raise not_found("turn", write.turn_id)

@@ -84,7 +84,7 @@ class Layout:
         """The server's record; None when there is none, or none that can be read."""
         try:
             return msgspec.json.decode(self._record.read_bytes(), type=Running)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
             return None
 
     def remember(self, running: Running) -> None:

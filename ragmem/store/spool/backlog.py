@@ -13,15 +13,18 @@ import msgspec
 from ragmem.errors import StoreDamaged, StoreError, StoreUnavailable
 from ragmem.records import BeginTurn, Write
 from ragmem.store.base import Applied, SessionQuery, Store
-from ragmem.store.spool.files import Spool, count_waiting
+from ragmem.store.spool.files import MOST_IN_MEMORY, NoRoom, Spool, count_waiting
 from ragmem.store.spool.lines import to_lines
 from ragmem.store.spool.replay import Replay, replay_left
+from ragmem.store.spool.words import are, lost_text, writes_text
 
 T = TypeVar("T")
 
 _SOON_S = 0.02
 _LONG_STALL_S = 1.0
 """A write that is silent for so long is told of."""
+_LONG_OPENING_S = 3.0
+"""The same for a store that opens: a graph's driver takes its time."""
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +34,8 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """A write that takes longer is acknowledged by the spool."""
     read_s: float = 2.0
     """Before a read gives up on writes that still wait."""
+    left_s: float = 10.0
+    """Before a read gives up on those that a dead process has left."""
     retry_s: float = 1.0
     """Before a store that was away is tried again; doubled for each further time."""
     longest_retry_s: float = 10.0
@@ -43,6 +48,8 @@ class Waiting(Applied, frozen=True):
 
     durable: bool = True
     """Whether they are on the disk: false when that can't be written either."""
+    kept: bool = True
+    """False when memory has no room for them either: they are lost, and the person is told."""
 
 
 class Backlog:
@@ -54,10 +61,11 @@ class Backlog:
         folder: Path,
         *,
         patience: Patience = Patience(),  # noqa: B008
+        most_in_memory: int = MOST_IN_MEMORY,
     ) -> None:
         self._open_store = open_store
         self._patience = patience
-        self._spool = Spool(folder)
+        self._spool = Spool(folder, most_in_memory=most_in_memory)
         self._disk_thread = ThreadPoolExecutor(1, thread_name_prefix="ragmem-spool")
         self._store: Store | None = None
         self._opening: asyncio.Task[Store] | None = None
@@ -75,6 +83,7 @@ class Backlog:
         self._looked = False
         self._said = False
         self._said_no_room = False
+        self._said_lost = False
         self._notices: list[str] = []
         self._closed = False
 
@@ -104,7 +113,8 @@ class Backlog:
                 self.went_away(error)
                 return await self._append(writes)
         waiting = await self._append(writes)
-        if self._in_flight or not await self._caught_up(self._patience.stall_s):
+        caught_up = waiting.kept and not self._in_flight
+        if not caught_up or not await self._caught_up(self._patience.stall_s):
             return waiting
         ids = [write.turn_id for write in writes if isinstance(write, BeginTurn)]
         indexes = self._replay.turn_indexes
@@ -129,7 +139,13 @@ class Backlog:
     async def _append(self, writes: Sequence[Write]) -> Waiting:
         lines = to_lines(writes)
         self._waiting += len(lines)
-        problem = await self._on_disk(lambda: self._spool.append(lines))
+        try:
+            problem = await self._on_disk(lambda: self._spool.append(lines))
+        except NoRoom:
+            self._waiting -= len(lines)
+            self._say_lost(writes)
+            return Waiting(durable=False, kept=False)
+        self._said_lost = False
         if problem is None:
             self._said_no_room = False
         elif not self._said_no_room:
@@ -139,6 +155,12 @@ class Backlog:
                 f"{problem.strerror or problem}. Until that changes, only this process keeps it."
             )
         return Waiting(durable=problem is None)
+
+    def _say_lost(self, writes: Sequence[Write]) -> None:
+        """Once a turn."""
+        if not self._said_lost or any(isinstance(write, BeginTurn) for write in writes):
+            self._said_lost = True
+            self._notices.append(lost_text(self._spool.folder, self._spool.most_in_memory))
 
     # --- catching up ------------------------------------------------------------
 
@@ -159,7 +181,7 @@ class Backlog:
             # Nothing of this pass has come through: it gets no more than its time once.
             deadline = min(deadline, self._replay.started_at + limit_s)
         await asyncio.wait({running}, timeout=max(0, deadline - time.monotonic()))
-        return not self._waiting and self._away is None
+        return not self._waiting and self._away is None and self._looked
 
     async def _nothing_was_left(self) -> bool:
         """Whether no other process' file is there to be looked at."""
@@ -234,11 +256,11 @@ class Backlog:
         count = self._replay.count
         if self._said:
             self._said = False
-            waited = f" {writes_text(count)} that waited are stored." if count else ""
+            waited = f" {writes_text(count)} that waited {are(count)} stored." if count else ""
             self._notices.append(f"Memory is back.{waited}")
         elif left:
             self._notices.append(
-                f"{writes_text(left)} that an earlier process had to leave are stored."
+                f"{writes_text(left)} that an earlier process had to leave {are(left)} stored."
             )
         if self._replay.refused:
             self._notices.append(
@@ -249,6 +271,11 @@ class Backlog:
 
     def take_notices(self) -> list[str]:
         """What the person should be told, each once: it is away, it is back."""
+        busy = self._waiting or self._in_flight or self._opening or self._replaying
+        if self._said and self._store is not None and not (busy or self._why_away()):
+            # It was only slow, and nothing had to wait for it.
+            self._said = False
+            self._notices.append("Memory is back.")
         notices, self._notices = self._notices, []
         if not self._said and (why := self._why_away()):
             self._said = True
@@ -260,8 +287,9 @@ class Backlog:
         """Empty while the store answers, or may yet."""
         if self._away:
             return f"{self._away} {self._away.hint}".strip()
-        since = self._opening_since if self._opening else self._stalled_at
-        if since is not None and time.monotonic() - since > _LONG_STALL_S:
+        now = time.monotonic()
+        slow = self._opening is not None and now - self._opening_since > _LONG_OPENING_S
+        if slow or (self._stalled_at is not None and now - self._stalled_at > _LONG_STALL_S):
             return "it does not answer."
         return ""
 
@@ -288,20 +316,32 @@ class Backlog:
             self._opening = None
 
     async def read(self, query: Callable[[Store], Awaitable[T]]) -> T:
-        """What the query finds; StoreUnavailable while writes of this process wait."""
+        """What the query finds; StoreUnavailable while writes wait, of dead processes too."""
         if self._closed:
             raise _closed()
-        if not await self._caught_up(self._patience.read_s) and (self._waiting or self._away):
+        if not self._looked and time.monotonic() >= self._retry_at:
+            # However long it takes to open: only then can what was left be stored.
+            await self._ask(self.inner())
+        patience = self._patience
+        if not await self._caught_up(patience.read_s if self._looked else patience.left_s):
             raise self._unavailable()
+        store = await self._ask(self.inner())
+        return await self._ask(query(store))
+
+    async def _ask(self, work: Awaitable[T]) -> T:
         try:
-            return await query(await self.inner())
+            return await work
         except StoreError as error:
             self.went_away(error)
             raise
 
     def _unavailable(self) -> StoreError:
-        if self._away is None:
+        if self._away is None and self._waiting:
             return StoreUnavailable(f"{writes_text(self._waiting)} wait for the memory.")
+        if self._away is None:
+            return StoreUnavailable(
+                "What an earlier process had to leave is being stored.", hint="Try again soon."
+            )
         return type(self._away)(str(self._away), hint=self._away.hint)
 
     async def count_waiting(self) -> int:
@@ -354,11 +394,6 @@ class Backlog:
 
     def _on_disk(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         return asyncio.get_running_loop().run_in_executor(self._disk_thread, work)
-
-
-def writes_text(count: int) -> str:
-    """`3 writes`."""
-    return f"{count:,} {'write' if count == 1 else 'writes'}"
 
 
 def _closed() -> StoreUnavailable:

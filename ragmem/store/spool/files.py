@@ -10,11 +10,18 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
 
 _SUFFIX = ".jsonl"
 _CHUNK = 1 << 20
 _MANY = 1000
+MOST_IN_MEMORY = 64 << 20
+"""Bytes that a process keeps for a disk that can't be written."""
+
+
+class NoRoom(Exception):
+    """Lines that neither the disk nor memory has room for; none of them is kept."""
 
 
 class SpoolFile:
@@ -30,6 +37,7 @@ class SpoolFile:
     def create(cls, folder: Path) -> "SpoolFile":
         """A new file of this process."""
         _make(folder)
+        failpoint("spool.create")
         while True:
             path = folder / f"{new_id()}{_SUFFIX}"
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -42,6 +50,7 @@ class SpoolFile:
     def adopt(cls, path: Path) -> "SpoolFile | None":
         """A file that a process has left; None while its process lives."""
         try:
+            failpoint("spool.adopt")
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             return None
@@ -64,8 +73,11 @@ class SpoolFile:
     def append(self, lines: Sequence[bytes]) -> None:
         """All of the lines, on the disk when this returns; none of them on an OSError."""
         try:
+            failpoint("spool.write")
             _write(self._handle, b"".join(line + b"\n" for line in lines), self._size)
+            failpoint("spool.written")
             os.fsync(self._handle)
+            failpoint("spool.synced")
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._handle, self._size)
@@ -84,14 +96,18 @@ class SpoolFile:
 
     def advance(self, lines: Sequence[bytes]) -> None:
         """These were dealt with."""
+        failpoint("spool.advance")
         self._offset += _length(lines)
         if self._offset == self._size:
-            os.ftruncate(self._handle, 0)
-            self._offset = self._size = 0
+            with contextlib.suppress(OSError):  # then it goes with a later one, or at closing
+                failpoint("spool.truncate")
+                os.ftruncate(self._handle, 0)
+                self._offset = self._size = 0
 
     def close(self) -> None:
         """Leave what waits to another process; what was dealt with goes."""
         try:
+            failpoint("spool.close")
             if not self.read(1):
                 self.path.unlink(missing_ok=True)
             elif self._offset:
@@ -113,8 +129,9 @@ class Spool:
     Everything here blocks; it is called from one thread.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, most_in_memory: int = MOST_IN_MEMORY) -> None:
         self.folder = folder
+        self.most_in_memory = most_in_memory
         self._file: SpoolFile | None = None
         self._unwritten: list[bytes] = []
 
@@ -129,13 +146,16 @@ class Spool:
         return self._file.path.name if self._file else ""
 
     def append(self, lines: Sequence[bytes]) -> OSError | None:
-        """Keep the lines; the error when only memory can."""
-        self._unwritten += lines
+        """Keep the lines; the error when only memory can, NoRoom when that can't either."""
+        every = [*self._unwritten, *lines]
         try:
             if self._file is None:
                 self._file = SpoolFile.create(self.folder)
-            self._file.append(self._unwritten)
+            self._file.append(every)
         except OSError as error:
+            if _length(every) > self.most_in_memory:
+                raise NoRoom from error
+            self._unwritten = every
             return error
         self._unwritten = []
         return None
@@ -161,7 +181,9 @@ class Spool:
     def close(self) -> None:
         """Leave what waits to the next process."""
         if self._file:
-            self._file.close()
+            # Of a disk that fails, what was dealt with may be replayed: no harm.
+            with contextlib.suppress(OSError):
+                self._file.close()
             self._file = None
 
 
@@ -176,8 +198,10 @@ def set_aside(folder: Path, lines: Iterable[bytes]) -> str:
         for line in lines:
             _write(handle, line + b"\n", size)
             size += len(line) + 1
+        failpoint("spool.set_aside")
         os.fsync(handle)
         draft.rename(path)
+        failpoint("spool.set_aside")
     except BaseException:
         draft.unlink(missing_ok=True)
         raise

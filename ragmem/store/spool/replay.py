@@ -6,6 +6,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
+from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
 from ragmem.store.base import Store
 from ragmem.store.spool.files import Spool, SpoolFile, set_aside
@@ -47,9 +48,12 @@ class Replay:
 
     async def apply(self, store: Store, lines: Sequence[bytes]) -> list[bytes]:
         """Write the lines; those that the store can never take, while it takes others."""
+        failpoint("spool.replay")
         unknown = [line for line in lines if from_line(line) is None]
         known = [line for line in lines if line not in unknown] if unknown else lines
-        return unknown + await self._apply_known(store, known)
+        leftover = unknown + await self._apply_known(store, known)
+        failpoint("spool.replayed")
+        return leftover
 
     async def _apply_known(self, store: Store, lines: Sequence[bytes]) -> list[bytes]:
         try:

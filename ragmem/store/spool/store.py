@@ -16,10 +16,21 @@ from pathlib import Path
 import msgspec
 
 from ragmem.errors import StoreError
-from ragmem.records import FileAccess, Project, RegisterProject, Session, Summary, Turn, Write
+from ragmem.records import (
+    FileAccess,
+    Project,
+    RegisterProject,
+    Session,
+    Summary,
+    ToolCall,
+    Turn,
+    Write,
+)
 from ragmem.store.base import ALL_TURNS, Applied, SessionQuery, Store, StoreInfo, TurnQuery
-from ragmem.store.spool.backlog import Backlog, Patience, Waiting, writes_text
+from ragmem.store.spool.backlog import Backlog, Patience, Waiting
+from ragmem.store.spool.files import MOST_IN_MEMORY
 from ragmem.store.spool.projects import KnownProjects
+from ragmem.store.spool.words import writes_text
 
 
 class SpooledStore:
@@ -31,8 +42,11 @@ class SpooledStore:
         folder: Path,
         *,
         patience: Patience = Patience(),  # noqa: B008
+        most_in_memory: int = MOST_IN_MEMORY,
     ) -> None:
-        self._backlog = Backlog(open_store, folder, patience=patience)
+        self._backlog = Backlog(
+            open_store, folder, patience=patience, most_in_memory=most_in_memory
+        )
         self._known = KnownProjects(folder.with_name(f"{folder.name}-projects.json"))
 
     async def inner(self) -> Store:
@@ -72,6 +86,10 @@ class SpooledStore:
         return await self._backlog.read(
             lambda store: store.file_accesses(session_id, max_turn_chars=max_turn_chars)
         )
+
+    async def find_tool_call(self, session_id: str, reference: str) -> ToolCall | None:
+        """The newest call of a session whose id, without its dashes, ends with the reference."""
+        return await self._backlog.read(lambda store: store.find_tool_call(session_id, reference))
 
     async def summaries(
         self,

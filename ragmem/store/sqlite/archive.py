@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
+from ragmem.failpoints import failpoint
 from ragmem.records import FileAccess, PutTurn, Session, Summary, ToolCall, Turn
 from ragmem.store.base import Span, forked, in_use
 from ragmem.store.sqlite import reads
@@ -123,6 +124,7 @@ def delete_session(
         raise in_use(session_id)
     went = {}
     for table, condition in _OF_A_SESSION:
+        failpoint("sqlite.delete")
         connection.execute(f"DELETE FROM {table} WHERE {condition}", {"id": session_id})
         went[table] = connection.changes()
     return {kind: went[kind] for kind in ("sessions", "turns", "tool_calls", "summaries")}

@@ -54,6 +54,10 @@ _PROMISES = (
         "SELECT turn_id FROM turns WHERE status <> 'running' AND finished_at IS NULL",
     ),
     (
+        "a turn that runs has not ended",
+        "SELECT turn_id FROM turns WHERE status = 'running' AND finished_at IS NOT NULL",
+    ),
+    (
         "characters of turns are counted",
         "SELECT turn_id FROM turns"
         " WHERE char_count <> length(user_message) + length(assistant_message)",

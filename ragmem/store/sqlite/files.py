@@ -6,6 +6,7 @@ fresh start. A marker beside the database tells them apart.
 
 import errno
 import os
+import shutil
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import apsw
 
 from ragmem.errors import RagmemError, StoreDamaged, StoreRefused, StoreUnavailable
+from ragmem.failpoints import failpoint
 
 _MAGIC = b"SQLite format 3\0"
 _MARKER = ".initialised"
@@ -77,10 +79,15 @@ def exchange(database: Path, new: Path) -> Path:
     """Put another database in place of a damaged one; where that is kept, byte for byte."""
     now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     kept = _beside(database, f".damaged-{now}")
-    # The log goes first: it belongs to no other database.
+    # At no moment is there none: killed in between, the damaged one is in its place still.
     for suffix in ("-wal", "-shm", ""):
         if (path := _beside(database, suffix)).exists():
-            path.rename(_beside(kept, suffix))
+            failpoint("sqlite.exchange")
+            _keep(path, _beside(kept, suffix))
+    # The log goes first: it belongs to no other database.
+    for suffix in ("-wal", "-shm"):
+        _beside(database, suffix).unlink(missing_ok=True)
+    failpoint("sqlite.exchange")
     new.rename(database)
     handle = os.open(database.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -88,6 +95,15 @@ def exchange(database: Path, new: Path) -> Path:
     finally:
         os.close(handle)
     return kept
+
+
+def _keep(path: Path, kept: Path) -> None:
+    """Give it a second name; a copy, where the file system has no such."""
+    try:
+        kept.hardlink_to(path)
+    except OSError:
+        shutil.copyfile(path, kept)
+        kept.chmod(0o600)
 
 
 def size_bytes(database: Path) -> int:
@@ -118,6 +134,8 @@ def refused(database: Path, error: OSError) -> RagmemError:
     """The error for a file or folder that can't be used."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return full(database)
+    if error.errno == errno.EIO:
+        return failing(database, error.strerror or str(error))
     why = error.strerror or str(error)
     if isinstance(error, FileExistsError | NotADirectoryError):
         why = "a file stands where a folder should be"
@@ -140,6 +158,15 @@ def full(database: Path) -> StoreUnavailable:
     return StoreUnavailable(
         f"The file system {_mount_point(database)} is full; nothing more can be stored there.",
         hint="Free some space; what was stored before is safe.",
+    )
+
+
+def failing(database: Path, why: str) -> StoreUnavailable:
+    """The error for a disk that does not do what it is told."""
+    return StoreUnavailable(
+        f"The memory's database {database}, on the file system {_mount_point(database)}, "
+        f"could not be read or written: {why}.",
+        hint="Check the disk and its free space; what was stored before is safe.",
     )
 
 
@@ -167,11 +194,7 @@ def translated(error: apsw.Error, database: Path, timeout_s: float) -> RagmemErr
                 "A text of more than 1 GB can't be stored.", hint="Store it as a file."
             )
         case apsw.IOError() | apsw.NoMemError():
-            return StoreUnavailable(
-                f"The memory's database {database}, on the file system {_mount_point(database)}, "
-                f"could not be read or written: {error}.",
-                hint="Check the disk and its free space; what was stored before is safe.",
-            )
+            return failing(database, str(error))
         case _:
             return None
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 import apsw
 
 from ragmem.errors import StoreUnavailable
+from ragmem.failpoints import failpoint
 from ragmem.store.sqlite import files
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ class Lane:
     def _do(self, job: Callable[[apsw.Connection], T], deadline: float) -> T:
         try:
             if self._connection is None:
+                failpoint("sqlite.open")
                 self._connection = self._connect()
             left_s = max(0.001, deadline - time.monotonic())
             self._connection.set_busy_timeout(round(left_s * 1000))

@@ -24,7 +24,11 @@ def put_session(row: Row) -> Step:
                 parent_session_id, forked_at_index
             )
             VALUES (
-                :session_id, :cwd, :project_id, :project_path, :title, :title_key, :summary, :tags,
+                :session_id, :cwd,
+                coalesce(
+                    (SELECT joined_into FROM projects WHERE project_id = :project_id), :project_id
+                ),
+                :project_path, :title, :title_key, :summary, :tags,
                 :status, :started_at, :updated_at, :last_activity_at,
                 coalesce(:forked_at_index, 0), :parent_session_id, :forked_at_index
             )

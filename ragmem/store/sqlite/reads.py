@@ -30,6 +30,7 @@ COVERS = """
     )
 """
 """Ids of what a summary `s` digests, in order, as JSON."""
+MAX_TIME = "9999"
 _NEWEST = " ORDER BY s.last_activity_at DESC, s.session_id DESC LIMIT :limit"
 
 
@@ -63,8 +64,13 @@ def session(connection: apsw.Connection, session_id: str) -> Session:
     raise no_session(session_id)
 
 
-def sessions(connection: apsw.Connection, query: SessionQuery) -> list[Session]:
-    """The sessions that match, newest activity first."""
+def sessions(
+    connection: apsw.Connection, query: SessionQuery, horizon: str = MAX_TIME
+) -> list[Session]:
+    """The sessions that match, newest activity first.
+
+    Those that are past the horizon come last: a clock was wrong when they were held.
+    """
     conditions = [
         condition
         for given, condition in (
@@ -79,8 +85,13 @@ def sessions(connection: apsw.Connection, query: SessionQuery) -> list[Session]:
         )
         if given
     ]
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    found = rows(connection, _SESSION + where + _NEWEST, msgspec.structs.asdict(query))
+    found: list[Row] = []
+    for when in ("<=", ">"):
+        where = " AND ".join([*conditions, f"s.last_activity_at {when} :horizon"])
+        wanted = msgspec.structs.asdict(query) | {"horizon": horizon}
+        wanted["limit"] = query.limit - len(found)
+        if wanted["limit"] > 0:
+            found += rows(connection, f"{_SESSION} WHERE {where}{_NEWEST}", wanted)
     return [_session(connection, row) for row in found]
 
 
@@ -191,6 +202,23 @@ def file_accesses(
         {"ids": tuple(str(row["turn_id"]) for row in chosen)},
     )
     return [record(FileAccess, row) for row in found]
+
+
+def find_tool_call(connection: apsw.Connection, session_id: str, reference: str) -> ToolCall | None:
+    """The newest call whose id ends with the reference."""
+    for current, last in lineage(connection, session_id):
+        for row in rows(
+            connection,
+            """
+            SELECT c.* FROM turns AS t JOIN tool_calls AS c ON c.turn_id = t.turn_id
+            WHERE t.session_id = :id AND t.turn_index <= :last
+            AND substr(replace(c.tool_call_id, '-', ''), -length(:reference)) = :reference
+            ORDER BY t.turn_index DESC LIMIT 1
+            """,
+            {"id": current, "last": last, "reference": reference.replace("-", "")},
+        ):
+            return record(ToolCall, row)
+    return None
 
 
 def summaries(

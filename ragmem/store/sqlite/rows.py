@@ -16,6 +16,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 _JSON = frozenset(
     ("tags", "usage", "files_mentioned", "key_findings", "tools_used", "topics", "covers")
 )
+_INT64 = 2**63 - 1
 _BOOL = frozenset(("success", "extractive"))
 
 
@@ -25,10 +26,12 @@ def iso(at: datetime) -> str:
 
 
 def value(field: object) -> Value:
-    """A field as SQLite holds it: text cleaned, times in UTC, lists and structs as JSON."""
+    """A field as SQLite holds it: text cleaned, times in UTC, 64-bit integers, others as JSON."""
     match field:
-        case None | int() | float():
-            return int(field) if isinstance(field, bool) else field
+        case None | float():
+            return field
+        case int():
+            return max(-_INT64 - 1, min(_INT64, int(field)))
         case str():
             return clean(field)
         case datetime():
@@ -36,7 +39,8 @@ def value(field: object) -> Value:
         case tuple():
             return msgspec.json.encode([clean(item) for item in field]).decode()
         case _:
-            return msgspec.json.encode(field).decode()
+            held = {name: value(each) for name, each in msgspec.to_builtins(field).items()}
+            return msgspec.json.encode(held).decode()
 
 
 def columns(record: msgspec.Struct) -> Row:

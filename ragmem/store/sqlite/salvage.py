@@ -167,6 +167,8 @@ class Salvage:
         accesses: dict[str, list[FileAccess]],
     ) -> PutTurn:
         turn = self._by_row("turns", Turn, row)
+        if turn.status != "running" and turn.finished_at is None:
+            turn = msgspec.structs.replace(turn, finished_at=turn.started_at)
         held = [self._by_row("tool_calls", ToolCall, each) for each in calls.get(turn.turn_id, ())]
         held.sort(key=lambda call: (call.order, call.tool_call_id))
         return PutTurn(

@@ -12,11 +12,13 @@ from pathlib import Path
 import apsw
 
 from ragmem.errors import StoreRefused
-from ragmem.store.sqlite import files
+from ragmem.failpoints import failpoint
+from ragmem.store.base import AHEAD
+from ragmem.store.sqlite import files, journal
 from ragmem.store.sqlite.locks import lock
 from ragmem.store.sqlite.rows import iso
 
-VERSION = 1
+VERSION = 2
 APPLICATION_ID = 0x7261676D
 
 
@@ -30,15 +32,20 @@ def open_for_writing(
         connection.set_busy_timeout(round(timeout_s * 1000))
         if connection.readonly("main"):
             raise files.unwritable(database, "it may only be read")
-        if _version(connection, database) < VERSION:
-            # One process at a time: switching to a write-ahead log waits for no busy timeout.
+        whole = journal.can_be_read(connection, database)
+        if not whole or _version(connection, database) < VERSION:
+            # One process at a time: switching to another journal waits for no busy timeout.
             alone = lock(locks_dir / "schema.lock", timeout_s=timeout_s)
             try:
+                if not whole and not journal.can_be_read(connection, database):
+                    journal.roll_in(database)
                 _migrate(connection, database, clock)
             finally:
                 os.close(alone)
+        failpoint("sqlite.mark")
         if not was_set_up:
             files.mark_set_up(database)
+        _tell_horizon(connection, clock)
         connection.pragma("synchronous", "FULL")
         connection.pragma("foreign_keys", True)
     except BaseException:
@@ -48,10 +55,23 @@ def open_for_writing(
     return connection
 
 
+def _tell_horizon(connection: apsw.Connection, clock: Callable[[], datetime]) -> None:
+    """`horizon()` in SQL: the latest time that is no wrong clock's."""
+
+    def horizon(*_: object) -> str:
+        return iso(clock() + AHEAD)
+
+    connection.create_scalar_function("horizon", horizon, 0)
+
+
 def open_for_reading(database: Path, *, timeout_s: float) -> apsw.Connection:
     """A connection that reads while another writes."""
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    # What another process' crash left of a rollback journal, a reader has to undo.
+    only = journal.has_log(database)
+    flags = apsw.SQLITE_OPEN_READONLY if only else apsw.SQLITE_OPEN_READWRITE
+    connection = apsw.Connection(str(database), flags=flags)
     connection.set_busy_timeout(round(timeout_s * 1000))
+    connection.pragma("query_only", True)
     return connection
 
 
@@ -81,10 +101,12 @@ def _version(connection: apsw.Connection, database: Path) -> int:
 
 
 def _migrate(connection: apsw.Connection, database: Path, clock: Callable[[], datetime]) -> None:
-    connection.pragma("journal_mode", "wal")
+    if _version(connection, database) == 0:
+        journal.choose(connection)
     for number, name, sql in migrations():
         connection.execute("BEGIN IMMEDIATE")
         try:
+            failpoint("sqlite.migrate")
             # Another process may have come first.
             if _version(connection, database) < number:
                 connection.execute(sql)
@@ -93,6 +115,7 @@ def _migrate(connection: apsw.Connection, database: Path, clock: Callable[[], da
                     (number, name, iso(clock())),
                 )
                 connection.pragma("user_version", number)
+            failpoint("sqlite.migrated")
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:

@@ -10,8 +10,20 @@ from typing import TypeVar
 import apsw
 
 from ragmem.errors import StoreDamaged
-from ragmem.records import FileAccess, Project, PutTurn, Session, Summary, Turn, Write, utc_now
+from ragmem.failpoints import failpoint
+from ragmem.records import (
+    FileAccess,
+    Project,
+    PutTurn,
+    Session,
+    Summary,
+    ToolCall,
+    Turn,
+    Write,
+    utc_now,
+)
 from ragmem.store.base import (
+    AHEAD,
     ALL_TURNS,
     Applied,
     Finding,
@@ -20,7 +32,7 @@ from ragmem.store.base import (
     StoreInfo,
     TurnQuery,
 )
-from ragmem.store.sqlite import archive, checks, files, owners, reads, schema
+from ragmem.store.sqlite import archive, checks, files, journal, owners, reads, schema
 from ragmem.store.sqlite.lane import Lane
 from ragmem.store.sqlite.plan import plan
 from ragmem.store.sqlite.rows import iso
@@ -47,6 +59,8 @@ class SQLiteStore:
         self._locks = owners.OwnerLocks(locks_dir)
         self._damage: StoreDamaged | None = None
         self._inode = 0
+        self.notice = ""
+        """What the person should be told of how it was opened."""
         self._writer = Lane(
             database,
             partial(schema.open_for_writing, database, locks_dir, timeout_s=timeout_s, clock=clock),
@@ -74,7 +88,10 @@ class SQLiteStore:
         """
         store = cls(database, locks_dir=locks_dir, timeout_s=timeout_s, clock=clock)
         try:
+            had_log, known = journal.has_log(database), files.marker(database).exists()
             store._inode = await store._writer.run(lambda _: database.stat().st_ino)
+            if not journal.has_log(database) and (had_log or not known):
+                store.notice = journal.NOTICE
         except BaseException:
             await store.aclose()
             raise
@@ -98,7 +115,8 @@ class SQLiteStore:
 
     async def sessions(self, query: SessionQuery) -> list[Session]:
         """The sessions that match."""
-        return await self._read(lambda db: reads.sessions(db, query))
+        horizon = iso(self._clock() + AHEAD)
+        return await self._read(lambda db: reads.sessions(db, query, horizon))
 
     async def find_sessions(self, reference: str, *, limit: int = 20) -> list[Session]:
         """Those whose id is, or ends with, the reference, or whose title equals it."""
@@ -111,6 +129,10 @@ class SQLiteStore:
     async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
         """Accesses of the newest turns that sum to at most so many characters, newest first."""
         return await self._read(lambda db: reads.file_accesses(db, session_id, max_turn_chars))
+
+    async def find_tool_call(self, session_id: str, reference: str) -> ToolCall | None:
+        """The newest call of a session whose id, without its dashes, ends with the reference."""
+        return await self._read(lambda db: reads.find_tool_call(db, session_id, reference))
 
     async def summaries(
         self,
@@ -206,6 +228,7 @@ class SQLiteStore:
                 went = self._transaction(
                     connection, lambda: archive.delete_session(connection, session_id, self._locks)
                 )
+                failpoint("sqlite.checkpoint")
                 with suppress(apsw.BusyError, apsw.LockedError):  # a reader holds the old log
                     connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             finally:
@@ -222,7 +245,14 @@ class SQLiteStore:
         """Write a copy of the database as it is now into a new file, while others go on."""
 
         def job(connection: apsw.Connection) -> None:
-            connection.execute("VACUUM INTO ?", (str(file),))
+            failpoint("sqlite.backup")
+            # To write another file counts as writing.
+            connection.pragma("query_only", False)
+            try:
+                connection.execute("VACUUM INTO ?", (str(file),))
+            finally:
+                connection.pragma("query_only", True)
+            failpoint("sqlite.backed_up")
 
         await self._reader.run(job)
 
@@ -240,6 +270,7 @@ class SQLiteStore:
         def job(connection: apsw.Connection) -> T:
             connection.execute("BEGIN")
             try:
+                failpoint("sqlite.read")
                 return query(connection)
             finally:
                 if connection.in_transaction:
@@ -265,12 +296,15 @@ class SQLiteStore:
         self._still_there()
         connection.execute("BEGIN IMMEDIATE")
         try:
+            failpoint("sqlite.begun")
             result = work()
+            failpoint("sqlite.commit")
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        failpoint("sqlite.committed")
         return result
 
     def _still_there(self) -> None:

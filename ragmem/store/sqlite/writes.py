@@ -20,7 +20,7 @@ def no_session(session_id: str) -> SessionNotFound:
 
 
 def register_project(row: Row) -> Step:
-    """A folder becomes known, or moves."""
+    """A folder becomes known, moves, or joins another project."""
 
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
         connection.execute(
@@ -31,8 +31,28 @@ def register_project(row: Row) -> Step:
             """,
             row,
         )
+        if row["joined_into"] is not None:
+            _join(connection, row)
 
     return step
+
+
+def _join(connection: apsw.Connection, row: Row) -> None:
+    root = connection.execute(
+        "SELECT joined_into FROM projects WHERE project_id = :joined_into", row
+    ).get
+    names = {"id": row["project_id"], "into": root or row["joined_into"]}
+    # Not to itself, and not once more: the ones that it was joined with would part.
+    joins = connection.execute(
+        "SELECT 1 FROM projects WHERE project_id = :id AND joined_into IS NULL AND :id <> :into",
+        names,
+    ).get
+    if joins:
+        connection.execute(
+            "UPDATE projects SET joined_into = :into WHERE project_id = :id OR joined_into = :id",
+            names,
+        )
+        connection.execute("UPDATE sessions SET project_id = :into WHERE project_id = :id", names)
 
 
 def create_session(row: Row) -> Step:
@@ -54,7 +74,11 @@ def create_session(row: Row) -> Step:
                 parent_session_id, forked_at_index
             )
             VALUES (
-                :session_id, :cwd, :project_id, :project_path, :title, :title_key, :summary, :tags,
+                :session_id, :cwd,
+                coalesce(
+                    (SELECT joined_into FROM projects WHERE project_id = :project_id), :project_id
+                ),
+                :project_path, :title, :title_key, :summary, :tags,
                 :status, :started_at, :updated_at, :started_at,
                 coalesce((SELECT at_index FROM fork), 0),
                 :parent_session_id, (SELECT at_index FROM fork)
@@ -101,7 +125,10 @@ def begin_turn(row: Row) -> Step:
                 """
                 UPDATE sessions SET
                     turn_count = turn_count + 1,
-                    last_activity_at = max(last_activity_at, :started_at),
+                    last_activity_at = iif(
+                        last_activity_at > horizon(),
+                        :started_at, max(last_activity_at, :started_at)
+                    ),
                     updated_at = max(updated_at, :started_at)
                 WHERE session_id = :session_id
                 RETURNING turn_count
@@ -152,6 +179,7 @@ def record_tool_call(call: Row, accesses: list[Row]) -> Step:
                 result_size_bytes = excluded.result_size_bytes, error = excluded.error,
                 preamble = excluded.preamble, arguments = excluded.arguments,
                 result = excluded.result
+            WHERE excluded.result <> '' OR tool_calls.result = ''  -- a start replaces no finish
             """,
             call,
         )
@@ -193,7 +221,10 @@ def finish_turn(row: Row) -> Step:
             """
             UPDATE sessions SET
                 completed_count = completed_count + (:status = 'completed'),
-                last_activity_at = max(last_activity_at, :finished_at),
+                last_activity_at = iif(
+                    last_activity_at > horizon(),
+                    :finished_at, max(last_activity_at, :finished_at)
+                ),
                 updated_at = max(updated_at, :finished_at)
             WHERE session_id = :session_id
             """,

@@ -2,12 +2,14 @@
 
 import asyncio
 import hashlib
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
 
+from ragmem.failpoints import failpoint
 from ragmem.records import (
     AddSummary,
     Project,
@@ -74,7 +76,9 @@ async def copy(stream: Stream, target: Archive, on_progress: OnProgress) -> None
     try:
         while batch := await ahead:
             ahead = asyncio.ensure_future(_next(batches))
+            failpoint("transfer.apply")
             await target.apply(batch)
+            failpoint("transfer.applied")
             on_progress("copying", len(batch))
     finally:
         ahead.cancel()
@@ -93,10 +97,24 @@ async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> C
     comparison = _Comparison()
     projects = {project.project_id: project for project in await target.projects()}
     async for batch in stream():
+        failpoint("transfer.compare")
         for write, held in zip(batch, await _held(batch, target, projects), strict=True):
-            comparison.add(write, held)
+            comparison.add(_as_joined(write, projects), held)
         on_progress("comparing", len(batch))
     return comparison.result()
+
+
+def _as_joined(write: Write, projects: dict[str, Project]) -> Write:
+    """The write as a target holds it in which the person has joined projects (X12b)."""
+    match write:
+        case RegisterProject(project=Project(joined_into=None) as project):
+            held = projects.get(project.project_id, project)
+            project = msgspec.structs.replace(project, joined_into=held.joined_into)
+            return RegisterProject(project=project)
+        case PutSession(session=session) if known := projects.get(session.project_id):
+            session = msgspec.structs.replace(session, project_id=known.root_id)
+            return PutSession(session=session)
+    return write
 
 
 async def _held(
@@ -207,7 +225,12 @@ def _records(write: Write) -> list[tuple[Kind, msgspec.Struct]]:
                 )
                 for call in turn.tool_calls
             ]
-            return [("turns", msgspec.structs.replace(turn, tool_calls=())), *calls]
+            usage = turn.usage
+            if usage.cost_usd is not None and not math.isfinite(usage.cost_usd):
+                # What is no number equals nothing, itself included, and is none in JSON.
+                usage = msgspec.structs.replace(usage, cost_usd=None)
+            turn = msgspec.structs.replace(turn, tool_calls=(), usage=usage)
+            return [("turns", turn), *calls]
         case AddSummary(summary=summary):
             return [("summaries", summary)]
     raise TypeError(f"a {type(write).__name__} is no record")

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from ragmem.errors import UsageError
+from ragmem.failpoints import failpoint
 from ragmem.ids import new_id, short_id
 from ragmem.records import (
     AddSummary,
@@ -170,6 +171,7 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
         _put(turn) for turn in document.turns if turn.session_id == document.session.session_id
     ]
     writes += [AddSummary(summary=summary) for summary in summaries]
+    failpoint("transfer.import")
     await store.apply(writes)
     return await store.session(document.session.session_id)
 

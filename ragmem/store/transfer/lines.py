@@ -11,6 +11,7 @@ from typing import BinaryIO, Literal
 import msgspec
 
 from ragmem.errors import StoreDamaged, UsageError
+from ragmem.failpoints import failpoint
 from ragmem.records import Write
 from ragmem.store.transfer.copying import OnProgress
 from ragmem.store.transfer.stream import BATCH, Stream
@@ -34,6 +35,7 @@ async def write_lines(stream: Stream, out: BinaryIO, on_progress: OnProgress) ->
     count = 0
     out.write(msgspec.json.encode(_Head()) + b"\n")
     async for batch in stream():
+        failpoint("lines.write")
         out.writelines(msgspec.json.encode(write) + b"\n" for write in batch)
         count += len(batch)
         on_progress("copying", len(batch))
@@ -69,6 +71,7 @@ def stream_of_lines(file: Path) -> Stream:
                 raise UsageError(f"{file} is no backup of ragmem's memory.") from None
             ended = False
             for count, line in enumerate(lines):
+                failpoint("lines.read")
                 try:
                     if line.startswith(b'{"end":'):
                         ended = msgspec.json.decode(line, type=_End).end == count

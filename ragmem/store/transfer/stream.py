@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import msgspec
 
+from ragmem.failpoints import failpoint
 from ragmem.records import AddSummary, PutSession, RegisterProject, Write
 from ragmem.store.base import Archive, Span
 
@@ -26,6 +27,7 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
             yield [RegisterProject(project=project) for project in projects]
         for generation in generations(await source.spans()):
             for portion in portions(generation, batch):
+                failpoint("transfer.read")
                 sessions = await source.sessions_by_id(portion.session_ids)
                 yield [
                     *(PutSession(session=session) for session in sessions),
@@ -33,6 +35,7 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
                 ]
         ids = await source.summary_ids()
         for start in range(0, len(ids), batch):
+            failpoint("transfer.read")
             found = await source.summaries_by_id(ids[start : start + batch])
             yield [AddSummary(summary=summary) for summary in found]
 

@@ -1,0 +1,111 @@
+"""Ragmem's own folders and files, for their user alone."""
+
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+
+from ragmem.errors import ConfigError
+
+_SHOWN = 3
+
+
+class Paths(msgspec.Struct, frozen=True):
+    """Folders of this user: all under RAGMEM_HOME if set, else the platform's own."""
+
+    config_dir: Path
+    data_dir: Path
+    log_dir: Path
+
+    @property
+    def config_file(self) -> Path:
+        """The settings."""
+        return self.config_dir / "ragmem.toml"
+
+    @property
+    def database(self) -> Path:
+        """The embedded store."""
+        return self.data_dir / "memory.db"
+
+    @property
+    def locks_dir(self) -> Path:
+        """Lock files of running processes."""
+        return self.data_dir / "locks"
+
+    @property
+    def spool_dir(self) -> Path:
+        """What waits for a store that is away, a folder for each kind of store."""
+        return self.data_dir / "spool"
+
+    @property
+    def neo4j_dir(self) -> Path:
+        """The local Neo4j: server, data, password."""
+        return self.data_dir / "neo4j"
+
+    @property
+    def prompt_history(self) -> Path:
+        """What was typed in `chat`."""
+        return self.data_dir / "history"
+
+    def make(self) -> "Paths":
+        """Create the folders, 0700 whatever the umask."""
+        if self == NO_HOME:
+            raise ConfigError(
+                "There is no home folder to keep the memory in: HOME is not set.",
+                hint="Set RAGMEM_HOME to a folder that can be written.",
+            )
+        for folder in self._folders:
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                why = error.strerror or str(error)
+                if isinstance(error, FileExistsError | NotADirectoryError):
+                    why = "a file stands where a folder should be"
+                raise ConfigError(
+                    f"The folder {folder} can't be used: {why}.",
+                    hint="Make it writable, or set RAGMEM_HOME to a folder that is.",
+                ) from None
+        return self
+
+    def close_to_others(self) -> str:
+        """Repair modes that let others in; what was loose, in words, empty when nothing was."""
+        inside = [entry for folder in (self.data_dir, self.log_dir) for entry in _entries(folder)]
+        loose = [
+            f"{path} (was {mode:04o})"
+            for path in dict.fromkeys([*self._folders, *inside])
+            if (mode := _closed(path))
+        ]
+        if not loose:
+            return ""
+        more = f" and {len(loose) - _SHOWN:,} more" if len(loose) > _SHOWN else ""
+        return f"Others could look into {', '.join(loose[:_SHOWN])}{more}; closed to them now."
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        return (self.config_dir, self.data_dir, self.log_dir)
+
+
+NO_HOME = Paths(*(Path(os.devnull, "no-home", name) for name in ("config", "data", "logs")))
+"""Where nothing can be: the user has no home, and RAGMEM_HOME is not set."""
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _closed(path: Path) -> int:
+    """Take the rights of others away; the mode as it was if there were any and they went."""
+    try:
+        found = path.lstat()
+        # A sticky folder such as /tmp is everybody's: not ours to close. A link has no rights.
+        ours = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+        if not ours or not found.st_mode & 0o077 or found.st_mode & stat.S_ISVTX:
+            return 0
+        path.chmod(stat.S_IMODE(found.st_mode) & 0o700)
+    except OSError:
+        return 0
+    return stat.S_IMODE(found.st_mode)

@@ -1,0 +1,20 @@
+// Nodes and relationships as they stand, whatever is in them.
+
+// :node_ids
+MATCH (n)
+WHERE any(label IN labels(n) WHERE label IN $labels)
+RETURN collect(elementId(n)) AS found;
+
+// :nodes
+UNWIND $ids AS id
+MATCH (n)
+WHERE elementId(n) = id
+RETURN collect({node: id, labels: labels(n), properties: properties(n)}) AS found;
+
+// :relationships
+UNWIND $ids AS id
+MATCH (n)-[r]->(m)
+WHERE elementId(n) = id
+RETURN collect({
+  relationship: type(r), start: id, end: elementId(m), properties: properties(r)
+}) AS found;

@@ -1,0 +1,121 @@
+"""A graph that breaks its promises, made whole again without losing anything of it."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+
+from ragmem.errors import StoreRefused
+from ragmem.ids import new_id
+from ragmem.store.base import Finding
+from ragmem.store.neo4j import archive, schema
+from ragmem.store.neo4j.connection import Connection
+from ragmem.store.neo4j.cypher import named_statements
+from ragmem.store.neo4j.gateway import Gateway, Row, Value
+from ragmem.store.neo4j.shapes import title_key
+
+LABELS = (
+    "ConversationSession",
+    "ConversationTurn",
+    "ToolCall",
+    "ConversationSummary",
+    "Project",
+    "File",
+    "Owner",
+    "RagmemSchema",
+)
+_STEPS = named_statements("repair.cypher")
+_GRAPH = named_statements("graph.cypher")
+_PAGE = 500
+_ROUNDS = 50
+"""More than the generations of forks that one damage may run through."""
+_TITLE = "Salvaged session"
+
+
+class Repair:
+    """One attempt on one database, which may lack its constraints."""
+
+    def __init__(self, gateway: Gateway, server: schema.Server) -> None:
+        self._gateway = gateway
+        self._server = server
+
+    @classmethod
+    async def open(cls, connection: Connection, *, timeout_s: float) -> "Repair":
+        """Connect, and change nothing; StoreRefused for a newer schema, as the store does."""
+        gateway = Gateway.connect(connection, timeout_s)
+        try:
+            return cls(gateway, await schema.look(gateway))
+        except BaseException:
+            await gateway.aclose()
+            raise
+
+    async def findings(self) -> list[Finding]:
+        """What is broken, constraints and indexes that are missing among it."""
+        found = await archive.check(self._gateway)
+        if self._server.schema_version == schema.VERSION and (
+            missing := schema.missing(self._server)
+        ):
+            names = ", ".join(sorted(missing))
+            found.append(Finding("constraints and indexes are there", names, len(missing)))
+        return found
+
+    async def graph(self) -> AsyncIterator[Sequence[Row]]:
+        """Every node and relationship of ragmem's, as it is, in portions."""
+        ids = await self._read(_GRAPH["node_ids"], labels=LABELS)
+        for statement in (_GRAPH["nodes"], _GRAPH["relationships"]):
+            for start in range(0, len(ids), _PAGE):
+                yield await self._read(statement, ids=ids[start : start + _PAGE])
+
+    async def mend(self, at: datetime) -> list[Finding]:
+        """Mend all that can be; what was done, with the ids of all that was changed."""
+        done: dict[str, list[str]] = {}
+        made: dict[str, Value] = {
+            "cwd": "/",
+            "projectId": "salvaged",
+            "title": _TITLE,
+            "titleFolded": title_key(_TITLE),
+            "tags": (),
+            "status": "active",
+            "turnCount": 0,
+            "messageCount": 0,
+        }
+        parameters: dict[str, Value] = {
+            "at": at,
+            "salvagedId": new_id(),
+            "title": _TITLE,
+            "made": made,
+        }
+        for _ in range(_ROUNDS):
+            changed = False
+            for name, statement in _STEPS.items():
+                if ids := await self._write(statement, parameters):
+                    done.setdefault(name, []).extend(map(str, ids))
+                    changed = True
+            if not changed:
+                break
+        changes = [
+            Finding(name.replace("_", " "), ", ".join(dict.fromkeys(ids)), len(ids))
+            for name, ids in done.items()
+        ]
+        if names := await self._make_schema():
+            what = "made the constraints and indexes that were missing"
+            changes.append(Finding(what, ", ".join(names), len(names)))
+        return changes
+
+    async def aclose(self) -> None:
+        """Let go of the server."""
+        await self._gateway.aclose()
+
+    async def _make_schema(self) -> list[str]:
+        missing = sorted(schema.missing(self._server))
+        try:
+            await schema.prepare(self._gateway)
+        except StoreRefused:
+            # Something that is not ragmem's stands in the way: all else is mended.
+            return []
+        self._server = await schema.look(self._gateway)
+        return missing
+
+    async def _read(self, statement: str, **parameters: Value) -> list[Row]:
+        return await self._gateway.read(lambda tx: tx.found(statement, **parameters))
+
+    async def _write(self, statement: str, parameters: dict[str, Value]) -> list[str]:
+        return await self._gateway.write(lambda tx: tx.found(statement, **parameters))

@@ -1,0 +1,372 @@
+"""Folders that move, are joined, have two names or strange ones, or go away: real processes."""
+
+import os
+import shutil
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+from inline_snapshot import snapshot
+
+from tests.cli.process import COMMAND, Done, Ragmem
+from tests.fakes.llm_server import Answer, Call, LLMServer
+
+URL = "https://example.org/team/app.git"
+
+
+@pytest.fixture
+def server() -> Iterator[LLMServer]:
+    with LLMServer([Answer("The answer.")], repeat=True) as running:
+        yield running
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
+    return Ragmem(tmp_path, {**server.env, "TERM": "xterm"})
+
+
+def checkout(folder: Path, remote: str = "") -> Path:
+    (folder / ".git").mkdir(parents=True)
+    origin = f'[remote "origin"]\n\turl = {remote}\n' if remote else "[core]\n"
+    (folder / ".git" / "config").write_text(origin)
+    return folder
+
+
+def asked(ragmem: Ragmem, folder: Path, prompt: str, *arguments: str) -> Any:
+    done = ragmem.run("ask", prompt, *arguments, "--output-format", "json", cwd=folder)
+    assert done.code == 0, done.err
+    return done.json
+
+
+def listed(ragmem: Ragmem, folder: Path, *arguments: str) -> list[Any]:
+    done = ragmem.run("sessions", "list", *arguments, "--format", "json", cwd=folder)
+    assert done.code == 0, done.err
+    return done.json  # type: ignore[no-any-return]
+
+
+def prompts(found: list[Any]) -> set[str]:
+    return {session["last_message"] for session in found}
+
+
+def join(ragmem: Ragmem, folder: Path, answer: str) -> tuple[int, str]:
+    child: Any = pexpect.spawn(
+        sys.executable,
+        [*COMMAND[1:], "sessions", "list", "--join"],
+        cwd=folder,
+        env=ragmem.env,
+        encoding="utf-8",
+        timeout=30,
+        dimensions=(24, 200),
+    )
+    child.expect(r"\] |error: .*\n", timeout=30)
+    shown = child.before + child.after
+    if "error:" not in shown:
+        child.sendline(answer)
+    child.expect(pexpect.EOF)
+    child.close()
+    return child.exitstatus, (shown + child.before).replace("\r\n", "\n")
+
+
+# --- joined projects -------------------------------------------------------------
+
+
+def test_two_clones_are_joined_by_a_person(tmp_path: Path, ragmem: Ragmem) -> None:
+    """X12b: asked once, then the sessions of both, and those to come, are one project's."""
+    one, two = checkout(tmp_path / "one", URL), checkout(tmp_path / "two", URL)
+    asked(ragmem, one, "In one")
+    asked(ragmem, two, "In two")
+    assert prompts(listed(ragmem, two, "--project")) == {"In two"}
+
+    code, shown = join(ragmem, two, "n")
+    assert code == 2
+    assert shown.replace(str(tmp_path), "…") == snapshot(
+        """\
+This project: …/two (1 session)
+The same remote:
+  1  …/one (1 session)
+Their sessions become one project's: each recalls what was said in the other.
+Join them? It can't be undone. [y/N] n
+error: Nothing was joined.
+"""
+    )
+    assert prompts(listed(ragmem, two, "--project")) == {"In two"}
+
+    code, shown = join(ragmem, two, "y")
+    assert code == 0, shown
+    assert "Joined: the sessions of both folders are those of" in shown
+    assert prompts(listed(ragmem, two, "--project")) == {"In one", "In two"}
+    asked(ragmem, two, "In two again", "-c")
+    asked(ragmem, two, "In two anew")
+    asked(ragmem, one, "In one anew")
+    both = {"In one", "In two again", "In two anew", "In one anew"}
+    assert prompts(listed(ragmem, one, "--project")) == both
+    assert prompts(listed(ragmem, two, "--project")) == both
+    # What goes by the folder still does.
+    assert prompts(listed(ragmem, two)) == {"In two again", "In two anew"}
+    code, shown = join(ragmem, two, "y")
+    assert (code, "already; there is no other to join" in shown) == (2, True)
+
+
+def test_of_several_a_person_chooses_by_number(tmp_path: Path, ragmem: Ragmem) -> None:
+    """X12b: and what was joined before goes along."""
+    folders = [checkout(tmp_path / name, URL) for name in ("a", "b", "c")]
+    for folder in folders:
+        asked(ragmem, folder, f"In {folder.name}")
+    code, shown = join(ragmem, folders[2], "")
+    assert (code, "Nothing was joined" in shown) == (2, True)
+    code, shown = join(ragmem, folders[2], "2")
+    assert code == 0, shown
+    assert prompts(listed(ragmem, folders[1], "--project")) == {"In b", "In c"}
+    code, shown = join(ragmem, folders[1], "y")
+    assert code == 0, shown
+    for folder in folders:
+        assert prompts(listed(ragmem, folder, "--project")) == {"In a", "In b", "In c"}
+
+
+def test_files_of_a_joined_folder_keep_their_own_paths(tmp_path: Path, server: LLMServer) -> None:
+    """C49: relative to the checkout that they are in, whichever it is."""
+    reading = [Answer(tools=[Call("read_file", {"path": "a.py"})]), Answer("Read.")]
+    one, two = checkout(tmp_path / "one", URL), checkout(tmp_path / "two", URL)
+    (two / "a.py").write_text("x = 1\n")
+    with LLMServer([Answer("Hello."), Answer("Hello."), *reading, *reading]) as scripted:
+        ragmem = Ragmem(tmp_path, {**scripted.env, "TERM": "xterm"})
+        asked(ragmem, one, "In one")
+        asked(ragmem, two, "In two")
+        assert join(ragmem, two, "y")[0] == 0
+        asked(ragmem, two, "Read it")
+        asked(ragmem, two, "Read it again", "-c")
+    files = ragmem.run("files", "--format", "json", cwd=two).json
+    assert [file["path"] for file in files] == ["a.py"]
+
+
+def test_without_a_terminal_nothing_is_joined(tmp_path: Path, ragmem: Ragmem) -> None:
+    """X12b: a person decides, or nobody."""
+    done = ragmem.run("sessions", "list", "--join")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == snapshot(
+        """\
+error: Two projects are joined only when a person says so, and there is nobody to ask here.
+Run `ragmem sessions list --join` in a terminal.
+"""
+    )
+    for other in (["--all"], ["--cwd", "."]):
+        done = ragmem.run("sessions", "list", "--join", *other)
+        assert (done.code, done.err) == (
+            2, "error: --join is about this folder: it goes with neither --all nor --cwd.\n",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("remote", ["", "https://example.org/other.git"])
+def test_only_the_same_remote_can_be_joined(tmp_path: Path, ragmem: Ragmem, remote: str) -> None:
+    """X12b: no folder can name another as its own."""
+    asked(ragmem, checkout(tmp_path / "one", URL), "In one")
+    code, shown = join(ragmem, checkout(tmp_path / "two", remote), "y")
+    assert code == 2
+    said = "has the remote https://example.org/other.git" if remote else "no checkout with a remote"
+    assert said in shown
+
+
+# --- folders that move -------------------------------------------------------------
+
+
+def test_a_moved_checkout_says_so_once(tmp_path: Path, ragmem: Ragmem) -> None:
+    """X12b: the same remote, the old folder gone."""
+    old, new = checkout(tmp_path / "old", URL), tmp_path / "new"
+    asked(ragmem, old, "Before")
+    old.rename(new)
+    done = ragmem.run("ask", "After", cwd=new)
+    assert (done.code, done.out) == (0, "The answer.\n")
+    assert done.err.replace(str(tmp_path), "…") == snapshot(
+        "note: This folder is taken for the project that was at …/old: the same remote, and "
+        "that folder is gone. Its memory goes on here; `ragmem sessions list --project` shows "
+        "its sessions.\n"
+    )
+    assert ragmem.run("ask", "Later", cwd=new).err == ""
+    assert prompts(listed(ragmem, new, "--project")) == {"Before", "After", "Later"}
+    # A clone where the old one was is a project of its own.
+    asked(ragmem, checkout(old, URL), "Another")
+    assert prompts(listed(ragmem, old, "--project")) == {"Another"}
+
+
+def test_sessions_of_a_renamed_folder_are_found(tmp_path: Path, ragmem: Ragmem) -> None:
+    """X12b: nothing but its name tells a folder without a remote: it is said where to look."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    asked(ragmem, old, "Before")
+    old.rename(new)
+    done = ragmem.run("sessions", "list", cwd=new)
+    assert (done.code, done.out) == (0, "")
+    assert done.err.replace(str(tmp_path), "…") == snapshot(
+        """\
+No sessions of …/new.
+--all shows those of every folder, --cwd DIR those of one that was renamed.
+"""
+    )
+    (session,) = listed(ragmem, new, "--cwd", str(old))
+    assert listed(ragmem, new, "--all") == [session]
+    done = ragmem.run("ask", "And?", "-c", cwd=new)
+    assert (done.code, "sessions list --all" in done.err) == (2, True)
+    assert asked(ragmem, new, "And?", "-r", session["session_id"])["result"] == "The answer."
+
+
+def test_a_folder_made_anew_is_the_same_folder(tmp_path: Path, ragmem: Ragmem) -> None:
+    """A101: its path is what tells a folder."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    first = asked(ragmem, folder, "Before")
+    shutil.rmtree(folder)
+    folder.mkdir()
+    again = asked(ragmem, folder, "After", "-c")
+    assert again["session_id"] == first["session_id"]
+
+
+# --- folders with several names, or strange ones -------------------------------------
+
+
+def test_every_way_to_a_folder_is_one_folder(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Reliability 18: a link, a slash, a way round."""
+    real = tmp_path / "real"
+    (real / "x").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(real)
+    first = asked(ragmem, real, "First?")["session_id"]
+    for way in (tmp_path / "link", tmp_path / "link" / "x" / ".."):
+        assert asked(ragmem, way, "Again?", "-c")["session_id"] == first
+    for way in ("real/", "./real/x/..", "link", "link/"):
+        (session,) = listed(ragmem, tmp_path, "--cwd", way)
+        assert (session["session_id"], session["cwd"]) == (first, str(real))
+    (tmp_path / "loop").symlink_to("loop")
+    assert listed(ragmem, tmp_path, "--cwd", "loop") == []
+
+
+NAMES = [
+    "Garden", "garden", unicodedata.normalize("NFC", "café"), unicodedata.normalize("NFD", "café"),
+    "two\nlines", "a\u202eb", "tab\there", b"caf\xe9", b"caf\xe8", "caf\\xe9 ",
+]  # fmt: skip
+
+
+def test_names_that_differ_are_folders_that_differ(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Reliability 18: case, NFC and NFD, line ends, bytes that are no UTF-8."""
+    folders = [
+        Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), os.fsencode(n)))) for n in NAMES
+    ]
+    for folder in folders:
+        folder.mkdir()
+    ids = [asked(ragmem, folder, "First?")["session_id"] for folder in folders]
+    projects = set()
+    for folder, session_id in zip(folders, ids, strict=True):
+        (session,) = listed(ragmem, folder)
+        assert session["session_id"] == session_id
+        projects.add(session["project_id"])
+        assert asked(ragmem, folder, "Again?", "-c")["session_id"] == session_id
+        (session,) = listed(ragmem, folder, "--project")
+        assert session["session_id"] == session_id
+    assert len(projects) == len(NAMES)
+    table = ragmem.run("sessions", "list", "--all").out
+    assert table.count("\n") == len(NAMES) + 1
+    assert "\u202e" not in table
+
+
+def test_a_bind_mount_is_a_folder_of_its_own(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Reliability 18: the kernel knows it by its own path, and so does ragmem."""
+    real, mounted = tmp_path / "real", tmp_path / "mounted"
+    real.mkdir()
+    mounted.mkdir()
+    asked(ragmem, real, "At home")
+
+    def bound(*arguments: str) -> Done:
+        script = 'mount --bind "$1" "$2" && cd "$2" && shift 2 && exec "$@"'
+        done = subprocess.run(
+            ["unshare", "-rm", "sh", "-c", script, "sh", real, mounted, *COMMAND, *arguments],
+            capture_output=True,
+            env=ragmem.env,
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    done = bound("ask", "Mounted")
+    if "unshare:" in done.err or "mount:" in done.err:
+        pytest.skip(f"no mounts here: {done.err}")
+    assert (done.code, done.out) == (0, "The answer.\n")
+    (session,) = [s for s in ragmem.sessions() if s["last_message"] == "Mounted"]
+    assert session["cwd"] == str(mounted)
+    assert prompts(bound("sessions", "list", "--format", "json").json) == {"Mounted"}
+
+
+# --- a folder that goes away while one works in it -------------------------------------
+
+
+@pytest.mark.parametrize("how", ['mv "$PWD" "$PWD-moved"', 'rm -r "$PWD"'])
+def test_a_folder_that_goes_away_in_a_turn(tmp_path: Path, how: str) -> None:
+    """Reliability 18: tools say so plainly, and the turn is recorded whole."""
+    answers = [
+        Answer(tools=[Call("run_command", {"command": how})]),
+        Answer(tools=[Call("read_file", {"path": "a.py"})]),
+        Answer(tools=[Call("list_directory", {"path": "."})]),
+        Answer(tools=[Call("grep_files", {"pattern": "x"})]),
+        Answer(tools=[Call("glob_files", {"pattern": "*"})]),
+        Answer(tools=[Call("create_file", {"path": "b.py", "content": "y"})]),
+        Answer(tools=[Call("run_command", {"command": "pwd"})]),
+        Answer("The folder is gone."),
+    ]
+    with LLMServer(answers) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        (ragmem.project / "a.py").write_text("x = 1\n")
+        done = ragmem.run("ask", "Go on", "--yolo", "--output-format", "json")
+        assert (done.code, done.json["result"]) == (0, "The folder is gone."), done.err
+    (turn,) = ragmem.run(
+        "sessions", "show", done.json["session_id"], "--format", "json", cwd=tmp_path
+    ).json["turns"]
+    assert turn["status"] == "completed"
+    first, *others = turn["tool_calls"]
+    assert first["success"], first
+    for call in others:
+        assert not call["success"], call
+        said = call["result"]["text"]
+        assert "Traceback" not in said
+        assert "gone" in said or "does not exist" in said, call
+    assert not ragmem.project.exists()
+
+
+def test_a_folder_made_anew_in_a_turn(tmp_path: Path) -> None:
+    """Reliability 18: what is there now is what tools work on."""
+    anew = 'd="$PWD"; rm -r "$d"; mkdir "$d"; echo new > "$d/a.py"'
+    answers = [
+        Answer(tools=[Call("run_command", {"command": anew})]),
+        Answer(tools=[Call("read_file", {"path": "a.py"})]),
+        Answer(tools=[Call("run_command", {"command": "cat a.py"})]),
+        Answer("Made anew."),
+    ]
+    with LLMServer(answers) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        done = ragmem.run("ask", "Go on", "--yolo", "--output-format", "json")
+        assert (done.code, done.json["result"]) == (0, "Made anew."), done.err
+        (turn,) = ragmem.shown(done.json["session_id"])["turns"]
+    assert [call["success"] for call in turn["tool_calls"]] == [True, True, True]
+
+
+def test_a_command_in_a_folder_that_is_gone(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Reliability 18: in plain words."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = 'cd "$1" && rmdir "$1" && shift && exec "$@"'
+    for arguments in (["ask", "What?"], ["sessions", "list"], ["doctor"]):
+        done = subprocess.run(
+            ["sh", "-c", script, "sh", gone, *COMMAND, *arguments],
+            capture_output=True,
+            text=True,
+            env=ragmem.env,
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert "The current folder no longer exists." in done.stderr
+        assert "Traceback" not in done.stderr
+        gone.mkdir()

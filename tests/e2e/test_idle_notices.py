@@ -1,0 +1,121 @@
+"""Memory goes and comes back while nobody does anything: it is said, and the draft stays."""
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmem.store.neo4j import Connection
+from tests.e2e.test_chat_pty import House
+from tests.fakes.llm_server import Answer, LLMServer
+from tests.fakes.neo4j import open_empty_neo4j_store
+from tests.fakes.tcp_proxy import TcpProxy
+from tests.repl.pty_chat import PtyChat
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with LLMServer([Answer("The answer.")], repeat=True) as server:
+        yield House(tmp_path, server)
+
+
+@contextmanager
+def away(house: House, chat: PtyChat) -> Iterator[None]:
+    """Another program locks the database, and a turn meets that."""
+    home = Path(house.env["RAGMEM_HOME"])
+    connection = sqlite3.connect(home / "data" / "memory.db", isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        chat.send("during\r")
+        chat.wait_for(r"Memory is away: ")
+        yield
+    finally:
+        connection.close()
+
+
+def test_memory_is_back_while_one_types(house: House) -> None:
+    """X26: said above the prompt, the draft untouched, and the next turn is as ever."""
+    with house.chat("chat") as chat:
+        chat.wait_for_screen(r"openai/scripted · [0-9a-f]{8}")
+        chat.send("first\r")
+        chat.wait_for(r"^The answer\.")
+        with away(house, chat):
+            chat.send("a dra")
+            chat.wait_for_screen(r"^› a dra$")
+            assert "Memory is back" not in chat.text
+        chat.wait_for(r"Memory is back\. [0-9]+ writes that waited are stored\.")
+        chat.wait_for_screen(r"^› a dra$")
+        assert chat.text.index("Memory is back") < chat.text.rindex("a dra")
+        chat.send("ft\r")
+        chat.until(lambda: len(house.server.requests) == 3)
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    (session,) = house.sessions()
+    assert [turn["user_message"] for turn in session["turns"]] == ["first", "during", "a draft"]
+
+
+def test_a_plain_terminal_is_told_too(house: House) -> None:
+    """X26, 48: on a line of its own; what was typed is in the kernel's hands and stays there."""
+    with house.chat("chat", env={"TERM": "dumb"}) as chat:
+        chat.wait_for(r"^›$")
+        chat.send("first\r")
+        chat.wait_for(r"^The answer\.")
+        with away(house, chat):
+            chat.wait_for(r"^› $|^›$")
+            chat.send("a dra")
+        chat.wait_for(r"^.*Memory is back\. [0-9]+ writes that waited are stored\.")
+        chat.send("ft\r")
+        chat.until(lambda: len(house.server.requests) == 3)
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    shown = chat.text
+    print(shown)
+    assert re.search(r"› a dra\n+.*Memory is back", shown), shown
+    (session,) = house.sessions()
+    assert [turn["user_message"] for turn in session["turns"]] == ["first", "during", "a draft"]
+
+
+async def test_memory_goes_and_comes_back_while_nobody_does_anything(
+    tmp_path: Path, neo4j_server: Connection
+) -> None:
+    """X26: the heartbeat finds it gone; both are said while the draft is being typed."""
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    loop = asyncio.get_running_loop()
+    async with TcpProxy(neo4j_server.url) as proxy:
+        address = proxy.url
+
+        def on_loop(work: Coroutine[Any, Any, object]) -> None:
+            asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+        def talk() -> None:
+            with LLMServer([Answer("The answer.")], repeat=True) as server:
+                house = House(tmp_path, server)
+                house.env |= {
+                    "RAGMEM_STORE": "neo4j",
+                    "NEO4J_URI": address,
+                    "NEO4J_PASSWORD": neo4j_server.password,
+                }
+                with house.chat("chat") as chat:
+                    chat.wait_for_screen(r"openai/scripted · [0-9a-f]{8}")
+                    chat.send("first\r")
+                    chat.wait_for(r"^The answer\.")
+                    chat.send("a draft")
+                    told = chat.text.count("Memory is away: ")
+                    on_loop(proxy.stop_listening())
+                    chat.until(lambda: chat.text.count("Memory is away: ") > told, "away")
+                    chat.wait_for_screen(r"^› a draft$")
+                    told = chat.text.count("Memory is back.")
+                    on_loop(proxy.listen(int(address.rpartition(":")[2])))
+                    chat.until(lambda: chat.text.count("Memory is back.") > told, "back")
+                    chat.wait_for_screen(r"^› a draft$")
+                    chat.send("\r")
+                    chat.until(lambda: len(server.requests) == 2)
+                    chat.send("/exit\r")
+                    assert chat.exit_code() == 0
+
+        await asyncio.to_thread(talk)

@@ -1,0 +1,350 @@
+"""Homes that can't be written, are not there, or stand open: plain words, and on without memory."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from tests.cli.process import COMMAND, Done, Ragmem
+from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.repl.pty_chat import PtyChat
+
+ANSWER = "The answer: café ✓."
+
+
+@pytest.fixture
+def server() -> Iterator[LLMServer]:
+    with LLMServer([Answer(ANSWER)], repeat=True) as running:
+        yield running
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
+    return Ragmem(tmp_path, server.env)
+
+
+def run(
+    ragmem: Ragmem,
+    *arguments: str,
+    env: Mapping[str, str | None] | None = None,
+    through: Sequence[str | Path] = (),
+) -> Done:
+    """Run through a wrapper; a variable that is None is not set."""
+    given = {**ragmem.env, **(env or {})}
+    done = subprocess.run(
+        [*through, *COMMAND, *arguments],
+        capture_output=True,
+        env={name: value for name, value in given.items() if value is not None},
+        cwd=ragmem.project,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+    return Done(
+        done.returncode,
+        done.stdout.decode("utf-8", "replace"),
+        done.stderr.decode("utf-8", "replace"),
+    )
+
+
+def mounted(script: str, folder: Path) -> list[str | Path]:
+    """A wrapper that mounts something first, where no other process sees it."""
+    probe = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script, "sh", folder, "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if probe.returncode:
+        pytest.skip(f"no mounts here: {probe.stderr}")
+    return ["unshare", "-rm", "sh", "-c", script, "sh", folder]
+
+
+READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+FULL = (
+    'mount -t tmpfs -o size=64k none "$1" && '
+    '{ head -c 65536 /dev/zero > "$1/x"; shift; exec "$@"; }'
+)
+
+
+def plain(done: Done, folder: Path) -> tuple[int, str, str]:
+    assert "Traceback" not in done.err + done.out
+    assert "This is a bug" not in done.err
+    return done.code, done.out, done.err.replace(str(folder), "…")
+
+
+# --- without memory ------------------------------------------------------------------
+
+
+def test_a_home_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Reliability 8: a question is answered, one line says that it is not remembered."""
+    ragmem.home.mkdir(mode=0o700)
+    through = mounted(READ_ONLY, ragmem.home)
+    assert plain(run(ragmem, "ask", "Hello?", through=through), tmp_path) == snapshot(
+        (
+            0,
+            "The answer: café ✓.\n",
+            """\
+note: Nothing of this is remembered: The folder …/home/data can't be used: Read-only file \
+system. Make it writable, or set RAGMEM_HOME to a folder that is.
+""",
+        )
+    )
+    assert plain(run(ragmem, "sessions", "list", through=through), tmp_path) == snapshot(
+        (
+            2,
+            "",
+            """\
+error: The folder …/home/data can't be used: Read-only file system.
+Make it writable, or set RAGMEM_HOME to a folder that is.
+""",
+        )
+    )
+    code, out, err = plain(run(ragmem, "doctor", through=through), tmp_path)
+    assert (code, err) == (1, "")
+    assert "broken folders" in out
+    assert "broken store" in out
+
+
+def test_a_memory_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Reliability 8: the same where there is a memory already; nothing of it changes."""
+    assert run(ragmem, "ask", "Before").code == 0
+    before = {f: f.read_bytes() for f in ragmem.home.rglob("*") if f.is_file()}
+    through = mounted(READ_ONLY, ragmem.home)
+    code, out, err = plain(run(ragmem, "ask", "Hello?", through=through), tmp_path)
+    assert (code, out) == (0, ANSWER + "\n")
+    assert "can't be written" in err
+    assert "only this process keeps it" in err
+    code, _, err = plain(run(ragmem, "sessions", "list", through=through), tmp_path)
+    assert (code, "can't be written" in err) == (1, True)
+    assert {f: f.read_bytes() for f in ragmem.home.rglob("*") if f.is_file()} == before
+    assert [s["last_message"] for s in ragmem.sessions()] == ["Before"]
+
+
+@pytest.mark.parametrize("way", ["RAGMEM_HOME", "HOME"])
+def test_a_home_that_is_a_file(tmp_path: Path, ragmem: Ragmem, way: str) -> None:
+    """Reliability 8."""
+    (tmp_path / "file").write_text("mine\n")
+    (tmp_path / "file").chmod(0o644)
+    env: dict[str, str | None] = {"RAGMEM_HOME": None, way: str(tmp_path / "file")}
+    code, out, err = plain(run(ragmem, "ask", "Hello?", env=env), tmp_path)
+    assert (code, out) == (0, ANSWER + "\n")
+    assert "a file stands where a folder should be" in err
+    assert err.count("\n") == 1
+    for arguments in (["sessions", "list"], ["ask", "Hello?", "-c"]):
+        code, out, err = plain(run(ragmem, *arguments, env=env), tmp_path)
+        assert (code, out) == (2, "")
+        assert "a file stands where a folder should be" in err
+    assert plain(run(ragmem, "doctor", env=env), tmp_path)[0] == 1
+    assert (tmp_path / "file").read_text() == "mine\n"
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+
+
+def test_a_home_that_is_not_there_is_made(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Reliability 8: with the folders above it, closed to others."""
+    env = {"RAGMEM_HOME": str(tmp_path / "a" / "b" / "home")}
+    assert plain(run(ragmem, "ask", "Hello?", env=env), tmp_path) == (0, ANSWER + "\n", "")
+    assert stat.S_IMODE((tmp_path / "a" / "b" / "home").stat().st_mode) == 0o700
+
+
+def test_nobody_has_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Reliability 8: no HOME, a user of whom the system knows nothing; `~` is no folder's name."""
+    if not shutil.which("setpriv") or os.geteuid():
+        pytest.skip("only root can become a user that nobody knows")
+    through = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]
+    env: dict[str, str | None] = {"RAGMEM_HOME": None, "HOME": None}
+    for folder in (ragmem.project, *ragmem.project.parents):
+        if folder.stat().st_mode & 0o005 != 0o005:
+            # Pytest's folders are for their user alone, here root.
+            folder.chmod(folder.stat().st_mode | 0o005)
+    (ragmem.project / "~").mkdir(mode=0o777)
+    probe = run(ragmem, "--version", env=env, through=through)
+    if probe.code:
+        pytest.skip(f"this Python is not for every user: {probe.err}")
+    assert plain(run(ragmem, "ask", "Hello?", env=env, through=through), tmp_path) == snapshot(
+        (
+            0,
+            "The answer: café ✓.\n",
+            "note: Nothing of this is remembered: There is no home folder to keep the memory in: "
+            "HOME is not set. Set RAGMEM_HOME to a folder that can be written.\n",
+        )
+    )
+    code, out, err = plain(run(ragmem, "sessions", "list", env=env, through=through), tmp_path)
+    assert (code, out) == (2, "")
+    assert "HOME is not set" in err
+    code, out, err = plain(run(ragmem, "doctor", env=env, through=through), tmp_path)
+    assert (code, err) == (1, "")
+    assert "HOME is not set" in out
+    assert list((ragmem.project / "~").iterdir()) == []
+
+
+def test_an_empty_home_is_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
+    """HOME= is taken for none: nothing is written to the root of the file system."""
+    env: dict[str, str | None] = {"RAGMEM_HOME": None, "HOME": ""}
+    code, out, err = plain(run(ragmem, "ask", "Hello?", env=env), tmp_path)
+    assert (code, out) == (0, ANSWER + "\n")
+    assert "HOME is not set" in err
+    assert not Path("/.local/share/ragmem").exists()
+
+
+def test_a_full_disk(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Reliability 7: the file system is named, the answer comes."""
+    ragmem.home.mkdir(mode=0o700)
+    through = mounted(FULL, ragmem.home)
+    code, out, err = plain(run(ragmem, "ask", "Hello?", through=through), tmp_path)
+    assert (code, out) == (0, ANSWER + "\n")
+    assert "The file system …/home is full" in err
+    code, out, err = plain(run(ragmem, "sessions", "list", through=through), tmp_path)
+    assert (code, "is full" in err) == (75, True)
+
+
+def test_a_chat_goes_on_without_memory(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Reliability 8: said once at the start; nothing is offered to be resumed."""
+    (tmp_path / "file").write_text("")
+    env = {**ragmem.env, "RAGMEM_HOME": str(tmp_path / "file")}
+    with PtyChat([*COMMAND, "chat"], cwd=ragmem.project, env=env, columns=120) as chat:
+        chat.wait_for_screen(r"openai/scripted")
+        chat.wait_for(r"Nothing of this is remembered: The folder$")
+        for number in (1, 2):
+            chat.send(f"question {number}\r")
+            chat.until(lambda number=number: chat.text.count("The answer") == number)
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+        assert chat.text.count("Nothing of this is remembered") == 1
+        assert "Resume with" not in chat.text
+        assert "Traceback" not in chat.text
+
+
+# --- other poverty --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"LANG": "C", "LC_ALL": "C"},
+        {"LANG": None, "LC_ALL": None, "TERM": None},
+        {"LANG": "xx_YY.nonsense", "LC_ALL": "xx_YY.nonsense"},
+        {"PYTHONIOENCODING": "latin-1"},
+    ],
+)
+def test_any_locale(tmp_path: Path, ragmem: Ragmem, env: dict[str, str | None]) -> None:
+    """Reliability 48: what can't be shown becomes `?`; what is stored is whole."""
+    (ragmem.project / "café.txt").write_text("x")
+    code, out, err = plain(run(ragmem, "ask", "Où est le café ✓?", env=env), tmp_path)
+    assert (code, err) == (0, "")
+    assert out.startswith("The answer: caf")
+    for arguments in (["sessions", "list"], ["doctor"]):
+        code, out, err = plain(run(ragmem, *arguments, env=env), tmp_path)
+        assert (code, err) == (0, "")
+    (session,) = ragmem.sessions()
+    (turn,) = ragmem.shown(session["session_id"])["turns"]
+    assert (turn["user_message"], turn["assistant_message"]) == ("Où est le café ✓?", ANSWER)
+
+
+def test_no_folder_for_temporary_files(tmp_path: Path) -> None:
+    """Reliability 7: TMPDIR that is not there, and a full /tmp, hold nothing up."""
+    answers = [
+        Answer(tools=[Call("run_command", {"command": "seq 40000"})]),
+        Answer(tools=[Call("create_file", {"path": "a.txt", "content": "x"})]),
+        Answer(ANSWER),
+    ]
+    with LLMServer(answers) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        done = run(ragmem, "ask", "Go", "--yolo", env={"TMPDIR": str(tmp_path / "nowhere")})
+        assert plain(done, tmp_path)[:2] == (0, ANSWER + "\n")
+    (session,) = ragmem.sessions()
+    (turn,) = ragmem.shown(session["session_id"])["turns"]
+    assert [call["success"] for call in turn["tool_calls"]] == [True, True]
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_closed_streams(tmp_path: Path, ragmem: Ragmem, closed: str) -> None:
+    """Reliability 48: nothing is written into the memory's files, and the turn is kept."""
+    through = ["sh", "-c", f'exec "$@" {closed}', "sh"]
+    for arguments in (["ask", "Hello?"], ["sessions", "list"], ["doctor"]):
+        code, _, err = plain(run(ragmem, *arguments, through=through), tmp_path)
+        assert (code, err) == (0, "")
+    (session,) = ragmem.sessions()
+    assert session["last_message"] == "Hello?"
+
+
+# --- closed to others -----------------------------------------------------------------
+
+
+def loose(folder: Path) -> list[str]:
+    """What others could look into."""
+    return [
+        f"{path.relative_to(folder.parent)} {stat.S_IMODE(path.lstat().st_mode):04o}"
+        for path in [folder, *folder.rglob("*")]
+        if path.lstat().st_mode & 0o077 and not path.is_symlink()
+    ]
+
+
+@pytest.mark.parametrize("umask", ["000", "022", "077"])
+def test_every_file_is_private_whatever_the_umask(tmp_path: Path, umask: str) -> None:
+    """P10: of a turn with tools, its outputs and pre-images, a crash, a backup, an export."""
+    answers = [
+        Answer(tools=[Call("read_file", {"path": "a.txt"})]),
+        Answer(tools=[Call("edit_file", {"path": "a.txt", "old": "one", "new": "two"})]),
+        Answer(tools=[Call("run_command", {"command": "seq 40000"})]),
+        Answer(ANSWER),
+    ]
+    through = ["sh", "-c", f'umask {umask}; exec "$@"', "sh"]
+    with LLMServer(answers) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        (ragmem.project / "a.txt").write_text("one\n")
+        done = run(ragmem, "ask", "Go", "--yolo", through=through)
+        assert done.code == 0, done.err
+    crash = [sys.executable, "-P", "-c", "from ragmem.cli.crash import record_crash\n"
+             "print(record_crash(ValueError('x')))"]  # fmt: skip
+    subprocess.run([*through, *crash], env=ragmem.env, check=True, capture_output=True)
+    for arguments in (
+        ["config", "init"],
+        ["store", "backup", str(ragmem.home / "backup.db")],
+        ["sessions", "export", "-o", str(ragmem.home / "session.json")],
+        ["store", "check"],
+        ["sessions", "import", "--as-new", str(ragmem.home / "session.json")],
+    ):
+        done = run(ragmem, *arguments, through=through)
+        assert done.code == 0, (arguments, done.err)
+    names = {path.name.split("-")[0] for path in ragmem.home.rglob("*") if path.is_file()}
+    assert {"memory.db", "backup.db", "session.json", "ragmem.toml", "command", "crash"} <= names
+    assert loose(ragmem.home) == []
+
+
+def test_loose_modes_are_repaired_with_a_notice(tmp_path: Path, ragmem: Ragmem) -> None:
+    """P10: one line names what was open, once, whichever command comes first."""
+    assert run(ragmem, "ask", "Hello?").code == 0
+    for arguments in (["ask", "Again?"], ["sessions", "list"]):
+        (ragmem.home / "data").chmod(0o755)
+        (ragmem.home / "data" / "memory.db").chmod(0o644)
+        done = run(ragmem, *arguments)
+        assert done.code == 0
+        assert done.err.replace(str(tmp_path), "…") == snapshot(
+            "note: Others could look into …/home/data (was 0755), …/home/data/memory.db "
+            "(was 0644); closed to them now.\n"
+        )
+        assert loose(ragmem.home) == []
+        assert run(ragmem, *arguments).err == ""
+    (ragmem.home / "logs").chmod(0o750)
+    done = run(ragmem, "doctor")
+    assert "note   folders" in done.out
+    assert "logs (was 0750); closed to them now" in done.out
+
+
+def test_a_folder_of_everybody_stays_open(tmp_path: Path, ragmem: Ragmem) -> None:
+    """RAGMEM_HOME=/tmp closes /tmp to nobody."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    done = run(ragmem, "ask", "Hello?", env={"RAGMEM_HOME": str(shared)})
+    assert (done.code, done.err) == (0, "")
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o1777
+    assert loose(shared / "data") == []

@@ -1,0 +1,114 @@
+"""`ragmem store repair` on Neo4j, by the person's own commands; see tests/store for each kind."""
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ragmem.store.neo4j import Connection
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.fakes.neo4j import ask, in_thread
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path, neo4j_server: Connection) -> Iterator[Ragmem]:
+    """Two turns in Neo4j, one of them with a tool call."""
+    in_thread(ask(neo4j_server, "MATCH (n) DETACH DELETE n"))
+    answers = [
+        Answer("I read it.", tools=[Call("read_file", {"path": "hello.py"})]),
+        Answer("It says hello."),
+        Answer("Because."),
+    ]
+    with LLMServer(answers, repeat=True) as server:
+        one = Ragmem(tmp_path, server.env)
+        one.env |= {
+            "RAGMEM_STORE": "neo4j",
+            "NEO4J_URI": neo4j_server.url,
+            "NEO4J_PASSWORD": neo4j_server.password,
+        }
+        (one.project / "hello.py").write_text("print('hello')\n")
+        assert one.run("ask", "What does hello.py do?").code == 0
+        assert one.run("ask", "-c", "Why?").code == 0
+        yield one
+
+
+def test_a_damaged_graph_is_mended(ragmem: Ragmem, neo4j_server: Connection) -> None:
+    """P4, issue 4: named, kept as it was, mended in its place; then work goes on."""
+    (session,) = ragmem.sessions()
+    before = ragmem.shown(session["session_id"])
+    assert ragmem.run("store", "repair").out == "Nothing to repair: all is well.\n"
+    for damage in (
+        "MATCH (s:ConversationSession) SET s.turnCount = 7",
+        "MATCH ()-[h:HAS_TURN]->(t {turnIndex: 1}) DELETE h",
+    ):
+        in_thread(ask(neo4j_server, damage))
+    done = ragmem.run("store", "check")
+    assert done.code == 1
+    assert [line.split(" (")[0] for line in done.out.splitlines()] == [
+        "not so: turns are counted from 1 without gaps",
+        "not so: the newest turn of a session is known",
+        "not so: a turn belongs to its session",
+    ]
+
+    done = ragmem.run("store", "repair")
+    assert (done.code, done.out) == (0, "Saved: 1 sessions, 2 turns.\n"), done.err
+    kept, *changes = done.err.splitlines()
+    file = Path(kept.removeprefix("The graph as it was is kept: "))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    counted = [row["properties"].get("turnCount") for row in rows if "node" in row]
+    assert 7 in counted
+    assert [line.split(":")[0] for line in changes] == [
+        "put a turn into its session",
+        "numbered the turns of a session anew",
+    ]
+    assert f"{session['session_id']} has 2" in done.err
+
+    assert ragmem.run("store", "check").out == "All is well: 1 sessions, 2 turns.\n"
+    assert ragmem.run("store", "repair").out == "Nothing to repair: all is well.\n"
+    assert ragmem.shown(session["session_id"]) == before
+    assert ragmem.run("ask", "-c", "Still there?").code == 0
+
+
+def test_what_can_not_be_mended_is_said(ragmem: Ragmem, neo4j_server: Connection) -> None:
+    """Issue 4: exit code 1 while something is not so; nothing is thrown away to make it so."""
+    (session,) = ragmem.sessions()
+    statement = """
+        MATCH (s:ConversationSession)
+        CREATE (s)-[:HAS_SUMMARY {level: 1}]->(:ConversationSummary {
+          uuid: 'of-nothing', sessionId: s.sessionId, summary: 'Words.', level: 1, turnCount: 1,
+          filesMentioned: [], keyFindings: [], toolsUsed: [], topics: [], charCount: 6,
+          timestamp: s.startTime, extractive: false})
+        """
+    in_thread(ask(neo4j_server, statement))
+    done = ragmem.run("store", "repair")
+    assert (done.code, done.out) == (
+        1,
+        "Saved: 1 sessions, 2 turns.\nnot so: a summary says what it digests (1: of-nothing)\n",
+    )
+    assert "Traceback" not in done.err
+    assert ragmem.shown(session["session_id"])["turn_count"] == 2
+    in_thread(ask(neo4j_server, "MATCH (n) DETACH DELETE n"))
+
+
+def test_a_graph_that_does_not_open_is_mended_too(ragmem: Ragmem, neo4j_server: Connection) -> None:
+    """Issue 4: two turns under one id keep the store from opening, and say what to do."""
+    in_thread(ask(neo4j_server, "DROP CONSTRAINT turn_uuid"))
+    in_thread(
+        ask(
+            neo4j_server,
+            "MATCH (t:ConversationTurn) WITH t LIMIT 1"
+            " CREATE (d:ConversationTurn) SET d = properties(t)",
+        )
+    )
+    done = ragmem.run("sessions", "list")
+    assert done.code == 1
+    assert "`ragmem store repair`" in done.err
+    done = ragmem.run("store", "repair")
+    assert (done.code, done.out) == (0, "Saved: 1 sessions, 3 turns.\n"), done.err
+    assert "gave a turn an id of its own" in done.err
+    assert "made the constraints and indexes that were missing: turn_uuid" in done.err
+    assert ragmem.run("store", "check").code == 0

@@ -1,0 +1,86 @@
+"""What `check` finds in a SQLite memory, one kind of damage after the other.
+
+The same for Neo4j, with its repair: `test_neo4j_repair.py`.
+"""
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ragmem.store.sqlite import checks
+from ragmem.store.sqlite.salvage import Salvage
+from tests.store.test_transfer import garden, sqlite
+
+DAMAGE = [
+    ("what is referred to exists", "DELETE FROM turns WHERE turn_id = 'r2'"),
+    ("what is referred to exists", "DELETE FROM sessions WHERE session_id = 'root'"),
+    ("what is referred to exists", "DELETE FROM tool_calls WHERE tool_call_id = 'c1'"),
+    ("what is referred to exists", "UPDATE summaries SET session_id = 'nowhere'"),
+    ("turns are counted from 1 without gaps", "DELETE FROM turns WHERE turn_id = 'r1'"),
+    ("turns are counted from 1 without gaps", "UPDATE turns SET turn_index = 9 * turn_index"),
+    ("turns are counted from 1 without gaps", "UPDATE sessions SET turn_count = 77"),
+    ("completed turns are counted", "UPDATE sessions SET completed_count = 5"),
+    ("completed turns are counted", "UPDATE turns SET status = 'failed' WHERE turn_id = 'f3'"),
+    ("a fork shares turns that exist", "UPDATE sessions SET forked_at_index = 40"),
+    ("a turn that has ended says when", "UPDATE turns SET finished_at = NULL"),
+    ("a turn that runs has not ended", "UPDATE turns SET finished_at = '2026-01-03'"),
+    ("characters of turns are counted", "UPDATE turns SET char_count = 0"),
+    ("a summary says what it digests", "DELETE FROM summarized_turns"),
+    ("a summary says what it digests", "DELETE FROM summarized_summaries"),
+]
+
+
+async def damaged(home: Path, statement: str) -> Path:
+    store = await sqlite(home)
+    await store.apply(garden())
+    await store.aclose()
+    connection = apsw.Connection(str(home / "memory.db"))
+    connection.execute(statement)
+    connection.close()
+    return home / "memory.db"
+
+
+@pytest.mark.parametrize(("what", "statement"), DAMAGE)
+async def test_each_kind_is_found_and_salvaged(tmp_path: Path, what: str, statement: str) -> None:
+    """P2, P4, issue 4: no half turn, no orphan, no gap, no wrong count; salvage leaves none."""
+    database = await damaged(tmp_path / "home", statement)
+    store = await sqlite(tmp_path / "home")
+    assert what in [finding.what for finding in await store.check()]
+    await store.aclose()
+
+    new = tmp_path / "new"
+    new.mkdir()
+    salvage = Salvage(database, new)
+    saved = await sqlite(new)
+    async for batch in salvage.writes():
+        await saved.apply(batch)
+    salvage.close()
+    assert await saved.check() == []
+    await saved.aclose()
+
+
+async def test_all_is_well(tmp_path: Path) -> None:
+    await damaged(tmp_path / "home", "SELECT 1")
+    store = await sqlite(tmp_path / "home")
+    assert await store.check() == []
+    await store.aclose()
+
+
+async def test_damage_of_the_file_is_said_alone(tmp_path: Path) -> None:
+    """Reliability 9: what a file says that is not whole means nothing."""
+    database = await damaged(tmp_path / "home", "UPDATE sessions SET turn_count = 77")
+    connection = apsw.Connection(str(database))
+    connection.pragma("writable_schema", True)
+    connection.execute("DELETE FROM sqlite_schema WHERE name = 'sessions_by_title'")
+    connection.close()
+    store = await sqlite(tmp_path / "home")
+    findings = await store.check()
+    assert {finding.what for finding in findings} == {"the file is whole"}
+    assert "never used" in findings[0].where
+    await store.aclose()
+
+
+def test_every_finding_has_its_test() -> None:
+    """Issue 4: no kind of damage is only believed to be found."""
+    assert {what for what, _ in DAMAGE} == {what for what, _ in checks._PROMISES}

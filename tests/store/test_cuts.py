@@ -1,0 +1,450 @@
+"""The graph store's connection, broken before, during and after each commit; beyond test_spool."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from ragmem.errors import StoreRefused, StoreUnavailable
+from ragmem.records import PutSession, PutTurn, Turn, UpdateSession, Usage, Write
+from ragmem.store.base import Archive, SessionQuery, Store
+from ragmem.store.neo4j import Connection, Neo4jStore
+from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
+from ragmem.store.sqlite import SQLiteStore
+from ragmem.store.transfer import compare, copy, stream_of
+from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.fakes.tcp_proxy import Cut, TcpProxy
+from tests.store.model import Model, difference, everything
+from tests.store.samples import (
+    START,
+    a_session,
+    at,
+    begun,
+    called,
+    created,
+    finished,
+    summed,
+    texts,
+    whole_turn,
+)
+
+T = TypeVar("T")
+
+QUICK = Patience(retry_s=0.05, longest_retry_s=0.1)
+LONGEST_S = 2.0
+"""A call that a prompt waits for: a write takes 0.2 s at most, but the machine may be busy."""
+ITSELF_S = 5.0
+"""The same of the store itself, which is allowed its own limit."""
+CUTS: list[Cut] = [
+    "before_run",
+    "after_run",
+    "before_commit",
+    "in_commit",
+    "after_commit",
+    "in_answer",
+    "half_close",
+]
+
+
+@pytest.fixture
+async def proxy(neo4j_server: Connection) -> AsyncIterator[TcpProxy]:
+    """Between a store and an empty database."""
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    async with TcpProxy(neo4j_server.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def way(neo4j_server: Connection, proxy: TcpProxy) -> Connection:
+    """To the server, through the proxy."""
+    return msgspec.structs.replace(neo4j_server, url=proxy.url)
+
+
+@pytest.fixture
+async def graph(way: Connection) -> AsyncIterator[Neo4jStore]:
+    store = await Neo4jStore.open(way)
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+async def spooled(way: Connection, tmp_path: Path) -> AsyncIterator[SpooledStore]:
+    """As a process has it; opened already."""
+    store = SpooledStore(
+        lambda: Neo4jStore.open(way, timeout_s=2), tmp_path / "spool", patience=QUICK
+    )
+    await store.sessions(SessionQuery(limit=1))
+    yield store
+    await store.aclose()
+
+
+async def prompt(call: Awaitable[T], limit_s: float = LONGEST_S) -> T:
+    """Its answer, which must not take longer than a person waits for a prompt."""
+    began = time.monotonic()
+    try:
+        return await call
+    finally:
+        assert time.monotonic() - began < limit_s
+
+
+async def settled(store: SpooledStore, spool: Path) -> None:
+    """Wait until all is in the store, by itself."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await store.sessions(SessionQuery(limit=1))
+                if not count_waiting(spool):
+                    return
+            except StoreUnavailable:
+                pass
+            await asyncio.sleep(0.02)
+
+
+async def there(server: Connection, expected: Model) -> None:
+    """What is on the server, past the proxy: all of it, once."""
+    store = await Neo4jStore.open(server)
+    try:
+        assert difference(await everything(store), expected.everything()) == []
+        assert await store.check() == []
+    finally:
+        await store.aclose()
+
+
+STEPS: list[list[Write]] = [
+    [created("s")],
+    [begun("s", "t1", "one")],
+    [called("s", "t1", 0, tool_call_id="c1", result="", success=False)],
+    [called("s", "t1", 0, "a.py", "b.py", tool_call_id="c1")],
+    [finished("s", "t1")],
+    [UpdateSession(session_id="s", title="Shade", tags=("x",), at=at(3))],
+    [summed("s", "t1", summary_id="m1"), summed("s", "m1", level=2, summary_id="m2")],
+    [begun("s", "t2", "two"), called("s", "t2", 0, "a.py", tool_call_id="c2")],
+    [finished("s", "t2", "", "interrupted")],
+    [created("f", parent_session_id="s", forked_at_index=1), *whole_turn("f", "t3")],
+]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+async def test_a_cut_in_each_step_leaves_one_copy(
+    cut: Cut, graph: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
+) -> None:
+    """Reliability 23, A64, A65, X10: wherever the bytes break off, the call rides over it."""
+    model = Model()
+    for step in STEPS:
+        model = model.after(step)
+        proxy.cuts = [cut]
+        applied = await prompt(graph.apply(step), ITSELF_S)
+        assert not proxy.cuts
+        for turn_id, index in applied.turn_indexes.items():
+            assert index == model.turns[turn_id].turn_index
+    await there(neo4j_server, model)
+
+
+@pytest.mark.parametrize("cut", [*CUTS, "deadlock"])
+async def test_a_cut_in_each_step_is_not_felt(
+    cut: Cut, spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
+) -> None:
+    """Reliability 22, 23, P7, X26: acknowledged at once, there once, without anybody's doing."""
+    model = Model()
+    for step in STEPS:
+        model = model.after(step)
+        proxy.cuts = [cut, cut]
+        await prompt(spooled.apply(step))
+    await settled(spooled, tmp_path / "spool")
+    await there(neo4j_server, model)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+async def test_a_cut_while_turns_are_moved(
+    cut: Cut, graph: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
+) -> None:
+    """Reliability 23, X11: a batch of whole turns, put twice over, is there once."""
+    turns = [
+        Turn(
+            turn_id=f"t{number}",
+            session_id="s",
+            turn_index=number,
+            user_message=str(number),
+            status="completed",
+            started_at=START,
+            finished_at=START,
+            tool_calls=(called("s", f"t{number}", tool_call_id=f"c{number}").call,),
+        )
+        for number in range(1, 41)
+    ]
+    batch = [PutSession(session=a_session("s")), *(PutTurn(turn=turn) for turn in turns)]
+    for chunk in (batch[:20], batch[10:30], batch[20:]):
+        proxy.cuts = [cut]
+        await graph.apply(chunk)
+        assert not proxy.cuts
+    other = await Neo4jStore.open(neo4j_server)
+    assert await other.turns("s") == turns
+    assert await other.check() == []
+    await other.aclose()
+
+
+async def test_three_deadlocks_in_a_row(
+    graph: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
+) -> None:
+    """Reliability 24: a transient error is tried again, and again."""
+    await graph.apply([created("s")])
+    proxy.cuts = ["deadlock"] * 3
+    assert (await prompt(graph.apply([begun("s", "t")]), ITSELF_S)).turn_indexes == {"t": 1}
+    assert not proxy.cuts
+    await there(neo4j_server, Model().after([created("s"), begun("s", "t")]))
+
+
+async def test_deadlocks_without_end(way: Connection, proxy: TcpProxy) -> None:
+    """Reliability 24, 26: they are given up in time, with words; what comes next works."""
+    store = await Neo4jStore.open(way, timeout_s=1)
+    await store.apply([created("s")])
+    proxy.cuts = ["deadlock"] * 1000
+    with pytest.raises(StoreUnavailable, match="could not do it now"):
+        await prompt(store.apply([begun("s", "t")]), ITSELF_S)
+    proxy.cuts = []
+    assert (await store.apply([begun("s", "t")])).turn_indexes == {"t": 1}
+    await store.aclose()
+
+
+async def test_an_answer_later_than_anyone_waits(
+    way: Connection, proxy: TcpProxy, neo4j_server: Connection
+) -> None:
+    """Reliability 23, 26: the commit's answer is late: said in time; written again it is one."""
+    store = await Neo4jStore.open(way, timeout_s=1)
+    model = Model()
+    proxy.late_s = 3
+    for step in STEPS:
+        model = model.after(step)
+    await store.apply(STEPS[0])
+    for step in STEPS[1:4]:
+        proxy.cuts = ["late_answer"]
+        with pytest.raises(StoreUnavailable, match="did not answer within 1 second"):
+            await prompt(store.apply(step), ITSELF_S)
+        await store.apply(step)
+    for step in STEPS[4:]:
+        await store.apply(step)
+    await store.aclose()
+    await there(neo4j_server, model)
+
+
+async def test_a_late_answer_is_not_waited_for(
+    spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
+) -> None:
+    """Reliability 23, P7, X26: the write is kept after 200 ms, and in order with the next ones."""
+    proxy.late_s = 3
+    await spooled.apply(STEPS[0])
+    model = Model().after(STEPS[0])
+    proxy.cuts = ["late_answer"]
+    for step in STEPS[1:]:
+        model = model.after(step)
+        assert isinstance(await prompt(spooled.apply(step)), Waiting)
+    await settled(spooled, tmp_path / "spool")
+    await there(neo4j_server, model)
+
+
+async def test_a_firewall_that_swallows_what_was_open(
+    way: Connection, proxy: TcpProxy, neo4j_server: Connection
+) -> None:
+    """Reliability 25: no reset comes; one call fails in its time, the next has a new connection."""
+    store = await Neo4jStore.open(way, timeout_s=1)
+    await store.apply([created("s")])
+    for number in range(1, 4):
+        proxy.swallow_all()
+        with pytest.raises(StoreUnavailable):
+            await prompt(store.apply([begun("s", f"t{number}")]), ITSELF_S)
+        applied = await prompt(store.apply([begun("s", f"t{number}")]), ITSELF_S)
+        assert applied.turn_indexes == {f"t{number}": number}
+    # Several connections at once: each costs one call at most.
+    await asyncio.gather(*(store.turns("s") for _ in range(5)))
+    proxy.swallow_all()
+    done = await asyncio.gather(*(store.turns("s") for _ in range(5)), return_exceptions=True)
+    assert all(isinstance(each, StoreUnavailable | list) for each in done)
+    assert len(await prompt(store.turns("s"), ITSELF_S)) == 3
+    await store.aclose()
+
+
+async def test_a_firewall_is_not_felt(
+    spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
+) -> None:
+    """Reliability 25, P7, X26: kept at once, there within seconds."""
+    model = Model().after(STEPS[0])
+    await spooled.apply(STEPS[0])
+    proxy.swallow_all()
+    for step in STEPS[1:]:
+        model = model.after(step)
+        assert isinstance(await prompt(spooled.apply(step)), Waiting)
+    began = time.monotonic()
+    await settled(spooled, tmp_path / "spool")
+    assert time.monotonic() - began < 10
+    await there(neo4j_server, model)
+
+
+async def test_connections_that_break_all_the_time(
+    spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
+) -> None:
+    """Reliability 22: through forty flaps, in replay too; in order, once, never felt."""
+    model = Model().after([created("s")])
+    await spooled.apply([created("s")])
+
+    async def flap() -> None:
+        for _ in range(40):
+            await asyncio.sleep(0.03)
+            await proxy.drop_all()
+
+    flapping = asyncio.create_task(flap())
+    for number in range(100):
+        turn = whole_turn("s", f"t{number:03}", str(number))
+        model = model.after(turn)
+        await prompt(spooled.apply(turn))
+    await flapping
+    await settled(spooled, tmp_path / "spool")
+    assert texts(await spooled.turns("s")) == [str(number) for number in range(100)]
+    await there(neo4j_server, model)
+
+
+@asynccontextmanager
+async def held_session(server: Connection, session_id: str) -> AsyncIterator[None]:
+    """Another program's transaction on the session goes on and on."""
+    from neo4j import AsyncGraphDatabase
+
+    auth = (server.username, server.password)
+    async with (
+        AsyncGraphDatabase.driver(server.url, auth=auth) as driver,
+        driver.session() as session,
+        await session.begin_transaction() as held,
+    ):
+        statement = "MATCH (s:ConversationSession {sessionId: $id}) SET s.held = true"
+        await (await held.run(statement, id=session_id)).consume()
+        yield
+        await held.rollback()
+
+
+async def test_a_slow_query_of_another_is_not_waited_for(
+    spooled: SpooledStore, neo4j_server: Connection, tmp_path: Path
+) -> None:
+    """Reliability 26, 15, P7: neither to write nor to read longer than a prompt may; then all."""
+    model = Model().after(STEPS[0])
+    await spooled.apply(STEPS[0])
+    async with held_session(neo4j_server, "s"):
+        for step in STEPS[1:6]:
+            model = model.after(step)
+            assert isinstance(await prompt(spooled.apply(step)), Waiting)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await prompt(spooled.turns("s"), 3.5)
+        # Longer than the store's own limit: its attempts end, and are taken up again.
+        await asyncio.sleep(3)
+    for step in STEPS[6:]:
+        model = model.after(step)
+        await prompt(spooled.apply(step))
+    await settled(spooled, tmp_path / "spool")
+    await there(neo4j_server, model)
+
+
+# --- what should not be there, and what no database likes (reliability 27, 28) -----------------
+
+
+async def test_a_constraint_that_went_missing_makes_no_second_copy(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """Reliability 27: written without it and replayed; the next process makes it anew."""
+    model = Model()
+    for name in ("session_id", "turn_uuid", "tool_call_uuid", "summary_uuid"):
+        await ask(neo4j_server, f"DROP CONSTRAINT {name}")
+    for step in STEPS:
+        model = model.after(step)
+        for _ in range(2):
+            await graph.apply(step)
+    other = await Neo4jStore.open(neo4j_server)
+    rows = await ask(neo4j_server, "SHOW CONSTRAINTS YIELD name RETURN collect(name) AS names")
+    assert {"session_id", "turn_uuid", "tool_call_uuid", "summary_uuid"} <= set(rows[0]["names"])
+    await other.aclose()
+    await there(neo4j_server, model)
+
+
+async def test_refused_at_the_start_what_is_said_is_kept(
+    neo4j_server: Connection, graph: Neo4jStore, tmp_path: Path
+) -> None:
+    """Reliability 27, P4: foreign data is in the way: said, nothing lost, taken once it is gone."""
+    await ask(neo4j_server, "DROP CONSTRAINT project_id")
+    await ask(neo4j_server, "CREATE (:Project {projectId: 'x'}), (:Project {projectId: 'x'})")
+    store = SpooledStore(lambda: Neo4jStore.open(neo4j_server), tmp_path / "spool", patience=QUICK)
+    model = Model()
+    for step in STEPS:
+        model = model.after(step)
+        await prompt(store.apply(step))
+    async with asyncio.timeout(20):
+        while not (said := " ".join(store.take_notices())):
+            await asyncio.sleep(0.05)
+    assert "database of its own" in said
+    with pytest.raises(StoreRefused):
+        await store.turns("s")
+    await ask(neo4j_server, "MATCH (p:Project {projectId: 'x'}) DELETE p")
+    async with asyncio.timeout(20):
+        while count_waiting(tmp_path / "spool"):
+            await asyncio.sleep(0.05)
+    await store.aclose()
+    await there(neo4j_server, model)
+
+
+HARD = {
+    "nul": "a\0b",
+    "lone-surrogate": "half \ud83d of it",
+    "ten-megabytes": "Ünïcödé 🌱 " * 700_000,
+}
+
+
+@pytest.mark.parametrize("text", HARD.values(), ids=HARD)
+async def test_hard_text_waits_and_arrives(
+    text: str, spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
+) -> None:
+    """Reliability 28: kept while the server is away, through a cut commit, once."""
+    port = await proxy.stop_listening()
+    writes = [
+        created("s"),
+        begun("s", "t", text),
+        finished("s", "t", text, reasoning="Short."),
+    ]
+    assert isinstance(await prompt(spooled.apply(writes)), Waiting)
+    proxy.cuts = ["after_commit"]
+    await proxy.listen(port)
+    await settled(spooled, tmp_path / "spool")
+    await there(neo4j_server, Model().after(writes))
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64, -(2**63) - 1, 2**200])
+async def test_numbers_past_64_bits(number: int, store: Store) -> None:
+    """Reliability 28: the nearest number that every store holds."""
+    kept = max(-(2**63), min(2**63 - 1, number))
+    usage = Usage(input_tokens=number, output_tokens=number, api_ms=number)
+    await store.apply([created("s"), begun("s", "t"), called("s", "t", 0, duration_ms=number)])
+    await store.apply([finished("s", "t", usage=usage)])
+    [turn] = await store.turns("s")
+    assert turn.tool_calls[0].duration_ms == kept
+    assert turn.usage == Usage(input_tokens=kept, output_tokens=kept, api_ms=kept)
+
+
+@pytest.mark.parametrize("cost", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("kind", ["neo4j-to-sqlite", "sqlite-to-neo4j"])
+async def test_a_cost_that_is_no_number_is_moved(
+    kind: str, cost: float, neo4j_server: Connection, tmp_path: Path
+) -> None:
+    """Reliability 28, X11: it keeps nobody from moving."""
+    graph: Archive = await open_empty_neo4j_store(neo4j_server)
+    file: Archive = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
+    source, target = (graph, file) if kind.startswith("neo4j") else (file, graph)
+    try:
+        await source.apply([created("s"), *whole_turn("s", "t0")])
+        await source.apply([begun("s", "t"), finished("s", "t", usage=Usage(cost_usd=cost))])
+        await copy(stream_of(source), target, lambda *_: None)
+        compared = await compare(stream_of(source), target, lambda *_: None)
+        assert compared.differing == ()
+        assert compared.equal
+    finally:
+        await graph.aclose()
+        await file.aclose()

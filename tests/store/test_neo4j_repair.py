@@ -1,0 +1,423 @@
+"""Damage of every kind, made by raw Cypher: `check` names it, repair mends it and loses nothing."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from ragmem.errors import StoreRefused
+from ragmem.store.base import ALL_TURNS, Finding, SessionQuery
+from ragmem.store.neo4j import Connection, Neo4jStore
+from ragmem.store.neo4j.cypher import named_statements
+from ragmem.store.neo4j.gateway import Row
+from ragmem.store.neo4j.repair import Repair
+from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.store.samples import at
+from tests.store.test_contract import seen
+from tests.store.test_transfer import garden
+
+DROPPED = ("session_id", "turn_uuid", "tool_call_uuid", "summary_uuid", "project_id", "file_path")
+
+
+@pytest.fixture
+async def server(neo4j_server: Connection) -> AsyncIterator[Connection]:
+    """The garden, and no constraint in the way of damage; whole again afterwards."""
+    store = await open_empty_neo4j_store(neo4j_server)
+    await store.apply(garden())
+    await store.aclose()
+    yield neo4j_server
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+
+
+async def mended(server: Connection) -> tuple[list[str], list[Finding], list[Finding]]:
+    """What was found, what was done, and what is left afterwards."""
+    repair = await Repair.open(server, timeout_s=60)
+    try:
+        found = await repair.findings()
+        done = await repair.mend(at(99))
+        return [each.what for each in found], done, await repair.findings()
+    finally:
+        await repair.aclose()
+
+
+async def everything(server: Connection) -> Counter[str]:
+    """Every text that a person or a model wrote, however often."""
+    rows = await ask(
+        server,
+        """
+        MATCH (n) WHERE NOT n:RagmemSchema
+        UNWIND [n.userMessage, n.assistantMessage, n.toolResult, n.error, n.reasoning, n.summary,
+                n.path] AS text
+        WITH text WHERE text IS NOT NULL AND text <> '' AND text <> '{}'
+        RETURN text
+        """,
+    )
+    return Counter(row["text"] for row in rows)
+
+
+async def damage(server: Connection, *statements: str) -> Counter[str]:
+    for statement in statements:
+        await ask(server, statement)
+    return await everything(server)
+
+
+# The kinds of which a repair gives back exactly what was there.
+EXACT = [
+    (
+        "turns are counted from 1 without gaps",
+        ["MATCH (s:ConversationSession {sessionId: 'root'}) SET s.turnCount = 9"],
+    ),
+    (
+        "turns are counted from 1 without gaps",
+        ["MATCH (t:ConversationTurn {sessionId: 'root'}) SET t.turnIndex = 10 * t.turnIndex"],
+    ),
+    (
+        "completed turns are counted",
+        ["MATCH (s:ConversationSession {sessionId: 'root'}) SET s.messageCount = 99"],
+    ),
+    (
+        "completed turns are counted",
+        ["MATCH (s:ConversationSession {sessionId: 'deep'}) SET s.messageCount = 0"],
+    ),
+    (
+        "the newest turn of a session is known",
+        ["MATCH (s:ConversationSession) WHERE s.turnCount > 0 REMOVE s.lastTurnId"],
+    ),
+    (
+        "the place of a turn is on its relationship too",
+        ["MATCH ()-[h:HAS_TURN]->() SET h.index = 7"],
+    ),
+    (
+        "a turn belongs to its session",
+        ["MATCH (:ConversationSession {sessionId: 'root'})-[h:HAS_TURN]->() DELETE h"],
+    ),
+    (
+        "a summary belongs to its session",
+        ["MATCH ()-[h:HAS_SUMMARY]->() DELETE h"],
+    ),
+    (
+        "a fork shares turns that exist",
+        ["MATCH (:ConversationSession {sessionId: 'root'})-[h:HAS_BRANCH]->() DELETE h"],
+    ),
+    (
+        "characters of turns are counted",
+        ["MATCH (t:ConversationTurn) SET t.charCount = 0"],
+    ),
+    (
+        "a turn has all of its fields",
+        ["MATCH (t:ConversationTurn) REMOVE t.charCount, t.userCharCount"],
+    ),
+    (
+        "a session has all of its fields",
+        ["MATCH (s:ConversationSession) REMOVE s.messageCount, s.turnCount, s.titleFolded"],
+    ),
+    (
+        "no id is there twice",
+        [
+            "DROP CONSTRAINT file_path",
+            """
+            MATCH (t:ConversationTurn {uuid: 'r2'})-[a:ACCESSED {toolCallId: 'c2'}]->(f)
+            CREATE (t)-[b:ACCESSED]->(:File {projectId: f.projectId, path: f.path})
+            SET b = properties(a) DELETE a
+            """,
+        ],
+    ),
+    (
+        "constraints and indexes are there",
+        ["DROP CONSTRAINT turn_uuid", "DROP INDEX session_cwd"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("what", "statements"), EXACT)
+async def test_what_can_be_derived_is_as_it_was(
+    server: Connection, what: str, statements: list[str]
+) -> None:
+    """Issue 4, P4: counters, indexes and links, from what they are derived from."""
+    store = await Neo4jStore.open(server)
+    before = await seen(store)
+    await damage(server, *statements)
+    found, done, left = await mended(server)
+    assert what in found
+    assert done
+    assert left == []
+    assert await seen(store) == before
+    again = await mended(server)
+    assert again == ([], [], [])
+    await store.aclose()
+
+
+# The kinds that leave something over: (found, damage, where it is afterwards).
+SALVAGED = [
+    pytest.param(
+        "a turn belongs to its session",
+        "MATCH (s:ConversationSession {sessionId: 'root'}) DETACH DELETE s",
+        "root: r1 r2 r3 r4",
+        id="lost-session",
+    ),
+    pytest.param(
+        "a turn belongs to its session",
+        """
+        CREATE (:ConversationTurn {uuid: 'stray', sessionId: 'nowhere', turnIndex: 4,
+          userMessage: 'lost', assistantMessage: 'and found', status: 'completed',
+          timestamp: datetime('2026-01-03'), finishedAt: datetime('2026-01-03'), charCount: 13,
+          userCharCount: 4, modelCalls: 0, apiMs: 0, level: 0})
+        """,
+        "nowhere: stray",
+        id="stray-turn",
+    ),
+    pytest.param(
+        "a turn has all of its fields",
+        "CREATE (:ConversationTurn {uuid: 'bare', userMessage: 'only this'})",
+        "*: bare",
+        id="bare-turn",
+    ),
+    pytest.param(
+        "a tool call belongs to a turn",
+        "MATCH (t:ConversationTurn {uuid: 'r2'}) DETACH DELETE t",
+        "root: r1 r3 r4",
+        id="lost-turn",
+    ),
+    pytest.param(
+        "a tool call belongs to a turn",
+        """
+        MATCH (c:ToolCall {uuid: 'c1'}), (t:ConversationTurn {uuid: 'r3'})
+        CREATE (t)-[:HAS_TOOL_CALL {order: 0}]->(c)
+        """,
+        "root: r1 r2 r3 r4",
+        id="call-of-two-turns",
+    ),
+    pytest.param(
+        "a tool call has all of its fields",
+        "MATCH (c:ToolCall {uuid: 'c1'})<-[h:HAS_TOOL_CALL]-() REMOVE c.preamble, h.order",
+        "root: r1 r2 r3 r4",
+        id="bare-call",
+    ),
+    pytest.param(
+        "a file was touched by a tool call",
+        "MATCH (c:ToolCall {uuid: 'c1'}) DETACH DELETE c",
+        "root: r1 r2 r3 r4",
+        id="lost-call",
+    ),
+    pytest.param(
+        "a summary belongs to its session",
+        "MATCH (m:ConversationSummary {uuid: 's1'}) SET m.sessionId = 'nowhere'",
+        "nowhere:",
+        id="stray-summary",
+    ),
+    pytest.param(
+        "a summary has all of its fields",
+        "MATCH (m:ConversationSummary {uuid: 's1'}) REMOVE m.topics, m.level, m.timestamp",
+        "root: r1 r2 r3 r4",
+        id="bare-summary",
+    ),
+    pytest.param(
+        "a fork shares turns that exist",
+        "MATCH (s:ConversationSession {sessionId: 'fork'}) SET s.parentSessionId = 'nowhere'"
+        " WITH s MATCH ()-[h:HAS_BRANCH]->(s) DELETE h",
+        "fork: f3",
+        id="lost-parent",
+    ),
+    pytest.param(
+        "a fork shares turns that exist",
+        "MATCH (s:ConversationSession {sessionId: 'fork'}) SET s.forkedAtIndex = 40",
+        "fork: r1 r2 r3 r4 f3",
+        id="fork-beyond-its-parent",
+    ),
+    pytest.param(
+        "turns are counted from 1 without gaps",
+        "MATCH (t:ConversationTurn {uuid: 'r1'}) DETACH DELETE t",
+        "fork: r2 f3",
+        id="gap-before-a-fork",
+    ),
+    pytest.param(
+        "turns are counted from 1 without gaps",
+        "MATCH (t:ConversationTurn {uuid: 'r3'}) SET t.turnIndex = 4",
+        "root: r1 r2 r3 r4",
+        id="one-place-two-turns",
+    ),
+    pytest.param(
+        "a turn that has ended says when",
+        "MATCH (t:ConversationTurn {uuid: 'r4'}) REMOVE t.finishedAt",
+        "root: r1 r2 r3 r4",
+        id="no-end",
+    ),
+    pytest.param(
+        "a turn that runs has not ended",
+        "MATCH (t:ConversationTurn {uuid: 'd5'}) SET t.finishedAt = datetime('2026-01-03')",
+        "deep: r1 r2 f3 d4 d5",
+        id="half-a-turn",
+    ),
+]
+
+
+@pytest.mark.parametrize(("what", "statement", "expected"), SALVAGED)
+async def test_what_belongs_to_nothing_gets_a_place(
+    server: Connection, what: str, statement: str, expected: str
+) -> None:
+    """Issue 4, P2, P4: every text that is left in the graph can be read in a session afterwards."""
+    texts = await damage(server, statement)
+    found, done, left = await mended(server)
+    assert what in found
+    assert done
+    assert left == []
+    assert await everything(server) >= texts
+    await reads_as(server, expected)
+    await all_is_read(server)
+
+
+async def reads_as(server: Connection, expected: str) -> None:
+    store = await Neo4jStore.open(server)
+    session_id, _, wanted = expected.partition(":")
+    sessions = await store.sessions(SessionQuery(limit=99))
+    if session_id == "*":
+        [session_id] = [each.session_id for each in sessions if each.title == "Salvaged session"]
+    turns = await store.turns(session_id)
+    assert [turn.turn_id for turn in turns] == wanted.split()
+    assert (await store.session(session_id)).turn_count == len(turns)
+    await store.aclose()
+
+
+async def all_is_read(server: Connection) -> None:
+    """Through the store, every turn, call and summary that the graph holds."""
+    store = await Neo4jStore.open(server)
+    ids: set[str] = set()
+    for session in await store.sessions(SessionQuery(limit=99)):
+        for turn in await store.turns(session.session_id, ALL_TURNS):
+            ids |= {turn.turn_id, *(call.tool_call_id for call in turn.tool_calls)}
+        ids |= {each.summary_id for each in await store.summaries(session.session_id)}
+    await store.aclose()
+    rows = await ask(
+        server,
+        "MATCH (n:ConversationTurn|ToolCall|ConversationSummary) RETURN collect(n.uuid) AS ids",
+    )
+    assert ids == set(rows[0]["ids"])
+
+
+async def test_orphan_calls_are_found_under_a_salvaged_session(server: Connection) -> None:
+    """Issue 4: as salvage does on SQLite; a call keeps its id and its result."""
+    await damage(server, "MATCH (t:ConversationTurn {uuid: 'r2'}) DETACH DELETE t")
+    _, done, left = await mended(server)
+    assert left == []
+    [change] = [each for each in done if "tool calls whose own is lost" in each.what]
+    assert (change.where, change.count) == ("c1, c2", 2)
+    store = await Neo4jStore.open(server)
+    [session] = await store.find_sessions("Salvaged session")
+    [turn] = await store.turns(session.session_id)
+    assert [call.tool_call_id for call in turn.tool_calls] == ["c1", "c2"]
+    assert turn.status == "interrupted"
+    assert turn.tool_calls[1].error == "gone"
+    await store.aclose()
+
+
+@pytest.mark.parametrize(
+    ("label", "key", "constraint"),
+    [
+        ("ConversationSession", "sessionId", "session_id"),
+        ("ConversationTurn", "uuid", "turn_uuid"),
+        ("ToolCall", "uuid", "tool_call_uuid"),
+        ("ConversationSummary", "uuid", "summary_uuid"),
+        ("Project", "projectId", "project_id"),
+    ],
+)
+async def test_what_is_there_twice_gets_an_id_of_its_own(
+    server: Connection, label: str, key: str, constraint: str
+) -> None:
+    """Issue 4: a lost constraint let a second one in; the store opens again, with both."""
+    await ask(server, f"DROP CONSTRAINT {constraint}")
+    await ask(server, f"MATCH (n:{label}) WITH n LIMIT 1 CREATE (m:{label}) SET m = properties(n)")
+    before = await everything(server)
+    with pytest.raises(StoreRefused) as caught:
+        await Neo4jStore.open(server)
+    assert "`ragmem store repair`" in caught.value.hint
+    found, done, left = await mended(server)
+    assert "no id is there twice" in found
+    assert {"made the constraints and indexes that were missing"} < {each.what for each in done}
+    assert left == []
+    assert await everything(server) >= before
+    await all_is_read(server)
+
+
+async def test_a_second_session_keeps_its_own_turns(server: Connection) -> None:
+    """Issue 4: two sessions under one id are two again, each with what hung on it."""
+    await ask(server, "DROP CONSTRAINT session_id")
+    await damage(
+        server,
+        """
+        MATCH (e:ConversationSession {sessionId: 'empty'})
+        MATCH (:ConversationSession)-[h:HAS_TURN]->(t:ConversationTurn {uuid: 'r4'})
+        SET e.sessionId = 'root' CREATE (e)-[:HAS_TURN {index: 4}]->(t) DELETE h
+        """,
+    )
+    _, _, left = await mended(server)
+    assert left == []
+    await reads_as(server, "root: r1 r2 r3")
+    store = await Neo4jStore.open(server)
+    [other] = await store.sessions(SessionQuery(cwd="/elsewhere"))
+    assert [turn.turn_id for turn in await store.turns(other.session_id)] == ["r4"]
+    await store.aclose()
+
+
+async def test_a_summary_of_nothing_is_said_and_left(server: Connection) -> None:
+    """Issue 4: what it digested can't be known; it stays, and is named."""
+    await damage(server, "MATCH (:ConversationSummary {uuid: 's1'})-[r:SUMMARIZES]->() DELETE r")
+    found, done, left = await mended(server)
+    assert found == ["a summary says what it digests"]
+    assert done == []
+    assert left == [Finding("a summary says what it digests", "s1")]
+
+
+async def test_all_kinds_at_once(server: Connection) -> None:
+    """Issue 4: damage upon damage is mended too, by and by."""
+    for constraint in DROPPED:
+        await ask(server, f"DROP CONSTRAINT {constraint}")
+    texts = await damage(
+        server,
+        *(statement for _, statements in EXACT[:-2] for statement in statements),
+        *(str(param.values[1]) for param in SALVAGED),
+    )
+    _, _, left = await mended(server)
+    assert [each.what for each in left] in ([], ["a summary says what it digests"])
+    assert await everything(server) >= texts
+
+
+async def test_what_was_there_before_is_kept_to_the_last_property(server: Connection) -> None:
+    """P4: the graph of before has every node and relationship, broken ones too."""
+    await damage(server, "CREATE (:ConversationTurn {uuid: 'bare', userMessage: 'only this'})")
+    await ask(server, "CREATE (:Plant {name: 'not ours'})")
+    repair = await Repair.open(server, timeout_s=60)
+    rows: list[Row] = [row async for portion in repair.graph() for row in portion]
+    await repair.aclose()
+    nodes = [row for row in rows if "node" in row]
+    links = [row for row in rows if "relationship" in row]
+    [counted] = await ask(
+        server,
+        "MATCH (n) WHERE NOT n:Plant WITH count(n) AS nodes"
+        " MATCH ()-[r]->() RETURN nodes, count(r) AS links",
+    )
+    assert (len(nodes), len(links)) == (counted["nodes"], counted["links"])
+    assert {"uuid": "bare", "userMessage": "only this"} in [node["properties"] for node in nodes]
+    assert msgspec.json.encode(rows)
+    await ask(server, "MATCH (n:Plant) DELETE n")
+
+
+async def test_looking_changes_nothing(server: Connection) -> None:
+    """P4: a newer schema is refused, and to look for damage writes nothing."""
+    await ask(server, "DROP INDEX session_cwd")
+    repair = await Repair.open(server, timeout_s=60)
+    assert [each.where for each in await repair.findings()] == ["session_cwd"]
+    await repair.aclose()
+    rows = await ask(server, "SHOW INDEXES YIELD name WHERE name = 'session_cwd' RETURN name")
+    assert rows == []
+    await ask(server, "MATCH (v:RagmemSchema) SET v.version = 99")
+    with pytest.raises(StoreRefused, match="newer ragmem"):
+        await Repair.open(server, timeout_s=60)
+
+
+def test_every_finding_has_its_test() -> None:
+    """Issue 4: no kind of damage is only believed to be found and mended."""
+    tested = {what for what, _ in EXACT} | {str(param.values[0]) for param in SALVAGED}
+    tested.add("a summary says what it digests")
+    known = {name.replace("_", " ") for name in named_statements("checks.cypher")}
+    assert tested == known | {"constraints and indexes are there"}

@@ -1,0 +1,301 @@
+"""Every schema that was released opens in this version; a newer one is left as it is.
+
+The fixtures were written by the version that had the schema: see `fixtures/make.py`.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+
+from ragmem.errors import StoreRefused
+from ragmem.records import Write
+from ragmem.store.base import Archive
+from ragmem.store.neo4j import Connection, Neo4jStore
+from ragmem.store.neo4j import schema as graph_schema
+from ragmem.store.neo4j.gateway import Row
+from ragmem.store.sqlite import SQLiteStore, schema
+from ragmem.store.sqlite.salvage import Salvage
+from ragmem.store.transfer import stream_of
+from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.store.fixtures.make import GRAPH, LINKS
+from tests.store.samples import begun, finished
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = Path(__file__).parent / "fixtures"
+RELEASED = sorted(int(file.stem.split("-")[1]) for file in FIXTURES.glob("schema-*.sql"))
+TIMES = frozenset(
+    [
+        "at",
+        "createdAt",
+        "finishedAt",
+        "lastActivity",
+        "leaseUntil",
+        "startTime",
+        "timestamp",
+        "updatedAt",
+    ]
+)
+
+
+def content(version: int) -> list[Write]:
+    """What was in it, as the version that had the schema told it."""
+    lines = (FIXTURES / f"schema-{version}.writes.jsonl").read_bytes().splitlines()
+    return [msgspec.json.decode(line, type=Write) for line in lines]
+
+
+async def held(store: Archive) -> list[Write]:
+    return [write async for batch in stream_of(store)() for write in batch]
+
+
+def old_database(home: Path, version: int) -> Path:
+    """A database of that schema, as it lay on a disk."""
+    home.mkdir(mode=0o700)
+    database = apsw.Connection(str(home / "memory.db"))
+    database.pragma("journal_mode", "wal")
+    database.execute((FIXTURES / f"schema-{version}.sql").read_text("utf-8"))
+    database.close()
+    return home / "memory.db"
+
+
+async def old_graph(server: Connection, version: int) -> None:
+    """The graph of that schema, in a database that holds nothing else."""
+    await (await open_empty_neo4j_store(server)).aclose()
+    await ask(server, "MATCH (n) DETACH DELETE n")
+    lines = (FIXTURES / f"schema-{version}.graph.jsonl").read_bytes().splitlines()
+    rows = [msgspec.json.decode(line) for line in lines]
+    for row in rows:
+        properties = row["properties"]
+        for name in TIMES & properties.keys():
+            properties[name] = datetime.fromisoformat(properties[name])
+    await ask(
+        server,
+        """
+        UNWIND $nodes AS row
+        CREATE (n:$(row.labels)) SET n = row.properties, n.fixtureNode = row.node
+        """,
+        nodes=[row for row in rows if "node" in row],
+    )
+    await ask(
+        server,
+        """
+        UNWIND $links AS row
+        MATCH (n {fixtureNode: row.start})
+        MATCH (m {fixtureNode: row.end})
+        CREATE (n)-[r:$(row.relationship)]->(m) SET r = row.properties
+        """,
+        links=[row for row in rows if "relationship" in row],
+    )
+    await ask(server, "MATCH (n) REMOVE n.fixtureNode")
+
+
+async def graph_as_it_is(server: Connection) -> list[Row]:
+    indexes = "SHOW INDEXES YIELD name, type, labelsOrTypes, properties ORDER BY name"
+    return [*await ask(server, GRAPH), *await ask(server, LINKS), *await ask(server, indexes)]
+
+
+async def is_whole_and_goes_on(store: Archive, version: int) -> None:
+    assert await held(store) == content(version)
+    assert await store.check() == []
+    await store.apply([begun("root", "next", "and now?"), finished("root", "next", "Now this.")])
+    assert (await store.turns("root"))[-1].assistant_message == "Now this."
+    assert await store.check() == []
+
+
+# --- older ------------------------------------------------------------------------
+
+
+def test_every_older_schema_has_its_fixture() -> None:
+    """Issue 4: whoever adds a migration keeps a fixture of what was before."""
+    assert set(RELEASED) >= set(range(1, schema.VERSION))
+    assert schema.VERSION == graph_schema.VERSION
+    for version in RELEASED:
+        assert sum(file.stat().st_size for file in FIXTURES.glob(f"schema-{version}.*")) < 50_000
+
+
+@pytest.mark.parametrize("version", RELEASED)
+async def test_an_old_database_opens(tmp_path: Path, version: int) -> None:
+    """Issue 4, reliability 11: all of it is there, it is whole, and work goes on."""
+    database = old_database(tmp_path / "home", version)
+    store = await SQLiteStore.open(database, locks_dir=tmp_path / "home" / "locks")
+    assert (await store.info()).schema_version == schema.VERSION
+    await is_whole_and_goes_on(store, version)
+    await store.aclose()
+    again = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    recorded = again.execute("SELECT version, name FROM migrations ORDER BY version").fetchall()
+    assert recorded == [(number, name) for number, name, _ in schema.migrations()]
+    again.close()
+
+
+@pytest.mark.parametrize("version", RELEASED)
+async def test_an_old_graph_opens(neo4j_server: Connection, version: int) -> None:
+    """Issue 4, reliability 11: the same on Neo4j."""
+    await old_graph(neo4j_server, version)
+    store = await Neo4jStore.open(neo4j_server)
+    assert (await store.info()).schema_version == graph_schema.VERSION
+    await is_whole_and_goes_on(store, version)
+    await store.aclose()
+    rows = await ask(neo4j_server, "MATCH (v:RagmemSchema) RETURN v.version AS version")
+    assert rows == [{"version": graph_schema.VERSION}]
+
+
+@pytest.mark.parametrize("version", RELEASED)
+async def test_an_old_database_is_salvaged_too(tmp_path: Path, version: int) -> None:
+    """P4, reliability 11: a damaged database need not be of this version to be saved."""
+    database = old_database(tmp_path / "home", version)
+    damaged = bytes(4096) + database.read_bytes()[4096:]
+    database.write_bytes(damaged)
+    new = tmp_path / "new"
+    new.mkdir()
+    salvage = Salvage(database, new)
+    store = await SQLiteStore.open(new / "memory.db", locks_dir=new / "locks")
+    async for batch in salvage.writes():
+        await store.apply(batch)
+    salvage.close()
+    assert sorted(map(repr, await held(store))) == sorted(map(repr, content(version)))
+    assert database.read_bytes() == damaged
+    await store.aclose()
+
+
+# --- newer ------------------------------------------------------------------------
+
+
+async def test_a_newer_database_is_left_as_it_is(tmp_path: Path) -> None:
+    """Issue 4, reliability 9, 11: refused politely; byte for byte as before."""
+    database = old_database(tmp_path / "home", RELEASED[-1])
+    connection = apsw.Connection(str(database))
+    connection.pragma("user_version", 99)
+    connection.close()
+    before = database.read_bytes()
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match="schema 99") as caught:
+            await SQLiteStore.open(database, locks_dir=tmp_path / "locks")
+        assert caught.value.hint == "Update ragmem; nothing was changed."
+    assert database.read_bytes() == before
+    # SQLite's own files for whoever reads: no page of the database may be in them.
+    assert {file.name for file in database.parent.iterdir()} <= {
+        "memory.db", "memory.db-wal", "memory.db-shm",
+    }  # fmt: skip
+    log = database.with_name("memory.db-wal")
+    assert not log.exists() or log.read_bytes() == b""
+
+
+async def test_a_newer_graph_is_left_as_it_is(neo4j_server: Connection) -> None:
+    """Issue 4, reliability 9, 11: no node, relationship, constraint or index is touched."""
+    await old_graph(neo4j_server, RELEASED[-1])
+    await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 99")
+    await ask(neo4j_server, "DROP INDEX session_cwd")
+    before = await graph_as_it_is(neo4j_server)
+    with pytest.raises(StoreRefused, match="schema 99") as caught:
+        await Neo4jStore.open(neo4j_server)
+    assert "Upgrade ragmem" in caught.value.hint
+    assert await graph_as_it_is(neo4j_server) == before
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+
+
+# --- killed in the middle ------------------------------------------------------------
+
+_OPEN_SQLITE = """
+import asyncio, sys
+from pathlib import Path
+from ragmem.failpoints import arm
+from ragmem.store.sqlite import SQLiteStore
+arm(sys.argv[2])
+home = Path(sys.argv[1])
+asyncio.run(SQLiteStore.open(home / "memory.db", locks_dir=home / "locks"))
+"""
+_OPEN_NEO4J = """
+import asyncio, sys
+from ragmem.failpoints import arm
+from ragmem.store.neo4j import Connection, Neo4jStore
+arm(sys.argv[3])
+asyncio.run(Neo4jStore.open(Connection(sys.argv[1], password=sys.argv[2])))
+"""
+
+
+def killed(script: str, *arguments: str) -> bool:
+    """Whether the process died at its failpoint; else it came to its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
+    return done.returncode != 0
+
+
+def schema_of(database: Path) -> tuple[object, list[object]]:
+    """The version that the file says, and the statements that its tables were made by."""
+    connection = apsw.Connection(str(database))
+    version = connection.pragma("user_version")
+    tables = connection.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall()
+    connection.close()
+    return version, list(tables)
+
+
+MOMENTS = [
+    f"{point}:kill9@{hit}"
+    for point in ("sqlite.migrate", "sqlite.migrated", "sqlite.mark")
+    for hit in range(1, schema.VERSION + 1)
+]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_killed_while_a_database_is_brought_up_to_date(tmp_path: Path, moment: str) -> None:
+    """P1, issue 4, reliability 1, 11: the old schema or the new one, and all that was in it."""
+    database = old_database(tmp_path / "home", 1)
+    old = schema_of(database)
+    reference = old_database(tmp_path / "reference", 1)
+    await (await SQLiteStore.open(reference, locks_dir=tmp_path / "reference" / "locks")).aclose()
+    died = killed(_OPEN_SQLITE, str(tmp_path / "home"), moment)
+    assert died or moment.startswith("sqlite.mark")
+    assert schema_of(database) in (old, schema_of(reference))
+    store = await SQLiteStore.open(database, locks_dir=tmp_path / "home" / "locks")
+    await is_whole_and_goes_on(store, 1)
+    await store.aclose()
+    assert schema_of(database) == schema_of(reference)
+
+
+@pytest.mark.parametrize(
+    "point", ["neo4j.schema", "neo4j.begin", "neo4j.commit", "neo4j.committed"]
+)
+async def test_killed_while_a_graph_is_brought_up_to_date(
+    neo4j_server: Connection, point: str
+) -> None:
+    """P1, issue 4, reliability 1, 11: whatever is made by then, the next process completes it."""
+    await old_graph(neo4j_server, 1)
+    complete = await graph_as_it_is(neo4j_server)
+    for name in ("DROP INDEX session_cwd", "DROP INDEX turn_order", "DROP CONSTRAINT summary_uuid"):
+        await ask(neo4j_server, name)
+    arguments = (neo4j_server.url, neo4j_server.password)
+    deaths = 0
+    for _ in range(9):
+        if not await asyncio.to_thread(killed, _OPEN_NEO4J, *arguments, f"{point}:kill9@1"):
+            break
+        deaths += 1
+        if point == "neo4j.committed":
+            continue  # One step further each time.
+        store = await Neo4jStore.open(neo4j_server)
+        await is_whole_and_goes_on(store, 1)
+        await store.aclose()
+        break
+    assert deaths
+    store = await Neo4jStore.open(neo4j_server)
+    rows = await ask(neo4j_server, "MATCH (v:RagmemSchema) RETURN v.version AS version")
+    assert rows == [{"version": graph_schema.VERSION}]
+    indexes = [row["name"] for row in await graph_as_it_is(neo4j_server) if "name" in row]
+    assert indexes == [row["name"] for row in complete if "name" in row]
+    if point == "neo4j.committed":
+        assert deaths == 4  # two indexes, a constraint, the version
+        await is_whole_and_goes_on(store, 1)
+    await store.aclose()
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
