@@ -64,6 +64,9 @@ class Session(Record, frozen=True, kw_only=True):
     project_path: str | None = None
     title: str = DEFAULT_TITLE
     summary: str | None = None
+    """The digest of the conversation so far."""
+    summarized_count: int = 0
+    """`message_count` when the summary was made."""
     tags: tuple[str, ...] = ()
     status: SessionStatus = "active"
     started_at: datetime
@@ -231,6 +234,7 @@ class UpdateSession(_Write, frozen=True, kw_only=True, tag="session_update"):
     session_id: str
     title: str | None = None
     summary: str | None = None
+    summarized_count: int | None = None
     tags: tuple[str, ...] | None = None
     status: SessionStatus | None = None
     at: datetime
@@ -277,6 +281,23 @@ class AddSummary(_Write, frozen=True, kw_only=True, tag="summary"):
     summary: Summary
 
 
+class PutVectors(_Write, frozen=True, kw_only=True, tag="vectors"):
+    """The vectors of a turn or summary; they replace those that it had.
+
+    Left out when the store's embedder is another one, or there is no such record.
+    """
+
+    record_id: str
+    level: int
+    """0 for a turn."""
+    embedder: str
+    """The model's id."""
+    text_hash: str
+    """Of what was embedded (`ragmem.embedder.embedding_hash`)."""
+    vectors: tuple[bytes, ...]
+    """One a passage: unit length, float32 little-endian."""
+
+
 class PutSession(_Write, frozen=True, kw_only=True, tag="session_put"):
     """A session as another store held it: for moving, restoring and importing.
 
@@ -307,6 +328,7 @@ Write = (
     | RecordToolCall
     | FinishTurn
     | AddSummary
+    | PutVectors
     | PutSession
     | PutTurn
 )

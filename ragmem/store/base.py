@@ -22,7 +22,18 @@ from typing import Protocol
 import msgspec
 
 from ragmem.errors import StoreRefused
-from ragmem.records import FileAccess, Project, PutTurn, Session, Summary, ToolCall, Turn, Write
+from ragmem.records import (
+    FileAccess,
+    Project,
+    PutTurn,
+    PutVectors,
+    Session,
+    Summary,
+    ToolCall,
+    Turn,
+    Write,
+)
+from ragmem.store.recall import RecallStore
 
 AHEAD = timedelta(minutes=5)
 """A time that is further ahead is a wrong clock's: it is not what is newest."""
@@ -74,11 +85,13 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int
     counts: dict[str, int]
     """Records by kind: sessions, turns, tool_calls, summaries, files, projects."""
+    summaries_per_level: dict[int, int] = {}
+    """Lowest level first (A107)."""
     size_bytes: int | None = None
 
 
-class Store(Protocol):
-    """See the module's text for what each implementation promises."""
+class Store(RecallStore, Protocol):
+    """See the module's text for what each implementation promises, and `ragmem.store.recall`."""
 
     async def apply(self, writes: Sequence[Write]) -> Applied:
         """Apply the writes in order, in one transaction."""
@@ -228,8 +241,8 @@ class Archive(Store, Protocol):
         """Every summary; one stands after those that it covers."""
         ...
 
-    async def summaries_by_id(self, summary_ids: Sequence[str]) -> list[Summary]:
-        """Those of them that exist, in this order."""
+    async def vectors_of(self, record_ids: Sequence[str]) -> list[PutVectors]:
+        """The vectors of those turns and summaries that have some, in this order."""
         ...
 
     async def branches(self, session_id: str) -> list[Session]:

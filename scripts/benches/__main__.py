@@ -1,6 +1,7 @@
 """How long a person waits: each promise of ragmem about time, measured.
 
     scripts/bench [--runs N] [--only NAME]... [--json]
+    scripts/bench --only search [--turns 1000,10000,100000,100000/100] [--store sqlite,neo4j]
     scripts/bench --only growth [--turns 1000,100000] [--store sqlite,neo4j] [--plot docs]
 
 Starts are timed against `python -c pass`, interleaved with it in the same run; the
@@ -23,9 +24,11 @@ from benches.growth import Growth, growth_table, measure_growth
 from benches.plots import write_plots
 from benches.recording import measure_recording
 from benches.results import Result, table
+from benches.search import Searched, measure, search_table
 from benches.starts import measure_starts
 
 GROWTH = "growth"
+SEARCH = "search"
 
 
 def main() -> int:
@@ -36,13 +39,21 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=15, help="of each start (15)")
     parser.add_argument("--recorded", type=int, default=200, help="turns in each store (200)")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="part of a name, or: growth"
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="part of a name, or: growth, search",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument(
-        "--turns", default="1000,100000", help="growth: sizes of a memory (1000,100000)"
+        "--turns",
+        default="1000,100000",
+        help="growth, search: sizes of a memory (1000,100000); search: also as turns/projects",
     )
-    parser.add_argument("--store", default="sqlite,neo4j", help="growth: which (sqlite,neo4j)")
+    parser.add_argument(
+        "--store", default="sqlite,neo4j", help="growth, search: which (sqlite,neo4j)"
+    )
     parser.add_argument("--plot", type=Path, metavar="FOLDER", help="growth: draw SVGs there")
     parser.add_argument(
         "--measured",
@@ -67,6 +78,8 @@ def main() -> int:
 
     folder = Path(tempfile.mkdtemp(prefix="ragmem-bench-", dir=options.folder))
     try:
+        if options.only == [SEARCH]:
+            return search(folder, options)
         if options.only == [GROWTH]:
             sizes = sorted(int(size) for size in options.turns.split(","))
             return grow(folder, sizes, options.store.split(","), options)
@@ -98,6 +111,19 @@ def grow(folder: Path, sizes: list[int], stores: list[str], options: argparse.Na
         grown.append(found)
         print(f"{found.store}, {found.turns:,} turns: done", file=sys.stderr)
     return show_growth(grown, options)
+
+
+def search(folder: Path, options: argparse.Namespace) -> int:
+    """Measure how long a search takes."""
+    found: list[Searched] = []
+    for each in measure(folder, options.turns.split(","), options.store.split(",")):
+        found.append(each)
+        print(f"{each.store}, {each.turns:,} turns, {each.kind}: done", file=sys.stderr)
+    if options.json:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    else:
+        print(search_table(found))
+    return 0
 
 
 def show_growth(grown: list[Growth], options: argparse.Namespace) -> int:

@@ -115,7 +115,7 @@ async def test_a_move_killed_in_its_middle_is_run_again(
     move = ("store", "migrate", "--to", "neo4j", "--yes")
     killed(world.ragmem(*move, failpoint=f"{name}:kill9@{hit}"))
     told = ended(world.ragmem(*move))
-    assert told.count(" equal") == 5
+    assert told.count(" equal") == 6
     assert f"{_SESSIONS * _TURNS}" in told
     assert await sessions_in(await world.opened()) == before
 
@@ -138,7 +138,7 @@ async def test_a_move_back_killed_in_its_middle_is_run_again(
     name, _, hit = point.partition("@")
     move = ("store", "migrate", "--to", "sqlite", "--yes")
     killed(world.ragmem(*move, failpoint=f"{name}:kill9@{hit}"))
-    assert ended(world.ragmem(*move)).count(" equal") == 5
+    assert ended(world.ragmem(*move)).count(" equal") == 6
     assert await sessions_in(await world.opened()) == before
 
 
@@ -165,7 +165,7 @@ async def test_a_restore_killed_in_its_middle_is_run_again(
     name, _, hit = point.partition("@")
     restore = ("store", "migrate", "--from", str(backup), "--to", "sqlite", "--yes")
     killed(world.ragmem(*restore, failpoint=f"{name}:kill9@{hit}"))
-    assert ended(world.ragmem(*restore)).count(" equal") == 5
+    assert ended(world.ragmem(*restore)).count(" equal") == 6
     assert await sessions_in(await world.opened()) == before
 
 
@@ -191,7 +191,7 @@ async def test_a_backup_killed_is_whole_or_not_there(
     assert len(before) == _SESSIONS + 1
     world.env["RAGMEM_HOME"] = str(world.folder / "second")
     restore = ("store", "migrate", "--from", str(backup), "--to", "sqlite", "--yes")
-    assert ended(world.ragmem(*restore)).count(" equal") == 5
+    assert ended(world.ragmem(*restore)).count(" equal") == 6
 
 
 @pytest.mark.parametrize(

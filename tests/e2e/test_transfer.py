@@ -65,6 +65,7 @@ def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
             ("turns", "equal"),
             ("tool", "equal"),
             ("summaries", "equal"),
+            ("vectors", "equal"),
         ]
     )
     assert "copying: 4 of 4\n" in done.err
@@ -272,6 +273,7 @@ def test_check_says_what_is_wrong(ragmem: Ragmem) -> None:
             "not so: what is referred to exists",
             "not so: turns are counted from 1 without gaps",
             "not so: completed turns are counted",
+            "not so: what is found is there",
         ]
     )
 

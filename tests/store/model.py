@@ -23,7 +23,6 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import Store
-from ragmem.store.transfer.copying import KINDS
 from ragmem.text import clean
 from tests.store.test_contract import seen
 
@@ -261,7 +260,8 @@ class Model:
     def counts(self) -> dict[str, int]:
         """Records by kind, files too."""
         held = (self.projects, self.sessions, self.turns, self.calls, self.summaries)
-        counts: dict[str, int] = {kind: len(of) for kind, of in zip(KINDS, held, strict=True)}
+        kinds = ("projects", "sessions", "turns", "tool_calls", "summaries")
+        counts: dict[str, int] = {kind: len(of) for kind, of in zip(kinds, held, strict=True)}
         files = set()
         for call in self.calls.values():
             session = self.sessions[self.turns[call.turn_id].session_id]

@@ -918,11 +918,13 @@ async def test_detaching_interrupts_what_runs(open_store: OpenStore) -> None:
 async def test_info_counts_what_there_is(store: Store) -> None:
     empty = await store.info()
     assert set(empty.counts.values()) == {0}
+    assert empty.summaries_per_level == {}
     await store.apply(a_story())
     info = await store.info()
     assert info.counts == {
         "sessions": 2, "turns": 3, "tool_calls": 2, "summaries": 3, "files": 2, "projects": 1,
     }  # fmt: skip
+    assert list(info.summaries_per_level.items()) == [(1, 2), (2, 1)]
     assert info.kind in ("sqlite", "neo4j")
     assert info.location
     assert info.version[0].isdigit()

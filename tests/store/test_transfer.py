@@ -97,7 +97,7 @@ async def test_all_of_it_is_moved(source: Archive, target: Archive) -> None:
     await source.apply(garden())
     before = await seen(source)
     assert await moved(source, target) == {
-        "projects": 1, "sessions": 4, "turns": 7, "tool_calls": 2, "summaries": 3,
+        "projects": 1, "sessions": 4, "turns": 7, "tool_calls": 2, "summaries": 3, "vectors": 0,
     }  # fmt: skip
     assert await seen(target) == before
     assert await seen(source) == before

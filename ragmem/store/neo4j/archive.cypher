@@ -35,7 +35,7 @@ CALL (t) {
 WITH i, t, calls, accesses
 ORDER BY i, t.turnIndex
 RETURN collect(t{
-  .*, calls: calls, accesses: accesses,
+  .*, embedding: null, calls: calls, accesses: accesses,
   timestamp: toString(t.timestamp), finishedAt: toString(t.finishedAt)
 }) AS found;
 
@@ -56,7 +56,7 @@ CALL (m) {
 }
 WITH i, m, covers
 ORDER BY i
-RETURN collect(m{.*, covers: covers}) AS found;
+RETURN collect(m{.*, embedding: null, covers: covers}) AS found;
 
 // :branches
 MATCH (:ConversationSession {sessionId: $sessionId})-[:HAS_BRANCH]->(s:ConversationSession)
@@ -91,6 +91,24 @@ RETURN count(t) AS gone;
 MATCH (m:ConversationSummary {sessionId: $sessionId})
 DETACH DELETE m
 RETURN count(m) AS gone;
+
+// :delete_entries_of
+MATCH (e:SearchEntry {sessionId: $sessionId})
+DETACH DELETE e;
+
+// :delete_leases_of
+MATCH (l:Lease)
+WHERE any(id IN $ids WHERE l.key ENDS WITH ':' + id)
+DELETE l;
+
+// :covered_elsewhere
+MATCH (m:ConversationSummary {sessionId: $sessionId, level: 1})-[:SUMMARIZES]->(t:ConversationTurn)
+WHERE t.sessionId <> $sessionId
+RETURN collect(DISTINCT t.uuid) AS found;
+
+// :records_of
+MATCH (e:SearchEntry {sessionId: $sessionId})
+RETURN [$sessionId] + collect(e.recordId) AS found;
 
 // :delete_session
 MATCH (s:ConversationSession {sessionId: $sessionId})

@@ -6,8 +6,10 @@ from functools import partial
 
 from ragmem.records import FileAccess, PutTurn, Session, Summary
 from ragmem.store.base import Finding, Span, forked, in_use
-from ragmem.store.neo4j import shapes
+from ragmem.store.neo4j import mending, shapes
 from ragmem.store.neo4j.cypher import named_statements
+from ragmem.store.neo4j.entries import STATEMENTS as RECALL
+from ragmem.store.neo4j.entries import index_turns
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
 
 STATEMENTS = named_statements("archive.cypher")
@@ -84,6 +86,12 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     if await tx.found(STATEMENTS["live_owners"], sessionId=session_id):
         raise in_use(session_id)
     await tx.run(STATEMENTS["delete_files_of"], sessionId=session_id)
+    ids = await tx.found(STATEMENTS["records_of"], sessionId=session_id)
+    await tx.run(STATEMENTS["delete_leases_of"], ids=ids)
+    # Whoever holds its vectors in memory reads anew.
+    await tx.run(RECALL["count_epoch"])
+    await tx.run(STATEMENTS["delete_entries_of"], sessionId=session_id)
+    covered = await tx.found(STATEMENTS["covered_elsewhere"], sessionId=session_id)
     gone = {}
     for kind, statement in (
         ("tool_calls", "delete_tool_calls_of"),
@@ -93,15 +101,19 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     ):
         [row] = await tx.run(STATEMENTS[statement], sessionId=session_id)
         gone[kind] = int(row["gone"])
+    # Turns that a fork shared and summed up are to be summed up again.
+    await index_turns(tx, covered, keep_vectors=True)
     return {kind: gone[kind] for kind in ("sessions", "turns", "tool_calls", "summaries")}
 
 
-async def check(gateway: Gateway) -> list[Finding]:
-    """What is broken: links, indexes of turns, counters."""
+async def check(gateway: Gateway, *, recall: bool = True) -> list[Finding]:
+    """What is broken: links, indexes of turns, counters, and what is searched."""
     findings = []
     for name, statement in _CHECKS.items():
         # Each by itself: the deadline is for one, and one transaction would be no snapshot either.
         if broken := await gateway.read(partial(Transaction.found, statement=statement)):
             where = ", ".join(sorted(broken)[:_SHOWN])
             findings.append(Finding(name.replace("_", " "), where, len(broken)))
+    if recall:
+        findings += mending.findings(await mending.wrong(gateway), shown=_SHOWN)
     return findings

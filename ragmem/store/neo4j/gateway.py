@@ -30,7 +30,9 @@ FIRST_PAUSE_S = 0.05
 """Before the second attempt; doubled for each further one."""
 _INT64 = 2**63 - 1
 
-Value = str | int | float | bool | datetime | None | Sequence["Value"] | Mapping[str, "Value"]
+Value = (
+    str | int | float | bool | bytes | datetime | None | Sequence["Value"] | Mapping[str, "Value"]
+)
 """What a statement takes as a parameter."""
 
 
@@ -51,6 +53,11 @@ class Transaction:
         return [
             Row(zip(columns, map(_native, record.values()), strict=True)) async for record in result
         ]
+
+    async def values(self, statement: str, **parameters: Value) -> list[list[Any]]:
+        """The rows as the driver gives them: for much that holds no times."""
+        result = await self._transaction.run(statement, _parameter(parameters))
+        return [record.values() async for record in result]
 
     async def first_row(self, statement: str, **parameters: Value) -> Row | None:
         """The first row, or None."""
@@ -85,6 +92,7 @@ class Gateway:
         self._bookmarks = bookmarks
         self._connection = connection
         self._timeout_s = timeout_s
+        self._closed = False
 
     @classmethod
     def connect(cls, connection: Connection, timeout_s: float) -> "Gateway":
@@ -146,6 +154,7 @@ class Gateway:
 
     async def aclose(self) -> None:
         """Close every connection; a server that doesn't answer is not waited for."""
+        self._closed = True
         try:
             async with asyncio.timeout(min(1.0, self._timeout_s)):
                 await self._driver.close()
@@ -177,6 +186,8 @@ class Gateway:
             pause_s = min(2 * pause_s, 1.0)
 
     def _session(self, access: str) -> "AsyncSession":
+        if self._closed:
+            raise StoreUnavailable(f"Neo4j at {self.location} is not in use any more.")
         return self._driver.session(
             database=self._connection.database,
             default_access_mode=access,
@@ -280,6 +291,8 @@ def _parameter(value: Any) -> Any:
     """What the driver and the server accept: clean text, 64-bit integers."""
     if isinstance(value, str):
         return clean(value)
+    if isinstance(value, (bytes, float)):
+        return value
     if isinstance(value, int) and not isinstance(value, bool):
         return max(-_INT64 - 1, min(_INT64, value))
     if isinstance(value, Mapping):

@@ -7,10 +7,12 @@ from ragmem.records import PutTurn, Session, ToolCall, Turn
 from ragmem.store.base import misplaced, of_another_turn
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.cypher import named_statements
+from ragmem.store.neo4j.entries import Words, entry, index_turns, write_turns
 from ragmem.store.neo4j.gateway import Row, Transaction
 from ragmem.text import clean
 
 STATEMENTS = named_statements("puts.cypher")
+_CHANGEABLE = ("summary", "summarizedCount", "status", "updatedAt")
 
 
 async def put_sessions(tx: Transaction, sessions: Sequence[Session]) -> None:
@@ -18,9 +20,15 @@ async def put_sessions(tx: Transaction, sessions: Sequence[Session]) -> None:
     await tx.run(STATEMENTS["put_sessions"], sessions=[_session_row(each) for each in sessions])
 
 
-async def put_turns(tx: Transaction, puts: Sequence[PutTurn], held: Mapping[str, Row]) -> None:
-    """Turns at their own indexes; `held` are their sessions, locked."""
+async def put_turns(
+    tx: Transaction,
+    puts: Sequence[PutTurn],
+    held: Mapping[str, Row],
+    words: Mapping[str, Words],
+) -> None:
+    """Turns at their own indexes; `held` are their sessions, locked; `words` of new ones."""
     known = await tx.found(STATEMENTS["places"], ids=[put.turn.turn_id for put in puts])
+    known_ids = {row["uuid"] for row in known}
     completed = _completed(puts, {row["uuid"]: row for row in known}, held)
     puts = [put for put in puts if put.turn.turn_id not in completed]
     if not puts:
@@ -38,6 +46,13 @@ async def put_turns(tx: Transaction, puts: Sequence[PutTurn], held: Mapping[str,
     await tx.run(STATEMENTS["count_turns"], lasts=[_place(put.turn) for put in puts])
     ended = [_place(put.turn) for put in puts if put.turn.status == "completed"]
     await tx.run(STATEMENTS["count_completed"], completed=ended)
+    # Of those that were there, tool calls may be there that came with no put.
+    new = [put.turn for put in puts if put.turn.turn_id in words.keys() - known_ids]
+    await write_turns(tx, [_entry(each, words[each.turn_id], held) for each in new])
+    new_ids = {each.turn_id for each in new}
+    others = [put.turn.turn_id for put in puts if put.turn.turn_id not in new_ids]
+    if others:
+        await index_turns(tx, others)
 
 
 def _completed(
@@ -61,11 +76,11 @@ def _completed(
 
 def _session_row(session: Session) -> shapes.Properties:
     properties = shapes.session_properties(session)
-    changeable = ("cwd", "projectId", "projectPath", "title", "titleFolded", "summary", "tags")
+    changeable = ("cwd", "projectId", "projectPath", "title", "titleFolded", "tags")
     return {
         "sessionId": session.session_id,
         "properties": properties,
-        "changeable": {name: properties[name] for name in (*changeable, "status", "updatedAt")},
+        "changeable": {name: properties[name] for name in (*changeable, *_CHANGEABLE)},
         "updatedAt": session.updated_at,
         "lastActivity": session.last_activity_at,
     }
@@ -94,6 +109,11 @@ def _call_row(call: ToolCall) -> shapes.Properties:
         "order": call.order,
         **_with_times_apart(shapes.tool_call_properties(call)),
     }
+
+
+def _entry(turn: Turn, words: Words, held: Mapping[str, Row]) -> shapes.Properties:
+    session_id = clean(turn.session_id)
+    return entry(clean(turn.turn_id), session_id, held[session_id]["projectId"], words.terms)
 
 
 def _access_rows(put: PutTurn, held: Mapping[str, Row]) -> list[shapes.Properties]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from ragmem.errors import StoreRefused
 from ragmem.ids import new_id
 from ragmem.store.base import Finding
-from ragmem.store.neo4j import archive, schema
+from ragmem.store.neo4j import archive, mending, schema
 from ragmem.store.neo4j.connection import Connection
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.gateway import Gateway, Row, Value
@@ -20,6 +20,8 @@ LABELS = (
     "Project",
     "File",
     "Owner",
+    "SearchEntry",
+    "Lease",
     "RagmemSchema",
 )
 _STEPS = named_statements("repair.cypher")
@@ -49,7 +51,9 @@ class Repair:
 
     async def findings(self) -> list[Finding]:
         """What is broken, constraints and indexes that are missing among it."""
-        found = await archive.check(self._gateway)
+        # Before the schema that has it there is nothing to be searched.
+        recall = self._server.schema_version == schema.VERSION
+        found = await archive.check(self._gateway, recall=recall)
         if self._server.schema_version == schema.VERSION and (
             missing := schema.missing(self._server)
         ):
@@ -98,6 +102,9 @@ class Repair:
         if names := await self._make_schema():
             what = "made the constraints and indexes that were missing"
             changes.append(Finding(what, ", ".join(names), len(names)))
+        for name, again in (await mending.mend(self._gateway)).items():
+            what = f"made again, since it was not so: {name}"
+            changes.append(Finding(what, ", ".join(dict.fromkeys(again)), len(again)))
         return changes
 
     async def aclose(self) -> None:

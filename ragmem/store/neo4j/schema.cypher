@@ -22,3 +22,17 @@ CREATE INDEX turn_status IF NOT EXISTS FOR (n:ConversationTurn) ON (n.status);
 CREATE INDEX summary_session IF NOT EXISTS FOR (n:ConversationSummary) ON (n.sessionId);
 CREATE INDEX summary_timestamp IF NOT EXISTS FOR (n:ConversationSummary) ON (n.timestamp);
 CREATE INDEX summary_level IF NOT EXISTS FOR (n:ConversationSummary) ON (n.level);
+
+CREATE CONSTRAINT search_entry_record IF NOT EXISTS FOR (n:SearchEntry) REQUIRE n.recordId IS UNIQUE;
+CREATE CONSTRAINT lease_key IF NOT EXISTS FOR (n:Lease) REQUIRE n.key IS UNIQUE;
+CREATE INDEX project_joined IF NOT EXISTS FOR (n:Project) ON (n.joinedInto);
+CREATE INDEX session_roll_up_due IF NOT EXISTS FOR (n:ConversationSession) ON (n.rollUpDue);
+CREATE INDEX summary_waits IF NOT EXISTS FOR (n:ConversationSummary) ON (n.waitsIn);
+CREATE INDEX search_entry_place IF NOT EXISTS FOR (n:SearchEntry) ON (n.sessionId, n.turnIndex);
+CREATE INDEX search_entry_number IF NOT EXISTS FOR (n:SearchEntry) ON (n.number);
+CREATE INDEX search_entry_sequence IF NOT EXISTS FOR (n:SearchEntry) ON (n.sequence);
+CREATE INDEX search_entry_project IF NOT EXISTS FOR (n:SearchEntry) ON (n.projectId, n.sequence);
+CREATE INDEX search_entry_time IF NOT EXISTS FOR (n:SearchEntry) ON (n.projectId, n.at);
+CREATE INDEX search_entry_vectors_due IF NOT EXISTS FOR (n:SearchEntry) ON (n.vectorsDue);
+CREATE INDEX search_entry_summary_due IF NOT EXISTS FOR (n:SearchEntry) ON (n.summaryDue);
+CREATE FULLTEXT INDEX search_terms IF NOT EXISTS FOR (n:SearchEntry) ON EACH [n.terms] OPTIONS {indexConfig: {`fulltext.analyzer`: 'whitespace'}};

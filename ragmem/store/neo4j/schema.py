@@ -1,16 +1,23 @@
 """Constraints and indexes: looked at on each opening, made where they are missing."""
 
 import re
+from functools import partial
 
 import msgspec
 
 from ragmem.errors import StoreRefused
 from ragmem.failpoints import failpoint
 from ragmem.store.neo4j.cypher import STATEMENTS, listed_statements
+from ragmem.store.neo4j.entries import STATEMENTS as RECALL
+from ragmem.store.neo4j.entries import index_summaries, index_turns
 from ragmem.store.neo4j.gateway import Gateway, Transaction
+from ragmem.store.neo4j.tasks import finish_dropping
 
-VERSION = 2
-"""2: a project may be joined to another, which a session's writer has to look up."""
+VERSION = 3
+"""2: a project may be joined to another, which a session's writer has to look up. 3: beside
+each turn and summary stands what it is found by, which whoever ends or adds one has to write."""
+_AT_ONCE = 100
+"""Turns or summaries whose entries are written in one transaction."""
 OLDEST_SERVER = (5, 26)
 """The first with scoped subqueries and vector indexes as used here."""
 
@@ -32,9 +39,39 @@ async def prepare(gateway: Gateway) -> str:
         await _make(gateway, statement)
     if statements:
         await gateway.read(lambda tx: tx.run("CALL db.awaitIndexes(60)"))
-    if server.schema_version < VERSION:
-        await gateway.write(lambda tx: tx.run(STATEMENTS["set_schema_version"], version=VERSION))
+    if await fill(gateway) or server.schema_version < VERSION:
+        await gateway.write(_complete)
     return server.version
+
+
+async def _complete(tx: Transaction) -> None:
+    from ragmem.terms import TERMS_VERSION
+
+    await tx.run(STATEMENTS["set_schema_version"], version=VERSION)
+    await tx.run(RECALL["index_is_complete"], version=TERMS_VERSION)
+
+
+async def fill(gateway: Gateway) -> bool:
+    """Write the entries that are missing or of older terms, in portions; go on where it ended.
+
+    False when it was said before that all are there.
+    """
+    from ragmem.terms import TERMS_VERSION
+
+    state = await gateway.read(lambda tx: tx.first_row(RECALL["terms_version"]))
+    if state is not None and state["version"] >= TERMS_VERSION:
+        if state["dropping"]:
+            await finish_dropping(gateway)
+        return False
+    for name, index in (
+        ("turns_to_index", partial(index_turns, keep_vectors=True)),
+        ("summaries_to_index", index_summaries),
+    ):
+        listed = partial(Transaction.found, statement=RECALL[name], version=TERMS_VERSION)
+        ids = await gateway.read(listed)
+        for start in range(0, len(ids), _AT_ONCE):
+            await gateway.write(partial(index, ids=ids[start : start + _AT_ONCE]))
+    return True
 
 
 async def look(gateway: Gateway) -> Server:
@@ -96,4 +133,4 @@ async def _make(gateway: Gateway, statement: str) -> None:
 
 
 def _name(statement: str) -> str:
-    return statement.split()[2]
+    return statement.partition(" IF NOT EXISTS")[0].split()[-1]

@@ -10,7 +10,7 @@
 // :lock_session
 MATCH (s:ConversationSession {sessionId: $sessionId})
 SET s.revision = randomUUID()
-RETURN s.sessionId AS sessionId;
+RETURN s.sessionId AS sessionId, s.projectId AS projectId;
 
 // :lock_sessions
 UNWIND $ids AS id
@@ -24,7 +24,7 @@ WHERE name = 'Neo4j Kernel'
 RETURN versions[0] AS version;
 
 // :schema_version
-MATCH (v:RagmemSchema {name: 'ragmem'}) RETURN v.version AS version;
+MATCH (v:RagmemSchema {name: 'ragmem'}) RETURN coalesce(v.version, 0) AS version;
 
 // :set_schema_version
 MERGE (v:RagmemSchema {name: 'ragmem'})
@@ -38,6 +38,11 @@ RETURN
   COUNT { (:ConversationSummary) } AS summaries,
   COUNT { (:File) } AS files,
   COUNT { (:Project) } AS projects;
+
+// :summaries_per_level
+MATCH (s:ConversationSummary)
+RETURN s.level AS level, count(*) AS summaries
+ORDER BY level;
 
 // :register_project
 MERGE (p:Project {projectId: $projectId})
@@ -135,12 +140,13 @@ CALL (t, s) {
   MERGE (t)-[a:ACCESSED {toolCallId: $toolCallId, type: access.type}]->(f)
   SET a.at = access.at, a.toolName = access.toolName, a.order = $order
 }
-RETURN t.uuid AS uuid;
+RETURN t.uuid AS uuid, t.status AS status;
 
 // :finish_turn
 MATCH (s:ConversationSession {sessionId: $sessionId})
 MATCH (t:ConversationTurn {uuid: $turnId})
 WHERE t.sessionId = $sessionId
+WITH s, t, t.status AS before
 CALL (s, t) {
   WITH s, t
   WHERE t.status <> 'completed'
@@ -155,12 +161,13 @@ CALL (s, t) {
   WHERE all(fork IN nodes(path)[1..] WHERE fork.forkedAtIndex >= t.turnIndex)
   SET reader.messageCount = reader.messageCount + 2
 }
-RETURN t.uuid AS uuid;
+RETURN before, t.userCharCount AS userCharCount, COUNT { (t)-[:HAS_TOOL_CALL]->() } AS calls;
 
 // :add_summaries
 UNWIND $summaries AS given
 MATCH (s:ConversationSession {sessionId: given.sessionId})
 MERGE (m:ConversationSummary {uuid: given.summaryId})
+ON CREATE SET m.waitsIn = given.sessionId
 SET m += given.properties
 MERGE (s)-[h:HAS_SUMMARY]->(m)
 SET h.level = given.level;
@@ -179,6 +186,9 @@ MATCH (m:ConversationSummary {uuid: cover.summaryId})
 MATCH (below:ConversationSummary {uuid: cover.id})
 MERGE (m)-[r:SUMMARIZES]->(below)
 SET r.level = cover.level, r.order = cover.order
+FOREACH (_ IN CASE WHEN below.sessionId = m.sessionId THEN [1] ELSE [] END |
+  REMOVE below.waitsIn
+)
 RETURN collect(cover.id) AS found;
 
 // :sessions
@@ -217,7 +227,7 @@ WITH t, h, c
 ORDER BY h.order
 WITH t, collect(CASE WHEN c IS NULL THEN null ELSE c{.*, order: h.order} END) AS calls
 ORDER BY t.turnIndex
-RETURN collect(t{.*, calls: calls}) AS found;
+RETURN collect(t{.*, embedding: null, calls: calls}) AS found;
 
 // :file_accesses
 UNWIND $ids AS id
@@ -247,7 +257,7 @@ WITH m, r, covered
 ORDER BY r.order
 WITH m, collect(covered.uuid) AS covers
 ORDER BY m.timestamp DESC, m.uuid DESC
-RETURN collect(m{.*, covers: covers}) AS found;
+RETURN collect(m{.*, embedding: null, covers: covers}) AS found;
 
 // :raw_history_chars
 UNWIND $spans AS span
@@ -295,4 +305,5 @@ WHERE t.sessionId IN $sessionIds AND NOT EXISTS {
   MATCH (o:Owner {ownerId: t.ownerId}) WHERE o.leaseUntil > datetime.realtime()
 }
 SET t.status = 'interrupted', t.finishedAt = $at
-REMOVE t.ownerId;
+REMOVE t.ownerId
+RETURN collect(t.uuid) AS found;

@@ -27,7 +27,9 @@ from ragmem.store.base import (
 from ragmem.store.neo4j import archive, schema, shapes
 from ragmem.store.neo4j.connection import Connection
 from ragmem.store.neo4j.cypher import STATEMENTS
+from ragmem.store.neo4j.entries import Drafts, index_turns
 from ragmem.store.neo4j.gateway import Gateway, Transaction, Value
+from ragmem.store.neo4j.recall import Neo4jRecall
 from ragmem.store.neo4j.writes import Batch, lineage, not_found
 
 LEASE_S = 30
@@ -35,14 +37,15 @@ LEASE_S = 30
 _ALL = 2**31 - 1
 
 
-class Neo4jStore:
+class Neo4jStore(Neo4jRecall):
     """Sessions and their turns as a graph."""
 
     def __init__(
         self, gateway: Gateway, version: str, clock: Callable[[], datetime] = utc_now
     ) -> None:
-        self._gateway = gateway
+        super().__init__(gateway)
         self._version = version
+        self._drafts = Drafts()
         self._clock = clock
 
     @classmethod
@@ -68,12 +71,18 @@ class Neo4jStore:
     async def apply(self, writes: Sequence[Write]) -> Applied:
         """Apply the writes in order, in one transaction."""
 
+        words = await self._drafts.words(writes)
+
         async def work(tx: Transaction) -> Applied:
-            batch = Batch(tx, self._clock() + AHEAD)
+            batch = Batch(tx, self._clock() + AHEAD, words)
             await batch.apply(writes)
             return Applied(batch.turn_indexes)
 
-        return await self._gateway.write(work) if writes else Applied()
+        if not writes:
+            return Applied()
+        applied = await self._gateway.write(work)
+        self._drafts.follow(writes)
+        return applied
 
     async def session(self, session_id: str) -> Session:
         """One session; SessionNotFound when there is none."""
@@ -229,12 +238,14 @@ class Neo4jStore:
     async def info(self) -> StoreInfo:
         """What it is, where, and how much is in it."""
         [counts] = await self._gateway.read(lambda tx: tx.run(STATEMENTS["counts"]))
+        levels = await self._gateway.read(lambda tx: tx.run(STATEMENTS["summaries_per_level"]))
         return StoreInfo(
             kind="neo4j",
             location=self._gateway.location,
             version=self._version,
             schema_version=schema.VERSION,
             counts=dict(counts),
+            summaries_per_level={row["level"]: row["summaries"] for row in levels},
         )
 
     # --- archive ----------------------------------------------------------------
@@ -255,10 +266,6 @@ class Neo4jStore:
         """Every summary; one stands after those that it covers."""
         return await self._gateway.read(lambda tx: tx.found(archive.STATEMENTS["summary_ids"]))
 
-    async def summaries_by_id(self, summary_ids: Sequence[str]) -> list[Summary]:
-        """Those of them that exist, in this order."""
-        return await self._gateway.read(lambda tx: archive.summaries_by_id(tx, summary_ids))
-
     async def branches(self, session_id: str) -> list[Session]:
         """The sessions that were forked from this one, oldest first."""
         return await self._gateway.read(lambda tx: archive.branches(tx, session_id))
@@ -278,6 +285,7 @@ class Neo4jStore:
 
     async def aclose(self) -> None:
         """Release everything; safe to call twice."""
+        await self._searcher.aclose()
         await self._gateway.aclose()
 
     async def _interrupt_unowned(self, tx: Transaction) -> None:
@@ -290,9 +298,10 @@ class Neo4jStore:
         batch = Batch(tx)
         for session_id in session_ids:
             await batch.lock(session_id)
-        await tx.run(
+        ended = await tx.found(
             STATEMENTS["interrupt_unowned_turns"], sessionIds=session_ids, at=self._clock()
         )
+        await index_turns(tx, ended)
 
     async def _sessions(
         self, conditions: Sequence[str], *, limit: int, **parameters: Value

@@ -1,8 +1,11 @@
 """Each Write as Cypher, inside a transaction that the store has opened."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from types import MappingProxyType
+
+import msgspec
 
 from ragmem.errors import SessionNotFound
 from ragmem.ids import short_id
@@ -13,6 +16,7 @@ from ragmem.records import (
     FinishTurn,
     PutSession,
     PutTurn,
+    PutVectors,
     RecordToolCall,
     RegisterProject,
     Session,
@@ -20,10 +24,13 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
+from ragmem.store.neo4j import entries as entries_of
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.cypher import STATEMENTS
+from ragmem.store.neo4j.entries import Words, entry
 from ragmem.store.neo4j.gateway import Row, Transaction, Value
 from ragmem.store.neo4j.puts import put_sessions, put_turns
+from ragmem.store.neo4j.tasks import put_vectors
 from ragmem.text import clean
 
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
@@ -39,11 +46,19 @@ def not_found(kind: str, record_id: str) -> SessionNotFound:
 class Batch:
     """The writes of one transaction: which sessions it holds locked, which indexes it gave."""
 
-    def __init__(self, tx: Transaction, horizon: datetime = _NEVER) -> None:
+    def __init__(
+        self,
+        tx: Transaction,
+        horizon: datetime = _NEVER,
+        words: Mapping[str, Words] = MappingProxyType({}),
+    ) -> None:
         self._tx = tx
         self._horizon = horizon
         """Later times are a wrong clock's."""
-        self._locked: set[str] = set()
+        self._words = words
+        """Of turns that end here, by id, as far as they are known; else they are read."""
+        self._locked: dict[str, str] = {}
+        """The sessions, and their projects."""
         self.turn_indexes: dict[str, int] = {}
 
     async def apply(self, writes: Sequence[Write]) -> None:
@@ -63,7 +78,9 @@ class Batch:
             case PutTurn():
                 turns = [w for w in writes if isinstance(w, PutTurn)]
                 held = await self._lock_all({put.turn.session_id for put in turns})
-                await put_turns(self._tx, turns, held)
+                await put_turns(self._tx, turns, held, self._words)
+            case PutVectors():
+                await put_vectors(self._tx, [w for w in writes if isinstance(w, PutVectors)])
             case _:
                 for write in writes:
                     await self._apply_one(write)
@@ -86,9 +103,10 @@ class Batch:
     async def lock(self, session_id: str) -> None:
         """Hold the session's node until the end: what is read of it from here on is the latest."""
         if session_id not in self._locked:
-            if not await self._run("lock_session", sessionId=session_id):
+            rows = await self._run("lock_session", sessionId=session_id)
+            if not rows:
                 raise not_found("session", session_id)
-            self._locked.add(session_id)
+            self._locked[session_id] = rows[0]["projectId"]
 
     async def _run(self, name: str, **parameters: Value) -> list[Row]:
         return await self._tx.run(STATEMENTS[name], **parameters)
@@ -141,6 +159,7 @@ class Batch:
             "title": write.title,
             "titleFolded": None if write.title is None else shapes.title_key(write.title),
             "summary": write.summary,
+            "summarizedCount": write.summarized_count,
             "tags": write.tags,
             "status": write.status,
         }
@@ -179,6 +198,9 @@ class Batch:
         )
         if not rows:
             raise not_found("turn", call.turn_id)
+        if rows[0]["status"] != "running":
+            # Late: of a turn that was ended on its behalf.
+            await entries_of.index_turns(self._tx, [call.turn_id])
 
     async def _finish_turn(self, write: FinishTurn) -> None:
         await self.lock(write.session_id)
@@ -194,6 +216,21 @@ class Batch:
         )
         if not rows:
             raise not_found("turn", write.turn_id)
+        [row] = rows
+        if row["before"] == "completed":
+            return
+        words = self._words.get(write.turn_id)
+        held = (row["calls"], row["userCharCount"])
+        if (
+            words is None
+            or row["before"] != "running"
+            or held != (words.call_count, words.user_char_count)
+        ):
+            await entries_of.index_turns(self._tx, [write.turn_id])
+            return
+        project_id = self._locked[write.session_id]
+        ids = (clean(write.turn_id), clean(write.session_id))
+        await entries_of.write_turns(self._tx, [entry(*ids, project_id, words.terms)])
 
     async def _put_sessions(self, sessions: Sequence[Session]) -> None:
         for session in sessions:
@@ -202,14 +239,34 @@ class Batch:
         await put_sessions(self._tx, sessions)
 
     async def _add_summaries(self, summaries: Sequence[Summary]) -> None:
-        await self._lock_all({summary.session_id for summary in summaries})
+        held = await self._lock_all({summary.session_id for summary in summaries})
+        projects = {session_id: row["projectId"] for session_id, row in held.items()}
+        made = []
+        if stand_ins := [summary.summary_id for summary in summaries if summary.extractive]:
+            statement = entries_of.STATEMENTS["summaries_that_stay"]
+            made = await self._tx.found(statement, ids=stand_ins)
+        # The last of each id; after one that was made, no stand-in.
+        kept: dict[str, Summary] = {}
+        for summary in map(_cleaned, summaries):
+            known = kept.get(summary.summary_id)
+            stays = summary.summary_id in made or (known is not None and not known.extractive)
+            if not (summary.extractive and stays):
+                kept[summary.summary_id] = summary
         await self._run(
-            "add_summaries", summaries=[shapes.summary_row(summary) for summary in summaries]
+            "add_summaries", summaries=[shapes.summary_row(each) for each in kept.values()]
         )
+        await entries_of.write_summaries(self._tx, list(kept.values()), projects)
+        await self._link_summaries(summaries)
+        await self._tx.run(entries_of.STATEMENTS["summary_is_made"], ids=list(kept))
+        await self._tx.run(entries_of.STATEMENTS["note_roll_ups"], ids=sorted(held))
+
+    async def _link_summaries(self, summaries: Sequence[Summary]) -> None:
         for kind, statement, chosen in (
             ("turn", "cover_turns", [each for each in summaries if each.level == 1]),
             ("summary", "cover_summaries", [each for each in summaries if each.level > 1]),
         ):
+            if not chosen:
+                continue
             covers = [row for summary in chosen for row in shapes.cover_rows(summary)]
             found = set(await self._tx.found(STATEMENTS[statement], covers=covers))
             for summary in chosen:
@@ -224,8 +281,21 @@ class Batch:
         held = {row["sessionId"]: row for row in rows}
         for session_id in session_ids - held.keys():
             raise not_found("session", session_id)
-        self._locked |= session_ids
+        self._locked |= {session_id: held[session_id]["projectId"] for session_id in session_ids}
         return held
+
+
+def _cleaned(summary: Summary) -> Summary:
+    """As it will be read from the store."""
+    return msgspec.structs.replace(
+        summary,
+        summary_id=clean(summary.summary_id),
+        session_id=clean(summary.session_id),
+        text=clean(summary.text),
+        key_findings=tuple(map(clean, summary.key_findings)),
+        topics=tuple(map(clean, summary.topics)),
+        files_mentioned=tuple(map(clean, summary.files_mentioned)),
+    )
 
 
 async def lineage(

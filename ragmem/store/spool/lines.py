@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ragmem.records import Write
+from ragmem.records import PutVectors, Write
 from ragmem.text import clean
 
 _INT64 = 2**63 - 1
@@ -14,8 +14,8 @@ _decoder: msgspec.json.Decoder[Write] = msgspec.json.Decoder(Write)
 
 
 def to_lines(writes: Sequence[Write]) -> list[bytes]:
-    """One line each, without its end."""
-    return [_to_line(write) for write in writes]
+    """One line each, without its end; none for vectors, which are made anew from what is stored."""
+    return [_to_line(write) for write in writes if not isinstance(write, PutVectors)]
 
 
 def from_line(line: bytes) -> Write | None:

@@ -27,6 +27,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import ALL_TURNS, Applied, SessionQuery, Store, StoreInfo, TurnQuery
+from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, Work
 from ragmem.store.spool.backlog import Backlog, Patience, Waiting
 from ragmem.store.spool.files import MOST_IN_MEMORY
 from ragmem.store.spool.projects import KnownProjects
@@ -120,6 +121,46 @@ class SpooledStore:
             raise
         await asyncio.to_thread(self._known.save, found)
         return found
+
+    async def search(self, query: SearchQuery) -> list[Candidate]:
+        """The best by text and the best by vector, and of turns their neighbours; in no order."""
+        return await self._backlog.read(lambda store: store.search(query))
+
+    async def turns_by_id(self, turn_ids: Sequence[str]) -> list[Turn]:
+        """Those of them that exist, with their tool calls, in this order."""
+        return await self._backlog.read(lambda store: store.turns_by_id(turn_ids))
+
+    async def summaries_by_id(self, summary_ids: Sequence[str]) -> list[Summary]:
+        """Those of them that exist, in this order."""
+        return await self._backlog.read(lambda store: store.summaries_by_id(summary_ids))
+
+    async def embedder(self) -> EmbedderMark | None:
+        """Of which its vectors are; None before there are any."""
+        return await self._backlog.read(lambda store: store.embedder())
+
+    async def use_embedder(self, mark: EmbedderMark) -> None:
+        """From now on vectors are of this one; those of another are dropped."""
+        await self._backlog.read(lambda store: store.use_embedder(mark))
+
+    async def pending(
+        self, work: Work, *, limit: int, session_id: str | None = None
+    ) -> list[Pending]:
+        """Work to be done, that of the latest activity first; what is leased is left out."""
+        return await self._backlog.read(
+            lambda store: store.pending(work, limit=limit, session_id=session_id)
+        )
+
+    async def count_pending(self) -> dict[Work, int]:
+        """How much of each there is, at most a thousand."""
+        return await self._backlog.read(lambda store: store.count_pending())
+
+    async def claim(self, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
+        """Lease those that are free, or were this owner's; the keys that are now its own."""
+        return await self._backlog.read(lambda store: store.claim(keys, owner_id, seconds=seconds))
+
+    async def release(self, keys: Sequence[str], owner_id: str) -> None:
+        """Give back what was claimed."""
+        await self._backlog.read(lambda store: store.release(keys, owner_id))
 
     async def info(self) -> StoreInfo:
         """What it is, where, and how much is in it, `waiting_writes` too if there are any."""

@@ -8,7 +8,7 @@ import msgspec
 from ragmem.failpoints import failpoint
 from ragmem.records import FileAccess, PutTurn, Session, Summary, ToolCall, Turn
 from ragmem.store.base import Span, forked, in_use
-from ragmem.store.sqlite import reads
+from ragmem.store.sqlite import documents, reads, todo
 from ragmem.store.sqlite.owners import OwnerLocks
 from ragmem.store.sqlite.rows import record, rows
 from ragmem.store.sqlite.writes import exists, no_session
@@ -123,16 +123,26 @@ def delete_session(
     if any(held.lives(str(owner_id)) for (owner_id,) in owners):
         raise in_use(session_id)
     went = {}
+    known = {"id": session_id}
+    others = connection.execute(_SUMMARIZED_OTHERS, known).fetchall()
+    todo.forget_session(connection, session_id)
+    documents.remove_session(connection, session_id)
     for table, condition in _OF_A_SESSION:
         failpoint("sqlite.delete")
-        connection.execute(f"DELETE FROM {table} WHERE {condition}", {"id": session_id})
+        connection.execute(f"DELETE FROM {table} WHERE {condition}", known)
         went[table] = connection.changes()
+    for (turn_id,) in others:
+        documents.turn_changed(connection, str(turn_id), keep_vectors=True)
     return {kind: went[kind] for kind in ("sessions", "turns", "tool_calls", "summaries")}
 
 
 _TURNS = "(SELECT turn_id FROM turns WHERE session_id = :id)"
 _CALLS = f"(SELECT tool_call_id FROM tool_calls WHERE turn_id IN {_TURNS})"
 _SUMMARIES = "(SELECT summary_id FROM summaries WHERE session_id = :id)"
+_SUMMARIZED_OTHERS = f"""
+    SELECT turn_id FROM summarized_turns JOIN turns ON turn_id = covered_id
+    WHERE summary_id IN {_SUMMARIES} AND session_id <> :id
+"""
 # What refers to something goes before it.
 _OF_A_SESSION = (
     ("file_accesses", f"tool_call_id IN {_CALLS}"),

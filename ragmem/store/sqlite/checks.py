@@ -1,14 +1,24 @@
 """Whether the database keeps what a store promises."""
 
 import apsw
+import msgspec
 
+from ragmem.records import Summary
 from ragmem.store.base import Finding
+from ragmem.store.sqlite import documents, words
+from ragmem.store.sqlite.rows import record
 
+WORDS = "what was said is found by its words"
 _SHOWN = 3
+_EXPANDED = 2000
+"""Turns and summaries of which the words are made anew, evenly spread over all of them."""
 
 
 def check(connection: apsw.Connection) -> list[Finding]:
     """What is broken; damage of the file alone, where there is some."""
+    # Without a look into it, FTS5 checks its index by the list of parts that it read last, and
+    # takes those that another connection has merged since for lost.
+    connection.execute("SELECT count(*) FROM text_terms WHERE term = ''").fetchall()
     said = [str(line) for (line,) in connection.execute("PRAGMA integrity_check(10)")]
     if said != ["ok"]:
         return [Finding("the file is whole", line) for line in said]
@@ -17,7 +27,40 @@ def check(connection: apsw.Connection) -> list[Finding]:
         broken = [str(each) for (each,) in connection.execute(query)]
         if broken:
             findings.append(Finding(promise, ", ".join(broken[:_SHOWN]), len(broken)))
+    if broken := _other_words(connection):
+        findings.append(Finding(WORDS, ", ".join(broken[:_SHOWN]), len(broken)))
     return findings
+
+
+def _other_words(connection: apsw.Connection) -> list[str]:
+    """Records of which the words are not those that their text has; of a sample, when many."""
+    broken = []
+    for table, key in (("turns", "turn_id"), ("summaries", "summary_id")):
+        count = connection.execute(f"SELECT count(*) FROM {table}").get
+        sample = connection.execute(
+            f"""
+            SELECT {key}, digest FROM (
+                SELECT {key}, row_number() OVER (ORDER BY rowid) AS place FROM {table}
+            ) JOIN documents ON record_id = {key} WHERE place % ? = 0
+            """,
+            (-(-count // _EXPANDED) or 1,),
+        ).fetchall()
+        for record_id, digest in sample:
+            try:
+                found_by = _found_by(connection, table, str(record_id))
+            except msgspec.ValidationError:
+                found_by = None
+            if found_by is None or found_by.digest != digest:
+                broken.append(str(record_id))
+    return broken
+
+
+def _found_by(connection: apsw.Connection, table: str, record_id: str) -> words.Words:
+    if table == "turns":
+        [turn] = words.turns(connection, [record_id])
+        return words.words_of_turn(turn)
+    [row] = words.summary_rows(connection, [record_id])
+    return words.words_of_summary(record(Summary, row))
 
 
 # Each query yields the ids of what breaks the promise.
@@ -71,6 +114,59 @@ _PROMISES = (
             SELECT 1 FROM summarized_summaries AS l
             WHERE l.summary_id = s.summary_id AND s.level > 1
         )
+        """,
+    ),
+    (
+        "what has ended can be found",
+        """
+        SELECT turn_id FROM turns WHERE status <> 'running'
+        AND turn_id NOT IN (SELECT record_id FROM documents WHERE level = 0)
+        UNION ALL SELECT summary_id FROM summaries
+        WHERE summary_id NOT IN (SELECT record_id FROM documents WHERE level > 0)
+        UNION ALL SELECT record_id FROM documents
+        WHERE document NOT IN (SELECT id FROM texts_docsize)
+        """,
+    ),
+    (
+        "what is found is there",
+        """
+        SELECT record_id FROM documents WHERE level = 0
+        AND record_id NOT IN (SELECT turn_id FROM turns WHERE status <> 'running')
+        UNION ALL SELECT record_id FROM documents WHERE level > 0
+        AND record_id NOT IN (SELECT summary_id FROM summaries)
+        UNION ALL SELECT id FROM texts_docsize
+        WHERE id NOT IN (SELECT document FROM documents)
+        """,
+    ),
+    (
+        "what can be found is counted",
+        """
+        SELECT project_id FROM project_numbers LEFT JOIN documents AS d USING (number)
+        GROUP BY number HAVING count(d.document) <> document_count
+        OR coalesce(sum(d.term_count), 0) <> project_numbers.term_count
+        """,
+    ),
+    (
+        "vectors are of what is complete",
+        """
+        SELECT place FROM vectors WHERE document NOT IN (
+            SELECT document FROM documents WHERE level > 0
+            OR record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')
+        )
+        """,
+    ),
+    (
+        "what is to be done is marked",
+        f"""
+        SELECT record_id FROM documents LEFT JOIN turns ON turn_id = record_id
+        WHERE to_embed <> (
+            (level > 0 OR turns.status = 'completed')
+            AND document NOT IN (SELECT document FROM vectors)
+        )
+        OR to_summarize <> (
+            level = 0 AND turns.status = 'completed' AND {documents.TO_SUMMARIZE}
+        )
+        OR to_roll_up <> (level > 0 AND {documents.TO_ROLL_UP})
         """,
     ),
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import apsw
 
-from ragmem.store.sqlite import locks
+from ragmem.store.sqlite import documents, locks
 from ragmem.store.sqlite.writes import no_session
 
 # Longer than another process takes to look whether this owner lives.
@@ -59,11 +59,7 @@ def attach(
     for other in (str(known_id) for (known_id,) in known):
         if other != owner_id and not held.lives(other):
             give_up(connection, other, at)
-    connection.execute(
-        "UPDATE turns SET status = 'interrupted', finished_at = ?"
-        " WHERE status = 'running' AND owner_id IS NULL",
-        (at,),
-    )
+    _interrupt(connection, "owner_id IS NULL", {"at": at})
     connection.execute(
         "INSERT INTO owners (owner_id, session_id) VALUES (?, ?) ON CONFLICT DO NOTHING",
         (owner_id, session_id),
@@ -77,9 +73,15 @@ def attach(
 
 def give_up(connection: apsw.Connection, owner_id: str, at: str) -> None:
     """Interrupt what the owner left running, and forget the owner."""
-    connection.execute(
-        "UPDATE turns SET status = 'interrupted', owner_id = NULL, finished_at = ?"
-        " WHERE status = 'running' AND owner_id = ?",
-        (at, owner_id),
-    )
+    _interrupt(connection, "owner_id = :owner_id", {"at": at, "owner_id": owner_id})
     connection.execute("DELETE FROM owners WHERE owner_id = ?", (owner_id,))
+
+
+def _interrupt(connection: apsw.Connection, whose: str, bindings: dict[str, str]) -> None:
+    interrupted = connection.execute(
+        "UPDATE turns SET status = 'interrupted', owner_id = NULL, finished_at = :at"
+        f" WHERE status = 'running' AND {whose} RETURNING turn_id",
+        bindings,
+    ).fetchall()
+    for (turn_id,) in interrupted:
+        documents.turn_changed(connection, str(turn_id))

@@ -1,9 +1,12 @@
 """From a Write to the step that applies it.
 
-A write is encoded before the transaction begins, so that the lock is held for
-the statements alone; the step runs inside.
+A write is encoded, and its words are expanded, before the transaction begins, so that
+the lock is held for the statements alone; the step runs inside.
 """
 
+from collections.abc import Sequence
+
+import apsw
 import msgspec
 
 from ragmem.records import (
@@ -13,6 +16,7 @@ from ragmem.records import (
     FinishTurn,
     PutSession,
     PutTurn,
+    PutVectors,
     RecordToolCall,
     RegisterProject,
     Session,
@@ -22,8 +26,11 @@ from ragmem.records import (
     Usage,
     Write,
 )
+from ragmem.store.sqlite import documents
 from ragmem.store.sqlite.puts import put_session, put_turn
-from ragmem.store.sqlite.rows import Row, columns, value
+from ragmem.store.sqlite.rows import Row, columns, record, value
+from ragmem.store.sqlite.vectors import put_vectors
+from ragmem.store.sqlite.words import words_of_turn
 from ragmem.store.sqlite.writes import (
     Step,
     add_summary,
@@ -36,8 +43,12 @@ from ragmem.store.sqlite.writes import (
 )
 
 
-def plan(write: Write) -> Step:
-    """The write, encoded and ready to be applied."""
+def plan(connection: apsw.Connection, writes: Sequence[Write]) -> list[Step]:
+    """The writes, encoded and ready to be applied."""
+    return [_planned(connection, write, writes) for write in writes]
+
+
+def _planned(connection: apsw.Connection, write: Write, others: Sequence[Write]) -> Step:
     match write:
         case RegisterProject():
             return register_project(columns(write.project))
@@ -55,22 +66,37 @@ def plan(write: Write) -> Step:
         case FinishTurn():
             row = columns(write)
             row["assistant_chars"] = len(str(row["assistant_message"]))
-            return finish_turn(row)
+            return finish_turn(row, documents.prepare(connection, write, others))
         case AddSummary():
             return add_summary(write.summary)
+        case PutVectors():
+            return put_vectors(write)
         case PutSession():
             return put_session(_session_row(write.session))
         case PutTurn():
-            return put_turn(
-                _turn_row(write.turn),
-                [
-                    (
-                        _call_row(call, write.turn.session_id),
-                        [columns(access) for access in write.accesses.get(call.tool_call_id, ())],
-                    )
-                    for call in write.turn.tool_calls
-                ],
-            )
+            return _put_turn(write)
+
+
+def _put_turn(write: PutTurn) -> Step:
+    row = _turn_row(write.turn)
+    calls = [
+        (
+            _call_row(call, write.turn.session_id),
+            [columns(access) for access in write.accesses.get(call.tool_call_id, ())],
+        )
+        for call in write.turn.tool_calls
+    ]
+    words = None
+    if write.turn.status != "running":
+        # As they will be read: cleaned.
+        held = sorted((record(ToolCall, call) for call, _ in calls), key=_place)
+        turn = msgspec.structs.replace(record(Turn, row), tool_calls=tuple(held))
+        words = words_of_turn(turn)
+    return put_turn(row, calls, words)
+
+
+def _place(call: ToolCall) -> tuple[int, str]:
+    return call.order, call.tool_call_id
 
 
 def _session_row(session: Session) -> Row:
@@ -80,6 +106,7 @@ def _session_row(session: Session) -> Row:
 
 def _turn_row(turn: Turn) -> Row:
     row = columns(msgspec.structs.replace(turn, tool_calls=()))
+    del row["tool_calls"]
     return row | {"char_count": len(str(row["user_message"])) + len(str(row["assistant_message"]))}
 
 

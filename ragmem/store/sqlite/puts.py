@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import apsw
 
 from ragmem.store.base import misplaced, of_another_turn
+from ragmem.store.sqlite import documents
 from ragmem.store.sqlite.rows import Row
-from ragmem.store.sqlite.writes import Step, exists, no_session, record_tool_call
+from ragmem.store.sqlite.words import Words
+from ragmem.store.sqlite.writes import Step, exists, no_session, write_tool_call
 
 
 def put_session(row: Row) -> Step:
@@ -19,23 +21,24 @@ def put_session(row: Row) -> Step:
         connection.execute(
             """
             INSERT INTO sessions (
-                session_id, cwd, project_id, project_path, title, title_key, summary, tags,
-                status, started_at, updated_at, last_activity_at, turn_count,
-                parent_session_id, forked_at_index
+                session_id, cwd, project_id, project_path, title, title_key, summary,
+                summarized_count, tags, status, started_at, updated_at, last_activity_at,
+                turn_count, parent_session_id, forked_at_index
             )
             VALUES (
                 :session_id, :cwd,
                 coalesce(
                     (SELECT joined_into FROM projects WHERE project_id = :project_id), :project_id
                 ),
-                :project_path, :title, :title_key, :summary, :tags,
-                :status, :started_at, :updated_at, :last_activity_at,
+                :project_path, :title, :title_key, :summary,
+                :summarized_count, :tags, :status, :started_at, :updated_at, :last_activity_at,
                 coalesce(:forked_at_index, 0), :parent_session_id, :forked_at_index
             )
             ON CONFLICT (session_id) DO UPDATE SET
                 cwd = excluded.cwd, project_id = excluded.project_id,
                 project_path = excluded.project_path, title = excluded.title,
-                title_key = excluded.title_key, summary = excluded.summary, tags = excluded.tags,
+                title_key = excluded.title_key, summary = excluded.summary,
+                summarized_count = excluded.summarized_count, tags = excluded.tags,
                 status = excluded.status, updated_at = excluded.updated_at,
                 last_activity_at = max(last_activity_at, excluded.last_activity_at)
             WHERE excluded.updated_at >= updated_at
@@ -46,9 +49,9 @@ def put_session(row: Row) -> Step:
     return step
 
 
-def put_turn(turn: Row, calls: Sequence[tuple[Row, list[Row]]]) -> Step:
+def put_turn(turn: Row, calls: Sequence[tuple[Row, list[Row]]], words: Words | None) -> Step:
     """A turn at its own index, with its tool calls and their accesses."""
-    call_steps = [record_tool_call(call, accesses) for call, accesses in calls]
+    call_steps = [write_tool_call(call, accesses) for call, accesses in calls]
 
     def step(connection: apsw.Connection, indexes: dict[str, int]) -> None:
         status = _place(connection, turn)
@@ -84,6 +87,9 @@ def put_turn(turn: Row, calls: Sequence[tuple[Row, list[Row]]]) -> Step:
         for call, call_step in zip(calls, call_steps, strict=True):
             _check_call(connection, call[0])
             call_step(connection, indexes)
+        # Of one that was there some calls may not have come along.
+        ready = words if status is None else None
+        documents.turn_changed(connection, str(turn["turn_id"]), ready)
 
     return step
 

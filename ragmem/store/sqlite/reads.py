@@ -277,6 +277,11 @@ def projects(connection: apsw.Connection) -> list[Project]:
     ]
 
 
+def summaries_per_level(connection: apsw.Connection) -> dict[int, int]:
+    """How many there are of each, lowest level first."""
+    return dict(connection.execute("SELECT level, count(*) FROM summaries GROUP BY 1 ORDER BY 1"))
+
+
 def counts(connection: apsw.Connection) -> dict[str, int]:
     """Records by kind."""
     found = {

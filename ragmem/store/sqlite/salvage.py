@@ -19,6 +19,7 @@ from ragmem.records import (
     Project,
     PutSession,
     PutTurn,
+    PutVectors,
     RegisterProject,
     Session,
     Summary,
@@ -26,8 +27,11 @@ from ragmem.records import (
     Turn,
     Write,
 )
-from ragmem.store.sqlite import schema
+from ragmem.store.recall import EmbedderMark
+from ragmem.store.sqlite import first_page
 from ragmem.store.sqlite.rows import R, Row, record, rows
+from ragmem.store.sqlite.vectors import embedder
+from ragmem.store.vectors import unpacked
 
 _LAST_ROW = 1 << 40
 _TABLES = ("projects", "sessions", "turns", "tool_calls", "summaries")
@@ -55,8 +59,7 @@ class Salvage:
 
     def _opened(self, folder: Path) -> apsw.Connection:
         connection = _connected(self._copy)
-        if connection is None:
-            _new_first_page(self._copy, folder)
+        if connection is None and first_page.renew(self._copy, folder):
             connection = _connected(self._copy)
         if connection is None:
             raise StoreDamaged(
@@ -85,6 +88,13 @@ class Salvage:
                     batch = []
             yield batch
         yield list(self._summaries())
+        batch = []
+        for vectors in self._vectors():
+            batch.append(vectors)
+            if len(batch) >= _BATCH:
+                yield batch
+                batch = []
+        yield batch
 
     def _note_turns(self) -> None:
         seen: set[str] = set()
@@ -195,6 +205,34 @@ class Salvage:
                 known.add(summary.summary_id)
                 yield AddSummary(summary=msgspec.structs.replace(summary, covers=left))
 
+    def _vectors(self) -> Iterator[PutVectors]:
+        """They are made of the texts, but that takes long: what can be read of them is kept."""
+        try:
+            mark = embedder(self._connection)
+            self._connection.execute("SELECT * FROM vectors, documents LIMIT 0").fetchall()
+        except apsw.Error:
+            return  # An older database has none.
+        for row in self._rows("vectors") if mark else ():
+            packed: object = row["packed"]
+            if mark and isinstance(packed, bytes) and not len(packed) % (mark.dimension + 4):
+                yield from self._vectors_of(row, packed, mark)
+
+    def _vectors_of(self, row: Row, packed: bytes, mark: EmbedderMark) -> Iterator[PutVectors]:
+        try:
+            known = self._connection.execute(
+                "SELECT record_id, level FROM documents WHERE document = ?", (row["document"],)
+            ).fetchall()
+        except (apsw.Error, UnicodeDecodeError):
+            return
+        for record_id, level in known:
+            yield PutVectors(
+                record_id=str(record_id),
+                level=int(str(level)),
+                embedder=mark.model_id,
+                text_hash=str(row["text_hash"]),
+                vectors=unpacked(packed, mark.dimension),
+            )
+
     # --- rows -------------------------------------------------------------------
 
     def _records(self, table: str, kind: type[R]) -> Iterator[tuple[int, R]]:
@@ -298,21 +336,3 @@ def _connected(database: Path) -> apsw.Connection | None:
         connection.close()
         return None
     return connection
-
-
-def _new_first_page(database: Path, folder: Path) -> None:
-    """Put the first page of a new database, which says where tables begin, in place of a lost one.
-
-    That is where the same statements have put them in this one too.
-    """
-    new = folder / "new.db"
-    connection = apsw.Connection(str(new))
-    for _, _, sql in schema.migrations():
-        connection.execute(sql)
-    connection.close()
-    page = bytearray(new.read_bytes()[:4096])
-    size = database.stat().st_size
-    page[18:20] = b"\x02\x02"  # there is, or was, a log
-    page[28:32] = (size // 4096).to_bytes(4, "big")
-    with database.open("r+b") as file:
-        file.write(page)

@@ -14,12 +14,13 @@ import apsw
 from ragmem.errors import StoreRefused
 from ragmem.failpoints import failpoint
 from ragmem.store.base import AHEAD
-from ragmem.store.sqlite import files, journal
+from ragmem.store.sqlite import documents, files, journal
 from ragmem.store.sqlite.locks import lock
 from ragmem.store.sqlite.rows import iso
 
-VERSION = 2
+VERSION = 3
 APPLICATION_ID = 0x7261676D
+_FIRST_WITH_DOCUMENTS = 3
 
 
 def open_for_writing(
@@ -40,6 +41,12 @@ def open_for_writing(
                 if not whole and not journal.can_be_read(connection, database):
                     journal.roll_in(database)
                 _migrate(connection, database, clock)
+            finally:
+                os.close(alone)
+        if documents.are_old(connection):
+            alone = lock(locks_dir / "schema.lock", timeout_s=timeout_s)
+            try:
+                _in_transaction(connection, lambda: documents.build(connection))
             finally:
                 os.close(alone)
         failpoint("sqlite.mark")
@@ -104,23 +111,33 @@ def _migrate(connection: apsw.Connection, database: Path, clock: Callable[[], da
     if _version(connection, database) == 0:
         journal.choose(connection)
     for number, name, sql in migrations():
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+
+        def step(number: int = number, name: str = name, sql: str = sql) -> None:
             failpoint("sqlite.migrate")
             # Another process may have come first.
             if _version(connection, database) < number:
                 connection.execute(sql)
+                if number == _FIRST_WITH_DOCUMENTS:
+                    documents.build(connection)
                 connection.execute(
                     "INSERT INTO migrations (version, name, applied_at) VALUES (?, ?, ?)",
                     (number, name, iso(clock())),
                 )
                 connection.pragma("user_version", number)
             failpoint("sqlite.migrated")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+
+        _in_transaction(connection, step)
+
+
+def _in_transaction(connection: apsw.Connection, work: Callable[[], None]) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        work()
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def migrations() -> Iterator[tuple[int, str, str]]:

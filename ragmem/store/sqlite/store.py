@@ -15,6 +15,7 @@ from ragmem.records import (
     FileAccess,
     Project,
     PutTurn,
+    PutVectors,
     Session,
     Summary,
     ToolCall,
@@ -32,7 +33,21 @@ from ragmem.store.base import (
     StoreInfo,
     TurnQuery,
 )
-from ragmem.store.sqlite import archive, checks, files, journal, owners, reads, schema
+from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, Work
+from ragmem.store.sqlite import (
+    archive,
+    checks,
+    documents,
+    files,
+    journal,
+    owners,
+    reads,
+    schema,
+    search,
+    todo,
+    vectors,
+    words,
+)
 from ragmem.store.sqlite.lane import Lane
 from ragmem.store.sqlite.plan import plan
 from ragmem.store.sqlite.rows import iso
@@ -59,6 +74,7 @@ class SQLiteStore:
         self._locks = owners.OwnerLocks(locks_dir)
         self._damage: StoreDamaged | None = None
         self._inode = 0
+        self._resident = vectors.Resident()
         self.notice = ""
         """What the person should be told of how it was opened."""
         self._writer = Lane(
@@ -102,7 +118,7 @@ class SQLiteStore:
         indexes: dict[str, int] = {}
 
         def job(connection: apsw.Connection) -> None:
-            steps = [plan(write) for write in writes]
+            steps = plan(connection, writes)
             self._transaction(connection, lambda: [step(connection, indexes) for step in steps])
 
         if writes:
@@ -190,8 +206,67 @@ class SQLiteStore:
             version=apsw.sqlite_lib_version(),
             schema_version=schema.VERSION,
             counts=await self._read(reads.counts),
+            summaries_per_level=await self._read(reads.summaries_per_level),
             size_bytes=files.size_bytes(self._database),
         )
+
+    # --- recall -----------------------------------------------------------------
+
+    async def search(self, query: SearchQuery) -> list[Candidate]:
+        """The best by text and the best by vector, and of turns their neighbours; in no order."""
+        return await self._read(lambda db: search.search(db, query, self._resident))
+
+    async def turns_by_id(self, turn_ids: Sequence[str]) -> list[Turn]:
+        """Those of them that exist, with their tool calls, in this order."""
+        return await self._read(lambda db: list(words.turns(db, turn_ids)))
+
+    async def embedder(self) -> EmbedderMark | None:
+        """Of which its vectors are; None before there are any."""
+        return await self._read(vectors.embedder)
+
+    async def use_embedder(self, mark: EmbedderMark) -> None:
+        """From now on vectors are of this one; those of another are dropped."""
+
+        def job(connection: apsw.Connection) -> None:
+            self._transaction(connection, lambda: vectors.use_embedder(connection, mark))
+
+        await self._write(job)
+
+    async def pending(
+        self, work: Work, *, limit: int, session_id: str | None = None
+    ) -> list[Pending]:
+        """Work to be done, that of the latest activity first; what is leased is left out."""
+        now = self._clock()
+        return await self._read(lambda db: todo.pending(db, work, limit, session_id, now))
+
+    async def count_pending(self) -> dict[Work, int]:
+        """How much of each there is, at most a thousand."""
+        now = self._clock()
+        return await self._read(lambda db: todo.count_pending(db, now))
+
+    async def claim(self, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
+        """Lease those that are free, or were this owner's; the keys that are now its own."""
+        now = self._clock()
+
+        def job(connection: apsw.Connection) -> list[str]:
+            return self._transaction(
+                connection, lambda: todo.claim(connection, keys, owner_id, seconds, now)
+            )
+
+        return await self._write(job) if keys else []
+
+    async def release(self, keys: Sequence[str], owner_id: str) -> None:
+        """Give back what was claimed."""
+
+        def job(connection: apsw.Connection) -> None:
+            self._transaction(connection, lambda: todo.release(connection, keys, owner_id))
+
+        if keys:
+            await self._write(job)
+
+    async def vectors_of(self, record_ids: Sequence[str]) -> list[PutVectors]:
+        """The vectors of those that have some, in this order."""
+        return await self._read(lambda db: vectors.vectors_of(db, record_ids))
 
     # --- archive ----------------------------------------------------------------
 
@@ -228,6 +303,7 @@ class SQLiteStore:
                 went = self._transaction(
                     connection, lambda: archive.delete_session(connection, session_id, self._locks)
                 )
+                documents.purge(connection)
                 failpoint("sqlite.checkpoint")
                 with suppress(apsw.BusyError, apsw.LockedError):  # a reader holds the old log
                     connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

@@ -6,7 +6,9 @@ import apsw
 
 from ragmem.errors import SessionNotFound
 from ragmem.records import Summary
+from ragmem.store.sqlite import documents
 from ragmem.store.sqlite.rows import Row, columns, value
+from ragmem.store.sqlite.words import words_of_summary
 
 Step = Callable[[apsw.Connection, dict[str, int]], None]
 """Takes the connection, and the turn indexes assigned so far, by turn id."""
@@ -69,17 +71,17 @@ def create_session(row: Row) -> Step:
                 FROM sessions WHERE session_id = :parent_session_id
             )
             INSERT INTO sessions (
-                session_id, cwd, project_id, project_path, title, title_key, summary, tags,
-                status, started_at, updated_at, last_activity_at, turn_count,
-                parent_session_id, forked_at_index
+                session_id, cwd, project_id, project_path, title, title_key, summary,
+                summarized_count, tags, status, started_at, updated_at, last_activity_at,
+                turn_count, parent_session_id, forked_at_index
             )
             VALUES (
                 :session_id, :cwd,
                 coalesce(
                     (SELECT joined_into FROM projects WHERE project_id = :project_id), :project_id
                 ),
-                :project_path, :title, :title_key, :summary, :tags,
-                :status, :started_at, :updated_at, :started_at,
+                :project_path, :title, :title_key, :summary,
+                :summarized_count, :tags, :status, :started_at, :updated_at, :started_at,
                 coalesce((SELECT at_index FROM fork), 0),
                 :parent_session_id, (SELECT at_index FROM fork)
             )
@@ -101,6 +103,7 @@ def update_session(row: Row) -> Step:
                 title = coalesce(:title, title),
                 title_key = coalesce(:title_key, title_key),
                 summary = coalesce(:summary, summary),
+                summarized_count = coalesce(:summarized_count, summarized_count),
                 tags = coalesce(:tags, tags),
                 status = coalesce(:status, status),
                 updated_at = max(updated_at, :at)
@@ -157,9 +160,21 @@ def begin_turn(row: Row) -> Step:
 
 def record_tool_call(call: Row, accesses: list[Row]) -> Step:
     """A tool call is written or replaced, with its accesses."""
+    write = write_tool_call(call, accesses)
+
+    def step(connection: apsw.Connection, indexes: dict[str, int]) -> None:
+        status = _status_of_turn(connection, call)
+        write(connection, indexes)
+        if status != "running":
+            documents.turn_changed(connection, str(call["turn_id"]))
+
+    return step
+
+
+def write_tool_call(call: Row, accesses: list[Row]) -> Step:
+    """The tables of a call alone: the turn, and what it is found by, is the caller's."""
 
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
-        _status_of_turn(connection, call)
         connection.execute(
             """
             INSERT INTO tool_calls (
@@ -196,7 +211,7 @@ def record_tool_call(call: Row, accesses: list[Row]) -> Step:
     return step
 
 
-def finish_turn(row: Row) -> Step:
+def finish_turn(row: Row, prepared: documents.Prepared | None) -> Step:
     """A turn ends, unless it is complete."""
 
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
@@ -230,14 +245,16 @@ def finish_turn(row: Row) -> Step:
             """,
             row,
         )
+        documents.turn_changed(connection, str(row["turn_id"]), prepared)
 
     return step
 
 
 def add_summary(summary: Summary) -> Step:
-    """A summary is written, with its links."""
+    """A summary is written, with its links; one cut from turns replaces none that was made."""
 
     row = columns(summary)
+    words = words_of_summary(summary)
     links: list[Row] = [
         {"summary_id": row["summary_id"], "covered_id": value(covered), "position": position}
         for position, covered in enumerate(summary.covers)
@@ -252,6 +269,11 @@ def add_summary(summary: Summary) -> Step:
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
         if not exists(connection, row["session_id"]):
             raise no_session(summary.session_id)
+        held = connection.execute(
+            "SELECT extractive FROM summaries WHERE summary_id = :summary_id", row
+        ).get
+        if held == 0 and row["extractive"]:
+            return
         connection.execute(
             """
             INSERT INTO summaries (
@@ -282,6 +304,7 @@ def add_summary(summary: Summary) -> Step:
                 " VALUES (:summary_id, :covered_id, :position) ON CONFLICT DO NOTHING",
                 link,
             )
+        documents.summary_changed(connection, row, words)
 
     return step
 

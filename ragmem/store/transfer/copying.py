@@ -15,17 +15,20 @@ from ragmem.records import (
     Project,
     PutSession,
     PutTurn,
+    PutVectors,
     RecordToolCall,
     RegisterProject,
     Session,
     Summary,
     Write,
 )
+from ragmem.store import vectors
 from ragmem.store.base import Archive, Span
+from ragmem.store.recall import EmbedderMark
 from ragmem.store.transfer.stream import Stream
 
-Kind = Literal["projects", "sessions", "turns", "tool_calls", "summaries"]
-KINDS: tuple[Kind, ...] = ("projects", "sessions", "turns", "tool_calls", "summaries")
+Kind = Literal["projects", "sessions", "turns", "tool_calls", "summaries", "vectors"]
+KINDS: tuple[Kind, ...] = ("projects", "sessions", "turns", "tool_calls", "summaries", "vectors")
 OnProgress = Callable[[Literal["copying", "comparing"], int], None]
 """What is done, and how many more records of it."""
 _SHOWN = 5
@@ -70,12 +73,18 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 async def copy(stream: Stream, target: Archive, on_progress: OnProgress) -> None:
-    """Apply the whole stream; what is there already stays, so that it can be run again."""
+    """Apply the whole stream; what is there already stays, so that it can be run again.
+
+    Vectors come along to a target that has none, or those of the same embedder.
+    """
+    mark = await target.embedder()
     batches = stream()
     ahead = asyncio.ensure_future(_next(batches))
     try:
         while batch := await ahead:
             ahead = asyncio.ensure_future(_next(batches))
+            if mark is None and (mark := _mark(batch)):
+                await target.use_embedder(mark)
             failpoint("transfer.apply")
             await target.apply(batch)
             failpoint("transfer.applied")
@@ -83,6 +92,14 @@ async def copy(stream: Stream, target: Archive, on_progress: OnProgress) -> None
     finally:
         ahead.cancel()
         await asyncio.gather(ahead, return_exceptions=True)
+
+
+def _mark(batch: Sequence[Write]) -> EmbedderMark | None:
+    """The embedder of the vectors in it, if there are any."""
+    for write in batch:
+        if isinstance(write, PutVectors) and write.vectors:
+            return EmbedderMark(write.embedder, len(write.vectors[0]) // 4)
+    return None
 
 
 async def _next(batches: AsyncIterator[Sequence[Write]]) -> Sequence[Write] | None:
@@ -96,9 +113,12 @@ async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> C
     """Look up every record of the stream in the target."""
     comparison = _Comparison()
     projects = {project.project_id: project for project in await target.projects()}
+    mark = await target.embedder()
     async for batch in stream():
         failpoint("transfer.compare")
         for write, held in zip(batch, await _held(batch, target, projects), strict=True):
+            if isinstance(write, PutVectors) and (not mark or mark.model_id != write.embedder):
+                continue  # The target has another embedder: they were left out.
             comparison.add(_as_joined(write, projects), held)
         on_progress("comparing", len(batch))
     return comparison.result()
@@ -128,10 +148,14 @@ async def _held(
     summaries = await target.summaries_by_id(
         [write.summary.summary_id for write in batch if isinstance(write, AddSummary)]
     )
+    embedded = await target.vectors_of(
+        [write.record_id for write in batch if isinstance(write, PutVectors)]
+    )
     held: list[Write] = [RegisterProject(project=project) for project in projects.values()]
     held += [PutSession(session=session) for session in sessions]
     held += turns
     held += [AddSummary(summary=summary) for summary in summaries]
+    held += embedded
     found = {_key(write): write for write in held}
     return [found.get(_key(write)) for write in batch]
 
@@ -159,6 +183,8 @@ def _key(write: Write) -> tuple[str, str]:
             return "turn", write.turn.turn_id
         case AddSummary(summary=Summary(summary_id=record_id)):
             return "summary", record_id
+        case PutVectors():
+            return "vectors of", write.record_id
     raise TypeError(f"a {type(write).__name__} is no record")
 
 
@@ -233,4 +259,8 @@ def _records(write: Write) -> list[tuple[Kind, msgspec.Struct]]:
             return [("turns", turn), *calls]
         case AddSummary(summary=summary):
             return [("summaries", summary)]
+        case PutVectors():
+            # A store may keep them packed: so far they are the same in both.
+            packed = vectors.packed(write.vectors)
+            return [("vectors", msgspec.structs.replace(write, vectors=(packed,)))]
     raise TypeError(f"a {type(write).__name__} is no record")

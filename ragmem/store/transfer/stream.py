@@ -1,7 +1,8 @@
 """Everything in a store as a stream of Writes, in memory that does not grow with it.
 
 In the order in which a store takes them: projects, sessions before those that
-were forked from them, turns by index, summaries after what they cover.
+were forked from them, turns by index, summaries after what they cover, and vectors
+after the turns and summaries that they are of.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -29,15 +30,21 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
             for portion in portions(generation, batch):
                 failpoint("transfer.read")
                 sessions = await source.sessions_by_id(portion.session_ids)
+                turns = await source.own_turns(portion.spans)
                 yield [
                     *(PutSession(session=session) for session in sessions),
-                    *await source.own_turns(portion.spans),
+                    *turns,
+                    *await source.vectors_of([put.turn.turn_id for put in turns]),
                 ]
         ids = await source.summary_ids()
         for start in range(0, len(ids), batch):
             failpoint("transfer.read")
-            found = await source.summaries_by_id(ids[start : start + batch])
-            yield [AddSummary(summary=summary) for summary in found]
+            portion_ids = ids[start : start + batch]
+            found = await source.summaries_by_id(portion_ids)
+            yield [
+                *(AddSummary(summary=summary) for summary in found),
+                *await source.vectors_of(portion_ids),
+            ]
 
     return stream
 

@@ -1,0 +1,315 @@
+"""What turns and summaries are found by: a node beside each, with its terms.
+
+A term stands there twice: marked with the project, so that its frequency is that of the
+project, and marked as any turn's (or summary's), for what is searched beyond a project.
+Both are one full-text index; the marks can't be mistaken for terms (see `ragmem.terms`).
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from ragmem.records import (
+    BeginTurn,
+    FinishTurn,
+    PutTurn,
+    RecordToolCall,
+    Summary,
+    ToolCall,
+    Turn,
+    Write,
+    utc_now,
+)
+from ragmem.store.neo4j.cypher import named_statements
+from ragmem.store.neo4j.gateway import Row, Transaction
+from ragmem.store.neo4j.shapes import Properties
+from ragmem.text import clean
+
+STATEMENTS = named_statements("recall.cypher")
+TURNS, SUMMARIES = "t", "s"
+_MOST_DRAFT_CHARS = 8_000_000
+_MOST_DRAFTS = 64
+
+
+def mark(kind: str, project_id: str | None = None) -> str:
+    """What stands before each term of a project's turns or summaries; without one, of any."""
+    return f"{kind}{'' if project_id is None else _short(project_id)}|"
+
+
+def session_mark(kind: str, session_id: str) -> str:
+    """A word of its own in all that a session's turns or summaries are found by."""
+    return f"{kind}={_short(session_id)}"
+
+
+def level_mark(level: int) -> str:
+    """A word of its own in all summaries of a level."""
+    return f"l={level}"
+
+
+def _short(text: str) -> str:
+    return hashlib.blake2b(clean(text).encode(), digest_size=6).hexdigest()
+
+
+class Words(NamedTuple):
+    """A turn's terms, computed before the transaction, and what they were computed from."""
+
+    terms: Sequence[str]
+    call_count: int
+    user_char_count: int
+
+
+def entry(
+    record_id: str, session_id: str, project_id: str, terms: Sequence[str], *, level: int = 0
+) -> Properties:
+    """Properties of an entry."""
+    from ragmem.terms import TERMS_VERSION
+
+    kind = SUMMARIES if level else TURNS
+    anywhere, here = mark(kind), mark(kind, project_id)
+    marks = [session_mark(kind, session_id), *([level_mark(level)] if level else [])]
+    text = " ".join([*marks, *(anywhere + term for term in terms), *(here + t for t in terms)])
+    return {
+        "recordId": record_id,
+        "projectId": project_id,
+        "terms": text,
+        "termsHash": hashlib.blake2b(text.encode(), digest_size=8).hexdigest(),
+        "termsVersion": TERMS_VERSION,
+    }
+
+
+def summary_entry(summary: Summary, project_id: str) -> Properties:
+    """The entry of a summary."""
+    from ragmem.terms import summary_terms
+
+    return entry(
+        summary.summary_id,
+        summary.session_id,
+        project_id,
+        summary_terms(summary),
+        level=summary.level,
+    )
+
+
+# --- before the transaction -------------------------------------------------------
+
+
+class _Draft(NamedTuple):
+    user_message: str
+    calls: dict[str, ToolCall]
+    chars: int
+
+
+class Drafts:
+    """Turns that run in this process, so that their end need not be read back for its words.
+
+    What is missing here, or does not fit what the store has, is read in the transaction.
+    """
+
+    def __init__(self) -> None:
+        self._drafts: dict[str, _Draft] = {}
+
+    async def words(self, writes: Sequence[Write]) -> dict[str, Words]:
+        """Of the turns that end with these writes, as far as they are known, by id."""
+        drafts = dict(self._drafts)
+        found: dict[str, Words] = {}
+        for write in writes:
+            _follow(drafts, write)
+            if isinstance(write, FinishTurn) and (draft := drafts.get(write.turn_id)):
+                found[write.turn_id] = await _words(_turn(draft, write))
+            if isinstance(write, PutTurn) and write.turn.status != "running":
+                found[write.turn.turn_id] = await _words(_cleaned(write.turn))
+        return found
+
+    def follow(self, writes: Sequence[Write]) -> None:
+        """Take over what has been written."""
+        for write in writes:
+            _follow(self._drafts, write)
+            if isinstance(write, FinishTurn):
+                self._drafts.pop(write.turn_id, None)
+        while len(self._drafts) > _MOST_DRAFTS:
+            del self._drafts[next(iter(self._drafts))]
+
+
+def _follow(drafts: dict[str, _Draft], write: Write) -> None:
+    if isinstance(write, BeginTurn) and write.turn_id not in drafts:
+        message = clean(write.user_message)
+        drafts[write.turn_id] = _Draft(message, {}, len(message))
+    if isinstance(write, RecordToolCall) and (draft := drafts.get(write.call.turn_id)):
+        call = write.call
+        known = draft.calls.get(call.tool_call_id)
+        if known is not None and known.result and not call.result:
+            return
+        chars = draft.chars + len(call.result) + len(call.arguments)
+        if chars > _MOST_DRAFT_CHARS:
+            del drafts[call.turn_id]
+            return
+        calls = {**draft.calls, call.tool_call_id: call}
+        drafts[call.turn_id] = _Draft(draft.user_message, calls, chars)
+
+
+def _turn(draft: _Draft, write: FinishTurn) -> Turn:
+    calls = sorted(draft.calls.values(), key=lambda call: (call.order, call.tool_call_id))
+    return _cleaned(
+        Turn(
+            turn_id=write.turn_id,
+            session_id=write.session_id,
+            user_message=draft.user_message,
+            assistant_message=write.assistant_message,
+            started_at=write.finished_at,
+            tool_calls=tuple(calls),
+        )
+    )
+
+
+def _cleaned(turn: Turn) -> Turn:
+    """As it will be read from the store."""
+    return msgspec.structs.replace(
+        turn,
+        user_message=clean(turn.user_message),
+        assistant_message=clean(turn.assistant_message),
+        tool_calls=tuple(
+            msgspec.structs.replace(
+                call,
+                tool_name=clean(call.tool_name),
+                arguments=clean(call.arguments),
+                result=clean(call.result),
+            )
+            for call in turn.tool_calls
+        ),
+    )
+
+
+async def _words(turn: Turn) -> Words:
+    terms = await _in_thread(turn)
+    return Words(terms, len(turn.tool_calls), len(turn.user_message))
+
+
+async def _in_thread(turn: Turn) -> list[str]:
+    from ragmem.terms import turn_terms
+
+    # Longer ones would hold up everything else that runs in this process.
+    if turn.char_count + 1000 * len(turn.tool_calls) < 10_000:
+        return turn_terms(turn)
+    return await asyncio.to_thread(turn_terms, turn)
+
+
+# --- in the transaction -----------------------------------------------------------
+
+
+async def write_turns(tx: Transaction, entries: Sequence[Properties]) -> None:
+    """Put entries beside turns that end now: they have none yet."""
+    await tx.run(STATEMENTS["write_turn_entries"], entries=entries)
+
+
+async def write_summaries(
+    tx: Transaction, summaries: Sequence[Summary], projects: Mapping[str, str]
+) -> None:
+    """Put entries beside summaries; `projects` by session.
+
+    Vectors of what they said before are dropped.
+    """
+    entries = [summary_entry(each, projects[each.session_id]) for each in summaries]
+    await _drop_outdated(tx, entries)
+    await tx.run(STATEMENTS["write_summary_entries"], entries=entries)
+
+
+async def index_turns(
+    tx: Transaction, ids: Sequence[str], *, keep_vectors: bool = False
+) -> list[str]:
+    """Bring the entries of turns in step with what is stored; ids of those that were not."""
+    entries = await turn_entries(tx, ids)
+    if not keep_vectors:
+        await _drop_outdated(tx, entries)
+    await tx.run(STATEMENTS["write_turn_entries"], entries=entries)
+    return [str(each["recordId"]) for each in entries]
+
+
+async def index_summaries(tx: Transaction, ids: Sequence[str]) -> None:
+    """The same for summaries, and for what waits of them; vectors stay."""
+    entries = await summary_entries(tx, ids)
+    await tx.run(STATEMENTS["write_summary_entries"], entries=entries)
+    await tx.run(STATEMENTS["note_what_waits"], ids=ids)
+    sessions = await tx.found(STATEMENTS["sessions_of_summaries"], ids=ids)
+    await tx.run(STATEMENTS["note_roll_ups"], ids=sessions)
+
+
+async def turn_entries(tx: Transaction, turn_ids: Sequence[str]) -> list[Properties]:
+    """As they should be, of those of the turns that have ended."""
+    found = await tx.found(STATEMENTS["turn_sources"], ids=turn_ids)
+    return [
+        entry(row["uuid"], row["sessionId"], row["projectId"], await _in_thread(_source(row)))
+        for row in found
+    ]
+
+
+async def summary_entries(tx: Transaction, summary_ids: Sequence[str]) -> list[Properties]:
+    """As they should be."""
+    found = await tx.found(STATEMENTS["summary_sources"], ids=summary_ids)
+    return [
+        summary_entry(
+            Summary(
+                summary_id=row["uuid"],
+                session_id=row["sessionId"],
+                text=row["summary"] or "",
+                level=row["level"] or 1,
+                turn_count=0,
+                files_mentioned=tuple(row["filesMentioned"] or ()),
+                key_findings=tuple(row["keyFindings"] or ()),
+                topics=tuple(row["topics"] or ()),
+                created_at=utc_now(),
+                covers=(),
+            ),
+            row["projectId"],
+        )
+        for row in found
+    ]
+
+
+def _source(row: Row) -> Turn:
+    """As far as its words need it."""
+    at = utc_now()
+    return Turn(
+        turn_id=row["uuid"],
+        session_id=row["sessionId"],
+        user_message=row["userMessage"] or "",
+        assistant_message=row["assistantMessage"] or "",
+        started_at=at,
+        tool_calls=tuple(
+            ToolCall(
+                tool_call_id=call["uuid"],
+                turn_id=row["uuid"],
+                order=order,
+                tool_name=call["toolName"] or "",
+                arguments=call["toolArgs"] or "",
+                result=call["toolResult"] or "",
+                started_at=at,
+            )
+            for order, call in enumerate(row["calls"])
+        ),
+    )
+
+
+async def _drop_outdated(tx: Transaction, entries: Sequence[Properties]) -> None:
+    changed = await tx.found(
+        STATEMENTS["entries_that_changed"],
+        entries=[{name: each[name] for name in ("recordId", "termsHash")} for each in entries],
+    )
+    if changed:
+        await drop_vectors(tx, changed)
+
+
+async def drop_vectors(tx: Transaction, record_ids: Sequence[str]) -> None:
+    """Of these records: they are to be made anew."""
+    _, _, sequence = await lock_vectors(tx)
+    await tx.run(STATEMENTS["drop_vectors"], ids=record_ids, sequence=sequence)
+    await tx.run(STATEMENTS["count_vectors"], sequence=sequence + len(record_ids))
+
+
+async def lock_vectors(tx: Transaction) -> tuple[str | None, int, int]:
+    """Let no other change vectors until the end; their embedder, dimension and last sequence."""
+    await tx.run(STATEMENTS["lock_vectors"])
+    [row] = await tx.run(STATEMENTS["state_of_vectors"])
+    return row["embedder"], row["dimension"] or 0, row["sequence"]

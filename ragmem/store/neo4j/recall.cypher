@@ -1,0 +1,473 @@
+// Search, and what is still to be done: see `ragmem.store.recall`.
+//
+// Beside each turn that has ended and each summary stands a SearchEntry, with its terms and
+// its vectors. `number` is given with its first vectors and stays; `sequence` grows with each
+// change of vectors in the store, so that who holds them in memory asks for what is new.
+// `vectorsDue` and `summaryDue` are there only while that is to be done: so are their indexes.
+
+// :turn_sources
+UNWIND $ids AS id
+MATCH (t:ConversationTurn {uuid: id})<-[:HAS_TURN]-(s:ConversationSession)
+WHERE t.status <> 'running'
+OPTIONAL MATCH (e:SearchEntry {recordId: id})
+CALL (t) {
+  OPTIONAL MATCH (t)-[h:HAS_TOOL_CALL]->(c:ToolCall)
+  WITH h, c
+  ORDER BY h.order, c.uuid
+  RETURN collect(c{.uuid, .toolName, .toolArgs, .toolResult}) AS calls
+}
+RETURN collect(t{
+  .uuid, .sessionId, .userMessage, .assistantMessage, calls: calls,
+  projectId: coalesce(e.projectId, s.projectId)
+}) AS found;
+
+// :summary_sources
+UNWIND $ids AS id
+MATCH (m:ConversationSummary {uuid: id})<-[:HAS_SUMMARY]-(s:ConversationSession)
+OPTIONAL MATCH (e:SearchEntry {recordId: id})
+RETURN collect(m{
+  .uuid, .sessionId, .summary, .level, .filesMentioned, .keyFindings, .topics,
+  projectId: coalesce(e.projectId, s.projectId)
+}) AS found;
+
+// :entries_that_changed
+UNWIND $entries AS given
+MATCH (e:SearchEntry {recordId: given.recordId})
+WHERE e.vectors IS NOT NULL AND e.textHash IS NOT NULL AND e.termsHash <> given.termsHash
+RETURN collect(e.recordId) AS found;
+
+// :write_turn_entries
+UNWIND $entries AS given
+MATCH (t:ConversationTurn {uuid: given.recordId})
+WHERE t.status <> 'running'
+MERGE (e:SearchEntry {recordId: given.recordId})
+SET e += given,
+    e.level = 0,
+    e.sessionId = t.sessionId,
+    e.turnIndex = t.turnIndex,
+    e.at = t.timestamp,
+    e.vectorsDue = CASE WHEN t.status = 'completed' AND e.vectors IS NULL THEN t.timestamp END,
+    e.summaryDue = CASE WHEN t.status = 'completed' AND NOT EXISTS {
+      (t)<-[:SUMMARIZES]-(:ConversationSummary {level: 1, extractive: false})
+    } THEN t.timestamp END
+MERGE (e)-[:FINDS]->(t);
+
+// :write_summary_entries
+UNWIND $entries AS given
+MATCH (m:ConversationSummary {uuid: given.recordId})
+MERGE (e:SearchEntry {recordId: given.recordId})
+SET e += given,
+    e.level = m.level,
+    e.sessionId = m.sessionId,
+    e.turnIndex = -1,
+    e.at = m.timestamp,
+    e.summaryDue = null,
+    e.vectorsDue = CASE WHEN e.vectors IS NULL THEN m.timestamp END
+MERGE (e)-[:FINDS]->(m);
+
+// :summary_is_made
+UNWIND $ids AS id
+MATCH (m:ConversationSummary {uuid: id, level: 1, extractive: false})-[:SUMMARIZES]->(t)
+MATCH (e:SearchEntry {recordId: t.uuid})
+REMOVE e.summaryDue;
+
+// :summaries_that_stay
+// A summary that was made is never replaced by a stand-in.
+UNWIND $ids AS id
+MATCH (m:ConversationSummary {uuid: id, extractive: false})
+RETURN collect(m.uuid) AS found;
+
+// :note_roll_ups
+UNWIND $ids AS id
+MATCH (s:ConversationSession {sessionId: id})
+CALL (s) {
+  MATCH (m:ConversationSummary)
+  WHERE m.waitsIn = s.sessionId
+  WITH m.level AS level, count(m) AS waiting
+  WHERE waiting > 1
+  RETURN count(level) AS levels
+}
+SET s.rollUpDue = CASE WHEN levels > 0 THEN true END;
+
+// :embedder
+MATCH (v:RagmemSchema {name: 'ragmem'})
+WHERE v.embedder IS NOT NULL
+RETURN v.embedder AS embedder, v.dimension AS dimension,
+       coalesce(v.dropping, false) AS dropping;
+
+// :lock_vectors
+MERGE (v:RagmemSchema {name: 'ragmem'})
+SET v.revision = randomUUID();
+
+// :state_of_vectors
+MATCH (v:RagmemSchema {name: 'ragmem'})
+RETURN v.embedder AS embedder, v.dimension AS dimension, coalesce(v.sequence, 0) AS sequence;
+
+// :put_vectors
+UNWIND range(0, size($rows) - 1) AS i
+WITH $rows[i] AS given, $sequence + i + 1 AS sequence
+MATCH (e:SearchEntry {recordId: given.recordId})-[:FINDS]->(r)
+WHERE e.level > 0 OR r.status = 'completed'
+SET e.number = coalesce(e.number, sequence),
+    e.sequence = sequence,
+    e.vectors = given.vectors,
+    e.embedder = $embedder,
+    e.dimension = $dimension,
+    e.textHash = given.textHash,
+    e.vectorsDue = null,
+    r.embedding = given.embedding,
+    r.embedding_hash = given.textHash;
+
+// :drop_vectors
+UNWIND range(0, size($ids) - 1) AS i
+MATCH (e:SearchEntry {recordId: $ids[i]})-[:FINDS]->(r)
+SET e.sequence = $sequence + i + 1,
+    e.vectors = null,
+    e.textHash = null,
+    e.vectorsDue = e.at,
+    r.embedding = null,
+    r.embedding_hash = null;
+
+// :count_vectors
+MATCH (v:RagmemSchema {name: 'ragmem'})
+SET v.sequence = $sequence;
+
+// :count_epoch
+MERGE (v:RagmemSchema {name: 'ragmem'})
+SET v.epoch = coalesce(v.epoch, 0) + 1;
+
+// :use_embedder
+MERGE (v:RagmemSchema {name: 'ragmem'})
+SET v.embedder = $embedder, v.dimension = $dimension, v.dropping = true,
+    v.epoch = coalesce(v.epoch, 0) + 1;
+
+// :drop_foreign_vectors
+MATCH (v:RagmemSchema {name: 'ragmem'})
+MATCH (e:SearchEntry)
+WHERE e.number IS NOT NULL AND (e.embedder <> v.embedder OR e.dimension <> v.dimension)
+WITH e LIMIT $limit
+MATCH (e)-[:FINDS]->(r)
+SET e.vectorsDue = e.at
+REMOVE e.number, e.sequence, e.vectors, e.embedder, e.dimension, e.textHash,
+       r.embedding, r.embedding_hash
+RETURN collect(e.recordId) AS found;
+
+// :all_dropped
+MATCH (v:RagmemSchema {name: 'ragmem'})
+REMOVE v.dropping;
+
+// :vectors_of
+UNWIND range(0, size($ids) - 1) AS i
+MATCH (e:SearchEntry {recordId: $ids[i]})
+WHERE e.vectors IS NOT NULL
+WITH i, e
+ORDER BY i
+RETURN collect([e.recordId, e.level, e.embedder, e.textHash, e.vectors]) AS found;
+
+// :scope
+OPTIONAL MATCH (v:RagmemSchema {name: 'ragmem'})
+CALL () {
+  UNWIND $projectIds AS given
+  OPTIONAL MATCH (p:Project {projectId: given})
+  WITH coalesce(p.joinedInto, given) AS root
+  OPTIONAL MATCH (other:Project {joinedInto: root})
+  WITH root, collect(other.projectId) AS others
+  UNWIND [root] + others AS id
+  RETURN collect(DISTINCT id) AS projects
+}
+CALL () {
+  UNWIND $sessionIds AS id
+  MATCH path =
+    (:ConversationSession {sessionId: id})<-[:HAS_BRANCH*0..]-(a:ConversationSession)
+  RETURN collect([
+    a.sessionId, a.projectId, length(path) = 0,
+    reduce(last = a.turnCount, fork IN nodes(path)[0..-1] |
+      CASE WHEN fork.forkedAtIndex < last THEN fork.forkedAtIndex ELSE last END)
+  ]) AS spans
+}
+RETURN v.embedder AS embedder, v.dimension AS dimension, coalesce(v.epoch, 0) AS epoch,
+       projects, spans, COUNT { (:SearchEntry) } AS total;
+
+// :documents_of_project
+MATCH (e:SearchEntry)
+WHERE e.projectId = $id AND e.at IS NOT NULL
+RETURN count(e) AS documents, min(e.at) AS first, max(e.at) AS last;
+
+// :sample_of_project
+UNWIND $points AS point
+CALL (point) {
+  MATCH (e:SearchEntry)
+  WHERE e.projectId = $id AND e.at >= point AND e.level = 0
+  RETURN e
+  ORDER BY e.projectId, e.at
+  LIMIT $each
+}
+WITH DISTINCT e
+RETURN collect(e.terms) AS found;
+
+// :search_text
+UNWIND $texts AS text
+CALL (text) {
+  CALL db.index.fulltext.queryNodes('search_terms', text.query, text.options)
+  YIELD node AS e, score
+  WHERE text.lasts IS NULL OR e.turnIndex <= text.lasts[e.sessionId]
+  RETURN e, score
+  ORDER BY score DESC
+  LIMIT $limit
+}
+RETURN collect([
+  e.recordId, e.level, e.sessionId, e.turnIndex, toString(e.at), e.number, score
+]) AS found;
+
+// :vectors_of_project
+MATCH (e:SearchEntry)
+WHERE e.projectId = $id AND $after < e.sequence < $before AND e.embedder = $embedder AND e.dimension = $dimension
+WITH e
+ORDER BY e.projectId DESC, e.sequence DESC
+LIMIT $limit
+RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e.level) AS levels,
+       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs;
+
+// :vectors_of_session
+MATCH (e:SearchEntry)
+// Unsorted, else it would be read in the order of all that there is.
+WHERE e.sessionId = $id AND e.turnIndex >= -1 AND $after < e.sequence < $before AND e.embedder = $embedder AND e.dimension = $dimension
+RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e.level) AS levels,
+       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs;
+
+// :vectors_of_all
+MATCH (e:SearchEntry)
+WHERE $after < e.sequence < $before AND e.embedder = $embedder AND e.dimension = $dimension
+WITH e
+ORDER BY e.sequence DESC
+LIMIT $limit
+RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e.level) AS levels,
+       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs;
+
+// :around
+// The hits, and of turns those before and after: before a fork's first comes the last shared one.
+CALL () {
+  UNWIND $ids AS id
+  MATCH (e:SearchEntry {recordId: id})
+  RETURN e
+  UNION
+  UNWIND $numbers AS number
+  MATCH (e:SearchEntry {number: number})
+  RETURN e
+}
+WITH collect(e) AS hits
+CALL (hits) {
+  UNWIND hits AS n
+  RETURN n
+  UNION
+  UNWIND hits AS e
+  WITH e
+  WHERE e.level = 0
+  MATCH (n:SearchEntry)
+  WHERE n.sessionId = e.sessionId AND n.turnIndex IN [e.turnIndex - 1, e.turnIndex + 1]
+    AND ($everywhere OR n.projectId IN $projects OR n.turnIndex <= $lasts[n.sessionId])
+  RETURN n
+  UNION
+  UNWIND hits AS e
+  WITH e
+  WHERE e.level = 0
+  MATCH (s:ConversationSession {sessionId: e.sessionId})
+  WHERE s.forkedAtIndex = e.turnIndex - 1
+  CALL (s) {
+    MATCH path = (s)<-[:HAS_BRANCH*1..]-(a:ConversationSession)
+    MATCH (n:SearchEntry)
+    WHERE n.sessionId = a.sessionId AND n.turnIndex = s.forkedAtIndex
+    RETURN n
+    ORDER BY length(path)
+    LIMIT 1
+  }
+  WITH n
+  WHERE $everywhere OR n.projectId IN $projects OR n.turnIndex <= $lasts[n.sessionId]
+  RETURN n
+}
+RETURN collect([
+  n.recordId, n.level, n.sessionId, n.turnIndex, toString(n.at), n.number,
+  CASE WHEN $withVectors THEN n.vectors END
+]) AS found;
+
+// :turns_by_id
+UNWIND range(0, size($ids) - 1) AS i
+MATCH (t:ConversationTurn {uuid: $ids[i]})
+CALL (t) {
+  OPTIONAL MATCH (t)-[h:HAS_TOOL_CALL]->(c:ToolCall)
+  WITH h, c
+  ORDER BY h.order, c.uuid
+  RETURN collect(c{.*, order: h.order}) AS calls
+}
+WITH i, t, calls
+ORDER BY i
+RETURN collect(t{.*, embedding: null, calls: calls}) AS found;
+
+// :pending_vectors
+MATCH (e:SearchEntry)
+WHERE e.vectorsDue IS NOT NULL /* session */
+  AND NOT EXISTS {
+    MATCH (l:Lease {key: 'vectors:' + toString(e.level) + ':' + e.recordId})
+    WHERE l.until > datetime.realtime()
+  }
+WITH e
+ORDER BY e.vectorsDue DESC, e.turnIndex DESC, e.recordId DESC
+LIMIT $limit
+RETURN collect([e.sessionId, e.recordId, e.level]) AS found;
+
+// :pending_level1
+MATCH (e:SearchEntry)
+WHERE e.summaryDue IS NOT NULL /* session */
+  AND NOT EXISTS {
+    MATCH (l:Lease {key: 'level1:0:' + e.recordId}) WHERE l.until > datetime.realtime()
+  }
+WITH e
+ORDER BY e.summaryDue DESC, e.turnIndex DESC, e.recordId DESC
+LIMIT $limit
+RETURN collect([e.sessionId, e.recordId, 0]) AS found;
+
+// :pending_roll_up
+MATCH (e:ConversationSession)
+WHERE e.rollUpDue = true /* session */
+CALL (e) {
+  MATCH (m:ConversationSummary)
+  WHERE m.waitsIn = e.sessionId
+  WITH m.level AS level, count(m) AS waiting
+  WHERE waiting > 1
+  RETURN level
+}
+WITH e, level
+WHERE NOT EXISTS {
+  MATCH (l:Lease {key: 'roll_up:' + toString(level) + ':' + e.sessionId})
+  WHERE l.until > datetime.realtime()
+}
+WITH e, level
+ORDER BY e.lastActivity DESC, e.sessionId DESC, level
+LIMIT $limit
+RETURN collect([e.sessionId, e.sessionId, level]) AS found;
+
+// :pending_thread
+MATCH (e:ConversationSession)
+WHERE e.lastActivity IS NOT NULL AND e.messageCount > coalesce(e.summarizedCount, 0) /* session */
+  AND NOT EXISTS {
+    MATCH (l:Lease {key: 'thread:0:' + e.sessionId}) WHERE l.until > datetime.realtime()
+  }
+WITH e
+ORDER BY e.lastActivity DESC, e.sessionId DESC
+LIMIT $limit
+RETURN collect([e.sessionId, e.sessionId, 0]) AS found;
+
+// :count_pending
+CALL () {
+  MATCH (e:SearchEntry) WHERE e.vectorsDue IS NOT NULL
+  WITH e LIMIT $most
+  RETURN count(e) AS vectors
+}
+CALL () {
+  MATCH (e:SearchEntry) WHERE e.summaryDue IS NOT NULL
+  WITH e LIMIT $most
+  RETURN count(e) AS level1
+}
+CALL () {
+  MATCH (s:ConversationSession) WHERE s.rollUpDue = true
+  WITH s LIMIT $most
+  RETURN count(s) AS roll_up
+}
+CALL () {
+  MATCH (s:ConversationSession) WHERE s.messageCount > coalesce(s.summarizedCount, 0)
+  WITH s LIMIT $most
+  RETURN count(s) AS thread
+}
+RETURN vectors, level1, roll_up, thread;
+
+// :make_leases
+UNWIND $keys AS key
+MERGE (l:Lease {key: key})
+ON CREATE SET l.until = datetime({epochSeconds: 0})
+SET l.revision = randomUUID();
+
+// :claim
+UNWIND $keys AS key
+MATCH (l:Lease {key: key})
+WHERE l.until <= datetime.realtime() OR l.ownerId = $ownerId
+SET l.ownerId = $ownerId, l.until = datetime.realtime() + duration({milliseconds: $ms})
+RETURN collect(key) AS found;
+
+// :release
+UNWIND $keys AS key
+MATCH (l:Lease {key: key, ownerId: $ownerId})
+DELETE l;
+
+// :forget_old_leases
+MATCH (l:Lease)
+WHERE l.until < datetime.realtime() - duration({hours: 1})
+DELETE l;
+
+// :turns_to_index
+MATCH (t:ConversationTurn)
+WHERE t.status <> 'running'
+OPTIONAL MATCH (e:SearchEntry {recordId: t.uuid})
+WITH t, e
+WHERE e IS NULL OR e.termsVersion < $version
+RETURN collect(t.uuid) AS found;
+
+// :summaries_to_index
+MATCH (m:ConversationSummary)
+OPTIONAL MATCH (e:SearchEntry {recordId: m.uuid})
+WITH m, e
+WHERE e IS NULL OR e.termsVersion < $version
+WITH m
+ORDER BY m.level, m.uuid
+RETURN collect(m.uuid) AS found;
+
+// :note_what_waits
+UNWIND $ids AS id
+MATCH (m:ConversationSummary {uuid: id})
+SET m.waitsIn = CASE WHEN NOT EXISTS {
+  (m)<-[:SUMMARIZES]-(:ConversationSummary {sessionId: m.sessionId})
+} THEN m.sessionId END;
+
+// :sessions_of_summaries
+UNWIND $ids AS id
+MATCH (m:ConversationSummary {uuid: id})
+RETURN collect(DISTINCT m.sessionId) AS found;
+
+// :index_is_complete
+MATCH (v:RagmemSchema {name: 'ragmem'})
+SET v.termsVersion = $version;
+
+// :terms_version
+MATCH (v:RagmemSchema {name: 'ragmem'})
+RETURN coalesce(v.termsVersion, 0) AS version, coalesce(v.dropping, false) AS dropping;
+
+// :turn_entry_ids
+MATCH (e:SearchEntry)
+WHERE e.level = 0
+WITH e
+ORDER BY e.recordId
+RETURN collect(e.recordId) AS found;
+
+// :summary_entry_ids
+MATCH (e:SearchEntry)
+WHERE e.level > 0
+WITH e
+ORDER BY e.recordId
+RETURN collect(e.recordId) AS found;
+
+// :entries_of_other_words
+UNWIND $entries AS given
+MATCH (e:SearchEntry {recordId: given.recordId})
+WHERE e.terms <> given.terms OR e.termsHash <> given.termsHash OR e.termsHash IS NULL
+RETURN collect(e.recordId) AS found;
+
+// :remove_entries
+MATCH (e:SearchEntry)
+WHERE e.recordId IN $ids OR ($nameless AND e.recordId IS NULL)
+DETACH DELETE e;
+
+// :remove_vectors
+UNWIND $ids AS id
+MATCH (e:SearchEntry {recordId: id})
+OPTIONAL MATCH (e)-[:FINDS]->(r)
+REMOVE e.number, e.sequence, e.vectors, e.embedder, e.dimension, e.textHash,
+       r.embedding, r.embedding_hash;

@@ -1,0 +1,142 @@
+"""Vectors as they are stored, the embedder that they are of, and what is still to be done."""
+
+from collections.abc import Sequence
+from typing import get_args
+
+from ragmem.records import PutVectors
+from ragmem.store.neo4j.entries import STATEMENTS, lock_vectors
+from ragmem.store.neo4j.gateway import Gateway, Transaction
+from ragmem.store.neo4j.shapes import Properties
+from ragmem.store.recall import EmbedderMark, Pending, Work
+from ragmem.store.vectors import packed, unpacked
+from ragmem.text import clean
+
+_MOST = 1000
+_DROPPED_AT_ONCE = 500
+_FLOAT_BYTES = 4
+
+
+async def put_vectors(tx: Transaction, writes: Sequence[PutVectors]) -> None:
+    """Those that are of the store's embedder, of records that there are."""
+    embedder, dimension, sequence = await lock_vectors(tx)
+    size = dimension * _FLOAT_BYTES
+    fitting = [
+        write
+        for write in {clean(write.record_id): write for write in writes}.values()
+        if write.embedder == embedder and all(len(each) == size for each in write.vectors)
+    ]
+    if not fitting:
+        return
+    rows = [_row(write) for write in fitting]
+    state: Properties = {"embedder": embedder, "dimension": dimension, "sequence": sequence}
+    await tx.run(STATEMENTS["put_vectors"], rows=rows, **state)
+    await tx.run(STATEMENTS["count_vectors"], sequence=sequence + len(rows))
+
+
+def _row(write: PutVectors) -> Properties:
+    return {
+        "recordId": write.record_id,
+        "textHash": write.text_hash,
+        "vectors": packed(write.vectors),
+        "embedding": _middle(write.vectors),
+    }
+
+
+def _middle(vectors: Sequence[bytes]) -> list[float] | None:
+    """One for the whole text, for whoever else reads the graph (A45)."""
+    import numpy as np
+
+    if not vectors:
+        return None
+    mean = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1).mean(axis=0)
+    length = float(np.linalg.norm(mean))
+    found: list[float] = (mean / length if np.isfinite(length) and length > 0 else mean).tolist()
+    return found
+
+
+async def vectors_of(tx: Transaction, record_ids: Sequence[str]) -> list[PutVectors]:
+    """Those that these records have, in this order, as they are written."""
+    mark = await embedder(tx)
+    if mark is None:
+        return []
+    return [
+        PutVectors(
+            record_id=record_id,
+            level=level,
+            embedder=model,
+            text_hash=text_hash,
+            vectors=unpacked(packs, mark.dimension),
+        )
+        for record_id, level, model, text_hash, packs in await tx.found(
+            STATEMENTS["vectors_of"], ids=record_ids
+        )
+        if model == mark.model_id
+    ]
+
+
+async def embedder(tx: Transaction) -> EmbedderMark | None:
+    """Of which the store's vectors are."""
+    row = await tx.first_row(STATEMENTS["embedder"])
+    return EmbedderMark(row["embedder"], row["dimension"]) if row else None
+
+
+async def use_embedder(gateway: Gateway, mark: EmbedderMark) -> None:
+    """Drop the vectors of another one, a part at a time: a crash in between is made good later."""
+
+    async def begin(tx: Transaction) -> None:
+        embedder, dimension, _ = await lock_vectors(tx)
+        if (embedder, dimension) != (mark.model_id, mark.dimension):
+            await tx.run(
+                STATEMENTS["use_embedder"], embedder=mark.model_id, dimension=mark.dimension
+            )
+
+    await gateway.write(begin)
+    await finish_dropping(gateway)
+
+
+async def finish_dropping(gateway: Gateway) -> None:
+    """Nothing is left that could not be compared with what is to come."""
+    row = await gateway.read(lambda tx: tx.first_row(STATEMENTS["embedder"]))
+    if row is None or not row["dropping"]:
+        return
+    statement = STATEMENTS["drop_foreign_vectors"]
+    while await gateway.write(lambda tx: tx.found(statement, limit=_DROPPED_AT_ONCE)):
+        pass
+    await gateway.write(lambda tx: tx.run(STATEMENTS["all_dropped"]))
+
+
+async def pending(
+    tx: Transaction, work: Work, *, limit: int, session_id: str | None
+) -> list[Pending]:
+    """Work that nobody has leased, that of the latest activity first."""
+    condition = "" if session_id is None else "AND e.sessionId = $sessionId"
+    statement = STATEMENTS[f"pending_{work}"].replace("/* session */", condition)
+    found = await tx.found(statement, limit=limit, sessionId=session_id)
+    return [
+        Pending(work=work, session_id=session, record_id=record, level=level)
+        for session, record, level in found
+    ]
+
+
+async def count_pending(tx: Transaction) -> dict[Work, int]:
+    """How much of each."""
+    [row] = await tx.run(STATEMENTS["count_pending"], most=_MOST)
+    return {work: row[work] for work in get_args(Work)}
+
+
+async def claim(
+    tx: Transaction, keys: Sequence[str], owner_id: str, *, seconds: float
+) -> list[str]:
+    """The keys that are now this owner's."""
+    # In order: two who claim the same wait for each other, and not forever.
+    wanted = sorted({clean(key) for key in keys})
+    await tx.run(STATEMENTS["make_leases"], keys=wanted)
+    ms = round(seconds * 1000)
+    found = set(await tx.found(STATEMENTS["claim"], keys=wanted, ownerId=owner_id, ms=ms))
+    await tx.run(STATEMENTS["forget_old_leases"])
+    return [key for key in keys if clean(key) in found]
+
+
+async def release(tx: Transaction, keys: Sequence[str], owner_id: str) -> None:
+    """Give back what was claimed."""
+    await tx.run(STATEMENTS["release"], keys=sorted(set(keys)), ownerId=owner_id)

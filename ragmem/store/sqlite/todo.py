@@ -1,0 +1,128 @@
+"""What is still to be done for recall: found in what is stored, leased while it is done."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+
+import apsw
+import msgspec
+
+from ragmem.store.recall import WORK, Pending, Work
+from ragmem.store.sqlite import reads
+from ragmem.store.sqlite.rows import iso, rows, value
+
+_COUNTED = 1000
+_LONGEST = timedelta(days=1)
+"""A lease that ends later was given by a wrong clock."""
+_DOCUMENTS = """
+    SELECT session_id, record_id, level FROM documents
+    WHERE {flag} AND (:session_id IS NULL OR session_id = :session_id)
+    ORDER BY at DESC, document DESC
+"""
+_SESSIONS = """
+    SELECT session_id, {more} FROM sessions AS s
+    WHERE {condition} AND (:session_id IS NULL OR session_id = :session_id)
+    ORDER BY last_activity_at DESC, session_id DESC
+"""
+# The conditions of partial indexes stand here as they do in 0003_recall.sql: else none is used.
+_QUERIES: dict[Work, str] = {
+    "vectors": _DOCUMENTS.format(flag="to_embed"),
+    "level1": _DOCUMENTS.format(flag="to_summarize"),
+    "roll_up": _SESSIONS.format(
+        more="""
+            (SELECT json_group_array(level) FROM (
+                SELECT level FROM documents AS d WHERE to_roll_up AND d.session_id = s.session_id
+                GROUP BY level HAVING count(*) > 1 ORDER BY level
+            )) AS levels
+        """,
+        condition="EXISTS (SELECT 1 FROM documents AS d"
+        " WHERE to_roll_up AND d.session_id = s.session_id)",
+    ),
+    "thread": _SESSIONS.format(
+        more="parent_session_id",
+        condition="(2 * completed_count > summarized_count OR parent_session_id IS NOT NULL)",
+    ),
+}
+
+
+def pending(
+    connection: apsw.Connection, work: Work, limit: int, session_id: str | None, now: datetime
+) -> list[Pending]:
+    """What is to be done and not leased, that of the latest activity first."""
+    leased = {
+        key for (key,) in connection.execute("SELECT key FROM leases WHERE until > ?", (iso(now),))
+    }
+    free = (item for item in _items(connection, work, session_id) if item.key not in leased)
+    return list(islice(free, max(0, limit)))
+
+
+def _items(connection: apsw.Connection, work: Work, session_id: str | None) -> Iterator[Pending]:
+    for row in rows(connection, _QUERIES[work], {"session_id": session_id}):
+        owner = str(row["session_id"])
+        match work:
+            case "vectors" | "level1":
+                level = int(row["level"] or 0)
+                record_id = str(row["record_id"])
+                yield Pending(work=work, session_id=owner, record_id=record_id, level=level)
+            case "roll_up":
+                for level in msgspec.json.decode(str(row["levels"]), type=list[int]):
+                    yield Pending(work=work, session_id=owner, record_id=owner, level=level)
+            case "thread":
+                if row["parent_session_id"] is None or _is_behind(connection, owner):
+                    yield Pending(work=work, session_id=owner, record_id=owner)
+
+
+def _is_behind(connection: apsw.Connection, session_id: str) -> bool:
+    """Whether a fork has more messages than its summary tells of: what it shares counts too."""
+    session = reads.session(connection, session_id)
+    return session.message_count > session.summarized_count
+
+
+def count_pending(connection: apsw.Connection, now: datetime) -> dict[Work, int]:
+    """How much of each there is, at most a thousand."""
+    return {work: len(pending(connection, work, _COUNTED, None, now)) for work in WORK}
+
+
+def claim(
+    connection: apsw.Connection, keys: Sequence[str], owner_id: str, seconds: float, now: datetime
+) -> list[str]:
+    """Lease what is free or the owner's already; which they are."""
+    connection.execute(
+        "DELETE FROM leases WHERE until <= ? OR until > ?", (iso(now), iso(now + _LONGEST))
+    )
+    until = iso(now + timedelta(seconds=seconds))
+    mine = []
+    for key in keys:
+        connection.execute(
+            "INSERT INTO leases (key, owner_id, until) VALUES (?, ?, ?)"
+            " ON CONFLICT (key) DO UPDATE SET until = excluded.until"
+            " WHERE owner_id = excluded.owner_id",
+            (value(key), value(owner_id), until),
+        )
+        if connection.changes():
+            mine.append(key)
+    return mine
+
+
+def release(connection: apsw.Connection, keys: Sequence[str], owner_id: str) -> None:
+    """End these leases, where they are the owner's."""
+    for key in keys:
+        connection.execute(
+            "DELETE FROM leases WHERE key = ? AND owner_id = ?", (value(key), value(owner_id))
+        )
+
+
+def forget_session(connection: apsw.Connection, session_id: str) -> None:
+    """End the leases of a session that is deleted, and of its records."""
+    connection.execute(
+        """
+        DELETE FROM leases WHERE key IN (
+            SELECT 'vectors:' || level || ':' || record_id FROM documents WHERE session_id = :id
+            UNION ALL SELECT 'level1:0:' || record_id FROM documents WHERE session_id = :id
+            UNION ALL SELECT 'roll_up:' || level || ':' || :id FROM documents
+                WHERE session_id = :id
+            UNION ALL SELECT 'thread:0:' || :id
+        )
+        """,
+        {"id": session_id},
+    )

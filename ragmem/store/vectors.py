@@ -1,0 +1,127 @@
+"""Vectors as a quarter of their size, and a project's in memory, to be compared at once.
+
+A vector is packed as its numbers, scaled to a byte each, and one over the length of
+that (float32): what is unpacked has length 1 again, and packs to the same bytes.
+The cosine with a question's vector is within 0.002 of the exact one (at 384 dimensions;
+measured), and 100,000 vectors are 39 MB, compared in 7 ms.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+    Numbers = NDArray[np.int64]
+
+_SCALE_BYTES = 4
+_CHUNK = 4096
+"""Records side by side in memory."""
+_BLOCK_NUMBERS = 196_608
+"""Turned into floats at a time: they stay in the processor's cache, and are too few for the linear
+algebra library to wake its threads, which takes a hundred times longer when others work too."""
+
+
+def packed(vectors: Sequence[bytes]) -> bytes:
+    """Float32 vectors of one dimension, a row each; one without a direction is near to nothing."""
+    import numpy as np
+
+    if not vectors:
+        return b""
+    rows = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
+    rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0)
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    small = np.rint(rows * (127 / np.where(largest > 0, largest, 1))).astype(np.int8)
+    lengths = np.sqrt((small.astype(np.float32) ** 2).sum(axis=1, keepdims=True))
+    scales = np.where(lengths > 0, 1 / np.where(lengths > 0, lengths, 1), 0).astype("<f4")
+    return np.hstack([small.view(np.uint8), scales.view(np.uint8)]).tobytes()
+
+
+def unpacked(rows: bytes, dimension: int) -> tuple[bytes, ...]:
+    """The vectors as float32, of length 1."""
+    if not rows:
+        return ()
+    numbers, scales = _parts(rows, dimension)
+    return tuple(row.astype("<f4").tobytes() for row in numbers * scales[:, None])
+
+
+def count(rows: bytes, dimension: int) -> int:
+    """How many vectors are packed there."""
+    return len(rows) // (dimension + _SCALE_BYTES)
+
+
+def _parts(rows: bytes, dimension: int) -> "tuple[NDArray[np.int8], Floats]":
+    import numpy as np
+
+    table = np.frombuffer(rows, np.uint8).reshape(-1, dimension + _SCALE_BYTES)
+    scales = np.ascontiguousarray(table[:, dimension:]).view("<f4")[:, 0]
+    return table[:, :dimension].view(np.int8), scales
+
+
+class _Chunk:
+    """Vectors of some records, those of one record side by side."""
+
+    def __init__(self, records: Sequence[int], packs: Sequence[bytes], dimension: int) -> None:
+        import numpy as np
+
+        counts = np.array([count(pack, dimension) for pack in packs])
+        self.records = np.array(records, np.int64)
+        self.starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        self.rows = b"".join(packs)
+        self.numbers, self.scales = _parts(self.rows, dimension)
+
+
+class Matrix:
+    """Packed vectors in memory; records are known by numbers of the caller's."""
+
+    def __init__(self, dimension: int) -> None:
+        self._dimension = dimension
+        self._chunks: list[_Chunk] = []
+        self._late: list[tuple[int, bytes]] = []
+        self._last: _Chunk | None = None
+        """Made of `_late`."""
+        self.size_bytes = 0
+
+    def add(self, records: Sequence[int], packs: Sequence[bytes]) -> None:
+        """More records, each with its vectors; those that have none are left out."""
+        added = [(record, pack) for record, pack in zip(records, packs, strict=True) if pack]
+        self._late += added
+        self.size_bytes += sum(len(pack) for _, pack in added)
+        if added:
+            self._last = None
+        while len(self._late) >= _CHUNK:
+            self._chunks.append(self._chunk(self._late[:_CHUNK]))
+            self._late = self._late[_CHUNK:]
+
+    def similarities(self, vector: bytes) -> "tuple[Numbers, Floats]":
+        """The records, and for each the cosine of its best vector with this one."""
+        import numpy as np
+
+        query = np.frombuffer(vector, "<f4").astype(np.float32)
+        if self._late and self._last is None:
+            self._last = self._chunk(self._late)
+        chunks = [*self._chunks, self._last] if self._last else self._chunks
+        if not chunks:
+            return np.empty(0, np.int64), np.empty(0, np.float32)
+        best = [_best(chunk, query) for chunk in chunks]
+        return np.concatenate([chunk.records for chunk in chunks]), np.concatenate(best)
+
+    def _chunk(self, held: "Sequence[tuple[int, bytes]]") -> _Chunk:
+        records, packs = zip(*held, strict=True)
+        return _Chunk(records, packs, self._dimension)
+
+
+def _best(chunk: _Chunk, query: "Floats") -> "Floats":
+    import numpy as np
+
+    found = np.empty(len(chunk.numbers), np.float32)
+    step = max(1, _BLOCK_NUMBERS // len(query))
+    block = np.empty((min(step, len(found)), len(query)), np.float32)
+    for start in range(0, len(found), step):
+        numbers = chunk.numbers[start : start + step]
+        np.copyto(block[: len(numbers)], numbers)
+        np.dot(block[: len(numbers)], query, out=found[start : start + step])
+    best: Floats = np.maximum.reduceat(found * chunk.scales, chunk.starts)
+    return best

@@ -1,0 +1,733 @@
+"""What recall asks of every Store (see `ragmem.store.recall`), on each implementation."""
+
+import struct
+from collections.abc import Sequence
+
+import pytest
+
+from ragmem.errors import StoreUnavailable
+from ragmem.records import (
+    AddSummary,
+    Project,
+    PutTurn,
+    PutVectors,
+    RegisterProject,
+    Turn,
+    UpdateSession,
+)
+from ragmem.store.base import Store
+from ragmem.store.recall import (
+    Candidate,
+    EmbedderMark,
+    Pending,
+    Scope,
+    SearchQuery,
+    WeightedTerm,
+    Work,
+)
+from ragmem.terms import query_terms
+from tests.store.conftest import OpenStore
+from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
+
+MARK = EmbedderMark("model-a", 4)
+
+
+def unit(*numbers: float) -> bytes:
+    """A direction as it is stored: of length 1, float32."""
+    length = sum(n * n for n in numbers) ** 0.5
+    return struct.pack(f"<{len(numbers)}f", *(n / length for n in numbers))
+
+
+EAST, NORTH, UP = unit(1, 0, 0, 0), unit(0, 1, 0, 0), unit(0, 0, 1, 0)
+
+
+def embedded(
+    record_id: str, *vectors: bytes, level: int = 0, embedder: str = "model-a", text_hash: str = "h"
+) -> PutVectors:
+    return PutVectors(
+        record_id=record_id, level=level, embedder=embedder, text_hash=text_hash, vectors=vectors
+    )
+
+
+def asking(text: str = "", vector: bytes = b"", **more: object) -> SearchQuery:
+    fields: dict[str, object] = {
+        "terms": tuple(WeightedTerm(term.term, term.weight) for term in query_terms(text)),
+        "vector": vector,
+        "embedder": "model-a" if vector else "",
+    }
+    return SearchQuery(**fields | more)  # type: ignore[arg-type]
+
+
+def within(*session_ids: str, projects: tuple[str, ...] = ()) -> Scope:
+    return Scope(session_ids=session_ids, project_ids=projects)
+
+
+async def found(store: Store, query: SearchQuery) -> dict[str, Candidate]:
+    """By id; none comes twice."""
+    candidates = await store.search(query)
+    by_id = {candidate.record_id: candidate for candidate in candidates}
+    assert len(by_id) == len(candidates)
+    return by_id
+
+
+async def by_words(store: Store, text: str, **more: object) -> set[str]:
+    """Those that hold words of the question: without neighbours."""
+    return {i for i, c in (await found(store, asking(text, **more))).items() if c.text > 0}
+
+
+async def waiting(store: Store, work: Work, **more: object) -> list[str]:
+    given: dict[str, object] = {"limit": 100}
+    return [p.record_id for p in await store.pending(work, **given | more)]  # type: ignore[arg-type]
+
+
+async def garden(store: Store) -> None:
+    """Two sessions of one project, one of another."""
+    await store.apply(
+        [
+            created("s"),
+            *whole_turn("s", "shade", "Which ferns like shade?", "Most of them.", started_at=at(1)),
+            *whole_turn("s", "soil", "What about acid soil?", "Add lime.", started_at=at(2)),
+            *whole_turn("s", "rain", "And the rain?", "Collect it.", started_at=at(3)),
+            created("r"),
+            *whole_turn("r", "roses", "When are roses cut?", "In spring.", started_at=at(4)),
+            created("k", project_id="project-kitchen", cwd="/home/ana/kitchen"),
+            *whole_turn("k", "jam", "How is jam of roses made?", "Slowly.", started_at=at(5)),
+        ]
+    )
+
+
+# --- words ------------------------------------------------------------------------
+
+
+async def test_words_find_turns_and_summaries(store: Store) -> None:
+    """X6b, A75, A91: BM25 without any vector; with what the ranking needs of each."""
+    await garden(store)
+    await store.apply([summed("s", "shade", "soil", summary_id="sum", text="Ferns, and soil.")])
+    hits = await found(store, asking("ferns"))
+    assert hits["shade"] == Candidate(
+        record_id="shade", session_id="s", turn_index=1, at=at(1), text=hits["shade"].text
+    )
+    assert hits["sum"] == Candidate(
+        record_id="sum", level=1, session_id="s", at=at(5), text=hits["sum"].text
+    )
+    assert hits["shade"].text > 0
+    assert hits["sum"].text > 0
+    assert hits["soil"] == Candidate(record_id="soil", session_id="s", turn_index=2, at=at(2))
+    assert hits.keys() == {"shade", "sum", "soil"}  # a neighbour, but not the one after it
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        pytest.param("see src/auth/login_user.py:42", "login", id="part-of-a-path"),
+        pytest.param("see src/auth/login_user.py:42", "src/auth/login_user.py", id="path"),
+        pytest.param("call getUserName()", "username getUserName", id="camel"),
+        pytest.param("the mice were running", "run", id="stem"),
+        pytest.param("l'été était long", "ETE", id="accents-and-case"),
+        pytest.param("TypeError: 'NoneType' object", "NoneType", id="error"),
+        pytest.param('a "quoted" AND (b OR c) NEAR/2 ^x *', 'AND OR NOT NEAR "quoted', id="syntax"),
+        pytest.param("foo: bar~2 [a TO b] {x} a\\b a&&b !c", "bar~2 a\\b foo: a&&b", id="lucene"),
+        pytest.param("用户登录失败了", "登录", id="unspaced"),
+        pytest.param("version 1.2.3 of 2026-01-02", "1.2.3", id="version"),
+        pytest.param("C++ and C#, a@b.org", "c++", id="joints"),
+    ],
+)
+async def test_code_and_other_words(store: Store, said: str, asked: str) -> None:
+    """X6b, issue 5: identifiers whole and split, stems; what is syntax to a store is only text."""
+    await store.apply([created("s"), *whole_turn("s", "t", said), *whole_turn("s", "u", "nothing")])
+    assert await by_words(store, asked) == {"t"}
+
+
+async def test_every_part_of_a_turn_is_found(store: Store) -> None:
+    """X6b: what was asked, answered, called, and how the result begins; not its reasoning."""
+    await store.apply([created("s"), begun("s", "t", "questioned")])
+    await store.apply([called("s", "t", 0, arguments='{"path": "argued.txt"}', result="")])
+    call = called("s", "t", 1, arguments="{}", result='{"text": "resulted"}', tool_name="grepping")
+    await store.apply([call])
+    assert await store.search(asking("questioned resulted")) == []  # it runs
+    await store.apply([finished("s", "t", "answered", reasoning="pondered")])
+    for word in ("questioned", "answered", "argued", "argued.txt", "resulted", "grepping"):
+        assert await by_words(store, word) == {"t"}, word
+    assert await by_words(store, "pondered") == set()
+
+
+async def test_a_summary_is_found_by_all_that_it_says(store: Store) -> None:
+    await store.apply([created("s"), *whole_turn("s", "t")])
+    await store.apply(
+        [
+            summed(
+                "s", "t", summary_id="sum", text="texted", key_findings=("finding",),
+                topics=("topical",), files_mentioned=("src/named.py",),
+            )
+        ]
+    )  # fmt: skip
+    for word in ("texted", "finding", "topical", "named.py"):
+        assert await by_words(store, word) == {"sum"}, word
+
+
+async def test_finished_turns_of_any_status_are_found(store: Store) -> None:
+    """X25, X6b: the interrupted too; a running one is not."""
+    await store.apply([created("s"), created("z")])
+    for status in ("completed", "interrupted", "failed"):
+        await store.apply(
+            [begun("s", status, "ferns"), finished("s", status, "x", status=status)]  # type: ignore[arg-type]
+        )
+    await store.apply([begun("s", "running", "ferns")])
+    assert await by_words(store, "ferns") == {"completed", "interrupted", "failed"}
+    assert set(await found(store, asking("ferns"))) == {"completed", "interrupted", "failed"}
+
+
+async def test_a_turn_that_its_process_left_is_found(open_store: OpenStore) -> None:
+    """X25: interrupted on its behalf, in that transaction it gets its words."""
+    first, second = await open_store(), await open_store()
+    await first.apply([created("s")])
+    await first.attach("s", "mine")
+    await first.apply([begun("s", "t", "ferns", owner_id="mine"), called("s", "t", 0, "x.py")])
+    assert await by_words(second, "ferns") == set()
+    await first.detach("mine")
+    assert await by_words(second, "ferns plants.txt") == {"t"}
+    assert await waiting(second, "vectors") == []
+    # It was not dead after all.
+    await first.apply([finished("s", "t", "hostas")])
+    assert await by_words(second, "hostas") == {"t"}
+    assert await waiting(second, "vectors") == ["t"]
+
+
+async def test_what_comes_late_is_found_too(store: Store) -> None:
+    """A call of a turn that was ended on its behalf: the words follow the records."""
+    await store.apply([created("s"), begun("s", "t", "ferns")])
+    await store.apply([finished("s", "t", "", status="interrupted")])
+    await store.apply([called("s", "t", 0, result='{"text": "belated"}', tool_call_id="c")])
+    assert await by_words(store, "belated") == {"t"}
+    await store.apply([called("s", "t", 0, result='{"text": "replaced"}', tool_call_id="c")])
+    assert await by_words(store, "belated") == set()
+    assert await by_words(store, "replaced ferns") == {"t"}
+
+
+async def test_a_turn_that_was_moved_is_found(store: Store) -> None:
+    """X11: with its calls; and again when it comes once more, complete."""
+    await store.apply([created("s"), begun("s", "t", "ferns"), called("s", "t", 0, "x.py")])
+    put = Turn(
+        turn_id="u", session_id="s", turn_index=2, user_message="mosses", status="interrupted",
+        started_at=at(1), finished_at=at(1),
+    )  # fmt: skip
+    await store.apply([PutTurn(turn=put)])
+    assert await by_words(store, "mosses") == {"u"}
+    done = Turn(
+        turn_id="u", session_id="s", turn_index=2, user_message="mosses",
+        assistant_message="lichens", status="completed", started_at=at(1), finished_at=at(2),
+    )  # fmt: skip
+    for _ in range(2):
+        await store.apply([PutTurn(turn=done)])
+        assert await by_words(store, "lichens") == {"u"}
+        assert await waiting(store, "vectors") == ["u"]
+
+
+async def test_rarer_words_count_more(store: Store) -> None:
+    """X6b, BM25: a word that few turns hold, and a term of greater weight."""
+    await store.apply([created("s")])
+    for number in range(9):
+        rare = "heliotrope" if number == 4 else "plain"
+        await store.apply(whole_turn("s", f"t{number}", f"common {rare}", "x"))
+    hits = await found(store, asking("common heliotrope"))
+    assert max(hits.values(), key=lambda c: c.text).record_id == "t4"
+    one = await found(store, SearchQuery(terms=(WeightedTerm("heliotrope"),)))
+    two = await found(store, SearchQuery(terms=(WeightedTerm("heliotrope", 2.0),)))
+    assert two["t4"].text == pytest.approx(2 * one["t4"].text, rel=0.01)
+
+
+async def test_a_projects_words_are_its_own(store: Store) -> None:
+    """Issue 5, X12: however common a word is elsewhere, in its project it is as rare as it is."""
+    await store.apply([created("here", project_id="p"), created("there", project_id="q")])
+    for number in range(12):
+        await store.apply(whole_turn("here", f"h{number}", f"apple {number}", "x"))
+        await store.apply(whole_turn("there", f"t{number}", f"pear {number}", "x"))
+    await store.apply(whole_turn("here", "h", "apple", "pear"))
+    scope = within(projects=("p",))
+    hits = await found(store, asking("pear", scope=scope))
+    rare = hits["h"].text
+    common = (await found(store, asking("apple", scope=scope)))["h"].text
+    assert rare > 3 * common
+    assert {i for i, c in hits.items() if c.text > 0} == {"h"}
+
+
+async def test_the_best_so_many(store: Store) -> None:
+    """`limit` turns by words, the same of summaries; their neighbours come on top."""
+    await store.apply([created("s")])
+    for number in range(10):
+        text = "ferns " * (number + 1) + "and " * (30 - number)
+        await store.apply(whole_turn("s", f"t{number}", text, "x", started_at=at(number)))
+    for number in range(5):
+        await store.apply([summed("s", f"t{number}", summary_id=f"s{number}", text="ferns " * 3)])
+    hits = await found(store, asking("ferns", limit=3))
+    assert {i for i, c in hits.items() if c.text and not c.level} == {"t7", "t8", "t9"}
+    assert {i for i, c in hits.items() if not c.text} == {"t6"}
+    assert sum(1 for c in hits.values() if c.level) == 3
+
+
+async def test_nothing_is_asked_nothing_is_found(store: Store) -> None:
+    await garden(store)
+    assert await store.search(SearchQuery()) == []
+    assert await store.search(asking("zeppelin")) == []
+    assert await store.search(asking("ferns", scope=within("none"))) == []
+    assert await store.search(asking("ferns", scope=within(projects=("none",)))) == []
+
+
+# --- where ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        pytest.param(within(), {"roses", "jam"}, id="everything"),
+        pytest.param(within("r"), {"roses"}, id="session"),
+        pytest.param(within("s"), set(), id="other-session"),
+        pytest.param(within("s", "k"), {"jam"}, id="sessions"),
+        pytest.param(within(projects=("project-garden",)), {"roses"}, id="project"),
+        pytest.param(within(projects=("project-kitchen",)), {"jam"}, id="other-project"),
+        pytest.param(
+            within(projects=("project-garden", "project-kitchen")), {"roses", "jam"}, id="projects"
+        ),
+        pytest.param(within("k", projects=("project-garden",)), {"roses", "jam"}, id="either"),
+    ],
+)
+async def test_scopes(store: Store, scope: Scope, expected: set[str]) -> None:
+    """X12: by words and by vectors."""
+    await garden(store)
+    await store.use_embedder(MARK)
+    await store.apply([embedded("roses", EAST), embedded("jam", unit(1, 1, 0, 0))])
+    assert await by_words(store, "roses", scope=scope) == expected
+    hits = await found(store, asking(vector=EAST, scope=scope))
+    assert {i for i, c in hits.items() if c.similarity is not None} == expected
+
+
+async def test_joined_projects_are_one(store: Store) -> None:
+    """X12b: whichever id is given, what was said before and after."""
+    names = ("project-garden", "project-kitchen")
+    for name in names:
+        project = Project(project_id=name, path=f"/{name}", created_at=at(0))
+        await store.apply([RegisterProject(project=project)])
+    await garden(store)
+    await store.use_embedder(MARK)
+    await store.apply([embedded("roses", EAST), embedded("jam", EAST)])
+    joined = Project(project_id=names[1], path="/k", created_at=at(0), joined_into="project-garden")
+    await store.apply([RegisterProject(project=joined)])
+    await store.apply(whole_turn("k", "thorns", "Roses have thorns.", "Yes."))
+    for name in names:
+        scope = within(projects=(name,))
+        assert await by_words(store, "roses", scope=scope) == {"roses", "jam", "thorns"}
+        hits = await found(store, asking(vector=EAST, scope=scope))
+        assert {i for i, c in hits.items() if c.similarity is not None} == {"roses", "jam"}
+
+
+async def forked(store: Store) -> None:
+    """Three turns, a fork after the second, and a fork of that one."""
+    await store.apply([created("root")])
+    for number in (1, 2, 3):
+        await store.apply(whole_turn("root", f"r{number}", f"ferns {number}", "x"))
+    await store.apply([created("fork", parent_session_id="root", forked_at_index=2)])
+    await store.apply(whole_turn("fork", "f3", "ferns f3", "x"))
+    await store.apply([created("deep", parent_session_id="fork", forked_at_index=3)])
+    await store.apply(whole_turn("deep", "d4", "ferns d4", "mosses"))
+
+
+async def test_a_fork_sees_what_it_shares(store: Store) -> None:
+    """X12, B92: its parents' turns up to where it was forked, and not what they went on to."""
+    await forked(store)
+    await store.use_embedder(MARK)
+    await store.apply([embedded(t, EAST) for t in ("r1", "r2", "r3", "f3", "d4")])
+    for session, sees in (
+        ("root", {"r1", "r2", "r3"}),
+        ("fork", {"r1", "r2", "f3"}),
+        ("deep", {"r1", "r2", "f3", "d4"}),
+    ):
+        assert await by_words(store, "ferns", scope=within(session)) == sees
+        assert set(await found(store, asking(vector=EAST, scope=within(session)))) == sees
+
+
+async def test_neighbours_are_what_a_session_sees(store: Store) -> None:
+    """Issue 5: before the first turn of a fork comes the last one that it shares."""
+    await forked(store)
+    assert set(await found(store, asking("mosses"))) == {"d4", "f3"}
+    hits = await found(store, asking("f3"))
+    assert {i for i, c in hits.items() if c.text > 0} == {"f3"}
+    assert set(hits) == {"f3", "r2"}
+    assert set(await found(store, asking("f3", scope=within("deep")))) >= {"f3", "r2"}
+
+
+async def test_neighbours_are_within_the_scope(store: Store) -> None:
+    """X12: a fork is not shown how its parent went on."""
+    await forked(store)
+    await store.apply(whole_turn("root", "r4", "ferns", "x"))
+    hits = await found(store, asking("ferns", scope=within("fork"), limit=1))
+    assert set(hits) <= {"r1", "r2", "f3"}
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        pytest.param((), {"t", "one", "two"}, id="all"),
+        pytest.param((0,), {"t"}, id="turns"),
+        pytest.param((1,), {"one"}, id="level-1"),
+        pytest.param((2, 3), {"two"}, id="level-2"),
+        pytest.param((0, 2), {"t", "two"}, id="turns-and-level-2"),
+        pytest.param((9,), set(), id="none"),
+    ],
+)
+async def test_levels(store: Store, levels: tuple[int, ...], expected: set[str]) -> None:
+    """A73, A90: turns are level 0; by words and by vectors."""
+    await store.apply([created("s"), *whole_turn("s", "t", "ferns"), *whole_turn("s", "u", "ivy")])
+    await store.apply([summed("s", "t", summary_id="one", text="ferns")])
+    await store.apply([summed("s", "one", level=2, summary_id="two", text="ferns")])
+    await store.use_embedder(MARK)
+    await store.apply([embedded(i, EAST, level=n) for n, i in enumerate(("t", "one", "two"))])
+    assert await by_words(store, "ferns", levels=levels) == expected
+    hits = await found(store, asking(vector=EAST, levels=levels))
+    assert {i for i, c in hits.items() if c.similarity is not None} == expected
+
+
+# --- vectors ----------------------------------------------------------------------
+
+
+async def test_the_nearest_by_vector(store: Store) -> None:
+    """X1, A72, A73: raw cosine, from 1 to -1, of the best of its passages."""
+    await garden(store)
+    await store.apply([summed("s", "shade", summary_id="sum")])
+    assert await store.embedder() is None
+    await store.use_embedder(MARK)
+    assert await store.embedder() == MARK
+    await store.apply(
+        [
+            embedded("shade", NORTH, unit(1, 1, 0, 0), UP),
+            embedded("soil", EAST),
+            embedded("roses", unit(-1, 0, 0, 0)),
+            embedded("jam", NORTH),
+            embedded("sum", unit(3, 0, 4, 0), level=1),
+        ]
+    )
+    hits = await found(store, asking(vector=EAST))
+    assert {i: c.similarity for i, c in hits.items()} == {
+        "shade": pytest.approx(0.7071, abs=0.01),
+        "soil": pytest.approx(1, abs=0.01),
+        "rain": None,
+        "roses": pytest.approx(-1, abs=0.01),
+        "jam": pytest.approx(0, abs=0.01),
+        "sum": pytest.approx(0.6, abs=0.01),
+    }
+    assert {c.text for c in hits.values()} == {0.0}
+    hits = await found(store, asking(vector=EAST, limit=1, levels=(0,)))
+    assert set(hits) == {"soil", "shade", "rain"}
+    assert hits["shade"].similarity == pytest.approx(0.7071, abs=0.01)
+
+
+async def test_both_scores_of_each(store: Store) -> None:
+    """X1, A77: what is found by words has its cosine too, and what has no vector has none."""
+    await garden(store)
+    await store.use_embedder(MARK)
+    await store.apply([embedded("shade", NORTH), embedded("roses", EAST)])
+    hits = await found(store, asking("ferns", EAST))
+    assert hits["shade"].text > 0
+    assert hits["shade"].similarity == pytest.approx(0, abs=0.01)
+    assert hits["roses"].text == 0
+    assert hits["roses"].similarity == pytest.approx(1, abs=0.01)
+    assert hits["soil"].similarity is None
+
+
+async def test_vectors_of_two_models_are_never_compared(store: Store) -> None:
+    """X5: neither those of the question nor those that are stored; words go on."""
+    await garden(store)
+    await store.apply([embedded("shade", EAST)])
+    assert await store.search(asking(vector=EAST)) == []  # none was chosen yet
+    await store.use_embedder(MARK)
+    await store.apply([embedded("shade", EAST), embedded("soil", EAST, embedder="model-b")])
+    hits = await found(store, asking(vector=EAST))
+    assert {i for i, c in hits.items() if c.similarity is not None} == {"shade"}
+    assert await store.search(asking(vector=EAST, embedder="model-b")) == []
+    assert await by_words(store, "ferns", vector=EAST, embedder="model-b") == {"shade"}
+    await store.apply([embedded("rain", unit(1, 0))])  # of another dimension
+    assert "rain" in await waiting(store, "vectors")
+
+
+async def test_another_embedder_starts_anew(store: Store) -> None:
+    """X5: what there was is dropped, and waits to be made; the same one again changes nothing."""
+    await garden(store)
+    await store.use_embedder(MARK)
+    await store.apply([embedded("shade", EAST)])
+    await store.use_embedder(MARK)
+    assert "shade" in await found(store, asking(vector=EAST))
+    other = EmbedderMark("model-b", 2)
+    await store.use_embedder(other)
+    assert await store.embedder() == other
+    assert await store.search(asking(vector=EAST)) == []
+    assert "shade" in await waiting(store, "vectors")
+    await store.apply([embedded("shade", unit(1, 1), embedder="model-b")])
+    hits = await found(store, asking(vector=unit(1, 0), embedder="model-b"))
+    assert hits["shade"].similarity == pytest.approx(0.7071, abs=0.01)
+
+
+async def test_vectors_replace_those_there_were(open_store: OpenStore) -> None:
+    """A46: also for a process that has searched before."""
+    store, other = await open_store(), await open_store()
+    await garden(store)
+    await store.use_embedder(MARK)
+    await store.apply([embedded("shade", EAST, NORTH), embedded("soil", EAST)])
+    for each in (store, other):
+        assert (await found(each, asking(vector=NORTH)))["shade"].similarity == pytest.approx(
+            1, abs=0.01
+        )
+    await store.apply([embedded("shade", UP)])
+    for each in (store, other):
+        hits = await found(each, asking(vector=UP))
+        assert hits["shade"].similarity == pytest.approx(1, abs=0.01)
+        assert (await found(each, asking(vector=NORTH)))["shade"].similarity == pytest.approx(
+            0, abs=0.01
+        )
+
+
+async def test_what_comes_later_is_found_by_who_searched_before(open_store: OpenStore) -> None:
+    first, second = await open_store(), await open_store()
+    await garden(first)
+    await first.use_embedder(MARK)
+    for number, turn_id in enumerate(("shade", "soil", "rain", "roses", "jam")):
+        await first.apply([embedded(turn_id, EAST)])
+        hits = await found(second, asking(vector=EAST))
+        near = [i for i, c in hits.items() if c.similarity is not None]
+        assert len(near) == number + 1
+
+
+async def test_vectors_of_no_record_are_left_out(store: Store) -> None:
+    """Also of a turn that is not complete (X25)."""
+    await store.apply([created("s"), begun("s", "stopped", "ferns"), begun("s", "running")])
+    await store.apply([finished("s", "stopped", "", status="interrupted")])
+    await store.use_embedder(MARK)
+    await store.apply(
+        [embedded("nobody", EAST), embedded("stopped", EAST), embedded("running", EAST)]
+    )
+    assert await store.search(asking(vector=EAST)) == []
+    assert (await found(store, asking("ferns", EAST)))["stopped"].similarity is None
+
+
+# --- by id ------------------------------------------------------------------------
+
+
+async def test_turns_and_summaries_by_id(store: Store) -> None:
+    """A75: in the order asked for, with their calls; those that do not exist are left out."""
+    await garden(store)
+    await store.apply([begun("s", "t"), called("s", "t", 1), called("s", "t", 0, "a.txt")])
+    await store.apply([finished("s", "t")])
+    await store.apply([summed("s", "shade", "soil", summary_id="sum")])
+    turns = await store.turns_by_id(["t", "none", "shade"])
+    assert [turn.turn_id for turn in turns] == ["t", "shade"]
+    assert turns == [(await store.turns("s"))[3], (await store.turns("s"))[0]]
+    assert [call.order for call in turns[0].tool_calls] == [0, 1]
+    assert await store.turns_by_id([]) == []
+    assert await store.summaries_by_id(["none", "sum"]) == await store.summaries("s")
+
+
+# --- what is to be done -----------------------------------------------------------
+
+
+async def test_vectors_are_made_of_what_is_complete(store: Store) -> None:
+    """X16, X25, A77: newest first; of turns and summaries, whatever the process did that died."""
+    await garden(store)
+    await store.apply([begun("s", "running"), begun("s", "stopped")])
+    await store.apply([finished("s", "stopped", "", status="failed")])
+    await store.apply([summed("s", "shade", summary_id="sum", created_at=at(9))])
+    assert await waiting(store, "vectors") == ["sum", "jam", "roses", "rain", "soil", "shade"]
+    [newest, jam] = await store.pending("vectors", limit=2)
+    assert newest == Pending(work="vectors", session_id="s", record_id="sum", level=1)
+    assert jam == Pending(work="vectors", session_id="k", record_id="jam")
+    assert newest.key != jam.key
+    assert await waiting(store, "vectors", session_id="k") == ["jam"]
+    assert (await store.count_pending())["vectors"] == 6
+    await store.use_embedder(MARK)
+    await store.apply([embedded("sum", EAST, level=1), embedded("jam", EAST)])
+    await store.apply([embedded("roses")])  # it has no text: that is done too
+    assert await waiting(store, "vectors") == ["rain", "soil", "shade"]
+
+
+async def test_level1_of_each_complete_turn(store: Store) -> None:
+    """X19b, A78: an extractive one stands in, and is still to be made."""
+    await garden(store)
+    assert await waiting(store, "level1", session_id="s") == ["rain", "soil", "shade"]
+    await store.apply([summed("s", "soil", summary_id="sum")])
+    await store.apply([summed("s", "rain", summary_id="cut", extractive=True)])
+    assert await waiting(store, "level1", session_id="s") == ["rain", "shade"]
+    assert (await store.pending("level1", limit=1, session_id="s")) == [
+        Pending(work="level1", session_id="s", record_id="rain")
+    ]
+    assert await waiting(store, "level1") == ["jam", "roses", "rain", "shade"]
+    await store.apply([summed("s", "rain", summary_id="cut", text="made")])
+    assert await waiting(store, "level1", session_id="s") == ["shade"]
+    assert (await store.count_pending())["level1"] == 3
+
+
+async def test_an_extractive_summary_never_replaces_one_that_was_made(store: Store) -> None:
+    """X19b: whichever comes last, and its words and vectors follow."""
+    await store.apply([created("s"), *whole_turn("s", "t")])
+    await store.use_embedder(MARK)
+    stand_in = summed("s", "t", summary_id="sum", text="clipped words", extractive=True)
+    made = summed("s", "t", summary_id="sum", text="thoughtful digest", created_at=at(7))
+    await store.apply([stand_in, embedded("sum", EAST, level=1)])
+    assert await by_words(store, "clipped") == {"sum"}
+    assert await waiting(store, "vectors") == ["t"]
+    await store.apply([made])
+    assert await waiting(store, "vectors") == ["sum", "t"]
+    assert await store.search(asking(vector=EAST)) == []
+    await store.apply([embedded("sum", NORTH, level=1)])
+    for write in (stand_in, made, stand_in):
+        await store.apply([write])
+        assert await store.summaries("s") == [made.summary]
+        assert await by_words(store, "clipped") == set()
+        assert await by_words(store, "thoughtful") == {"sum"}
+        assert await waiting(store, "vectors") == ["t"]
+        hits = await found(store, asking(vector=NORTH))
+        assert hits["sum"].similarity == pytest.approx(1, abs=0.01)
+
+
+def level(number: int, name: str, *covers: str) -> AddSummary:
+    return summed("s", *covers, level=number, summary_id=name)
+
+
+async def test_roll_ups_that_may_be_due(store: Store) -> None:
+    """X13: two or more of one level that none covers; which level, the item says."""
+    await garden(store)
+    assert await store.pending("roll_up", limit=9) == []
+    await store.apply([level(1, "a", "shade")])
+    assert await store.pending("roll_up", limit=9) == []
+    await store.apply([level(1, "b", "soil")])
+    due = Pending(work="roll_up", session_id="s", record_id="s", level=1)
+    assert await store.pending("roll_up", limit=9) == [due]
+    assert (await store.count_pending())["roll_up"] == 1
+    await store.apply([level(2, "two", "a", "b")])
+    assert await store.pending("roll_up", limit=9) == []
+    await store.apply([level(1, "c", "rain"), level(2, "too", "c"), level(1, "d", "rain")])
+    assert [p.level for p in await store.pending("roll_up", limit=9)] == [2]
+    assert await store.pending("roll_up", limit=9, session_id="r") == []
+
+
+async def test_threads_whose_summary_is_behind(store: Store) -> None:
+    """X17: sessions with messages that it does not tell of, newest activity first."""
+    await garden(store)
+    await store.apply([created("empty")])
+    assert await waiting(store, "thread") == ["k", "r", "s"]
+    assert (await store.pending("thread", limit=1)) == [
+        Pending(work="thread", session_id="k", record_id="k")
+    ]
+    digest = UpdateSession(session_id="r", summary="Roses.", summarized_count=2, at=at(9))
+    await store.apply([digest])
+    session = await store.session("r")
+    assert (session.summary, session.summarized_count) == ("Roses.", 2)
+    assert await waiting(store, "thread") == ["k", "s"]
+    assert (await store.count_pending())["thread"] == 2
+    await store.apply([UpdateSession(session_id="r", title="Roses", at=at(10))])
+    assert (await store.session("r")).summarized_count == 2
+    await store.apply(whole_turn("r", "more", "And peonies?", "In autumn.", started_at=at(11)))
+    assert await waiting(store, "thread") == ["r", "k", "s"]
+    assert await waiting(store, "thread", session_id="k") == ["k"]
+
+
+async def test_a_forks_thread_has_the_messages_that_it_shares(store: Store) -> None:
+    """X17, B92: counted as `Session.message_count` counts."""
+    await forked(store)
+    assert set(await waiting(store, "thread")) == {"root", "fork", "deep"}
+    for name in ("root", "fork", "deep"):
+        count = (await store.session(name)).message_count
+        digest = UpdateSession(session_id=name, summary="x", summarized_count=count, at=at(9))
+        await store.apply([digest])
+    assert await waiting(store, "thread") == []
+    await store.apply([created("late", parent_session_id="root", forked_at_index=1)])
+    assert await waiting(store, "thread") == ["late"]
+
+
+# --- leases -----------------------------------------------------------------------
+
+
+async def test_two_never_do_the_same(open_store: OpenStore) -> None:
+    """X14: who claims first has it; the other one is given what is free."""
+    first, second = await open_store(), await open_store()
+    await garden(first)
+    items = await first.pending("vectors", limit=3)
+    keys = [item.key for item in items]
+    assert await first.claim(keys[:2], "one", seconds=60) == keys[:2]
+    assert await second.claim(keys, "two", seconds=60) == keys[2:]
+    assert await first.claim(keys, "one", seconds=60) == keys[:2]
+    assert await waiting(second, "vectors") == ["soil", "shade"]
+    assert (await second.count_pending())["level1"] == 5
+    await second.release(keys, "two")
+    assert await waiting(first, "vectors") == ["jam", "roses", "rain", "soil", "shade"][2:]
+    await first.release(keys, "one")
+    assert len(await waiting(first, "vectors")) == 5
+    assert await first.claim([], "one", seconds=60) == []
+
+
+async def test_a_lease_ends_by_itself(store: Store) -> None:
+    """X14: what a dead process had claimed is another one's."""
+    await garden(store)
+    [item] = await store.pending("level1", limit=1)
+    assert await store.claim([item.key], "dead", seconds=0) == [item.key]
+    assert item in await store.pending("level1", limit=1)
+    assert await store.claim([item.key], "alive", seconds=60) == [item.key]
+    assert item not in await store.pending("level1", limit=9)
+    assert await store.claim([item.key], "dead", seconds=60) == []
+
+
+async def test_sessions_are_leased_too(store: Store) -> None:
+    await garden(store)
+    await store.apply([level(1, "a", "shade"), level(1, "b", "soil")])
+    for work in ("roll_up", "thread"):
+        [item, *_] = await store.pending(work, limit=1, session_id="s")
+        assert await store.claim([item.key], "one", seconds=60) == [item.key]
+        assert await store.pending(work, limit=1, session_id="s") == []
+
+
+# --- safe -------------------------------------------------------------------------
+
+
+async def test_all_of_a_batch_or_none(store: Store) -> None:
+    """A write that fails leaves no words behind, and no work."""
+    await store.apply([created("s"), begun("s", "t", "ferns")])
+    with pytest.raises(Exception, match=r"no session|no turn"):
+        await store.apply([finished("s", "t", "hostas"), begun("nowhere", "u")])
+    assert await store.search(asking("hostas ferns")) == []
+    assert await waiting(store, "vectors") == []
+
+
+async def test_applied_twice_is_applied_once(store: Store) -> None:
+    """As a replay does it: the words, the vectors, the work."""
+    await store.use_embedder(MARK)
+    writes: Sequence[object] = [
+        created("s"),
+        begun("s", "t", "ferns and ferns"),
+        called("s", "t", 0, "x.py", tool_call_id="c"),
+        finished("s", "t", "hostas"),
+        summed("s", "t", summary_id="sum", text="ferns"),
+        embedded("t", EAST),
+    ]
+    await store.apply(writes)  # type: ignore[arg-type]
+    before = await found(store, asking("ferns hostas", EAST))
+    for write in writes:
+        await store.apply([write])  # type: ignore[list-item]
+        assert await found(store, asking("ferns hostas", EAST)) == before
+        assert await waiting(store, "vectors") == ["sum"]
+        assert await waiting(store, "level1") == []
+
+
+async def test_any_text_at_all(store: Store) -> None:
+    """Reliability 5: NUL, half a character, a word thirty thousand times, one of a megabyte."""
+    odd = "nul\0 half\ud83d " + "word " * 30_000 + "x" * 1_000_000
+    await store.apply([created("s"), begun("s", "t", odd), finished("s", "t", "\ud800 ferns")])
+    assert await by_words(store, "ferns") == {"t"}
+    assert await by_words(store, "word") == {"t"}
+    query = SearchQuery(
+        terms=tuple(map(WeightedTerm, ("", " ", "a b", '"', "*", "t\0", "\\", "'")))
+    )
+    assert await store.search(query) == []
+
+
+async def test_a_closed_store_says_so(store: Store) -> None:
+    await store.aclose()
+    with pytest.raises(StoreUnavailable):
+        await store.search(asking("ferns"))
+    with pytest.raises(StoreUnavailable):
+        await store.pending("vectors", limit=1)

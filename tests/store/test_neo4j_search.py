@@ -1,0 +1,333 @@
+"""Search in the graph: what only Neo4j has to take care of. The promises are in the contract."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ragmem.records import PutTurn, Turn
+from ragmem.store.neo4j import Connection, Neo4jStore, spaces
+from ragmem.store.neo4j.commonness import Commonness, sample
+from ragmem.store.neo4j.mending import CHECKS, WORDS
+from ragmem.store.neo4j.repair import Repair
+from ragmem.store.recall import EmbedderMark, Scope, SearchQuery, WeightedTerm
+from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
+from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found
+
+PROJECT = "project-garden"
+
+
+@pytest.fixture
+async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
+    """An empty store."""
+    store = await open_empty_neo4j_store(neo4j_server)
+    yield store
+    await store.aclose()
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+
+
+def turns(count: int, *, session_id: str = "s", text: str = "ferns {}") -> list[PutTurn]:
+    """So many turns that have ended, as they are moved."""
+    return [
+        PutTurn(
+            turn=Turn(
+                turn_id=f"{session_id}-{number:04d}",
+                session_id=session_id,
+                turn_index=number,
+                user_message=text.format(number),
+                assistant_message="So it is.",
+                status="completed",
+                started_at=at(number),
+                finished_at=at(number),
+            )
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+# --- nodes ------------------------------------------------------------------------
+
+
+async def test_the_graph_tells_of_vectors(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """A45, A46, X1: a float list on the turn, with its hash; no search and no read returns it."""
+    await graph.apply([created("s"), *whole_turn("s", "t", "ferns"), summed("s", "t")])
+    await graph.use_embedder(MARK)
+    await graph.apply([embedded("t", EAST, NORTH, text_hash="h1")])
+    [row] = await ask(
+        neo4j_server,
+        "MATCH (e:SearchEntry)-[:FINDS]->(t:ConversationTurn)"
+        " RETURN t.embedding AS embedding, t.embedding_hash AS hash, e.number AS number",
+    )
+    assert row["embedding"] == pytest.approx([0.7071, 0.7071, 0, 0], abs=0.001)
+    assert row["hash"] == "h1"
+    [turn] = await graph.turns("s")
+    assert turn == (await graph.turns_by_id(["t"]))[0]
+    await graph.use_embedder(EmbedderMark("model-b", 2))
+    [row] = await ask(neo4j_server, "MATCH (t:ConversationTurn) RETURN t.embedding AS e")
+    assert row["e"] is None
+
+
+async def test_a_turn_that_another_process_began(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """X6b: whoever ends it, all of its words are there."""
+    other = await Neo4jStore.open(neo4j_server)
+    await graph.apply([created("s"), begun("s", "t", "ferns")])
+    await graph.apply([called("s", "t", 0, "x.py", arguments='{"path": "own.txt"}')])
+    await other.apply([called("s", "t", 1, arguments='{"path": "foreign.txt"}')])
+    await graph.apply([finished("s", "t", "hostas")])
+    await other.apply([begun("s", "u", "mosses")])
+    await graph.apply([finished("s", "u", "lichens")])
+    for words in ("ferns", "own.txt", "foreign.txt", "hostas"):
+        assert await by_words(graph, words) == {"t"}
+    assert await by_words(other, "mosses lichens") == {"u"}
+    assert await graph.check() == []
+    await other.aclose()
+
+
+async def test_what_a_deleted_session_said_is_gone_for_all(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """Issue 4, X12: its words, vectors and leases; also for who holds its vectors in memory."""
+    other = await Neo4jStore.open(neo4j_server)
+    await graph.apply([created("s"), created("r"), *whole_turn("s", "t"), *whole_turn("r", "u")])
+    await graph.use_embedder(MARK)
+    await graph.apply([embedded("t", EAST), embedded("u", NORTH)])
+    await graph.claim(
+        [item.key for item in await graph.pending("level1", limit=9)], "me", seconds=9
+    )
+    query = asking(vector=EAST, scope=Scope(project_ids=(PROJECT,)))
+    assert set(await found(other, query)) == {"t", "u"}
+    await graph.delete_session("s")
+    assert set(await found(other, query)) == {"u"}
+    assert await graph.check() == []
+    rows = await ask(neo4j_server, "MATCH (l:Lease) RETURN l.key AS key")
+    assert [row["key"] for row in rows] == ["level1:0:u"]
+    await other.aclose()
+
+
+async def test_what_a_fork_has_summed_up_is_open_again(graph: Neo4jStore) -> None:
+    """X13: a deleted fork's summaries go with it, and their turns are to be summed up again."""
+    await graph.apply([created("s"), *whole_turn("s", "t")])
+    await graph.apply([created("f", parent_session_id="s", forked_at_index=1), summed("f", "t")])
+    assert await graph.pending("level1", limit=9) == []
+    await graph.delete_session("f")
+    assert [item.record_id for item in await graph.pending("level1", limit=9)] == ["t"]
+    assert await graph.check() == []
+
+
+# --- vectors in memory ---------------------------------------------------------------
+
+
+async def test_the_nearest_are_the_exact_ones(
+    graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 5: recall of the exact top 20, page by page, in project, session and everywhere."""
+    import numpy as np
+
+    monkeypatch.setattr(spaces, "PAGE", 100)
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(450, 32)).astype("<f4")
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    puts = turns(450)
+    await graph.apply([created("s"), *puts])
+    await graph.use_embedder(EmbedderMark("model-a", 32))
+    await graph.apply(
+        [embedded(put.turn.turn_id, row.tobytes()) for put, row in zip(puts, rows, strict=True)]
+    )
+    question = rng.normal(size=32).astype("<f4")
+    question /= np.linalg.norm(question)
+    exact = [puts[i].turn.turn_id for i in np.argsort(-(rows @ question))[:20]]
+    for scope in (Scope(), Scope(project_ids=(PROJECT,)), Scope(session_ids=("s",))):
+        store = await Neo4jStore.open(neo4j_server)
+        query = asking("ferns 7 8 9", question.tobytes(), scope=scope)
+        first = await found(store, query)
+        assert all(hit.similarity is not None for hit in first.values())
+        while store._searcher._reading:
+            await asyncio.gather(*store._searcher._reading.values())
+        hits = (await found(store, query)).values()
+        best = sorted(hits, key=lambda hit: -(hit.similarity or -1))[:20]
+        assert len({hit.record_id for hit in best} & set(exact)) >= 19
+        await store.aclose()
+
+
+async def test_a_replaced_vector_is_not_read_again_as_it_was(
+    graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A46: while older pages are still being read."""
+    monkeypatch.setattr(spaces, "PAGE", 10)
+    puts = turns(40)
+    await graph.apply([created("s"), *puts])
+    await graph.use_embedder(MARK)
+    await graph.apply([embedded(put.turn.turn_id, NORTH) for put in puts])
+    store = await Neo4jStore.open(neo4j_server)
+    query = asking(vector=EAST, limit=1, scope=Scope(project_ids=(PROJECT,)))
+    await store.search(query)
+    await graph.apply([embedded("s-0003", EAST)])
+    for _ in range(3):
+        hits = await found(store, query)
+        assert hits["s-0003"].similarity == pytest.approx(1, abs=0.01)
+        while store._searcher._reading:
+            await asyncio.gather(*store._searcher._reading.values())
+    await graph.apply([embedded("s-0003", NORTH)])
+    hits = await found(store, query)
+    assert max(hit.similarity or 0 for hit in hits.values()) < 0.01
+    await store.aclose()
+
+
+async def test_little_memory_is_kept_to(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """Vectors of projects that were not searched for longest are forgotten, and read again."""
+    await graph.use_embedder(MARK)
+    for name in "abc":
+        await graph.apply([created(name, project_id=name), *whole_turn(name, f"t{name}")])
+        await graph.apply([embedded(f"t{name}", EAST)])
+    searcher = graph._searcher
+    searcher._most_bytes = 50
+    for name in "abcab":
+        hits = await found(graph, asking(vector=EAST, scope=Scope(project_ids=(name,))))
+        assert set(hits) == {f"t{name}"}
+        assert len(searcher._spaces) == 1
+
+
+async def test_another_embedder_after_a_crash(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """X5: what was being dropped when a process died is dropped by the next."""
+    await graph.apply([created("s"), *turns(3)])
+    await graph.use_embedder(MARK)
+    await graph.apply([embedded(f"s-000{n}", EAST) for n in (1, 2, 3)])
+    await ask(
+        neo4j_server,
+        "MATCH (v:RagmemSchema) SET v.embedder = 'model-b', v.dimension = 2, v.dropping = true,"
+        " v.epoch = v.epoch + 1",
+    )
+    assert await graph.search(asking(vector=EAST, embedder="model-b")) == []
+    again = await Neo4jStore.open(neo4j_server)
+    assert len(await again.pending("vectors", limit=9)) == 3
+    assert await again.check() == []
+    await again.aclose()
+
+
+# --- words ------------------------------------------------------------------------
+
+
+async def test_more_projects_than_a_question_can_name(graph: Neo4jStore) -> None:
+    """X12, issue 5: Lucene refuses more than 1,024 words; nothing is left out for that."""
+    names = [f"p{n}" for n in range(60)]
+    for name in names:
+        await graph.apply([created(name, project_id=name), *whole_turn(name, f"t{name}", "ferns")])
+    terms = (*(WeightedTerm(f"word{n}") for n in range(40)), WeightedTerm("ferns"))
+    everything = {f"t{name}" for name in names}
+    for scope in (Scope(), Scope(project_ids=tuple(names)), Scope(session_ids=tuple(names))):
+        hits = await found(graph, SearchQuery(terms=terms, scope=scope, limit=100))
+        assert set(hits) == everything
+
+
+async def test_words_are_as_common_as_in_the_project(graph: Neo4jStore) -> None:
+    """Issue 5: in a store that is mostly of others, a project's common words stay common."""
+    await graph.apply([created("here", project_id="p"), created("there", project_id="q")])
+    await graph.apply([*turns(30, session_id="here", text="apple {}")])
+    await graph.apply([*turns(300, session_id="there", text="pear {}")])
+    await graph.apply(whole_turn("here", "both", "apple pear", "x", started_at=at(400)))
+    scope = Scope(project_ids=("p",))
+    rare = (await found(graph, asking("pear", scope=scope)))["both"].text
+    common = (await found(graph, asking("apple", scope=scope)))["both"].text
+    assert 0 < 20 * common < rare
+    known = await graph._gateway.read(lambda tx: sample(tx, "p", 331))
+    assert (known.documents, known.sampled) == (31, 31)
+    assert (known.counts["apple"], known.counts["pear"]) == (31, 1)
+    spread = await graph._gateway.read(lambda tx: sample(tx, "q", 1000))
+    assert spread.documents == 300
+    assert 200 < spread.sampled == spread.counts["pear"] <= 256
+    mostly = await graph._gateway.read(lambda tx: sample(tx, "q", 331))
+    assert mostly.weighted([WeightedTerm("pear", 2)]) == [WeightedTerm("pear", 2)]
+
+
+def test_the_commonest_words_of_a_large_project_are_left_out() -> None:
+    """Issue 5, the ranking's contract: as long as others remain."""
+    from collections import Counter
+
+    counts = Counter({"the": 390, "fix": 80, "rare": 1, "seldom": 2})
+    known = Commonness(total=200_000, documents=100_000, sampled=400, counts=counts)
+    terms = [WeightedTerm(word) for word in ("the", "fix", "seldom", "rare", "never")]
+    assert [each.term for each in known.weighted(terms)] == ["seldom", "rare", "never"]
+    assert [each.term for each in known.weighted(terms[:2])] == ["the", "fix"]
+    weights = {each.term: each.weight for each in known.weighted(terms[:4])}
+    assert weights["fix"] < weights["seldom"] <= weights["rare"] <= 1
+
+
+# --- damage -----------------------------------------------------------------------
+
+DAMAGE = [
+    ("what has ended can be found", "MATCH (e:SearchEntry {recordId: 't'}) DETACH DELETE e"),
+    ("what has ended can be found", "MATCH (e:SearchEntry {recordId: 'sum'}) DETACH DELETE e"),
+    ("what can be found is there", "CREATE (:SearchEntry {recordId: 'x', level: 0})"),
+    ("what can be found is there", "MATCH (e:SearchEntry {recordId: 't'}) SET e.sessionId = 'r'"),
+    ("what can be found is there", "MATCH (e:SearchEntry {recordId: 't'}) SET e.projectId = 'r'"),
+    ("what can be found is there", "MATCH (e:SearchEntry) SET e.turnIndex = 9"),
+    ("what can be found is there", "MATCH ()-[f:FINDS]->() DELETE f"),
+    ("what is to be embedded is known", "MATCH (e:SearchEntry) REMOVE e.vectorsDue"),
+    ("what is to be summarised is known", "MATCH (e:SearchEntry) SET e.summaryDue = e.at"),
+    (
+        "what waits for a higher summary is known",
+        "MATCH (m:ConversationSummary) REMOVE m.waitsIn",
+    ),
+    (
+        "sessions with summaries that wait are known",
+        "MATCH (s:ConversationSession) SET s.rollUpDue = true",
+    ),
+    (
+        "vectors are of the stores embedder",
+        "MATCH (e:SearchEntry {recordId: 't'}) SET e.embedder = 'model-z'",
+    ),
+    (WORDS, "MATCH (t:ConversationTurn {uuid: 't'}) SET t.userMessage = 'Mosses, heliotrope?'"),
+    (WORDS, "MATCH (e:SearchEntry {recordId: 'sum'}) SET e.terms = 'nothing'"),
+]
+
+
+@pytest.mark.parametrize(("what", "statement"), DAMAGE)
+async def test_damage_is_found_and_mended(
+    graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
+) -> None:
+    """P4, issue 5: whatever is derived for search is made again, and finds as before."""
+    await graph.apply([created("s"), *whole_turn("s", "t", "Which ferns like heliotrope?")])
+    await graph.apply([*whole_turn("s", "u"), summed("s", "t", summary_id="sum", text="ferns")])
+    await graph.use_embedder(MARK)
+    await graph.apply([embedded("t", EAST)])
+    assert await graph.check() == []
+    await ask(neo4j_server, statement)
+    assert what in [finding.what for finding in await graph.check()]
+    repair = await Repair.open(neo4j_server, timeout_s=60)
+    done = await repair.mend(at(99))
+    assert await repair.findings() == []
+    await repair.aclose()
+    assert any(change.what.endswith(what) for change in done)
+    assert await by_words(graph, "heliotrope") == {"t"}
+    assert {"t", "sum"} >= await by_words(graph, "ferns") >= {"sum"}
+    assert await graph.check() == []
+
+
+def test_every_check_has_its_damage() -> None:
+    """Issue 4: no kind of damage is only believed to be found."""
+    assert {what for what, _ in DAMAGE} == {name.replace("_", " ") for name in CHECKS} | {WORDS}
+
+
+async def test_words_of_an_older_version_are_made_again(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """Reliability 11: vectors stay; it goes on where it was interrupted."""
+    puts = turns(random.Random(1).randint(120, 130))
+    await graph.apply([created("s"), *puts, summed("s", "s-0001", summary_id="sum")])
+    await graph.use_embedder(MARK)
+    await graph.apply([embedded("s-0001", EAST)])
+    await ask(
+        neo4j_server,
+        "MATCH (v:RagmemSchema) REMOVE v.termsVersion WITH v MATCH (e:SearchEntry)"
+        " SET e.terms = 'old', e.termsHash = 'old', e.termsVersion ="
+        " CASE WHEN e.turnIndex = 7 THEN e.termsVersion ELSE 0 END",
+    )
+    again = await Neo4jStore.open(neo4j_server)
+    # What bears this version's number was made by it.
+    assert [(each.what, each.where) for each in await again.check()] == [(WORDS, "s-0007")]
+    assert (await found(again, asking(vector=EAST)))["s-0001"].similarity is not None
+    await again.aclose()

@@ -1,0 +1,360 @@
+"""How SQLite finds what was said: its index in step, its vectors in memory, its older files."""
+
+import math
+import struct
+from collections import Counter
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ragmem import terms
+from ragmem.store.recall import EVERYTHING, Scope, SearchQuery
+from ragmem.store.sqlite import SQLiteStore, documents, search, vectors
+from ragmem.store.sqlite.salvage import Salvage
+from ragmem.store.sqlite.words import level_of, numbered, sequence_of
+from ragmem.store.transfer import copy
+from tests.store.samples import begun, called, created, finished, summed, whole_turn
+from tests.store.test_contract_recall import (
+    EAST,
+    MARK,
+    NORTH,
+    asking,
+    by_words,
+    embedded,
+    found,
+    waiting,
+)
+from tests.store.test_schemas import RELEASED, old_database
+from tests.store.test_transfer import garden, sqlite
+
+
+def opened(home: Path) -> apsw.Connection:
+    return apsw.Connection(str(home / "memory.db"))
+
+
+# --- the index ----------------------------------------------------------------------
+
+
+def test_the_version_of_terms_is_known() -> None:
+    """Issue 5: who changes what terms are has the index made anew, by saying so here too."""
+    assert documents.TERMS == terms.TERMS_VERSION
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 6, 7, 8, 40])
+@pytest.mark.parametrize("length", [0, 1, 17, 300, 60_000, 10**9])
+def test_a_documents_number_says_its_level_and_length(level: int, length: int) -> None:
+    import numpy as np
+
+    from ragmem.store.sqlite.words import length_of
+
+    number = numbered(123_456, level, length)
+    assert sequence_of(number) == 123_456
+    assert level_of(number) == min(level, 7)
+    told = float(length_of(np.array([number]))[0])
+    assert told == pytest.approx(min(length, 60_000), rel=0.05)
+
+
+async def test_bm25_is_bm25(tmp_path: Path) -> None:
+    """X6b: as the formula has it, over the scope's own documents."""
+    texts = [f"{'fern ' * (n % 4)}{'moss ' * (n % 3)}{'stone ' * (n % 7)}" for n in range(40)]
+    store = await sqlite(tmp_path)
+    await store.apply([created("s", project_id="p"), created("elsewhere", project_id="q")])
+    await store.apply(whole_turn("elsewhere", "e", "fern fern moss", ""))
+    for number, text in enumerate(texts):
+        await store.apply(whole_turn("s", f"t{number}", text, ""))
+    query = asking("fern moss", scope=Scope(project_ids=("p",)), limit=100)
+    hits = await found(store, query)
+
+    made = [Counter(terms.terms(text)) for text in texts]
+    mean = sum(each.total() for each in made) / len(made)
+    for number, held in enumerate(made):
+        expected = 0.0
+        for term in query.terms:
+            n = sum(1 for each in made if term.term in each)
+            idf = math.log(1 + (len(made) - n + 0.5) / (n + 0.5))
+            count = held[term.term]
+            shape = 1.2 * (0.25 + 0.75 * held.total() / mean)
+            expected += term.weight * idf * count * 2.2 / (count + shape)
+        text = hits[f"t{number}"].text if f"t{number}" in hits else 0.0
+        assert text == pytest.approx(expected, rel=0.04), number
+    await store.aclose()
+
+
+async def test_the_commonest_terms_are_left_out_of_a_long_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 5: a bound on what is read for a question; the rarest are read, one at least."""
+    store = await sqlite(tmp_path)
+    await store.apply([created("s")])
+    for number in range(20):
+        text = "common " * 5 + ("often " if number % 2 else "") + ("rare" if number == 3 else "")
+        await store.apply(whole_turn("s", f"t{number}", text, ""))
+    monkeypatch.setattr(search, "_LEAST_HITS", 12)
+    monkeypatch.setattr(search, "_SHARE_OF_HITS", 0.0)
+    assert await by_words(store, "common often rare") == {f"t{n}" for n in range(1, 20, 2)}
+    assert len(await by_words(store, "common")) == 20
+    await store.aclose()
+
+
+async def test_a_thousand_projects_are_one_whole(tmp_path: Path) -> None:
+    """X12: without a scope every project is searched, each term by one range of the index."""
+    store = await sqlite(tmp_path)
+    for number in range(0, 1000, 50):
+        batch = []
+        for project in range(number, number + 50):
+            batch.append(created(f"s{project}", project_id=f"p{project}"))
+            batch += whole_turn(f"s{project}", f"t{project}", f"fern n{project}x", "")  # type: ignore[arg-type]
+        await store.apply(batch)
+    query = asking("fern", scope=EVERYTHING, limit=2000)
+    assert {i for i, c in (await found(store, query)).items() if c.text} == {
+        f"t{n}" for n in range(1000)
+    }
+    assert await by_words(store, "n77x") == {"t77"}
+    assert await by_words(store, "n77x", scope=Scope(project_ids=("p77",))) == {"t77"}
+    assert await by_words(store, "fern", scope=Scope(project_ids=("p77",))) == {"t77"}
+    assert await by_words(store, "n77x", scope=Scope(project_ids=("p7",))) == set()
+    await store.aclose()
+
+
+async def test_words_made_before_the_lock_are_made_again_when_others_wrote(tmp_path: Path) -> None:
+    """Issue 5: a call that another process recorded meanwhile is found too."""
+    store, other = await sqlite(tmp_path), await sqlite(tmp_path)
+    await store.apply([created("s"), begun("s", "t", "ferns")])
+    connection = opened(tmp_path)
+    prepared = documents.prepare(connection, finished("s", "t", "x"), [])
+    assert prepared is not None
+    assert "fern" in prepared.words.text
+    await other.apply([called("s", "t", 0, result='{"text": "belated"}')])
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(
+        "UPDATE turns SET status = 'completed', finished_at = started_at WHERE turn_id = 't'"
+    )
+    documents.turn_changed(connection, "t", prepared)
+    connection.execute("COMMIT")
+    connection.close()
+    assert await by_words(store, "belated") == {"t"}
+    await store.aclose()
+    await other.aclose()
+
+
+async def test_nothing_is_read_of_what_a_batch_changes_itself(tmp_path: Path) -> None:
+    """As a replay has it: the call and the end of a turn in one transaction."""
+    store = await sqlite(tmp_path)
+    await store.apply([created("s"), begun("s", "t", "ferns")])
+    await store.apply([called("s", "t", 0, result='{"text": "belated"}'), finished("s", "t", "x")])
+    assert await by_words(store, "belated") == {"t"}
+    assert await store.check() == []
+    await store.aclose()
+
+
+# --- older files --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [each for each in RELEASED if each < 3])
+async def test_what_an_older_version_stored_is_found(tmp_path: Path, version: int) -> None:
+    """Issue 5: turns, summaries, and all the work that is to be done."""
+    database = old_database(tmp_path / "home", version)
+    store = await SQLiteStore.open(database, locks_dir=tmp_path / "home" / "locks")
+    assert await by_words(store, "deepest") == {"d4"}
+    assert await by_words(store, "shade") >= {"s1", "s2", "s3"}
+    assert set(await waiting(store, "vectors")) == {"r1", "r2", "r3", "f3", "d4", "s1", "s2", "s3"}
+    assert set(await waiting(store, "level1")) == {"r3"}
+    assert await store.check() == []
+    await store.aclose()
+
+
+async def test_terms_of_an_older_version_are_made_anew(tmp_path: Path) -> None:
+    """Issue 5: stored rows depend on what terms are; vectors do not, and stay."""
+    store = await sqlite(tmp_path)
+    await store.apply(garden())
+    await store.use_embedder(MARK)
+    await store.apply([embedded("r1", EAST), embedded("s1", NORTH, level=1)])
+    before = await found(store, asking("one", EAST))
+    await store.aclose()
+    connection = opened(tmp_path)
+    connection.execute("UPDATE recall_state SET terms_version = 0")
+    connection.execute("INSERT INTO texts (texts) VALUES ('delete-all')")
+    connection.execute("UPDATE documents SET digest = 0, term_count = 1")
+    connection.execute("UPDATE project_numbers SET term_count = document_count")
+    connection.close()
+    store = await sqlite(tmp_path)
+    assert await found(store, asking("one", EAST)) == before
+    assert await store.check() == []
+    assert {"r1", "s1"} & set(await waiting(store, "vectors")) == set()
+    await store.aclose()
+
+
+# --- nothing stays --------------------------------------------------------------------
+
+
+def _letters(number: int) -> str:
+    return f"{chr(97 + number // 5)}{chr(103 + number % 5)}q"
+
+
+async def test_deleted_words_leave_the_index(tmp_path: Path) -> None:
+    """P10, issue 4: at once, not when SQLite merges its parts; what belongs to others stays."""
+    store = await sqlite(tmp_path)
+    await store.apply([created("s"), created("kept")])
+    for number in range(30):
+        await store.apply(whole_turn("s", f"t{number}", f"qqsecret{_letters(number)} leaf", "x"))
+        await store.apply(whole_turn("kept", f"k{number}", f"wwkept{_letters(number)} leaf", "x"))
+    await store.apply([summed("s", "t1", summary_id="sum", text="vvdigest")])
+    await store.use_embedder(MARK)
+    await store.apply([embedded("t1", EAST), embedded("k1", EAST)])
+    assert await found(store, asking(vector=EAST)) != {}
+    await store.delete_session("s")
+    assert await by_words(store, "leaf") == {f"k{n}" for n in range(30)}
+    assert await by_words(store, f"qqsecret{_letters(7)} vvdigest") == set()
+    assert set(await found(store, asking(vector=EAST))) == {"k0", "k1", "k2"}
+    assert await store.check() == []
+    index = opened(tmp_path).execute("SELECT block FROM texts_data").fetchall()
+    held = b"".join(block for (block,) in index)  # type: ignore[misc]
+    assert b"qqsec" not in held
+    assert b"vvdig" not in held
+    assert b"wwkept" in held
+    # Numbers of documents that went are used again.
+    await store.apply(whole_turn("kept", "new", "qqsecret again", "x"))
+    assert await by_words(store, "qqsecret") == {"new"}
+    assert await by_words(store, f"wwkept{_letters(29)}") == {"k29"}
+    assert await store.check() == []
+    await store.aclose()
+
+
+async def test_a_forks_summaries_go_with_it(tmp_path: Path) -> None:
+    """Issue 4, X19b: what only they had digested is to be digested again."""
+    store = await sqlite(tmp_path)
+    await store.apply([created("s"), *whole_turn("s", "t")])
+    await store.apply([created("fork", parent_session_id="s", forked_at_index=1)])
+    await store.apply([summed("fork", "t", summary_id="sum")])
+    assert await waiting(store, "level1") == []
+    keys = ["vectors:1:sum", "thread:0:fork", "roll_up:1:fork", "vectors:0:t"]
+    assert await store.claim(keys, "dead", seconds=60) == keys
+    await store.delete_session("fork")
+    assert await store.claim(keys, "alive", seconds=60) == keys[:3]
+    assert await waiting(store, "level1") == ["t"]
+    assert await store.check() == []
+    await store.aclose()
+
+
+@pytest.mark.parametrize("zeroed", [False, True], ids=["whole", "first-page-lost"])
+async def test_vectors_are_saved_from_a_damaged_database(tmp_path: Path, zeroed: bool) -> None:
+    """P4: what took hours to make is not made again, because a flag was wrong."""
+    store = await sqlite(tmp_path / "old")
+    await store.apply(garden())
+    await store.use_embedder(MARK)
+    await store.apply([embedded("r1", EAST, NORTH), embedded("s1", NORTH, level=1)])
+    before = await store.vectors_of(["r1", "s1"])
+    await store.aclose()
+    database = tmp_path / "old" / "memory.db"
+    if zeroed:
+        database.write_bytes(bytes(4096) + database.read_bytes()[4096:])
+    (tmp_path / "new").mkdir()
+    salvage = Salvage(database, tmp_path / "new")
+    saved = await sqlite(tmp_path / "new")
+    await copy(salvage.writes, saved, lambda _phase, _count: None)
+    assert await saved.embedder() == MARK
+    assert await saved.vectors_of(["r1", "s1"]) == before
+    assert await saved.check() == []
+    assert salvage.lost == 0
+    salvage.close()
+    await saved.aclose()
+
+
+# --- vectors in memory ----------------------------------------------------------------
+
+
+async def test_vectors_beyond_memory_are_read_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 5: a bound on what stays; the answers are the same."""
+    monkeypatch.setattr(vectors, "_BATCH", 3)
+    store = await sqlite(tmp_path)
+    store._resident = vectors.Resident(most_bytes=40)
+    await store.use_embedder(MARK)
+    for project in ("p", "q"):
+        await store.apply([created(project, project_id=project)])
+        for number in range(10):
+            name = f"{project}{number}"
+            angle = struct.pack("<4f", math.cos(number / 9), math.sin(number / 9), 0, 0)
+            await store.apply([*whole_turn(project, name), embedded(name, angle)])
+    for _ in range(2):
+        for project in ("p", "q"):
+            scope = Scope(project_ids=(project,))
+            hits = await found(store, asking(vector=EAST, scope=scope))
+            assert {i: c.similarity for i, c in hits.items()} == {
+                f"{project}{n}": pytest.approx(math.cos(n / 9), abs=0.01) for n in range(10)
+            }
+        assert len(await found(store, asking(vector=EAST))) == 20
+        held = store._resident._held.values()
+        assert sum(each.matrix.size_bytes for each in held) <= 40
+    await store.aclose()
+
+
+async def test_what_is_in_memory_is_read_no_more(tmp_path: Path) -> None:
+    """Issue 5: only what is new since is read; all of it when something was taken away."""
+    store = await sqlite(tmp_path)
+    await store.use_embedder(MARK)
+    await store.apply([created("s")])
+    for number in range(3):
+        await store.apply([*whole_turn("s", f"t{number}"), embedded(f"t{number}", EAST)])
+    await store.search(asking(vector=EAST))
+    [held] = store._resident._held.values()
+    await store.apply([*whole_turn("s", "t3"), embedded("t3", EAST)])
+    assert len(await found(store, asking(vector=EAST))) == 4
+    assert list(store._resident._held.values()) == [held]
+    await store.apply([embedded("t3", NORTH)])
+    await store.search(asking(vector=EAST))
+    assert list(store._resident._held.values()) != [held]
+    await store.aclose()
+
+
+# --- moved, and bounded -----------------------------------------------------------------
+
+
+async def test_the_same_vectors_again_change_nothing(tmp_path: Path) -> None:
+    """A46, X11: what was moved is moved again without a trace."""
+    store = await sqlite(tmp_path)
+    await store.apply(garden())
+    await store.use_embedder(MARK)
+    await store.apply([embedded("r1", EAST, NORTH)])
+    [moved] = await store.vectors_of(["none", "r1", "r2"])
+    assert (moved.record_id, moved.level, moved.embedder) == ("r1", 0, MARK.model_id)
+    assert [struct.unpack("<4f", each) for each in moved.vectors] == [
+        pytest.approx((1, 0, 0, 0)), pytest.approx((0, 1, 0, 0)),
+    ]  # fmt: skip
+    connection = opened(tmp_path)
+    before = connection.execute("SELECT * FROM vectors").fetchall()
+    await store.apply([moved])
+    assert connection.execute("SELECT * FROM vectors").fetchall() == before
+    connection.close()
+    await store.aclose()
+
+
+async def test_broken_vectors_are_left_out(tmp_path: Path) -> None:
+    """Reliability 5: of another dimension, of two at once, of no whole number of floats."""
+    store = await sqlite(tmp_path)
+    await store.apply([created("s"), *whole_turn("s", "t")])
+    await store.use_embedder(MARK)
+    for wrong in ((EAST, EAST[:8]), (b"123",), (EAST + EAST,)):
+        await store.apply([embedded("t", *wrong)])
+        assert await waiting(store, "vectors") == ["t"]
+        assert await store.vectors_of(["t"]) == []
+    assert await store.search(SearchQuery(vector=EAST[:8], embedder=MARK.model_id)) == []
+    await store.aclose()
+
+
+async def test_pending_reads_an_index(tmp_path: Path) -> None:
+    """Issue 5, the queue is the data: no scan of a table to find what is to be done."""
+    from ragmem.store.sqlite.todo import _QUERIES
+
+    store = await sqlite(tmp_path)
+    await store.apply(garden())
+    connection = opened(tmp_path)
+    for work, query in _QUERIES.items():
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", {"session_id": None}).fetchall()
+        steps = [str(row[3]) for row in plan]
+        assert not any("TEMP B-TREE" in step for step in steps), (work, steps)
+        assert any("USING" in step and "INDEX" in step for step in steps), (work, steps)
+    connection.close()
+    await store.aclose()
