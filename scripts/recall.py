@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from ragmem.embedder.onnx import OnnxEmbedder
 from ragmem.embedder.passages import turn_passages, turn_text
-from ragmem.memory.ranking import DEFAULT_WEIGHTS, Candidate, Weights, rank
+from ragmem.memory.ranking import DEFAULT_WEIGHTS, Weights, rank
 from ragmem.memory.timewords import time_spans, without_time_words
 from ragmem.records import Turn
+from ragmem.store.recall import Candidate
 from ragmem.terms import guess_language, query_terms, terms, turn_terms
 from tests.recall.labelled import DATA, LabelledSet, Question, labelled_sets
 
@@ -127,7 +128,7 @@ class Corpus:
             offered |= {j for j in (i - 1, i + 1) if self._together(i, j)}
         return [
             Candidate(
-                turn_id=self.turns[i].turn_id,
+                record_id=self.turns[i].turn_id,
                 session_id=self.turns[i].session_id,
                 turn_index=self.turns[i].turn_index,
                 at=self.turns[i].started_at,
@@ -215,7 +216,7 @@ def ranked(weights: Weights, *, text: str = "window", vector: str | None = "pass
             weights=weights,
         )
         for one in order:
-            out[corpus.place[one.candidate.turn_id]] = one.score
+            out[corpus.place[one.candidate.record_id]] = one.score
         return out
 
     return row

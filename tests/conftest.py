@@ -1,4 +1,4 @@
-"""What holds for every test: a bare environment, and one worker for the one Neo4j."""
+"""What holds for every test: a bare environment, and a worker for each Neo4j."""
 
 import os
 
@@ -28,13 +28,18 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that empty the one Neo4j database run after each other, in one worker.
+    """Tests that empty a Neo4j database run after each other, in the worker whose server it is.
 
-    So do those that run servers of their own: each takes half a gigabyte.
+    There are two of them, so that they take half the time; with a server that was
+    given (RAGMEM_TEST_NEO4J_URI) one. Tests that run servers of their own share a
+    worker too: each takes half a gigabyte.
     """
+    given = "RAGMEM_TEST_NEO4J_URI" in os.environ
     for item in items:
         if _uses_neo4j(item):
-            item.add_marker(pytest.mark.xdist_group("neo4j"))
+            of_the_store = given or item.path.parent.name == "store"
+            group = "neo4j" if of_the_store else "neo4j_above"
+            item.add_marker(pytest.mark.xdist_group(group))
         elif item.path.name == "test_neo4j_server.py":
             item.add_marker(pytest.mark.xdist_group("neo4j_server"))
 

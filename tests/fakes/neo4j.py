@@ -1,4 +1,4 @@
-"""A real Neo4j for tests: the one that `scripts/test` has started, else one of this session.
+"""A real Neo4j for tests: one for each worker that needs it, or the one that is given.
 
 No server, no skip: the tests that need one fail and say why.
 """
