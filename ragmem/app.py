@@ -4,22 +4,26 @@ Nothing heavy happens before it is needed: the store opens on first use, the
 model's client is imported when an agent is made.
 """
 
+import asyncio
 import os
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from ragmem.agent import Agent, Desk, Limits
+from ragmem.background import Background, leave_to_a_process
 from ragmem.config import Config, Paths, environment
+from ragmem.embedder.opening import open_embedder
 from ragmem.errors import ConfigError, StoreError, UsageError
 from ragmem.llm.base import LLM
 from ragmem.logs import logging_to
 from ragmem.memory.context import ContextBuilder, Place
 from ragmem.memory.files import shown_path
+from ragmem.memory.hits import Hit
 from ragmem.memory.instructions import Instructions, find_instructions
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import (
@@ -30,6 +34,7 @@ from ragmem.memory.projects import (
     project_at,
     real_folder,
 )
+from ragmem.memory.recall import Question, ScopeName, scope_of
 from ragmem.metrics import Metrics
 from ragmem.records import Project, Session, utc_now
 from ragmem.redact import know, secrets_among
@@ -43,6 +48,10 @@ if TYPE_CHECKING:
 
 _SEEN_LOOKBACK = 200
 """Files read in so many of the latest turns need not be read again before an edit."""
+
+
+_INLINE_S = 60.0
+"""With `memory.worker = "inline"` a short process works no longer on what is pending."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,11 +75,22 @@ class App:
         self.paths = paths
         self.metrics = Metrics()
         self.cwd = normalize_cwd(cwd)
-        self.memory = Memory(self.store, config.memory, records=not ephemeral, metrics=self.metrics)
+        embedder = open_embedder(config, _load_litellm) if config.memory.enabled else None
+        self.memory = Memory(
+            self.store,
+            config.memory,
+            records=not ephemeral,
+            embedder=embedder,
+            metrics=self.metrics,
+        )
+        self.background = Background(
+            config, paths, self.memory, self.store, embedder, metrics=self.metrics
+        )
         self._store: SpooledStore | None = None
         self._agents: list[Agent] = []
         self._projects: dict[str, Project] = {}
         self._notices: list[str] = []
+        self._preparing: asyncio.Task[None] | None = None
         self._exit = ExitStack()
         know(secrets_among(environment()) | config.passwords())
         know(_local_password(paths))
@@ -101,6 +121,10 @@ class App:
         """End what runs, write what waits, close the store."""
         for agent in self._agents:
             await agent.aclose()
+        if self._preparing:
+            self._preparing.cancel()
+            await asyncio.gather(self._preparing, return_exceptions=True)
+        await self.background.aclose()
         await self.memory.aclose()
         if self._store:
             await self._store.aclose()
@@ -140,6 +164,21 @@ class App:
             if store.notice:
                 self._notices.append(store.notice)
             return store
+
+    def start_background(self, *, model: str = "") -> None:
+        """Embed and sum up what is said, beside the conversation."""
+        if self.memory.records and self.config.memory.worker != "off":
+            self.background.start(model=model)
+
+    async def leave_background(self, *, model: str = "") -> None:
+        """See to what is pending, as `memory.worker` says, before a short process ends (X15)."""
+        if not self.memory.records:
+            return
+        match self.config.memory.worker:
+            case "inline":
+                await self.background.drain(_INLINE_S, model=model)
+            case "detached":
+                leave_to_a_process(self.paths, model=model)
 
     # --- sessions ---------------------------------------------------------------
 
@@ -191,6 +230,35 @@ class App:
                 project_id=session.project_id,
                 path=session.project_path or session.cwd,
                 created_at=session.started_at,
+            )
+        )
+
+    async def search(
+        self,
+        text: str,
+        *,
+        scope: ScopeName | None = None,
+        session: Session | None = None,
+        levels: tuple[int, ...] = (),
+        semantic: bool = True,
+        max_results: int = 10,
+    ) -> list[Hit]:
+        """What was said and done that bears on a text, best first.
+
+        Around `session` if one is given, else in this folder's project.
+        """
+        name = scope or self.config.memory.scope
+        if session is None:
+            session = self.memory.new_session(self.cwd, (await self._locate()).project)
+        where = scope_of(session, name)
+        return await self.memory.search(
+            Question(
+                text=text,
+                scope=where,
+                session_id=session.session_id,
+                levels=levels,
+                semantic=semantic,
+                max_results=max_results,
             )
         )
 
@@ -250,6 +318,7 @@ class App:
                     cwd=self.cwd,
                     project=top,
                     instructions=instructions,
+                    session_id=session.session_id,
                     show_path=lambda path: shown_path(path, cwd=self.cwd, project=top),
                 ),
                 project=project,
@@ -262,7 +331,14 @@ class App:
             ),
         )
         self._agents.append(agent)
+        if self._preparing is None:
+            self._preparing = asyncio.create_task(self._prepare())
         return agent
+
+    async def _prepare(self) -> None:
+        await self.memory.prepare()
+        if notice := await self.background.vectors_notice():
+            self._notices.append(notice)
 
     def _instructions(self, top: Path) -> Instructions:
         inside = self.cwd.is_relative_to(top)
@@ -301,6 +377,12 @@ class App:
         """Ragmem's own: no tool may change what is in them."""
         paths = self.paths
         return (paths.config_dir, paths.data_dir, paths.log_dir)
+
+
+def _load_litellm() -> ModuleType:
+    from ragmem.llm.litellm_client import load_litellm
+
+    return load_litellm()
 
 
 def _private(path: str, flags: int) -> int:

@@ -135,6 +135,10 @@ class MemoryConfig(_Section, frozen=True):
 
     enabled: bool = True
     """False: nothing is stored or recalled; the agent still answers."""
+    scope: Literal["session", "project", "all"] = "project"
+    """Where past turns are looked for: this conversation, its project, or everywhere."""
+    worker: Literal["detached", "inline", "off"] = "detached"
+    """What is left to do after `ask`: by a process of its own, before it ends, or next time."""
     context: ContextConfig = ContextConfig()
     recent: RecentConfig = RecentConfig()
     embeddings: EmbeddingsConfig = EmbeddingsConfig()

@@ -1,6 +1,7 @@
 """Text at the doors: what enters the store, a request or the terminal passes here."""
 
 import unicodedata
+from datetime import datetime
 
 # Kept where a control character is shown in clear: line feed and tab.
 _LAYOUT = "\n\t"
@@ -93,3 +94,19 @@ def clip_middle(text: str, limit: int) -> str:
 def estimate_tokens(char_count: int) -> int:
     """About four characters a token (X19)."""
     return -(-char_count // 4)
+
+
+def ago(at: datetime, now: datetime) -> str:
+    """How long ago, in words; a clock that went back makes nothing come from the future."""
+    minutes = max(0, int((now - at).total_seconds() // 60))
+    for size, unit in ((525_600, "year"), (43_800, "month"), (1_440, "day"), (60, "hour")):
+        if count := minutes // size:
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return f"{minutes} minute{'s' if minutes != 1 else ''} ago" if minutes else "just now"
+
+
+def bar(part: float, whole: float, width: int) -> str:
+    """How much of a whole, as a bar of so many columns; nothing at all is told from a little."""
+    share = min(1.0, part / whole) if whole > 0 else 0.0
+    filled = min(width, max(1, round(share * width))) if part > 0 else 0
+    return "█" * filled + "·" * (width - filled)

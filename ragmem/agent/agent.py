@@ -9,7 +9,7 @@ import msgspec
 from ragmem.agent.turn import Desk, TurnRun
 from ragmem.errors import LLMError
 from ragmem.events import Event, TurnFinished
-from ragmem.memory.context import Context
+from ragmem.memory.context import Context, Strategy
 from ragmem.records import Session, ToolCall
 
 
@@ -86,10 +86,12 @@ class Agent:
         if self._task:
             self._task.cancel()
 
-    async def context(self, prompt: str) -> Context:
+    async def context(self, prompt: str, *, strategy: Strategy = "hybrid") -> Context:
         """Exactly what would be sent with this prompt; nothing is sent or stored."""
         desk = self._desk
-        return await desk.memory.build_context(self.session, prompt, desk.builder, desk.place)
+        return await desk.memory.build_context(
+            self.session, prompt, desk.builder, desk.place, strategy=strategy
+        )
 
     async def aclose(self) -> None:
         """End the running turn and close the model."""

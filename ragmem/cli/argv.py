@@ -5,7 +5,7 @@ from collections.abc import Sequence
 _ROOT_OPTIONS = ("-h", "--help", "-V", "--version", "--install-completion", "--show-completion")
 _PRINT = ("-p", "--print")
 _RESUME = ("-r", "--resume")
-_RESUMING = ("ask", "chat", "context", "files")
+_RESUMING = ("ask", "chat", "context", "files", "search")
 
 
 def rewrite(argv: Sequence[str]) -> list[str]:

@@ -119,9 +119,11 @@ def ask(  # noqa: PLR0913 - one parameter a flag
                     permission_mode=options.permission_mode,
                     include_partial=include_partial,
                 )
-                return await answer(agent, text, output, interruption)
+                code = await answer(agent, text, output, interruption)
             finally:
                 await agent.aclose()
+            await opened.leave_background(model=model or "")
+            return code
 
     raise typer.Exit(run_async(main))
 

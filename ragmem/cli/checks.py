@@ -105,6 +105,50 @@ async def check_store(config: Config, paths: Paths) -> Check:
     return Check(name="store", health="ok", detail=detail)
 
 
+async def check_background(config: Config, paths: Paths) -> list[Check]:
+    """Which embedder is set and whether the vectors are its own; what waits to be worked on."""
+    from ragmem.app import App
+    from ragmem.background import is_at_work
+
+    at_work = is_at_work(paths)
+    try:
+        async with App(config, paths, cwd=paths.data_dir) as app:
+            store = await app.store()
+            pending, mark = await store.count_pending(), await store.embedder()
+            changed = await app.background.vectors_notice()
+            model_id = app.background.embedder_model
+    except RagmemError as error:
+        return [failing("background", error)]
+    due = {"vectors": "without vectors", "level1": "turns to sum up"}
+    waiting = [
+        f"{count:,}{'+' * (count >= 1000)} {due[work]}"
+        for work, count in pending.items()
+        if count and work in due
+    ]
+    detail = f"memory.worker = {config.memory.worker}; pending: {', '.join(waiting) or 'nothing'}"
+    if at_work:
+        detail += "; a process is at work"
+    idle = config.memory.worker == "off" and bool(waiting)
+    background = Check(
+        name="background",
+        health="note" if idle else "ok",
+        detail=detail,
+        advice="ragmem config set memory.worker detached" if idle else "",
+    )
+    if changed:
+        return [Check(name="embedder", health="note", detail=changed), background]
+    if not model_id:
+        return [
+            Check(name="embedder", health="ok", detail="off: search by words alone"),
+            background,
+        ]
+    own = "the memory's vectors are its own" if mark else "the memory has no vectors yet"
+    return [
+        Check(name="embedder", health="ok", detail=f"{model_id}; {own}"),
+        background,
+    ]
+
+
 async def check_neo4j(config: Config, paths: Paths, environ: Mapping[str, str]) -> Check:
     """The graph server; only a note while memory is kept elsewhere."""
     from ragmem.store.neo4j_server import status

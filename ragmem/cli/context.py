@@ -18,12 +18,14 @@ from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import say, typed, write, write_utf8
 from ragmem.cli.table import table
 from ragmem.errors import EXIT_DONE, UsageError
-from ragmem.memory.context import Context
+from ragmem.memory.context import Context, Strategy
 from ragmem.messages import Json, Message, Part, TextPart, ToolAnswer, ToolUse
-from ragmem.text import visible
+from ragmem.text import bar, visible
 from ragmem.tools.base import deny_all
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+_BAR = 10
 
 
 class ContextItemDocument(Document, frozen=True, kw_only=True):
@@ -71,6 +73,12 @@ def context(
     ],
     continue_last: Continue = False,
     resume: Resume = None,
+    strategy: Annotated[
+        Strategy,
+        typer.Option(
+            "--strategy", help="recent: the latest turns; relevant: what bears on it; hybrid: both."
+        ),
+    ] = "hybrid",
     model: Model = None,
     output: Annotated[
         Literal["text", "json"], typer.Option("--format", help="How to print it.")
@@ -95,7 +103,7 @@ def context(
             session = await choose_session(opened, continue_last=continue_last, resume=resume)
             agent = await opened.agent(session, options, deny_all)
             try:
-                built = await agent.context(prompt)
+                built = await agent.context(prompt, strategy=strategy)
             finally:
                 await agent.aclose()
         if output == "json":
@@ -119,16 +127,18 @@ def budgets_table(built: Context) -> str:
                 section.name,
                 f"{section.chars:,}",
                 budget,
+                bar(section.chars, section.budget, _BAR) if section.budget else "",
                 str(len(section.items)),
                 str(section.dropped),
                 "; ".join(whys),
             )
         )
     total = sum(section.chars for section in built.sections)
+    full = bar(total, built.max_chars, _BAR)
     rows.append(
-        ("total", f"{total:,}", f"{built.max_chars:,}", "", "", f"~{built.tokens:,} tokens")
+        ("total", f"{total:,}", f"{built.max_chars:,}", full, "", "", f"~{built.tokens:,} tokens")
     )
-    head = ("SECTION", "CHARS", "BUDGET", "ITEMS", "DROPPED", "WHY")
+    head = ("SECTION", "CHARS", "BUDGET", "FILLED", "ITEMS", "DROPPED", "WHY")
     note = "The store could not answer: pruned history stands in.\n" if built.fallback else ""
     return note + table(head, rows, width=140)
 

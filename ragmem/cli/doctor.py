@@ -53,7 +53,11 @@ async def examine() -> AsyncIterator["Check"]:
     else:
         know(config.passwords())
         yield checks.check_config_file(paths)
-    yield await checks.check_store(config, paths)
+    store = await checks.check_store(config, paths)
+    yield store
+    if store.health != "broken":
+        for check in await checks.check_background(config, paths):
+            yield check
     yield await checks.check_neo4j(config, paths, environ)
     model = checks.check_model(config, environ)
     yield model

@@ -26,12 +26,15 @@ _COMMANDS = (
     "ask",
     "sessions",
     "context",
+    "search",
     "files",
     "store",
     "neo4j",
+    "stats",
     "models",
     "config",
     "doctor",
+    "work",
 )
 
 

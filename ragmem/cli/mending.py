@@ -15,6 +15,7 @@ from ragmem.records import utc_now
 from ragmem.store.base import StoreInfo
 from ragmem.store.sqlite import SQLiteStore, files
 from ragmem.store.sqlite.salvage import Salvage
+from ragmem.store.transfer import copy
 from ragmem.text import visible
 
 _WELL = "Nothing to repair: all is well.\n"
@@ -58,8 +59,7 @@ async def _salvaged(database: Path, folder: Path) -> tuple[StoreInfo, int]:
     try:
         store = await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
         try:
-            async for batch in salvage.writes():
-                await store.apply(batch)
+            await copy(salvage.writes, store, lambda _phase, _count: None)
             return await store.info(), salvage.lost
         finally:
             await store.aclose()

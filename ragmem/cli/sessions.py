@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from ragmem.cli.choice import resumed, session_name, session_rows
+from ragmem.cli.choice import last_session, resumed, session_name, session_rows
 from ragmem.cli.documents import conversation_document, session_document, to_json
 from ragmem.cli.opening import open_app, settings
-from ragmem.cli.options import Format
+from ragmem.cli.options import Format, Model
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import say, typed, write, write_utf8
 from ragmem.cli.table import table
@@ -25,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="List, show, resume, rename, export, import and delete sessions.",
+    help="List, show, resume, name, sum up, move and delete sessions.",
 )
 
 Reference = Annotated[
@@ -202,6 +202,31 @@ def delete(
 
     config, paths = settings()
     raise typer.Exit(run_async(lambda _: remove(config, paths, reference, confirmed=yes)))
+
+
+@app.command()
+def summarize(
+    reference: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID]",
+            help="An id, the tail of one, or a name; else the newest of this folder.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Model = None,
+) -> None:
+    """Sum a session up now, and show what came of it."""
+    config, paths = settings()
+
+    async def main(_: Interruption) -> int:
+        async with open_app(config, paths) as opened:
+            found = await (resumed(opened, reference) if reference else last_session(opened))
+            text = await opened.background.summarize(found, model=model or "")
+        write(f"{visible(text)}\n")
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(main))
 
 
 def sessions_table(sessions: list[Session], now: datetime, *, with_folder: bool) -> str:

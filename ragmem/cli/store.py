@@ -139,6 +139,19 @@ def repair() -> None:
     raise typer.Exit(run_async(lambda _: mend(config, paths)))
 
 
+@app.command()
+def reembed() -> None:
+    """Make the vectors of all turns and summaries anew, with the embedder of the settings.
+
+    For when `model.embedding` has changed: until then search goes by words alone. Stopped
+    half-way, it can be run again and goes on.
+    """
+    from ragmem.cli.reembedding import reembed as embed_anew
+
+    config, paths = settings()
+    raise typer.Exit(run_async(lambda _: embed_anew(config, paths)))
+
+
 def _known(kind: str) -> str:
     if kind not in KINDS:
         raise UsageError(

@@ -1,18 +1,19 @@
 """How far a move is: a bar on a terminal, a line for each tenth elsewhere; on stderr."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 from ragmem.cli.streams import say
-from ragmem.store.transfer import OnProgress
 
-Phase = Literal["copying", "comparing"]
+Phase = Literal["copying", "comparing", "embedding"]
+Show = Callable[[Phase, int], None]
+"""Is told how many more records have come so far."""
 
 
 @contextmanager
-def progress(total: int) -> Iterator[OnProgress]:
+def progress(total: int) -> Iterator[Show]:
     """Shows what it is told, of `total` records."""
     if sys.stderr.isatty():
         with _bars(total) as show:
@@ -22,7 +23,7 @@ def progress(total: int) -> Iterator[OnProgress]:
 
 
 @contextmanager
-def _bars(total: int) -> Iterator[OnProgress]:
+def _bars(total: int) -> Iterator[Show]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
@@ -39,7 +40,7 @@ def _bars(total: int) -> Iterator[OnProgress]:
         yield show
 
 
-def _lines(total: int) -> OnProgress:
+def _lines(total: int) -> Show:
     done: dict[Phase, int] = {}
 
     def show(phase: Phase, count: int) -> None:

@@ -9,19 +9,24 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from ragmem.config import MemoryConfig
-from ragmem.errors import AmbiguousSession, SessionNotFound, StoreError, StoreUnavailable
+from ragmem.embedder.base import Embedder
+from ragmem.embedder.opening import thresholds
+from ragmem.errors import AmbiguousSession, SessionNotFound, StoreError
 from ragmem.ids import new_id, short_id
-from ragmem.memory.context import Context, ContextBuilder, Material, Place
-from ragmem.memory.files import recently_accessed
+from ragmem.memory.context import Context, ContextBuilder, Material, Place, Strategy
+from ragmem.memory.gathering import Gathering, Past, material
 from ragmem.memory.history import messages_of
+from ragmem.memory.hits import Hit
+from ragmem.memory.patience import in_time
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd
-from ragmem.memory.recording import TurnRecording, kept, redacted, redacted_turn
-from ragmem.memory.window import turn_tag, window_limit
+from ragmem.memory.recall import Found, Question, Recall, scope_of
+from ragmem.memory.recording import TurnRecording, kept, measure, redacted, redacted_turn
+from ragmem.memory.summaries import summary_id
+from ragmem.memory.window import turn_tag
 from ragmem.metrics import Metrics
 from ragmem.records import (
     DEFAULT_TITLE,
@@ -36,18 +41,14 @@ from ragmem.records import (
     Write,
     utc_now,
 )
-from ragmem.store.base import Applied, SessionQuery, Store, TurnQuery
+from ragmem.store.base import Applied, SessionQuery, Store
 from ragmem.text import clean, one_line
 
-T = TypeVar("T")
-
 _HEARTBEAT_S = 10.0
-_PATIENCE_S = 2.0
-"""A turn waits no longer for the store; then it goes on with what this process remembers."""
-_FILES_LOOKBACK = 10
-"""Accessed files come from turns of so many times the section's characters (C48)."""
-_OLDER_QUERIES = 50
-_FINISHED = ("completed", "interrupted", "failed")
+_EMBEDDER_PATIENCE_S = 1.0
+"""A turn waits no longer for the embedder; then it searches by words alone."""
+_CONTEXT_HITS = 16
+"""Of which a request shows the best five that it does not show already (X23, X34)."""
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -68,6 +69,7 @@ class Memory:
         config: MemoryConfig,
         *,
         records: bool = True,
+        embedder: Embedder | None = None,
         metrics: Metrics | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -81,14 +83,18 @@ class Memory:
         self._attached: set[str] = set()
         self._local: dict[str, list[Turn]] = {}
         self._running: dict[str, TurnRecording] = {}
-        self._files: dict[str, tuple[int, list[FileAccess]]] = {}
+        self._gathering = Gathering()
+        self._recall = Recall(self._store, embedder, metrics=self._metrics, clock=clock)
+        self._floor = thresholds(embedder.info, config.embeddings).history if embedder else None
         self._heartbeat: asyncio.Task[None] | None = None
+        self.on_finished: Callable[[], None] = lambda: None
+        """Called when a turn has ended: there is work for the background."""
 
     # --- sessions ---------------------------------------------------------------
 
     async def project_of(self, cwd: Path) -> Located:
         """The project of a folder; a new one is written with its first session."""
-        known = await _in_time((await self._store()).projects()) if self._open_store else []
+        known = await in_time((await self._store()).projects()) if self._open_store else []
         return locate(normalize_cwd(cwd), known, now=self._clock())
 
     def new_session(self, cwd: Path, project: Project, *, title: str = "") -> Session:
@@ -120,7 +126,7 @@ class Memory:
     async def _first_written(self, project: Project) -> Project:
         if self.records:
             with suppress(StoreError):
-                for known in await _in_time((await self._store()).projects()):
+                for known in await in_time((await self._store()).projects()):
                     if known.path == project.path:
                         return known
         return project
@@ -194,7 +200,7 @@ class Memory:
             return 0
         try:
             store = await self._store()
-            others = await _in_time(store.attach(session.session_id, self.owner_id))
+            others = await in_time(store.attach(session.session_id, self.owner_id))
         except StoreError:
             self._metrics.count("store.failures")
             return 0
@@ -231,8 +237,9 @@ class Memory:
 
     def finished(self, session: Session, turn: Turn) -> None:
         """Keep a turn that has ended in this process' own memory too."""
-        self._running.pop(session.session_id, None)
+        measure(turn, self._running.pop(session.session_id, None), self._metrics)
         self._local.setdefault(session.session_id, []).append(redacted_turn(turn))
+        self.on_finished()
 
     async def _record(self, writes: Sequence[Write]) -> Applied | None:
         """Write without secrets; None where nothing is recorded. A store that is away keeps it."""
@@ -240,7 +247,7 @@ class Memory:
             return None
         with self._metrics.time("store.apply"):
             applied = await (await self._store()).apply([redacted(write) for write in writes])
-        self._files.clear()
+        self._gathering.forget()
         return applied
 
     # --- recall -----------------------------------------------------------------
@@ -254,75 +261,96 @@ class Memory:
         *,
         turn: Turn | None = None,
         mentions: Sequence[ToolCall] = (),
+        strategy: Strategy = "hybrid",
     ) -> Context:
         """What goes to the model with `prompt`; the turn in flight is never history (X24)."""
         before = turn.turn_index if turn else None
         try:
             with self._metrics.time("memory.context"):
-                material = await _in_time(self._material(session, builder, before))
+                past, relevant = await asyncio.gather(
+                    in_time(self._past(session, builder, before)),
+                    self._relevant(session, prompt, strategy),
+                )
+                shown = builder.window(past.turns).turns if strategy != "relevant" else ()
+                found = material(past, await self._hits(relevant, shown), builder)
         except StoreError:
             self._metrics.count("store.failures")
-            material = Material(history=tuple(messages_of(self._local_turns(session))))
+            found = Material(history=tuple(messages_of(self._local_turns(session))))
         tag = turn_tag(turn.turn_id if turn else new_id())
         return builder.build(
-            prompt, material, place, tag=tag, now=self._clock().astimezone(), mentions=mentions
+            prompt,
+            found,
+            place,
+            tag=tag,
+            now=self._clock().astimezone(),
+            mentions=mentions,
+            strategy=strategy,
         )
 
-    async def _material(
-        self, session: Session, builder: ContextBuilder, before: int | None
-    ) -> Material:
+    async def _past(self, session: Session, builder: ContextBuilder, before: int | None) -> Past:
+        own = self._local_turns(session)
         if not self._in_store(session):
-            turns = self._local_turns(session)
-            return self._shaped(builder, turns, [], [])
-        store = await self._store()
-        count = (before or (await store.session(session.session_id)).turn_count + 1) - 1
-        limit = window_limit(count)
-        query = TurnQuery(limit=limit, before_index=before, statuses=_FINISHED)
-        # Fewer of them may be finished than counted: the start of planning must not shift.
-        turns = [
-            turn
-            for turn in await store.turns(session.session_id, query)
-            if turn.turn_index > count - limit
-        ]
-        if not self.records:
-            turns += self._local_turns(session)
-        first = (builder.window(turns).turns or turns or (None,))[0]
-        older = []
-        if first and first.turn_index > 1:
-            older = await store.turns(
-                session.session_id,
-                TurnQuery(
-                    limit=_OLDER_QUERIES,
-                    before_index=first.turn_index,
-                    statuses=_FINISHED,
-                    with_tool_calls=False,
-                ),
-            )
-        accesses = await self._accesses(store, session.session_id, before or count)
-        return self._shaped(builder, turns, older, accesses)
-
-    @staticmethod
-    def _shaped(
-        builder: ContextBuilder,
-        turns: Sequence[Turn],
-        older: Sequence[Turn],
-        accesses: Sequence[FileAccess],
-    ) -> Material:
-        window = builder.window(turns)
-        first = (window.turns or turns or (None,))[0]
-        return Material(
-            turns=tuple(turns),
-            window=window,
-            older=tuple(older),
-            older_count=first.turn_index - 1 if first else 0,
-            accesses=tuple(accesses),
+            return Past(turns=tuple(own))
+        return await self._gathering.past(
+            await self._store(),
+            session.session_id,
+            builder,
+            before=before,
+            own=() if self.records else own,
         )
+
+    async def _relevant(self, session: Session, prompt: str, strategy: Strategy) -> Found | None:
+        """What bears on the prompt; None where that can't be found out in time (A96)."""
+        if self._open_store is None or strategy == "recent":
+            return None
+        question = Question(
+            text=prompt,
+            scope=scope_of(session, self._config.scope),
+            session_id=session.session_id,
+            max_results=_CONTEXT_HITS,
+            min_similarity=self._floor,
+            patience_s=_EMBEDDER_PATIENCE_S,
+        )
+        try:
+            return await in_time(self._found(question))
+        except StoreError:
+            self._metrics.count("store.failures")
+            return None
+
+    async def _found(self, question: Question) -> Found | None:
+        latest = await (await self._store()).sessions(SessionQuery(limit=2))
+        if all(s.session_id == question.session_id and s.turn_count <= 1 for s in latest):
+            # Nothing was said before: what a search needs is not even loaded.
+            return None
+        return await self._recall.find(question)
+
+    async def _hits(self, found: Found | None, shown: Sequence[Turn]) -> list[Hit]:
+        """Those that the recent window does not show, nor are summaries of what it shows (X23)."""
+        if found is None:
+            return []
+        hidden = {turn.turn_id for turn in shown}
+        hidden |= {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
+        try:
+            return await in_time(self._recall.hits(found, hidden=hidden))
+        except StoreError:
+            self._metrics.count("store.failures")
+            return []
+
+    async def prepare(self) -> None:
+        """Load what the first search needs."""
+        if self._open_store is not None:
+            await self._recall.prepare()
+
+    async def search(self, question: Question) -> list[Hit]:
+        """The turns and summaries that bear on a question, best first."""
+        await self._store()
+        return await self._recall.search(question)
 
     async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
         """One entry a path, latest first (X32)."""
         store = await self._store()
         session = await store.session(session_id)
-        return await self._accesses(store, session_id, session.turn_count)
+        return await self._gathering.accesses(store, session_id, session.turn_count)
 
     async def find_tool_call(self, session: Session, reference: str) -> ToolCall | None:
         """A finished call of the session by the end of its id, the turn in flight first."""
@@ -336,18 +364,6 @@ class Memory:
         if not self._in_store(session):
             return None
         return await (await self._store()).find_tool_call(session.session_id, reference)
-
-    async def _accesses(self, store: Store, session_id: str, turn_count: int) -> list[FileAccess]:
-        """Computed once, until a turn comes in or this process writes (C74)."""
-        known_at, files = self._files.get(session_id, (-1, []))
-        if known_at != turn_count:
-            max_chars = 5_000
-            found = await store.file_accesses(
-                session_id, max_turn_chars=max_chars * _FILES_LOOKBACK
-            )
-            files = recently_accessed(found, max_chars=max_chars)
-            self._files[session_id] = (turn_count, files)
-        return files
 
     def _in_store(self, session: Session) -> bool:
         return self._open_store is not None and (
@@ -382,14 +398,3 @@ class Memory:
             with suppress(StoreError):
                 await (await self._store()).detach(self.owner_id)
             self._attached.clear()
-
-
-async def _in_time(work: Awaitable[T]) -> T:
-    """What the store answers to a turn that waits for it; StoreUnavailable when that takes long."""
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            return await work
-    except TimeoutError:
-        raise StoreUnavailable(
-            f"The memory did not answer within {_PATIENCE_S:g} s.", hint="Try again."
-        ) from None

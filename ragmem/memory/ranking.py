@@ -32,25 +32,13 @@ their terms.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
 from ragmem.memory.timewords import TimeSpan
-
-
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that a store offers for a question, with its raw scores."""
-
-    turn_id: str
-    session_id: str
-    turn_index: int
-    at: datetime
-    text: float = 0.0
-    """BM25; 0 without any of the question's terms."""
-    similarity: float | None = None
-    """Raw cosine of its best passage; None without a vector."""
+from ragmem.store.recall import TURN_LEVEL, Candidate
 
 
 class Ranked(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +76,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     """Of its session's score: the mean of its three best by text, and by vector."""
     time: float = 3.0
     """Of a turn inside of an interval that the question surely names."""
+    here: float = 0.25
+    """Of a turn of the conversation that asks: between two alike, its own is meant (X12)."""
     recency: float = 0.05
     """Of a turn of this minute; halves with each `recency_days`. Settles ties."""
     recency_days: float = 30.0
@@ -106,11 +96,13 @@ def rank(
     now: datetime,
     spans: Sequence[TimeSpan] = (),
     foreign: bool = False,
+    session_ids: Collection[str] = (),
     weights: Weights = DEFAULT_WEIGHTS,
 ) -> tuple[Ranked, ...]:
-    """The candidates, best first; ties by the newest.
+    """The candidates, best first; ties by the newest. Turns or summaries, not both at once.
 
-    `foreign`: the question is in a language that the embedder knows badly.
+    `foreign`: the question is in a language that the embedder knows badly. `session_ids`:
+    the conversation that it is asked in, with those that it was forked from.
     """
     found = _distinct(candidates)
     if not found:
@@ -135,6 +127,7 @@ def rank(
             ("neighbours", nearby[i]),
             ("session", weights.session * session),
             ("time", weights.time * closeness(candidate.at, spans)),
+            ("here", weights.here if candidate.session_id in session_ids else 0.0),
             ("recency", weights.recency * _recency(candidate.at, now, weights.recency_days)),
         )
         score = math.fsum(value for _, value in parts)
@@ -156,7 +149,7 @@ def demoted(
     kept: list[frozenset[str]] = []
     out = []
     for one in ranked:
-        words = frozenset(texts.get(one.candidate.turn_id, ()))
+        words = frozenset(texts.get(one.candidate.record_id, ()))
         if words and any(_jaccard(words, other) >= alike for other in kept):
             penalty = ("duplicate", -weights.duplicate)
             one = msgspec.structs.replace(
@@ -185,20 +178,20 @@ def closeness(at: datetime, spans: Sequence[TimeSpan]) -> float:
 
 
 def _order(one: Ranked) -> tuple[float, float, str]:
-    return (-one.score, -one.candidate.at.timestamp(), one.candidate.turn_id)
+    return (-one.score, -one.candidate.at.timestamp(), one.candidate.record_id)
 
 
 def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
     """One per turn, the best of its scores: a store may offer it by text and by vector."""
     found: dict[str, Candidate] = {}
     for one in map(_sound, candidates):
-        other = found.get(one.turn_id)
+        other = found.get(one.record_id)
         if other is not None:
             known = [s for s in (one.similarity, other.similarity) if s is not None]
             one = msgspec.structs.replace(
                 one, text=max(one.text, other.text), similarity=max(known, default=None)
             )
-        found[one.turn_id] = one
+        found[one.record_id] = one
     return list(found.values())
 
 
@@ -217,12 +210,14 @@ def _sound(one: Candidate) -> Candidate:
 
 def _neighbours(found: Sequence[Candidate]) -> _Around:
     """Where each one's previous and next turn are, if they were offered."""
-    places = {(c.session_id, c.turn_index): i for i, c in enumerate(found)}
+    places = {(c.session_id, c.turn_index): i for i, c in enumerate(found) if c.level == TURN_LEVEL}
     return [
         (
             places.get((c.session_id, c.turn_index - 1)),
             places.get((c.session_id, c.turn_index + 1)),
         )
+        if c.level == TURN_LEVEL
+        else (None, None)
         for c in found
     ]
 

@@ -4,6 +4,7 @@ What is written here is written without secrets (`redacted`); the turn in flight
 keeps them, for the model that is at work on it.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 
 from ragmem.failpoints import failpoint
 from ragmem.memory.files import extract_accessed_files, stored_path
+from ragmem.metrics import Metrics
 from ragmem.records import (
     AddSummary,
     BeginTurn,
@@ -19,6 +21,7 @@ from ragmem.records import (
     FinishTurn,
     PutSession,
     PutTurn,
+    PutVectors,
     RecordToolCall,
     RegisterProject,
     Session,
@@ -48,6 +51,8 @@ class TurnRecording:
         self.turn = turn
         self.recorded = False
         """Whether the turn lasts: in the store, or on the disk until that is back."""
+        self.stored_ms = 0.0
+        """Spent on its writes so far."""
         self._kept = True
         self._session = session
         self._write = record
@@ -135,13 +140,31 @@ class TurnRecording:
 
     async def _record(self, writes: Sequence[Write]) -> Applied | None:
         # A turn of which something was lost ends as interrupted, never as if it were whole.
+        started = time.perf_counter()
         applied = await self._write(writes) if self._kept else None
+        self.stored_ms += (time.perf_counter() - started) * 1000
         self._kept = self._kept and kept(applied)
         return applied
 
     def _locate(self, path: str) -> str:
         cwd = Path(self._session.cwd)
         return stored_path(path, cwd=cwd, project=Path(self._session.project_path or cwd))
+
+
+def measure(turn: Turn, recording: TurnRecording | None, metrics: Metrics) -> None:
+    """Count what a turn that has ended took to store, and what it cost (A103)."""
+    if recording and recording.recorded:
+        metrics.timings_ms["store.turn"].append(recording.stored_ms)
+    usage = turn.usage
+    for name, count in (
+        ("calls", usage.model_calls),
+        ("unpriced_calls", usage.model_calls if usage.cost_usd is None else 0),
+        ("input_tokens", usage.input_tokens),
+        ("output_tokens", usage.output_tokens),
+        ("cached_tokens", usage.cached_tokens),
+        ("cost_usd", usage.cost_usd),
+    ):
+        metrics.count(f"turns.{name}", count or 0)
 
 
 def kept(applied: Applied | None) -> bool:
@@ -156,7 +179,7 @@ def _lasts(applied: Applied | None) -> bool:
 def redacted(write: Write) -> Write:
     """The write without secrets (P10); ids, times and paths stay as they are."""
     match write:
-        case RegisterProject():
+        case RegisterProject() | PutVectors():
             return write
         case CreateSession() | PutSession():
             return msgspec.structs.replace(write, session=_redacted_session(write.session))

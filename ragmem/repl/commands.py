@@ -12,6 +12,7 @@ from rich.text import Text
 from ragmem.errors import RagmemError, SessionNotFound
 from ragmem.ids import short_id
 from ragmem.memory.context import Context
+from ragmem.memory.hits import Hit
 from ragmem.memory.projects import folder_name
 from ragmem.records import DEFAULT_TITLE, AccessType, FileAccess, Session, Usage
 from ragmem.repl.page import Page
@@ -19,7 +20,7 @@ from ragmem.repl.render import failure, spent
 from ragmem.repl.talk import Talk
 from ragmem.repl.terminal import Question
 from ragmem.store.base import SessionQuery
-from ragmem.text import one_line
+from ragmem.text import bar, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -33,6 +34,8 @@ COMMANDS = {
     "sessions": "sessions of this folder",
     "resume": "go on in another session: /resume [id or name]",
     "files": "files this session has touched",
+    "search": "what was said and done before: /search text",
+    "summarize": "sum this session up now",
     "context": "what is sent with a prompt: /context [prompt]",
     "model": "which model answers: /model [provider/model]",
     "cost": "tokens and money spent",
@@ -53,6 +56,7 @@ _GROUPS: tuple[tuple[AccessType, str], ...] = (
     ("list", "Listed"),
 )
 _LISTED = 20
+_BAR = 10
 
 
 def is_command(text: str) -> bool:
@@ -150,6 +154,21 @@ async def _context(prompt: str, talk: Talk, page: Page) -> Then:
     return ""
 
 
+async def _search(text: str, talk: Talk, page: Page) -> Then:
+    if not text:
+        page.show(failure("Search for what?", "/search followed by words.", page.width))
+        return ""
+    found = await talk.app.search(text, session=talk.session)
+    page.show(hit_list(found) if found else Text("Nothing was found.", style="dim"))
+    return ""
+
+
+async def _summarize(_: str, talk: Talk, page: Page) -> Then:
+    said = await talk.app.background.summarize(talk.session, model=talk.options.model)
+    page.show(Text(visible(said)))
+    return ""
+
+
 async def _model(name: str, talk: Talk, page: Page) -> Then:
     if name:
         await talk.use_model(name)
@@ -178,6 +197,8 @@ _HANDLERS: dict[str, Callable[[str, Talk, Page], Awaitable[Then]]] = {
     "sessions": _sessions,
     "resume": _resume,
     "files": _files,
+    "search": _search,
+    "summarize": _summarize,
     "context": _context,
     "model": _model,
     "cost": _cost,
@@ -242,6 +263,19 @@ def _firsts(files: list[FileAccess]) -> list[tuple[bool, FileAccess]]:
     return [(i == 0, file) for i, file in enumerate(files)]
 
 
+def hit_list(found: Sequence[Hit]) -> RenderableType:
+    """Where each stands and why it was found, and below it what it says, clipped to the line."""
+    lines: list[Text] = []
+    now = datetime.now(UTC)
+    for hit in found:
+        lines.append(Text(" · ".join(filter(None, map(visible, hit.facts(now)))), style="cyan"))
+        lines += [
+            Text(f"  {said}", style="dim", no_wrap=True, overflow="ellipsis")
+            for said in hit.quotes()
+        ]
+    return Group(*lines)
+
+
 def context_list(context: Context, width: int) -> RenderableType:
     """What would be sent: sections with their budgets, what is in them and what was left out."""
     lines = []
@@ -249,7 +283,10 @@ def context_list(context: Context, width: int) -> RenderableType:
         of = f" of {section.budget:,}" if section.budget else ""
         out = f", {section.dropped} left out" if section.dropped else ""
         name = one_line(section.name, 60)
-        lines.append(Text(name, style="bold") + Text(f"  {section.chars:,}{of} characters{out}"))
+        size = f"  {section.chars:,}{of} characters{out}"
+        if section.budget:
+            size += f"  {bar(section.chars, section.budget, _BAR)}"
+        lines.append(Text(name, style="bold") + Text(size))
         for item in section.items:
             said = item.label + (f" ({item.why})" if item.why else "")
             said = one_line(said, max(20, width - 11))

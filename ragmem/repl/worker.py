@@ -141,9 +141,13 @@ class Worker:
             talk = await self._open(app, options, page)
             self._talk, self._page = talk, page
             self._files.renew()
-            while True:
-                self.terminal.idle()
-                await self._handle(await self._next(talk, page), talk, page)
+            app.start_background(model=options.model)
+            try:
+                while True:
+                    self.terminal.idle()
+                    await self._handle(await self._next(talk, page), talk, page)
+            finally:
+                await app.leave_background(model=options.model)
 
     def _load(self) -> "tuple[Page, tuple[App, Options]]":
         from ragmem.repl import commands, greeting, turn_view  # noqa: F401 - ready when needed

@@ -49,6 +49,7 @@ class Ragmem:
             "RAGMEM_HOME": str(self.home),
             "RAGMEM_LLM__RETRIES": "0",
             "OLLAMA_HOST": "http://127.0.0.1:9",
+            "RAGMEM_MEMORY__WORKER": "off",
             **(env or {}),
         }
 

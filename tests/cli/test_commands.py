@@ -168,6 +168,8 @@ def test_doctor_on_a_machine_where_all_is_well(ragmem: Ragmem) -> None:
         "folders",
         "config",
         "store",
+        "embedder",
+        "background",
         "neo4j",
         "model",
         "keys",

@@ -24,14 +24,26 @@ def test_the_commands() -> None:
         {
             "chat": [],
             "ask": [],
-            "sessions": ["delete", "export", "import", "list", "rename", "resume", "show"],
+            "sessions": [
+                "delete",
+                "export",
+                "import",
+                "list",
+                "rename",
+                "resume",
+                "show",
+                "summarize",
+            ],
             "context": [],
+            "search": [],
             "files": [],
-            "store": ["backup", "check", "info", "migrate", "repair", "use"],
+            "store": ["backup", "check", "info", "migrate", "reembed", "repair", "use"],
             "neo4j": ["down", "logs", "status", "up"],
+            "stats": [],
             "models": [],
             "config": ["init", "path", "set", "show"],
             "doctor": [],
+            "work": [],
         }
     )
 
@@ -55,11 +67,13 @@ Options:
 Commands:
   chat      Talk with the agent in this folder.
   ask       Ask one question and print the answer.
-  sessions  List, show, resume, rename, export, import and delete sessions.
+  sessions  List, show, resume, name, sum up, move and delete sessions.
   context   Show exactly what `ask` would send, with budgets and reasons.
+  search    Find what was said and done, by its words and its meaning.
   files     List the files that a session has touched.
   store     Show and choose where memory is kept; move, keep and mend it.
   neo4j     Run a local Neo4j, for `ragmem store use neo4j`.
+  stats     Show how much is remembered, how fast, how well, at what cost.
   models    List the models that can be used now; * answers by default.
   config    Show and change the settings.
   doctor    Check what ragmem needs; exit 1 when something is broken.
@@ -167,12 +181,76 @@ Arguments:
   PROMPT <str>  The prompt.  [required]
 
 Options:
-  -c, --continue        Continue the newest session of this folder.
-  -r, --resume [ID]     Resume a session: its id, the tail of one, or its
-                        name.
-  -m, --model MODEL     Model, as provider/model.
-  --format <text|json>  How to print it.  [default: text]
-  -h, --help            Show this message and exit.
+  -c, --continue                  Continue the newest session of this folder.
+  -r, --resume [ID]               Resume a session: its id, the tail of one,
+                                  or its name.
+  --strategy <recent|relevant|hybrid>
+                                  recent: the latest turns; relevant: what
+                                  bears on it; hybrid: both.  [default:
+                                  hybrid]
+  -m, --model MODEL               Model, as provider/model.
+  --format <text|json>            How to print it.  [default: text]
+  -h, --help                      Show this message and exit.
+""")
+    assert help_of("search") == snapshot("""\
+Usage: ragmem search [OPTIONS] {QUERY}
+
+  Find what was said and done, by its words and its meaning.
+
+  In this project, unless --scope says otherwise; `session` is the newest one
+  of this folder, or that of -r.
+
+Arguments:
+  QUERY <str>  What to look for.  [required]
+
+Options:
+  --scope <session|project|all>  Where to look; the project, unless
+                                 configured.
+  --levels 0,1,2                 0 for turns, 1 and up for summaries; all by
+                                 default.
+  --no-semantic                  By words alone, not by meaning.
+  --limit N                      At most so many.  [default: 10; 1<=x<=100]
+  -c, --continue                 Continue the newest session of this folder.
+  -r, --resume [ID]              Resume a session: its id, the tail of one, or
+                                 its name.
+  --format <table|json>          How to print it.  [default: table]
+  -h, --help                     Show this message and exit.
+""")
+    assert help_of("stats") == snapshot("""\
+Usage: ragmem stats [OPTIONS]
+
+  Show how much is remembered, how fast, how well, at what cost.
+
+  Times, tokens and costs are those of this machine, kept from run to run.
+
+Options:
+  --format <table|json>  How to print it.  [default: table]
+  -h, --help             Show this message and exit.
+""")
+    assert help_of("store", "reembed") == snapshot("""\
+Usage: ragmem store reembed [OPTIONS]
+
+  Make the vectors of all turns and summaries anew, with the embedder of the
+  settings.
+
+  For when `model.embedding` has changed: until then search goes by words
+  alone. Stopped half-way, it can be run again and goes on.
+
+Options:
+  -h, --help  Show this message and exit.
+""")
+    assert help_of("sessions", "summarize") == snapshot("""\
+Usage: ragmem sessions summarize [OPTIONS] [[ID]]
+
+  Sum a session up now, and show what came of it.
+
+Arguments:
+  [ID] <str>  An id, the tail of one, or a name; else the newest of this
+              folder.
+
+Options:
+  -m, --model MODEL  Model, as provider/model.
+  -h, --help         Show this message and exit.
 """)
     assert help_of("files") == snapshot("""\
 Usage: ragmem files [OPTIONS]

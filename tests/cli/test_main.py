@@ -180,7 +180,7 @@ def test_commands_and_options_complete(tmp_path: Path) -> None:
         assert (done.code, done.err) == (0, "")
         return set(done.out.split())
 
-    assert complete("ragmem se") == {"sessions"}
+    assert complete("ragmem se") == {"sessions", "search"}
     assert complete("ragmem sessions re") == {"rename", "resume"}
     assert complete("ragmem sessions list --pro") == {"--project"}
     assert complete("ragmem ask --output-format str") == {"stream-json"}

@@ -164,8 +164,11 @@ def test_each_ask_starts_a_session_and_c_continues_the_newest(
     second = asked(ragmem, "Second question")
     third = asked(ragmem, "Third question", "-c")
     assert first["session_id"] != second["session_id"] == third["session_id"]
-    assert "Second question" in words(server.requests[2])
-    assert "First question" not in words(server.requests[2])
+    _, before, answer, last = server.requests[2].body["messages"]
+    assert (before["content"], answer["content"]) == ("Second question", "The answer.")
+    # What was said in another session is quoted, never replayed.
+    assert "User: First question" in last["content"]
+    assert last["content"].endswith("Third question")
     assert [turn["turn_index"] for turn in ragmem.shown(third["session_id"])["turns"]] == [1, 2]
 
 

@@ -203,6 +203,8 @@ class LLMServer:
             "RAGMEM_API_BASE": self.url,
             "RAGMEM_MODEL": "openai/scripted",
             "RAGMEM_API_KEY": "scripted-key",
+            # Tests of background work switch it on: elsewhere each request is one of the turn's.
+            "RAGMEM_MEMORY__WORKER": "off",
         }
 
     def extend(self, *steps: Step) -> None:
@@ -307,6 +309,8 @@ class SpawnedServer(msgspec.Struct, frozen=True):
             "RAGMEM_API_BASE": self.url,
             "RAGMEM_MODEL": "openai/scripted",
             "RAGMEM_API_KEY": "scripted-key",
+            # Tests of background work switch it on: elsewhere each request is one of the turn's.
+            "RAGMEM_MEMORY__WORKER": "off",
         }
 
 

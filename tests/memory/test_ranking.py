@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.memory.ranking import Candidate, Ranked, Weights, closeness, demoted, rank
+from ragmem.memory.ranking import Ranked, Weights, closeness, demoted, rank
 from ragmem.memory.timewords import TimeSpan, time_spans
+from ragmem.store.recall import Candidate
 
 NOW = datetime(2026, 3, 18, 12, tzinfo=UTC)
 BARE = Weights(neighbour=0, session=0, time=0, recency=0)
@@ -24,7 +25,7 @@ def a_candidate(
     days_ago: float = 40,
 ) -> Candidate:
     return Candidate(
-        turn_id=f"{session}{index}",
+        record_id=f"{session}{index}",
         session_id=session,
         turn_index=index,
         at=NOW - timedelta(days=days_ago),
@@ -34,11 +35,11 @@ def a_candidate(
 
 
 def order(ranked: tuple[Ranked, ...]) -> list[str]:
-    return [one.candidate.turn_id for one in ranked]
+    return [one.candidate.record_id for one in ranked]
 
 
 def scored(ranked: tuple[Ranked, ...], name: str) -> dict[str, float]:
-    return {one.candidate.turn_id: dict(one.parts)[name] for one in ranked}
+    return {one.candidate.record_id: dict(one.parts)[name] for one in ranked}
 
 
 def test_text_and_vectors_count_on_one_scale() -> None:
@@ -172,7 +173,7 @@ def test_a_turn_offered_twice_has_the_best_of_its_scores() -> None:
     found = [a_candidate(1, text=4), a_candidate(2), a_candidate(1, similarity=0.5)]
     ranked = rank(found, now=NOW)
     assert sorted(order(ranked)) == ["s1", "s2"]
-    (one,) = [r.candidate for r in ranked if r.candidate.turn_id == "s1"]
+    (one,) = [r.candidate for r in ranked if r.candidate.record_id == "s1"]
     assert (one.text, one.similarity) == (4, 0.5)
 
 
@@ -219,6 +220,6 @@ def test_no_scores_break_it(found: list[Candidate]) -> None:
     """Issue 5: each turn once, with a finite score, in a stable order, whatever a store says."""
     spans = time_spans("yesterday or last week", NOW)
     ranked = rank(found, now=NOW, spans=spans)
-    assert sorted(order(ranked)) == sorted({c.turn_id for c in found})
+    assert sorted(order(ranked)) == sorted({c.record_id for c in found})
     assert all(math.isfinite(one.score) for one in ranked)
     assert [one.score for one in ranked] == sorted((o.score for o in ranked), reverse=True)

@@ -13,10 +13,11 @@ from inline_snapshot import snapshot
 from ragmem.config import ContextConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import STRATEGIES, Context, ContextBuilder, Material, Place, Strategy
-from ragmem.memory.context.relevant import Shown, age, choose
+from ragmem.memory.context.relevant import Shown, choose
 from ragmem.memory.hits import Hit
 from ragmem.memory.instructions import NO_INSTRUCTIONS
 from ragmem.records import Summary, Turn
+from ragmem.text import ago
 
 from .builders import T0, a_call, a_turn
 
@@ -159,6 +160,7 @@ def test_a_summary_of_a_turn_that_is_a_hit_is_dropped() -> None:
     turn = a_turn(4)
     hits = [turn_hit(turn), summary_hit(a_summary(1, turn.turn_id))]
     assert choose(hits, Shown()) == hits[:1]
+    assert choose(hits[::-1], Shown()) == hits[:1]
 
 
 def test_the_best_five_at_most_three_turns() -> None:
@@ -260,7 +262,7 @@ def test_recalled_text_stays_inside_the_block() -> None:
 def test_ages_in_words() -> None:
     """A clock that went back makes nothing come from the future (reliability 20)."""
     ages = [
-        age(NOW - timedelta(seconds=seconds), NOW)
+        ago(NOW - timedelta(seconds=seconds), NOW)
         for seconds in (-90_000, 0, 60, 120, 3_600, 172_800, 86_400 * 31, 86_400 * 800)
     ]
     assert ages == [

@@ -4,12 +4,28 @@ With vectors it finds more: see scripts/recall, which needs a minute.
 """
 
 import importlib.util
+from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from ragmem.memory.ranking import DEFAULT_WEIGHTS
+from ragmem.memory.recall import Question, Recall
+from ragmem.records import (
+    BeginTurn,
+    CreateSession,
+    FinishTurn,
+    RecordToolCall,
+    Session,
+    Usage,
+    Write,
+)
+from ragmem.store.base import Store
+from ragmem.store.recall import Scope
+from ragmem.store.sqlite import SQLiteStore
 
 from .labelled import LabelledSet, labelled_sets
 
@@ -49,3 +65,83 @@ def test_words_alone_find_most(recall: ModuleType, sets: list[LabelledSet]) -> N
         assert all(mine > other + 0.05 for mine, other in zip(ours, theirs, strict=True))
     assert product.groups["all"][2] > 0.75
     assert product.ms < 20
+
+
+async def test_the_store_finds_what_it_should(
+    recall: ModuleType, sets: list[LabelledSet], tmp_path: Path
+) -> None:
+    """Issue 5, X6b: the real store and the real search, all sets in one memory, by words alone."""
+    product = recall.measure(
+        "product",
+        recall.ranked(DEFAULT_WEIGHTS, vector=None),
+        [(recall.Corpus(one.turns, one.questions), [one]) for one in sets],
+    )
+    store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
+    for one in sets:
+        await store.apply(list(_writes(one)))
+
+    async def opened() -> Store:
+        return store
+
+    found: list[list[float]] = []
+    for one in sets:
+        for question in one.questions:
+            asked = Recall(opened, None, clock=partial(_at, question.asked_at))
+            hits = await asked.search(
+                Question(
+                    text=question.question, scope=Scope(project_ids=(one.name,)), max_results=20
+                )
+            )
+            ids = [hit.record_id for hit in hits]
+            assert {hit.session_id.partition("/")[0] for hit in hits} <= {one.name}
+            found.append(
+                [
+                    len(set(ids[:n]) & set(question.evidence)) / len(question.evidence)
+                    for n in (5, 10, 20)
+                ]
+            )
+    await store.aclose()
+    ours = [sum(column) / len(found) for column in zip(*found, strict=True)]
+    print("\nstore", ours, "reference", product.groups["all"])
+    assert all(
+        mine > reference - 0.03 for mine, reference in zip(ours, product.groups["all"], strict=True)
+    )
+
+
+def _at(moment: datetime) -> datetime:
+    return moment
+
+
+def _writes(one: LabelledSet) -> Iterator[Write]:
+    started: set[str] = set()
+    for turn in one.turns:
+        session_id = f"{one.name}/{turn.session_id}"
+        if session_id not in started:
+            started.add(session_id)
+            yield CreateSession(
+                session=Session(
+                    session_id=session_id,
+                    cwd="/",
+                    project_id=one.name,
+                    started_at=turn.started_at,
+                    updated_at=turn.started_at,
+                    last_activity_at=turn.started_at,
+                )
+            )
+        yield BeginTurn(
+            turn_id=turn.turn_id,
+            session_id=session_id,
+            user_message=turn.user_message,
+            started_at=turn.started_at,
+            model="m",
+        )
+        for call in turn.tool_calls:
+            yield RecordToolCall(session_id=session_id, call=call, accesses=())
+        yield FinishTurn(
+            turn_id=turn.turn_id,
+            session_id=session_id,
+            status="completed",
+            assistant_message=turn.assistant_message,
+            usage=Usage(),
+            finished_at=turn.started_at,
+        )

@@ -286,6 +286,12 @@ class FakeApp:
     async def __aexit__(self, *_: object) -> None:
         self.log("closed")
 
+    def start_background(self, *, model: str = "") -> None:
+        """Nothing is pending here."""
+
+    async def leave_background(self, *, model: str = "") -> None:
+        """Nothing is left."""
+
     def notices(self) -> list[str]:
         notices, self._notices = self._notices, []
         return notices

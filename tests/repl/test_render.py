@@ -292,7 +292,7 @@ async def test_what_memory_says_is_shown_in_clear() -> None:
     context = await FakeAgent(None, session(), "m", None).context("")  # type: ignore[arg-type]
     assert plain(context_list(context, 60), 60) == snapshot("""\
 system  1,200 characters
-recent  34 of 40,000 characters, 2 left out
+recent  34 of 40,000 characters, 2 left out  █·········
        34  turn 1\\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x0dcarriag…
 1 message, about 1 tokens; room for 100,000 characters
 """)

@@ -12,7 +12,7 @@ from ragmem.memory.hits import Hit
 from ragmem.memory.passages import passage, question_words
 from ragmem.memory.window import result_text
 from ragmem.records import Summary, ToolCall, Turn
-from ragmem.text import clip_middle, one_line
+from ragmem.text import ago, clip_middle, one_line
 
 MOST_TURNS, MOST_SUMMARIES, MOST_HITS = 3, 5, 5
 """X34: of each kind, and of both together."""
@@ -55,8 +55,13 @@ def choose(hits: Iterable[Hit], shown: Shown) -> list[Hit]:
         turns = [h for h in chosen if h.turn]
         full = len(turns) == MOST_TURNS if hit.turn else len(chosen) - len(turns) == MOST_SUMMARIES
         known = Shown(shown.turn_ids.union(h.record_id for h in turns), shown.summary_ids)
-        if not full and not known.covers(hit):
-            chosen.append(hit)
+        if full or known.covers(hit):
+            continue
+        if hit.turn:
+            # What was said stands for the summary of it.
+            said = Shown(frozenset({hit.turn.turn_id}))
+            chosen = [other for other in chosen if not said.covers(other)]
+        chosen.append(hit)
     return chosen
 
 
@@ -192,21 +197,13 @@ def _telling_result(turn: Turn, question: str, room: int) -> str:
 
 def source_line(hit: Hit, *, session_id: str, now: datetime) -> str:
     """Where a hit comes from, and how old it is."""
+    title = f" “{one_line(hit.session_title, 60)}”" if hit.session_title else ""
     where = (
         "this session"
         if hit.session_id == session_id
-        else f"session {short_id(hit.session_id)} “{one_line(hit.session_title, 60)}”"
+        else f"session {short_id(hit.session_id)}{title}"
     )
-    return f"Source: {where}, {hit.at.astimezone(now.tzinfo):%Y-%m-%d %H:%M}, {age(hit.at, now)}"
-
-
-def age(at: datetime, now: datetime) -> str:
-    """How long ago, in words; a clock that went back makes nothing come from the future."""
-    minutes = max(0, int((now - at).total_seconds() // 60))
-    for size, unit in ((525_600, "year"), (43_800, "month"), (1_440, "day"), (60, "hour")):
-        if count := minutes // size:
-            return f"{count} {unit}{'s' if count > 1 else ''} ago"
-    return f"{minutes} minute{'s' if minutes != 1 else ''} ago" if minutes else "just now"
+    return f"Source: {where}, {hit.at.astimezone(now.tzinfo):%Y-%m-%d %H:%M}, {ago(hit.at, now)}"
 
 
 def _findings(summary: Summary) -> list[str]:

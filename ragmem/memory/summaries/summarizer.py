@@ -42,7 +42,7 @@ from ragmem.memory.summaries.material import (
     union,
 )
 from ragmem.memory.summaries.plan import summary_id
-from ragmem.memory.summaries.spending import Spending, may_call, one_call
+from ragmem.memory.summaries.spending import Spending, is_free, may_call, one_call
 from ragmem.messages import system, user
 from ragmem.metrics import Metrics
 from ragmem.prompts import prompt
@@ -66,6 +66,16 @@ _OUTPUT_TOKENS = 4_000
 """With room for a reasoning model's thoughts."""
 _LONGEST_ANSWER = 40_000
 _CHARS_PER_TOKEN = 4
+_USUAL_TOKENS = (2_000, 300)
+"""Of a call whose record is gone with its process: read, and written."""
+_COUNTED = (
+    "calls",
+    "failed_calls",
+    "input_tokens",
+    "output_tokens",
+    "cost_usd",
+    "unpriced_calls",
+)
 
 Sleep = Callable[[float], Awaitable[object]]
 
@@ -107,6 +117,17 @@ class Summarizer:
     def spent(self, session_id: str) -> Spending:
         """What this session's summaries cost, with what was spent before this process."""
         return self._spent.get(session_id, Spending())
+
+    def reckon(self, session_id: str, calls: int) -> None:
+        """Count calls that other processes made for a session; what they cost is estimated."""
+        if self._llm is None or calls <= self.spent(session_id).calls:
+            return
+        info = self._llm.info
+        cost = 0.0 if is_free(info) else info.cost_usd(*_USUAL_TOKENS) or 0.0
+        more = calls - self.spent(session_id).calls
+        self._spent[session_id] = self.spent(session_id) + Spending(
+            calls=more, cost_usd=more * cost
+        )
 
     def uses_model(self, session_id: str) -> bool:
         """Whether a model would be asked now: only then is it of use to redo what is extractive."""
@@ -282,6 +303,9 @@ class Summarizer:
 
     def _add(self, session_id: str, more: Spending) -> None:
         self._spent[session_id] = self.spent(session_id) + more
+        if more.calls:
+            for name in _COUNTED:
+                self._metrics.count(f"background.{name}", getattr(more, name))
 
 
 def is_too_small(info: ModelInfo) -> bool:

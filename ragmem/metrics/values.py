@@ -10,10 +10,10 @@ class Metrics:
     """What one process measured. Names are dotted, `store.turn_begin`; times in milliseconds."""
 
     def __init__(self) -> None:
-        self.counts: defaultdict[str, int] = defaultdict(int)
+        self.counts: defaultdict[str, float] = defaultdict(int)
         self.timings_ms: defaultdict[str, list[float]] = defaultdict(list)
 
-    def count(self, name: str, by: int = 1) -> None:
+    def count(self, name: str, by: float = 1) -> None:
         """Add to a counter."""
         self.counts[name] += by
 

@@ -1,0 +1,230 @@
+"""Work that nobody waits for: put together here, or left to a process of its own (X15).
+
+That process is one at most for a home, works on what is pending in the store, and
+ends by itself when there is nothing more, or after ten minutes.
+"""
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+
+from ragmem.config import Config, Paths, environment
+from ragmem.embedder.base import Embedder
+from ragmem.embedder.opening import changed
+from ragmem.errors import (
+    ConfigError,
+    NoModel,
+    SessionNotFound,
+    StoreError,
+    UsageError,
+)
+from ragmem.llm.base import LLM
+from ragmem.memory.memory import Memory
+from ragmem.memory.reembedding import reembed
+from ragmem.memory.summaries import Summarizer
+from ragmem.memory.worker import Worker
+from ragmem.metrics import Metrics
+from ragmem.metrics.kept import keep
+from ragmem.records import Session
+from ragmem.redact import redact
+from ragmem.store.base import Store
+
+COMMAND = "work"
+"""The hidden command of the detached process."""
+LONGEST_S = 600.0
+_LOCK = "worker.lock"
+_NICENESS = 10
+
+
+class Background:
+    """The worker of this process, with its own client of the small model."""
+
+    def __init__(
+        self,
+        config: Config,
+        paths: Paths,
+        memory: Memory,
+        open_store: Callable[[], Awaitable[Store]],
+        embedder: Embedder | None,
+        *,
+        metrics: Metrics,
+    ) -> None:
+        self._config = config
+        self._paths = paths
+        self._memory = memory
+        self._open_store = open_store
+        self._embedder = embedder
+        self._metrics = metrics
+        self._llm: LLM | None = None
+        self._worker: Worker | None = None
+        self._summarizer: Summarizer | None = None
+        self._told = False
+
+    @property
+    def embedder_model(self) -> str:
+        """Which model embeds; empty where nothing is embedded."""
+        return self._embedder.info.model_id if self._embedder else ""
+
+    def start(self, *, model: str = "") -> None:
+        """Work from now on, beside the conversation; `model` is the main one's name."""
+        if self._worker is None:
+            self._worker = self._made(model)
+            self._memory.on_finished = self._worker.wake
+            self._worker.start()
+
+    async def drain(self, limit_s: float, *, model: str = "") -> bool:
+        """Do what is pending, for at most so long; whether nothing is left."""
+        if self._worker:
+            await self._worker.aclose()
+        worker = self._worker or self._made(model)
+        self._worker = worker
+        try:
+            return await worker.drain(limit_s)
+        except StoreError:
+            return False
+
+    async def summarize(self, session: Session, *, model: str = "") -> str:
+        """Renew a session's own summary now (X14); UsageError where none are made."""
+        worker = self._worker or self._made(model)
+        self._worker = worker
+        if self._summarizer is None or not self._memory.records:
+            made = self._config.memory.summaries.enabled
+            setting = "memory.enabled" if made else "memory.summaries.enabled"
+            raise UsageError(
+                "No summaries are made here.", hint=f"Set {setting} = true, without --ephemeral."
+            )
+        store = await self._open_store()
+        try:
+            stored = await store.session(session.session_id)
+        except SessionNotFound:
+            stored = session
+        if not stored.turn_count:
+            raise UsageError("There is nothing to sum up yet.")
+        return redact(await worker.summarize_thread(store, self._summarizer, stored))
+
+    async def vectors_notice(self) -> str:
+        """Said once: that the memory's vectors are another model's (X5); else empty."""
+        if self._told or self._embedder is None:
+            return ""
+        self._told = True
+        with suppress(StoreError):
+            mark = await (await self._open_store()).embedder()
+            if mark is not None:
+                info = self._embedder.info
+                # That of a provider's model is not known before it is asked.
+                info = msgspec.structs.replace(info, dimension=info.dimension or mark.dimension)
+                return str(changed((mark.model_id, mark.dimension), info) or "")
+        return ""
+
+    async def reembed(self, show: Callable[[int], None]) -> int:
+        """Make all vectors anew with the embedder of the settings, or go on with that.
+
+        `show` is told how many more are done; the answer is how many it were in all.
+        """
+        if self._embedder is None:
+            raise UsageError(
+                "Nothing is embedded here.",
+                hint="Set memory.enabled and memory.embeddings.enabled to true.",
+            )
+        store = await self._open_store()
+        return await reembed(store, self._embedder, show)
+
+    async def aclose(self) -> None:
+        """Stop; what is left is found by whoever comes next. What was measured is kept."""
+        if self._worker:
+            await self._worker.aclose()
+        self._keep_measurements()
+        if self._llm:
+            await self._llm.aclose()
+        if self._embedder:
+            await self._embedder.aclose()
+
+    def _keep_measurements(self) -> None:
+        if not self._memory.records:
+            return
+        if self._embedder:
+            spent = self._embedder.spent
+            for name, count in (("tokens", spent.tokens), ("texts", spent.texts)):
+                self._metrics.count(f"embedder.{name}", count)
+        keep(self._paths.data_dir, self._metrics, datetime.now().astimezone().date())
+
+    def _made(self, model: str) -> Worker:
+        from ragmem.llm.models import choose_summary_model, open_llm
+
+        summaries = self._config.memory.summaries
+        if summaries.enabled:
+            environ = environment()
+            with suppress(NoModel, ConfigError):
+                choice = choose_summary_model(self._config, environ, flag=model)
+                self._llm = open_llm(choice, self._config, self._paths, environ)
+            self._summarizer = Summarizer(self._llm, summaries, metrics=self._metrics)
+        return Worker(
+            self._open_store,
+            self._memory.owner_id,
+            embedder=self._embedder,
+            summarizer=self._summarizer,
+            config=summaries,
+            metrics=self._metrics,
+        )
+
+
+def leave_to_a_process(paths: Paths, *, model: str = "") -> None:
+    """Start the detached process, unless one is at work already."""
+    handle = _lock(paths)
+    if handle is None:
+        return
+    os.close(handle)
+    with suppress(OSError):
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "ragmem", COMMAND, *(["-m", model] if model else [])],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=paths.data_dir,
+            start_new_session=True,
+            env=environment(),
+        )
+
+
+async def work_alone(background: Background, paths: Paths, *, model: str = "") -> bool:
+    """The detached process: false when another one is at work."""
+    handle = _lock(paths)
+    if handle is None:
+        return False
+    try:
+        with suppress(OSError):
+            os.nice(_NICENESS)
+        await background.drain(LONGEST_S, model=model)
+    finally:
+        os.close(handle)
+    return True
+
+
+def is_at_work(paths: Paths) -> bool:
+    """Whether a detached process works for this home."""
+    handle = _lock(paths)
+    if handle is None:
+        return True
+    os.close(handle)
+    return False
+
+
+def _lock(paths: Paths) -> int | None:
+    """A descriptor that holds the lock of the one process; None while another holds it."""
+    try:
+        paths.locks_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(paths.locks_dir / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle

@@ -1,0 +1,289 @@
+"""`ragmem stats`: how much is remembered, how fast, how well, and what it cost (A103 to A109)."""
+
+from datetime import date, datetime, timedelta
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING
+
+import typer
+
+from ragmem.cli.documents import Document, to_json
+from ragmem.cli.opening import open_app, settings
+from ragmem.cli.options import Format
+from ragmem.cli.runner import Interruption, run_async
+from ragmem.cli.streams import write, write_utf8
+from ragmem.cli.table import table
+from ragmem.errors import EXIT_DONE
+from ragmem.text import bar, visible
+
+if TYPE_CHECKING:
+    from ragmem.metrics.kept import Measured, Timing
+    from ragmem.store.base import StoreInfo
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+_SUMMARIES = ("summaries.turn", "summaries.roll_up", "summaries.thread")
+_TIMES = (
+    ("store_turn", "store a turn", ("store.turn",)),
+    ("generate_summary", "make a summary", _SUMMARIES),
+    ("semantic_search", "search", ("recall.search",)),
+    ("embed_question", "embed a question", ("recall.embed",)),
+    ("build_context", "build a context", ("memory.context",)),
+)
+_WAITING = (("vectors", "without vectors"), ("level1", "turns to sum up"))
+"""What is due for certain; of roll-ups and sessions only some are."""
+_SHOWN_DAYS = 14
+_NARROWEST = 40
+
+
+class TimingDocument(Document, frozen=True, kw_only=True):
+    """Times of one thing, in milliseconds; percentiles are a tenth too high at worst."""
+
+    count: int
+    mean_ms: float
+    p50_ms: float
+    p95_ms: float
+    max_ms: float
+
+
+class TokensDocument(Document, frozen=True, kw_only=True):
+    """As providers reported them, estimated for background calls where they did not."""
+
+    input: int
+    output: int
+    cached: int
+    background_input: int
+    background_output: int
+    embedded: int
+
+
+class DayDocument(Document, frozen=True, kw_only=True):
+    """One day's share."""
+
+    day: date
+    turns: int
+    searches: int
+    cost_usd: float
+
+
+class StatsDocument(Document, frozen=True, kw_only=True):
+    """All that is measured; times, tokens and costs since `since`, on this machine."""
+
+    since: date | None
+    processes: int
+    store: str
+    database_size_bytes: int | None
+    counts: dict[str, int]
+    summaries_per_level: dict[str, int]
+    store_turn: TimingDocument
+    generate_summary: TimingDocument
+    semantic_search: TimingDocument
+    embed_question: TimingDocument
+    build_context: TimingDocument
+    searches: int
+    searches_with_hits: int
+    semantic_search_success_rate: float | None
+    """Searches that found something among all: by a word of the question, or, where one is set,
+    above the threshold of similarity. null before the first."""
+    tokens: TokensDocument
+    cost_usd: float
+    """Of models whose price is known, background calls among them."""
+    unpriced_calls: int
+    model_calls: int
+    background_calls: int
+    background_calls_failed: int
+    background_cost_usd: float
+    pending: dict[str, int]
+    """At most a thousand of each are counted: turns and summaries without `vectors`, turns that no
+    model has summed up (`level1`), sessions that may be due for a `roll_up` or a summary of their
+    own (`thread`)."""
+    background_process: bool
+    """Whether a detached process is at work now."""
+    days: tuple[DayDocument, ...]
+
+
+@app.command()
+def stats(output: Format = "table") -> None:
+    """Show how much is remembered, how fast, how well, at what cost.
+
+    Times, tokens and costs are those of this machine, kept from run to run.
+    """
+    config, paths = settings()
+
+    async def main(_: Interruption) -> int:
+        from ragmem.background import is_at_work
+        from ragmem.metrics.kept import read
+
+        async with open_app(config, paths) as opened:
+            store = await opened.store()
+            found, pending = await store.info(), await store.count_pending()
+        document = stats_document(
+            found,
+            read(paths.data_dir),
+            pending={str(work): count for work, count in pending.items()},
+            at_work=is_at_work(paths),
+        )
+        if output == "json":
+            write_utf8(to_json(document))
+        else:
+            columns = get_terminal_size((80, 24)).columns
+            write(stats_text(document, width=columns, today=datetime.now().astimezone().date()))
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(main))
+
+
+def stats_document(
+    found: "StoreInfo", days: "list[Measured]", *, pending: dict[str, int], at_work: bool
+) -> StatsDocument:
+    """What the store tells and what was measured, as one document."""
+    from ragmem.metrics.kept import Measured, total
+
+    whole = total(days) or Measured(day=date.min, processes=0)
+    searches, hits = int(whole.count("recall.searches")), int(whole.count("recall.found"))
+    return StatsDocument(
+        since=days[0].day if days else None,
+        processes=whole.processes,
+        store=f"{found.kind} {found.location}",
+        database_size_bytes=found.size_bytes,
+        counts=found.counts,
+        summaries_per_level={str(n): count for n, count in found.summaries_per_level.items()},
+        **{key: _timing_document(whole.timing(*names)) for key, _, names in _TIMES},
+        searches=searches,
+        searches_with_hits=hits,
+        semantic_search_success_rate=hits / searches if searches else None,
+        tokens=TokensDocument(
+            input=int(whole.count("turns.input_tokens")),
+            output=int(whole.count("turns.output_tokens")),
+            cached=int(whole.count("turns.cached_tokens")),
+            background_input=int(whole.count("background.input_tokens")),
+            background_output=int(whole.count("background.output_tokens")),
+            embedded=int(whole.count("embedder.tokens")),
+        ),
+        cost_usd=_cost(whole),
+        unpriced_calls=int(
+            whole.count("turns.unpriced_calls") + whole.count("background.unpriced_calls")
+        ),
+        model_calls=int(whole.count("turns.calls")),
+        background_calls=int(whole.count("background.calls")),
+        background_calls_failed=int(whole.count("background.failed_calls")),
+        background_cost_usd=whole.count("background.cost_usd"),
+        pending=pending,
+        background_process=at_work,
+        days=tuple(
+            DayDocument(
+                day=each.day,
+                turns=each.timing("store.turn").count,
+                searches=int(each.count("recall.searches")),
+                cost_usd=_cost(each),
+            )
+            for each in days
+        ),
+    )
+
+
+def stats_text(document: StatsDocument, *, width: int, today: date) -> str:
+    """For people: numbers, and bars for what is compared."""
+    width = max(_NARROWEST, width)
+    counts = ", ".join(
+        f"{document.counts.get(name, 0):,} {name.replace('_', ' ')}"
+        for name in ("sessions", "turns", "tool_calls", "summaries", "files")
+    )
+    size = document.database_size_bytes
+    lines = [
+        f"memory     {visible(document.store)}" + (f", {size / 1e6:,.1f} MB" if size else ""),
+        f"           {counts}",
+    ]
+    lines += _bars("summaries", _levels(document), width)
+    lines += _bars("turns", _days(document, today), width)
+    if document.since:
+        processes = f"{document.processes:,} process{'es' * (document.processes != 1)}"
+        lines += ["", f"Measured since {document.since}, in {processes}:", ""]
+        lines += [*_times(document, width), ""]
+    else:
+        lines += ["", "Nothing was measured yet.", ""]
+    lines += [f"{name:<10} {said}" for name, said in _sums(document)]
+    return "\n".join(lines) + "\n"
+
+
+def _levels(document: StatsDocument) -> list[tuple[str, int]]:
+    return [(f"level {level}", n) for level, n in document.summaries_per_level.items()]
+
+
+def _days(document: StatsDocument, today: date) -> list[tuple[str, int]]:
+    """The last days, the empty ones between them too."""
+    turns = {each.day: each.turns for each in document.days}
+    shown = [today - timedelta(days=back) for back in reversed(range(_SHOWN_DAYS))]
+    first = next((i for i, day in enumerate(shown) if turns.get(day)), len(shown))
+    return [(f"{day:%a %d %b}", turns.get(day, 0)) for day in shown[first:]]
+
+
+def _bars(title: str, rows: list[tuple[str, int]], width: int) -> list[str]:
+    most = max((count for _, count in rows), default=0)
+    label = max((len(name) for name, _ in rows), default=0)
+    room = min(50, width - 11 - label - 2 - 10)
+    return [
+        f"{title if i == 0 else '':<10} {name:<{label}} {count:>8,}  {bar(count, most, room)}"
+        for i, (name, count) in enumerate(rows)
+    ]
+
+
+def _times(document: StatsDocument, width: int) -> list[str]:
+    rows = []
+    for key, name, _ in _TIMES:
+        found: TimingDocument = getattr(document, key)
+        if found.count:
+            times = (found.mean_ms, found.p50_ms, found.p95_ms, found.max_ms)
+            rows.append((name, f"{found.count:,}", *(f"{each:,.1f}" for each in times)))
+    head = ("TIME (ms)", "COUNT", "MEAN", "P50", "P95", "MAX")
+    return table(head, rows, width=width).rstrip("\n").split("\n") if rows else []
+
+
+def _sums(document: StatsDocument) -> list[tuple[str, str]]:
+    rate, tokens = document.semantic_search_success_rate, document.tokens
+    found = "none" if rate is None else f"{document.searches:,}, {rate:.0%} found something"
+    unpriced = document.unpriced_calls
+    failed = document.background_calls_failed
+    waiting = [
+        f"{document.pending[work]:,}{'+' * (document.pending[work] >= 1000)} {what}"
+        for work, what in _WAITING
+        if document.pending.get(work)
+    ]
+    return [
+        ("searches", found),
+        (
+            "tokens",
+            f"{tokens.input:,} in, {tokens.cached:,} of them cached, {tokens.output:,} out, "
+            f"{tokens.embedded:,} embedded",
+        ),
+        (
+            "cost",
+            f"${document.cost_usd:,.4f}"
+            + (f", and {unpriced:,} calls whose price is not known" if unpriced else ""),
+        ),
+        (
+            "background",
+            f"{document.background_calls:,} calls"
+            + (f", {failed:,} failed" if failed else "")
+            + f", ${document.background_cost_usd:,.4f}, "
+            f"{tokens.background_input:,} tokens in, {tokens.background_output:,} out",
+        ),
+        (
+            "pending",
+            (", ".join(waiting) or "nothing")
+            + ("; a process is at work on it" if document.background_process else ""),
+        ),
+    ]
+
+
+def _cost(found: "Measured") -> float:
+    return found.count("turns.cost_usd") + found.count("background.cost_usd")
+
+
+def _timing_document(found: "Timing") -> TimingDocument:
+    return TimingDocument(
+        count=found.count,
+        mean_ms=round(found.mean_ms, 3),
+        p50_ms=round(found.percentile_ms(50), 3),
+        p95_ms=round(found.percentile_ms(95), 3),
+        max_ms=round(found.max_ms, 3),
+    )

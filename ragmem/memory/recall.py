@@ -1,0 +1,293 @@
+"""Search of the memory: from a question to the turns and summaries that bear on it (X6b, X12)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from ragmem.embedder.base import Embedder
+from ragmem.errors import EmbedderError, RagmemError, SessionNotFound, StoreError
+from ragmem.memory.hits import Hit
+from ragmem.metrics import Metrics
+from ragmem.records import DEFAULT_TITLE, Session, utc_now
+from ragmem.store.base import SessionQuery, Store
+from ragmem.store.recall import (
+    EVERYTHING,
+    TURN_LEVEL,
+    Candidate,
+    EmbedderMark,
+    Scope,
+    SearchQuery,
+    WeightedTerm,
+)
+
+if TYPE_CHECKING:
+    from ragmem.memory.ranking import Ranked
+    from ragmem.memory.timewords import TimeSpan
+
+_log = logging.getLogger("ragmem")
+
+_QUESTION_CHARS = 4_000
+"""Of a longer one the beginning and the end are looked for: what is between was pasted."""
+_SPARE = 8
+"""So many more than asked for are fetched, to put near-duplicates behind."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is searched for, and how."""
+
+    text: str
+    scope: Scope = EVERYTHING
+    session_id: str = ""
+    """The conversation that asks: of two alike, its own turn is meant (X12)."""
+    semantic: bool = True
+    """False: by words alone (A91)."""
+    max_results: int = 5
+    levels: tuple[int, ...] = ()
+    """0 for turns, 1 and up for summaries; empty for all."""
+    min_similarity: float | None = None
+    """A hit must be nearer (strictly), unless it holds words of the question (X2, X6b)."""
+    patience_s: float | None = None
+    """So long the embedder is waited for; then the words alone are looked for (A96)."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What bears on a question, best first, before its texts are loaded."""
+
+    question: Question
+    ranked: tuple[Ranked, ...] = ()
+    spans: tuple[TimeSpan, ...] = ()
+
+
+ScopeName = Literal["session", "project", "all"]
+
+
+def scope_of(session: Session, name: ScopeName) -> Scope:
+    """Where a session's questions are looked for (X12)."""
+    match name:
+        case "session":
+            return Scope(session_ids=(session.session_id,))
+        case "project":
+            return Scope(session_ids=(session.session_id,), project_ids=(session.project_id,))
+        case "all":
+            return EVERYTHING
+
+
+class Recall:
+    """Asks the store for candidates, ranks them, and fetches the best.
+
+    Without an embedder, or when it fails, by words alone.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[Store]],
+        embedder: Embedder | None,
+        *,
+        metrics: Metrics | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._open_store = open_store
+        self._embedder = embedder
+        self._metrics = metrics or Metrics()
+        self._clock = clock
+
+    async def prepare(self) -> None:
+        """Load what takes time before the first question, if there is anything to be found."""
+        with suppress(StoreError, EmbedderError):
+            store = await self._open_store()
+            if not await store.sessions(SessionQuery(limit=1)):
+                return
+            await asyncio.to_thread(_import_all)
+            if self._embedder is not None and await self._mark(store):
+                await self._embedder.prepare()
+
+    async def search(self, question: Question) -> list[Hit]:
+        """The best hits, best first; raises StoreError."""
+        return await self.hits(await self.find(question))
+
+    async def find(self, question: Question) -> Found:
+        """All that may answer it, ranked; raises StoreError."""
+        from ragmem.memory.timewords import time_spans, without_time_words
+        from ragmem.terms import query_terms
+
+        if question.max_results < 1 or not question.text.strip():
+            return Found(question=question)
+        store = await self._open_store()
+        now = self._clock().astimezone()
+        text = _ends(question.text)
+        spans = time_spans(text, now)
+        plain = without_time_words(text, spans)
+        vector, model_id = await self._vector(store, plain, question)
+        # Stop words find a little more where there is nothing else to go by; they are no match.
+        all_terms = not vector and question.min_similarity is None
+        query = SearchQuery(
+            scope=question.scope,
+            terms=tuple(
+                WeightedTerm(term.term, term.weight)
+                for term in query_terms(plain)
+                if all_terms or term.kind != "stop"
+            ),
+            vector=vector,
+            embedder=model_id,
+            levels=question.levels,
+        )
+        with self._metrics.time("recall.search"):
+            candidates = await store.search(query)
+            ranked = _ranked(candidates, question, text, now, spans)
+        self._metrics.count("recall.searches")
+        return Found(
+            question=question, ranked=tuple(self._above(ranked, question)), spans=tuple(spans)
+        )
+
+    async def hits(self, found: Found, *, hidden: Collection[str] = ()) -> list[Hit]:
+        """The best of it with their texts, but for the records whose ids are `hidden` (X23)."""
+        ranked = [one for one in found.ranked if one.candidate.record_id not in hidden]
+        if not ranked:
+            return []
+        store = await self._open_store()
+        with self._metrics.time("recall.load"):
+            hits = await self._hits(store, ranked, found.question.max_results)
+            titles = await self._titles(store, {hit.session_id for hit, _ in hits})
+        self._metrics.count("recall.found", 1 if hits else 0)
+        return [
+            _explained(hit, one, found.spans, titles.get(hit.session_id, "")) for hit, one in hits
+        ]
+
+    @staticmethod
+    async def _titles(store: Store, session_ids: Collection[str]) -> dict[str, str]:
+        titles = {}
+        for session_id in session_ids:
+            # One that was deleted since has none.
+            with suppress(SessionNotFound):
+                titles[session_id] = (await store.session(session_id)).title
+        return {name: title for name, title in titles.items() if title != DEFAULT_TITLE}
+
+    async def _vector(self, store: Store, text: str, question: Question) -> tuple[bytes, str]:
+        """Empty while the question can't be compared with what is stored (X5, A96)."""
+        mark = await self._mark(store) if question.semantic and text.strip() else None
+        if self._embedder is None or mark is None:
+            return b"", ""
+        try:
+            with self._metrics.time("recall.embed"):
+                async with asyncio.timeout(question.patience_s):
+                    [row] = await self._embedder.embed([text], "query")
+        except Exception as error:
+            # Whatever it is: the words are looked for all the same.
+            known = isinstance(error, RagmemError | TimeoutError)
+            _log.warning("The question could not be embedded: %s", error, exc_info=not known)
+            self._metrics.count("embedder.failures")
+            return b"", ""
+        return row.astype("<f4").tobytes(), mark.model_id
+
+    async def _mark(self, store: Store) -> EmbedderMark | None:
+        """The embedder of the store's vectors, if it is ours."""
+        if self._embedder is None:
+            return None
+        mark = await store.embedder()
+        return mark if mark and mark.model_id == self._embedder.info.model_id else None
+
+    @staticmethod
+    def _above(ranked: Sequence[Ranked], question: Question) -> list[Ranked]:
+        floor = question.min_similarity
+        if floor is None:
+            return list(ranked)
+        return [
+            one
+            for one in ranked
+            if one.candidate.text > 0 or (one.candidate.similarity or -1.0) > floor
+        ]
+
+    async def _hits(
+        self, store: Store, ranked: Sequence[Ranked], limit: int
+    ) -> list[tuple[Hit, Ranked]]:
+        from ragmem.memory.ranking import demoted
+        from ragmem.terms import turn_terms
+
+        best = ranked[: limit + _SPARE]
+        turns = {
+            turn.turn_id: turn
+            for turn in await store.turns_by_id(
+                [r.candidate.record_id for r in best if r.candidate.level == TURN_LEVEL]
+            )
+        }
+        summaries = {
+            summary.summary_id: summary
+            for summary in await store.summaries_by_id(
+                [r.candidate.record_id for r in best if r.candidate.level != TURN_LEVEL]
+            )
+        }
+        words = {turn_id: turn_terms(turn) for turn_id, turn in turns.items()}
+        hits: list[tuple[Hit, Ranked]] = []
+        for one in demoted(best, words):
+            found = one.candidate
+            turn, summary = turns.get(found.record_id), summaries.get(found.record_id)
+            if turn is None and summary is None:
+                # Deleted since it was found.
+                continue
+            hit = Hit(
+                type="turn" if turn else "summary",
+                turn=turn,
+                summary=summary,
+                score=one.score,
+                similarity=found.similarity,
+                session_id=found.session_id,
+                at=found.at,
+            )
+            hits.append((hit, one))
+        return hits[:limit]
+
+
+def _ranked(
+    candidates: Sequence[Candidate],
+    question: Question,
+    text: str,
+    now: datetime,
+    spans: Sequence[TimeSpan],
+) -> list[Ranked]:
+    """Turns and summaries, each kind by its own scale, then together."""
+    from ragmem.memory.ranking import rank
+    from ragmem.terms import guess_language
+
+    foreign = guess_language(text) not in (None, "english")
+    out: list[Ranked] = []
+    for is_turn in (True, False):
+        kind = [c for c in candidates if (c.level == TURN_LEVEL) == is_turn]
+        own = (question.session_id,) if question.session_id else ()
+        out += rank(kind, now=now, spans=spans, foreign=foreign, session_ids=own)
+    return sorted(out, key=lambda one: -one.score)
+
+
+def _import_all() -> None:
+    # Regular expressions for time words take 60 ms to compile.
+    import ragmem.memory.ranking
+    import ragmem.memory.timewords  # noqa: F401
+
+
+def _ends(text: str) -> str:
+    if len(text) <= _QUESTION_CHARS:
+        return text
+    half = _QUESTION_CHARS // 2
+    return f"{text[:half]}\n{text[-half:]}"
+
+
+def _explained(hit: Hit, ranked: Ranked, spans: Sequence[TimeSpan], title: str) -> Hit:
+    """With what it was found by, in words."""
+    found = ranked.candidate
+    parts = dict(ranked.parts)
+    why = []
+    if found.text > 0:
+        why.append("its words")
+    if found.similarity is not None and parts.get("vector", 0.0) > 0:
+        why.append("its meaning")
+    if parts.get("neighbours", 0.0) > 0 and not why:
+        why.append("what was said around it")
+    if spans and parts.get("time", 0.0) > 0:
+        why.append("its time")
+    return msgspec.structs.replace(hit, why=", ".join(why) or "its session", session_title=title)

@@ -1,0 +1,399 @@
+"""Background work: vectors, summaries, roll-ups; derived from what is stored, never waited for.
+
+Nothing is remembered outside the store: what is to be done is what `pending` finds.
+A lease keeps two processes from doing the same; work that was done twice all the
+same is stored once (ids are derived from what is covered).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from ragmem.config import SummariesConfig
+from ragmem.embedder.base import Embedder
+from ragmem.errors import EmbedderUnavailable, RagmemError, SessionNotFound, StoreError
+from ragmem.memory.embedding import vectors_of
+from ragmem.memory.files import stored_path
+from ragmem.memory.leases import leased
+from ragmem.memory.recording import redacted
+from ragmem.memory.rollups import calls_behind, due_roll_up, level1_of, renewable
+from ragmem.memory.summaries import Summarizer, thread_summary_due
+from ragmem.metrics import Metrics
+from ragmem.records import (
+    AddSummary,
+    Session,
+    UpdateSession,
+    utc_now,
+)
+from ragmem.store.base import Store, TurnQuery
+from ragmem.store.recall import EmbedderMark, Pending, Work
+
+_log = logging.getLogger("ragmem")
+
+_BATCH = 16
+"""Turns embedded in one go: what a process that is killed does again."""
+_LEASE_S = 60.0
+"""Renewed while the work goes on: for so long that of a killed process waits."""
+_PAUSE_S = 0.01
+"""Between two pieces of work: whoever types comes first."""
+_RETRY_S = 30.0
+"""After something failed."""
+_MOST_STRIKES = 4
+"""So often in a row the embedder may fail at some text before it is left to rest."""
+_CUT_AT_ONCE = 64
+"""Turns summed up in one go where no model is asked."""
+_PAGE = 500
+_LATEST = 8
+"""So many sessions, those of the latest activity, are looked at each time; all others once."""
+
+
+class Worker:
+    """Does what is pending, one thing after the other, until there is none; then waits."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[Store]],
+        owner_id: str,
+        *,
+        embedder: Embedder | None,
+        summarizer: Summarizer | None,
+        config: SummariesConfig,
+        metrics: Metrics | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._open_store = open_store
+        self._owner_id = owner_id
+        self._embedder = embedder
+        self._summarizer = summarizer if config.enabled else None
+        self._config = config
+        self._metrics = metrics or Metrics()
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._passed: set[str] = set()
+        """Looked at: nothing to do, or nothing that this process does better."""
+        self._swept: set[Work] = set()
+        """Kinds of work of which it has looked at all."""
+        self._given_up: set[str] = set()
+        """Failed here: left to other processes."""
+        self._renewed: set[str] = set()
+        """Sessions in which a stand-in gave way to a model's summary: those above it are next."""
+        self._reckoned: set[str] = set()
+        """Sessions of which is known what others spent."""
+        self._batch = _BATCH
+        self._strikes = 0
+        self._embed_again_at = 0.0
+
+    # --- running ----------------------------------------------------------------
+
+    def start(self) -> None:
+        """Work in the background from now on."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    def wake(self) -> None:
+        """Something may be there to do."""
+        self._wake.set()
+
+    async def drain(self, limit_s: float | None = None) -> bool:
+        """Do all that is pending, for at most so long; whether nothing is left. StoreError."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while await self.step():
+                    pass
+        except TimeoutError:
+            return False
+        return not self._given_up and not self._embedder_rests
+
+    async def aclose(self) -> None:
+        """Stop; what is left is found again by the next process."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    @property
+    def _embedder_rests(self) -> bool:
+        return time.monotonic() < self._embed_again_at
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                more = await self.step()
+            except Exception as error:
+                # Said where it matters, in stats and doctor: the next turn is not disturbed.
+                self._say(error)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if more:
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY_S if self._embedder_rests else None):
+                    await self._wake.wait()
+
+    def _say(self, error: Exception) -> None:
+        _log.warning("background work: %s", error, exc_info=not isinstance(error, RagmemError))
+        self._metrics.count("worker.failures")
+
+    # --- what is done -------------------------------------------------------------
+
+    async def step(self) -> bool:
+        """One piece of work, or one batch of vectors; false when nothing is pending."""
+        store = await self._open_store()
+        if self._embedder and not self._embedder_rests and await self._embed(store, self._embedder):
+            return True
+        if self._summarizer is None:
+            return False
+        return (
+            await self._level1(store, self._summarizer)
+            or await self._renew(store, self._summarizer)
+            or await self._roll_up(store, self._summarizer)
+            or await self._thread(store, self._summarizer)
+        )
+
+    async def _fresh(self, store: Store, work: Work, *, limit: int) -> list[Pending]:
+        """What this process has not looked at; once it has seen all, what is new comes first."""
+        known = self._passed | self._given_up
+        for most in (limit, limit + len(known)):
+            found = await store.pending(work, limit=most)
+            fresh = [item for item in found if item.key not in known]
+            if fresh or len(found) < most or work in self._swept:
+                return fresh[:limit]
+        self._swept.add(work)
+        return []
+
+    async def _first_due(
+        self, store: Store, work: Work, do: Callable[[Pending], Awaitable[bool]]
+    ) -> bool:
+        """Go through what may be due until something was."""
+        looked_at = set(self._given_up)
+        while True:
+            limit = _PAGE + len(self._passed) + len(self._given_up)
+            fresh = [
+                item
+                for place, item in enumerate(await store.pending(work, limit=limit))
+                if item.key not in looked_at and (place < _LATEST or item.key not in self._passed)
+            ]
+            if not fresh:
+                return False
+            for item in fresh:
+                looked_at.add(item.key)
+                if await self._done([item], partial(do, item)):
+                    return True
+                self._passed.add(item.key)
+
+    async def _done(self, items: Sequence[Pending], do: Callable[[], Awaitable[bool]]) -> bool:
+        """What `do` says; one thing that can't be done must not keep all else from being done."""
+        try:
+            return await do()
+        except SessionNotFound:
+            return False
+        except StoreError:
+            raise
+        except Exception as error:
+            self._say(error)
+            self._given_up.update(item.key for item in items)
+            return True
+
+    def _leased(
+        self, store: Store, keys: Sequence[str]
+    ) -> AbstractAsyncContextManager[frozenset[str]]:
+        return leased(store, keys, self._owner_id, seconds=_LEASE_S)
+
+    # --- vectors ------------------------------------------------------------------
+
+    async def _embed(self, store: Store, embedder: Embedder) -> bool:
+        info = embedder.info
+        mark = await store.embedder()
+        if mark is None and info.dimension:
+            await store.use_embedder(EmbedderMark(info.model_id, info.dimension))
+        elif mark is not None and mark.model_id != info.model_id:
+            return False
+        items = await self._fresh(store, "vectors", limit=self._batch)
+        if not items:
+            return False
+        async with self._leased(store, [item.key for item in items]) as mine:
+            items = [item for item in items if item.key in mine]
+            try:
+                with self._metrics.time("worker.embed"):
+                    writes = await vectors_of(store, embedder, items)
+            except StoreError:
+                raise
+            except Exception as error:
+                return self._embedding_failed(items, error)
+            await store.apply(writes)
+        # What was deleted meanwhile has none.
+        made = {write.record_id for write in writes}
+        self._given_up.update(item.key for item in items if item.record_id not in made)
+        self._batch, self._strikes = _BATCH, 0
+        return True
+
+    def _embedding_failed(self, items: Sequence[Pending], error: Exception) -> bool:
+        """Whether to try others at once: one text that can't be embedded is found, and left out."""
+        self._say(error)
+        self._metrics.count("embedder.failures")
+        self._strikes += 1
+        if isinstance(error, EmbedderUnavailable) or self._strikes > _MOST_STRIKES:
+            # Summaries don't wait for it.
+            self._embed_again_at = time.monotonic() + _RETRY_S
+            return False
+        if len(items) == 1:
+            self._given_up.add(items[0].key)
+        self._batch = 1
+        return True
+
+    # --- summaries ----------------------------------------------------------------
+
+    async def _level1(self, store: Store, summarizer: Summarizer) -> bool:
+        found = await self._fresh(store, "level1", limit=_PAGE)
+        if not found:
+            return False
+        made = await level1_of(store, found)
+        held = {turn_id for turn_id, summary in made.items() if summary.extractive}
+        # Nobody here does better than what stands there.
+        idle = [
+            item.key
+            for item in found
+            if item.record_id in held and not summarizer.uses_model(item.session_id)
+        ]
+        self._passed.update(idle)
+        todo = [item for item in found if item.key not in self._passed]
+        todo.sort(key=lambda item: item.record_id in held)
+        if not todo:
+            return True
+        without = [
+            item for item in todo[:_CUT_AT_ONCE] if not summarizer.uses_model(item.session_id)
+        ]
+        # What asks a model takes its time: one by one, so that none is lost with the process.
+        items = without if todo[0] in without else todo[:1]
+        return await self._done(items, partial(self._summarize, store, summarizer, items))
+
+    async def _summarize(
+        self, store: Store, summarizer: Summarizer, items: Sequence[Pending]
+    ) -> bool:
+        for session_id in dict.fromkeys(item.session_id for item in items):
+            await self._reckon(store, summarizer, session_id)
+        async with self._leased(store, [item.key for item in items]) as mine:
+            items = [item for item in items if item.key in mine]
+            # Whoever had it before may have done it.
+            made = await level1_of(store, items)
+            writes = []
+            for turn in await store.turns_by_id([item.record_id for item in items]):
+                before = made.get(turn.turn_id)
+                uses_model = summarizer.uses_model(turn.session_id)
+                if before is None or (before.extractive and uses_model):
+                    locate = await self._locate(store, turn.session_id)
+                    summary = await summarizer.summarize_turn(
+                        turn, locate=locate, instead_of=before
+                    )
+                    writes.append(redacted(AddSummary(summary=summary)))
+                    if before is not None and not summary.extractive:
+                        self._renewed.add(turn.session_id)
+                # A turn takes a millisecond or two: the prompt comes first.
+                await asyncio.sleep(0)
+            await store.apply(writes)
+            self._passed.update(mine)
+        return True
+
+    @staticmethod
+    async def _locate(store: Store, session_id: str) -> Callable[[str], str]:
+        session = await store.session(session_id)
+        cwd = Path(session.cwd)
+        return partial(stored_path, cwd=cwd, project=Path(session.project_path or session.cwd))
+
+    async def _reckon(self, store: Store, summarizer: Summarizer, session_id: str) -> None:
+        """Let the session's limits hold for all processes together."""
+        if session_id not in self._reckoned and summarizer.uses_model(session_id):
+            session = await store.session(session_id)
+            calls = await calls_behind(store, session, every=self._config.every_n_messages)
+            summarizer.reckon(session_id, calls)
+            self._reckoned.add(session_id)
+
+    async def _renew(self, store: Store, summarizer: Summarizer) -> bool:
+        """The stand-ins above those that a model has replaced, lowest level first."""
+        for session_id in sorted(self._renewed):
+            for old, below in await renewable(store, session_id):
+                key = f"renew:{old.level}:{old.summary_id}"
+                if key in self._passed or not summarizer.uses_model(session_id):
+                    continue
+                self._passed.add(key)
+                async with self._leased(store, [key]) as mine:
+                    if not mine:
+                        continue
+                    summary = await summarizer.summarize_summaries(
+                        session_id, old.level - 1, below, instead_of=old
+                    )
+                    await store.apply([redacted(AddSummary(summary=summary))])
+                return True
+            self._renewed.discard(session_id)
+        return False
+
+    async def _roll_up(self, store: Store, summarizer: Summarizer) -> bool:
+        async def do(item: Pending) -> bool:
+            due = partial(
+                due_roll_up, store, item.session_id, rollup_chars=self._config.rollup_chars
+            )
+            if await due() is None:
+                return False
+            await self._reckon(store, summarizer, item.session_id)
+            keys = [item.key, f"roll_up:{item.session_id}"]
+            async with self._leased(store, keys) as mine:
+                # Whoever had it before may have done it.
+                found = await due() if len(mine) == len(keys) else None
+                if found is None:
+                    return False
+                level, covers = found
+                summary = await summarizer.summarize_summaries(item.session_id, level, covers)
+                await store.apply([redacted(AddSummary(summary=summary))])
+            return True
+
+        return await self._first_due(store, "roll_up", do)
+
+    async def _thread(self, store: Store, summarizer: Summarizer) -> bool:
+        async def due(item: Pending) -> Session | None:
+            session = await store.session(item.session_id)
+            is_due = thread_summary_due(
+                session.message_count, session.summarized_count, every=self._config.every_n_messages
+            )
+            return session if is_due else None
+
+        async def do(item: Pending) -> bool:
+            if await due(item) is None:
+                return False
+            async with self._leased(store, [item.key]) as mine:
+                session = await due(item) if mine else None
+                if session is None:
+                    return False
+                await self._reckon(store, summarizer, item.session_id)
+                await self.summarize_thread(store, summarizer, session)
+            return True
+
+        return await self._first_due(store, "thread", do)
+
+    async def summarize_thread(self, store: Store, summarizer: Summarizer, session: Session) -> str:
+        """Renew a session's own summary from the turns since the last one."""
+        count = (session.message_count - session.summarized_count) // 2
+        since = await store.turns(
+            session.session_id, TurnQuery(limit=max(1, count), statuses=("completed",))
+        )
+        text = await summarizer.thread_summary(session.summary, since)
+        await store.apply(
+            [
+                redacted(
+                    UpdateSession(
+                        session_id=session.session_id,
+                        summary=text,
+                        summarized_count=session.message_count,
+                        at=self._clock(),
+                    )
+                )
+            ]
+        )
+        return text

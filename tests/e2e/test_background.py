@@ -1,0 +1,305 @@
+"""What `ask` leaves to be done: by a process of its own, before it ends, or not at all (X15)."""
+
+import json
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.process import COMMAND, Ragmem
+from tests.fakes.llm_server import Answer, LLMServer, Received
+
+KEY = "scripted-key"
+DIGEST = json.dumps({"text": "They spoke of ports.", "key_findings": [], "topics": ["ports"]})
+PROMPT, ANSWER = "Where does the staging database listen?", "It listens on port 5439."
+
+
+class World:
+    """A home, a project, and a model whose background answers can be slow or fail."""
+
+    def __init__(self, folder: Path, server: LLMServer) -> None:
+        self.server = server
+        env = {**server.env, "RAGMEM_MODEL__SUMMARY": "openai/small"}
+        self.ragmem = Ragmem(folder, {**env, "RAGMEM_MEMORY__WORKER": "detached"})
+
+    def ask(self, prompt: str = PROMPT, *flags: str, **env: str) -> str:
+        done = self.ragmem.run("ask", prompt, "--output-format", "json", *flags, env=env)
+        assert done.code == 0, done.err
+        session_id: str = done.json["session_id"]
+        return session_id
+
+    def workers(self) -> list[int]:
+        """Processes of this home that do background work."""
+        found = []
+        for folder in Path("/proc").iterdir():
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                environ = (folder / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            ours = f"RAGMEM_HOME={self.ragmem.home}".encode() in environ
+            if folder.name.isdecimal() and ours and b"work" in words:
+                found.append(int(folder.name))
+        return found
+
+    def stats(self) -> Any:
+        return self.ragmem.run("stats", "--format", "json").json
+
+    def asked_small(self) -> list[Received]:
+        return [r for r in self.server.requests if r.body["model"] == "small"]
+
+    def settle(self) -> None:
+        """Until nobody is at work."""
+        until(lambda: not self.workers())
+
+
+@pytest.fixture
+def slow() -> list[float]:
+    """How long the summary model takes; the last one stays."""
+    return [0.0]
+
+
+@pytest.fixture
+def world(tmp_path: Path, slow: list[float]) -> Iterator[World]:
+    def answer(request: Received) -> Answer:
+        if request.body["model"] != "small":
+            return Answer(ANSWER)
+        return Answer(DIGEST, delay_s=slow.pop(0) if len(slow) > 1 else slow[0])
+
+    with LLMServer([answer], repeat=True) as server:
+        world = World(tmp_path, server)
+        yield world
+        for pid in world.workers():
+            os.kill(pid, signal.SIGKILL)
+
+
+def until(condition: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.05)
+
+
+def test_ask_leaves_its_work_to_a_process(world: World) -> None:
+    """X14 to X16, A95: vectors and summaries come after the answer; the process ends by itself."""
+    world.ask()
+    until(world.asked_small)
+    world.settle()
+    stats = world.stats()
+    assert stats["pending"]["vectors"] == stats["pending"]["level1"] == 0
+    # A109: what the process did is in the numbers.
+    assert stats["background_calls"] >= 1
+    assert stats["tokens"]["embedded"] > 0
+    hits = world.ragmem.run("search", "5439", "--format", "json").json
+    assert {hit["type"] for hit in hits} == {"turn", "summary"}
+    assert all(hit["similarity"] is not None for hit in hits)
+
+
+def test_another_session_recalls_it_by_meaning(world: World) -> None:
+    """A1, A15: the second `ask` shares no word with the first but finds it."""
+    world.ask("Our cat Whiskers hates tuna.")
+    until(world.asked_small)
+    world.settle()
+    world.ask("Which fish does my kitten refuse to eat?")
+    last = [r for r in world.server.requests if r.body["model"] == "scripted"][-1]
+    assert "Our cat Whiskers hates tuna." in last.body["messages"][-1]["content"]
+
+
+def test_nobody_waits_for_it(world: World, slow: list[float]) -> None:
+    """A95, X15: neither who asked nor who reads its output, though the model sleeps."""
+    world.ask(RAGMEM_MEMORY__WORKER="off")
+    slow[0] = 20.0
+    started = time.monotonic()
+    world.ask("And who may connect?")
+    assert time.monotonic() - started < 10
+    until(world.asked_small)
+    started = time.monotonic()
+    world.ask("And from where?")
+    assert time.monotonic() - started < 10
+
+
+def test_one_process_at_most(world: World, slow: list[float]) -> None:
+    """X15: whoever comes while one is at work leaves it to that; it does all of it."""
+    slow[0] = 0.3
+    most = 0
+    for number in range(4):
+        world.ask(f"Question {number}")
+        most = max(most, len(world.workers()))
+    while now := len(world.workers()):
+        most = max(most, now)
+        time.sleep(0.02)
+    assert most == 1
+    # Each turn was summed up once, whoever did it.
+    sent = [request.body["messages"][-1]["content"] for request in world.asked_small()]
+    for number in range(4):
+        of_turns = [text for text in sent if f"Question {number}" in text]
+        assert 1 <= len(of_turns) <= 2  # its turn's, and perhaps its session's
+    assert world.stats()["pending"]["vectors"] == 0
+
+
+def test_a_second_one_ends_at_once(world: World, slow: list[float]) -> None:
+    slow[0] = 20.0
+    world.ask()
+    until(world.asked_small)
+    [pid] = world.workers()
+    assert world.stats()["background_process"] is True
+    assert "a process is at work" in world.ragmem.run("doctor").out
+    started = time.monotonic()
+    assert world.ragmem.run("work").code == 0
+    assert time.monotonic() - started < 10
+    assert world.workers() == [pid]
+    assert len(world.asked_small()) == 1
+
+
+def test_how_the_process_stands_apart(world: World, slow: list[float]) -> None:
+    """P10: no key in its argv; in a session of its own; in no folder of the person's; silent."""
+    slow[0] = 20.0
+    world.ask(PROMPT, "-m", "openai/scripted")
+    until(world.asked_small)
+    [pid] = world.workers()
+    proc = Path("/proc") / str(pid)
+    argv = (proc / "cmdline").read_bytes().rstrip(b"\0").decode().split("\0")
+    assert argv == [*COMMAND, "work", "-m", "openai/scripted"]
+    assert KEY not in " ".join(argv)
+    assert os.getsid(pid) == pid
+    assert (proc / "cwd").readlink() == world.ragmem.home / "data"
+    for number in (0, 1, 2):
+        assert (proc / "fd" / str(number)).readlink() == Path(os.devnull)
+    assert world.asked_small()[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "env"),
+    [
+        (["--ephemeral"], {}),
+        ([], {"RAGMEM_MEMORY__ENABLED": "false"}),
+        ([], {"RAGMEM_MEMORY__WORKER": "off"}),
+    ],
+)
+def test_when_none_is_started(world: World, flags: list[str], env: dict[str, str]) -> None:
+    """X15, B100: never with --ephemeral, nor with memory or the worker off."""
+    world.ask(PROMPT, *flags, **env)
+    for _ in range(10):
+        assert world.workers() == []
+        time.sleep(0.05)
+    assert not (world.ragmem.home / "data" / "locks" / "worker.lock").exists()
+    assert world.asked_small() == []
+
+
+def test_ephemeral_writes_nothing(world: World) -> None:
+    """cli.md: neither session nor memory is written, nor what was measured."""
+    session_id = world.ask()
+    until(world.asked_small)
+    world.settle()
+    before = contents(world.ragmem.home)
+    world.ask("What did I ask?", "--ephemeral")
+    world.ask("What did I ask?", "--ephemeral", "-r", session_id)
+    after = contents(world.ragmem.home)
+    assert after[0] == before[0]
+    assert after[1].keys() == before[1].keys()
+    assert after[1] == before[1]
+
+
+def contents(home: Path) -> Any:
+    """What the memory holds, and every file but the database's own, which reading may touch."""
+    database = home / "data" / "memory.db"
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+        rows = {
+            name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall()
+            for name in ("sessions", "turns", "tool_calls", "summaries")
+        }
+    connection.close()
+    files = {
+        str(path.relative_to(home)): path.read_bytes()
+        for path in home.rglob("*")
+        # Of the projects that the store knows, the spool keeps a copy whenever they are read.
+        if path.is_file() and not path.name.startswith(("memory.db", "sqlite-projects"))
+    }
+    return rows, files
+
+
+def test_inline_is_done_before_ask_ends(world: World) -> None:
+    """X15: `memory.worker = inline`."""
+    world.ask(RAGMEM_MEMORY__WORKER="inline")
+    assert world.workers() == []
+    assert len(world.asked_small()) >= 1
+    stats = world.stats()
+    assert stats["pending"]["vectors"] == stats["pending"]["level1"] == 0
+
+
+def test_what_a_killed_one_left_the_next_one_does(world: World, slow: list[float]) -> None:
+    """X15: kill -9 in the middle of the work; nothing is lost, nothing is said twice."""
+    slow[:] = [60.0, 0.0]
+    first = world.ask()
+    until(world.asked_small)
+    [pid] = world.workers()
+    os.kill(pid, signal.SIGKILL)
+    world.settle()
+    # As if the minute of its lease had passed.
+    database = world.ragmem.home / "data" / "memory.db"
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("DELETE FROM leases").rowcount >= 1
+    connection.close()
+    second = world.ask("And who may connect?")
+    until(lambda: len(world.asked_small()) >= 3)
+    world.settle()
+    stats = world.stats()
+    assert stats["pending"]["vectors"] == stats["pending"]["level1"] == 0
+    assert stats["counts"]["summaries"] == 2
+    hits = world.ragmem.run("search", "ports", "--levels", "1", "--format", "json").json
+    assert sorted(hit["session_id"] for hit in hits) == sorted([first, second])
+
+
+def test_a_model_that_fails_leaves_stand_ins(tmp_path: Path) -> None:
+    """X19b, A96: the answer is there, a summary is cut from the turn, and redone once it works."""
+    broken = [True]
+
+    def answer(request: Received) -> Answer:
+        if request.body["model"] != "small":
+            return Answer(ANSWER)
+        return Answer(mode="401") if broken else Answer(DIGEST)
+
+    with LLMServer([answer], repeat=True) as server:
+        world = World(tmp_path, server)
+        world.ask()
+        until(world.asked_small)
+        world.settle()
+        [stand_in] = summaries(world)
+        assert "5439" in stand_in["text"]
+        assert world.stats()["background_calls_failed"] >= 1
+        broken.clear()
+        world.ask("And who may connect?")
+        until(lambda: len([s for s in summaries(world) if "spoke" in s["text"]]) == 2)
+        world.settle()
+
+
+def summaries(world: World) -> list[dict[str, Any]]:
+    done = world.ragmem.run("search", "port 5439 ports connect", "--levels", "1", "--format=json")
+    found: list[dict[str, Any]] = done.json
+    return found
+
+
+def test_what_goes_wrong_is_in_the_log(tmp_path: Path) -> None:
+    """The process has no terminal: its words are in the log, without a key."""
+
+    def answer(request: Received) -> Answer:
+        if request.path.endswith("/embeddings"):
+            return Answer(mode="500")
+        return Answer(DIGEST if request.body["model"] == "small" else ANSWER)
+
+    with LLMServer([answer], repeat=True) as server:
+        world = World(tmp_path, server)
+        world.ask(RAGMEM_MODEL__EMBEDDING="openai/embedder")
+        until(lambda: [r for r in server.requests if r.path.endswith("/embeddings")])
+        world.settle()
+        logs = "".join(p.read_text() for p in (world.ragmem.home / "logs").iterdir())
+        assert "background work: " in logs
+        assert KEY not in logs
+        # Summaries don't wait for vectors.
+        assert len(summaries(world)) == 1
+        assert world.stats()["pending"]["vectors"] >= 1

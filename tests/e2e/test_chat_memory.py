@@ -1,0 +1,87 @@
+"""`/search`, `/summarize`, `/context` as a person meets them: the real command on a pty."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_chat_pty import House
+from tests.fakes.llm_server import Answer, LLMServer, Received
+
+READY = r"openai/scripted · [0-9a-f]{8}"
+
+
+def answer(request: Received) -> Answer:
+    if request.body["model"] == "small":
+        return Answer(json.dumps({"text": "Ports were spoken of.", "topics": ["ports"]}))
+    return Answer("It listens on port 5439.")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with LLMServer([answer], repeat=True) as server:
+        house = House(tmp_path, server)
+        house.env["RAGMEM_MODEL__SUMMARY"] = "openai/small"
+        yield house
+
+
+def test_search_and_summarize_in_a_chat(house: House) -> None:
+    """cli.md: slash commands over the memory; X14: `/summarize` renews the session's summary."""
+    with house.chat("chat") as chat:
+        chat.wait_for_screen(READY)
+        chat.send("/search port\r")
+        chat.wait_for(r"Nothing was found\.")
+        chat.send("/summarize\r")
+        chat.wait_for(r"There is nothing to sum up yet\.")
+        chat.send("/search\r")
+        chat.wait_for(r"Search for what\?")
+        chat.send("Where does the database listen?\r")
+        chat.wait_for(r"^It listens on port 5439\.")
+        chat.send("/search which port was it\r")
+        chat.wait_for(r"Turn 1 · session [0-9a-f]{8} .*its words")
+        chat.wait_for(r"> Where does the database listen\?")
+        chat.send("/summarize\r")
+        chat.wait_for(r"Ports were spoken of\.")
+        chat.send("/context and now\r")
+        chat.wait_for(r"Thread Summary")
+        chat.wait_for(r"characters  [█·]{10}")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    (request,) = [r for r in house.server.requests if r.body["model"] == "small"]
+    assert "Where does the database listen?" in request.body["messages"][-1]["content"]
+    (session,) = house.sessions()
+    assert [turn["user_message"] for turn in session["turns"]] == [
+        "Where does the database listen?"
+    ]
+
+
+def test_summarize_where_nothing_is_stored(house: House) -> None:
+    """Said in words, and the chat goes on."""
+    with house.chat("chat", env={"RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"}) as chat:
+        chat.wait_for_screen(READY)
+        chat.send("Where does it listen?\r")
+        chat.wait_for(r"^It listens on port 5439\.")
+        chat.send("/summarize\r")
+        chat.wait_for(r"No summaries are made here\.")
+        chat.wait_for(r"memory\.summaries\.enabled = true")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+
+
+def test_vectors_of_another_model_are_told_in_a_chat(house: House) -> None:
+    """X5: once, above the prompt."""
+    with house.chat("chat", env={"RAGMEM_MEMORY__WORKER": "inline"}) as chat:
+        chat.wait_for_screen(READY)
+        chat.send("Where does it listen?\r")
+        chat.wait_for(r"^It listens on port 5439\.")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    with house.chat("chat", env={"RAGMEM_MODEL__EMBEDDING": "openai/other"}) as chat:
+        chat.wait_for_screen(READY)
+        chat.wait_for(r"ragmem store reembed")
+        chat.send("And now?\r")
+        chat.wait_for(r"^It listens on port 5439\.")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+        assert chat.text.count("ragmem store reembed") == 1

@@ -1,0 +1,378 @@
+"""`ragmem search`, `context`, `store reembed`, `sessions summarize`: real processes."""
+
+import json
+import os
+import signal
+import time
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import Answer, LLMServer, Received
+
+SUMMARY = json.dumps({"text": "They talked.", "key_findings": ["A finding."], "topics": ["talk"]})
+TALK = {
+    "Our cat Whiskers hates tuna.": "Noted: no tuna for Whiskers.",
+    "Where does the staging database listen?": "It listens on port 5439, see deploy/db.yaml.",
+    "Explain generators in Python": "A generator yields values one by one.",
+}
+BY_MEANING = "Which fish does our kitten refuse to eat?"
+OTHER_MODEL = {"RAGMEM_MODEL__EMBEDDING": "openai/other-embedder"}
+
+
+def answer(request: Received) -> Answer:
+    """What TALK says to the prompt; a digest to the summary model; vectors to who embeds."""
+    if request.path.endswith("/embeddings"):
+        return Answer()
+    if request.body["model"] == "small":
+        return Answer(SUMMARY)
+    prompt = request.body["messages"][-1]["content"]
+    return Answer(next((said for asked, said in TALK.items() if asked in prompt), "I see."))
+
+
+@pytest.fixture
+def server() -> Iterator[LLMServer]:
+    with LLMServer([answer], repeat=True) as server:
+        yield server
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
+    """Work is done before each process ends."""
+    env = {**server.env, "RAGMEM_MODEL__SUMMARY": "openai/small"}
+    return Ragmem(tmp_path, {**env, "RAGMEM_MEMORY__WORKER": "inline"})
+
+
+def talk(ragmem: Ragmem, **options: Any) -> list[str]:
+    """A session for each prompt of TALK; their ids."""
+    ids = []
+    for prompt in TALK:
+        done = ragmem.run("ask", prompt, "--output-format", "json", **options)
+        assert done.code == 0, done.err
+        ids.append(done.json["session_id"])
+    return ids
+
+
+def found(ragmem: Ragmem, *arguments: str, **options: Any) -> list[dict[str, Any]]:
+    done = ragmem.run("search", *arguments, "--format", "json", **options)
+    assert done.code == 0, done.err
+    hits: list[dict[str, Any]] = done.json
+    return hits
+
+
+# --- search -------------------------------------------------------------------
+
+
+def test_search_finds_by_words_and_by_meaning(ragmem: Ragmem) -> None:
+    """A89, A91, X1, cli.md: the keys, best first; `--no-semantic` goes by words alone."""
+    ids = talk(ragmem)
+    hits = found(ragmem, BY_MEANING, "--levels", "0")
+    assert hits[0]["session_id"] == ids[0]
+    assert set(hits[0]) == {
+        "type",
+        "id",
+        "session_id",
+        "turn_index",
+        "level",
+        "text",
+        "path",
+        "name",
+        "start_line",
+        "end_line",
+        "score",
+        "similarity",
+        "timestamp",
+        "why",
+    }
+    assert (hits[0]["type"], hits[0]["turn_index"], hits[0]["level"]) == ("turn", 1, 0)
+    assert "Our cat Whiskers hates tuna." in hits[0]["text"]
+    assert "its meaning" in hits[0]["why"]
+    assert [h["score"] for h in hits] == sorted((h["score"] for h in hits), reverse=True)
+    assert -1 <= hits[0]["similarity"] <= 1
+    assert found(ragmem, "kitten refuses fish", "--no-semantic") == []
+    (worded, *_) = found(ragmem, "staging port", "--no-semantic", "--levels", "0")
+    assert (worded["session_id"], worded["similarity"]) == (ids[1], None)
+
+
+def test_levels_and_limit(ragmem: Ragmem) -> None:
+    """A90: 0 are turns, 1 and up summaries."""
+    talk(ragmem)
+    assert {hit["type"] for hit in found(ragmem, "They talked about the database")} == {
+        "turn",
+        "summary",
+    }
+    summaries = found(ragmem, "They talked", "--levels", "1,2")
+    assert {(hit["type"], hit["level"]) for hit in summaries} == {("summary", 1)}
+    assert all(hit["turn_index"] is None for hit in summaries)
+    assert len(found(ragmem, "They talked", "--levels", "0, 1", "--limit", "2")) == 2
+    assert found(ragmem, "They talked", "--levels", "7") == []
+
+
+@pytest.mark.parametrize("levels", ["x", "", "1,,2", "-1", "1.5", "²", "9" * 30])
+def test_levels_that_are_none(ragmem: Ragmem, levels: str) -> None:
+    done = ragmem.run("search", "hello", f"--levels={levels}")
+    assert (done.code, done.out) == (2, "")
+    assert "--levels takes numbers" in done.err
+
+
+@pytest.mark.parametrize("query", ["", "   ", "\n"])
+def test_an_empty_question(ragmem: Ragmem, query: str) -> None:
+    done = ragmem.run("search", query)
+    assert (done.code, done.err) == (2, "error: There is nothing to look for.\n")
+
+
+def test_nothing_found(ragmem: Ragmem) -> None:
+    """Nothing on stdout, exit 0; an empty list as JSON; on an empty memory too."""
+    for _ in range(2):
+        done = ragmem.run("search", "zzzz qqqq", "--no-semantic")
+        assert (done.code, done.out, done.err) == (0, "", "Nothing was found.\n")
+        assert ragmem.run("search", "zzzz", "--no-semantic", "--format", "json").out == "[]\n"
+        talk(ragmem)
+
+
+def test_scopes(ragmem: Ragmem, tmp_path: Path) -> None:
+    """X12: the project by default; another project's turns only with `all`."""
+    ids = talk(ragmem)
+    other = tmp_path / "other"
+    other.mkdir()
+    assert ragmem.run("ask", "The database of the other project", cwd=other).code == 0
+    here = {hit["session_id"] for hit in found(ragmem, "database")}
+    assert here <= set(ids)
+    assert ids[1] in here
+    everywhere = {hit["session_id"] for hit in found(ragmem, "database", "--scope", "all")}
+    assert len(everywhere - set(ids)) == 1
+    newest = found(ragmem, "database generator cat", "--scope", "session")
+    assert {hit["session_id"] for hit in newest} == {ids[2]}
+    named = found(ragmem, "database generator cat", "--scope", "session", "-r", ids[0])
+    assert {hit["session_id"] for hit in named} == {ids[0]}
+
+
+def test_a_scope_without_a_session(ragmem: Ragmem) -> None:
+    done = ragmem.run("search", "hello", "--scope", "session")
+    assert done.code != 0
+    assert "There is no session of" in done.err
+
+
+@pytest.mark.parametrize("columns", [5, 30, 80, 200])
+def test_the_table_fits_the_terminal(ragmem: Ragmem, columns: int) -> None:
+    """Narrow and wide, with wide characters; no control character of what was said is printed."""
+    said = "\x1b[31mport\x07 " + "日本語のデータベース " * 20
+    assert ragmem.run("ask", said).code == 0
+    done = ragmem.run("search", "port データベース", env={"COLUMNS": str(columns)})
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert max(map(cells, lines)) <= max(30, columns)
+    assert any(line.startswith("Turn 1") for line in lines)
+    assert all(char.isprintable() or char == "\n" for char in done.out)
+    if columns == 200:
+        (head,) = (line for line in lines if line.startswith("Turn 1"))
+        assert head.endswith("its words")
+
+
+def cells(line: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line)
+
+
+def test_search_when_the_store_is_away(tmp_path: Path) -> None:
+    """Exit 75: try again."""
+    ragmem = Ragmem(tmp_path, {"RAGMEM_STORE": "neo4j", "NEO4J_URI": "bolt://127.0.0.1:9"})
+    done = ragmem.run("search", "hello")
+    assert (done.code, done.out) == (75, "")
+    assert "Traceback" not in done.err
+
+
+def test_search_with_memory_off(ragmem: Ragmem) -> None:
+    done = ragmem.run("search", "hello", env={"RAGMEM_MEMORY__ENABLED": "false"})
+    assert done.code == 1
+    assert "memory.enabled" in done.err
+
+
+# --- another session, by meaning ------------------------------------------------
+
+
+def test_another_session_is_recalled_by_meaning(ragmem: Ragmem, server: LLMServer) -> None:
+    """A1, A15, X12: what the first `ask` was told is sent with the second, in other words."""
+    assert ragmem.run("ask", "Our cat Whiskers hates tuna.").code == 0
+    assert ragmem.run("ask", BY_MEANING).code == 0
+    asked = [r for r in server.requests if r.body["model"] == "scripted"]
+    last = asked[-1].body["messages"][-1]["content"]
+    assert "Our cat Whiskers hates tuna." in last
+    assert last.index("Whiskers") < last.index(BY_MEANING)
+
+
+# --- context --------------------------------------------------------------------
+
+
+def sections(ragmem: Ragmem, *arguments: str) -> dict[str, Any]:
+    done = ragmem.run("context", *arguments, "--format", "json")
+    assert done.code == 0, done.err
+    return {section["name"]: section for section in done.json["sections"]}
+
+
+def test_strategies_switch_sections(ragmem: Ragmem) -> None:
+    """B73, X20a: recent, relevant, hybrid; hybrid is the default; another one is an error."""
+    ids = talk(ragmem)
+    question = (BY_MEANING, "-r", ids[2])
+    hybrid = sections(ragmem, *question)
+    recent = sections(ragmem, *question, "--strategy", "recent")
+    relevant = sections(ragmem, *question, "--strategy", "relevant")
+    assert sections(ragmem, *question, "--strategy", "hybrid").keys() == hybrid.keys()
+    assert {"Recent Conversation", "Relevant Turns"} <= hybrid.keys()
+    assert "Recent Conversation" in recent.keys() - relevant.keys()
+    assert "Relevant Turns" in relevant.keys() - recent.keys()
+    wrong = ragmem.run("context", "x", "--strategy", "newest")
+    assert wrong.code == 2
+    assert "'newest'" in wrong.err
+
+
+def test_the_table_of_a_context_shows_how_full_it_is(ragmem: Ragmem) -> None:
+    """X19, X29: each section with its size, its budget, a bar, and why it is there."""
+    talk(ragmem)
+    done = ragmem.run("context", BY_MEANING)
+    assert done.code == 0
+    head, *rows = done.err.splitlines()
+    assert head.split() == ["SECTION", "CHARS", "BUDGET", "FILLED", "ITEMS", "DROPPED", "WHY"]
+    (hits,) = (row for row in rows if row.startswith("Relevant Turns"))
+    assert "█" in hits
+    assert "its meaning" in hits
+    assert "█" in next(row for row in rows if row.startswith("total"))
+
+
+# --- another embedder -----------------------------------------------------------
+
+
+def test_vectors_of_another_model_are_told_and_made_anew(ragmem: Ragmem, server: LLMServer) -> None:
+    """X5: detected, said, text search goes on, vectors are never compared; then reembedded."""
+    ids = talk(ragmem)
+    for command in (("search", "staging port"), ("ask", "And now?")):
+        done = ragmem.run(*command, env=OTHER_MODEL)
+        assert done.code == 0
+        assert done.err.count("`ragmem store reembed`") == 1
+    hits = found(ragmem, "staging port", "--levels", "0", env=OTHER_MODEL)
+    assert (hits[0]["session_id"], hits[0]["similarity"]) == (ids[1], None)
+    doctor = ragmem.run("doctor", env=OTHER_MODEL).out
+    assert "note   embedder" in doctor
+    assert "ragmem store reembed" in doctor
+    assert not [r for r in server.requests if r.path.endswith("/embeddings")]
+
+    done = ragmem.run("store", "reembed", env=OTHER_MODEL)
+    assert done.code == 0, done.err
+    assert "were embedded by" in done.out
+    assert "other-embedder" in done.out
+    assert "embedding: " in done.err
+    hits = found(ragmem, "staging port", "--levels", "0", env=OTHER_MODEL)
+    assert hits[0]["similarity"] is not None
+    assert "reembed" not in ragmem.run("search", "staging port", env=OTHER_MODEL).err
+    assert ragmem.run("store", "reembed", env=OTHER_MODEL).out == "Nothing was to do.\n"
+    # And back.
+    assert "reembed" in ragmem.run("search", "staging port").err
+    assert ragmem.run("store", "reembed").code == 0
+    assert found(ragmem, BY_MEANING)[0]["session_id"] == ids[0]
+
+
+def test_reembedding_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    """X5: resumable; a process that is killed costs the batch that it was at."""
+    slow: list[int] = []
+
+    def embed(request: Received) -> Answer:
+        if not request.path.endswith("/embeddings"):
+            return answer(request)
+        slow.append(len(request.body["input"]))
+        return Answer(delay_s=30.0 if len(slow) == 3 else 0.0)
+
+    with LLMServer([embed], repeat=True) as server:
+        ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"})
+        first = ragmem.run("ask", "turn 0", "--output-format", "json").json["session_id"]
+        add_turns(ragmem, first, 50)
+        env = {**OTHER_MODEL, "RAGMEM_LLM__RETRIES": "0"}
+        ragmem.env.update(env)
+        process = ragmem.start("store", "reembed")
+        deadline = time.monotonic() + 30
+        while len(slow) < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=10)
+        left = ragmem.run("stats", "--format", "json").json["pending"]["vectors"]
+        assert left == 51 - 32
+        done = ragmem.run("store", "reembed")
+        assert done.code == 0, done.err
+        assert done.out.startswith(f"{left} turns and summaries were embedded")
+        assert ragmem.run("stats", "--format", "json").json["pending"]["vectors"] == 0
+
+
+def add_turns(ragmem: Ragmem, session_id: str, count: int) -> None:
+    """By a document that is imported: as quick as one turn."""
+    exported = json.loads(ragmem.run("sessions", "export", session_id).out)
+    assert exported["turns"]
+    document = ragmem.project / "many.json"
+    copies = []
+    for number in range(count + 1):
+        turn = json.loads(json.dumps(exported["turns"][0]))
+        turn["turn_index"] = number + 1
+        turn["user_message"] = f"turn {number}"
+        copies.append(turn)
+    exported["turns"] = copies
+    document.write_text(json.dumps(exported))
+    done = ragmem.run("sessions", "import", str(document), "--as-new")
+    assert done.code == 0, done.err
+    assert ragmem.run("sessions", "delete", session_id, "--yes").code == 0
+
+
+def test_reembedding_with_embeddings_off(ragmem: Ragmem) -> None:
+    done = ragmem.run("store", "reembed", env={"RAGMEM_MEMORY__EMBEDDINGS__ENABLED": "false"})
+    assert done.code == 2
+    assert "memory.embeddings.enabled" in done.err
+
+
+def test_reembedding_with_an_embedder_that_fails(tmp_path: Path) -> None:
+    """Exit 75, nothing is lost, text search goes on; run again, it goes on."""
+    broken = [True]
+
+    def embed(request: Received) -> Answer:
+        if request.path.endswith("/embeddings") and broken:
+            return Answer(mode="500")
+        return answer(request)
+
+    with LLMServer([embed], repeat=True) as server:
+        ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__WORKER": "inline"})
+        talk(ragmem)
+        done = ragmem.run("store", "reembed", env=OTHER_MODEL)
+        assert done.code == 75, done.err
+        assert "Traceback" not in done.err
+        assert found(ragmem, "staging port", env=OTHER_MODEL)
+        broken.clear()
+        assert ragmem.run("store", "reembed", env=OTHER_MODEL).code == 0
+
+
+# --- sessions summarize ---------------------------------------------------------
+
+
+def test_a_session_is_summed_up_at_once(ragmem: Ragmem, server: LLMServer) -> None:
+    """X14, B78: by command; the newest session of the folder, or the one that is named."""
+    ids = talk(ragmem, env={"RAGMEM_MEMORY__WORKER": "off"})
+    assert not [r for r in server.requests if r.body["model"] == "small"]
+    done = ragmem.run("sessions", "summarize")
+    assert (done.code, done.out) == (0, "They talked.\n")
+    [request] = [r for r in server.requests if r.body["model"] == "small"]
+    assert "Explain generators in Python" in request.body["messages"][-1]["content"]
+    named = ragmem.run("sessions", "summarize", ids[0])
+    assert named.out == "They talked.\n"
+    assert "[Thread Summary]" in ragmem.run("context", "And?", "-r", ids[0]).out
+
+
+def test_summarizing_without_a_model_or_a_session(ragmem: Ragmem) -> None:
+    """X19b: cut from the turns where no model answers; off is off."""
+    nothing = ragmem.run("sessions", "summarize")
+    assert nothing.code != 0
+    assert "There is no session of" in nothing.err
+    talk(ragmem, env={"RAGMEM_MEMORY__WORKER": "off"})
+    away = ragmem.run("sessions", "summarize", env={"RAGMEM_API_BASE": "http://127.0.0.1:9/v1"})
+    assert away.code == 0
+    assert "generator" in away.out
+    off = ragmem.run("sessions", "summarize", env={"RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"})
+    assert off.code == 2
+    assert "memory.summaries.enabled" in off.err

@@ -1,0 +1,300 @@
+"""The engine as a conversation feels it: bounded, unhurried, and nothing out of reach."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from ragmem.agent import Agent
+from ragmem.app import App
+from ragmem.config import Config, EmbeddingsConfig, MemoryConfig, find_paths
+from ragmem.llm.base import ModelInfo
+from ragmem.memory.context import Context, ContextBuilder, Place
+from ragmem.memory.instructions import NO_INSTRUCTIONS
+from ragmem.memory.memory import Memory
+from ragmem.memory.recall import Question, scope_of
+from ragmem.messages import Message
+from ragmem.records import Project, Session
+from ragmem.store.base import Store
+from tests.agent.conftest import Bench, bench, open_sqlite
+from tests.fakes.hash_embedder import HashEmbedder
+from tests.fakes.scripted_llm import Says, ScriptedLLM
+
+from .working import DIGEST, a_model, a_worker
+
+__all__ = ["bench", "open_sqlite"]
+
+_TOPICS = ("parser", "cache", "socket", "index", "migration", "layout", "profile", "queue")
+_FACT = "The staging password rotates every 37 days, on Tuesdays."
+_QUESTION = "How often does the staging password rotate?"
+
+
+@asynccontextmanager
+async def a_memory(
+    store: Store,
+    embedder: HashEmbedder | None = None,
+    config: MemoryConfig = MemoryConfig(),  # noqa: B008
+) -> AsyncIterator[Memory]:
+    async def opened() -> Store:
+        return store
+
+    memory = Memory(opened, config, embedder=embedder)
+    try:
+        yield memory
+    finally:
+        await memory.aclose()
+
+
+async def a_turn(
+    memory: Memory, session: Session, project: Project, prompt: str, answer: str
+) -> None:
+    recording = await memory.begin_turn(session, project, prompt, model="openai/x")
+    await recording.finish("completed", answer)
+    memory.finished(session, recording.turn)
+
+
+def a_builder(window: int) -> ContextBuilder:
+    return ContextBuilder(MemoryConfig(), ModelInfo(name="openai/x", context_window=window))
+
+
+async def context(
+    memory: Memory, session: Session, prompt: str, builder: ContextBuilder
+) -> Context:
+    cwd = Path(session.cwd)
+    place = Place(cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS, session_id=session.session_id)
+    return await memory.build_context(session, prompt, builder, place)
+
+
+def small_talk(number: int) -> tuple[str, str]:
+    """A turn that has nothing to do with the fact."""
+    topic = _TOPICS[number % len(_TOPICS)]
+    asked = f"Step {number}: what of the {topic}?"
+    return asked, f"In step {number} the {topic} needs care. " * 12
+
+
+def size(messages: Sequence[Message]) -> int:
+    return sum(message.char_count for message in messages)
+
+
+def shared(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """Characters of the messages that both requests begin with."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += a.char_count
+    return count
+
+
+async def test_turn_two_is_in_the_context_of_turn_two_hundred(bench: Bench) -> None:
+    """X20, X23, X24, E41, E3, issue 5: within the maximum, the prefix kept, the fact there.
+
+    Through the agent, with vectors and extractive summaries made along the way.
+    """
+    embedder = HashEmbedder()
+
+    async def opened() -> Store:
+        return bench.spooled
+
+    memory = Memory(opened, MemoryConfig(), embedder=embedder)
+    worker = a_worker(bench.spooled, embedder=embedder)
+    info = ModelInfo(name="openai/scripted", context_window=32_000)
+    agent, llm = await bench.agent([], info=info, memory=memory)
+    most = a_builder(32_000).max_chars
+    for number in range(1, 201):
+        asked, answer = (
+            ("Remember this.", _FACT)
+            if number == 2
+            else (_QUESTION, "Every 37 days.")
+            if number == 200
+            else small_talk(number)
+        )
+        llm.extend(Says(answer))
+        _ = [event async for event in agent.ask(asked)]
+        if number % 20 == 0:
+            assert await worker.drain()
+    requests = [request.messages for request in llm.requests]
+    assert len(requests) == 200
+    assert max(map(size, requests)) <= most
+    last = requests[-1]
+    assert _FACT in last[-1].text
+    assert not [m for m in last[1:-1] if "37 days" in str(m)]
+    assert _QUESTION in last[-1].text
+    assert sum(_QUESTION in str(message) for message in last) == 1
+
+    kept, cuts = [], 0
+    for before, after in pairwise(requests):
+        fixed = size(before[:-1])
+        same = shared(before, after)
+        kept.append(same / fixed)
+        cuts += same < fixed
+    whole = sum(size(request) for request in requests[1:])
+    alike = sum(shared(a, b) for a, b in pairwise(requests))
+    print(
+        f"\n200 turns: largest request {max(map(size, requests)):,} of {most:,} characters; "
+        f"{cuts} cuts of the window; {alike / whole:.1%} of all characters sent were shared "
+        "with the request before"
+    )
+    assert cuts <= 15
+    assert statistics.median(kept) == 1.0
+    assert alike / whole > 0.6
+    await memory.aclose()
+
+
+async def test_a_long_conversation_costs_what_a_short_one_does(bench: Bench) -> None:
+    """C77 to C84, X20, issue 5: time and size of a context over 300 turns stay flat."""
+    embedder = HashEmbedder()
+    builder = a_builder(32_000)
+    measured: dict[int, tuple[float, int]] = {}
+    async with a_memory(bench.store, embedder) as memory:
+        project = (await memory.project_of(bench.folder)).project
+        session = memory.new_session(bench.folder, project)
+        worker = a_worker(bench.store, embedder=embedder)
+        for number in range(1, 301):
+            await a_turn(memory, session, project, *small_talk(number))
+            if number % 50 == 0:
+                await worker.drain()
+            if number in (100, 200, 300):
+                current = await memory.find_session(session.session_id)
+                took = []
+                for i in range(9):
+                    started = time.perf_counter()
+                    built = await context(memory, current, f"the socket of step {i}?", builder)
+                    took.append(time.perf_counter() - started)
+                assert built.chars <= builder.max_chars
+                measured[number] = (statistics.median(took) * 1000, built.chars)
+    print("\n" + "; ".join(f"{n} turns: {ms:.1f} ms, {c:,}" for n, (ms, c) in measured.items()))
+    (at_100, small), (at_300, large) = measured[100], measured[300]
+    assert at_300 < 3 * at_100 + 20
+    assert large < 1.7 * small
+
+
+async def test_out_of_the_window_and_found(store: Store, tmp_path: Path) -> None:
+    """A1, A4, E3, X20, X23, X34, issue 5: on each store, what the window lost is recalled."""
+    embedder = HashEmbedder()
+    builder = a_builder(8_000)
+    async with a_memory(store, embedder) as memory:
+        project = (await memory.project_of(tmp_path)).project
+        session = memory.new_session(tmp_path, project)
+        await a_turn(memory, session, project, "Hello", "Hi")
+        await a_turn(memory, session, project, "Remember this.", _FACT)
+        for number in range(3, 41):
+            await a_turn(memory, session, project, *small_talk(number))
+        assert await a_worker(store, embedder=embedder).drain()
+        current = await memory.find_session(session.session_id)
+        built = await context(memory, current, _QUESTION, builder)
+        assert built.chars <= builder.max_chars
+        assert _FACT in built.messages[-1].text
+        assert "37 days" not in str(built.messages[:-1])
+        # All that there is to tell, in its order, at once (A1, E5).
+        names = [section.name for section in built.sections]
+        expected = [
+            "System", "Recent Conversation", "Thread Summary", "Last User Queries",
+            "Relevant Turns", "Prompt",
+        ]  # fmt: skip
+        assert [name for name in names if name in expected] == expected
+        budgets = {s.name: (s.chars, s.budget) for s in built.sections if s.budget}
+        assert all(chars <= budget for chars, budget in budgets.values()), budgets
+
+
+async def test_what_was_summed_up_is_found_next(store: Store, tmp_path: Path) -> None:
+    """A2, A3: after draining, turn N's L1 is a hit for the next turn, and shown elsewhere."""
+    embedder = HashEmbedder()
+    async with a_memory(store, embedder) as memory:
+        project = (await memory.project_of(tmp_path)).project
+        session = memory.new_session(tmp_path, project)
+        await a_turn(memory, session, project, "Ferns?", "North, wall side.")
+        assert await a_worker(store, embedder=embedder, llm=a_model()).drain()
+        current = await memory.find_session(session.session_id)
+        question = Question(
+            text="which beds were planned?",
+            scope=scope_of(current, "project"),
+            session_id=current.session_id,
+            levels=(1,),
+        )
+        (hit,) = await memory.search(question)
+        assert hit.summary is not None
+        assert hit.summary.text == "Beds were planned."
+        assert hit.similarity is not None
+        assert "its words" in hit.why
+        other = memory.new_session(tmp_path, project)
+        text = (await context(memory, other, question.text, a_builder(200_000))).text()
+        assert "[Level 1 Summary - Relevance: " in text
+        assert "Beds were planned." in text
+
+
+async def _timed(agent: Agent, prompt: str) -> float:
+    started = time.monotonic()
+    _ = [event async for event in agent.ask(prompt)]
+    return time.monotonic() - started
+
+
+async def test_a_slow_summariser_delays_nothing(bench: Bench) -> None:
+    """A2, A95, X15, X16, B90: not the answer, not the next prompt, not the end."""
+    slow = ScriptedLLM([Says(DIGEST.text, delay_s=5)], repeat=True)
+    embedder = HashEmbedder()
+    embedder.delay_s = 5
+    worker = a_worker(bench.spooled, embedder=embedder, llm=slow)
+    another = a_worker(bench.spooled, embedder=None, llm=slow)
+    agent, _ = await bench.agent([Says("One."), Says("Two."), Says("Three.")])
+    bench.memory.on_finished = lambda: (worker.wake(), another.wake())[0]
+    worker.start()
+    another.start()
+    took = [await _timed(agent, prompt) for prompt in ("first", "second", "third")]
+    for _ in range(200):
+        if slow.requests:
+            break
+        await asyncio.sleep(0.01)
+    assert slow.requests, "the summariser was at work"
+    assert max(took) < 1.5
+    turns = await bench.store.turns(agent.session.session_id)
+    assert [turn.status for turn in turns] == ["completed"] * 3
+    started = time.monotonic()
+    await worker.aclose()
+    await another.aclose()
+    assert time.monotonic() - started < 1
+    assert (await bench.store.count_pending())["vectors"] == 3
+    # Nothing of it is lost: the next process does it.
+    assert await a_worker(bench.store, embedder=HashEmbedder(), llm=a_model()).drain()
+    assert len(await bench.store.summaries(agent.session.session_id, level=1)) == 3
+
+
+@pytest.mark.parametrize("semantic", [True, False])
+async def test_what_a_short_process_leaves(tmp_path: Path, semantic: bool) -> None:
+    """X15, X41, B46: `worker = off` leaves it, `inline` does it, with the shipped embedder."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
+
+    def a_config(worker: str) -> Config:
+        memory = MemoryConfig(
+            worker=worker,  # type: ignore[arg-type]
+            embeddings=EmbeddingsConfig(enabled=semantic),
+        )
+        return Config(memory=memory)
+
+    async with App(a_config("off"), paths, cwd=folder) as app:
+        session = await app.start_session()
+        project = (await app.memory.project_of(folder)).project
+        await a_turn(app.memory, session, project, "Where do wombats live?", "In burrows.")
+        app.start_background()
+        await asyncio.sleep(0.1)
+        await app.leave_background()
+        left = await (await app.store()).count_pending()
+        assert (left["vectors"], left["level1"]) == (1, 1)
+    async with App(a_config("inline"), paths, cwd=folder) as app:
+        await app.leave_background()
+        store = await app.store()
+        left = await store.count_pending()
+        found = await app.search("marsupial homes", session=session, max_results=3)
+        assert await store.raw_history_chars(session.session_id) == 0
+        assert (await store.embedder() is not None) == semantic
+        assert (left["vectors"] == 0) == semantic
+        assert bool(found) == semantic
+        (said, *_) = await app.search("wombats")
+        assert (said.similarity is not None) == semantic

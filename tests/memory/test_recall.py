@@ -1,0 +1,573 @@
+"""From a question to the turns and summaries that bear on it, on each real store."""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ragmem.config import EmbeddingsConfig, MemoryConfig
+from ragmem.embedder.base import Kind
+from ragmem.errors import EmbedderUnavailable, StoreError
+from ragmem.ids import new_id
+from ragmem.llm.base import ModelInfo
+from ragmem.memory.context import Context, ContextBuilder, Place, Strategy
+from ragmem.memory.hits import Hit
+from ragmem.memory.instructions import NO_INSTRUCTIONS
+from ragmem.memory.memory import Memory
+from ragmem.memory.recall import Question, Recall, ScopeName, scope_of
+from ragmem.metrics import Metrics
+from ragmem.records import CreateSession, RecordToolCall, Session
+from ragmem.store.base import Store
+from ragmem.store.recall import EmbedderMark, Scope
+from tests.fakes.frail_store import FrailStore, Line
+from tests.fakes.hash_embedder import HashEmbedder
+from tests.store.conftest import OpenStore
+from tests.store.samples import START, a_session, called, summed, whole_turn
+
+from .working import a_worker
+
+NOW = datetime(2026, 3, 12, 12, tzinfo=UTC)
+
+
+async def say(
+    store: Store, session: Session, *said: tuple[str, str], at: datetime = START
+) -> list[str]:
+    """Turns a minute apart; their ids."""
+    ids = []
+    for number, (user, answer) in enumerate(said):
+        ids.append(new_id())
+        started_at = at + timedelta(minutes=number)
+        await store.apply(
+            whole_turn(session.session_id, ids[-1], user, answer, started_at=started_at)
+        )
+    return ids
+
+
+async def new_session(store: Store, **fields: object) -> Session:
+    session = a_session(**fields)
+    await store.apply([CreateSession(session=session)])
+    return session
+
+
+def a_recall(store: Store, embedder: HashEmbedder | None = None) -> Recall:
+    async def opened() -> Store:
+        return store
+
+    return Recall(opened, embedder, clock=lambda: NOW)
+
+
+async def found(
+    store: Store, text: str, embedder: HashEmbedder | None = None, **more: object
+) -> list[str]:
+    """Ids, best first."""
+    return [hit.record_id for hit in await hits(store, text, embedder, **more)]
+
+
+async def hits(
+    store: Store, text: str, embedder: HashEmbedder | None = None, **more: object
+) -> list[Hit]:
+    return await a_recall(store, embedder).search(Question(text=text, **more))  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def a_memory(
+    store: Store,
+    embedder: HashEmbedder | None = None,
+    config: MemoryConfig = MemoryConfig(),  # noqa: B008
+    metrics: Metrics | None = None,
+) -> AsyncIterator[Memory]:
+    async def opened() -> Store:
+        return store
+
+    memory = Memory(opened, config, embedder=embedder, metrics=metrics)
+    try:
+        yield memory
+    finally:
+        await memory.aclose()
+
+
+async def context(
+    memory: Memory, session: Session, prompt: str, *, strategy: Strategy = "hybrid"
+) -> Context:
+    info = ModelInfo(name="openai/x", context_window=200_000)
+    cwd = Path(session.cwd)
+    place = Place(cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS, session_id=session.session_id)
+    builder = ContextBuilder(MemoryConfig(), info)
+    return await memory.build_context(session, prompt, builder, place, strategy=strategy)
+
+
+class Fixed(HashEmbedder):
+    """Vectors by a word of the text; what holds none of them is at right angles to all."""
+
+    def __init__(self, **vectors: tuple[float, float]) -> None:
+        super().__init__(3, model_id="fixed")
+        self.vectors = vectors
+
+    async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:
+        self.seen += [(kind, text) for text in texts]
+        rows = []
+        for text in texts:
+            known = [v for word, v in self.vectors.items() if word in text.casefold()]
+            rows.append((*known[0], 0.0) if known else (0.0, 0.0, 1.0))
+        return np.array(rows, dtype=np.float32)
+
+
+# --- where is looked ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"), [("session", "m"), ("project", "mo"), ("all", "moe")]
+)
+async def test_scopes(store: Store, scope: ScopeName, expected: str) -> None:
+    """X12, A16: this session, its project, everything; never another project's unasked."""
+    mine = await new_session(store)
+    other = await new_session(store, cwd="/home/ana/garden/beds")
+    elsewhere = await new_session(store, cwd="/home/ana/zoo", project_id="project-zoo")
+    ids = {}
+    for name, session in (("m", mine), ("o", other), ("e", elsewhere)):
+        (ids[name],) = await say(store, session, ("Where do wombats live?", f"In burrow {name}."))
+    embedder = HashEmbedder()
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    got = await found(store, "wombats", embedder, scope=scope_of(mine, scope), max_results=9)
+    assert set(got) == {ids[name] for name in expected}
+    # Of equals the own session's comes first.
+    first = await found(
+        store, "wombats", embedder, scope=scope_of(mine, scope), session_id=mine.session_id
+    )
+    assert first[0] == ids["m"]
+    async with a_memory(store, embedder, MemoryConfig(scope=scope)) as memory:
+        asking = await new_session(store)
+        text = (await context(memory, asking, "wombats")).messages[-1].text
+    # A new session of the same project has nothing of its own.
+    assert [name for name in "moe" if f"burrow {name}" in text] == (
+        [] if scope == "session" else list(expected)
+    )
+
+
+async def test_turns_and_summaries(store: Store) -> None:
+    """A16, A75, A90, X18: both kinds, every level, or those that are named."""
+    session = await new_session(store)
+    (turn_id,) = await say(store, session, ("Where do wombats live?", "In burrows."))
+    below = turn_id
+    summaries = []
+    for level in (1, 2, 3):
+        write = summed(session.session_id, below, level=level, text=f"On wombats, level {level}.")
+        await store.apply([write])
+        below = write.summary.summary_id
+        summaries.append(below)
+    everything = await hits(store, "wombats", max_results=9)
+    assert {hit.record_id for hit in everything} == {turn_id, *summaries}
+    for hit in everything:
+        assert (hit.type == "turn") == (hit.turn is not None) == (hit.summary is None)
+    scores = [hit.score for hit in everything]
+    assert scores == sorted(scores, reverse=True)
+    assert await found(store, "wombats", levels=(0,)) == [turn_id]
+    assert set(await found(store, "wombats", levels=(1, 2, 3))) == set(summaries)
+    assert await found(store, "wombats", levels=(2,)) == [summaries[1]]
+    assert len(await found(store, "wombats", max_results=2)) == 2
+
+
+async def test_a_fork_recalls_what_it_shares_once(store: Store, tmp_path: Path) -> None:
+    """X12, X40: one turn, one hit, whichever of the two asks."""
+    async with a_memory(store) as memory:
+        parent = await new_session(store, cwd=str(tmp_path))
+        (shared,) = await say(store, parent, ("Where do wombats live?", "In burrows."))
+        fork = await memory.fork(await store.session(parent.session_id))
+        (own,) = await say(store, fork, ("And do wombats swim?", "They do."))
+        for session, scope, expected in (
+            (fork, "session", {shared, own}),
+            (fork, "project", {shared, own}),
+            (parent, "session", {shared}),
+        ):
+            got = await found(store, "wombats", scope=scope_of(session, scope), max_results=9)  # type: ignore[arg-type]
+            assert len(got) == len(expected)
+            assert set(got) == expected
+
+
+async def test_what_was_deleted_is_never_recalled(store: Store) -> None:
+    """X12: no text, no vector, no summary of it is left to be found."""
+    embedder = HashEmbedder()
+    gone, kept = await new_session(store), await new_session(store)
+    (turn_id,) = await say(store, gone, ("Where do wombats live?", "In burrows."))
+    await say(store, kept, ("What do wombats eat?", "Grass."))
+    await store.apply([summed(gone.session_id, turn_id, text="Wombats live in burrows.")])
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    assert len(await found(store, "wombats", embedder)) == 3
+    inner = getattr(store, "inner", None)
+    await (await inner() if inner else store).delete_session(gone.session_id)
+    left = await hits(store, "where do wombats live in burrows", embedder)
+    assert {hit.session_id for hit in left} == {kept.session_id}
+
+
+# --- what is found -----------------------------------------------------------------
+
+
+async def test_words_alone(store: Store) -> None:
+    """A91, X1, X6b: without any vector; the embedder is not even asked."""
+    session = await new_session(store, title="Animals")
+    ids = await say(store, session, ("Where do wombats live?", "In burrows."), ("Hi", "Hello"))
+    embedder = HashEmbedder()
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    embedder.seen.clear()
+    (hit, *rest) = await hits(store, "wombats", embedder, semantic=False, min_similarity=0.9)
+    assert rest == []
+    assert embedder.seen == []
+    assert (hit.record_id, hit.similarity, hit.relevance) == (ids[0], None, "text match")
+    assert (hit.session_id, hit.session_title) == (session.session_id, "Animals")
+    assert (hit.at, hit.why) == (START, "its words")
+
+
+async def test_the_floor_is_strict_and_words_pass_it(store: Store) -> None:
+    """A72, A73, A74, A77, X1, X2, X6b: at the floor is below it; no vector is no error."""
+    half = (0.5, 0.75**0.5)
+    embedder = Fixed(question=(1.0, 0.0), at=half, above=(0.8, 0.6), plainly=(-1.0, 0.0))
+    session = await new_session(store)
+    ids = await say(
+        store, session, ("at", "x"), ("y", "above"), ("zebra", "plainly"), ("unrelated", "z")
+    )
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    (late,) = await say(store, session, ("zebra", "without a vector"))
+    got = await hits(store, "question zebra", embedder, min_similarity=0.5, max_results=9)
+    assert {hit.record_id for hit in got} == {ids[1], ids[2], late}
+    raw = {hit.record_id: hit.similarity for hit in got}
+    assert raw[ids[1]] == pytest.approx(0.8, abs=1e-3)
+    assert raw[ids[2]] == pytest.approx(-1.0, abs=1e-3)
+    assert raw[late] is None
+    by_id = {hit.record_id: hit for hit in got}
+    assert by_id[ids[1]].relevance == "80%"
+    assert ids[0] in await found(store, "question", embedder, min_similarity=0.49, max_results=9)
+    assert ids[0] in await found(store, "question", embedder, max_results=9)
+
+
+async def test_meaning_without_a_shared_word(store: Store) -> None:
+    """E3, A72, A73: by vector alone, turns and summaries."""
+    embedder = Fixed(canine=(1.0, 0.0), dog=(0.9, 0.435))
+    session = await new_session(store)
+    wanted, _ = await say(store, session, ("The dog barks.", "It does."), ("Rain", "Wet."))
+    above = summed(session.session_id, wanted, text="On a dog.", key_findings=())
+    await store.apply([above])
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    got = await hits(store, "canine", embedder, min_similarity=0.7)
+    assert {hit.record_id for hit in got} == {wanted, above.summary.summary_id}
+    assert {hit.why for hit in got if hit.turn} == {"its meaning"}
+
+
+async def test_stop_words_are_no_match(store: Store) -> None:
+    """X6b: what shares only `the` and `of` with the prompt does not pass the floor as text."""
+    embedder = Fixed(loaf=(1.0, 0.0))
+    session = await new_session(store)
+    (turn_id,) = await say(store, session, ("What of the wombats?", "They are in the burrow."))
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    asked = "what is the weight of the loaf?"
+    assert await found(store, asked, embedder, min_similarity=0.5) == []
+    assert await found(store, asked, min_similarity=0.5) == []
+    # Who searches by words alone gets what there is.
+    assert await found(store, asked, semantic=False) == [turn_id]
+    assert await found(store, asked + " wombat", embedder, min_similarity=0.5) == [turn_id]
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Nous avons corrigé le bogue de la pagination.", "Les bogues des paginations ?"),
+        ("Wir haben die Seitenzählung repariert.", "Wie war das mit der Seitenzählung?"),
+        ("Мы исправили ошибку в оплате.", "Какая была ошибка в оплате?"),
+        ("ページ番号のバグを直しました。", "ページ番号のバグは?"),
+        ("Fixed loginHandler in src/auth/login.py.", "what about the login handler"),
+        ("Raised MAX_RETRY_COUNT to 7.", "retry count"),
+        ("It failed with E1042: broken pipe.", "E1042"),
+        ("We moved to Postgres 16.2.", "postgres 16.2"),
+    ],
+)
+async def test_languages_and_code(store: Store, said: str, asked: str) -> None:
+    """X6b, issue 5: stemmed in their language, identifiers split and whole, numbers."""
+    session = await new_session(store)
+    wanted, *_ = await say(store, session, (said, "OK."), ("The tide is high.", "Yes."))
+    assert (await found(store, asked))[:1] == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("asked", "day"),
+    [
+        ("What did we deploy yesterday?", 1),
+        ("what was deployed in January?", 45),
+        ("Qu'avons-nous déployé hier ?", 1),
+    ],
+)
+async def test_time_words(store: Store, asked: str, day: int) -> None:
+    """Issue 5: of what is alike, that of the time which is named."""
+    session = await new_session(store)
+    ids = {}
+    for ago in (45, 20, 5, 1):
+        (ids[ago],) = await say(
+            store,
+            session,
+            (f"Deploy build {ago}00.", "We did deploy; c'est déployé."),
+            at=NOW - timedelta(days=ago),
+        )
+    got = await hits(store, asked)
+    assert got[0].record_id == ids[day]
+    assert "its time" in got[0].why
+
+
+# --- when something fails ------------------------------------------------------------
+
+
+async def test_vectors_of_another_model(store: Store) -> None:
+    """X5: text search goes on; vectors of two models are never compared."""
+    session = await new_session(store)
+    (wanted,) = await say(store, session, ("Where do wombats live?", "In burrows."))
+    await a_worker(store, embedder=HashEmbedder(), summarizes=False).drain()
+    other = HashEmbedder(model_id="hash-2")
+    (hit,) = await hits(store, "wombats", other)
+    assert (hit.record_id, hit.similarity) == (wanted, None)
+    assert other.seen == []
+    await store.use_embedder(EmbedderMark("hash-2", 64))
+    (hit,) = await hits(store, "wombats", other)
+    assert hit.similarity is None
+
+
+class Failing(HashEmbedder):
+    """Raises what it was given, for questions."""
+
+    error: Exception = EmbedderUnavailable("away")
+
+    async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:
+        if kind == "query":
+            raise self.error
+        return await super().embed(texts, kind)
+
+
+@pytest.mark.parametrize("error", [EmbedderUnavailable("away"), ValueError("a fault"), OSError(5)])
+async def test_an_embedder_that_fails(store: Store, error: Exception) -> None:
+    """A96: the words are looked for all the same."""
+    session, asking = await new_session(store), await new_session(store)
+    (wanted,) = await say(store, session, ("Where do wombats live?", "In burrows."))
+    embedder = Failing()
+    embedder.error = error
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    assert await found(store, "wombats", embedder) == [wanted]
+    metrics = Metrics()
+    async with a_memory(store, embedder, metrics=metrics) as memory:
+        built = await context(memory, asking, "wombats")
+    assert "In burrows." in built.text()
+    assert not built.fallback
+    assert metrics.counts["embedder.failures"] == 1
+
+
+async def test_an_embedder_that_is_slow(store: Store) -> None:
+    """A95, A96: it is waited for a second, and the words are not lost with it."""
+    session, asking = await new_session(store), await new_session(store)
+    await say(store, session, ("Where do wombats live?", "In burrows."))
+    embedder = HashEmbedder()
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    embedder.delay_s = 30
+    async with a_memory(store, embedder) as memory:
+        started = time.monotonic()
+        built = await context(memory, asking, "wombats")
+        assert time.monotonic() - started < 1.9
+    assert "In burrows." in built.text()
+
+
+@pytest.mark.parametrize("mode", ["refusing", "silent"])
+@pytest.mark.parametrize("embedder_fails", [False, True])
+async def test_a_store_that_fails(
+    open_store: OpenStore, tmp_path: Path, mode: str, embedder_fails: bool
+) -> None:
+    """A96, X26, B79: a context all the same, of what this process remembers."""
+    inner = await open_store()
+    line = Line()
+    embedder = Failing() if embedder_fails else HashEmbedder()
+    async with a_memory(FrailStore(inner, line), embedder) as memory:  # type: ignore[arg-type]
+        project = (await memory.project_of(tmp_path)).project
+        session = memory.new_session(tmp_path, project)
+        recording = await memory.begin_turn(session, project, "Where do wombats live?", model="m")
+        await recording.finish("completed", "In burrows.")
+        memory.finished(session, recording.turn)
+        line.set(mode)  # type: ignore[arg-type]
+        started = time.monotonic()
+        built = await context(memory, session, "And wombats?")
+        assert time.monotonic() - started < 4.5
+        assert built.fallback
+        assert "In burrows." in built.text()
+        assert built.messages[-1].text.endswith("And wombats?")
+        line.set("refusing")
+        with pytest.raises(StoreError):
+            await memory.search(Question(text="wombats"))
+        line.set("fine")
+        assert not (await context(memory, session, "And wombats?")).fallback
+
+
+async def test_semantic_switched_off(store: Store) -> None:
+    """B46, E73, X41: nothing is embedded; text search and all other sections go on."""
+    session = await new_session(store)
+    (told,) = await say(store, session, ("Where do wombats live?", "In burrows."))
+    read = called(session.session_id, told, 0, "plants.txt")
+    assert isinstance(read, RecordToolCall)
+    await store.apply([read])
+    config = MemoryConfig(embeddings=EmbeddingsConfig(enabled=False))
+    async with a_memory(store, None, config) as memory:
+        text = (await context(memory, await new_session(store), "wombats")).text()
+        own = await context(memory, await store.session(session.session_id), "wombats")
+    assert "In burrows." in text
+    assert "text match" in text
+    assert {"Recent Conversation", "Recently Accessed Files"} <= set(own.sizes)
+    assert await store.embedder() is None
+
+
+# --- hard questions -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "",
+        "   \n",
+        "?!… — 🌿",
+        "the of and",
+        "\ud800",
+        "\0",
+        "NOT (a OR",
+        '"unclosed AND *',
+        "~" * 999,
+    ],
+)
+async def test_any_question(store: Store, asked: str) -> None:
+    """X6b: nothing that can be typed is an error."""
+    session = await new_session(store)
+    await say(store, session, ("Where do wombats live?", "In the burrows."))
+    embedder = HashEmbedder()
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    got = await hits(store, asked, embedder)
+    assert got == [] or asked.strip()
+    async with a_memory(store, embedder) as memory:
+        built = await context(memory, await new_session(store), asked)
+    assert len(built.messages) == 2
+
+
+async def test_a_question_of_a_million_characters(store: Store) -> None:
+    """A17, X6b: its ends are looked for, in the time of any other."""
+    session = await new_session(store)
+    first, last, middle = await say(
+        store,
+        session,
+        ("Where do wombats live?", "In burrows."),
+        ("What do quokkas eat?", "Leaves."),
+        ("Do numbats fly?", "No."),
+    )
+    embedder = HashEmbedder()
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    embedder.seen.clear()
+    filler = "lorem ipsum dolor " * 28_000
+    asked = f"wombats {filler} numbats {filler} quokkas"
+    assert len(asked) > 1_000_000
+    await found(store, asked, embedder)
+    started = time.monotonic()
+    got = await found(store, asked, embedder, max_results=2)
+    assert time.monotonic() - started < 1
+    assert set(got) == {first, last}
+    assert middle not in got
+    assert all(len(text) <= 4_100 for _, text in embedder.seen)
+
+
+# --- before each request ----------------------------------------------------------------
+
+
+async def test_each_prompt_is_searched_for(store: Store) -> None:
+    """A4, A15, A17: with the person's own words; not under the strategy `recent`."""
+    session = await new_session(store)
+    await say(store, session, ("Where do wombats live?", "In burrows."), ("Hi", "Hello"))
+    embedder, metrics = HashEmbedder(), Metrics()
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    embedder.seen.clear()
+    async with a_memory(store, embedder, metrics=metrics) as memory:
+        for prompt in ("Do wombats dig?", "And quokkas?"):
+            await context(memory, session, prompt)
+        await context(memory, session, "Never asked", strategy="recent")
+    assert embedder.seen == [("query", "Do wombats dig?"), ("query", "And quokkas?")]
+    assert metrics.counts["recall.searches"] == 2
+
+
+async def test_what_is_shown_hides_nothing_behind_it(store: Store) -> None:
+    """X23, X34: a window full of the topic, and its summaries, leave room for what is not shown."""
+    embedder = HashEmbedder()
+    old = await new_session(store, title="Last year")
+    await say(store, old, ("How does pagination work?", "pagination by keyset, not by offset"))
+    session = await new_session(store)
+    for number in range(40):
+        await say(
+            store,
+            session,
+            (f"pagination keyset offset {number}?", f"pagination works by offset {number}"),
+            at=START + timedelta(days=3, minutes=number),
+        )
+    await a_worker(store, embedder=embedder).drain()
+    session = await store.session(session.session_id)
+    async with a_memory(store, embedder) as memory:
+        built = await context(memory, session, "How does pagination work, keyset or offset?")
+    block = built.messages[-1].text
+    assert "by keyset, not by offset" in block
+    assert "“Last year”" in block
+    past = block.split("## Relevant Past Context (Semantic Search - Turns)")[1].split("## ")[0]
+    assert past.count("[Turn ") == 1
+    assert "works by offset 39" in "".join(str(message) for message in built.messages[:-1])
+
+
+async def test_within_one_session_too(store: Store) -> None:
+    """X12: `Scope` of sessions leaves everything else out."""
+    one, other = await new_session(store), await new_session(store)
+    (mine,) = await say(store, one, ("wombats", "yes"))
+    await say(store, other, ("wombats", "no"))
+    assert await found(store, "wombats", scope=Scope(session_ids=(one.session_id,))) == [mine]
+
+
+async def test_what_each_strategy_holds(store: Store) -> None:
+    """B74 to B76: `recent` looks nowhere, `relevant` shows no window, `hybrid` both."""
+    embedder = HashEmbedder()
+    old, session = await new_session(store), await new_session(store)
+    await say(store, old, ("Where do wombats live?", "In burrows."))
+    await say(store, session, ("Hello", "Hi"), ("And you?", "Fine, thank you."))
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    session = await store.session(session.session_id)
+    shown = {}
+    async with a_memory(store, embedder) as memory:
+        strategies: tuple[Strategy, ...] = ("recent", "relevant", "hybrid")
+        for strategy in strategies:
+            text = (await context(memory, session, "wombats", strategy=strategy)).text()
+            shown[strategy] = ("In burrows." in text, "Fine, thank you." in text)
+    assert shown == {"recent": (False, True), "relevant": (True, False), "hybrid": (True, True)}
+
+
+class Counting(HashEmbedder):
+    """Says whether it was prepared."""
+
+    prepared = 0
+
+    async def prepare(self) -> None:
+        self.prepared += 1
+        if self.failing:
+            raise EmbedderUnavailable("away")
+
+
+async def test_prepared_only_where_there_is_something_to_find(store: Store) -> None:
+    """A96, X5: an empty memory loads no model; one that can't be loaded is no failure."""
+    embedder = Counting()
+    recall = a_recall(store, embedder)
+    await recall.prepare()
+    assert embedder.prepared == 0
+    await say(store, await new_session(store), ("Where do wombats live?", "In burrows."))
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    embedder.failing = True
+    await recall.prepare()
+    assert embedder.prepared == 1
+    line = Line()
+    line.set("refusing")
+    away = a_recall(FrailStore(store, line), embedder)  # type: ignore[arg-type]
+    await away.prepare()
+    with pytest.raises(StoreError):
+        await away.search(Question(text="wombats"))

@@ -1,0 +1,550 @@
+"""Background work on each real store: each piece once, whoever dies, fails or is late."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ragmem
+from ragmem.config import SummariesConfig
+from ragmem.errors import ProviderRefused, ProviderUnavailable, StoreError
+from ragmem.ids import new_id
+from ragmem.llm.base import ModelInfo
+from ragmem.memory import worker as worker_module
+from ragmem.metrics import Metrics
+from ragmem.records import Summary
+from ragmem.store.base import Store
+from ragmem.store.recall import Candidate, EmbedderMark, SearchQuery
+from ragmem.store.sqlite import SQLiteStore
+from tests.fakes.frail_store import FrailStore, Line
+from tests.fakes.hash_embedder import HashEmbedder
+from tests.fakes.scripted_llm import Says, ScriptedLLM
+from tests.store.conftest import OpenStore
+from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
+
+from .working import DIGEST, Poisoned, a_model, a_session, a_worker, add_turns
+
+OFF = SummariesConfig(enabled=False)
+
+
+async def left(store: Store) -> dict[str, int]:
+    """Work that is pending, but for sessions that will not be due before they go on."""
+    counts = await store.count_pending()
+    return {work: counts[work] for work in ("vectors", "level1")}
+
+
+async def in_order(store: Store, session_id: str, level: int) -> list[Summary]:
+    """Oldest first, by what they tell of."""
+    found = await store.summaries(session_id, level=level)
+    turns = [turn.turn_id for turn in await store.turns(session_id)]
+    if level == 1:
+        return sorted(found, key=lambda s: turns.index(s.covers[0]))
+    below = [s.summary_id for s in await in_order(store, session_id, level - 1)]
+    return sorted(found, key=lambda s: below.index(s.covers[0]))
+
+
+# --- vectors -------------------------------------------------------------------
+
+
+async def test_vectors_of_what_is_complete(store: Store) -> None:
+    """A97 to A99, B90, E7, E9, X6, X16, X25: batches of all that was said and done, once."""
+    first = created()
+    session_id = first.session.session_id
+    await store.apply([first])
+    await add_turns(store, session_id, range(36), chars=60)
+    told = new_id()
+    result = json.dumps({"text": "seven wombats"})
+    await store.apply(
+        [
+            begun(session_id, told, "How many?"),
+            called(session_id, told, tool_name="run_command", result=result),
+            finished(session_id, told, "Seven, they say."),
+        ]
+    )
+    for status in ("interrupted", "failed"):
+        turn_id = new_id()
+        await store.apply(
+            [begun(session_id, turn_id, f"{status}!"), finished(session_id, turn_id, "", status)]
+        )
+    await store.apply([begun(session_id, text="still running!")])
+    assert (await left(store))["vectors"] == 37
+
+    embedder, metrics = HashEmbedder(), Metrics()
+    worker = a_worker(store, embedder=embedder, summarizes=False, metrics=metrics)
+    assert await worker.drain()
+    assert (await left(store))["vectors"] == 0
+    assert await store.embedder() == EmbedderMark("hash-1", 64)
+    assert embedder.spent.calls == 3
+    assert embedder.spent.texts == len(embedder.seen) >= 37
+    assert embedder.spent.tokens > 37 * 10
+    texts = [text for kind, text in embedder.seen if kind == "passage"]
+    (whole,) = [text for text in texts if "How many?" in text]
+    assert "Seven, they say." in whole
+    assert "seven wombats" in whole
+    assert not [text for text in texts if "!" in text]
+    # Each is found by its vector, and nothing is embedded twice.
+    (row,) = await embedder.embed(["seven wombats say how many"], "query")
+    query = SearchQuery(vector=row.astype("<f4").tobytes(), embedder="hash-1")
+    best = max(await store.search(query), key=lambda c: c.similarity or -1)
+    assert best.record_id == told
+    calls = embedder.spent.calls
+    assert await a_worker(store, embedder=embedder, summarizes=False).drain()
+    assert embedder.spent.calls == calls
+
+
+async def test_an_embedder_that_is_away(store: Store) -> None:
+    """A96, B90: summaries go on, nothing is lost; when it is back the vectors are made."""
+    session_id = await a_session(store, 3)
+    embedder = HashEmbedder()
+    embedder.failing = True
+    metrics = Metrics()
+    worker = a_worker(store, embedder=embedder, llm=a_model(), metrics=metrics)
+    assert not await worker.drain()
+    assert len(await store.summaries(session_id, level=1)) == 3
+    assert (await left(store))["vectors"] == 6
+    assert metrics.counts["embedder.failures"] == 1
+    embedder.failing = False
+    # Its lease was given back: another process need not wait.
+    assert await a_worker(store, embedder=embedder, llm=a_model()).drain()
+    assert await left(store) == {"vectors": 0, "level1": 0}
+
+
+async def test_it_is_tried_again_by_itself(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A96: an embedder that comes back is noticed without a new turn."""
+    monkeypatch.setattr(worker_module, "_RETRY_S", 0.05)
+    await a_session(store, 2)
+    embedder = HashEmbedder()
+    embedder.failing = True
+    worker = a_worker(store, embedder=embedder, summarizes=False)
+    worker.start()
+    await asyncio.sleep(0.2)
+    assert embedder.seen == []
+    embedder.failing = False
+    query = SearchQuery(vector=np.ones(64, np.float32).tobytes(), embedder="hash-1")
+    found: list[Candidate] = []
+    for _ in range(100):
+        found = [c for c in await store.search(query) if c.similarity is not None]
+        if len(found) == 2:
+            break
+        await asyncio.sleep(0.05)
+    await worker.aclose()
+    assert len(found) == 2
+
+
+async def test_one_text_that_can_not_be_embedded(store: Store) -> None:
+    """A96: all others are; the next process tries again."""
+    session_id = await a_session(store, 20, chars=60)
+    await store.apply(whole_turn(session_id, "", "poison", "x", started_at=at(99)))
+    assert not await a_worker(store, embedder=Poisoned("poison"), summarizes=False).drain()
+    (item,) = await store.pending("vectors", limit=9)
+    (turn,) = await store.turns_by_id([item.record_id])
+    assert turn.user_message == "poison"
+    assert await a_worker(store, embedder=HashEmbedder(), summarizes=False).drain()
+    assert (await left(store))["vectors"] == 0
+
+
+async def test_vectors_of_another_model_are_left_alone(store: Store) -> None:
+    """X5: they are made anew only when somebody says so, and never mixed."""
+    session_id = await a_session(store, 3)
+    assert await a_worker(store, embedder=HashEmbedder(), summarizes=False).drain()
+    await add_turns(store, session_id, range(3, 5))
+    other = HashEmbedder(32, model_id="hash-2")
+    await a_worker(store, embedder=other, summarizes=False).drain()
+    assert other.seen == []
+    assert await store.embedder() == EmbedderMark("hash-1", 64)
+    await store.use_embedder(EmbedderMark("hash-2", 32))
+    assert await a_worker(store, embedder=other, summarizes=False).drain()
+    assert (await left(store))["vectors"] == 0
+    assert len([text for _, text in other.seen if "Question" in text]) >= 5
+
+
+async def test_one_that_was_slow_does_not_bring_its_model_back(open_store: OpenStore) -> None:
+    """X5: who embeds while the model is changed has its vectors left out."""
+    store = await open_store()
+    await a_session(store, 3)
+    slow = HashEmbedder()
+    slow.delay_s = 0.3
+    work = asyncio.create_task(a_worker(store, embedder=slow, summarizes=False).drain())
+    await asyncio.sleep(0.15)
+    other = await open_store()
+    await other.use_embedder(EmbedderMark("hash-2", 32))
+    await work
+    assert await other.embedder() == EmbedderMark("hash-2", 32)
+    assert len(await other.pending("vectors", limit=9)) == 3
+
+
+# --- two at once, and those that end ------------------------------------------------
+
+
+async def test_two_workers_do_each_piece_once(open_store: OpenStore) -> None:
+    """X15, A46: leases; the model's and the embedder's calls are those of one alone."""
+    one, other = await open_store(), await open_store()
+    session_id = await a_session(one, 14)
+    embedder, llm = HashEmbedder(), a_model()
+    embedder.delay_s = 0.05
+    both = [a_worker(store, embedder=embedder, llm=llm) for store in (one, other)]
+    await asyncio.gather(*(worker.drain() for worker in both))
+    # One may have ended while the other was still at what its last step left to do.
+    assert await a_worker(one, embedder=embedder, llm=llm).drain()
+    summaries = await one.summaries(session_id)
+    assert len([s for s in summaries if s.level == 1]) == 14
+    assert [s.level for s in summaries if s.level > 1]
+    # One call for each, and one for the session's own.
+    assert len(llm.requests) == len(summaries) + 1
+    said = Counter(text for _, text in embedder.seen if "Question" in text)
+    assert len(said) >= 14
+    assert set(said.values()) == {1}
+    assert await left(one) == {"vectors": 0, "level1": 0}
+
+
+async def test_who_ends_leaves_its_work_to_others_at_once(open_store: OpenStore) -> None:
+    """X15: a process that ends in the middle gives its leases back."""
+    one, other = await open_store(), await open_store()
+    session_id = await a_session(one, 2)
+    embedder = HashEmbedder()
+    embedder.delay_s = 30
+    worker = a_worker(one, embedder=embedder, summarizes=False)
+    worker.start()
+    for _ in range(200):
+        if not await other.pending("vectors", limit=9):
+            break
+        await asyncio.sleep(0.02)
+    assert await other.pending("vectors", limit=9) == []
+    started = time.monotonic()
+    await worker.aclose()
+    assert time.monotonic() - started < 2
+    assert len(await other.pending("vectors", limit=9)) == 2
+
+    slow = ScriptedLLM([Says("x", delay_s=30)], repeat=True)
+    assert not await a_worker(one, llm=slow).drain(0.3)
+    assert await a_worker(other, llm=a_model()).drain()
+    assert len(await other.summaries(session_id, level=1)) == 2
+
+
+async def test_a_lease_is_kept_as_long_as_the_work_takes(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X15: a model that thinks for longer than the lease is not asked twice."""
+    monkeypatch.setattr(worker_module, "_LEASE_S", 0.9)
+    one, other = await open_store(), await open_store()
+    session_id = await a_session(one, 1, chars=60)
+    gate = asyncio.Event()
+    slow = ScriptedLLM([Says(DIGEST.text, gate=gate)])
+    work = asyncio.create_task(a_worker(one, llm=slow).drain())
+    while not slow.requests:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(1.6)
+    idle = a_model()
+    assert await a_worker(other, llm=idle).drain()
+    assert idle.requests == []
+    gate.set()
+    assert await work
+    assert len(await one.summaries(session_id)) == 1
+
+
+_CHILD = """
+import asyncio, sys
+from pathlib import Path
+from ragmem.memory import worker
+from ragmem.store.sqlite import SQLiteStore
+from tests.fakes.hash_embedder import HashEmbedder
+from tests.memory.working import a_model, a_worker
+
+worker._LEASE_S = 0.5
+worker._BATCH = 4
+
+class Slow(HashEmbedder):
+    async def embed(self, texts, kind="passage"):
+        print("embedding", flush=True)
+        await asyncio.sleep(0.1)
+        return await super().embed(texts, kind)
+
+async def main():
+    home = Path(sys.argv[1])
+    store = await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
+    await a_worker(store, embedder=Slow(), llm=a_model()).drain()
+
+asyncio.run(main())
+"""
+
+
+async def test_killed_in_the_middle(tmp_path: Path) -> None:
+    """X15: kill -9 with work pending and leased; the next process does what is left, no more."""
+    store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
+    session_id = await a_session(store, 24, chars=200)
+    source = str(Path(ragmem.__file__).parents[1])
+    process = subprocess.Popen(
+        [sys.executable, "-c", _CHILD, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": source},
+        cwd=source,
+    )
+    assert process.stdout is not None
+    for _ in range(3):
+        assert await asyncio.to_thread(process.stdout.readline) == b"embedding\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    before = 24 - len(await store.pending("vectors", limit=99))
+    assert 8 <= before < 24
+    await asyncio.sleep(0.6)
+    embedder, llm = HashEmbedder(), a_model()
+    waiting = len(await store.pending("vectors", limit=99))
+    assert 4 <= waiting <= 16
+    assert await a_worker(store, embedder=embedder, llm=llm).drain()
+    turns = [text for _, text in embedder.seen if "Question" in text]
+    assert len(turns) == waiting
+    assert await left(store) == {"vectors": 0, "level1": 0}
+    assert len(llm.requests) == len(await store.summaries(session_id)) + 1
+    await store.aclose()
+
+
+async def test_a_store_that_goes_away(open_store: OpenStore) -> None:
+    """A96: what was being done is done again, once; nothing is said twice."""
+    inner = await open_store()
+    session_id = await a_session(inner, 8)
+    line = Line()
+    frail = FrailStore(inner, line)  # type: ignore[arg-type]
+    embedder = HashEmbedder()
+    worker = a_worker(frail, embedder=embedder, llm=a_model())  # type: ignore[arg-type]
+    for mode in ("refusing", "losing_answers", "refusing"):
+        line.next = ["fine", "fine", mode]
+        with pytest.raises(StoreError):
+            await worker.drain()
+        line.set("refusing")
+        with pytest.raises(StoreError):
+            await worker.drain()
+        line.set("fine")
+    assert await worker.drain()
+    ones = await inner.summaries(session_id, level=1)
+    covered = [s.covers for s in ones]
+    assert len(covered) == len(set(covered)) == 8
+    above = [name for s in await inner.summaries(session_id, level=2) for name in s.covers]
+    assert len(above) == len(set(above)) >= 2
+    assert await left(inner) == {"vectors": 0, "level1": 0}
+
+
+async def test_what_is_deleted_while_it_is_worked_on(open_store: OpenStore) -> None:
+    """A96: no failure, and it does not come back."""
+    store = await open_store()
+    kept = await a_session(store, 1)
+    gone = await a_session(store, 2, start_minute=60)
+    embedder = HashEmbedder()
+    embedder.delay_s = 0.3
+    gate = asyncio.Event()
+    llm = ScriptedLLM([Says(DIGEST.text, gate=gate), DIGEST], repeat=True)
+    both = asyncio.gather(
+        a_worker(store, embedder=embedder, summarizes=False).drain(),
+        a_worker(store, llm=llm).drain(),
+    )
+    while not llm.requests:
+        await asyncio.sleep(0.01)
+    inner = getattr(store, "inner", None)
+    archive = await inner() if inner else store
+    await archive.delete_session(gone)
+    gate.set()
+    await both
+    await a_worker(store, embedder=HashEmbedder(), llm=a_model()).drain()
+    assert await left(store) == {"vectors": 0, "level1": 0}
+    assert len(await store.summaries(kept, level=1)) == 1
+    found = await store.search(SearchQuery(levels=(1,)))
+    assert [c for c in found if c.session_id == gone] == []
+
+
+# --- summaries -------------------------------------------------------------------
+
+
+async def test_ten_turns_give_a_second_level_and_thirty_a_third(store: Store) -> None:
+    """A3, A10, A13, A79, X13, X14, X19b: in the conversation's order, though done late."""
+    ten = await a_session(store, 10)
+    thirty = await a_session(store, 30, start_minute=100)
+    llm = a_model()
+    assert await a_worker(store, llm=llm).drain()
+    for session_id, levels in ((ten, 2), (thirty, 3)):
+        found = await store.summaries(session_id)
+        assert max(s.level for s in found) == levels
+        turns = [turn.turn_id for turn in await store.turns(session_id)]
+        ones = await in_order(store, session_id, 1)
+        assert [s.covers for s in ones] == [(turn_id,) for turn_id in turns]
+        assert [s.files_mentioned for s in ones] == [(f"bed{i}.txt",) for i in range(len(turns))]
+        assert {s.tools_used for s in ones} == {("read_file",)}
+        # No gaps, nothing twice, in order.
+        twos = [name for s in await in_order(store, session_id, 2) for name in s.covers]
+        assert twos == [s.summary_id for s in ones][: len(twos)]
+        assert await store.raw_history_chars(session_id) == 0
+    third = (await store.summaries(thirty, level=3))[0]
+    seconds = await in_order(store, thirty, 2)
+    assert third.covers == tuple(s.summary_id for s in seconds)[: len(third.covers)]
+    # One call for each, and one for each session's own; but for parts of what is too long.
+    parts = [r for r in llm.requests if "Sum up one part" in r.messages[0].text]
+    whole = len(await store.summaries(ten)) + len(await store.summaries(thirty)) + 2
+    assert len(llm.requests) - len(parts) == whole
+    count = len(llm.requests)
+    # Once more asks nobody.
+    assert await a_worker(store, llm=llm).drain()
+    assert len(llm.requests) == count
+
+
+async def test_many_quiet_sessions_hide_no_work(store: Store) -> None:
+    """X13, X10: an old session's work is done though many newer ones wait for more turns."""
+    old = await a_session(store, 8)
+    for number in range(60):
+        await a_session(store, 2, chars=12, start_minute=1_000 + number * 10)
+    worker = a_worker(store)
+    assert await worker.drain()
+    assert await store.summaries(old, level=2)
+    assert (await store.session(old)).summarized_count == 16
+    # And one that goes on is looked at again by the same process.
+    again = await a_session(store, 4, start_minute=5_000)
+    assert await worker.drain()
+    assert (await store.session(again)).summarized_count == 0
+    await add_turns(store, again, range(4, 9), start_minute=5_000)
+    assert await worker.drain()
+    assert await store.summaries(again, level=2)
+    assert (await store.session(again)).summarized_count == 18
+
+
+async def test_the_sessions_own_summary(store: Store) -> None:
+    """E6, B78, X10, X14: each time ten messages came in, from the one before and what is new."""
+    session_id = await a_session(store, 0)
+    llm = ScriptedLLM([Says(json.dumps({"text": "So far: beds."}))], repeat=True)
+    worker = a_worker(store, llm=llm)
+    counts, asked = [], []
+    for number in range(16):
+        await add_turns(store, session_id, range(number, number + 1), chars=60)
+        before = len(llm.requests)
+        assert await worker.drain()
+        requests = [r.messages[-1].text for r in llm.requests[before:]]
+        session = await store.session(session_id)
+        if not counts or session.summarized_count != counts[-1]:
+            counts.append(session.summarized_count)
+            asked.append(requests[-1])
+    assert counts == [0, 10, 20, 30]
+    assert session.summary == "So far: beds."
+    assert "Question 4 " in asked[1]
+    assert "Question 5 " not in asked[1]
+    assert "So far: beds." in asked[2]
+    assert "Question 5 " in asked[2]
+    assert "Question 4 " not in asked[2]
+
+
+async def test_stand_ins_are_redone_by_who_has_a_model(open_store: OpenStore) -> None:
+    """X19b: of every level, once, in their place; never over what a model said."""
+    store = await open_store()
+    session_id = await a_session(store, 10)
+    assert await a_worker(store).drain()
+    before = await store.summaries(session_id)
+    assert {s.level for s in before} == {1, 2}
+    assert all(s.extractive for s in before)
+    # Others without a model have nothing to do: nothing is written again.
+    assert await a_worker(await open_store()).drain()
+    assert await store.summaries(session_id) == before
+
+    llm = a_model()
+    assert await a_worker(store, llm=llm).drain()
+    after = await store.summaries(session_id)
+    assert [(s.summary_id, s.covers, s.created_at) for s in after] == [
+        (s.summary_id, s.covers, s.created_at) for s in before
+    ]
+    assert {(s.text, s.extractive) for s in after} == {("Beds were planned.", False)}
+    assert len(llm.requests) == len(after)
+    assert await a_worker(await open_store()).drain()
+    assert await store.summaries(session_id) == after
+
+
+@pytest.mark.parametrize("error", [ProviderUnavailable("busy"), ProviderRefused("no such model")])
+async def test_a_model_that_fails(store: Store, error: Exception) -> None:
+    """A96, X19b: a stand-in in time, and one try a turn."""
+    session_id = await a_session(store, 2)
+    llm = ScriptedLLM([error], repeat=True)
+    worker = a_worker(store, llm=llm)
+    assert await worker.drain()
+    assert [s.extractive for s in await store.summaries(session_id)] == [True, True]
+    tries = len(llm.requests)
+    assert tries <= 6
+    assert await worker.drain()
+    assert len(llm.requests) == tries
+
+
+async def test_a_model_that_breaks(store: Store) -> None:
+    """A96: even a fault of our own costs that summary only, and the next process makes it."""
+    session_id = await a_session(store, 3)
+    llm = ScriptedLLM([DIGEST, RuntimeError("a fault"), DIGEST])
+    embedder, metrics = HashEmbedder(), Metrics()
+    worker = a_worker(store, embedder=embedder, llm=llm, metrics=metrics)
+    assert not await worker.drain()
+    assert len(await store.summaries(session_id, level=1)) == 2
+    assert (await left(store))["vectors"] == 0
+    assert metrics.counts["worker.failures"] == 1
+    assert await a_worker(store, llm=a_model()).drain()
+    assert len(await store.summaries(session_id, level=1)) == 3
+
+
+async def test_limits_of_a_session(store: Store) -> None:
+    """X19b, issue 5: past them summaries are cut from the turns; that is no failure."""
+    session_id = await a_session(store, 5)
+    llm = a_model()
+    config = SummariesConfig(max_calls_per_session=3)
+    assert await a_worker(store, llm=llm, config=config).drain()
+    assert len(llm.requests) == 3
+    ones = await store.summaries(session_id, level=1)
+    assert sorted(s.extractive for s in ones) == [False, False, False, True, True]
+
+
+async def test_limits_hold_over_processes(store: Store) -> None:
+    """X19b, issue 5: what others spent on the session counts, as far as its summaries tell."""
+    session_id = await a_session(store, 3, chars=60)
+    config = SummariesConfig(max_calls_per_session=4)
+    assert await a_worker(store, llm=a_model(), config=config).drain()
+    await add_turns(store, session_id, range(3, 6), chars=60)
+    llm = a_model()
+    assert await a_worker(store, llm=llm, config=config).drain()
+    assert len(llm.requests) == 1
+    free = ScriptedLLM([DIGEST], info=ModelInfo(name="local/tiny"), repeat=True)
+    assert await a_worker(store, llm=free, config=config).drain()
+    assert [s for s in await store.summaries(session_id) if s.extractive] == []
+
+
+async def test_a_summary_of_somebody_elses_is_a_summary(store: Store) -> None:
+    """A92: what was stored under another id is not made again."""
+    session_id = await a_session(store, 2)
+    first, second = await store.turns(session_id)
+    await store.apply([summed(session_id, first.turn_id)])
+    llm = a_model()
+    assert await a_worker(store, llm=llm).drain()
+    assert len(llm.requests) == 1
+    assert {s.covers for s in await store.summaries(session_id, level=1)} == {
+        (first.turn_id,),
+        (second.turn_id,),
+    }
+
+
+# --- switched off ------------------------------------------------------------------
+
+
+async def test_summaries_switched_off(store: Store) -> None:
+    """B46: no model is asked, none are cut; vectors are made."""
+    session_id = await a_session(store, 10)
+    llm, embedder = a_model(), HashEmbedder()
+    assert await a_worker(store, embedder=embedder, llm=llm, config=OFF).drain()
+    assert llm.requests == []
+    assert await store.summaries(session_id) == []
+    assert (await store.session(session_id)).summary is None
+    assert (await left(store))["vectors"] == 0
+
+
+async def test_embeddings_switched_off(store: Store) -> None:
+    """B46, E73, X41: nothing is embedded, summaries are made."""
+    session_id = await a_session(store, 6)
+    assert await a_worker(store, embedder=None, llm=a_model()).drain()
+    assert await store.embedder() is None
+    assert len(await store.summaries(session_id, level=1)) == 6
+    assert (await store.session(session_id)).summary == "Beds were planned."
