@@ -17,6 +17,7 @@ import msgspec
 from ragmem.agent import Agent, Desk, Limits
 from ragmem.background import Background, leave_to_a_process
 from ragmem.config import Config, Paths, environment
+from ragmem.embedder.base import Embedder, Litellm
 from ragmem.embedder.opening import open_embedder
 from ragmem.errors import ConfigError, StoreError, UsageError
 from ragmem.llm.base import LLM
@@ -75,7 +76,7 @@ class App:
         self.paths = paths
         self.metrics = Metrics()
         self.cwd = normalize_cwd(cwd)
-        embedder = open_embedder(config, _load_litellm) if config.memory.enabled else None
+        embedder = _open_embedder(config) if config.memory.enabled else None
         self.memory = Memory(
             self.store,
             config.memory,
@@ -379,10 +380,18 @@ class App:
         return (paths.config_dir, paths.data_dir, paths.log_dir)
 
 
-def _load_litellm() -> ModuleType:
-    from ragmem.llm.litellm_client import load_litellm
+def _open_embedder(config: Config) -> Embedder | None:
+    def load() -> ModuleType:
+        from ragmem.llm.litellm_client import load_litellm
 
-    return load_litellm()
+        return load_litellm()
+
+    async def close() -> None:
+        from ragmem.llm.litellm_client import close_litellm
+
+        await close_litellm()
+
+    return open_embedder(config, Litellm(load, close))
 
 
 def _private(path: str, flags: int) -> int:

@@ -6,8 +6,9 @@ vector's hash. Nothing here imports numpy at run time: it takes a tenth of a sec
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -47,6 +48,13 @@ class EmbedderInfo(msgspec.Struct, frozen=True, kw_only=True):
     passage_tokens: int = 256
     """How long the passages are that a long text is cut into."""
     thresholds: Thresholds = Thresholds()
+
+
+class Litellm(NamedTuple):
+    """The library as the models use it too: one import, one set of connections."""
+
+    load: Callable[[], ModuleType]
+    close: Callable[[], Awaitable[None]]
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,13 +7,12 @@ is sent again. No exception of an SDK, which may hold a key, gets out of here.
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ragmem.embedder.base import EmbedderInfo, Kind, Spent
+from ragmem.embedder.base import EmbedderInfo, Kind, Litellm, Spent
 from ragmem.errors import EmbedderError, EmbedderUnavailable
 from ragmem.redact import redact
 from ragmem.text import clean, one_line
@@ -68,7 +67,7 @@ class LiteLLMEmbedder:
     def __init__(
         self,
         model: str,
-        load: Callable[[], ModuleType],
+        litellm: Litellm,
         *,
         dimension: int = 0,
         api_key: str | None = None,
@@ -84,7 +83,8 @@ class LiteLLMEmbedder:
             max_tokens=max_tokens,
         )
         self._model = model
-        self._load = load
+        self._load = litellm.load
+        self._close = litellm.close
         self._chosen = dimension if dimension != own else 0
         self._access = {"api_key": api_key, "api_base": api_base}
         self._key_variable = key_variable
@@ -131,7 +131,8 @@ class LiteLLMEmbedder:
         return unit
 
     async def aclose(self) -> None:
-        """Nothing of its own is open: litellm's connections are closed with the main model's."""
+        """Close litellm's connections, those of other models too: they open again when needed."""
+        await self._close()
 
     async def _embed_batch(self, batch: list[str]) -> list[list[float]]:
         for number in range(1, self._retries + 2):

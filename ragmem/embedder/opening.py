@@ -1,12 +1,9 @@
 """Which embedder the settings name: the one place that knows them all."""
 
-from collections.abc import Callable
-from types import ModuleType
-
 import msgspec
 
 from ragmem.config import Config, EmbeddingsConfig, provider_key
-from ragmem.embedder.base import CachedEmbedder, Embedder, EmbedderInfo, Thresholds
+from ragmem.embedder.base import CachedEmbedder, Embedder, EmbedderInfo, Litellm, Thresholds
 from ragmem.errors import ConfigError
 
 SHIPPED = "all-minilm-l6-v2"
@@ -17,7 +14,7 @@ _KEYS = {
 _WITHOUT_A_KEY = {"ollama", "lm_studio", "hosted_vllm", "bedrock", "vertex_ai", "azure"}
 
 
-def open_embedder(config: Config, load_litellm: Callable[[], ModuleType]) -> Embedder | None:
+def open_embedder(config: Config, litellm: Litellm) -> Embedder | None:
     """The embedder of the settings, with its cache, not loaded yet; None if it is switched off."""
     settings = config.memory.embeddings
     if not settings.enabled:
@@ -33,7 +30,7 @@ def open_embedder(config: Config, load_litellm: Callable[[], ModuleType]) -> Emb
                 hint="Set it to 0, or name another model in model.embedding.",
             )
         return CachedEmbedder(OnnxEmbedder())
-    return CachedEmbedder(_by_litellm(config, model, load_litellm))
+    return CachedEmbedder(_by_litellm(config, model, litellm))
 
 
 def thresholds(info: EmbedderInfo, settings: EmbeddingsConfig) -> Thresholds:
@@ -46,7 +43,7 @@ def thresholds(info: EmbedderInfo, settings: EmbeddingsConfig) -> Thresholds:
     )
 
 
-def _by_litellm(config: Config, model: str, load: Callable[[], ModuleType]) -> Embedder:
+def _by_litellm(config: Config, model: str, litellm: Litellm) -> Embedder:
     from ragmem.embedder.litellm_embedder import LiteLLMEmbedder
 
     provider, slash, name = model.partition("/")
@@ -67,7 +64,7 @@ def _by_litellm(config: Config, model: str, load: Callable[[], ModuleType]) -> E
         )
     return LiteLLMEmbedder(
         model,
-        load,
+        litellm,
         dimension=config.memory.embeddings.dimension,
         api_key=key,
         api_base=api_base or None,

@@ -76,6 +76,16 @@ def load_litellm() -> ModuleType:
         return litellm
 
 
+async def close_litellm() -> None:
+    """Close the connections that litellm keeps, if it was ever used."""
+    litellm = sys.modules.get("litellm")
+    close = getattr(litellm, "close_litellm_async_clients", None)
+    if close is not None:
+        with suppress(Exception):
+            await close()
+        litellm.in_memory_llm_clients_cache.flush_cache()  # type: ignore[union-attr]
+
+
 class LiteLLMClient:
     """Implements `ragmem.llm.base.LLM` over litellm."""
 
@@ -114,12 +124,7 @@ class LiteLLMClient:
 
     async def aclose(self) -> None:
         """Close litellm's connections, if it was ever used."""
-        litellm = sys.modules.get("litellm")
-        close = getattr(litellm, "close_litellm_async_clients", None)
-        if close is not None:
-            with suppress(Exception):
-                await close()
-            litellm.in_memory_llm_clients_cache.flush_cache()  # type: ignore[union-attr]
+        await close_litellm()
 
     async def _attempt(self, request: Request) -> AsyncGenerator[Chunk, None]:
         litellm = await asyncio.to_thread(load_litellm)

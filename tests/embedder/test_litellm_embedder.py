@@ -1,15 +1,15 @@
 """Providers' embedders over real HTTP, with real faults."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import numpy as np
 import pytest
 
 from ragmem.embedder import litellm_embedder
-from ragmem.embedder.base import CachedEmbedder
+from ragmem.embedder.base import CachedEmbedder, Litellm
 from ragmem.embedder.litellm_embedder import LiteLLMEmbedder
 from ragmem.errors import EmbedderError, EmbedderUnavailable
-from ragmem.llm.litellm_client import load_litellm
+from ragmem.llm.litellm_client import close_litellm, load_litellm
 from tests.fakes.llm_server import Answer, LLMServer, Received
 from tests.llm.adapters import KEY, all_text_of
 
@@ -21,13 +21,20 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(litellm_embedder, "FIRST_WAIT_S", 0.01)
 
 
+@pytest.fixture(autouse=True)
+async def _closed() -> AsyncIterator[None]:
+    """What litellm keeps open belongs to the loop of its test."""
+    yield
+    await close_litellm()
+
+
 def connect(
     server: LLMServer, model: str = "openai/scripted", *, retries: int = 2, **options: object
 ) -> LiteLLMEmbedder:
     """An embedder for a scripted server."""
     return LiteLLMEmbedder(
         model,
-        load_litellm,
+        Litellm(load_litellm, close_litellm),
         api_key=KEY,
         api_base=server.url,
         key_variable="RAGMEM_API_KEY",

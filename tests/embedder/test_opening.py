@@ -6,10 +6,11 @@ from types import ModuleType
 import pytest
 
 from ragmem.config import Config, EmbeddingsConfig, MemoryConfig, ModelConfig, load_config
-from ragmem.embedder.base import EmbedderInfo, Thresholds
+from ragmem.embedder.base import EmbedderInfo, Litellm, Thresholds
 from ragmem.embedder.onnx import INFO
 from ragmem.embedder.opening import changed, open_embedder, thresholds
 from ragmem.errors import ConfigError
+from ragmem.llm.litellm_client import close_litellm
 
 
 def load() -> ModuleType:
@@ -26,21 +27,21 @@ def config(model: str = "", **settings: object) -> Config:
 @pytest.mark.parametrize("model", ["", "all-minilm-l6-v2"])
 def test_the_shipped_one_is_the_default(model: str) -> None:
     """B105, E72, E79: no key, no account, no service."""
-    embedder = open_embedder(config(model), load)
+    embedder = open_embedder(config(model), Litellm(load, close_litellm))
     assert embedder is not None
     assert embedder.info == INFO
 
 
 def test_switched_off_there_is_none() -> None:
     """B104, E68, E73, X41: nothing can be embedded."""
-    assert open_embedder(config(enabled=False), load) is None
+    assert open_embedder(config(enabled=False), Litellm(load, close_litellm)) is None
 
 
 def test_a_provider_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """B105, E53: OpenAI, Gemini, Ollama by their models' names; the key from the environment."""
     monkeypatch.setenv("GOOGLE_API_KEY", "AIza-none")
     for model, dimension in (("gemini/text-embedding-004", 768), ("ollama/nomic-embed-text", 768)):
-        embedder = open_embedder(config(model), load)
+        embedder = open_embedder(config(model), Litellm(load, close_litellm))
         assert embedder is not None
         assert (embedder.info.model_id, embedder.info.dimension) == (model, dimension)
 
@@ -56,7 +57,7 @@ def test_a_provider_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_can_not_be_is_said(settings: Config, said: str) -> None:
     """B109: each with what to do."""
     with pytest.raises(ConfigError, match=said) as caught:
-        open_embedder(settings, load)
+        open_embedder(settings, Litellm(load, close_litellm))
     assert caught.value.hint
 
 
