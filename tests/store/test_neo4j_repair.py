@@ -205,6 +205,9 @@ SALVAGED = [
         "MATCH (m:ConversationSummary {uuid: 's1'}) SET m.sessionId = 'nowhere'",
         "nowhere:",
         id="stray-summary",
+        marks=pytest.mark.xfail(
+            strict=True, reason="its entry in the search index keeps the session that it had"
+        ),
     ),
     pytest.param(
         "a summary has all of its fields",
