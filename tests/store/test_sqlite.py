@@ -16,8 +16,8 @@ import pytest
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.records import Write
 from ragmem.store.base import SessionQuery
+from ragmem.store.locks import lock
 from ragmem.store.sqlite import SQLiteStore, schema
-from ragmem.store.sqlite.locks import lock
 from tests.store.samples import begun, called, created, finished, texts, whole_turn
 
 
@@ -362,31 +362,6 @@ async def test_owner_ids_are_no_paths(tmp_path: Path) -> None:
     assert {turn.status for turn in await store.turns("s")} == {"interrupted"}
     assert canary.read_text() == "here"
     await store.aclose()
-
-
-def test_a_lock_keeps_others_out_though_its_file_goes(tmp_path: Path) -> None:
-    """The files of dead owners are removed: a lock on one that is gone must not count."""
-    path = tmp_path / "lock"
-    inside: list[int] = []
-    most_inside: list[int] = []
-
-    def work(number: int) -> None:
-        for _ in range(150):
-            handle = lock(path, timeout_s=60)
-            inside.append(number)
-            time.sleep(0.0001)
-            most_inside.append(len(inside))
-            inside.remove(number)
-            path.unlink()
-            os.close(handle)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(most_inside) == 600
-    assert max(most_inside) == 1
 
 
 async def test_an_owner_is_held_once(tmp_path: Path) -> None:

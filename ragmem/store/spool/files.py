@@ -5,13 +5,13 @@ line was never acknowledged and costs only itself.
 """
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
+from ragmem.store.locks import take
 
 _SUFFIX = ".jsonl"
 _CHUNK = 1 << 20
@@ -58,17 +58,7 @@ class SpoolFile:
 
     @classmethod
     def _locked(cls, path: Path, handle: int) -> "SpoolFile | None":
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.stat().st_ino == os.fstat(handle).st_ino:
-                return cls(path, handle)
-        except (BlockingIOError, FileNotFoundError):
-            pass
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)
-        return None
+        return cls(path, handle) if take(path, handle) else None
 
     def append(self, lines: Sequence[bytes]) -> None:
         """All of the lines, on the disk when this returns; none of them on an OSError."""

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import apsw
 
-from ragmem.store.sqlite import documents, locks
+from ragmem.store import locks
+from ragmem.store.sqlite import documents
 from ragmem.store.sqlite.writes import no_session
 
 # Longer than another process takes to look whether this owner lives.

@@ -14,8 +14,8 @@ import apsw
 from ragmem.errors import StoreRefused
 from ragmem.failpoints import failpoint
 from ragmem.store.base import AHEAD
+from ragmem.store.locks import lock
 from ragmem.store.sqlite import documents, files, journal
-from ragmem.store.sqlite.locks import lock
 from ragmem.store.sqlite.rows import iso
 
 VERSION = 3

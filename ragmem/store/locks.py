@@ -19,23 +19,30 @@ def lock(path: Path, *, timeout_s: float) -> int:
     deadline = time.monotonic() + timeout_s
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A lock on a file that was removed meanwhile keeps nobody out.
-            if path.exists() and path.stat().st_ino == os.fstat(handle).st_ino:
-                return handle
-        except BlockingIOError:
-            pass
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)
+        if take(path, handle):
+            return handle
         if time.monotonic() > deadline:
             raise StoreUnavailable(
                 f"Another process holds {path} and did not let go of it within {timeout_s:g} s.",
                 hint="Try again.",
             )
         time.sleep(_PAUSE_S)
+
+
+def take(path: Path, handle: int) -> bool:
+    """Lock an open file without waiting; where that fails, the descriptor is closed."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A lock on a file that was removed meanwhile keeps nobody out.
+        if path.stat().st_ino == os.fstat(handle).st_ino:
+            return True
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(handle)
+        raise
+    os.close(handle)
+    return False
 
 
 def is_held(path: Path) -> bool:
