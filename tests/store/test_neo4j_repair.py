@@ -205,9 +205,20 @@ SALVAGED = [
         "MATCH (m:ConversationSummary {uuid: 's1'}) SET m.sessionId = 'nowhere'",
         "nowhere:",
         id="stray-summary",
-        marks=pytest.mark.xfail(
-            strict=True, reason="its entry in the search index keeps the session that it had"
-        ),
+    ),
+    pytest.param(
+        "a summary belongs to its session",
+        "MATCH (s:ConversationSession {sessionId: 'fork'}), (m:ConversationSummary {uuid: 's1'})"
+        " CREATE (s)-[:HAS_SUMMARY {level: 1}]->(m)",
+        "root: r1 r2 r3 r4",
+        id="summary-of-two-sessions",
+    ),
+    pytest.param(
+        "a turn belongs to its session",
+        "MATCH (s {sessionId: 'fork'}), (t:ConversationTurn {uuid: 'r2'})"
+        " CREATE (s)-[:HAS_TURN {index: 9}]->(t)  // its search entries too",
+        "root: r1 r2 r3 r4",
+        id="turn-of-two-sessions",
     ),
     pytest.param(
         "a summary has all of its fields",

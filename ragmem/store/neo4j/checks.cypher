@@ -38,7 +38,8 @@ RETURN collect(t.uuid) AS found;
 
 // :a_turn_belongs_to_its_session
 MATCH (t:ConversationTurn)
-WHERE NOT EXISTS { (t)<-[:HAS_TURN]-(:ConversationSession {sessionId: t.sessionId}) }
+WHERE COUNT { (t)<-[:HAS_TURN]-() } <> 1
+   OR NOT EXISTS { (t)<-[:HAS_TURN]-(:ConversationSession {sessionId: t.sessionId}) }
 RETURN collect(t.uuid) AS found;
 
 // :a_tool_call_belongs_to_a_turn
@@ -53,7 +54,8 @@ RETURN collect(DISTINCT t.uuid) AS found;
 
 // :a_summary_belongs_to_its_session
 MATCH (m:ConversationSummary)
-WHERE NOT EXISTS { (m)<-[:HAS_SUMMARY]-(:ConversationSession {sessionId: m.sessionId}) }
+WHERE COUNT { (m)<-[:HAS_SUMMARY]-() } <> 1
+   OR NOT EXISTS { (m)<-[:HAS_SUMMARY]-(:ConversationSession {sessionId: m.sessionId}) }
 RETURN collect(m.uuid) AS found;
 
 // :a_summary_says_what_it_digests

@@ -251,11 +251,29 @@ WHERE NOT EXISTS { (s)-[:HAS_TURN]->(t) }
 CREATE (s)-[:HAS_TURN {index: t.turnIndex}]->(t)
 RETURN collect(t.uuid) AS found;
 
+// :took_a_turn_out_of_sessions_that_are_not_its_own
+MATCH (t:ConversationTurn)<-[h:HAS_TURN]-(s)
+WHERE EXISTS { (:ConversationSession {sessionId: t.sessionId})-[:HAS_TURN]->(t) }
+WITH t, h ORDER BY s:ConversationSession AND s.sessionId = t.sessionId DESC
+WITH t, collect(h) AS held
+WHERE size(held) > 1
+FOREACH (h IN held[1..] | DELETE h)
+RETURN collect(t.uuid) AS found;
+
 // :put_a_summary_into_its_session
 MATCH (m:ConversationSummary)
 MATCH (s:ConversationSession {sessionId: m.sessionId})
 WHERE NOT EXISTS { (s)-[:HAS_SUMMARY]->(m) }
 CREATE (s)-[:HAS_SUMMARY {level: m.level}]->(m)
+RETURN collect(m.uuid) AS found;
+
+// :took_a_summary_out_of_sessions_that_are_not_its_own
+MATCH (m:ConversationSummary)<-[h:HAS_SUMMARY]-(s)
+WHERE EXISTS { (:ConversationSession {sessionId: m.sessionId})-[:HAS_SUMMARY]->(m) }
+WITH m, h ORDER BY s:ConversationSession AND s.sessionId = m.sessionId DESC
+WITH m, collect(h) AS held
+WHERE size(held) > 1
+FOREACH (h IN held[1..] | DELETE h)
 RETURN collect(m.uuid) AS found;
 
 // :let_a_fork_stand_by_itself_whose_parent_is_lost
