@@ -95,6 +95,11 @@ async def delete(config: Config, paths: Paths, reference: str, *, confirmed: boo
     )
     _log(paths.log_dir / "deletions.log", deletion)
     write(f"Deleted {short_id(session.session_id)}: {gone['turns']:,} turns.\n")
+    if gone.get("traces"):
+        say(
+            "Parts of its text may still be in the file: another process reads it, or the disk "
+            "has no room to write it anew. The next `ragmem sessions delete` clears them.\n"
+        )
     return EXIT_DONE
 
 

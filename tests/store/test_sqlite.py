@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ragmem.errors import StoreRefused, StoreUnavailable
+from ragmem.errors import SessionNotFound, StoreRefused, StoreUnavailable
 from ragmem.records import Write
 from ragmem.store.base import SessionQuery
 from ragmem.store.locks import lock
@@ -419,4 +419,40 @@ async def test_a_thousand_sessions_list_fast(tmp_path: Path) -> None:
     print(f"\n1, 50 and 1,000 of 1,000 sessions: {took_ms:.1f} ms")
     assert (len(newest), len(listed), len(every)) == (1, 50, 1000)
     assert took_ms < 1000
+    await store.aclose()
+
+
+async def test_deleted_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
+    """P10, issue 4: not even where a page that was split long ago kept a copy of it."""
+    store = await open_at(tmp_path)
+    await store.apply([created("s"), created("kept")])
+    for number in range(150):
+        long = " ".join(["qqsecret"] * (7 * number % 150))
+        await store.apply(whole_turn("s", f"t{number:03}", f"qqsecret {long}", long))
+        await store.apply(whole_turn("kept", f"k{149 - number:03}", "leaf " * (number % 40), "x"))
+    await store.delete_session("s")
+    assert len(await store.turns("kept")) == 150
+    held = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
+    assert b"leaf" in held
+    assert b"qqsec" not in held
+    assert await store.check() == []
+    await store.aclose()
+
+
+async def test_a_deletion_says_when_another_process_still_reads_the_old_pages(
+    tmp_path: Path,
+) -> None:
+    """P10, issue 4: it is deleted all the same, and the next deletion clears the file."""
+    store = await open_at(tmp_path, timeout_s=0.3)
+    await store.apply([created("s"), *whole_turn("s", "t", "qqsecret", "x"), created("empty")])
+    reader = apsw.Connection(str(tmp_path / "memory.db"))
+    reading = reader.execute("SELECT user_message FROM turns UNION ALL SELECT 'more'")
+    next(reading)
+    assert (await store.delete_session("s"))["traces"] == 1
+    with pytest.raises(SessionNotFound):
+        await store.session("s")
+    reader.close(force=True)
+    assert "traces" not in await store.delete_session("empty")
+    held = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
+    assert b"qqsec" not in held
     await store.aclose()

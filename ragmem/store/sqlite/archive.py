@@ -154,3 +154,17 @@ _OF_A_SESSION = (
     ("owners", "session_id = :id"),
     ("sessions", "session_id = :id"),
 )
+
+
+def rewrite(connection: apsw.Connection) -> bool:
+    """Write the file anew: where a page was split, its rest still holds what moved away.
+
+    False while another process reads the old pages, or where the disk has no room for it.
+    """
+    try:
+        connection.execute("VACUUM")
+        failpoint("sqlite.checkpoint")
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError):
+        return False
+    return True

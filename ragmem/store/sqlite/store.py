@@ -1,7 +1,6 @@
 """SQLiteStore: the Store protocol over one file."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -295,7 +294,10 @@ class SQLiteStore:
         return await self._read(lambda db: archive.branches(db, session_id))
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
-        """Remove a session and all that belongs to it alone; nothing of it stays in the file."""
+        """Remove a session and all that belongs to it alone; nothing of it stays in the file.
+
+        Where that can't be had now, `traces` is among the counts: the next deletion clears them.
+        """
 
         def job(connection: apsw.Connection) -> dict[str, int]:
             connection.pragma("secure_delete", True)
@@ -304,9 +306,8 @@ class SQLiteStore:
                     connection, lambda: archive.delete_session(connection, session_id, self._locks)
                 )
                 documents.purge(connection)
-                failpoint("sqlite.checkpoint")
-                with suppress(apsw.BusyError, apsw.LockedError):  # a reader holds the old log
-                    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                if not archive.rewrite(connection):
+                    went["traces"] = 1
             finally:
                 connection.pragma("secure_delete", False)
             return went
