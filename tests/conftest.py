@@ -1,6 +1,7 @@
 """What holds for every test: a bare environment, and a worker for each Neo4j."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,8 @@ def pytest_configure() -> None:
     for name in list(os.environ):
         if name not in _KEPT and (name.startswith(_PREFIXES) or name.endswith(_SUFFIXES)):
             del os.environ[name]
+    # Under nohup the processes of the tests would inherit that hanging up is ignored.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # A test that forgets to say where its home is can't touch the person's own.
     os.environ["RAGMEM_HOME"] = "/dev/null/no-home-was-given"
 
