@@ -38,6 +38,8 @@ POINTS = (
     "file.draft",
     "file.named",
     "file.in_place",
+    # A file of ragmem's own, see ragmem.files.
+    "private.written",
     # The embedded store.
     "sqlite.open",
     "sqlite.migrate",

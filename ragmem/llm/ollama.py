@@ -1,6 +1,6 @@
 """Is an Ollama running here, and with which models? Asked at most once in ten minutes."""
 
-import os
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
@@ -8,6 +8,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
+
+from ragmem.files import replace_private
 
 PROBE_S = 0.15
 CACHE_S = 600.0
@@ -120,11 +122,5 @@ def _read(file: Path, url: str) -> tuple[str, ...] | None:
 
 def _write(file: Path, value: _Cached) -> None:
     """Best effort: without a cache the next start asks again."""
-    draft = file.with_name(f"{file.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(msgspec.json.encode(value))
-        draft.replace(file)
-    except OSError:
-        draft.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        replace_private(file, msgspec.json.encode(value), sync=False)

@@ -5,8 +5,9 @@ folders, outside of recall and export. Nothing here is deleted by age.
 """
 
 import hashlib
-import os
 from pathlib import Path
+
+from ragmem.files import replace_private, sync_folder
 
 
 class Preimages:
@@ -23,18 +24,8 @@ class Preimages:
             return name
         for folder in (self._folder, file.parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = file.with_name(f".{os.urandom(8).hex()}")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with open(fd, "wb") as out:
-                out.write(content)
-                out.flush()
-                os.fsync(out.fileno())
-            temporary.replace(file)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync(file.parent)
+        replace_private(file, content, sync=True)
+        sync_folder(file.parent)
         return name
 
     def load(self, sha256: str) -> bytes:
@@ -46,11 +37,3 @@ class Preimages:
 
     def _file(self, sha256: str) -> Path:
         return self._folder / sha256[:2] / sha256
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

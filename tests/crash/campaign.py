@@ -10,7 +10,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 
@@ -276,7 +276,9 @@ def campaign(
     neo4j: Connection | None = None,
     real_share: float = 0.0,
     sabotage: str = "",
+    zygote: Zygote | None = None,
 ) -> Iterator[Campaign]:
-    """A campaign with its model and its warm processes."""
-    with model() as server, Zygote(sabotage=sabotage) as zygote:
-        yield Campaign(folder, server, zygote, seed=seed, neo4j=neo4j, real_share=real_share)
+    """A campaign with its model, and with warm processes of its own unless some are given."""
+    own = nullcontext(zygote) if zygote else Zygote(sabotage=sabotage)
+    with model() as server, own as warm:
+        yield Campaign(folder, server, warm, seed=seed, neo4j=neo4j, real_share=real_share)

@@ -80,6 +80,7 @@ class World:
         self.sessions = 0
         """How many were started, at most: a process may die before it says so."""
         self.has_session = False
+        self.runs: list[Run] = []
         self._zygote = zygote
         self.project.mkdir(parents=True)
         (self.project / "a.py").write_text("VALUE = 0\n")
@@ -107,13 +108,20 @@ class World:
         self, *argv: str, failpoint: str = "", real: bool = False, env: dict[str, str] | None = None
     ) -> Run:
         """Start any command."""
-        return self._zygote.start(
+        run = self._zygote.start(
             argv,
             env=self.env | (env or {}) | ({"RAGMEM_FAILPOINT": failpoint} if failpoint else {}),
             cwd=self.project,
             folder=self.folder / "runs",
             real=real,
         )
+        self.runs.append(run)
+        return run
+
+    def kill_all(self) -> None:
+        """What a test has left: a stopped process holds its locks, in the graph too."""
+        for run in self.runs:
+            run.kill()
 
     def ask(self, prompt: str, *, failpoint: str = "", real: bool = False) -> Run:
         """Go on with the folder's session, once one is known to be there."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.campaign import campaign
+from tests.crash.zygote import Zygote
 
 pytestmark = pytest.mark.timeout(300)
 _SEED = 20260102
@@ -18,10 +19,15 @@ _SEED = 20260102
     ("kind", "action"), [("sqlite", "eio"), ("sqlite", "enospc"), ("neo4j", "eio")]
 )
 async def test_the_nth_failure(
-    kind: str, action: str, lasting: bool, tmp_path: Path, request: pytest.FixtureRequest
+    kind: str,
+    action: str,
+    lasting: bool,
+    tmp_path: Path,
+    zygote: Zygote,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Reliability 2, 3.10, P1, P2: plain words, nothing shown as saved is lost, and it goes on."""
     server = request.getfixturevalue("neo4j_server") if kind == "neo4j" else None
     every = 10 if kind == "sqlite" else 15
-    with campaign(tmp_path, seed=_SEED, neo4j=server) as faults:
+    with campaign(tmp_path, seed=_SEED, neo4j=server, zygote=zygote) as faults:
         assert await faults.nth_failures(action, lasting=lasting, every=every) >= 2

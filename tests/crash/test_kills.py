@@ -6,14 +6,15 @@ import pytest
 
 from ragmem.store.neo4j import Connection
 from tests.crash.campaign import Violation, campaign
+from tests.crash.zygote import Zygote
 
 pytestmark = pytest.mark.timeout(300)
 _SEED = 20260101
 
 
-async def test_random_kills_on_sqlite(tmp_path: Path) -> None:
+async def test_random_kills_on_sqlite(tmp_path: Path, zygote: Zygote) -> None:
     """Reliability 3.1, 3.3, 3.6, P1, P2, P3, P5: forty kills, some of them while recovering."""
-    with campaign(tmp_path, seed=_SEED, real_share=0.1) as kills:
+    with campaign(tmp_path, seed=_SEED, real_share=0.1, zygote=zygote) as kills:
         await kills.measure()
         await kills.random_kills(40)
         assert sum(kills.phases.values()) >= 40
@@ -21,9 +22,11 @@ async def test_random_kills_on_sqlite(tmp_path: Path) -> None:
         assert kills.recoveries
 
 
-async def test_random_kills_on_neo4j(tmp_path: Path, neo4j_server: Connection) -> None:
+async def test_random_kills_on_neo4j(
+    tmp_path: Path, zygote: Zygote, neo4j_server: Connection
+) -> None:
     """Reliability 3.1, 3.3, 3.6, P1, P2, P3, P5: twenty kills; leases end with the home."""
-    with campaign(tmp_path, seed=_SEED, neo4j=neo4j_server) as kills:
+    with campaign(tmp_path, seed=_SEED, neo4j=neo4j_server, zygote=zygote) as kills:
         await kills.measure()
         await kills.random_kills(20)
         assert sum(kills.phases.values()) >= 20
@@ -46,11 +49,11 @@ _NOT_PASSED = {
 
 @pytest.mark.parametrize("kind", ["sqlite", "neo4j"])
 async def test_a_kill_at_every_point(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+    kind: str, tmp_path: Path, zygote: Zygote, request: pytest.FixtureRequest
 ) -> None:
     """Reliability 3.1, 3.6: once at each step of a turn, of the store and of the spool."""
     server = request.getfixturevalue("neo4j_server") if kind == "neo4j" else None
-    with campaign(tmp_path, seed=_SEED, neo4j=server) as kills:
+    with campaign(tmp_path, seed=_SEED, neo4j=server, zygote=zygote) as kills:
         areas = {} if kind == "sqlite" else {"areas": ("call.", "turn.")}
         reached = await kills.every_point(hits=1, **areas)
     assert {point for point, count in reached.items() if not count} <= _NOT_PASSED
@@ -67,10 +70,12 @@ async def test_a_kill_at_every_point(
         ("leave_owners", "call.start_kept@1", "1 turns run, though their processes are dead"),
     ],
 )
-async def test_planted_bugs_are_found(tmp_path: Path, bug: str, point: str, found: str) -> None:
+async def test_planted_bugs_are_found(
+    tmp_path: Path, zygote: Zygote, bug: str, point: str, found: str
+) -> None:
     """The harness can fail: each promise, broken on purpose, is a violation with its words."""
     name, _, hit = point.partition("@")
-    with campaign(tmp_path / "right", seed=_SEED) as kills:
+    with campaign(tmp_path / "right", seed=_SEED, zygote=zygote) as kills:
         assert await kills.kill_once(name, int(hit))
     with (
         campaign(tmp_path / "wrong", seed=_SEED, sabotage=bug) as kills,

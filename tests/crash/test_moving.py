@@ -1,7 +1,7 @@
 """Commands that move, keep or remove memory, killed in their middle: run again, they end well."""
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from ragmem.records import (
 )
 from ragmem.store.base import Archive, SessionQuery
 from ragmem.store.neo4j import Connection
-from tests.crash.scenario import World, model
+from tests.crash.scenario import World
 from tests.crash.zygote import Run, Zygote
 from tests.fakes.llm_server import LLMServer
 from tests.fakes.neo4j import open_empty_neo4j_store
@@ -28,18 +28,6 @@ from tests.store.samples import START, a_session, called, summed
 
 pytestmark = pytest.mark.timeout(180)
 _SESSIONS, _TURNS = 30, 20
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[LLMServer]:
-    with model() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as running:
-        yield running
 
 
 @pytest.fixture
@@ -56,6 +44,17 @@ async def world(tmp_path: Path, server: LLMServer, zygote: Zygote) -> World:
     await store.apply([CreateSession(session=fork), summed("s0", "s0-1", "s0-2")])
     await store.aclose()
     return world
+
+
+@pytest.fixture
+async def graph(neo4j_server: Connection) -> dict[str, str]:
+    """An empty Neo4j, as it stands in the environment."""
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    return {
+        "NEO4J_URI": neo4j_server.url,
+        "NEO4J_USERNAME": neo4j_server.username,
+        "NEO4J_PASSWORD": neo4j_server.password,
+    }
 
 
 def _session(session_id: str) -> Sequence[Write]:
@@ -101,15 +100,10 @@ async def sessions_in(store: Archive) -> list[Session]:
 
 @pytest.mark.parametrize("point", ["transfer.applied@2", "transfer.compare@2", "neo4j.commit@3"])
 async def test_a_move_killed_in_its_middle_is_run_again(
-    world: World, neo4j_server: Connection, point: str
+    world: World, graph: dict[str, str], point: str
 ) -> None:
     """Reliability 3.11, issue 4: into the graph, twice; equal in the end, the source untouched."""
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
-    world.env |= {
-        "NEO4J_URI": neo4j_server.url,
-        "NEO4J_USERNAME": neo4j_server.username,
-        "NEO4J_PASSWORD": neo4j_server.password,
-    }
+    world.env |= graph
     before = await sessions_in(await world.opened())
     name, _, hit = point.partition("@")
     move = ("store", "migrate", "--to", "neo4j", "--yes")
@@ -122,15 +116,10 @@ async def test_a_move_killed_in_its_middle_is_run_again(
 
 @pytest.mark.parametrize("point", ["transfer.read@2", "transfer.apply@3", "sqlite.committed@4"])
 async def test_a_move_back_killed_in_its_middle_is_run_again(
-    world: World, neo4j_server: Connection, point: str
+    world: World, graph: dict[str, str], point: str
 ) -> None:
     """Reliability 3.11, issue 4: out of the graph, into a SQLite that was never there."""
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
-    world.env |= {
-        "NEO4J_URI": neo4j_server.url,
-        "NEO4J_USERNAME": neo4j_server.username,
-        "NEO4J_PASSWORD": neo4j_server.password,
-    }
+    world.env |= graph
     before = await sessions_in(await world.opened())
     ended(world.ragmem("store", "migrate", "--to", "neo4j", "--yes"))
     world.home = world.folder / "second"
@@ -144,18 +133,12 @@ async def test_a_move_back_killed_in_its_middle_is_run_again(
 
 @pytest.mark.parametrize("point", ["lines.read@150", "transfer.apply@2", "sqlite.open@2"])
 async def test_a_restore_killed_in_its_middle_is_run_again(
-    world: World, tmp_path: Path, neo4j_server: Connection, point: str
+    world: World, tmp_path: Path, graph: dict[str, str], point: str
 ) -> None:
     """Reliability 2, Litestream's row: a backup of either kind brings all of it back."""
     before = await sessions_in(await world.opened())
     backup = tmp_path / "backup"
     if point.startswith("lines.read"):
-        await (await open_empty_neo4j_store(neo4j_server)).aclose()
-        graph = {
-            "NEO4J_URI": neo4j_server.url,
-            "NEO4J_USERNAME": neo4j_server.username,
-            "NEO4J_PASSWORD": neo4j_server.password,
-        }
         ended(world.ragmem("store", "migrate", "--to", "neo4j", "--yes", env=graph))
         ended(world.ragmem("store", "backup", str(backup), env=graph | {"RAGMEM_STORE": "neo4j"}))
     else:
@@ -263,29 +246,24 @@ async def test_a_failing_disk_is_told_in_plain_words(
 
 @pytest.mark.parametrize(("point", "action"), [("lines.read", "eio"), ("lines.write", "enospc")])
 async def test_a_failing_backup_of_the_graph_is_told_in_plain_words(
-    world: World, tmp_path: Path, neo4j_server: Connection, point: str, action: str
+    world: World, tmp_path: Path, graph: dict[str, str], point: str, action: str
 ) -> None:
     """Reliability 3.10: while its lines are written, and while they are read again."""
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
-    world.env |= {
-        "NEO4J_URI": neo4j_server.url,
-        "NEO4J_USERNAME": neo4j_server.username,
-        "NEO4J_PASSWORD": neo4j_server.password,
-    }
+    world.env |= graph
     ended(world.ragmem("store", "migrate", "--to", "neo4j", "--yes"))
-    file, graph = str(tmp_path / "backup"), {"RAGMEM_STORE": "neo4j"}
+    file, of_the_graph = str(tmp_path / "backup"), {"RAGMEM_STORE": "neo4j"}
     commands = {
         "lines.write": ("store", "backup", file),
         "lines.read": ("store", "migrate", "--from", file, "--to", "sqlite", "--yes"),
     }
     if point == "lines.read":
-        ended(world.ragmem("store", "backup", file, env=graph))
-    run = world.ragmem(*commands[point], failpoint=f"{point}:{action}@2", env=graph)
+        ended(world.ragmem("store", "backup", file, env=of_the_graph))
+    run = world.ragmem(*commands[point], failpoint=f"{point}:{action}@2", env=of_the_graph)
     assert run.wait() == 1
     assert "Traceback" not in run.err
     assert "error: " in run.err
     assert "This is a bug" not in run.err
-    ended(world.ragmem(*commands[point], env=graph))
+    ended(world.ragmem(*commands[point], env=of_the_graph))
 
 
 @pytest.mark.parametrize("hit", [1, 2, 3, 4])

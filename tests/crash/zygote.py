@@ -47,7 +47,8 @@ class Run:
         self.pid = pid
         self.out_file, self.err_file = folder / "out", folder / "err"
         self._process = process
-        self._pidfd = os.pidfd_open(pid)
+        self._pidfd: int | None = os.pidfd_open(pid)
+        """None once it was waited for."""
 
     @property
     def out(self) -> str:
@@ -66,6 +67,8 @@ class Run:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal, if it lives."""
+        if self._pidfd is None:
+            return
         try:
             signal.pidfd_send_signal(self._pidfd, number)
         except ProcessLookupError:
@@ -73,6 +76,8 @@ class Run:
 
     def ends_within(self, seconds: float) -> bool:
         """Wait so long at most; whether it has ended."""
+        if self._pidfd is None:
+            return True
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
@@ -97,7 +102,9 @@ class Run:
             if isinstance(self._process, subprocess.Popen)
             else self._process.status_of(self.pid)
         )
-        os.close(self._pidfd)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
         if not ended:
             raise TimeoutError(f"it did not end within {timeout_s:g} s: {self.err}")
         return status

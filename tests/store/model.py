@@ -24,7 +24,7 @@ from ragmem.records import (
 )
 from ragmem.store.base import Store
 from ragmem.text import clean
-from tests.store.test_contract import seen
+from tests.store.seen import seen
 
 replace = msgspec.structs.replace
 Seen = dict[str, object]

@@ -11,7 +11,7 @@ from ragmem.store.base import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.sqlite.salvage import Salvage
 from tests.store.samples import at, begun, called, created, finished, summed
-from tests.store.test_contract import seen
+from tests.store.seen import seen
 from tests.store.test_transfer import garden, sqlite
 
 PAGE = 4096

@@ -89,7 +89,7 @@ async def settled(store: SpooledStore, folder: Path) -> None:
 
 
 async def test_a_store_that_answers_needs_no_spool(home: Home) -> None:
-    store = home.open()
+    store = home.open(patience=Patience(stall_s=20))
     assert await store.apply([created("s"), begun("s", "t")]) == Applied({"t": 1})
     assert home.files == []
     assert store.take_notices() == []

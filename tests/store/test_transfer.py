@@ -14,7 +14,7 @@ from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from tests.fakes.neo4j import open_empty_neo4j_store
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
-from tests.store.test_contract import seen
+from tests.store.seen import seen
 
 GARDEN = Project(project_id="project-garden", path="/home/ana/garden", created_at=at(0))
 

@@ -1,6 +1,5 @@
 """What lies where under `Paths.neo4j_dir`, and the server's own settings."""
 
-import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from types import MappingProxyType
 import msgspec
 
 from ragmem.errors import StoreRefused
+from ragmem.files import replace_private
 
 HEAP_MAX = "512m"
 PAGE_CACHE = "64m"
@@ -77,7 +77,7 @@ class Layout:
         try:
             return self._password.read_text("utf-8").strip()
         except FileNotFoundError:
-            _write_private(self._password, secrets.token_urlsafe(24))
+            replace_private(self._password, secrets.token_urlsafe(24).encode(), sync=True)
             return self._password.read_text("utf-8").strip()
 
     def running(self) -> Running | None:
@@ -89,7 +89,7 @@ class Layout:
 
     def remember(self, running: Running) -> None:
         """Record a server that was started."""
-        _write_private(self._record, msgspec.json.encode(running).decode())
+        replace_private(self._record, msgspec.json.encode(running), sync=True)
 
     def forget(self) -> None:
         """Remove the record."""
@@ -106,7 +106,7 @@ class Layout:
             "server.directories.logs": str(self.logs),
         }
         lines = [f"{name}={value}\n" for name, value in settings.items()]
-        _write_private(self.settings / "neo4j.conf", "".join(lines))
+        replace_private(self.settings / "neo4j.conf", "".join(lines).encode(), sync=True)
 
     def says_started(self) -> bool:
         """Whether the server has written that it is up."""
@@ -119,15 +119,3 @@ class Layout:
             if log.exists():
                 lines += log.read_text("utf-8", "replace").splitlines()[-count:]
         return "\n".join(f"  {line[:300]}" for line in lines)
-
-
-def _write_private(file: Path, text: str) -> None:
-    """Replace a file at once, readable by this user alone."""
-    new = file.with_name(f"{file.name}.new")
-    new.unlink(missing_ok=True)
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    new.replace(file)

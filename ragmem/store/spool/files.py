@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ragmem.failpoints import failpoint
+from ragmem.files import sync_folder
 from ragmem.ids import new_id
 from ragmem.store.locks import take
 
@@ -43,7 +44,7 @@ class SpoolFile:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             # Another process may take a new file for one that was left, and remove it.
             if file := cls._locked(path, os.open(path, flags, 0o600)):
-                _sync_folder(folder)
+                sync_folder(folder)
                 return file
 
     @classmethod
@@ -197,7 +198,7 @@ def set_aside(folder: Path, lines: Iterable[bytes]) -> str:
         raise
     finally:
         os.close(handle)
-    _sync_folder(folder)
+    sync_folder(folder)
     return path.name
 
 
@@ -234,11 +235,3 @@ def _write(handle: int, data: bytes, offset: int) -> None:
         written = os.pwrite(handle, view, offset)
         offset += written
         view = view[written:]
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,13 +1,12 @@
 """Projects as they were last seen, so that a folder keeps its project while the store is away."""
 
 import contextlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
-from ragmem.ids import new_id
+from ragmem.files import replace_private
 from ragmem.records import Project
 
 
@@ -29,14 +28,10 @@ class KnownProjects:
         """Replace the file, if it says something else."""
         if projects == self._written:
             return
-        draft = self._file.with_suffix(f".{new_id()}.draft")
         with contextlib.suppress(OSError, UnicodeEncodeError):
             data = msgspec.json.encode(projects)
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with open(handle, "wb") as out:
-                out.write(data)
-            draft.rename(self._file)
+            replace_private(self._file, data, sync=False)
             self._written = projects
 
     def add(self, projects: Iterable[Project]) -> None:

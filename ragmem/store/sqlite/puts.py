@@ -8,30 +8,23 @@ from ragmem.store.base import misplaced, of_another_turn
 from ragmem.store.sqlite import documents
 from ragmem.store.sqlite.rows import Row
 from ragmem.store.sqlite.words import Words
-from ragmem.store.sqlite.writes import Step, exists, no_session, write_tool_call
+from ragmem.store.sqlite.writes import (
+    INSERT_SESSION,
+    Step,
+    check_parent,
+    no_session,
+    write_tool_call,
+)
 
 
 def put_session(row: Row) -> Step:
     """A session with its own times; of one that is there, what was changed later is kept."""
 
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
-        parent = row["parent_session_id"]
-        if parent is not None and not exists(connection, parent):
-            raise no_session(str(parent))
+        check_parent(connection, row)
         connection.execute(
-            """
-            INSERT INTO sessions (
-                session_id, cwd, project_id, project_path, title, title_key, summary,
-                summarized_count, tags, status, started_at, updated_at, last_activity_at,
-                turn_count, parent_session_id, forked_at_index
-            )
-            VALUES (
-                :session_id, :cwd,
-                coalesce(
-                    (SELECT joined_into FROM projects WHERE project_id = :project_id), :project_id
-                ),
-                :project_path, :title, :title_key, :summary,
-                :summarized_count, :tags, :status, :started_at, :updated_at, :last_activity_at,
+            f"""
+            {INSERT_SESSION}, :last_activity_at,
                 coalesce(:forked_at_index, 0), :parent_session_id, :forked_at_index
             )
             ON CONFLICT (session_id) DO UPDATE SET

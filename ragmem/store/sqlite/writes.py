@@ -57,31 +57,39 @@ def _join(connection: apsw.Connection, row: Row) -> None:
         connection.execute("UPDATE sessions SET project_id = :into WHERE project_id = :id", names)
 
 
+INSERT_SESSION = """
+    INSERT INTO sessions (
+        session_id, cwd, project_id, project_path, title, title_key, summary, summarized_count,
+        tags, status, started_at, updated_at, last_activity_at, turn_count, parent_session_id,
+        forked_at_index
+    )
+    VALUES (
+        :session_id, :cwd,
+        coalesce((SELECT joined_into FROM projects WHERE project_id = :project_id), :project_id),
+        :project_path, :title, :title_key, :summary, :summarized_count, :tags, :status,
+        :started_at, :updated_at"""
+"""As far as a new session and one of another store are written alike: four values follow."""
+
+
+def check_parent(connection: apsw.Connection, row: Row) -> None:
+    """SessionNotFound where a session is forked from one that is not there."""
+    parent = row["parent_session_id"]
+    if parent is not None and not exists(connection, parent):
+        raise no_session(str(parent))
+
+
 def create_session(row: Row) -> Step:
     """A session starts, unless it is there."""
 
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
-        parent = row["parent_session_id"]
-        if parent is not None and not exists(connection, parent):
-            raise no_session(str(parent))
+        check_parent(connection, row)
         connection.execute(
-            """
+            f"""
             WITH fork (at_index) AS (
                 SELECT max(0, min(coalesce(:forked_at_index, turn_count), turn_count))
                 FROM sessions WHERE session_id = :parent_session_id
             )
-            INSERT INTO sessions (
-                session_id, cwd, project_id, project_path, title, title_key, summary,
-                summarized_count, tags, status, started_at, updated_at, last_activity_at,
-                turn_count, parent_session_id, forked_at_index
-            )
-            VALUES (
-                :session_id, :cwd,
-                coalesce(
-                    (SELECT joined_into FROM projects WHERE project_id = :project_id), :project_id
-                ),
-                :project_path, :title, :title_key, :summary,
-                :summarized_count, :tags, :status, :started_at, :updated_at, :started_at,
+            {INSERT_SESSION}, :started_at,
                 coalesce((SELECT at_index FROM fork), 0),
                 :parent_session_id, (SELECT at_index FROM fork)
             )

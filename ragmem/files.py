@@ -1,0 +1,36 @@
+"""Small files of ragmem's own: private, and replaced whole or not at all."""
+
+import os
+from pathlib import Path
+
+from ragmem.failpoints import failpoint
+from ragmem.ids import new_id
+
+
+def replace_private(path: Path, data: bytes, *, sync: bool) -> None:
+    """Put the data in place of a file, readable by this user alone; an OSError leaves the old one.
+
+    With `sync` the data is on the disk before it bears the name; see `sync_folder` for the name.
+    """
+    draft = path.with_name(f".ragmem-{new_id()}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(handle, "wb") as out:
+            out.write(data)
+            if sync:
+                out.flush()
+                os.fsync(out.fileno())
+        failpoint("private.written")
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in it outlast a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,6 @@
+"""A store's life at random, and the plain model that it is compared with."""
+
+from tests.store.life.moving import Life
+from tests.store.life.running import live
+
+__all__ = ["Life", "live"]
