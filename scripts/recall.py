@@ -82,11 +82,9 @@ class Corpus:
     def _index(self) -> None:
         plain = [_WORD.findall(_whole(turn).casefold()) for turn in self.turns]
         stemmed = [_stems(_whole(turn)) for turn in self.turns]
-        own = [turn_terms(turn) for turn in self.turns]
-        window = [
-            turn_terms(turn, self.turns[i - 1] if turn.turn_index > 1 else None)
-            for i, turn in enumerate(self.turns)
-        ]
+        index = TextIndex([turn_terms(turn) for turn in self.turns])
+        self.text["terms"] = [index.scores(_asked(q, stop_words=False)) for q in self.questions]
+        self.text["all terms"] = [index.scores(_asked(q, stop_words=True)) for q in self.questions]
         asked: dict[str, Callable[[Question], list[tuple[str, float]]]] = {
             "plain": lambda q: [(w, 1.0) for w in set(_WORD.findall(q.question.casefold()))],
             "stemmed": lambda q: [(w, 1.0) for w in set(_stems(q.question))],
@@ -94,9 +92,6 @@ class Corpus:
         for name, documents in (("plain", plain), ("stemmed", stemmed)):
             index = TextIndex(documents)
             self.text[name] = [index.scores(asked[name](q)) for q in self.questions]
-        for name, documents in (("terms", own), ("window", window)):
-            index = TextIndex(documents)
-            self.text[name] = [_filled(index, q) for q in self.questions]
 
     async def embed(self, embedder: OnnxEmbedder) -> None:
         """One vector a turn, and passages: the whole, the question alone, the answer alone."""
@@ -143,17 +138,11 @@ class Corpus:
         return inside and self.turns[i].session_id == self.turns[j].session_id
 
 
-def _filled(index: TextIndex, question: Question) -> Scores:
-    """Scores by the question's topic; where too few have any, by its other words below them."""
+def _asked(question: Question, *, stop_words: bool) -> list[tuple[str, float]]:
+    """As `ragmem.memory.recall` asks a store: stop words only where there is no vector."""
     spans = time_spans(question.question, question.asked_at)
     asked = query_terms(without_time_words(question.question, spans))
-    scores = index.scores([(t.term, t.weight) for t in asked if t.kind != "stop"])
-    hits = scores[scores > 0]
-    if len(hits) < DEFAULT_WEIGHTS.candidates:
-        fill = index.scores([(t.term, t.weight) for t in asked if t.kind == "stop"])
-        ceiling = 0.9 * hits.min() if len(hits) else np.inf
-        scores += np.where(scores > 0, 0, np.minimum(fill, ceiling))
-    return scores
+    return [(t.term, t.weight) for t in asked if stop_words or t.kind != "stop"]
 
 
 def _stems(text: str) -> list[str]:
@@ -202,8 +191,9 @@ def reciprocal(text: str, vector: str) -> Row:
     return row
 
 
-def ranked(weights: Weights, *, text: str = "window", vector: str | None = "passages") -> Row:
+def ranked(weights: Weights, *, text: str | None = None, vector: str | None = "passages") -> Row:
     """The product's ranking of the candidates that a store would offer."""
+    text = text or ("terms" if vector else "all terms")
 
     def row(corpus: Corpus, asked: int) -> Scores:
         found = corpus.candidates(asked, text, vector, weights.candidates)
@@ -223,38 +213,37 @@ def ranked(weights: Weights, *, text: str = "window", vector: str | None = "pass
 
 
 def _rows() -> dict[str, Row]:
-    bare = Weights(candidates=10**6, neighbour=0, session=0, time=0, recency=0)
+    bare = Weights(candidates=10**6, before=0, session=0, time=0, recency=0)
     full = DEFAULT_WEIGHTS
-    near = msgspec.structs.replace(bare, neighbour=full.neighbour)
+    near = msgspec.structs.replace(bare, before=full.before)
     session = msgspec.structs.replace(near, session=full.session)
     return {
         "BM25, plain words": by_text("plain"),
         "BM25, English stems": by_text("stemmed"),
         "BM25, terms": by_text("terms"),
-        "BM25, terms, with the turn before": by_text("window"),
+        "BM25, terms and stop words": by_text("all terms"),
         "vectors, one a turn": by_vector("whole"),
         "vectors, passages": by_vector("passages"),
         "vectors, whole and parts": by_vector("three"),
-        "both, one vector, RRF": reciprocal("window", "whole"),
+        "both, one vector, RRF": reciprocal("terms", "whole"),
         "both, one vector, z-scores": ranked(bare, vector="whole"),
-        "  + neighbours": ranked(near, vector="whole"),
+        "  + the turn before": ranked(near, vector="whole"),
         "  + session": ranked(session, vector="whole"),
         "  + passages": ranked(session),
         "  + time words: all there is": ranked(msgspec.structs.replace(full, candidates=10**6)),
         "product": ranked(full),
         "product, whole and parts": ranked(full, vector="three"),
-        "product, own words only": ranked(full, text="terms"),
         "product, embedder away": ranked(full, vector=None),
     }
 
 
 _STEPS: dict[str, tuple[float, ...]] = {
     "candidates": (10, 20, 30, 100, 200),
-    "vector": (0.5, 0.7, 0.9, 1.3, 1.6),
-    "foreign_vector": (0.3, 0.5, 0.9, 1.1),
-    "neighbour": (0.0, 0.08, 0.22, 0.3),
+    "vector": (0.9, 1.1, 1.3, 1.8),
+    "foreign_vector": (0.4, 0.6, 1.0, 1.2),
+    "before": (0.0, 0.25, 0.75, 1.0),
     "session": (0.0, 0.25, 0.75, 1.0),
-    "time": (0.0, 1.5, 5.0),
+    "time": (0.0, 2.0, 3.0, 6.0),
     "recency": (0.0, 0.2, 0.5),
 }
 

@@ -1,5 +1,6 @@
 """What a search of the memory finds."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -9,7 +10,13 @@ from ragmem.ids import short_id
 from ragmem.records import Summary, Turn
 from ragmem.text import ago, one_line
 
+BY_WORDS = "its words"
+"""In `why`, of what shares a word with the question."""
+BY_TIME = "its time"
+"""The same of what was said at the time that it names."""
 _QUOTED_CHARS = 500
+_NEAREST = 3
+_NONE_CLOSE = "Nothing shares a word with this or is clearly about the same. The nearest:"
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +54,23 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     def facts(self, now: datetime) -> list[str]:
         """For people: what it is, where it stands, how old it is, and why it was found."""
-        what = f"Turn {self.turn.turn_index}" if self.turn else f"Level {self.level} summary"
         title = one_line(self.session_title, 40)
         where = f"session {short_id(self.session_id)}" + (f" “{title}”" if title else "")
-        return [what, where, ago(self.at, now), self.relevance, self.why]
+        alike = "" if self.similarity is None else f"{self.relevance} alike"
+        found = f"found by {self.why}" if self.why else ""
+        return [each for each in (self._what, where, ago(self.at, now), alike, found) if each]
+
+    @property
+    def _what(self) -> str:
+        if self.summary is None:
+            return f"Turn {self.turn.turn_index}" if self.turn else "Turn"
+        of = "a turn" if self.summary.turn_count == 1 else f"{self.summary.turn_count} turns"
+        return f"Summary of {of}"
+
+    def is_close(self, floor: float | None) -> bool:
+        """Whether it has a word of the question, its time, or is more alike than `floor`."""
+        alike = self.similarity is not None and floor is not None and self.similarity > floor
+        return alike or BY_WORDS in self.why or self.why == BY_TIME
 
     def quotes(self) -> list[str]:
         """What it says, a line each."""
@@ -58,3 +78,10 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         if self.turn:
             said = [f"> {self.turn.user_message}", self.turn.assistant_message]
         return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
+
+
+def worth_showing(hits: Sequence[Hit], floor: float | None) -> tuple[Sequence[Hit], str]:
+    """For people: the hits, or the nearest few and a word about it where none is close."""
+    if not hits or any(hit.is_close(floor) for hit in hits):
+        return hits, ""
+    return hits[:_NEAREST], _NONE_CLOSE

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ragmem.embedder.base import Embedder
+from ragmem.embedder.numbers import load_numpy
 from ragmem.errors import EmbedderError, RagmemError, SessionNotFound, StoreError
-from ragmem.memory.hits import Hit
+from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit
 from ragmem.metrics import Metrics
 from ragmem.records import DEFAULT_TITLE, Session, utc_now
 from ragmem.store.base import SessionQuery, Store
@@ -22,6 +23,7 @@ from ragmem.store.recall import (
     TURN_LEVEL,
     Candidate,
     EmbedderMark,
+    Interval,
     Scope,
     SearchQuery,
     WeightedTerm,
@@ -35,8 +37,14 @@ _log = logging.getLogger("ragmem")
 
 _QUESTION_CHARS = 4_000
 """Of a longer one the beginning and the end are looked for: what is between was pasted."""
+_MOST_INTERVALS = 4
 _SPARE = 8
 """So many more than asked for are fetched, to put near-duplicates behind."""
+_TURNS_OF_TIME = 400
+"""Of which the store gives half, the newest: enough to meet every session of a day."""
+_SPARE_OF_TIME = 24
+_SAYS_SOMETHING = 15
+"""Different terms of a turn, that it be told of a time before the others."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,8 +122,8 @@ class Recall:
 
     async def find(self, question: Question) -> Found:
         """All that may answer it, ranked; raises StoreError."""
-        from ragmem.memory.timewords import time_spans, without_time_words
-        from ragmem.terms import query_terms
+        from ragmem.memory.ranking import of_time
+        from ragmem.memory.timewords import names_only_time, time_spans, without_time_words
 
         if question.max_results < 1 or not question.text.strip():
             return Found(question=question)
@@ -123,28 +131,31 @@ class Recall:
         now = self._clock().astimezone()
         text = _ends(question.text)
         spans = time_spans(text, now)
+        timely = SearchQuery(
+            scope=question.scope, intervals=_intervals(spans), levels=question.levels
+        )
+        if names_only_time(text, spans):
+            all_of_it = msgspec.structs.replace(timely, limit=_TURNS_OF_TIME)
+            with self._metrics.time("recall.search"):
+                said = of_time(await store.search(all_of_it), spans)
+            if said:
+                self._metrics.count("recall.searches")
+                return Found(question=question, ranked=said, spans=spans)
         plain = without_time_words(text, spans)
         vector, model_id = await self._vector(store, plain, question)
         # Stop words find a little more where there is nothing else to go by; they are no match.
         all_terms = not vector and question.min_similarity is None
-        query = SearchQuery(
-            scope=question.scope,
-            terms=tuple(
-                WeightedTerm(term.term, term.weight)
-                for term in query_terms(plain)
-                if all_terms or term.kind != "stop"
-            ),
+        query = msgspec.structs.replace(
+            timely,
+            terms=_terms(plain, stop_words=all_terms),
             vector=vector,
             embedder=model_id,
-            levels=question.levels,
         )
         with self._metrics.time("recall.search"):
             candidates = await store.search(query)
             ranked = _ranked(candidates, question, text, now, spans)
         self._metrics.count("recall.searches")
-        return Found(
-            question=question, ranked=tuple(self._above(ranked, question)), spans=tuple(spans)
-        )
+        return Found(question=question, ranked=tuple(self._above(ranked, question)), spans=spans)
 
     async def hits(self, found: Found, *, hidden: Collection[str] = ()) -> list[Hit]:
         """The best of it with their texts, but for the records whose ids are `hidden` (X23)."""
@@ -210,7 +221,9 @@ class Recall:
         from ragmem.memory.ranking import demoted
         from ragmem.terms import turn_terms
 
-        best = ranked[: limit + _SPARE]
+        # Of a time all that was said is as good, but for greetings.
+        of_time = "order" in dict(ranked[0].parts)
+        best = ranked[: limit + (_SPARE_OF_TIME if of_time else _SPARE)]
         turns = {
             turn.turn_id: turn
             for turn in await store.turns_by_id(
@@ -225,7 +238,7 @@ class Recall:
         }
         words = {turn_id: turn_terms(turn) for turn_id, turn in turns.items()}
         hits: list[tuple[Hit, Ranked]] = []
-        for one in demoted(best, words):
+        for one in demoted(best, words, least=_SAYS_SOMETHING if of_time else 0):
             found = one.candidate
             turn, summary = turns.get(found.record_id), summaries.get(found.record_id)
             if turn is None and summary is None:
@@ -242,6 +255,22 @@ class Recall:
             )
             hits.append((hit, one))
         return hits[:limit]
+
+
+def _terms(text: str, *, stop_words: bool) -> tuple[WeightedTerm, ...]:
+    from ragmem.terms import query_terms
+
+    return tuple(
+        WeightedTerm(term.term, term.weight)
+        for term in query_terms(text)
+        if stop_words or term.kind != "stop"
+    )
+
+
+def _intervals(spans: Sequence[TimeSpan]) -> tuple[Interval, ...]:
+    """The surest of those that it names."""
+    surest = sorted(spans, key=lambda span: -span.confidence)[:_MOST_INTERVALS]
+    return tuple(Interval(start_at=span.start_at, end_at=span.end_at) for span in surest)
 
 
 def _ranked(
@@ -265,6 +294,7 @@ def _ranked(
 
 
 def _import_all() -> None:
+    load_numpy()
     # Regular expressions for time words take 60 ms to compile.
     import ragmem.memory.ranking
     import ragmem.memory.timewords  # noqa: F401
@@ -283,11 +313,11 @@ def _explained(hit: Hit, ranked: Ranked, spans: Sequence[TimeSpan], title: str) 
     parts = dict(ranked.parts)
     why = []
     if found.text > 0:
-        why.append("its words")
+        why.append(BY_WORDS)
     if found.similarity is not None and parts.get("vector", 0.0) > 0:
         why.append("its meaning")
-    if parts.get("neighbours", 0.0) > 0 and not why:
-        why.append("what was said around it")
+    if parts.get("before", 0.0) > 0 and not why:
+        why.append("what was said before it")
     if spans and parts.get("time", 0.0) > 0:
-        why.append("its time")
+        why.append(BY_TIME)
     return msgspec.structs.replace(hit, why=", ".join(why) or "its session", session_title=title)

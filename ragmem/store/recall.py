@@ -44,6 +44,17 @@ class WeightedTerm(msgspec.Struct, frozen=True):
     weight: float = 1.0
 
 
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """A time that is asked about, half-open."""
+
+    start_at: datetime
+    end_at: datetime
+
+
+LOOKED_THROUGH = 1_000
+"""Turns of an interval among which the best are taken: its newest."""
+
+
 class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A question, as a store can look for it."""
 
@@ -54,10 +65,17 @@ class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The question's unit vector, float32 little-endian; empty: nothing is found by vector."""
     embedder: str = ""
     """The model of `vector`."""
+    intervals: tuple[Interval, ...] = ()
+    """Turns that began in one of these are found too, whatever they say."""
     levels: tuple[int, ...] = ()
     """0 for turns, 1 and up for summaries; empty for all."""
     limit: int = 50
     """The best so many turns by text, as many by vector; and the same of summaries."""
+
+    @property
+    def of_interval(self) -> int:
+        """Of each interval so many turns by text, by vector, and of the newest."""
+        return -(-self.limit // 2)
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +89,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     """When the turn began, or the summary was made."""
     text: float = 0.0
-    """BM25, higher is better; 0 for one that is not among the best by text."""
+    """BM25, higher is better; 0 for one that is not among the best by text, nor an interval's."""
     similarity: float | None = None
     """Raw cosine of its best passage with the question; None without a vector of this embedder."""
 
@@ -106,6 +124,8 @@ class RecallStore(Protocol):
         """The best by text and the best by vector, and of turns their neighbours; in no order.
 
         A turn's neighbours are those before and after it in what its session sees.
+        Of each interval half of `limit` come by text, by vector, and the newest, without
+        neighbours: among its newest `LOOKED_THROUGH`, by text perhaps only among as many hits.
         Each record comes once, with both of its scores. Only completed turns are
         compared by vector; text finds finished ones of any status.
         """

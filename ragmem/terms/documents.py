@@ -4,6 +4,7 @@ import msgspec
 
 from ragmem.records import Summary, ToolCall, Turn
 from ragmem.terms.expansion import terms
+from ragmem.terms.languages import guess_language
 
 RESULT_CHARS = 300
 """Of a tool's result: its beginning says what it was; the rest is in files, and finds them."""
@@ -11,27 +12,22 @@ ARGUMENT_CHARS = 2_000
 """Of each argument: a patch's lines count, a whole new file does not."""
 MESSAGE_CHARS = 200_000
 """Of a message: more is a file that was pasted."""
-PREVIOUS_CHARS = 1_000
-"""Of the previous turn: how its question began, and how its answer ended."""
 
 
 class _Result(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-def turn_terms(turn: Turn, previous: Turn | None = None) -> list[str]:
+def turn_terms(turn: Turn) -> list[str]:
     """The index terms of a turn: what was asked and answered, and once each what was done.
 
-    And what was said last before it in its session, which tells what "do it" is about.
     Each text in its own language; a French question can have an English answer. Tools
     repeat themselves: counted as often as they say it, their words outweigh the talk.
     """
-    out = []
-    if previous:
-        out += terms(previous.user_message[:PREVIOUS_CHARS])
-        out += terms(previous.assistant_message[-PREVIOUS_CHARS:])
-    out += terms(turn.user_message[:MESSAGE_CHARS])
-    out += terms(turn.assistant_message[:MESSAGE_CHARS])
+    asked, answered = turn.user_message[:MESSAGE_CHARS], turn.assistant_message[:MESSAGE_CHARS]
+    of_question, of_answer = guess_language(asked), guess_language(answered)
+    out = terms(asked, language=of_question, beside=of_answer)
+    out += terms(answered, language=of_answer, beside=of_question)
     done: dict[str, None] = {}
     for call in turn.tool_calls:
         done.update(dict.fromkeys(terms(condensed(call))))
@@ -41,7 +37,8 @@ def turn_terms(turn: Turn, previous: Turn | None = None) -> list[str]:
 def summary_terms(summary: Summary) -> list[str]:
     """The index terms of a summary: what it says and found, its topics, the files that it names."""
     texts = (summary.text, *summary.key_findings, *summary.topics, *summary.files_mentioned)
-    return [term for text in texts for term in terms(text[:MESSAGE_CHARS])]
+    beside = guess_language(summary.text)
+    return [term for text in texts for term in terms(text[:MESSAGE_CHARS], beside=beside)]
 
 
 def condensed(call: ToolCall) -> str:

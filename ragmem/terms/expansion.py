@@ -20,7 +20,7 @@ import Stemmer
 from ragmem.terms.languages import guess_language, is_stop_word
 from ragmem.text import clean
 
-TERMS_VERSION = 1
+TERMS_VERSION = 2
 """Goes up with every change of what a text's terms are: stored rows depend on it."""
 
 JOINTS = "_./\\:@+#-"
@@ -32,17 +32,17 @@ LONGEST = 80
 _SPLIT_UP_TO = 200
 """Characters of what is still a name to be split at case and underscore, not encoded data."""
 
-TermKind = Literal["word", "stem", "identifier", "part", "number", "name", "stop"]
+TermKind = Literal["word", "stem", "identifier", "part", "number", "name", "digits", "edge", "stop"]
 
 
 class QueryTerm(msgspec.Struct, frozen=True):
-    """A term to look for, and how much a hit on it counts: 1, or 2 for twice as much.
+    """A term to look for, and how much a hit on it counts.
 
     `stop`: looked for only where the others find fewer turns than are wanted.
     """
 
     term: str
-    weight: int
+    weight: float
     kind: TermKind
 
 
@@ -55,6 +55,10 @@ _CAMEL = re.compile(r"(?<=[a-zà-öø-ÿ])(?=[A-ZÀ-ÖØ-Þ])|(?<=[A-ZÀ-ÖØ-Þ
 _ALPHA_RUN = re.compile(r"[^\W\d_]+")
 _NUMBER = re.compile(r"\d+(?:[.,:_/-]\d+)*")
 _MEASURE = re.compile(r"(\d+)([^\W\d_]{1,3})")
+_RELEASE = re.compile(r"(\d{1,4}\.\d{1,4})\.\d{1,4}")
+_HASH = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,64}")
+_HASH_START = 7
+"""Of a commit, as git shortens it."""
 _LINE = re.compile(r"(?<=[^\W\d_])(?::\d{1,8}){1,2}$")
 _VERSION = re.compile(r"v(\d+(?:\.\d+)*(?:[.-]?\w+)?)", re.IGNORECASE)
 _ELISION = re.compile(r"['’,]")
@@ -75,22 +79,26 @@ _BY_SCRIPT = (
 _MEMO_LIMIT = 20_000
 
 _lock = threading.Lock()
-_memos: dict[str, dict[str, tuple[str, ...]]] = {}
+_memos: dict[tuple[str, str | None], dict[str, tuple[str, ...]]] = {}
 
 
-def terms(text: str, *, language: str | None = None) -> list[str]:
+def terms(text: str, *, language: str | None = None, beside: str | None = None) -> list[str]:
     """A document's index terms, in its order; `language` spares the guess.
 
-    Latin text whose language can't be told is stemmed as English, the language of code.
+    Latin text whose language can't be told is stemmed as English, the language of code;
+    the ends of its words are those of the language `beside` it.
     """
     text = _door(text)
-    language = language or guess_language(text) or "english"
-    memo = _memos.setdefault(language, {})
+    known = language or guess_language(text)
+    language = known or "english"
+    joining = known or beside
+    joining = joining if joining in _COMPOUNDING else None
+    memo = _memos.setdefault((language, joining), {})
     out: list[str] = []
     for chunk in _CHUNK.findall(text):
         found = memo.get(chunk)
         if found is None:
-            found = _distinct(chunk, language)
+            found = _distinct(chunk, language, joining)
             if len(chunk) <= LONGEST:
                 if len(memo) >= _MEMO_LIMIT:
                     memo.clear()
@@ -99,8 +107,10 @@ def terms(text: str, *, language: str | None = None) -> list[str]:
     return out
 
 
-def _distinct(chunk: str, language: str) -> tuple[str, ...]:
+def _distinct(chunk: str, language: str, joining: str | None) -> tuple[str, ...]:
     found = [term for term, _ in _expanded(chunk, language)]
+    if joining:
+        found += _edges(chunk, joining)
     # A part that is its own stem counts once; neighbours in unspaced text as often as they stand.
     return tuple(found if _UNSPACED.search(chunk) else dict.fromkeys(found))
 
@@ -135,20 +145,29 @@ def query_terms(
                 weight = _WEIGHTS[kind]
                 if term not in found or found[term].weight < weight:
                     found[term] = QueryTerm(term, weight, kind)
+        for edge in _edges(chunk, own) if own and not idle else ():
+            found.setdefault(edge, QueryTerm(edge, _WEIGHTS["edge"], "edge"))
     return tuple(sorted(found.values(), key=lambda t: (t.kind == "stop", -t.weight))[:limit])
 
 
-# Whole numbers, so that a store can repeat a term for its weight; a person's name asked about
-# counts double. Heavier identifiers and lighter stems were tried and found no more.
-_WEIGHTS: dict[TermKind, int] = {
+# A person's name asked about counts double. Heavier identifiers and lighter stems were tried and
+# found no more; stop words that count as much as others find less.
+_WEIGHTS: dict[TermKind, float] = {
     "word": 1,
     "stem": 1,
     "identifier": 1,
     "part": 1,
     "number": 1,
     "name": 2,
-    "stop": 1,
+    "digits": 0.5,
+    "edge": 0.5,
+    "stop": 0.5,
 }
+_COMPOUNDING = frozenset(["german", "dutch"])
+"""Languages that write words together: Mahnlauf and Mahnung, Schritt and Berechnungsschritt."""
+_EDGE = 4
+"""Letters at both ends of a stem that are looked for too. In German five or more of its start
+alone, of both ends, or all runs of four or five letters found no more."""
 
 
 def _door(text: str) -> str:
@@ -198,12 +217,25 @@ def _word(word: str, language: str) -> list[tuple[str, TermKind]]:
     return out
 
 
+def _edges(chunk: str, language: str) -> list[str]:
+    """How a word's stem begins and ends, marked so that no word is mistaken for it."""
+    low = chunk.casefold()
+    if language not in _COMPOUNDING or not low.isalpha() or is_stop_word(low, language):
+        return []
+    if len(low) > LONGEST or _CAMEL.search(chunk) or _UNSPACED.search(chunk):
+        return []
+    stem = _folded(_stem(low, language))
+    return [f"{stem[:_EDGE]}-", f"-{stem[-_EDGE:]}"] if len(stem) >= _EDGE else []
+
+
 def _number(chunk: str) -> list[tuple[str, TermKind]]:
     if "," in chunk or "_" in chunk:
         chunk = chunk.replace(",", "").replace("_", "")
     out: list[tuple[str, TermKind]] = [(_clip(chunk), "number")]
     if re.fullmatch(r"\d{4}-\d\d-\d\d", chunk):
         out.append((chunk[:7], "part"))
+    if release := _RELEASE.fullmatch(chunk):
+        out.append((release[1], "part"))
     return out
 
 
@@ -212,15 +244,18 @@ def _compound(chunk: str, language: str) -> list[tuple[str, TermKind]]:
     out: list[tuple[str, TermKind]] = []
     if line := _LINE.search(chunk):
         numbers: list[tuple[str, TermKind]] = [
-            (n, "number") for n in line.group().split(":") if len(n) > 1
+            (n, "digits") for n in line.group().split(":") if len(n) > 1
         ]
         return [*_expanded(chunk[: line.start()], language), *numbers]
     if len(whole) <= LONGEST:
         out.append((whole, "identifier"))
+    if _HASH.fullmatch(whole):
+        return [*out, (whole[:_HASH_START], "part")]
     if version := _VERSION.fullmatch(chunk):
-        return [*out, (_clip(version.group(1).casefold()), "number")]
+        number = _clip(version.group(1).casefold())
+        return [*out, *(_number(number) if _NUMBER.fullmatch(number) else [(number, "number")])]
     if measure := _MEASURE.fullmatch(chunk):
-        return [*out, (measure.group(1), "number")]
+        return [*out, (measure.group(1), "digits")]
     path = re.split(r"[/\\]+", chunk)
     if len(path) > 1:
         name = path[-1]

@@ -90,6 +90,19 @@ _OWN: dict[str, frozenset[str]] = {
 }
 
 
+def _votes() -> dict[str, tuple[tuple[str, float], ...]]:
+    """Of each stop word the languages that it speaks for, and how much."""
+    votes: dict[str, tuple[tuple[str, float], ...]] = {}
+    for language, words in STOP_WORDS.items():
+        for word in words:
+            weight = (1.0 if len(word) > 1 else 0.5) + (0.5 if word in _OWN[language] else 0.0)
+            votes[word] = (*votes.get(word, ()), (language, weight))
+    return votes
+
+
+_VOTES = _votes()
+
+
 def guess_language(text: str) -> str | None:
     """The language that a text's stop words speak for; None when they don't tell."""
     return guess(_WORD.findall(text[:_SAMPLE].casefold()))
@@ -99,11 +112,8 @@ def guess(words: Iterable[str]) -> str | None:
     """`guess_language` of words that are case-folded already."""
     counts = dict.fromkeys(STOP_WORDS, 0.0)
     for word in words:
-        for language, stops in STOP_WORDS.items():
-            if word in stops:
-                counts[language] += 1.0 if len(word) > 1 else 0.5
-                if word in _OWN[language]:
-                    counts[language] += 0.5
+        for language, weight in _VOTES.get(word, ()):
+            counts[language] += weight
     first, second = sorted(counts, key=counts.__getitem__, reverse=True)[:2]
     if counts[first] < _LEAST or counts[first] < _LEAD * counts[second]:
         return None

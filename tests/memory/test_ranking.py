@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.memory.ranking import Ranked, Weights, closeness, demoted, rank
+from ragmem.memory.ranking import Ranked, Weights, closeness, demoted, of_time, rank
 from ragmem.memory.timewords import TimeSpan, time_spans
 from ragmem.store.recall import Candidate
 
 NOW = datetime(2026, 3, 18, 12, tzinfo=UTC)
-BARE = Weights(neighbour=0, session=0, time=0, recency=0)
+BARE = Weights(before=0, session=0, time=0, recency=0)
 
 
 def a_candidate(
@@ -94,9 +94,9 @@ def test_the_answer_after_a_hit_is_lifted() -> None:
         a_candidate(2, text=3, similarity=0.3, session="other"),
         a_candidate(9, text=1, similarity=0.1, session="far"),
     ]
-    near = rank(found, now=NOW, weights=msgspec.structs.replace(BARE, neighbour=0.15))
-    assert scored(near, "neighbours")["s2"] == pytest.approx(0.15 * near[0].score, rel=0.3)
-    assert scored(near, "neighbours")["other2"] == 0
+    near = rank(found, now=NOW, weights=msgspec.structs.replace(BARE, before=0.5))
+    lifted = scored(near, "before")
+    assert lifted["s2"] > lifted["other2"] == lifted["s1"] == lifted["far9"]
     assert order(near)[:2] == ["s1", "s2"]
 
 
@@ -139,6 +139,22 @@ def test_a_time_word_lifts_and_shuts_nothing_out() -> None:
     assert order(ranked)[0] == "t2"
     assert len(ranked) == 4
     assert scored(ranked, "time")["t2"] > scored(ranked, "time")["u3"] > 0
+
+
+def test_a_time_alone_is_told_by_its_newest_of_each_session() -> None:
+    """Issue 5, B80: "what did we do yesterday?" has no words; all that was done is there."""
+    spans = time_spans("what did we do yesterday", NOW)
+    minute = 1 / 1440
+    found = [
+        *(a_candidate(n, days_ago=1 - n * minute, session="long") for n in range(1, 6)),
+        a_candidate(7, days_ago=1.2, session="short"),
+        a_candidate(8, text=9.0, similarity=0.9, days_ago=1.21, session="short"),
+        a_candidate(9, text=9.0, days_ago=3, session="other"),
+    ]
+    told = of_time([*found, *found], spans)
+    assert order(told) == ["long5", "short7", "long4", "short8", "long3", "long2", "long1"]
+    assert [one.score for one in told] == sorted((o.score for o in told), reverse=True)
+    assert of_time(found, ()) == of_time([], spans) == ()
 
 
 def test_closeness_falls_with_the_distance_from_the_interval() -> None:
@@ -198,6 +214,9 @@ def test_what_was_said_already_comes_later() -> None:
     assert order(after) == ["s1", "s7", "s4", "s9"]
     assert dict(after[2].parts)["duplicate"] == -1
     assert order(demoted(ranked, {})) == order(ranked)
+    told = demoted(ranked, {**texts, "s1": ["bye"]}, least=2)
+    assert order(told).index("s7") < order(told).index("s1")
+    assert {o.candidate.record_id for o in told if "brief" in dict(o.parts)} == {"s1"}
 
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)

@@ -315,6 +315,122 @@ async def test_time_words(store: Store, asked: str, day: int) -> None:
     assert "its time" in got[0].why
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "what happened on Tuesday?",
+        "what did we do the day before yesterday?",
+        "que s'est-il passé avant-hier ?",
+        "was haben wir am 2026-03-10 gemacht?",
+        "cosa abbiamo fatto due giorni fa?",
+        "¿qué hicimos anteayer?",
+    ],
+)
+async def test_a_time_and_nothing_else(store: Store, asked: str) -> None:
+    """Issue 5: that day's turns, the newest of each session first; nothing is embedded for it."""
+    embedder = Fixed(what=(1.0, 0.0), other=(1.0, 0.0))
+    first, second = await new_session(store), await new_session(store)
+    day = datetime(2026, 3, 10, 8, tzinfo=UTC)
+    ids = await say(store, first, ("Ferns.", "x"), ("Mosses.", "x"), ("Lichens.", "x"), at=day)
+    ids += await say(store, second, ("Tides.", "x"), at=day - timedelta(hours=2))
+    for days in (-20, -1, 1):
+        said = ("What happened? We did other work.", "Gemacht, fatto, fait.")
+        await say(store, second, said, at=day + timedelta(days=days))
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    embedder.seen.clear()
+    expected = [ids[2], ids[3], ids[1], ids[0]]
+    for floor in (None, 0.9):
+        got = await hits(store, asked, embedder, max_results=9, min_similarity=floor)
+        assert [hit.record_id for hit in got] == expected
+        assert {hit.why for hit in got} == {"its time"}
+        assert all(hit.is_close(0.9) for hit in got)
+    assert embedder.seen == []
+    few = await found(store, asked, max_results=2, scope=scope_of(first, "project"))
+    assert few == expected[:2]
+
+
+async def test_a_long_session_hides_no_other_of_the_day(store: Store) -> None:
+    """Issue 5: "what did we do yesterday" tells of all of them."""
+    early, late = await new_session(store), await new_session(store)
+    day = NOW - timedelta(days=1)
+    (first,) = await say(store, early, ("Ferns.", "x"), at=day - timedelta(hours=6))
+    many = await say(store, late, *((f"Moss {n}.", "x") for n in range(60)), at=day)
+    got = await found(store, "what did we do yesterday?", max_results=2)
+    assert got == [many[-1], first]
+
+
+async def test_farewells_are_not_what_was_done(store: Store) -> None:
+    """Issue 5: of a day's turns those that say something come first."""
+    session = await new_session(store)
+    work = "Moved the retries of the uploader into its own queue, with a limit of five a minute."
+    did, bye = await say(
+        store, session, ("And now?", work), ("bye", "Bye."), at=NOW - timedelta(days=1)
+    )
+    assert await found(store, "what did we do yesterday?") == [did, bye]
+
+
+async def test_a_time_at_which_nothing_was_said(store: Store) -> None:
+    """Issue 5: people err by a day; what is nearest to it comes first."""
+    ids = []
+    for days in (60, 3):
+        session = await new_session(store)
+        said = (f"What we did: {days} ferns.", "x")
+        ids += await say(store, session, said, at=NOW - timedelta(days=days))
+    far, near = ids
+    assert await found(store, "what did we do yesterday?") == [near, far]
+    assert await found(store, "what did we do yesterday?", min_similarity=0.5) == []
+
+
+async def test_a_topic_at_a_time(store: Store) -> None:
+    """Issue 5: of thousands of turns about it that of the day is found, however many are alike."""
+    session = await new_session(store)
+    for number in range(120):
+        at = NOW - timedelta(days=5, minutes=number)
+        await say(store, session, ("Retries, retries: the retries.", "Retries again."), at=at)
+    quiet, wanted = await say(
+        store,
+        session,
+        ("Good morning.", "Hello."),
+        ("How often do we try?", "Five retries, with a pause that doubles, up to a minute."),
+        at=NOW - timedelta(days=30),
+    )
+    got = await found(store, "what did we decide about retries on 2026-02-10?", max_results=3)
+    assert got[0] == wanted
+    assert quiet not in await found(
+        store, "what about retries on 2026-02-10?", max_results=9, min_similarity=0.5
+    )
+
+
+@pytest.mark.parametrize(
+    "asked", ["how do we do it", "what is that for?", "et ça, on en fait quoi"]
+)
+async def test_fillers_and_nothing_else(store: Store, asked: str) -> None:
+    """X6b, A91: by words alone what holds most of them, the newest of equals; they pass no floor,
+    and with vectors they are not looked for."""
+    embedder = Fixed(how=(1.0, 0.0), near=(0.9, 0.435))
+    session = await new_session(store)
+    moss = "A moss is small, green, soft, damp, old and flowerless, without roots or seeds."
+    fern = "Every fern grows slowly under tall trees by water; its leaves unroll in spring."
+    plain, alike, newest, near = await say(
+        store,
+        session,
+        ("Lichens grow.", fern),
+        (asked, moss),
+        (asked, fern),
+        ("The near one.", "Stone."),
+    )
+    await a_worker(store, embedder=embedder, summarizes=False).drain()
+    for semantic in (False, True):
+        got = await found(store, asked, None, semantic=semantic)
+        assert got[:2] == [newest, alike]
+        assert plain not in got[:2]
+    assert await found(store, asked, min_similarity=0.5) == []
+    if asked.startswith("how"):
+        by_meaning = await hits(store, asked, embedder, min_similarity=0.5)
+        assert {hit.record_id for hit in by_meaning} == {near, alike, newest}
+        assert not any("words" in hit.why for hit in by_meaning)
+
+
 # --- when something fails ------------------------------------------------------------
 
 
@@ -361,16 +477,15 @@ async def test_an_embedder_that_fails(store: Store, error: Exception) -> None:
 
 
 async def test_an_embedder_that_is_slow(store: Store) -> None:
-    """A95, A96: it is waited for a second, and the words are not lost with it."""
+    """A95, A96: it is waited for as long as is set, and the words are not lost with it."""
     session, asking = await new_session(store), await new_session(store)
     await say(store, session, ("Where do wombats live?", "In burrows."))
     embedder = HashEmbedder()
     await a_worker(store, embedder=embedder, summarizes=False).drain()
-    embedder.delay_s = 30
-    async with a_memory(store, embedder) as memory:
-        started = time.monotonic()
+    embedder.delay_s = 300
+    config = MemoryConfig(embeddings=EmbeddingsConfig(timeout_s=0.2))
+    async with a_memory(store, embedder, config) as memory:
         built = await context(memory, asking, "wombats")
-        assert time.monotonic() - started < 1.9
     assert "In burrows." in built.text()
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.memory.timewords import time_spans, without_time_words
+from ragmem.memory.timewords import names_only_time, time_spans, without_time_words
 
 PARIS = ZoneInfo("Europe/Paris")
 NOW = datetime(2026, 3, 18, 15, 30, tzinfo=PARIS)  # A Wednesday.
@@ -145,6 +145,33 @@ def test_relative_words_are_not_looked_for() -> None:
         assert " ".join(left.split()) == expected
 
 
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("what happened on Tuesday?", True),
+        ("what did we do yesterday", True),
+        ("What did we talk about on 2026-03-04?", True),
+        ("recap of last week", True),
+        ("in March", True),
+        ("qu'a-t-on fait hier ?", True),
+        ("que s'est-il passé mardi ?", True),
+        ("was haben wir gestern gemacht?", True),
+        ("¿qué hicimos ayer?", True),
+        ("cosa è successo la settimana scorsa?", True),
+        ("o que fizemos ontem?", True),
+        ("wat hebben we gisteren gedaan?", True),
+        ("what did we decide about retries last week", False),
+        ("pourquoi le déploiement a échoué hier", False),
+        ("what broke in main.py on 2026-03-04", False),
+        ("what did we do", False),
+        ("", False),
+    ],
+)
+def test_a_question_may_name_a_time_and_nothing_else(question: str, expected: bool) -> None:
+    """Issue 5: then there is nothing to look for but the time."""
+    assert names_only_time(question, time_spans(question, NOW)) is expected
+
+
 @given(
     st.text() | st.lists(st.sampled_from(ODD_WORDS)).map(" ".join),
     st.datetimes(timezones=st.sampled_from([UTC, PARIS, ZoneInfo("Pacific/Apia")])),
@@ -156,3 +183,4 @@ def test_no_question_breaks_it(question: str, now: datetime) -> None:
         assert span.start_at.tzinfo is UTC
         assert 0 < span.confidence <= 1
     without_time_words(question, spans)
+    names_only_time(question, spans)

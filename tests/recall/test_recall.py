@@ -104,7 +104,8 @@ async def test_the_store_finds_what_it_should(
     ours = [sum(column) / len(found) for column in zip(*found, strict=True)]
     print("\nstore", ours, "reference", product.groups["all"])
     assert all(
-        mine > reference - 0.03 for mine, reference in zip(ours, product.groups["all"], strict=True)
+        abs(mine - reference) < 0.02
+        for mine, reference in zip(ours, product.groups["all"], strict=True)
     )
 
 

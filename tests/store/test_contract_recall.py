@@ -2,7 +2,10 @@
 
 import struct
 from collections.abc import Sequence
+from datetime import UTC
+from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 
 from ragmem.errors import StoreUnavailable
@@ -19,6 +22,7 @@ from ragmem.store.base import Store
 from ragmem.store.recall import (
     Candidate,
     EmbedderMark,
+    Interval,
     Pending,
     Scope,
     SearchQuery,
@@ -505,6 +509,96 @@ async def test_vectors_of_no_record_are_left_out(store: Store) -> None:
     )
     assert await store.search(asking(vector=EAST)) == []
     assert (await found(store, asking("ferns", EAST)))["stopped"].similarity is None
+
+
+# --- times ------------------------------------------------------------------------
+
+
+def during(first: int, end: int) -> Interval:
+    return Interval(start_at=at(first), end_at=at(end))
+
+
+async def test_turns_of_a_time_are_found_whatever_they_say(store: Store) -> None:
+    """Issue 5: "what did we do yesterday" names a time, half-open; no neighbours."""
+    await garden(store)
+    assert await found(store, asking(intervals=(during(2, 4),))) == {
+        "soil": Candidate(record_id="soil", session_id="s", turn_index=2, at=at(2)),
+        "rain": Candidate(record_id="rain", session_id="s", turn_index=3, at=at(3)),
+    }
+    assert await found(store, asking(intervals=(during(6, 9),))) == {}
+    assert await found(store, asking(intervals=(during(2, 2),))) == {}
+    both = asking(intervals=(during(1, 2), during(4, 5)))
+    assert set(await found(store, both)) == {"shade", "roses"}
+    zoned = Interval(
+        start_at=at(2).astimezone(ZoneInfo("Asia/Tokyo")), end_at=at(3).astimezone(UTC)
+    )
+    assert set(await found(store, asking(intervals=(zoned,)))) == {"soil"}
+
+
+async def test_a_time_is_one_of_the_scope(store: Store) -> None:
+    """X12: sessions, projects, all; summaries and turns that run are not said at a time."""
+    await garden(store)
+    await store.apply([summed("s", "shade", summary_id="sum", created_at=at(3))])
+    await store.apply([begun("s", "running", "now?", started_at=at(3))])
+    all_day = (during(0, 9),)
+    for scope, expected in (
+        (within(), {"shade", "soil", "rain", "roses", "jam"}),
+        (within("r"), {"roses"}),
+        (within("none"), set()),
+        (within(projects=("project-garden",)), {"shade", "soil", "rain", "roses"}),
+        (within("r", "k"), {"roses", "jam"}),
+        (within("k", projects=("project-garden",)), {"shade", "soil", "rain", "roses", "jam"}),
+    ):
+        assert set(await found(store, asking(intervals=all_day, scope=scope))) == expected
+    assert await found(store, asking(intervals=all_day, levels=(1,))) == {}
+    turns = await found(store, asking(intervals=all_day, levels=(0,), scope=within("s")))
+    assert set(turns) == {"shade", "soil", "rain"}
+
+
+async def test_a_forks_time_ends_where_it_left_its_parent(store: Store) -> None:
+    """B92: what the parent said afterwards is not the fork's."""
+    await forked(store)
+    everything = asking(
+        intervals=(Interval(start_at=at(-99), end_at=at(99)),), scope=within("deep")
+    )
+    expected = set(await found(store, everything))
+    assert {"r1", "r2"} <= expected
+    assert "r3" not in expected
+
+
+async def test_of_a_time_the_newest_and_the_best(store: Store) -> None:
+    """Issue 5: with both of their scores, though all the best by words are of other times."""
+    await store.apply([created("s")])
+    await store.use_embedder(MARK)
+    for number in range(12):
+        text = "ferns " * (3 if number > 5 else 1) if number > 5 or number == 2 else "mosses"
+        await store.apply(whole_turn("s", f"t{number:02}", text, "x", started_at=at(number)))
+        vector = EAST if number > 5 else unit(3, 1, 0, 0) if number == 1 else NORTH
+        await store.apply([embedded(f"t{number:02}", vector)])
+    query = asking("ferns", EAST, intervals=(during(0, 6),), limit=4)
+    hits = await found(store, query)
+    early = {i: c for i, c in hits.items() if c.at < at(6)}
+    # The newest two, the best by words, the best two by vector; t05 is a neighbour too.
+    assert set(early) >= {"t05", "t04", "t02", "t01"}
+    assert len(early) <= 5
+    assert early["t02"].text > 0
+    assert early["t04"].text == 0
+    assert early["t01"].similarity == pytest.approx(0.95, abs=0.01)
+    assert early["t04"].similarity == pytest.approx(0, abs=0.01)
+    without = await found(store, msgspec.structs.replace(query, intervals=()))
+    assert set(without) < set(hits)
+    assert {i: hits[i] for i in without} == without
+
+
+async def test_a_joined_projects_time(store: Store) -> None:
+    """X12b."""
+    await garden(store)
+    for name, into in (("project-garden", None), ("project-kitchen", "project-garden")):
+        project = Project(project_id=name, path=f"/{name}", created_at=at(0), joined_into=into)
+        await store.apply([RegisterProject(project=project)])
+    for name in ("project-garden", "project-kitchen"):
+        query = asking(intervals=(during(4, 6),), scope=within(projects=(name,)))
+        assert set(await found(store, query)) == {"roses", "jam"}
 
 
 # --- by id ------------------------------------------------------------------------

@@ -5,14 +5,16 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
+from neo4j import AsyncGraphDatabase
 
 from ragmem.records import PutTurn, Turn
 from ragmem.store.neo4j import Connection, Neo4jStore, spaces
 from ragmem.store.neo4j.commonness import Commonness, sample
+from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.mending import CHECKS, WORDS
 from ragmem.store.neo4j.repair import Repair
 from ragmem.store.recall import EmbedderMark, Scope, SearchQuery, WeightedTerm
-from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found
 
@@ -73,7 +75,7 @@ async def test_a_turn_that_another_process_began(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
     """X6b: whoever ends it, all of its words are there."""
-    other = await Neo4jStore.open(neo4j_server)
+    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     await graph.apply([created("s"), begun("s", "t", "ferns")])
     await graph.apply([called("s", "t", 0, "x.py", arguments='{"path": "own.txt"}')])
     await other.apply([called("s", "t", 1, arguments='{"path": "foreign.txt"}')])
@@ -91,7 +93,7 @@ async def test_what_a_deleted_session_said_is_gone_for_all(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
     """Issue 4, X12: its words, vectors and leases; also for who holds its vectors in memory."""
-    other = await Neo4jStore.open(neo4j_server)
+    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     await graph.apply([created("s"), created("r"), *whole_turn("s", "t"), *whole_turn("r", "u")])
     await graph.use_embedder(MARK)
     await graph.apply([embedded("t", EAST), embedded("u", NORTH)])
@@ -141,7 +143,7 @@ async def test_the_nearest_are_the_exact_ones(
     question /= np.linalg.norm(question)
     exact = [puts[i].turn.turn_id for i in np.argsort(-(rows @ question))[:20]]
     for scope in (Scope(), Scope(project_ids=(PROJECT,)), Scope(session_ids=("s",))):
-        store = await Neo4jStore.open(neo4j_server)
+        store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
         query = asking("ferns 7 8 9", question.tobytes(), scope=scope)
         first = await found(store, query)
         assert all(hit.similarity is not None for hit in first.values())
@@ -162,7 +164,7 @@ async def test_a_replaced_vector_is_not_read_again_as_it_was(
     await graph.apply([created("s"), *puts])
     await graph.use_embedder(MARK)
     await graph.apply([embedded(put.turn.turn_id, NORTH) for put in puts])
-    store = await Neo4jStore.open(neo4j_server)
+    store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     query = asking(vector=EAST, limit=1, scope=Scope(project_ids=(PROJECT,)))
     await store.search(query)
     await graph.apply([embedded("s-0003", EAST)])
@@ -202,7 +204,7 @@ async def test_another_embedder_after_a_crash(graph: Neo4jStore, neo4j_server: C
         " v.epoch = v.epoch + 1",
     )
     assert await graph.search(asking(vector=EAST, embedder="model-b")) == []
-    again = await Neo4jStore.open(neo4j_server)
+    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert len(await again.pending("vectors", limit=9)) == 3
     assert await again.check() == []
     await again.aclose()
@@ -326,8 +328,33 @@ async def test_words_of_an_older_version_are_made_again(
         " SET e.terms = 'old', e.termsHash = 'old', e.termsVersion ="
         " CASE WHEN e.turnIndex = 7 THEN e.termsVersion ELSE 0 END",
     )
-    again = await Neo4jStore.open(neo4j_server)
+    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     # What bears this version's number was made by it.
     assert [(each.what, each.where) for each in await again.check()] == [(WORDS, "s-0007")]
     assert (await found(again, asking(vector=EAST)))["s-0001"].similarity is not None
     await again.aclose()
+
+
+@pytest.mark.parametrize(
+    "statement", ["in_time_everywhere", "in_time_of_projects", "in_time_of_sessions"]
+)
+async def test_a_time_is_found_by_an_index(
+    graph: Neo4jStore, neo4j_server: Connection, statement: str
+) -> None:
+    """Issue 5: never by looking at all turns of the store."""
+    bounds = {"start": at(0), "end": at(9), "most": 9}
+    scope = {"projects": ["p"], "sessions": ["s"], "lasts": {"s": 9}}
+    connection = neo4j_server
+    driver = AsyncGraphDatabase.driver(connection.url, auth=("neo4j", connection.password))
+    async with driver:
+        _, summary, _ = await driver.execute_query(
+            f"EXPLAIN {STATEMENTS[statement]}", **bounds, **scope
+        )
+    steps = []
+    waiting = [summary.plan]
+    while waiting:
+        step = waiting.pop()
+        steps.append(step["operatorType"].partition("@")[0])
+        waiting += step.get("children", [])
+    assert any("IndexSeek" in step for step in steps)
+    assert not any("Scan" in step for step in steps), steps

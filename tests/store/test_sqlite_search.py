@@ -10,7 +10,7 @@ import pytest
 
 from ragmem import terms
 from ragmem.store.recall import EVERYTHING, Scope, SearchQuery
-from ragmem.store.sqlite import SQLiteStore, documents, search, vectors
+from ragmem.store.sqlite import SQLiteStore, documents, search, times, vectors
 from ragmem.store.sqlite.salvage import Salvage
 from ragmem.store.sqlite.words import level_of, numbered, sequence_of
 from ragmem.store.transfer import copy
@@ -162,6 +162,27 @@ async def test_what_an_older_version_stored_is_found(tmp_path: Path, version: in
     assert set(await waiting(store, "level1")) == {"r3"}
     assert await store.check() == []
     await store.aclose()
+
+
+async def test_an_index_of_times_is_made_with_the_terms(tmp_path: Path) -> None:
+    """Issue 5: the first databases of schema 3 had none; it costs no scan and no sorting."""
+    store = await sqlite(tmp_path)
+    await store.apply(garden())
+    await store.aclose()
+    connection = opened(tmp_path)
+    made = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'documents_by_time'").get
+    connection.execute("DROP INDEX documents_by_time")
+    connection.execute("UPDATE recall_state SET terms_version = 1")
+    connection.close()
+    await (await sqlite(tmp_path)).aclose()
+    connection = opened(tmp_path)
+    again = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'documents_by_time'").get
+    assert again == made
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {times.OF_PROJECT}", (1, "2025", "2026", 9))
+    assert [str(row[3]) for row in plan] == [
+        "SEARCH documents USING COVERING INDEX documents_by_time (number=? AND at>? AND at<?)"
+    ]
+    connection.close()
 
 
 async def test_terms_of_an_older_version_are_made_anew(tmp_path: Path) -> None:

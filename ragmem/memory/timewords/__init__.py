@@ -7,12 +7,14 @@ else. English, French, German, Spanish, Italian, Portuguese, Dutch.
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 
 import msgspec
 
 from ragmem.memory.timewords.readers import READERS, Days, Reader
-from ragmem.terms import guess_language
+from ragmem.memory.timewords.tables import ANYTHING
+from ragmem.terms import guess_language, query_terms
 
 
 class TimeSpan(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,11 +58,27 @@ def time_spans(question: str, now: datetime) -> tuple[TimeSpan, ...]:
 
 def without_time_words(question: str, spans: tuple[TimeSpan, ...]) -> str:
     """The question less its relative time words, which no turn is found by."""
+    return _without(question, [span for span in spans if span.relative])
+
+
+def names_only_time(question: str, spans: tuple[TimeSpan, ...]) -> bool:
+    """Whether it asks for whatever there was at a time: "what happened on Tuesday?"."""
+    if not spans:
+        return False
+    left = query_terms(_without(question, spans))
+    return {term.term for term in left if term.kind in _WHOLE} <= ANYTHING
+
+
+_WHOLE = frozenset(["word", "name", "identifier", "part", "number"])
+"""Kinds of terms that are not ends or stems of others, nor without a topic."""
+
+
+def _without(question: str, spans: Sequence[TimeSpan]) -> str:
     text = unicodedata.normalize("NFC", question)
     if len(plain := _plain(text)) != len(text):
         return question
     for span in spans:
-        at = plain.find(span.text) if span.relative else -1
+        at = plain.find(span.text)
         if at >= 0:
             gap = " " * len(span.text)
             text = text[:at] + gap + text[at + len(gap) :]

@@ -276,3 +276,31 @@ LAST = (
     r"(?:n?a |n?o )?(?P<unit>{unit}) (?:passada|passado)",
     r"(?:vorige|afgelopen) (?P<unit>{unit})",
 )
+
+ANYTHING = frozenset(
+    word
+    for words in (
+        """happen happens happened happening work works worked working go going went say said saying
+        talk talked talking discuss discussed speak spoke spoken change changed changes tell show
+        finish finished achieve achieved accomplish accomplished get got stuff thing things anything
+        everything something remind remember recall recap summary summarize summarise session
+        sessions conversation conversations chat day week month""",
+        """passe passer passait parle parler parlions dit disait dire discute discuter travaille
+        travailler change resume resumer rappelle rappeler montre montrer raconte chose choses
+        journee jour semaine mois""",
+        """passiert passierte geschah geschehen gemacht machten gearbeitet arbeiteten besprochen
+        gesprochen geredet gesagt sagten getan erledigt geandert zeig zeige zusammenfassung sachen
+        sitzung sitzungen gesprach lief gelaufen los tag woche monat""",
+        """paso pasaba pasado ocurrio sucedio hicimos hiciste hice hecho hablamos hablado dijimos
+        dije dicho trabajamos trabajado cambio cambiamos cambiado resumen cosas sesion sesiones
+        conversacion dia semana""",
+        """successo accaduto fatto facemmo detto parlato lavorato discusso cambiato riassunto cose
+        sessione sessioni conversazione giorno settimana mese""",
+        """aconteceu acontecido passou fizemos fizeste fiz feito dissemos disse dito falamos falado
+        trabalhamos trabalhado mudou mudamos resumo coisas sessao sessoes conversa dia""",
+        """gebeurd gebeurde gedaan deden gezegd gepraat gesproken gewerkt besproken veranderd
+        samenvatting dingen sessie sessies gesprek dag maand""",
+    )
+    for word in words.split()
+)
+"""Words of a question that is about whatever there was, as index terms."""

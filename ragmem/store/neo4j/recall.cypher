@@ -219,6 +219,58 @@ RETURN collect([
   e.recordId, e.level, e.sessionId, e.turnIndex, toString(e.at), e.number, score
 ]) AS found;
 
+// :search_text_in_time
+UNWIND $texts AS text
+CALL (text) {
+  CALL db.index.fulltext.queryNodes('search_terms', text.query, text.options)
+  YIELD node AS e, score
+  WHERE $start <= e.at < $end AND (text.lasts IS NULL OR e.turnIndex <= text.lasts[e.sessionId])
+  RETURN e, score
+  ORDER BY score DESC
+  LIMIT $limit
+}
+RETURN collect([
+  e.recordId, e.level, e.sessionId, e.turnIndex, toString(e.at), e.number, score
+]) AS found;
+
+// :in_time_everywhere
+// Newest first, by an index, as the next two; a turn that runs has no entry.
+MATCH (t:ConversationTurn)
+WHERE $start <= t.timestamp < $end
+WITH t
+ORDER BY t.timestamp DESC
+LIMIT $most
+MATCH (e:SearchEntry {recordId: t.uuid})
+WITH e
+ORDER BY e.at DESC
+RETURN collect([e.recordId, e.number, e.at.epochMillis]) AS found;
+
+// :in_time_of_projects
+UNWIND $projects AS id
+CALL (id) {
+  MATCH (e:SearchEntry)
+  WHERE e.projectId = id AND $start <= e.at < $end
+  WITH e
+  ORDER BY e.projectId DESC, e.at DESC
+  LIMIT $most
+  WITH e
+  WHERE e.level = 0
+  RETURN e
+}
+WITH e
+ORDER BY e.at DESC
+LIMIT $most
+RETURN collect([e.recordId, e.number, e.at.epochMillis]) AS found;
+
+// :in_time_of_sessions
+UNWIND $sessions AS id
+MATCH (e:SearchEntry)
+WHERE e.sessionId = id AND 0 <= e.turnIndex <= $lasts[id] AND $start <= e.at < $end
+WITH e
+ORDER BY e.at DESC
+LIMIT $most
+RETURN collect([e.recordId, e.number, e.at.epochMillis]) AS found;
+
 // :vectors_of_project
 MATCH (e:SearchEntry)
 WHERE e.projectId = $id AND $after < e.sequence < $before AND e.embedder = $embedder AND e.dimension = $dimension
@@ -246,6 +298,7 @@ RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e
 
 // :around
 // The hits, and of turns those before and after: before a fork's first comes the last shared one.
+// And those of a time, alone.
 CALL () {
   UNWIND $ids AS id
   MATCH (e:SearchEntry {recordId: id})
@@ -258,6 +311,10 @@ CALL () {
 WITH collect(e) AS hits
 CALL (hits) {
   UNWIND hits AS n
+  RETURN n
+  UNION
+  UNWIND $timely AS id
+  MATCH (n:SearchEntry {recordId: id})
   RETURN n
   UNION
   UNWIND hits AS e

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from ragmem.errors import StoreError
+from ragmem.store.neo4j import times
 from ragmem.store.neo4j.commonness import Commonness, sample
 from ragmem.store.neo4j.entries import (
     STATEMENTS,
@@ -27,7 +28,13 @@ from ragmem.store.neo4j.entries import (
 from ragmem.store.neo4j.gateway import Gateway, Transaction
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.store.neo4j.spaces import Compared, Key, Near, Space, Version, allowed_rows, similarity
-from ragmem.store.recall import TURN_LEVEL, Candidate, SearchQuery, WeightedTerm
+from ragmem.store.recall import (
+    LOOKED_THROUGH,
+    TURN_LEVEL,
+    Candidate,
+    SearchQuery,
+    WeightedTerm,
+)
 from ragmem.text import clean
 
 MOST_BYTES = 256 * 2**20
@@ -76,7 +83,7 @@ class Searcher:
     async def search(self, query: SearchQuery) -> list[Candidate]:
         """See `ragmem.store.recall`."""
         terms = [t for t in query.terms if t.term and t.term == clean(t.term)][:_MOST_TERMS]
-        if not (terms or query.vector) or query.limit < 1:
+        if not (terms or query.vector or query.intervals) or query.limit < 1:
             return []
         found = await self._gateway.read(lambda tx: self._search(tx, query, terms))
         self._shrink()
@@ -107,12 +114,16 @@ class Searcher:
             raise
         compared = list(zip(spaces, await comparing, strict=True))
         near = _nearest(query, area, compared)
-        if not entries and not near:
+        hits = list(entries)
+        timely = await self._of_times(tx, query, area, terms, [each for _, each in compared])
+        entries |= {name: e for name, e in timely.items() if e and name not in entries}
+        if not entries and not near and not timely:
             return []
         partial = any(not space.complete for space, _ in compared)
         [[found]] = await tx.values(
             STATEMENTS["around"],
-            ids=list(entries),
+            ids=hits,
+            timely=list(timely),
             numbers=[each.number for each in near],
             everywhere=area.everywhere,
             projects=area.projects,
@@ -145,6 +156,38 @@ class Searcher:
                 known = entries.setdefault(columns[0], _Entry(*columns))
                 known.text = max(known.text, score)
         return entries
+
+    async def _of_times(
+        self,
+        tx: Transaction,
+        query: SearchQuery,
+        area: _Area,
+        terms: Sequence[WeightedTerm],
+        compared: Sequence[Compared],
+    ) -> dict[str, _Entry | None]:
+        """Turns of the intervals, by id; those found by text with what is known of them."""
+        chosen: dict[str, _Entry | None] = {}
+        if not _turns(query) or not query.intervals:
+            return chosen
+        commonness = await self._commonness(tx, area) if terms else {}
+        of_turns = msgspec.structs.replace(query, levels=(TURN_LEVEL,), limit=LOOKED_THROUGH)
+        texts = _texts(of_turns, area, terms, commonness)
+        for interval in query.intervals:
+            newest = await times.newest(
+                tx, interval, None if area.everywhere else area.projects, area.lasts
+            )
+            names = {number: name for name, number in newest if number is not None}
+            cosines: dict[int, float] = {}
+            for each in compared:
+                cosines.update(each.of(names))
+            near = _best(cosines, query.of_interval)
+            chosen |= dict.fromkeys(name for name, _ in newest[: query.of_interval])
+            chosen |= dict.fromkeys(names[each.number] for each in near)
+            for *columns, score in await times.spoken(tx, interval, texts, query.of_interval):
+                known = chosen.get(columns[0]) or _Entry(*columns)
+                known.text = max(known.text, score)
+                chosen[columns[0]] = known
+        return chosen
 
     async def _commonness(self, tx: Transaction, area: _Area) -> Mapping[str, Commonness]:
         """Of words, by project; of a few projects."""

@@ -31,6 +31,7 @@ CREATE TABLE documents (
 ) STRICT;
 
 CREATE INDEX documents_by_session ON documents (session_id, level, turn_index);
+CREATE INDEX documents_by_time ON documents (number, at) WHERE level = 0;
 CREATE INDEX documents_to_embed ON documents (at, document) WHERE to_embed;
 CREATE INDEX documents_to_summarize ON documents (at, document) WHERE to_summarize;
 CREATE INDEX documents_to_roll_up ON documents (session_id, level) WHERE to_roll_up;

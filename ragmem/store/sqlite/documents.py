@@ -16,11 +16,13 @@ from ragmem.store.sqlite.rows import Row, record
 from ragmem.store.sqlite.words import Words
 from ragmem.text import clean
 
-TERMS = 1
+TERMS = 2
 """`TERMS_VERSION`, which a test compares: to import it takes a quarter of a database's opening."""
 PLACE_BITS = 40
 """Of a vector's place, below the project's number."""
 _PURGED_PAGES = 500
+_BY_TIME = "CREATE INDEX IF NOT EXISTS documents_by_time ON documents (number, at) WHERE level = 0"
+"""Of 0003_recall.sql, which had none at first."""
 
 
 class Prepared(NamedTuple):
@@ -288,6 +290,7 @@ def build(connection: apsw.Connection) -> None:
     """Make all that is there findable, in the terms of this version; vectors are kept."""
     if not are_old(connection):
         return
+    connection.execute(_BY_TIME)
     ended = "SELECT turn_id FROM turns WHERE status <> 'running' ORDER BY rowid"
     for turn_ids in words.batches([str(each) for (each,) in connection.execute(ended)]):
         for turn in words.turns(connection, turn_ids):

@@ -16,7 +16,7 @@ import msgspec
 
 from ragmem.errors import SessionNotFound
 from ragmem.store.recall import TURN_LEVEL, Candidate, Scope, SearchQuery, WeightedTerm
-from ragmem.store.sqlite import reads
+from ragmem.store.sqlite import reads, times
 from ragmem.store.sqlite.rows import value
 from ragmem.store.sqlite.vectors import Resident, embedder
 from ragmem.store.sqlite.words import HIGHEST, length_of, level_of
@@ -66,12 +66,22 @@ def search(connection: apsw.Connection, query: SearchQuery, resident: Resident) 
     area = _area(connection, query.scope)
     if not area.document_count or query.limit < 1:
         return []
-    text = _best(*_by_text(connection, query.terms, area), query)
+    by_text = _by_text(connection, query.terms, area)
     documents, cosines = _by_vector(connection, query, area, resident)
-    near = _best(documents, cosines, query)
-    found = {row.document: row for row in _rows(connection, [*text, *near])}
+    text = _best(*by_text, query)
+    hits = {*text, *_best(documents, cosines, query)}
+    timely: set[int] = set()
     if not query.levels or TURN_LEVEL in query.levels:
-        for row in _neighbours(connection, found.values(), area):
+        for interval in query.intervals:
+            newest = times.documents_of(connection, interval, area.whole, area.parts)
+            spoken = _best_among(*by_text, newest, query.of_interval)
+            near = _best_among(documents, cosines, newest, query.of_interval)
+            text |= spoken
+            timely |= {*newest[: query.of_interval].tolist(), *spoken, *near}
+    found = {row.document: row for row in _rows(connection, sorted(hits | timely))}
+    if not query.levels or TURN_LEVEL in query.levels:
+        around = [row for row in found.values() if row.document in hits]
+        for row in _neighbours(connection, around, area):
             found.setdefault(row.document, row)
     similarity = _chosen(documents, cosines, found)
     return [
@@ -297,14 +307,30 @@ def _best(documents: "Numbers", scores: "Floats", query: SearchQuery) -> dict[in
         wanted = np.isin(levels, [min(level, HIGHEST) for level in query.levels])
     best: dict[int, float] = {}
     for group in (wanted & (levels == TURN_LEVEL), wanted & (levels != TURN_LEVEL)):
-        places = np.flatnonzero(group)
-        if len(places) > query.limit:
-            least = np.partition(scores[places], -query.limit)[-query.limit]
-            places = places[scores[places] >= least]
-            order = np.lexsort((documents[places], scores[places]))
-            places = places[order][-query.limit :]
-        best |= zip(documents[places].tolist(), scores[places].tolist(), strict=True)
+        best |= _first(documents, scores, np.flatnonzero(group), query.limit)
     return best
+
+
+def _best_among(
+    documents: "Numbers", scores: "Floats", chosen: "Numbers", limit: int
+) -> dict[int, float]:
+    import numpy as np
+
+    return _first(documents, scores, np.flatnonzero(np.isin(documents, chosen)), limit)
+
+
+def _first(
+    documents: "Numbers", scores: "Floats", places: "NDArray[np.intp]", limit: int
+) -> dict[int, float]:
+    """Of the documents at these places the best; of equals the newest."""
+    import numpy as np
+
+    if len(places) > limit:
+        least = np.partition(scores[places], -limit)[-limit]
+        places = places[scores[places] >= least]
+        order = np.lexsort((documents[places], scores[places]))
+        places = places[order][-limit:]
+    return dict(zip(documents[places].tolist(), scores[places].tolist(), strict=True))
 
 
 class _Row(NamedTuple):
