@@ -6,20 +6,21 @@ model's client is imported when an agent is made.
 
 import asyncio
 import os
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Self
 
-import msgspec
-
 from ragmem.agent import Agent, Desk, Limits
+from ragmem.agent.options import Options as Options
 from ragmem.background import Background, leave_to_a_process
 from ragmem.config import Config, Paths, environment
 from ragmem.embedder.base import Embedder, Litellm
 from ragmem.embedder.opening import open_embedder
 from ragmem.errors import ConfigError, StoreError, UsageError
+from ragmem.interface import address as addresses
 from ragmem.llm.base import LLM
 from ragmem.logs import logging_to
 from ragmem.memory.context import ContextBuilder, Place
@@ -27,69 +28,64 @@ from ragmem.memory.files import shown_path
 from ragmem.memory.hits import Hit
 from ragmem.memory.instructions import Instructions, find_instructions
 from ragmem.memory.memory import Memory
-from ragmem.memory.projects import (
-    Located,
-    folder_name,
-    locate,
-    normalize_cwd,
-    project_at,
-    real_folder,
-)
+from ragmem.memory.places import Places, moved_text
+from ragmem.memory.projects import Located, folder_name, normalize_cwd, real_folder
 from ragmem.memory.recall import Question, ScopeName, scope_of
 from ragmem.metrics import Metrics
-from ragmem.records import Project, Session, utc_now
+from ragmem.records import Session
 from ragmem.redact import know, secrets_among
 from ragmem.store.base import SessionQuery, Store, TurnQuery
-from ragmem.store.spool import SpooledStore
-from ragmem.tools.base import Approver, PermissionMode
+from ragmem.store.opening import open_store
+from ragmem.store.spool import Patience, SpooledStore
+from ragmem.tools.base import Approver
 
 if TYPE_CHECKING:
+    from ragmem.interface.address import Address
+    from ragmem.interface.memory import OpenMemory
     from ragmem.llm.models import ModelChoice
     from ragmem.tools.seen import SeenFiles
 
 _SEEN_LOOKBACK = 200
 """Files read in so many of the latest turns need not be read again before an edit."""
-
-
 _INLINE_S = 60.0
 """With `memory.worker = "inline"` a short process works no longer on what is pending."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How one agent is to work; from flags."""
-
-    model: str = ""
-    permission_mode: PermissionMode = "default"
-    add_dirs: tuple[Path, ...] = ()
-    max_turns: int | None = None
-    max_budget_usd: float | None = None
-    allow: tuple[str, ...] = ()
-    """Tools that need no approval."""
-    no_tools: bool = False
-
-
 class App:
-    """One process of ragmem: `async with App(config, paths, cwd=…) as app`."""
+    """One process of ragmem: `async with App(config, paths, cwd=…) as app`.
 
-    def __init__(self, config: Config, paths: Paths, *, cwd: Path, ephemeral: bool = False) -> None:
+    With an `address` it is a guest in somebody else's process, which is left as it is.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        paths: Paths,
+        *,
+        cwd: Path,
+        ephemeral: bool = False,
+        address: "Address | None" = None,
+    ) -> None:
         self.config = config
         self.paths = paths
         self.metrics = Metrics()
         self.cwd = normalize_cwd(cwd)
-        embedder = _open_embedder(config) if config.memory.enabled else None
+        self._guest = address is not None
+        self._address = address or addresses.configured(config, paths)
+        self.embedder = _open_embedder(config) if config.memory.enabled else None
         self.memory = Memory(
             self.store,
             config.memory,
             records=not ephemeral,
-            embedder=embedder,
+            embedder=self.embedder,
             metrics=self.metrics,
         )
         self.background = Background(
-            config, paths, self.memory, self.store, embedder, metrics=self.metrics
+            config, paths, self.memory, self.store, self.embedder, metrics=self.metrics
         )
         self._store: SpooledStore | None = None
         self._agents: list[Agent] = []
-        self._projects: dict[str, Project] = {}
+        self._places = Places(self.memory, self.store, self.cwd)
         self._notices: list[str] = []
         self._preparing: asyncio.Task[None] | None = None
         self._exit = ExitStack()
@@ -110,7 +106,8 @@ class App:
             if loose := self.paths.close_to_others():
                 self._notices.append(loose)
         self._exit.enter_context(logging_to(self.paths.log_dir))
-        protect_process()
+        if not self._guest:
+            protect_process()
         return self
 
     async def __aexit__(
@@ -138,33 +135,32 @@ class App:
 
     # --- store ------------------------------------------------------------------
 
-    async def store(self) -> Store:
+    async def store(self) -> SpooledStore:
         """The configured store, never another; it opens when it is first asked something.
 
         What is written while it is away waits in the spool.
         """
         if self._store is None:
-            spool = self.paths.spool_dir / self.config.store.kind
-            self._store = SpooledStore(self._open_store, spool)
+            spool = self.paths.spool_dir / self._address.spool
+            limit_s = self.config.store.timeout_s
+            # Nobody types to a guest: a program wants what it stored to be there.
+            calm = Patience(stall_s=limit_s + 1, read_s=2 * limit_s)
+            patience = calm if self._guest else Patience()
+            self._store = SpooledStore(self._open_store, spool, patience=patience)
         return self._store
 
     async def _open_store(self) -> Store:
-        timeout_s = self.config.store.timeout_s
+        where = self._address
         with self.metrics.time("store.open"):
-            if self.config.store.kind == "neo4j":
-                from ragmem.store.neo4j import Neo4jStore
-                from ragmem.store.neo4j_server import find_connection
-
-                connection = find_connection(self.config, self.paths, environment())
-                return await Neo4jStore.open(connection, timeout_s=timeout_s)
-            from ragmem.store.sqlite import SQLiteStore
-
-            store = await SQLiteStore.open(
-                self.paths.database, locks_dir=self.paths.locks_dir, timeout_s=timeout_s
+            store, notice = await open_store(
+                self.config,
+                self.paths,
+                environment(),
+                database=where.database,
+                locks_dir=where.locks_dir,
             )
-            if store.notice:
-                self._notices.append(store.notice)
-            return store
+        self._notices += [notice] if notice else []
+        return store
 
     def start_background(self, *, model: str = "") -> None:
         """Embed and sum up what is said, beside the conversation."""
@@ -186,7 +182,7 @@ class App:
     async def start_session(self, *, title: str = "") -> Session:
         """A new session in this folder; it is written with its first prompt."""
         located = await self._locate()
-        return self.memory.new_session(self.cwd, self._remember(located.project), title=title)
+        return self.memory.new_session(self.cwd, located.project, title=title)
 
     async def continue_session(self) -> Session | None:
         """The newest session of this folder, if there is one."""
@@ -202,37 +198,10 @@ class App:
         return await self.memory.fork(session) if self.memory.records else session
 
     async def _locate(self) -> Located:
-        try:
-            located = await self.memory.project_of(self.cwd)
-        except StoreError:
-            # That it is away is among the store's own notices.
-            located = locate(self.cwd, (), now=utc_now())
-        if located.moved_from:
-            self._notices.append(
-                f"This folder is taken for the project that was at {located.moved_from}: "
-                "the same remote, and that folder is gone. Its memory goes on here; "
-                "`ragmem sessions list --project` shows its sessions."
-            )
+        located = await self._places.here()
+        moved = moved_text(located)
+        self._notices += [moved] if moved else []
         return located
-
-    def _remember(self, project: Project) -> Project:
-        self._projects[project.root_id] = project
-        return project
-
-    async def _project_of(self, session: Session) -> Project:
-        if project := self._projects.get(session.project_id):
-            return project
-        with suppress(StoreError):
-            known = await (await self.store()).projects()
-            if found := project_at(self.cwd, session.project_id, known):
-                return self._remember(found)
-        return self._remember(
-            Project(
-                project_id=session.project_id,
-                path=session.project_path or session.cwd,
-                created_at=session.started_at,
-            )
-        )
 
     async def search(
         self,
@@ -287,7 +256,7 @@ class App:
         from ragmem.tools.standard import standard_toolset
         from ragmem.tools.workspace import Workspace
 
-        project = await self._project_of(session)
+        project = await self._places.project_of(session)
         top = real_folder(project.path, self.cwd)
         seen = SeenFiles()
         if session.turn_count:
@@ -351,21 +320,15 @@ class App:
 
     def _announce(self, choice: "ModelChoice") -> None:
         """Say at its first use that a model costs money, and in each chat what one can't do."""
+        from ragmem.llm.paid import first_use
+
         if not choice.info.supports_tools:
             self._notices.append(
                 f"{choice.name} can't use tools: it answers from memory and from the files that "
                 "you name (@path), and can't search, edit or run commands."
             )
-        if not choice.paid:
-            return
-        known = self.paths.data_dir / "paid-models"
-        names: list[str] = []
-        with suppress(OSError):
-            names = known.read_text("utf-8", "replace").split("\n")
-        if choice.name not in names:
-            self._notices.append(f"Using {choice.name} ({choice.why}): its provider bills you.")
-            with suppress(OSError), open(known, "a", encoding="utf-8", opener=_private) as file:
-                file.write(f"{choice.name}\n")
+        paid = first_use(choice, self.paths.data_dir / "paid-models")
+        self._notices += [paid] if paid else []
 
     async def _restore(self, seen: "SeenFiles", session: Session) -> None:
         with suppress(StoreError):
@@ -380,6 +343,35 @@ class App:
         return (paths.config_dir, paths.data_dir, paths.log_dir)
 
 
+@asynccontextmanager
+async def open_memory(
+    url: str | None = None, home: "str | os.PathLike[str] | None" = None
+) -> AsyncIterator["OpenMemory"]:
+    """The memory, for a program: `async with open_memory() as memory`; see docs/python.md.
+
+    `url` names a store, `sqlite:///path` or `bolt://…`, instead of the configured one; `home`
+    is the folder of settings and data instead of RAGMEM_HOME. Raises a RagmemError, at once,
+    when the memory can't be opened.
+    """
+    from ragmem.interface.memory import OpenMemory
+    from ragmem.interface.values import Parts
+
+    config, paths, where = addresses.resolve(url, home, environment())
+    async with App(config, paths, cwd=paths.data_dir, address=where) as app:
+        parts = Parts(
+            memory=app.memory,
+            open_store=app.store,
+            config=config,
+            paths=paths,
+            embedder=app.embedder,
+            metrics=app.metrics,
+            notices=app.notices,
+            foreign_vectors=app.background.vectors_notice,
+        )
+        async with OpenMemory(parts) as memory:
+            yield memory
+
+
 def _open_embedder(config: Config) -> Embedder | None:
     def load() -> ModuleType:
         from ragmem.llm.litellm_client import load_litellm
@@ -392,10 +384,6 @@ def _open_embedder(config: Config) -> Embedder | None:
         await close_litellm()
 
     return open_embedder(config, Litellm(load, close))
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _local_password(paths: Paths) -> dict[str, str]:

@@ -40,11 +40,12 @@ def logging_to(folder: Path) -> Iterator[None]:
     """While it lasts, warnings and faults go to `ragmem.log` there, and nowhere else."""
     handler = _PrivateFile(folder / "ragmem.log")
     logger = logging.getLogger(LOGGER)
-    before, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
+    logger.propagate = False
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.propagate = before
+        # Several may be open at once, and end in any order.
+        logger.propagate = not any(isinstance(each, _PrivateFile) for each in logger.handlers)
         handler.close()

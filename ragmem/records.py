@@ -82,6 +82,11 @@ class Session(Record, frozen=True, kw_only=True):
     forked_at_index: int | None = None
     """A fork sees its parent's turns up to this `turn_index`; its own go on from there."""
 
+    @property
+    def uuid(self) -> str:
+        """As section B calls its id."""
+        return self.session_id
+
 
 class FileAccess(Record, frozen=True, kw_only=True):
     """One access of a tool to one file."""
@@ -117,6 +122,11 @@ class ToolCall(Record, frozen=True, kw_only=True):
     origin: CallOrigin = "model"
     preamble: str = ""
     """What the agent said before the calls of this iteration; on the first of them only."""
+
+    @property
+    def uuid(self) -> str:
+        """As section A calls its id."""
+        return self.tool_call_id
 
     @property
     def result_size_bytes(self) -> int:
@@ -176,6 +186,16 @@ class Turn(Record, frozen=True, kw_only=True):
     tool_calls: tuple[ToolCall, ...] = ()
 
     @property
+    def uuid(self) -> str:
+        """As section A calls its id."""
+        return self.turn_id
+
+    @property
+    def timestamp(self) -> datetime:
+        """When it was complete (A5); of one that runs, when it began."""
+        return self.finished_at or self.started_at
+
+    @property
     def char_count(self) -> int:
         """Code points of user and assistant text; tool results do not count (A43)."""
         return len(self.user_message) + len(self.assistant_message)
@@ -198,6 +218,11 @@ class Summary(Record, frozen=True, kw_only=True):
     """Ids of the turns (level 1) or summaries (level 2 and up) that it digests."""
     extractive: bool = False
     """Cut from the turns without a model; to be redone."""
+
+    @property
+    def uuid(self) -> str:
+        """As section A calls its id."""
+        return self.summary_id
 
     @property
     def char_count(self) -> int:

@@ -10,7 +10,7 @@ from ragmem.agent.turn import Desk, TurnRun
 from ragmem.errors import LLMError
 from ragmem.events import Event, TurnFinished
 from ragmem.memory.context import Context, Strategy
-from ragmem.records import Session, ToolCall
+from ragmem.records import Session, ToolCall, Turn
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +37,11 @@ class Agent:
     def model(self) -> str:
         """`provider/model`."""
         return self._desk.llm.info.name
+
+    @property
+    def turn(self) -> Turn | None:
+        """The last one, as it is recorded so far; None before the first."""
+        return self._run.turn if self._run else None
 
     async def ask(self, prompt: str) -> AsyncGenerator[Event, None]:
         """Answer; the last event is always TurnFinished.

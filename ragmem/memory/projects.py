@@ -72,6 +72,21 @@ def locate(
     )
 
 
+def project_of_folder(folder: Path, known: Iterable[Project], *, now: datetime) -> Project:
+    """The project whose top a normalized `folder` is, because somebody says so."""
+    known = list(known)
+    path = folder_name(folder)
+    for project in known:
+        if project.path == path:
+            return project
+    return Project(
+        project_id=_id_of(path, {project.project_id for project in known}),
+        path=path,
+        remote=read_remote(folder),
+        created_at=now,
+    )
+
+
 def _id_of(path: str, taken: Collection[str]) -> str:
     """The same to all processes that meet the folder at once: its memory is never split.
 

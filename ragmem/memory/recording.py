@@ -111,13 +111,14 @@ class TurnRecording:
         self, status: TurnStatus, text: str, *, reasoning: str = "", usage: Usage | None = None
     ) -> None:
         """Write how it ended."""
+        ended = self._clock()
         self.turn = msgspec.structs.replace(
             self.turn,
             status=status,
             assistant_message=clean(text),
             reasoning=clean(reasoning) or None,
             usage=usage or Usage(),
-            finished_at=self._clock(),
+            finished_at=ended,
         )
         turn = self.turn
         failpoint("turn.finish")
@@ -131,7 +132,7 @@ class TurnRecording:
                     reasoning=turn.reasoning,
                     model=turn.model,
                     usage=turn.usage,
-                    finished_at=self._clock(),
+                    finished_at=ended,
                 )
             ]
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from ragmem.memory.summaries import Waiting, next_roll_up, summary_id
-from ragmem.records import Session, Summary
+from ragmem.records import Session, Summary, Turn
 from ragmem.store.base import Store
 from ragmem.store.recall import Pending
 
@@ -29,15 +29,7 @@ async def due_roll_up(
     """
     if await store.raw_history_chars(session_id):
         return None
-    found = await store.summaries(session_id, not_rolled_up=True)
-    last = await _last_turns(store, found)
-    turns = {turn.turn_id: turn for turn in await store.turns_by_id(sorted(_turn_ids(found, last)))}
-    order = {
-        s.summary_id: turns[last[s.summary_id]].turn_index
-        for s in found
-        if last.get(s.summary_id) in turns
-    }
-    found.sort(key=lambda s: (order.get(s.summary_id, 0), s.created_at))
+    found, turns = await _in_order(store, await store.summaries(session_id, not_rolled_up=True))
     waiting = [
         Waiting(
             summary_id=summary.summary_id,
@@ -53,6 +45,26 @@ async def due_roll_up(
         return None
     by_id = {summary.summary_id: summary for summary in found}
     return due.level - 1, [by_id[covered] for covered in due.covers]
+
+
+async def to_roll_up(store: Store, session_id: str, level: int) -> list[Summary]:
+    """Those of a level that no higher one covers, in the conversation's order."""
+    waiting = await store.summaries(session_id, level=level, not_rolled_up=True)
+    return (await _in_order(store, waiting))[0]
+
+
+async def _in_order(
+    store: Store, found: Sequence[Summary]
+) -> tuple[list[Summary], dict[str, Turn]]:
+    """By the last turn that each tells of; and the turns of level 1."""
+    last = await _last_turns(store, found)
+    turns = {turn.turn_id: turn for turn in await store.turns_by_id(sorted(_turn_ids(found, last)))}
+    order = {
+        s.summary_id: turns[last[s.summary_id]].turn_index
+        for s in found
+        if last.get(s.summary_id) in turns
+    }
+    return sorted(found, key=lambda s: (order.get(s.summary_id, 0), s.created_at)), turns
 
 
 async def renewable(store: Store, session_id: str) -> list[tuple[Summary, list[Summary]]]:

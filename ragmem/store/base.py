@@ -1,6 +1,6 @@
 """The Store protocol: what a memory's storage does, and what every store promises.
 
-Promises, checked by `tests/store/test_contract.py` on each implementation:
+Promises, checked by `tests/store/test_contract*.py` on each implementation:
 
 - `apply` is one transaction: all of the writes or none; when it returns, they
   survive kill -9.

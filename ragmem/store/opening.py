@@ -1,10 +1,11 @@
-"""Stores opened as they are, without the spool: to be moved, looked through and mended."""
+"""Stores opened as they are, without the spool: the one place that names their classes."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from ragmem.config import Config, Paths
 from ragmem.errors import UsageError
-from ragmem.store.base import Archive
+from ragmem.store.base import Archive, Store
 
 KINDS = ("sqlite", "neo4j")
 _PATIENCE_S = 120.0
@@ -27,3 +28,23 @@ async def open_archive(
     if existing and not paths.database.exists():
         raise UsageError(f"There is no SQLite memory at {paths.database}.")
     return await SQLiteStore.open(paths.database, locks_dir=paths.locks_dir, timeout_s=timeout_s)
+
+
+async def open_store(
+    config: Config, paths: Paths, environ: Mapping[str, str], *, database: Path, locks_dir: Path
+) -> tuple[Store, str]:
+    """The store of the settings, for a prompt that waits; and what the person should be told.
+
+    `database` and `locks_dir` are SQLite's.
+    """
+    timeout_s = config.store.timeout_s
+    if config.store.kind == "neo4j":
+        from ragmem.store.neo4j import Neo4jStore
+        from ragmem.store.neo4j_server import find_connection
+
+        connection = find_connection(config, paths, environ)
+        return await Neo4jStore.open(connection, timeout_s=timeout_s), ""
+    from ragmem.store.sqlite import SQLiteStore
+
+    store = await SQLiteStore.open(database, locks_dir=locks_dir, timeout_s=timeout_s)
+    return store, store.notice

@@ -1,0 +1,1 @@
+"""The Python interface: `ragmem.open_memory`, `ConversationAgent` and `Conversation`."""

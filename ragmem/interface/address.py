@@ -1,0 +1,113 @@
+"""Where a memory is: `sqlite:///path`, the address of a Neo4j server, or as it is configured."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ragmem.config import Config, Paths, find_paths, load_config
+from ragmem.errors import ConfigError
+
+_GRAPHS = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
+_FORMS = (
+    "Such are sqlite:///home/me/memory.db, bolt://localhost:7687 and neo4j+s://name.example.org."
+)
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """One memory, and what of this home belongs to it alone."""
+
+    kind: Literal["sqlite", "neo4j"]
+    database: Path
+    """The file of SQLite."""
+    locks_dir: Path
+    """Beside that file: all who open it look there for who else is at work."""
+    spool: str
+    """Name of the folder in which writes wait for it: never another memory's."""
+    named: bool = False
+    """Whether it was named by an address, not by the settings."""
+
+
+def configured(config: Config, paths: Paths) -> Address:
+    """As the settings say."""
+    kind = config.store.kind
+    return Address(kind=kind, database=paths.database, locks_dir=paths.locks_dir, spool=kind)
+
+
+def resolve(
+    url: str | None, home: str | os.PathLike[str] | None, environ: Mapping[str, str]
+) -> tuple[Config, Paths, Address]:
+    """What `open_memory` is to open; ConfigError. Without a home it is the environment's."""
+    homes = {} if home is None else {"RAGMEM_HOME": os.fspath(home)}
+    paths = find_paths({**environ, **homes})
+    flags = settings_of(url) if url is not None else {}
+    config = load_config(paths.config_file, environ=environ, flags=flags)
+    return config, paths, configured(config, paths) if url is None else named(url, paths)
+
+
+def settings_of(url: str) -> Mapping[tuple[str, ...], str]:
+    """The settings that an address stands for, as `load_config` takes them; ConfigError."""
+    scheme = url.partition("://")[0].lower()
+    if scheme == "sqlite":
+        return {("store", "kind"): "sqlite"}
+    if scheme in _GRAPHS and "://" in url:
+        return {("store", "kind"): "neo4j", ("store", "url"): url}
+    shown = url.rpartition("@")[2]
+    raise ConfigError(f"{shown!r} is no address of a memory.", hint=_FORMS)
+
+
+def named(url: str, paths: Paths) -> Address:
+    """The memory of an address; ConfigError. That of the default file is the configured one."""
+    if settings_of(url)[("store", "kind")] == "neo4j":
+        return Address(
+            kind="neo4j",
+            database=paths.database,
+            locks_dir=paths.locks_dir,
+            spool=f"neo4j-{_mark(url)}",
+            named=True,
+        )
+    database = _database(url)
+    default = database == Path(os.path.realpath(paths.database))
+    return Address(
+        kind="sqlite",
+        database=database,
+        locks_dir=_locks_of(database, paths),
+        spool="sqlite" if default else f"sqlite-{_mark(str(database))}",
+        named=not default,
+    )
+
+
+def _database(url: str) -> Path:
+    """The path as it is written, nothing decoded; `~` is the person's home."""
+    rest = url.partition("://")[2]
+    name = rest.lstrip("/")
+    if not rest.startswith("/") or not name or name == ":memory:" or "\0" in name:
+        raise ConfigError(
+            f"{url!r} names no file.",
+            hint="A memory is kept in a file, named from the root on: sqlite:///home/me/memory.db.",
+        )
+    home = name == "~" or name.startswith("~/")
+    try:
+        path = Path(name).expanduser() if home else Path(f"/{name}")
+    except RuntimeError:
+        raise ConfigError(f"{url!r}: there is no home folder here.", hint=_FORMS) from None
+    path = Path(os.path.realpath(path))
+    if path.is_dir():
+        raise ConfigError(
+            f"{path} is a folder.", hint=f"Name a file in it: sqlite://{path}/memory.db."
+        )
+    return path
+
+
+def _locks_of(database: Path, paths: Paths) -> Path:
+    """The same for all who open the file, whether by its address or as the file of a home."""
+    shared = paths.locks_dir.name
+    default = database.name == paths.database.name
+    return database.parent / (shared if default else f"{database.name}-{shared}")
+
+
+def _mark(text: str) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:12]

@@ -1,0 +1,265 @@
+"""ConversationAgent: section B's agent, over an open memory and any model and tools (B40)."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import msgspec
+
+from ragmem.agent import Agent, Desk, Limits
+from ragmem.config import environment
+from ragmem.errors import StoreError, UsageError
+from ragmem.ids import new_id
+from ragmem.interface.conversation import Conversation
+from ragmem.interface.counts import CountedBuilder, Counts
+from ragmem.interface.digests import summarizer
+from ragmem.interface.memory import OpenMemory
+from ragmem.interface.shapes import found_session
+from ragmem.interface.values import Folder
+from ragmem.interface.work import Work
+from ragmem.llm.base import LLM, Chunk, Request
+from ragmem.memory.context import Place
+from ragmem.memory.files import shown_path
+from ragmem.memory.instructions import Instructions
+from ragmem.memory.memory import Memory
+from ragmem.memory.worker import Worker
+from ragmem.records import Project, Session
+from ragmem.redact import redact
+from ragmem.store.base import Archive, SessionQuery, Store
+from ragmem.tools.base import Tool, Toolset
+from ragmem.tools.recall import RecallResult
+
+
+class ConversationConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How its conversations work (B42 to B45)."""
+
+    max_context_messages: int = 20
+    """The latest so many at most are replayed in a request, within the context's budget."""
+    enable_summarization: bool = True
+    summarize_every: int = 10
+    """Messages; a turn has two."""
+    embed_messages: bool = True
+    """False: nothing is embedded, neither what is said nor what is asked; words are searched."""
+    max_iterations: int = 25
+    """Calls of the model in one turn (X36)."""
+    instructions: str = ""
+    """Text for the model, behind the system prompt."""
+
+    def __post_init__(self) -> None:
+        """Counts are of something."""
+        for name in ("max_context_messages", "summarize_every", "max_iterations"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise UsageError(f"{name} is {getattr(self, name)!r}; it is 1 or more.")
+
+
+class ConversationAgent:
+    """Conversations with a model that remembers; closed with the memory, or before.
+
+    Without `llm` it is the model that is configured (`ragmem models`); `summary_llm` sums up
+    in the background instead of it. One that is handed in stays open.
+    """
+
+    def __init__(
+        self,
+        memory: OpenMemory,
+        llm: LLM | None = None,
+        tools: Sequence[Tool] = (),
+        config: ConversationConfig = ConversationConfig(),  # noqa: B008
+        *,
+        cwd: Folder | None = None,
+        summary_llm: LLM | None = None,
+    ) -> None:
+        parts = memory.parts
+        self.memory = memory
+        self.config = config
+        self._own_llm = None if llm else _configured_llm(memory)
+        self.llm: LLM = llm or cast(LLM, self._own_llm)
+        self._tools = tuple(tools)
+        self._cwd = Path(cwd) if cwd is not None else Path.cwd()
+        self._conversations: list[Conversation] = []
+        self._closed = False
+        summaries = msgspec.structs.replace(
+            parts.config.memory.summaries,
+            enabled=config.enable_summarization,
+            every_n_messages=config.summarize_every,
+        )
+        self._settings = msgspec.structs.replace(parts.config.memory, summaries=summaries)
+        embedder = parts.embedder if config.embed_messages else None
+        self.recorder = Memory(
+            parts.open_store, self._settings, embedder=embedder, metrics=parts.metrics
+        )
+        self._summarizer = summarizer(parts, summary_llm or self.llm, summaries)
+        self._worker = Worker(
+            parts.open_store,
+            new_id(),
+            embedder=embedder,
+            summarizer=self._summarizer,
+            config=summaries,
+            metrics=parts.metrics,
+        )
+        self.work = Work(self._worker, runs=parts.config.memory.worker != "off")
+        self.recorder.on_finished = self.work.wake
+        memory.join(self.work, self.aclose)
+
+    async def __aenter__(self) -> Self:
+        """Itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends what runs."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End what runs; what is pending is found by the next. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        conversations, self._conversations = self._conversations, []
+        for conversation in conversations:
+            await conversation.aclose()
+        self.memory.leave(self.work)
+        await self.memory.finish(self.work)
+        await self.work.aclose()
+        await self.recorder.aclose()
+        if self._own_llm:
+            await self._own_llm.aclose()
+
+    # --- conversations ----------------------------------------------------------
+
+    async def create_conversation(self, title: str = "", tags: Sequence[str] = ()) -> Conversation:
+        """A new one, stored at once (B47)."""
+        session = await self.memory.new_session(self._cwd, title=title, tags=tags)
+        return await self._opened(session)
+
+    async def load_conversation(self, uuid: str) -> Conversation:
+        """One that there is; SessionNotFound `Conversation <uuid> not found` (B48)."""
+        session = await found_session(await self.store(), uuid)
+        conversation = await self._opened(session)
+        await conversation.fill_cache()
+        return conversation
+
+    async def list_conversations(
+        self, limit: int = 50, status: str | None = None, tags: Sequence[str] = ()
+    ) -> list[Session]:
+        """The latest first; of these all that have the status and any of the tags (B49, B50)."""
+        query = SessionQuery(status=status, tags=tuple(tags), limit=limit)
+        return await self.recorder.sessions(query)
+
+    async def import_conversation(
+        self, exported: Mapping[str, Any] | str | bytes, *, as_new: bool = False
+    ) -> Conversation:
+        """One that `Conversation.export` gave (B53); `as_new` gives everything new ids."""
+        from ragmem.store.transfer.document import decoded, import_document
+
+        if isinstance(exported, Mapping):
+            exported = msgspec.json.encode(exported)
+        text = exported if isinstance(exported, str) else exported.decode("utf-8", "replace")
+        document = decoded(redact(text).encode("utf-8", "surrogateescape"))
+        session = await import_document(await self.archive(), document, as_new=as_new)
+        self.work.wake()
+        return await self.load_conversation(session.session_id)
+
+    async def drain(self, timeout_s: float | None = None) -> bool:
+        """Wait until what is pending is embedded and summed up as this agent is told to."""
+        return await self.work.drain(timeout_s)
+
+    # --- for its conversations ----------------------------------------------------
+
+    async def store(self) -> Store:
+        """The memory's store."""
+        return await self.memory.parts.open_store()
+
+    async def archive(self) -> Archive:
+        """The store itself, when nothing waits in its spool."""
+        store = await self.memory.parts.open_store()
+        await store.sessions(SessionQuery(limit=1))
+        return cast(Archive, await store.inner())
+
+    async def opened(self, session: Session) -> Conversation:
+        """A conversation in a session that is stored."""
+        return await self._opened(session)
+
+    def builder(self, counts: Counts) -> CountedBuilder:
+        """Shapes contexts for its model."""
+        return CountedBuilder(self._settings, self.llm.info, counts)
+
+    async def summarize(self, session: Session) -> str:
+        """Renew a session's own summary now."""
+        store = await self.store()
+        return redact(await self._worker.summarize_thread(store, self._summarizer, session))
+
+    async def _opened(self, session: Session) -> Conversation:
+        project = await self._project_of(session)
+        conversation = Conversation(self, session, Agent(session, self._desk(session, project)))
+        self._conversations.append(conversation)
+        return conversation
+
+    async def _project_of(self, session: Session) -> Project:
+        with suppress(StoreError):
+            for project in await (await self.store()).projects():
+                if project.root_id == session.project_id and project.path == session.project_path:
+                    return project
+        return Project(
+            project_id=session.project_id,
+            path=session.project_path or session.cwd,
+            created_at=session.started_at,
+        )
+
+    def _desk(self, session: Session, project: Project) -> Desk:
+        tools = list(self._tools)
+        if tools and all(tool.name != RecallResult.name for tool in tools):
+            tools.append(RecallResult(partial(self.recorder.find_tool_call, session)))
+        return Desk(
+            llm=_Lent(self.llm),
+            memory=self.recorder,
+            toolset=Toolset(tools),
+            builder=self.builder(Counts(at_most=self.config.max_context_messages)),
+            place=self.place(session),
+            project=project,
+            limits=Limits(max_iterations=self.config.max_iterations),
+            offers_tools=self.llm.info.supports_tools,
+        )
+
+    def place(self, session: Session) -> Place:
+        """Where a session's model believes to be; it is told nothing that the caller did not."""
+        cwd = Path(session.cwd)
+        top = Path(session.project_path or session.cwd)
+        return Place(
+            cwd=cwd,
+            project=top,
+            instructions=Instructions(self.config.instructions, ()),
+            session_id=session.session_id,
+            show_path=partial(shown_path, cwd=cwd, project=top),
+        )
+
+
+class _Lent:
+    """A model that others use too: not to be closed with one conversation."""
+
+    def __init__(self, llm: LLM) -> None:
+        self.info = llm.info
+        self._llm = llm
+
+    def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        return self._llm.stream(request)
+
+    async def prepare(self) -> None:
+        await self._llm.prepare()
+
+    async def aclose(self) -> None:
+        """Its owner does."""
+
+
+def _configured_llm(memory: OpenMemory) -> LLM:
+    from ragmem.llm.models import choose_model, open_llm
+
+    parts, environ = memory.parts, environment()
+    return open_llm(choose_model(parts.config, environ), parts.config, parts.paths, environ)

@@ -1,0 +1,289 @@
+"""A conversation: section B's view of a session (B54 to B81)."""
+
+import asyncio
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from ragmem.agent import Agent, Reply
+from ragmem.errors import LLMError, StoreError, UsageError
+from ragmem.interface import given
+from ragmem.interface.counts import Counts
+from ragmem.interface.shapes import checked_strategy, found_session
+from ragmem.memory.context import Context, Strategy
+from ragmem.memory.hits import Hit
+from ragmem.memory.recall import Question
+from ragmem.memory.recording import redacted_turn
+from ragmem.records import Session, ToolCall, Turn
+from ragmem.store.base import TurnQuery
+from ragmem.store.recall import Scope
+
+if TYPE_CHECKING:
+    from ragmem.interface.agent import ConversationAgent
+
+_USER, _ASSISTANT = "user", "assistant"
+_CACHED_TURNS = 50
+
+
+class ConversationMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """One message: a turn has the person's and, unless it broke off, the model's."""
+
+    uuid: str
+    """The turn's id and the role, with a colon between them."""
+    conversation_id: str
+    role: Literal["user", "assistant"]
+    content: str
+    reasoning: str | None = None
+    timestamp: datetime
+    tool_calls: tuple[ToolCall, ...] = ()
+    token_count: int | None = None
+    """As the provider reported it."""
+
+
+class ConversationContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is told of the conversation, whichever strategy chose it (B70, B81)."""
+
+    strategy: Strategy
+    summary: str | None
+    recent_messages: tuple[ConversationMessage, ...]
+    """Those that are replayed, in order."""
+    message_count: int
+    """Of the whole conversation."""
+    request: Context
+    """The request itself: its sections, sizes and messages."""
+
+    def text(self) -> str:
+        """The request as one text."""
+        return self.request.text()
+
+
+class Conversation:
+    """See the module's text; made by a ConversationAgent. One message is answered at a time."""
+
+    def __init__(self, owner: "ConversationAgent", session: Session, agent: Agent) -> None:
+        self._owner = owner
+        self._session = session
+        self._agent = agent
+        self._busy = asyncio.Lock()
+        self._cache: list[Turn] = []
+
+    @property
+    def uuid(self) -> str:
+        """Its id: that of the session."""
+        return self._session.session_id
+
+    @property
+    def title(self) -> str:
+        """As it was when the conversation was opened."""
+        return self._session.title
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """As they were when the conversation was opened."""
+        return self._session.tags
+
+    @property
+    def message_cache(self) -> tuple[ConversationMessage, ...]:
+        """What this object knows without the store: it stands in while that is away (B79)."""
+        return tuple(message for turn in self._cache for message in messages_of(turn, self.uuid))
+
+    async def session(self) -> Session:
+        """The session as it is stored now: title, tags, status, summary, counts."""
+        return await found_session(await self._owner.store(), self.uuid)
+
+    async def fill_cache(self) -> None:
+        """Read the latest turns, for when the store is away."""
+        query = TurnQuery(limit=_CACHED_TURNS)
+        self._cache = await (await self._owner.store()).turns(self.uuid, query)
+        self._owner.recorder.remember(self.uuid, self._cache)
+
+    # --- talking ----------------------------------------------------------------
+
+    async def send_message(self, text: str) -> Reply:
+        """Store the message, build the context, ask the model with its tools, store the answer.
+
+        Then, in the background, embed and sum up (B54, B55). LLMError when no answer came:
+        what was said is stored all the same. Cancelling it ends the turn as interrupted.
+        """
+        async with self._busy:
+            prompt = given.text(text, "text")
+            reply = await self._agent.send(prompt)
+            self._remember(reply)
+        if reply.finished.subtype == "error_during_execution":
+            raise LLMError(reply.finished.error, hint=reply.finished.hint)
+        return reply
+
+    def _remember(self, reply: Reply) -> None:
+        last = self._agent.turn
+        if last is not None and last.turn_id == reply.finished.turn_id:
+            self._cache = [*self._cache, redacted_turn(last)][-_CACHED_TURNS:]
+
+    # --- looking back -----------------------------------------------------------
+
+    async def get_history(
+        self, limit: int = 100, *, include_tool_calls: bool = True, include_reasoning: bool = True
+    ) -> list[ConversationMessage]:
+        """The newest so many messages, in order (B60 to B64); from the cache without the store."""
+        if limit < 1:
+            return []
+        try:
+            turns = await (await self._owner.store()).turns(self.uuid, TurnQuery(limit=limit))
+        except StoreError:
+            turns = list(self._cache)
+        found = [
+            msgspec.structs.replace(
+                message,
+                tool_calls=message.tool_calls if include_tool_calls else (),
+                reasoning=message.reasoning if include_reasoning else None,
+            )
+            for turn in turns
+            for message in messages_of(turn, self.uuid)
+        ]
+        return found[-limit:]
+
+    async def search_history(self, query: str, limit: int = 10) -> list[Hit]:
+        """What was said here that bears on a text, best first (B65)."""
+        return await self._owner.recorder.search(
+            Question(
+                text=given.text(query, "query"),
+                scope=Scope(session_ids=(self.uuid,)),
+                session_id=self.uuid,
+                levels=(0,),
+                max_results=limit,
+            )
+        )
+
+    async def get_tool_calls(
+        self, tool_name: str | None = None, success: bool | None = None, limit: int = 100
+    ) -> list[ToolCall]:
+        """The newest so many that match, in order (B66)."""
+        turns = await (await self._owner.store()).turns(self.uuid)
+        found = [
+            call
+            for turn in turns
+            for call in turn.tool_calls
+            if tool_name in (None, call.tool_name) and success in (None, call.success)
+        ]
+        return found[-limit:] if limit > 0 else []
+
+    async def get_summary(self) -> str | None:
+        """The conversation's own summary; None before there is one (B78)."""
+        return (await self.session()).summary
+
+    async def summarize(self) -> str:
+        """Renew that summary now, and store it (B67 to B69); also where it is not made by itself.
+
+        UsageError while nothing was said.
+        """
+        session = await self.session()
+        if not session.message_count:
+            raise UsageError("There is nothing to sum up yet.")
+        return await self._owner.summarize(session)
+
+    async def build_context(
+        self,
+        user_message: str = "",
+        *,
+        strategy: Strategy = "hybrid",
+        recent_messages: int | None = None,
+        relevant_messages: int | None = None,
+        include_summary: bool = True,
+    ) -> ConversationContext:
+        """What the model would be told with a message; nothing is sent or stored (B70 to B78).
+
+        Without a message what bears on the last one is recalled. Counts are within the
+        context's budgets: without them the budgets alone count (X20a).
+        """
+        checked_strategy(strategy)
+        counts = (recent_messages, relevant_messages)
+        if any(count is not None and count < 0 for count in counts):
+            raise UsageError("recent_messages and relevant_messages are 0 or more.")
+        session = await self._known()
+        owner = self._owner
+        builder = owner.builder(
+            Counts(
+                at_most=owner.config.max_context_messages,
+                recent_messages=recent_messages,
+                relevant_messages=relevant_messages,
+                includes_summary=include_summary,
+            )
+        )
+        request = await owner.recorder.build_context(
+            session,
+            given.text(user_message, "user_message") or session.last_message or "",
+            builder,
+            owner.place(session),
+            strategy=strategy,
+        )
+        shown = builder.shown if strategy != "relevant" else ()
+        return ConversationContext(
+            strategy=strategy,
+            summary=session.summary if include_summary else None,
+            recent_messages=tuple(m for turn in shown for m in messages_of(turn, self.uuid)),
+            message_count=session.message_count,
+            request=request,
+        )
+
+    async def _known(self) -> Session:
+        with suppress(StoreError):
+            self._session = await self.session()
+        return self._session
+
+    # --- moving -----------------------------------------------------------------
+
+    async def export(self) -> dict[str, Any]:
+        """All of it as a value that JSON can hold (B71); `import_conversation` takes it back."""
+        from ragmem.store.transfer.document import document_of
+
+        document = await document_of(await self._owner.archive(), self.uuid)
+        exported: dict[str, Any] = msgspec.to_builtins(document)
+        return exported
+
+    async def branch(self, from_message_id: str, title: str = "") -> "Conversation":
+        """A new conversation that begins with this one, up to and with an answer (B72, B99)."""
+        turn_id, _, role = from_message_id.partition(":")
+        turns = await (await self._owner.store()).turns_by_id([turn_id])
+        session = await self.session()
+        if role not in ("", _ASSISTANT) or not turns or turns[0].turn_index > session.turn_count:
+            raise UsageError(
+                f"{from_message_id!r} is no answer of this conversation.",
+                hint="Branch from the uuid of an assistant's message in get_history().",
+            )
+        recorder = self._owner.recorder
+        until = msgspec.structs.replace(session, turn_count=turns[0].turn_index)
+        fork = await recorder.fork(until)
+        if title:
+            fork = await recorder.rename(fork.session_id, title)
+        branch = await self._owner.opened(fork)
+        await branch.fill_cache()
+        return branch
+
+    async def aclose(self) -> None:
+        """End the message that is being answered."""
+        await self._agent.aclose()
+
+
+def messages_of(turn: Turn, conversation_id: str) -> list[ConversationMessage]:
+    """A turn as messages."""
+    asked = ConversationMessage(
+        uuid=f"{turn.turn_id}:{_USER}",
+        conversation_id=conversation_id,
+        role="user",
+        content=turn.user_message,
+        timestamp=turn.started_at,
+    )
+    if turn.status == "running" or not (turn.assistant_message or turn.tool_calls):
+        return [asked]
+    answer = ConversationMessage(
+        uuid=f"{turn.turn_id}:{_ASSISTANT}",
+        conversation_id=conversation_id,
+        role="assistant",
+        content=turn.assistant_message,
+        reasoning=turn.reasoning,
+        timestamp=turn.timestamp,
+        tool_calls=tuple(call for call in turn.tool_calls if call.tool_name),
+        token_count=turn.usage.output_tokens,
+    )
+    return [asked, answer]

@@ -1,0 +1,391 @@
+"""An open memory, as a program uses it: sessions, turns, summaries, search, context.
+
+The same parts as the product's: writes go through its spool and without secrets, what is
+embedded and summed up is done by its worker, and the context is that of `ragmem context`.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from ragmem.errors import StoreError, StoreUnavailable
+from ragmem.ids import new_id
+from ragmem.interface import given
+from ragmem.interface.digests import Digests
+from ragmem.interface.shapes import (
+    checked_strategy,
+    clipped,
+    found_session,
+    locator,
+    place_of,
+    scope_around,
+    wanted_levels,
+    writes_of,
+)
+from ragmem.interface.values import Folder, LoadedSession, Parts, Where
+from ragmem.interface.work import Work
+from ragmem.llm.base import ModelInfo
+from ragmem.memory.context import Context, ContextBuilder, Strategy
+from ragmem.memory.hits import Hit
+from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder
+from ragmem.memory.recall import Question
+from ragmem.memory.recording import kept, redacted_turn
+from ragmem.memory.worker import Worker
+from ragmem.records import (
+    FileAccess,
+    Session,
+    Summary,
+    Turn,
+    Write,
+    utc_now,
+)
+from ragmem.store.base import Applied, SessionQuery, Store, TurnQuery
+from ragmem.store.recall import Scope
+
+_RECENT_TURNS, _RECENT_CHARS = 3, 5_000
+"""What a context shows of recent turns (A19)."""
+_INLINE_S = 60.0
+_FINISHED = ("completed", "interrupted", "failed")
+_NO_LIMIT = 1_000_000
+_ANY_MODEL = ModelInfo(name="")
+
+
+class OpenMemory:
+    """See the module's text; made by `ragmem.open_memory`. Each method raises RagmemErrors."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._memory = parts.memory
+        self._digests = Digests(parts)
+        self._own: Work | None = None
+        self._others: list[Work] = []
+        self._closing: list[Callable[[], Awaitable[None]]] = []
+        self._notices: list[str] = []
+        self._foreign = ""
+        self._locate: dict[str, Callable[[str], str]] = {}
+
+    async def __aenter__(self) -> Self:
+        """Opens the store: what is wrong with it is said here, not later."""
+        if not self._memory.records:
+            raise StoreError(
+                "Memory is switched off.", hint="Set memory.enabled = true to store and recall."
+            )
+        await (await self._store()).sessions(SessionQuery(limit=1))
+        self._foreign = await self.parts.foreign_vectors()
+        self._notices += [self._foreign] if self._foreign else []
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends the work; what is left of it is found by the next who opens the memory."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._digests.aclose)
+            if self._own:
+                stack.push_async_callback(self._own.aclose)
+                if kind is None:
+                    stack.push_async_callback(self.finish, self._own)
+            for close in self._closing:
+                stack.push_async_callback(close)
+
+    async def finish(self, work: Work) -> None:
+        """What is left, before the memory is closed, if it is to be done then (X15)."""
+        if self.parts.config.memory.worker == "inline":
+            with suppress(StoreError):
+                await work.drain(_INLINE_S)
+
+    # --- sessions ---------------------------------------------------------------
+
+    async def create_session(
+        self,
+        cwd: Folder,
+        project_path: Folder | None = None,
+        *,
+        title: str = "",
+        tags: Sequence[str] = (),
+    ) -> str:
+        """A new session in a folder, stored at once; its id (A80).
+
+        Its project is the folder `project_path`, else that which holds `cwd` (X12b).
+        """
+        session = await self.new_session(cwd, project_path, title=title, tags=tags)
+        return session.session_id
+
+    async def new_session(
+        self,
+        cwd: Folder,
+        project_path: Folder | None = None,
+        *,
+        title: str = "",
+        tags: Sequence[str] = (),
+    ) -> Session:
+        """`create_session` for who wants the whole of it."""
+        if project_path is None:
+            project = (await self._memory.project_of(Path(cwd))).project
+        else:
+            known = await (await self._store()).projects()
+            project = project_of_folder(normalize_cwd(Path(project_path)), known, now=utc_now())
+        session = self._memory.new_session(Path(cwd), project, title=given.text(title, "title"))
+        words = tuple(dict.fromkeys(given.text(tag, "tag") for tag in tags))
+        session = msgspec.structs.replace(session, tags=words)
+        await self._memory.create_session(session, project)
+        self._locate[session.session_id] = locator(session)
+        return session
+
+    async def get_sessions_by_cwd(self, cwd: Folder) -> list[Session]:
+        """Those that were started in a folder, newest activity first (A81)."""
+        query = SessionQuery(cwd=folder_name(normalize_cwd(Path(cwd))), limit=_NO_LIMIT)
+        return await self._memory.sessions(query)
+
+    async def load_session(self, session_id: str) -> LoadedSession:
+        """A session with all of its turns and their tool calls; SessionNotFound (A82)."""
+        loaded = await self._memory.load_session(session_id)
+        return LoadedSession(loaded.session, loaded.turns)
+
+    # --- turns ------------------------------------------------------------------
+
+    async def store_turn(
+        self,
+        session_id: str,
+        user_message: str,
+        assistant_message: str,
+        tool_calls: Iterable[given.GivenCall] = (),
+        timestamp: datetime | None = None,
+        *,
+        reasoning: str | None = None,
+        model: str | None = None,
+    ) -> Turn:
+        """Store a completed turn and its tool calls, all or nothing; its vector follows (A84, X16).
+
+        `timestamp` is when it was complete: now, if none is given; without a time zone it is
+        this machine's local time. The answer is the turn as it is stored, without secrets.
+        While the store is away the turn is kept on this disk, and its index is 0.
+        """
+        started = time.perf_counter()
+        at = given.moment(timestamp, utc_now())
+        turn_id = new_id()
+        turn = Turn(
+            turn_id=turn_id,
+            session_id=given.text(session_id, "session_id"),
+            user_message=given.text(user_message, "user_message"),
+            assistant_message=given.text(assistant_message, "assistant_message"),
+            reasoning=reasoning and given.text(reasoning, "reasoning"),
+            model=model,
+            status="completed",
+            started_at=at,
+            finished_at=at,
+            tool_calls=given.calls(tool_calls, turn_id=turn_id, at=at),
+        )
+        locate = await self._locator_of(session_id) if turn.tool_calls else str
+        applied = await self._write(writes_of(turn, locate))
+        self.parts.metrics.timings_ms["store.turn"].append((time.perf_counter() - started) * 1000)
+        self._work.wake()
+        index = applied.turn_indexes.get(turn.turn_id, 0)
+        return redacted_turn(msgspec.structs.replace(turn, turn_index=index))
+
+    async def _locator_of(self, session_id: str) -> Callable[[str], str]:
+        if session_id not in self._locate:
+            self._locate[session_id] = locator(await self._session(session_id))
+        return self._locate[session_id]
+
+    async def get_recent_turns(
+        self, session_id: str, *, max_chars: int | None = None, limit: int | None = None
+    ) -> list[Turn]:
+        """The newest turns, in order: at most so many, and of so many characters (A86).
+
+        With neither: 3 turns and 5,000 characters. The newest comes in any case, clipped in
+        its middle if it alone is longer (A20).
+        """
+        await self._session(session_id)
+        if max_chars is None and limit is None:
+            limit, max_chars = _RECENT_TURNS, _RECENT_CHARS
+        query = TurnQuery(limit=limit, max_chars=max_chars, statuses=_FINISHED)
+        turns = await (await self._store()).turns(session_id, query)
+        if max_chars is not None and len(turns) == 1:
+            return [clipped(turns[0], max_chars)]
+        return turns
+
+    async def get_raw_history_char_count(self, session_id: str) -> int:
+        """Characters of completed turns that no level 1 summary covers (A78, A87)."""
+        await self._session(session_id)
+        return await (await self._store()).raw_history_chars(session_id)
+
+    async def get_recently_accessed_files(self, session_id: str) -> list[FileAccess]:
+        """One entry a path, latest first (X32)."""
+        return await self._memory.recently_accessed_files(session_id)
+
+    # --- summaries --------------------------------------------------------------
+
+    async def store_summary(
+        self,
+        session_id: str,
+        summary: Summary | str,
+        level: int | None = None,
+        parent_ids: Sequence[str] = (),
+    ) -> Summary:
+        """Store a summary with its links to the turns or summaries that it covers (A85).
+
+        Of a `Summary`, such as `summarize_turn` makes, level and parents are its own unless
+        others are given. Its vector follows.
+        """
+        await self._session(session_id)
+        made = await self._digests.checked(session_id, summary, level, tuple(parent_ids))
+        stored = await self._digests.store(made)
+        self._work.wake()
+        return stored
+
+    async def get_level1_summaries_not_summarized(
+        self, session_id: str, *, limit: int | None = 10
+    ) -> list[Summary]:
+        """Level 1 summaries that no level 2 summary covers, newest first (A88)."""
+        await self._session(session_id)
+        store = await self._store()
+        return await store.summaries(session_id, level=1, not_rolled_up=True, limit=limit)
+
+    async def summarize_turn(self, turn: Turn) -> Summary:
+        """Its level 1 summary, not stored (A92); cut from the turn where no model is named."""
+        return await self._digests.of_turn(turn, await self._locator_of(turn.session_id))
+
+    async def summarize_summaries(self, session_id: str, level: int) -> Summary:
+        """Sum up all of a level that wait, as one of the next level, and store it (A93, A13)."""
+        await self._session(session_id)
+        made = await self._digests.roll_up(session_id, level)
+        self._work.wake()
+        return made
+
+    # --- recall -----------------------------------------------------------------
+
+    async def search_conversation_history(
+        self,
+        session_id: str | None,
+        query: str,
+        *,
+        semantic: bool = True,
+        max_results: int = 5,
+        include_turns: bool = True,
+        levels: Iterable[int] | None = None,
+        scope: Where | None = None,
+        min_similarity: float | None = None,
+    ) -> list[Hit]:
+        """Turns and summaries that bear on a text, best first (A89).
+
+        With a session: it and, as `memory.scope` says, the others of its project; `scope` says
+        otherwise. Without: `scope`, else the whole store. `semantic=False`: by words alone.
+        """
+        self._work.begin()
+        session = await self._session(session_id) if session_id is not None else None
+        wanted = wanted_levels(levels, include_turns=include_turns)
+        if wanted is None:
+            return []
+        return await self._memory.search(
+            Question(
+                text=given.text(query, "query"),
+                scope=await self._scope(session, scope),
+                session_id=session.session_id if session else "",
+                semantic=semantic,
+                max_results=max_results,
+                levels=wanted,
+                min_similarity=min_similarity,
+            )
+        )
+
+    async def _scope(self, session: Session | None, scope: Where | None) -> Scope:
+        if isinstance(scope, Path):
+            project = (await self._memory.project_of(scope)).project
+            return Scope(project_ids=(project.root_id,))
+        return scope_around(session, scope, default=self.parts.config.memory.scope)
+
+    async def build_context(
+        self, session_id: str, user_message: str, strategy: Strategy = "hybrid"
+    ) -> Context:
+        """What would go to a model with this message, in this session (X20); nothing is stored."""
+        self._work.begin()
+        session = await self._session(session_id)
+        builder = ContextBuilder(self.parts.config.memory, self._model_info())
+        return await self._memory.build_context(
+            session,
+            given.text(user_message, "user_message"),
+            builder,
+            place_of(session),
+            strategy=checked_strategy(strategy),
+        )
+
+    def _model_info(self) -> ModelInfo:
+        config = self.parts.config
+        if not config.model.main:
+            return _ANY_MODEL
+        from ragmem.config import environment
+        from ragmem.llm.models import choose_model
+
+        return choose_model(config, environment()).info
+
+    # --- background -------------------------------------------------------------
+
+    async def drain(self, timeout_s: float | None = None) -> bool:
+        """Wait until nothing is pending: vectors, and summaries where a model is named.
+
+        True when all is done; false when the time was over, or something could not be done.
+        What another process has just taken on is left to it.
+        """
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        done = not self._foreign
+        for work in (*self._others, self._work):
+            done &= await work.drain(until and until - time.monotonic())
+        return done
+
+    @property
+    def _work(self) -> Work:
+        if self._own is None:
+            parts = self.parts
+            self._own = Work(
+                Worker(
+                    parts.open_store,
+                    new_id(),
+                    embedder=parts.embedder,
+                    summarizer=self._digests.by_model,
+                    config=parts.config.memory.summaries,
+                    metrics=parts.metrics,
+                ),
+                runs=parts.config.memory.worker != "off",
+            )
+        return self._own
+
+    def join(self, work: Work, close: Callable[[], Awaitable[None]]) -> None:
+        """Somebody else's work: waited for by `drain`, and closed with the memory."""
+        self._others.append(work)
+        self._closing.append(close)
+
+    def leave(self, work: Work) -> None:
+        """It is closed: what it left is this memory's own."""
+        self._others = [other for other in self._others if other is not work]
+
+    def notices(self) -> list[str]:
+        """What a person should be told, each once: that the store was away, that it is back."""
+        notices, self._notices = self._notices, []
+        return [*notices, *self.parts.notices()]
+
+    # --- the store --------------------------------------------------------------
+
+    async def _store(self) -> Store:
+        return await self.parts.open_store()
+
+    async def _session(self, session_id: str) -> Session:
+        return await found_session(await self._store(), session_id)
+
+    async def _write(self, writes: Sequence[Write]) -> Applied:
+        applied = await self._memory.record(writes)
+        if applied is None or not kept(applied):
+            raise StoreUnavailable(
+                "The memory is away, and there is no room for what waits: the turn is not stored.",
+                hint="Make room on the disk, or mend the store, and store it again.",
+            )
+        return applied

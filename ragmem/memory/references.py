@@ -1,0 +1,28 @@
+"""Sessions as people name them: by whole id, unambiguous tail of one, or name."""
+
+from ragmem.errors import AmbiguousSession, SessionNotFound
+from ragmem.ids import short_id
+from ragmem.records import Session
+from ragmem.store.base import Store
+from ragmem.text import one_line
+
+
+async def find_session(store: Store, reference: str) -> Session:
+    """The one session that is meant; SessionNotFound, AmbiguousSession."""
+    found = await store.find_sessions(reference)
+    if not found:
+        raise SessionNotFound(
+            f"Conversation {one_line(reference, 80)} not found.",
+            hint="`ragmem sessions list --all` shows every session.",
+        )
+    exact = [s for s in found if s.session_id == reference]
+    if len(found) > 1 and not exact:
+        lines = "\n".join(
+            f"  {short_id(s.session_id)}  {one_line(s.title, 60)}  {s.cwd}" for s in found
+        )
+        raise AmbiguousSession(
+            f"{len(found)} sessions match {one_line(reference, 80)!r}:\n{lines}",
+            candidates=tuple(s.session_id for s in found),
+            hint="Name one by more of its id.",
+        )
+    return (exact or found)[0]

@@ -1,0 +1,51 @@
+"""The Python interface on each real store."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ragmem import OpenMemory, open_memory
+
+
+class Spot(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a test's memory is; each call opens it once more."""
+
+    url: str | None
+    home: Path
+    folder: Path
+    """A project."""
+
+    def open(self) -> AbstractAsyncContextManager[OpenMemory]:
+        return open_memory(self.url, self.home)
+
+
+@pytest.fixture(params=["sqlite", "neo4j"])
+async def spot(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Spot:
+    """An empty memory. Work in the background is a test's own matter."""
+    monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "off")
+    folder = tmp_path / "project"
+    (folder / ".git").mkdir(parents=True)
+    home = tmp_path / "home"
+    if request.param == "sqlite":
+        return Spot(url=f"sqlite:///{tmp_path}/here/memory.db", home=home, folder=folder)
+    from tests.fakes.neo4j import open_empty_neo4j_store
+
+    server = request.getfixturevalue("neo4j_server")
+    await (await open_empty_neo4j_store(server)).aclose()
+    monkeypatch.setenv("NEO4J_USERNAME", server.username)
+    monkeypatch.setenv("NEO4J_PASSWORD", server.password)
+    # A busy machine is no outage: here it is the interface that is tested.
+    monkeypatch.setenv("RAGMEM_STORE__TIMEOUT_S", "20")
+    return Spot(url=server.url, home=home, folder=folder)
+
+
+@pytest.fixture
+async def memory(spot: Spot) -> AsyncIterator[OpenMemory]:
+    """That memory, open."""
+    async with spot.open() as opened:
+        yield opened

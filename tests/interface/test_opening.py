@@ -1,0 +1,337 @@
+"""How a memory is opened: what it costs, where it is, and what can be wrong."""
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ragmem
+from ragmem import open_memory
+from ragmem.config import find_paths
+from ragmem.errors import ConfigError, RagmemError, StoreError, StoreRefused, StoreUnavailable
+from ragmem.interface.address import named
+from ragmem.store.recall import EmbedderMark
+from tests.cli.process import SOURCE, Ragmem
+from tests.fakes.neo4j import ask
+
+from .conftest import Spot
+from .test_docs import PROGRAMS
+
+_HEAVY = ("apsw", "litellm", "onnxruntime", "neo4j", "numpy", "httpx", "msgspec", "asyncio")
+
+
+def in_python(code: str, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh process of its own."""
+    return subprocess.run(
+        [sys.executable, "-P", "-W", "error", "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE), "LANG": "C.UTF-8", **env},
+    )
+
+
+def test_importing_it_costs_nothing() -> None:
+    """Issue 5, design 8: `import ragmem` imports none of what it needs later."""
+    code = f"import sys, ragmem; dir(ragmem); print(*(set(sys.modules) & set({_HEAVY!r})))"
+    done = in_python(code)
+    assert (done.stdout.split(), done.stderr) == ([], "")
+
+
+def test_what_it_offers() -> None:
+    """Issue 5: each name of `__all__` is there, and no other is pretended."""
+    for name in ragmem.__all__:
+        assert getattr(ragmem, name)
+    assert set(ragmem.__all__) <= set(dir(ragmem))
+    assert not hasattr(ragmem, "no_such_thing")
+    assert (Path(ragmem.__file__).parent / "py.typed").exists()
+
+
+def test_its_types_are_seen(tmp_path: Path) -> None:
+    """Issue 5: a program that uses it wrongly is told so by mypy; those of the docs are right."""
+    for number, text in enumerate(PROGRAMS):
+        (tmp_path / f"documented_{number}.py").write_text(text)
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from ragmem import Conversation, open_memory\n"
+        "async def main() -> None:\n"
+        "    async with open_memory(7) as memory:\n"
+        "        reveal_type(memory)\n"
+        "        reveal_type(await memory.store_turn('s', 'q', 'a'))\n"
+    )
+    options = ["--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache")]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *map(str, tmp_path.glob("*.py"))],
+        capture_output=True,
+        text=True,
+        cwd=SOURCE,
+        timeout=110,
+    )
+    assert 'Revealed type is "ragmem.interface.memory.OpenMemory"' in done.stdout
+    assert 'Revealed type is "ragmem.records.Turn"' in done.stdout
+    assert done.stdout.count("error:") == 1, done.stdout
+    assert 'expected "str | None"' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "no address"),
+        ("postgres://localhost/x", "no address"),
+        ("memory.db", "no address"),
+        ("sqlite:", "no address"),
+        ("sqlite://", "names no file"),
+        ("sqlite:///", "names no file"),
+        ("sqlite://memory.db", "names no file"),
+        ("sqlite:///:memory:", "names no file"),
+        ("bolt://", "not an address"),
+        ("bolt://me:secret@localhost", "carries a user name"),
+    ],
+)
+async def test_addresses_that_are_none(tmp_path: Path, url: str, said: str) -> None:
+    """X11: a plain error with what to do; no password is repeated."""
+    with pytest.raises(RagmemError, match=said) as caught:
+        async with open_memory(url, tmp_path / "home"):
+            raise AssertionError("it was opened")
+    assert caught.value.hint
+    assert "secret" not in str(caught.value)
+
+
+async def test_files_that_are_no_memory(tmp_path: Path) -> None:
+    """X11, P1: a folder, another program's file, a place that can't be."""
+    (tmp_path / "notes.txt").write_text("my notes " * 200)
+    (tmp_path / "empty").mkdir()
+    for name, error in (
+        ("empty", ConfigError),
+        ("notes.txt", StoreError),
+        ("notes.txt/memory.db", RagmemError),
+    ):
+        with pytest.raises(error) as caught:
+            async with open_memory(f"sqlite:///{tmp_path / name}", tmp_path / "home"):
+                raise AssertionError("it was opened")
+        assert str(tmp_path / name.split("/")[0]) in str(caught.value)
+    assert (tmp_path / "notes.txt").read_text() == "my notes " * 200
+
+
+async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    """Issue 5: said at once when it is opened, not when something is lost."""
+    with pytest.raises(StoreUnavailable) as caught:
+        async with open_memory("bolt://127.0.0.1:9", tmp_path / "home"):
+            raise AssertionError("it was opened")
+    assert "127.0.0.1:9" in str(caught.value)
+
+
+async def test_memory_that_is_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B100: there is none to open."""
+    monkeypatch.setenv("RAGMEM_MEMORY__ENABLED", "false")
+    with pytest.raises(StoreError, match="switched off"):
+        async with open_memory(home=tmp_path / "home"):
+            raise AssertionError("it was opened")
+
+
+async def test_homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X38, P9: the configured memory of the home, its settings read; it is made, for us alone."""
+    monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "off")
+    home = tmp_path / "deep" / "home"
+    async with open_memory(home=str(home)) as memory:
+        session_id = await memory.create_session(tmp_path)
+        await memory.store_turn(session_id, "q", "a")
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    database = find_paths({"RAGMEM_HOME": str(home)}).database
+    assert stat.S_IMODE(database.stat().st_mode) == 0o600
+    # The same by its address, and by the environment.
+    async with open_memory(f"sqlite:///{database}", home) as memory:
+        assert len((await memory.load_session(session_id)).turns) == 1
+    monkeypatch.setenv("RAGMEM_HOME", str(home))
+    async with open_memory() as memory:
+        assert len((await memory.load_session(session_id)).turns) == 1
+    (home / "ragmem.toml").write_text("[store]\nkind = 'cassette'\n")
+    with pytest.raises(ConfigError, match="line 2"):
+        async with open_memory():
+            raise AssertionError("it was opened")
+
+
+async def test_the_product_reads_what_a_program_stored(tmp_path: Path) -> None:
+    """Issue 5: one memory, not two."""
+    product = Ragmem(tmp_path)
+    async with open_memory(home=product.home) as memory:
+        session_id = await memory.create_session(product.project, title="By a program")
+        await memory.store_turn(session_id, "Where do wombats live?", "In burrows.")
+    (session,) = product.run("sessions", "list", "--format", "json").json
+    assert (session["session_id"], session["title"]) == (session_id, "By a program")
+    assert "In burrows." in product.run("search", "wombats").out
+
+
+async def test_vectors_of_another_embedder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X5: it is said; words are searched all the same, and `drain` does not claim to be done."""
+    monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "off")
+    home = tmp_path / "home"
+    async with open_memory(home=home) as memory:
+        session_id = await memory.create_session(tmp_path)
+        await memory.store_turn(session_id, "Where do wombats live?", "In burrows.")
+        assert memory.notices() == []
+        store = await memory.parts.open_store()
+        await store.use_embedder(EmbedderMark("another/model", 8))
+    async with open_memory(home=home) as memory:
+        (notice,) = memory.notices()
+        assert "another/model" in notice
+        assert memory.notices() == []
+        assert not await memory.drain()
+        (hit,) = await memory.search_conversation_history(session_id, "wombats")
+        assert hit.similarity is None
+
+
+async def test_where_locks_are(tmp_path: Path) -> None:
+    """X25: all who open one file look at one place for who else is at work."""
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
+    default = named(f"sqlite:///{paths.database}", paths)
+    assert (default.locks_dir, default.spool, default.named) == (paths.locks_dir, "sqlite", False)
+    elsewhere = find_paths({"RAGMEM_HOME": str(tmp_path / "elsewhere")})
+    guest = named(f"sqlite:///{paths.database}", elsewhere)
+    assert (guest.database, guest.locks_dir) == (default.database, paths.locks_dir)
+    assert guest.spool != default.spool
+    one, two = (named(f"sqlite:///{tmp_path}/{name}.db", paths) for name in ("one", "two"))
+    assert one.locks_dir == tmp_path / "one.db-locks"
+    assert len({each.spool for each in (default, guest, one, two)}) == 4
+    link = tmp_path / "link.db"
+    link.symlink_to(tmp_path / "one.db")
+    assert named(f"sqlite:///{link}", paths) == one
+    servers = [named(f"bolt://{host}:7687", paths) for host in ("a", "b")]
+    assert servers[0].spool != servers[1].spool
+
+
+async def test_two_memories_in_one_process(
+    spot: Spot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 5: each is by itself, whichever is closed first."""
+    async with open_memory(home=tmp_path / "other") as other:
+        async with spot.open() as memory:
+            ids = [await each.create_session(spot.folder) for each in (memory, other)]
+            for each, session_id in zip((memory, other), ids, strict=True):
+                await each.store_turn(session_id, "wombats", "burrows")
+            both = await asyncio.gather(*(each.drain() for each in (memory, other)))
+            assert both == [True, True]
+            for each, session_id in zip((memory, other), ids, strict=True):
+                hits = await each.search_conversation_history(None, "marsupials")
+                assert [hit.session_id for hit in hits] == [session_id]
+        await other.store_turn(ids[1], "more", "yes")
+    first, second = open_memory(home=tmp_path / "a"), open_memory(home=tmp_path / "b")
+    await first.__aenter__()
+    await second.__aenter__()
+    await first.__aexit__(None, None, None)
+    await second.__aexit__(None, None, None)
+    import logging
+
+    assert logging.getLogger("ragmem").propagate
+    assert logging.getLogger("ragmem").handlers == []
+
+
+async def test_a_wrong_password(
+    spot: Spot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X38b: credentials come from the environment; that they are wrong is said plainly."""
+    monkeypatch.setenv("NEO4J_PASSWORD", "nonsense")
+    if spot.url and spot.url.startswith("sqlite"):
+        async with spot.open() as memory:
+            assert await memory.get_sessions_by_cwd(tmp_path) == []
+        return
+    with pytest.raises(StoreRefused) as caught:
+        async with spot.open():
+            raise AssertionError("it was opened")
+    assert "nonsense" not in f"{caught.value} {caught.value.hint}"
+    assert caught.value.hint
+
+
+_STORING = """
+import asyncio, sys
+from ragmem import open_memory
+
+async def main():
+    url, home, session_id, name = sys.argv[1:]
+    async with open_memory(url, home) as memory:
+        for n in range(15):
+            turn = await memory.store_turn(
+                session_id, f"{name} {n}", "a", [{"tool_name": "grep", "result": name}]
+            )
+            print(turn.turn_index)
+
+asyncio.run(main())
+"""
+
+
+async def test_two_processes_in_one_session(spot: Spot) -> None:
+    """A42, X25: indexes 1 to n without gaps; turns don't mix."""
+    async with spot.open() as memory:
+        session_id = await memory.create_session(spot.folder)
+        env = {n: v for n, v in os.environ.items() if n.startswith(("NEO4J_", "RAGMEM_"))}
+
+        def run(name: str) -> subprocess.CompletedProcess[str]:
+            return in_python(_STORING, spot.url, spot.home, session_id, name, **env)
+
+        done = await asyncio.gather(*(asyncio.to_thread(run, name) for name in ("one", "two")))
+        assert [(each.returncode, each.stderr) for each in done] == [(0, "")] * 2
+        turns = (await memory.load_session(session_id)).turns
+        assert [turn.turn_index for turn in turns] == list(range(1, 31))
+        told = sorted(int(line) for each in done for line in each.stdout.split())
+        assert told == list(range(1, 31))
+        for name in ("one", "two"):
+            own = [turn for turn in turns if turn.user_message.startswith(name)]
+            assert [turn.user_message for turn in own] == [f"{name} {n}" for n in range(15)]
+            assert {name in call.result for turn in own for call in turn.tool_calls} == {True}
+
+
+async def test_the_graph_is_as_documented(spot: Spot, request: pytest.FixtureRequest) -> None:
+    """A34 to A68, X7: what a program stores in Neo4j has section A's labels and relationships."""
+    async with spot.open() as memory:
+        session_id = await memory.create_session(spot.folder)
+        call = {"tool_name": "grep_files", "arguments": {"pattern": "x"}}
+        turn = await memory.store_turn(session_id, "q", "a", [call])
+        one = await memory.store_summary(session_id, "S", 1, [turn.uuid])
+        two = await memory.summarize_summaries(session_id, 1)
+        stored = (await memory.load_session(session_id)).turns
+    assert stored == (turn,)
+    if spot.url and spot.url.startswith("sqlite"):
+        return
+    rows = await ask(
+        request.getfixturevalue("neo4j_server"),
+        """
+        MATCH (s:ConversationSession {sessionId: $id})-[t:HAS_TURN]->(turn:ConversationTurn)
+            -[c:HAS_TOOL_CALL]->(call:ToolCall)
+        MATCH (s)-[h:HAS_SUMMARY]->(two:ConversationSummary {level: 2})
+            -[u:SUMMARIZES]->(one:ConversationSummary {level: 1})-[l:SUMMARIZES]->(turn)
+        RETURN turn.uuid AS turn, t.index AS index, c.order AS place, call.toolName AS tool,
+            one.uuid AS one, two.uuid AS two, h.level AS h, u.level AS u, l.level AS l
+        """,
+        id=session_id,
+    )
+    assert [dict(row) for row in rows] == [
+        {
+            "turn": turn.uuid,
+            "index": 1,
+            "place": 0,
+            "tool": "grep_files",
+            "one": one.uuid,
+            "two": two.uuid,
+            "h": 2,
+            "u": 2,
+            "l": 1,
+        }
+    ]
+
+
+def test_in_a_loop_of_ones_own(tmp_path: Path) -> None:
+    """Issue 5: as in a notebook: one loop that lives on, and a memory opened again and again."""
+    with asyncio.Runner() as runner:
+
+        async def once() -> int:
+            async with open_memory(home=tmp_path / "home") as memory:
+                session_id = await memory.create_session(tmp_path)
+                await memory.store_turn(session_id, "q", "a")
+                assert await memory.drain()
+                return len(await memory.get_sessions_by_cwd(tmp_path))
+
+        assert [runner.run(once()) for _ in range(3)] == [1, 2, 3]
