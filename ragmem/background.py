@@ -27,7 +27,8 @@ from ragmem.errors import (
 from ragmem.llm.base import LLM
 from ragmem.memory.memory import Memory
 from ragmem.memory.reembedding import reembed
-from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries import Ledger, Summarizer
+from ragmem.memory.summaries.ledger import FILE as LEDGER
 from ragmem.memory.worker import Worker
 from ragmem.metrics import Metrics
 from ragmem.metrics.kept import keep
@@ -163,7 +164,10 @@ class Background:
             with suppress(NoModel, ConfigError):
                 choice = choose_summary_model(self._config, environ, flag=model)
                 self._llm = open_llm(choice, self._config, self._paths, environ)
-            self._summarizer = Summarizer(self._llm, summaries, metrics=self._metrics)
+            ledger = Ledger(self._paths.data_dir / LEDGER)
+            self._summarizer = Summarizer(
+                self._llm, summaries, ledger=ledger, metrics=self._metrics
+            )
         return Worker(
             self._open_store,
             self._memory.owner_id,

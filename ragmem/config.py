@@ -122,6 +122,8 @@ class EmbeddingsConfig(_Section, frozen=True):
     """False: nothing is embedded; text search and all else go on (X41)."""
     dimension: Annotated[int, msgspec.Meta(ge=0, le=16_384)] = 0
     """Numbers in a vector, where the model lets one choose; 0: the model's own."""
+    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 1.0
+    """A turn waits no longer for its question's vector; then it recalls by words alone."""
     history_similarity: Similarity = 0.0
     """Cosine above which a past turn or summary is recalled; 0: as fitted for the model."""
     fact_similarity: Similarity = 0.0
@@ -294,7 +296,7 @@ def _check_keys(
         dotted = ".".join((*path, name))
         where = f"{source}, line {_line_of(text, (*path, name))}"
         if name not in section.__struct_fields__:
-            raise ConfigError(f"{where}: there is no setting {dotted!r}.", hint=_nearest(dotted))
+            raise ConfigError(f"{where}: there is no setting {dotted!r}.", hint=nearest(dotted))
         child = getattr(section, name)
         if isinstance(child, msgspec.Struct):
             if not isinstance(value, dict):
@@ -302,7 +304,8 @@ def _check_keys(
             _check_keys(value, child, (*path, name), text, source)
 
 
-def _nearest(dotted: str) -> str:
+def nearest(dotted: str) -> str:
+    """What to say to a key that there is not."""
     every = list(keys())
     close = get_close_matches(dotted, every, n=1, cutoff=0.5) or get_close_matches(
         dotted.rpartition(".")[2], [k.rpartition(".")[2] for k in every], n=1
@@ -355,18 +358,23 @@ def _from_environment(
         if path in _NEVER_FROM_ENV:
             raise ConfigError(f"{variable}: permissions never come from the environment.")
         if path not in known:
-            raise ConfigError(f"{variable}: no such setting.", hint=_nearest(".".join(path)))
+            raise ConfigError(f"{variable}: no such setting.", hint=nearest(".".join(path)))
         if environ[variable]:
             found[path] = (environ[variable], variable)
     return found
 
 
 def _parse_variable(path: tuple[str, ...], value: str, variable: str) -> Any:
+    return parse(path, value, f"{variable}={value!r}")
+
+
+def parse(path: tuple[str, ...], value: str, where: str) -> Any:
+    """A setting's value from text; ConfigError, which begins with `where`, if it can't be one."""
     try:
         return msgspec.convert(value, _type_of(path), strict=False)
     except msgspec.ValidationError as error:
         hint = _choices(".".join(path))
-        raise ConfigError(f"{variable}={value!r}: {error}.", hint=hint) from None
+        raise ConfigError(f"{where}: {error}.", hint=hint) from None
 
 
 def _type_of(path: tuple[str, ...]) -> Any:

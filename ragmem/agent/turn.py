@@ -25,6 +25,7 @@ from ragmem.events import (
     ModelCallStarted,
     Notice,
     ReasoningDelta,
+    Recalled,
     Subtype,
     TextDelta,
     TurnFinished,
@@ -222,7 +223,11 @@ class TurnRun:
             self._session, prompt, builder, desk.place, turn=self.turn, mentions=mentions
         )
         self._sizes = context.sizes
-        self._emit(ContextBuilt(sections=context.sizes, fallback=context.fallback))
+        self._emit(
+            ContextBuilt(
+                sections=context.sizes, fallback=context.fallback, recalled=_recalled(context)
+            )
+        )
         for text in context.notices:
             self._warn(text)
         self._say_notices()
@@ -340,6 +345,15 @@ class TurnRun:
                 permission_denials=tuple(self._calls.denials),
             )
         )
+
+
+def _recalled(context: Context) -> tuple[Recalled, ...]:
+    return tuple(
+        Recalled(id=item.record_id, section=section.name, score=item.score, why=item.why)
+        for section in context.sections
+        for item in section.items
+        if item.record_id
+    )
 
 
 def _renamed(completion: Completion) -> Completion:

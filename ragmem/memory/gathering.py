@@ -7,6 +7,7 @@ import msgspec
 
 from ragmem.memory.context import ContextBuilder, Material
 from ragmem.memory.files import recently_accessed
+from ragmem.memory.history import messages_of
 from ragmem.memory.hits import Hit
 from ragmem.memory.window import window_limit
 from ragmem.records import FileAccess, Summary, Turn
@@ -17,7 +18,8 @@ _FILES_CHARS = 5_000
 _FILES_LOOKBACK = 10
 """Accessed files come from turns of so many times the section's characters (C48)."""
 _OLDER_QUERIES = 50
-_LEVEL1_LIMIT = 10
+_LEVEL1_LIMIT = 200
+"""Of which the builder shows ten that the window does not (X23)."""
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +36,14 @@ NO_PAST = Past()
 
 
 class Gathering:
-    """Remembers the files of a session between turns; all else is read each time."""
+    """Remembers the files of a session between turns; all else is read each time.
+
+    What was read last is kept for when the store can't be asked.
+    """
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[int, list[FileAccess]]] = {}
+        self._last: dict[str, Past] = {}
 
     def forget(self) -> None:
         """Something was written."""
@@ -61,12 +67,25 @@ class Gathering:
             store.summaries(session_id, level=1, not_rolled_up=True, limit=_LEVEL1_LIMIT),
         )
         turns += own
-        return Past(
+        past = self._last[session_id] = Past(
             turns=tuple(turns),
             older=tuple(await self._older(store, session_id, builder, turns)),
             accesses=tuple(accesses),
-            level1=tuple(level1),
+            level1=_latest_first(level1, turns),
             thread_summary=session.summary or "",
+        )
+        return past
+
+    def remembered(self, session_id: str, own: Sequence[Turn]) -> Material:
+        """What is known without the store: what was read last, and this process' own turns."""
+        past = self._last.get(session_id, NO_PAST)
+        known = {turn.turn_id: turn for turn in [*past.older, *past.turns, *own]}
+        turns = tuple(sorted(known.values(), key=lambda turn: turn.turn_index))
+        return Material(
+            turns=turns,
+            history=tuple(messages_of(turns)),
+            level1=past.level1,
+            thread_summary=past.thread_summary,
         )
 
     @staticmethod
@@ -105,6 +124,14 @@ class Gathering:
             files = recently_accessed(found, max_chars=_FILES_CHARS)
             self._files[session_id] = (turn_count, files)
         return files
+
+
+def _latest_first(level1: Sequence[Summary], turns: Sequence[Turn]) -> tuple[Summary, ...]:
+    """By the turns that they are of (X30): work that was left is done latest turn first."""
+    places = {turn.turn_id: turn.turn_index for turn in turns}
+    return tuple(
+        sorted(level1, key=lambda s: -max((places.get(i, 0) for i in s.covers), default=0))
+    )
 
 
 def material(past: Past, hits: Sequence[Hit], builder: ContextBuilder) -> Material:

@@ -1,30 +1,59 @@
-"""The pruning fallback: what the agent is told when the store can't answer (C13 to C26).
+"""The pruning fallback: what the agent is told when the store can't answer (C13 to C29).
 
 Keeping the first message and the latest ones is the "sink and window" shape:
-the goal of a conversation is in its first message.
+the goal of a conversation is in its first message. Of those between them stays
+what is at hand: rules and decisions in the person's own words, and summaries.
 """
 
+import re
 from collections.abc import Sequence
 
+import msgspec
+
 from ragmem.records import Turn
+from ragmem.text import clip_middle, one_line
 
 COMPRESSION_MARKER = "... [Intermediate memory compressed] ..."
 WHOLE_LIMIT = 10
 """Up to so many messages all are kept."""
 TAIL_COUNT = 9
 """Beyond, so many of the latest, after the first and the marker."""
+_MOST_CRITICAL = 8
+_LINE_CHARS = 200
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|\n+")
+_CRITICAL = re.compile(
+    r"\b(?:always|never|must|don['’]t ever|do not|from now on|remember|important|deadline"
+    r"|decision|decided?|we(?:['’]ll| will) use|no longer"
+    r"|toujours|jamais|il faut|désormais|rappelle|retiens|important|échéance|décision|décidé)\b",
+    re.IGNORECASE,
+)
+_DECISION = re.compile(r"\W*(?:decision|décision)\b", re.IGNORECASE)
 
 HistoryMessage = tuple[str, str]
 """(role, content)."""
 
 
+class Digest(msgspec.Struct, frozen=True):
+    """A summary that is at hand."""
+
+    text: str
+    until: int
+    """Position of the last message that it tells of."""
+
+
 def messages_of(turns: Sequence[Turn]) -> list[HistoryMessage]:
     """The turns' user and assistant messages in order; answers that never came are left out."""
-    found: list[HistoryMessage] = []
+    return [message for turn in turns for message in _said(turn)]
+
+
+def digests_of(turns: Sequence[Turn], summaries: dict[str, str]) -> list[Digest]:
+    """The summaries, given by turn, at the places of `messages_of` these turns."""
+    found: list[Digest] = []
+    position = 0
     for turn in turns:
-        found.append(("user", turn.user_message))
-        if turn.assistant_message:
-            found.append(("assistant", turn.assistant_message))
+        position += len(_said(turn))
+        if text := summaries.get(turn.turn_id):
+            found.append(Digest(text, position - 1))
     return found
 
 
@@ -32,7 +61,7 @@ def prune_history(messages: Sequence[HistoryMessage]) -> list[HistoryMessage]:
     """All of ten or fewer; else the first, the marker with role `system`, and the last nine."""
     if len(messages) <= WHOLE_LIMIT:
         return list(messages)
-    return [messages[0], ("system", COMPRESSION_MARKER), *messages[-TAIL_COUNT:]]
+    return _pruned(messages, TAIL_COUNT, "")
 
 
 def format_history(messages: Sequence[HistoryMessage]) -> str:
@@ -40,6 +69,96 @@ def format_history(messages: Sequence[HistoryMessage]) -> str:
     return "\n\n".join(f"{role}: {content}" for role, content in messages)
 
 
-def build_history_context(messages: Sequence[HistoryMessage]) -> str:
-    """The pruned history as text; only for when the enriched context can't be built."""
-    return format_history(prune_history(messages))
+def build_history_context(
+    messages: Sequence[HistoryMessage],
+    *,
+    so_far: str = "",
+    digests: Sequence[Digest] = (),
+    max_chars: int | None = None,
+) -> str:
+    """The pruned history as text; only for when the enriched context can't be built.
+
+    Where nine of the latest are more than fits `max_chars`, there are fewer (C29). What is
+    known of those between follows the marker (C27, C28): `so_far` is of the whole conversation.
+    """
+    tail = TAIL_COUNT if len(messages) > WHOLE_LIMIT else len(messages) - 1
+    if max_chars is not None and _size(messages[:1], messages[-tail:] if tail else ()) > max_chars:
+        while tail > 1 and _size(messages[:1], messages[-tail:]) > max_chars * 3 // 4:
+            tail -= 1
+    if len(messages) - tail <= 1:
+        return _clipped(list(messages), max_chars)
+    first_shown = len(messages) - tail
+    room = None
+    if max_chars is not None:
+        used = _size(messages[:1], (("system", COMPRESSION_MARKER),), messages[-tail:])
+        room = max(max_chars - used, max_chars // 8)
+    gist = _gist(
+        messages[1:first_shown],
+        so_far,
+        [digest.text for digest in digests if 0 < digest.until < first_shown],
+        room,
+    )
+    return _clipped(_pruned(messages, tail, gist), max_chars)
+
+
+def _said(turn: Turn) -> list[HistoryMessage]:
+    answer = [("assistant", turn.assistant_message)] if turn.assistant_message else []
+    return [("user", turn.user_message), *answer]
+
+
+def _pruned(messages: Sequence[HistoryMessage], tail: int, gist: str) -> list[HistoryMessage]:
+    bridge = "\n".join(filter(None, (COMPRESSION_MARKER, gist)))
+    return [messages[0], ("system", bridge), *messages[-tail:]]
+
+
+def _size(*groups: Sequence[HistoryMessage]) -> int:
+    return len(format_history([message for group in groups for message in group]))
+
+
+def _gist(
+    hidden: Sequence[HistoryMessage], so_far: str, summaries: Sequence[str], room: int | None
+) -> str:
+    """What is known of the hidden messages: what was ruled and decided goes first for room."""
+    critical = [f"- {line}" for line in _critical(hidden)[-_MOST_CRITICAL:]]
+    known = [f"- {' '.join(text.split())}" for text in summaries]
+    taken: list[str] = []
+    for line in [*reversed(critical), *([f"So far: {so_far}"] if so_far else []), *known[::-1]]:
+        if room is not None:
+            room -= len(line) + 1
+            if room < 0:
+                break
+        taken.append(line)
+    parts = [
+        *(line for line in taken if line.startswith("So far: ")),
+        *(line for line in known if line in taken),
+        *(line for line in critical if line in taken),
+    ]
+    return "\n".join(dict.fromkeys(parts))
+
+
+def _critical(messages: Sequence[HistoryMessage]) -> list[str]:
+    """Sentences in which the person sets a rule, or one of both a decision (C28)."""
+    found: list[str] = []
+    for role, content in messages:
+        wanted = _CRITICAL.search if role == "user" else _DECISION.match
+        for sentence in _SENTENCE.split(content):
+            if wanted(sentence):
+                found.append(f"{role}: {one_line(sentence, _LINE_CHARS)}")
+    return list(dict.fromkeys(found))
+
+
+def _clipped(messages: list[HistoryMessage], max_chars: int | None) -> str:
+    """Formatted; where that is too long, the longest are clipped in their middle."""
+    text = format_history(messages)
+    if max_chars is None or len(text) <= max_chars:
+        return text
+    contents = sorted(len(content) for _, content in messages)
+    room = max_chars - (len(text) - sum(contents))
+    share = 0
+    for done, size in enumerate(contents):
+        share = room // (len(contents) - done)
+        if size > share:
+            break
+        room -= size
+    clipped = [(role, clip_middle(content, max(0, share))) for role, content in messages]
+    return clip_middle(format_history(clipped), max_chars)

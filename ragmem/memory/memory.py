@@ -15,16 +15,16 @@ import msgspec
 from ragmem.config import MemoryConfig
 from ragmem.embedder.base import Embedder
 from ragmem.embedder.opening import thresholds
-from ragmem.errors import AmbiguousSession, SessionNotFound, StoreError
-from ragmem.ids import new_id, short_id
-from ragmem.memory.context import Context, ContextBuilder, Material, Place, Strategy
+from ragmem.errors import StoreError
+from ragmem.ids import new_id
+from ragmem.memory.context import Context, ContextBuilder, Place, Strategy
 from ragmem.memory.gathering import Gathering, Past, material
-from ragmem.memory.history import messages_of
 from ragmem.memory.hits import Hit
 from ragmem.memory.patience import in_time
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd
 from ragmem.memory.recall import Found, Question, Recall, scope_of
 from ragmem.memory.recording import TurnRecording, kept, measure, redacted, redacted_turn
+from ragmem.memory.references import find_session
 from ragmem.memory.summaries import summary_id
 from ragmem.memory.window import turn_tag
 from ragmem.metrics import Metrics
@@ -42,11 +42,9 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store.base import Applied, SessionQuery, Store
-from ragmem.text import clean, one_line
+from ragmem.text import clean
 
 _HEARTBEAT_S = 10.0
-_EMBEDDER_PATIENCE_S = 1.0
-"""A turn waits no longer for the embedder; then it searches by words alone."""
 _CONTEXT_HITS = 16
 """Of which a request shows the best five that it does not show already (X23, X34)."""
 
@@ -85,7 +83,7 @@ class Memory:
         self._running: dict[str, TurnRecording] = {}
         self._gathering = Gathering()
         self._recall = Recall(self._store, embedder, metrics=self._metrics, clock=clock)
-        self._floor = thresholds(embedder.info, config.embeddings).history if embedder else None
+        self.floor = thresholds(embedder.info, config.embeddings).history if embedder else None
         self._heartbeat: asyncio.Task[None] | None = None
         self.on_finished: Callable[[], None] = lambda: None
         """Called when a turn has ended: there is work for the background."""
@@ -120,7 +118,7 @@ class Memory:
         project = await self._first_written(project)
         session = msgspec.structs.replace(session, project_id=project.root_id)
         writes: list[Write] = [RegisterProject(project=project), CreateSession(session=session)]
-        if kept(await self._record(writes)):
+        if kept(await self.record(writes)):
             self._written.add(session.session_id)
 
     async def _first_written(self, project: Project) -> Project:
@@ -142,23 +140,7 @@ class Memory:
 
     async def find_session(self, reference: str) -> Session:
         """By whole id, unambiguous tail of one, or name."""
-        found = await (await self._store()).find_sessions(reference)
-        if not found:
-            raise SessionNotFound(
-                f"Conversation {one_line(reference, 80)} not found.",
-                hint="`ragmem sessions list --all` shows every session.",
-            )
-        exact = [s for s in found if s.session_id == reference]
-        if len(found) > 1 and not exact:
-            lines = "\n".join(
-                f"  {short_id(s.session_id)}  {one_line(s.title, 60)}  {s.cwd}" for s in found
-            )
-            raise AmbiguousSession(
-                f"{len(found)} sessions match {one_line(reference, 80)!r}:\n{lines}",
-                candidates=tuple(s.session_id for s in found),
-                hint="Name one by more of its id.",
-            )
-        return (exact or found)[0]
+        return await find_session(await self._store(), reference)
 
     async def load_session(self, session_id: str) -> Conversation:
         """A session with all its turns in order; SessionNotFound when there is none."""
@@ -227,7 +209,7 @@ class Memory:
             model=model,
             owner_id=self.owner_id,
         )
-        recording = TurnRecording(session, turn, self._record, clock=self._clock)
+        recording = TurnRecording(session, turn, self.record, clock=self._clock)
         before = self._local.get(session.session_id) or []
         known = before[-1].turn_index if before else session.turn_count
         with self._metrics.time("store.turn_begin"):
@@ -241,7 +223,12 @@ class Memory:
         self._local.setdefault(session.session_id, []).append(redacted_turn(turn))
         self.on_finished()
 
-    async def _record(self, writes: Sequence[Write]) -> Applied | None:
+    def remember(self, session_id: str, turns: Sequence[Turn]) -> None:
+        """Take these for what this process knows of a session while the store is away (X26)."""
+        if self.records:
+            self._local[session_id] = list(turns)
+
+    async def record(self, writes: Sequence[Write]) -> Applied | None:
         """Write without secrets; None where nothing is recorded. A store that is away keeps it."""
         if not self.records:
             return None
@@ -275,7 +262,7 @@ class Memory:
                 found = material(past, await self._hits(relevant, shown), builder)
         except StoreError:
             self._metrics.count("store.failures")
-            found = Material(history=tuple(messages_of(self._local_turns(session))))
+            found = self._gathering.remembered(session.session_id, self._local_turns(session))
         tag = turn_tag(turn.turn_id if turn else new_id())
         return builder.build(
             prompt,
@@ -308,11 +295,11 @@ class Memory:
             scope=scope_of(session, self._config.scope),
             session_id=session.session_id,
             max_results=_CONTEXT_HITS,
-            min_similarity=self._floor,
-            patience_s=_EMBEDDER_PATIENCE_S,
+            min_similarity=self.floor,
+            patience_s=self._config.embeddings.timeout_s,
         )
         try:
-            return await in_time(self._found(question))
+            return await in_time(self._found(question), beside_s=self._config.embeddings.timeout_s)
         except StoreError:
             self._metrics.count("store.failures")
             return None

@@ -11,10 +11,13 @@ T = TypeVar("T")
 _PATIENCE_S = 2.0
 
 
-async def in_time(work: Awaitable[T]) -> T:
-    """What the store answers to a turn that waits for it; StoreUnavailable when that takes long."""
+async def in_time(work: Awaitable[T], *, beside_s: float = 0.0) -> T:
+    """What the store answers to a turn that waits for it; StoreUnavailable when that takes long.
+
+    `beside_s` is what the work may spend on something else.
+    """
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_PATIENCE_S + beside_s):
             return await work
     except TimeoutError:
         raise StoreUnavailable(

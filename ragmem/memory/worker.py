@@ -37,8 +37,8 @@ _log = logging.getLogger("ragmem")
 
 _BATCH = 16
 """Turns embedded in one go: what a process that is killed does again."""
-_LEASE_S = 60.0
-"""Renewed while the work goes on: for so long that of a killed process waits."""
+_LEASE_S = 30.0
+"""Renewed while the work goes on: so long that of a killed process waits on Neo4j."""
 _PAUSE_S = 0.01
 """Between two pieces of work: whoever types comes first."""
 _RETRY_S = 30.0

@@ -205,6 +205,8 @@ class LLMServer:
             "RAGMEM_API_KEY": "scripted-key",
             # Tests of background work switch it on: elsewhere each request is one of the turn's.
             "RAGMEM_MEMORY__WORKER": "off",
+            # On a busy machine a question would be searched for by its words alone.
+            "RAGMEM_MEMORY__EMBEDDINGS__TIMEOUT_S": "30",
         }
 
     def extend(self, *steps: Step) -> None:
@@ -311,6 +313,8 @@ class SpawnedServer(msgspec.Struct, frozen=True):
             "RAGMEM_API_KEY": "scripted-key",
             # Tests of background work switch it on: elsewhere each request is one of the turn's.
             "RAGMEM_MEMORY__WORKER": "off",
+            # On a busy machine a question would be searched for by its words alone.
+            "RAGMEM_MEMORY__EMBEDDINGS__TIMEOUT_S": "30",
         }
 
 

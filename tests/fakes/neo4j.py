@@ -21,6 +21,8 @@ from ragmem.store.neo4j_server.server import alone, down, start
 
 T = TypeVar("T")
 
+PATIENCE_S = 30.0
+"""Of stores whose patience is not what is tested: machines that run tests are busy."""
 CACHE = Path(__file__).parents[2] / ".test-env" / "neo4j"
 """Keeps the server's jars between runs; ignored by git."""
 
@@ -69,12 +71,12 @@ async def use_cached_jars(layout: Layout) -> None:
 async def open_empty_neo4j_store(server: Connection) -> Neo4jStore:
     """A store on the server, emptied first."""
     await ask(server, "MATCH (n) DETACH DELETE n")
-    return await Neo4jStore.open(server)
+    return await Neo4jStore.open(server, timeout_s=PATIENCE_S)
 
 
 async def ask(server: Connection, statement: str, **parameters: Any) -> list[Row]:
     """Rows of one statement, past the store."""
-    gateway = Gateway.connect(server, timeout_s=30)
+    gateway = Gateway.connect(server, timeout_s=PATIENCE_S)
     try:
         return await gateway.write(lambda tx: tx.run(statement, **parameters))
     finally:

@@ -17,6 +17,7 @@ from ragmem.memory.instructions import NO_INSTRUCTIONS, Instructions
 from ragmem.records import FileAccess, Turn
 
 from .builders import T0, a_call, a_turn
+from .test_relevant import a_summary, summary_hit, turn_hit
 from .test_window import assert_valid
 
 BIG = ModelInfo(name="x/big", context_window=200_000)
@@ -143,29 +144,68 @@ def test_queries_older_than_the_window() -> None:
     assert len(queries.items) + queries.dropped == first - 1
 
 
-@settings(max_examples=40)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000)), max_size=25),
     st.integers(2_000, 30_000),
     st.booleans(),
+    st.integers(0, 3),
 )
 def test_each_section_keeps_its_budget(
-    sizes: list[tuple[int, int]], max_chars: int, native: bool
+    sizes: list[tuple[int, int]], max_chars: int, native: bool, mentioned: int
 ) -> None:
-    """C4, C9, C10, C12, X17: every source flooded, every section within its own budget."""
+    """C4, C6, C9, C10, C12, X17: every source flooded, each within its own budget, and all."""
     turns = [a_turn(i + 1, "u" * a, "a" * b) for i, (a, b) in enumerate(sizes)]
     config = MemoryConfig(context=ContextConfig(max_chars=max_chars))
     info = ModelInfo(name="x/y", supports_tools=native)
     rules = Instructions("rule " * 9_000, ())
     place = msgspec.structs.replace(PLACE, instructions=rules)
     files = tuple(access(f"folder/{'x' * i}.py", i + 1) for i in range(90))
-    context = build(turns, config=config, info=info, place=place, accesses=files)
+    hits = [turn_hit(a_turn(90 + i, "u" * 9_000, "a" * 9_000), 9 - i) for i in range(4)]
+    hits += [summary_hit(a_summary(i, f"c{i}", text="s" * 9_000), 1) for i in range(6)]
+    builder = ContextBuilder(config, info)
+    found = material(
+        builder,
+        turns,
+        accesses=files,
+        hits=tuple(hits),
+        level1=tuple(a_summary(100 + i, f"d{i}", text="l" * 5_000) for i in range(15)),
+        thread_summary="t" * 9_000,
+    )
+    calls = tuple(
+        a_call(i, origin="mention", text="m" * 90_000, arguments=f'{{"path": "{i}.py"}}')
+        for i in range(mentioned)
+    )
+    context = builder.build("And now?", found, place, tag=TAG, now=NOW, mentions=calls)
+    budgets = {section.name: section.budget for section in context.sections}
+    # Delimiters around each file, and how a small model is asked about them.
+    framing = 50 * mentioned + 100 * (mentioned > 0)
     for section in context.sections:
-        # A heading of the section itself may stand above its budgeted text.
-        assert section.budget == 0 or section.chars <= section.budget + 60, section.name
+        around = framing if section.name == "Mentioned Files" else 0
+        assert section.budget == 0 or section.chars <= section.budget + around, section.name
     fixed = sum(s.chars for s in context.sections if s.budget == 0)
-    assert context.chars <= max_chars + fixed + 400
+    assert context.chars <= max_chars + fixed + framing + 400
     assert_valid(context.messages[1:])
+    # Each is what its percentage of the maximum says, and no less is used than there is room for.
+    assert budgets["Relevant Turns"] == max_chars * 15 // 100
+    assert budgets["Thread Summary"] == max_chars * 3 // 100
+    assert budgets.get("Recently Accessed Files", max_chars * 5 // 100) == max_chars * 5 // 100
+    for name in ("Thread Summary", "Level 1 Summaries"):
+        assert context.sizes[name] > budgets[name] * 9 // 10 - 60
+
+
+def test_five_percent_for_queries_and_files() -> None:
+    """C5, C6, C10, C11: one share of the context's maximum, 5,000 characters unless configured."""
+    turns = [a_turn(i, f"question {i} " + "u" * 400, "a" * 4_000) for i in range(1, 60)]
+    files = tuple(access(f"folder/{'x' * 60}/{i}.py", i + 1) for i in range(90))
+    for max_chars, share in ((0, 5_000), (40_000, 2_000)):
+        config = MemoryConfig(context=ContextConfig(max_chars=max_chars))
+        context = build(turns, config=config, accesses=files)
+        sections = {section.name: section for section in context.sections}
+        for name in ("Last User Queries", "Recently Accessed Files"):
+            assert sections[name].budget == share
+            assert share * 8 // 10 < sections[name].chars <= share
+            assert sections[name].dropped > 0
 
 
 def test_maximum_follows_the_model_and_the_configuration() -> None:

@@ -72,7 +72,7 @@ def names(context: Context) -> list[str]:
 
 
 def test_sections_as_they_are_sent() -> None:
-    """A1, A21 to A33, B83, C4, C8, C9, E1 to E5, E40, X1, X20: order, headings, formats, source."""
+    """A1, A21 to A33, B83, C4, C8, C9, E2 to E5, E40, X1, X20: order, headings, formats, source."""
     context = build(
         hits=(
             turn_hit(a_turn(2, "Use JWT?", "Yes: sessions don't scale.", (a_call(),))),
@@ -244,6 +244,20 @@ def test_each_section_keeps_its_budget(
     sizes = context.sizes
     both = sizes.get("Relevant Turns", 0) + sizes.get("Relevant Summaries", 0)
     assert both <= max_chars * 15 // 100 + 2
+
+
+@pytest.mark.parametrize(("max_chars", "shown"), [(1_000, 0), (2_000, 1), (4_000, 3), (12_000, 5)])
+def test_where_there_is_little_room_the_best_are_shown(max_chars: int, shown: int) -> None:
+    """A74, C12, X17, X22: fewer of them, rather than none; the small local model has 360."""
+    hits = [turn_hit(a_turn(i, f"asked {i} " * 40, "said " * 40), 9 - i) for i in range(3)]
+    hits += [summary_hit(a_summary(i, f"c{i}", text="told " * 40), 1 - i) for i in range(2)]
+    context = build(max_chars=max_chars, hits=tuple(hits))
+    sections = [s for s in context.sections if s.name.startswith("Relevant")]
+    assert sum(len(section.items) for section in sections) == shown
+    if shown:
+        assert "asked 0" in context.messages[-1].text
+        assert sum(section.dropped for section in sections) <= 5 - shown
+        assert sum(section.chars for section in sections) <= max_chars * 15 // 100
 
 
 def test_recalled_text_stays_inside_the_block() -> None:

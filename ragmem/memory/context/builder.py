@@ -4,6 +4,8 @@ import platform
 from collections.abc import Sequence
 from datetime import datetime
 
+import msgspec
+
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import sections
@@ -53,6 +55,8 @@ class ContextBuilder:
         self._config = config
         self._info = info
         self._native = info.supports_tools
+        self.most_hits: int | None = None
+        """Turns and summaries that bear on the prompt; None: as X34 says."""
         self.max_chars = max_chars or context_max_chars(config, info)
 
     def window(self, turns: Sequence[Turn]) -> Window:
@@ -86,19 +90,21 @@ class ContextBuilder:
         parts = self._block_parts(prompt, material, place, now, strategy)
         block_parts = [part for part in parts if part.text]
         block = self._block([part.text.strip("\n") for part in block_parts], tag, now)
-        mentioned = self._mentioned(prompt, mentions, tag, used=len(block))
+        rules = clean("\n\n".join(part.text for part in system_parts))
+        used = len(rules) + window.char_count + len(block)
+        mentioned = self._mentioned(prompt, mentions, tag, used=used)
         context_sections = [part.section for part in system_parts]
         if window.turns:
             context_sections.append(self._window_section(window, material.older_count))
         context_sections += [part.section for part in block_parts]
         if mentioned.items:
-            context_sections.append(mentioned.section)
+            chars = len(mentioned.text) - len(prompt)
+            context_sections.append(msgspec.structs.replace(mentioned.section, chars=chars))
         context_sections.append(ContextSection(name="Prompt", chars=len(prompt), budget=0))
-        rules = "\n\n".join(part.text for part in system_parts)
         return Context(
             sections=tuple(context_sections),
             messages=(
-                system(clean(rules)),
+                system(rules),
                 *window.messages,
                 user(clean(block + mentioned.text)),
             ),
@@ -137,18 +143,19 @@ class ContextBuilder:
             cwd=place.cwd, project=place.project, platform=platform.system() or "unknown"
         )
         budget = self._budget(self._config.context.instructions_percent)
-        rules = place.instructions.text
+        rules, heading = place.instructions.text, "The project's instructions:\n\n"
+        room = max(0, budget - len(heading))
         return (
             Part(name="System", text=base),
             Part(
                 name="Instructions",
-                text=rules and f"The project's instructions:\n\n{clip_middle(rules, budget)}",
+                text=heading + clip_middle(rules, room) if rules and room else "",
                 budget=budget,
                 items=tuple(
                     ContextItem(label=str(file), chars=len(rules), why="found in the project")
                     for file in place.instructions.files
                 ),
-                dropped=max(0, len(rules) - budget),
+                dropped=max(0, len(rules) - room),
             ),
         )
 
@@ -159,7 +166,7 @@ class ContextBuilder:
         share, recent = self._config.context, self._config.recent
         if material.history is not None:
             budget = self._budget(recent.window_percent)
-            return [sections.history_part(material.history, budget=budget)]
+            return [sections.history_part(material, budget=budget)]
         parts: list[Part] = []
         if strategy != "relevant":
             thread = self._budget(share.thread_summary_percent)
@@ -207,7 +214,7 @@ class ContextBuilder:
             budget = self._budget(share.summaries_percent)
             part, ids = level1_part(material.level1, Shown(turn_ids), budget=budget)
             level1_parts, listed = [part], frozenset(ids)
-        chosen = choose(material.hits, Shown(turn_ids, listed))
+        chosen = choose(material.hits, Shown(turn_ids, listed), most=self.most_hits)
         turns, summaries = relevant_parts(
             chosen,
             prompt,
@@ -235,7 +242,7 @@ class ContextBuilder:
         """The person's text and the files that it mentions."""
         left = self.max_chars - used - len(prompt)
         if self._native:
-            budget = max(400, self.max_chars // 2)
+            budget = max(400, self._budget(2), min(left, self.max_chars // 2))
             calls = [clip_result(call, budget // len(calls)) for call in calls]
             text = with_mentions(prompt, calls, tag)
         else:

@@ -46,14 +46,20 @@ class Shown(msgspec.Struct, frozen=True):
         return summary.level == 1 and self.turn_ids.issuperset(summary.covers)
 
 
-def choose(hits: Iterable[Hit], shown: Shown) -> list[Hit]:
-    """The best of them that are not shown yet; a summary of hits that are, is dropped too."""
+def choose(hits: Iterable[Hit], shown: Shown, *, most: int | None = None) -> list[Hit]:
+    """The best of them that are not shown yet; a summary of hits that are, is dropped too.
+
+    `most` stands for all three limits.
+    """
+    of_turns, of_summaries, of_both = (
+        (MOST_TURNS, MOST_SUMMARIES, MOST_HITS) if most is None else (most, most, most)
+    )
     chosen: list[Hit] = []
     for hit in hits:
-        if len(chosen) == MOST_HITS:
+        if len(chosen) == of_both:
             break
         turns = [h for h in chosen if h.turn]
-        full = len(turns) == MOST_TURNS if hit.turn else len(chosen) - len(turns) == MOST_SUMMARIES
+        full = len(turns) == of_turns if hit.turn else len(chosen) - len(turns) == of_summaries
         known = Shown(shown.turn_ids.union(h.record_id for h in turns), shown.summary_ids)
         if full or known.covers(hit):
             continue
@@ -72,11 +78,13 @@ def relevant_parts(
     entries: dict[str, list[str]] = {"turn": [], "summary": []}
     items: dict[str, list[ContextItem]] = {"turn": [], "summary": []}
     dropped = {"turn": 0, "summary": 0}
-    room = budget - sum(
-        len(heading) + 1
-        for kind, heading in (("turn", TURNS_HEADING), ("summary", SUMMARIES_HEADING))
-        if any(hit.type == kind for hit in hits)
-    )
+    every, room = hits, _room(hits, budget)
+    while len(hits) > 1 and room // len(hits) < _LEAST_CHARS:
+        # Where there is room for few, the best are shown, rather than nothing of all.
+        hits = hits[:-1]
+        room = _room(hits, budget)
+    for hit in every[len(hits) :]:
+        dropped[hit.type] += 1
     for i, hit in enumerate(hits):
         # What a short one leaves is for those behind it.
         share = room // (len(hits) - i)
@@ -87,7 +95,13 @@ def relevant_parts(
         room -= len(entry) + 2
         entries[hit.type].append(entry)
         items[hit.type].append(
-            ContextItem(label=_label(hit), chars=len(entry), score=hit.score, why=hit.why)
+            ContextItem(
+                label=_label(hit),
+                chars=len(entry),
+                score=hit.score,
+                why=hit.why,
+                record_id=hit.record_id,
+            )
         )
 
     def part(kind: str, name: str, heading: str) -> Part:
@@ -104,6 +118,13 @@ def relevant_parts(
         part("turn", "Relevant Turns", TURNS_HEADING),
         part("summary", "Relevant Summaries", SUMMARIES_HEADING),
     )
+
+
+def _room(hits: Sequence[Hit], budget: int) -> int:
+    """What their headings leave."""
+    kinds = {hit.type for hit in hits}
+    headings = (("turn", TURNS_HEADING), ("summary", SUMMARIES_HEADING))
+    return budget - sum(len(heading) + 1 for kind, heading in headings if kind in kinds)
 
 
 def level1_part(
@@ -124,7 +145,7 @@ def level1_part(
                 *_line("Tools used", summary.tools_used),
             ]
         )
-        if len(entry) + 2 > room and entries:
+        if len(entry) + 2 > room and (entries or room < _LEAST_CHARS // 2):
             break
         entry = clip_middle(entry, max(room - 2, 0))
         room -= len(entry) + 2
@@ -134,6 +155,7 @@ def level1_part(
                 label=one_line(summary.text, 80),
                 chars=len(entry),
                 why="not yet part of a level-2 summary",
+                record_id=summary.summary_id,
             )
         )
     text = "\n\n".join(entries)

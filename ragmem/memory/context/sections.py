@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from ragmem.memory.context.values import ContextItem, Part
+from ragmem.memory.context.values import ContextItem, Material, Part
 from ragmem.memory.files import format_accessed_files
-from ragmem.memory.history import HistoryMessage, build_history_context
+from ragmem.memory.history import build_history_context, digests_of
 from ragmem.memory.window import recent_text
 from ragmem.records import FileAccess, Turn
 from ragmem.text import clip_middle, one_line
@@ -19,13 +19,18 @@ def turn_item(turn: Turn) -> ContextItem:
     return ContextItem(label=label, chars=turn.char_count, why="among the latest turns")
 
 
-def history_part(history: Sequence[HistoryMessage], *, budget: int) -> Part:
+def history_part(material: Material, *, budget: int) -> Part:
     """What this process remembers, where the store can't be asked (X26)."""
-    text = "## Conversation History\n\n" + build_history_context(history)
+    heading = "## Conversation History\n\n"
+    summaries = {s.covers[0]: s.text for s in material.level1 if s.level == 1 and s.covers}
+    text = build_history_context(
+        material.history or (),
+        so_far=material.thread_summary,
+        digests=digests_of(material.turns, summaries),
+        max_chars=max(0, budget - len(heading)),
+    )
     return Part(
-        name="Conversation History",
-        text=clip_middle(text, budget) if history else "",
-        budget=budget,
+        name="Conversation History", text=heading + text if material.history else "", budget=budget
     )
 
 
@@ -67,10 +72,12 @@ def queries_part(older: Sequence[Turn], *, older_count: int, budget: int) -> Par
 
 def last_query_part(turns: Sequence[Turn], *, budget: int) -> Part:
     """Said a second time, as a sentence: without it a small model can't tell who asked what."""
-    asked = one_line(turns[-1].user_message, budget) if turns else ""
+    before, after = 'You were asked before: "', '"'
+    room = budget - len(before) - len(after)
+    asked = one_line(turns[-1].user_message, room) if turns and room > 0 else ""
     return Part(
         name="Last User Queries",
-        text=f'You were asked before: "{asked}"' if asked else "",
+        text=f"{before}{asked}{after}" if asked else "",
         budget=budget,
         items=(ContextItem(label=asked[:80], chars=len(asked), why="asked last"),),
     )
@@ -79,11 +86,8 @@ def last_query_part(turns: Sequence[Turn], *, budget: int) -> Part:
 def thread_part(summary: str, *, budget: int) -> Part:
     """The digest of the session so far (E2, E40)."""
     heading = "[Thread Summary]\n"
-    return Part(
-        name="Thread Summary",
-        text=heading + clip_middle(summary, max(0, budget - len(heading))) if summary else "",
-        budget=budget,
-    )
+    text = clip_middle(summary, max(0, budget - len(heading)))
+    return Part(name="Thread Summary", text=heading + text if text else "", budget=budget)
 
 
 def files_part(accesses: Sequence[FileAccess], *, budget: int, show: Callable[[str], str]) -> Part:

@@ -26,6 +26,8 @@ class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
     chars: int
     score: float | None = None
     why: str
+    record_id: str = ""
+    """Of the turn or summary that was recalled."""
 
 
 class ContextSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +94,8 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     """Summaries of turns that no higher summary covers, newest first."""
     thread_summary: str = ""
     history: tuple[HistoryMessage, ...] | None = None
-    """Given when the store could not answer: what this process remembers (X26)."""
+    """Given when the store could not answer: what this process remembers, `messages_of` `turns`,
+    with those summaries that it knows of (X26, C27)."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """Summaries: when a level is due, what it covers, what it says, and what that costs."""
 
+from ragmem.memory.summaries.ledger import Ledger
 from ragmem.memory.summaries.plan import (
     RollUp,
     Waiting,
@@ -11,6 +12,7 @@ from ragmem.memory.summaries.spending import Spending
 from ragmem.memory.summaries.summarizer import Summarizer
 
 __all__ = [
+    "Ledger",
     "RollUp",
     "Spending",
     "Summarizer",

@@ -3,7 +3,7 @@
 import asyncio
 import posixpath
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import cast
@@ -29,6 +29,7 @@ from ragmem.memory.summaries.digest import (
     parse_digest,
 )
 from ragmem.memory.summaries.extractive import summaries_digest, thread_text, turn_digest
+from ragmem.memory.summaries.ledger import Ledger
 from ragmem.memory.summaries.material import (
     MAX_FILES,
     MAX_TOOLS,
@@ -53,8 +54,9 @@ TURN_CHARS = 800
 HIGHER_CHARS = 1_500
 SMALLEST_WINDOW = 4_000
 """Tokens. A model with less is not asked. One of 135 million parameters wrote no JSON in 45 answers
-to these prompts; asked in plain words it kept 14 facts of 45, where the turns' own sentences keep
-all (tests/memory/summary_turns.py)."""
+to these prompts, and 10 of 15 within a grammar of it, which kept 1 fact of 45 (7 with a shorter
+prompt, 14 in plain words), where the turns' own sentences keep all (tests/memory/summary_turns.py).
+"""
 _TRIES = 3
 _MOST_REFUSALS = 3
 """So many in a row (a wrong key, an unknown model), and this process asks no more."""
@@ -101,14 +103,16 @@ class Summarizer:
         llm: LLM | None,
         config: SummariesConfig,
         *,
-        spent: Mapping[str, Spending] | None = None,
+        ledger: Ledger | None = None,
         metrics: Metrics | None = None,
         clock: Callable[[], datetime] = utc_now,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._llm = llm if llm is not None and not is_too_small(llm.info) else None
         self._config = config
-        self._spent = dict(spent or {})
+        self._ledger = ledger or Ledger()
+        self._elsewhere: dict[str, Spending] = {}
+        """By session: calls that the ledger does not know of."""
         self._metrics = metrics or Metrics()
         self._clock = clock
         self._sleep = sleep
@@ -116,16 +120,19 @@ class Summarizer:
 
     def spent(self, session_id: str) -> Spending:
         """What this session's summaries cost, with what was spent before this process."""
-        return self._spent.get(session_id, Spending())
+        return self._ledger.spent(session_id) + self._elsewhere.get(session_id, Spending())
 
     def reckon(self, session_id: str, calls: int) -> None:
-        """Count calls that other processes made for a session; what they cost is estimated."""
-        if self._llm is None or calls <= self.spent(session_id).calls:
+        """Count calls that others made for a session, on another machine or without a ledger.
+
+        What they cost is estimated.
+        """
+        more = calls - self.spent(session_id).calls
+        if self._llm is None or more <= 0:
             return
         info = self._llm.info
         cost = 0.0 if is_free(info) else info.cost_usd(*_USUAL_TOKENS) or 0.0
-        more = calls - self.spent(session_id).calls
-        self._spent[session_id] = self.spent(session_id) + Spending(
+        self._elsewhere[session_id] = self._elsewhere.get(session_id, Spending()) + Spending(
             calls=more, cost_usd=more * cost
         )
 
@@ -302,7 +309,7 @@ class Summarizer:
         return None
 
     def _add(self, session_id: str, more: Spending) -> None:
-        self._spent[session_id] = self.spent(session_id) + more
+        self._ledger.add(session_id, more)
         if more.calls:
             for name in _COUNTED:
                 self._metrics.count(f"background.{name}", getattr(more, name))

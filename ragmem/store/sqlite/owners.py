@@ -1,6 +1,8 @@
 """Who works on which session: a lock file per owner, freed by the kernel when it dies."""
 
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -11,6 +13,7 @@ from ragmem.store.sqlite.writes import no_session
 
 # Longer than another process takes to look whether this owner lives.
 _PATIENCE_S = 1.0
+_OWNERS = re.compile(r"[0-9a-f]+\.lock")
 
 
 class OwnerLocks:
@@ -22,6 +25,8 @@ class OwnerLocks:
 
     def hold(self, owner_id: str) -> None:
         """Show that this owner lives, until `release` or the end of the process."""
+        if not self._held:
+            self._sweep()
         if owner_id not in self._held:
             self._held[owner_id] = locks.lock(self._path(owner_id), timeout_s=_PATIENCE_S)
 
@@ -40,6 +45,13 @@ class OwnerLocks:
         """Let every owner go."""
         for owner_id in tuple(self._held):
             self.release(owner_id)
+
+    def _sweep(self) -> None:
+        """Remove what the dead left that nothing names any more."""
+        for path in self._folder.glob("*.lock"):
+            if _OWNERS.fullmatch(path.name):
+                with suppress(OSError):
+                    locks.is_held(path)
 
     def _path(self, owner_id: str) -> Path:
         # In hexadecimal and cut: an id from an imported file could be a path, or endless.

@@ -231,26 +231,22 @@ def summaries(
 ) -> list[Summary]:
     """A session's summaries, newest first."""
     lineage(connection, session_id)
+    # Those are few, however long the conversation: their index leads, not the session's.
+    which = (
+        "documents AS d CROSS JOIN summaries AS s ON s.summary_id = d.record_id"
+        " WHERE d.to_roll_up AND d.session_id = :session_id"
+        if not_rolled_up
+        else "summaries AS s WHERE s.session_id = :session_id"
+    )
     found = rows(
         connection,
         f"""
         SELECT s.*, {COVERS} AS covers
-        FROM summaries AS s
-        WHERE s.session_id = :session_id AND (:level IS NULL OR s.level = :level)
-        AND NOT (:not_rolled_up AND EXISTS (
-            SELECT 1 FROM summarized_summaries AS link
-            JOIN summaries AS higher ON higher.summary_id = link.summary_id
-            WHERE link.covered_id = s.summary_id AND higher.session_id = s.session_id
-        ))
+        FROM {which} AND (:level IS NULL OR s.level = :level)
         ORDER BY s.created_at DESC, s.rowid DESC
         LIMIT coalesce(:limit, -1)
         """,
-        {
-            "session_id": session_id,
-            "level": level,
-            "not_rolled_up": not_rolled_up,
-            "limit": limit,
-        },
+        {"session_id": session_id, "level": level, "limit": limit},
     )
     return [record(Summary, row) for row in found]
 

@@ -236,12 +236,14 @@ class SQLiteStore:
     ) -> list[Pending]:
         """Work to be done, that of the latest activity first; what is leased is left out."""
         now = self._clock()
-        return await self._read(lambda db: todo.pending(db, work, limit, session_id, now))
+        return await self._read(
+            lambda db: todo.pending(db, work, limit, session_id, now, self._locks)
+        )
 
     async def count_pending(self) -> dict[Work, int]:
         """How much of each there is, at most a thousand."""
         now = self._clock()
-        return await self._read(lambda db: todo.count_pending(db, now))
+        return await self._read(lambda db: todo.count_pending(db, now, self._locks))
 
     async def claim(self, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
         """Lease those that are free, or were this owner's; the keys that are now its own."""
@@ -249,7 +251,8 @@ class SQLiteStore:
 
         def job(connection: apsw.Connection) -> list[str]:
             return self._transaction(
-                connection, lambda: todo.claim(connection, keys, owner_id, seconds, now)
+                connection,
+                lambda: todo.claim(connection, keys, owner_id, seconds, now, self._locks),
             )
 
         return await self._write(job) if keys else []

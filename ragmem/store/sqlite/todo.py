@@ -9,6 +9,7 @@ import msgspec
 
 from ragmem.store.recall import WORK, Pending, Work
 from ragmem.store.sqlite import reads
+from ragmem.store.sqlite.owners import OwnerLocks
 from ragmem.store.sqlite.rows import iso, rows, value
 
 _COUNTED = 1000
@@ -46,12 +47,19 @@ _QUERIES: dict[Work, str] = {
 
 
 def pending(
-    connection: apsw.Connection, work: Work, limit: int, session_id: str | None, now: datetime
+    connection: apsw.Connection,
+    work: Work,
+    limit: int,
+    session_id: str | None,
+    now: datetime,
+    held: OwnerLocks,
 ) -> list[Pending]:
-    """What is to be done and not leased, that of the latest activity first."""
-    leased = {
-        key for (key,) in connection.execute("SELECT key FROM leases WHERE until > ?", (iso(now),))
-    }
+    """What is to be done and no living owner's, that of the latest activity first."""
+    found = connection.execute(
+        "SELECT key, owner_id FROM leases WHERE until > ?", (iso(now),)
+    ).fetchall()
+    living = {owner for owner in {str(owner) for _, owner in found} if held.lives(owner)}
+    leased = {key for key, owner in found if owner in living}
     free = (item for item in _items(connection, work, session_id) if item.key not in leased)
     return list(islice(free, max(0, limit)))
 
@@ -78,15 +86,27 @@ def _is_behind(connection: apsw.Connection, session_id: str) -> bool:
     return session.message_count > session.summarized_count
 
 
-def count_pending(connection: apsw.Connection, now: datetime) -> dict[Work, int]:
+def count_pending(connection: apsw.Connection, now: datetime, held: OwnerLocks) -> dict[Work, int]:
     """How much of each there is, at most a thousand."""
-    return {work: len(pending(connection, work, _COUNTED, None, now)) for work in WORK}
+    return {work: len(pending(connection, work, _COUNTED, None, now, held)) for work in WORK}
 
 
 def claim(
-    connection: apsw.Connection, keys: Sequence[str], owner_id: str, seconds: float, now: datetime
+    connection: apsw.Connection,
+    keys: Sequence[str],
+    owner_id: str,
+    seconds: float,
+    now: datetime,
+    held: OwnerLocks,
 ) -> list[str]:
-    """Lease what is free or the owner's already; which they are."""
+    """Lease what is free, a dead owner's, or this owner's already; which they are."""
+    held.hold(owner_id)
+    others = connection.execute(
+        "SELECT DISTINCT owner_id FROM leases WHERE owner_id <> ?", (value(owner_id),)
+    ).fetchall()
+    for other in (str(other) for (other,) in others):
+        if not held.lives(other):
+            connection.execute("DELETE FROM leases WHERE owner_id = ?", (value(other),))
     connection.execute(
         "DELETE FROM leases WHERE until <= ? OR until > ?", (iso(now), iso(now + _LONGEST))
     )

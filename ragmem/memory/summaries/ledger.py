@@ -1,0 +1,139 @@
+"""What background calls cost each session, over all processes of a home.
+
+A line of JSON a call in a small file of its own: a call that left no summary left no
+record in the store either, so without this each new process would begin at nought.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ragmem.errors import StoreUnavailable
+from ragmem.memory.summaries.spending import Spending
+from ragmem.store.locks import lock
+
+FILE = "spending.jsonl"
+_LARGEST_BYTES = 500_000
+"""Then the lines of a session become one."""
+_NAME_CHARS = 16
+_PATIENCE_S = 0.5
+
+
+class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    s: str
+    """Stands for the session: its id is not kept, so that nothing of a deleted one is."""
+    n: int = 0
+    usd: float = 0.0
+
+
+class Ledger:
+    """Spending by session: that of this process, and of those that share its file.
+
+    Without a file, or where it can't be read or written, it knows of this process alone.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._own: dict[str, Spending] = {}
+        self._kept: dict[str, _Line] = {}
+        """Of all processes, as far as the file was read."""
+        self._unkept: dict[str, _Line] = {}
+        """Of this process: what the file does not hold."""
+        self._read: tuple[int, int] = (0, 0)
+
+    def own(self, session_id: str) -> Spending:
+        """What this process spent, and why its last failed call failed."""
+        return self._own.get(session_id, Spending())
+
+    def spent(self, session_id: str) -> Spending:
+        """What all processes spent: calls and cost are everybody's, all else is this process'."""
+        self._catch_up()
+        name = _name(session_id)
+        kept = self._kept.get(name, _Line(name))
+        unkept = self._unkept.get(name, _Line(name))
+        return msgspec.structs.replace(
+            self.own(session_id), calls=kept.n + unkept.n, cost_usd=kept.usd + unkept.usd
+        )
+
+    def add(self, session_id: str, more: Spending) -> None:
+        """Count what was just spent; calls are kept for other processes."""
+        self._own[session_id] = self.own(session_id) + more
+        if not more.calls:
+            return
+        line = _Line(_name(session_id), more.calls, more.cost_usd)
+        if not self._append(line):
+            _sum_up(self._unkept, [line])
+
+    def _catch_up(self) -> None:
+        """Read what was appended since; all of it where the file was written anew."""
+        if self._file is None:
+            return
+        with suppress(OSError):
+            now = self._file.stat()
+            known, start = self._read
+            if (now.st_ino, now.st_size) == self._read:
+                return
+            with self._file.open("rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if inode != known:
+                    self._kept, start = {}, 0
+                file.seek(start)
+                data = file.read()
+            whole = data.rfind(b"\n") + 1
+            _sum_up(self._kept, _lines(data[:whole]))
+            self._read = inode, start + whole
+
+    def _append(self, line: _Line) -> bool:
+        """Whether it is in the file."""
+        if self._file is None:
+            return False
+        try:
+            handle = lock(self._file, timeout_s=_PATIENCE_S)
+            try:
+                size = os.lseek(handle, 0, os.SEEK_END)
+                torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+                os.write(handle, b"\n" * torn + _ENCODER.encode(line) + b"\n")
+                if size > _LARGEST_BYTES:
+                    self._add_up(self._file)
+            finally:
+                os.close(handle)
+        except (OSError, StoreUnavailable):
+            return False
+        return True
+
+    @staticmethod
+    def _add_up(file: Path) -> None:
+        sums: dict[str, _Line] = {}
+        _sum_up(sums, _lines(file.read_bytes()))
+        draft = file.with_name(f"{file.name}.new")
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as out:
+            out.writelines(_ENCODER.encode(each) + b"\n" for each in sums.values())
+        draft.replace(file)
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+def _name(session_id: str) -> str:
+    return hashlib.sha256(session_id.encode("utf-8", "replace")).hexdigest()[:_NAME_CHARS]
+
+
+def _lines(data: bytes) -> list[_Line]:
+    """A torn line costs that line."""
+    found = []
+    for line in data.splitlines():
+        with suppress(msgspec.DecodeError):
+            found.append(_DECODER.decode(line))
+    return found
+
+
+def _sum_up(sums: dict[str, _Line], lines: Iterable[_Line]) -> None:
+    for line in lines:
+        known = sums.get(line.s, _Line(line.s))
+        sums[line.s] = _Line(line.s, known.n + line.n, known.usd + line.usd)

@@ -1,0 +1,139 @@
+"""One turn from the draft to what is remembered of it, as the next requests show it."""
+
+import asyncio
+import json
+
+from ragmem.config import ContextConfig, MemoryConfig
+from ragmem.events import Event, TextDelta, TurnFinished, TurnStarted
+from ragmem.llm.base import ModelInfo, Request
+from ragmem.memory.memory import Memory
+from ragmem.records import Turn
+from ragmem.store.base import Store
+from tests.agent.conftest import Bench, reads
+from tests.fakes.hash_embedder import HashEmbedder
+from tests.fakes.scripted_llm import Says
+from tests.memory.working import a_worker
+
+
+async def the_turn(bench: Bench, session_id: str) -> Turn:
+    (turn,) = await bench.store.turns(session_id)
+    return turn
+
+
+async def test_from_the_draft_to_the_end(bench: Bench) -> None:
+    """E36, E45 to E48, B123, X25: stored before the model is asked, told word by word, then ended.
+
+    The model is given what it is (system) and what it is asked (user), with the memory in it.
+    """
+    gate = asyncio.Event()
+    agent, llm = await bench.agent([Says("In the northern beds.", reasoning="hm", gate=gate)])
+    events: list[Event] = []
+
+    async def read() -> None:
+        async for event in agent.ask("Where do ferns grow?"):
+            events.append(event)
+
+    reading = asyncio.create_task(read())
+    while "".join(e.text for e in events if isinstance(e, TextDelta)) != "In the northern beds.":
+        await asyncio.sleep(0.01)
+    # All of it is shown, and the model has not ended yet.
+    assert isinstance(events[0], TurnStarted)
+    assert len([e for e in events if isinstance(e, TextDelta)]) == 4
+    assert not [e for e in events if isinstance(e, TurnFinished)]
+    draft = await the_turn(bench, agent.session.session_id)
+    assert (draft.status, draft.user_message) == ("running", "Where do ferns grow?")
+    assert draft.turn_id == events[0].turn_id
+    assert await bench.store.pending("vectors", limit=9) == []
+    (request,) = llm.requests
+    assert [message.role for message in request.messages] == ["system", "user"]
+    assert request.messages[0].text.startswith("You are ragmem")
+    assert "Where do ferns grow?" not in request.messages[0].text
+    assert "<memory-" not in request.messages[0].text
+    assert request.messages[-1].text.endswith("Where do ferns grow?")
+    gate.set()
+    await reading
+    assert isinstance(events[-1], TurnFinished)
+    done = await the_turn(bench, agent.session.session_id)
+    assert (done.status, done.assistant_message) == ("completed", "In the northern beds.")
+    assert [p.record_id for p in await bench.store.pending("vectors", limit=9)] == [done.turn_id]
+
+
+async def test_searched_before_each_call_and_with_tools_too(bench: Bench) -> None:
+    """A4, A15, E34, X27: what bears on the prompt is there unasked; a tool brings back the rest."""
+    embedder = HashEmbedder()
+
+    async def opened() -> Store:
+        return bench.spooled
+
+    memory = Memory(opened, MemoryConfig(), embedder=embedder)
+    first, _ = await bench.agent([Says("Behind the shed.")], memory=memory)
+    await first.send("Where did we bury the treasure?")
+    assert await a_worker(bench.spooled, embedder=embedder).drain()
+    agent, llm = await bench.agent([Says("Hello."), Says("Behind the shed.")], memory=memory)
+    await agent.send("Good morning!")
+    await agent.send("Where is the treasure that we did bury?")
+    for request in llm.requests:
+        assert "recall_result" in [spec.name for spec in request.tools]
+    unrelated, related = (request.messages[-1].text for request in llm.requests)
+    assert "Behind the shed." not in unrelated
+    assert "## Relevant Past Context (Semantic Search - Turns)" in related
+    assert "Behind the shed." in related
+    queries = [text for kind, text in embedder.seen if kind == "query"]
+    assert queries == ["Good morning!", "Where is the treasure that we did bury?"]
+    await memory.aclose()
+
+
+async def test_what_was_thought_is_kept_and_not_sent_again(bench: Bench) -> None:
+    """B82 to B87 (X20): earlier turns are messages, and their reasoning stays here."""
+    agent, llm = await bench.agent(
+        [
+            Says("I look.", tools=reads("a.py").tools, reasoning="It must be in a.py, I think."),
+            Says("It prints.", reasoning="Clear."),
+            Says("Bye."),
+        ]
+    )
+    await agent.send("What does a.py do?")
+    await agent.send("Thanks.")
+    turn = (await bench.store.turns(agent.session.session_id))[0]
+    assert turn.reasoning == "It must be in a.py, I think.\n\nClear."
+    messages = llm.requests[-1].messages
+    text = "\n".join(str(message) for message in messages)
+    assert "I think" not in text
+    assert "## Recent Messages" not in text
+    assert "*Tools used*" not in text
+    assert [m.role for m in messages] == [
+        "system", "user", "assistant", "tool", "assistant", "user",
+    ]  # fmt: skip
+    assert [use.name for use in messages[2].tool_uses] == ["read_file"]
+
+
+async def test_files_that_are_known_are_not_read_again(bench: Bench) -> None:
+    """C77 to C83: the list names the file and its turn for as long as the conversation goes on.
+
+    The measure: `read_file` calls of one path that nothing changed in between, past the first.
+    """
+    read: list[str] = []
+
+    def answer(request: Request) -> Says:
+        text = "\n".join(str(message) for message in request.messages)
+        if "a.py (via read_file" not in text and "print('hello')" not in text:
+            return reads("a.py")
+        read.append("known")
+        return Says("It prints hello. " + "And so on. " * 80)
+
+    config = MemoryConfig(context=ContextConfig(max_chars=8_000))
+    info = ModelInfo(name="openai/scripted", context_window=128_000)
+    agent, llm = await bench.agent([answer] * 60, config=config, info=info)
+    for number in range(30):
+        await agent.send(f"Question {number}: what does a.py print?")
+    calls = [
+        (json.loads(call.arguments)["path"], turn.turn_index)
+        for turn in await bench.store.turns(agent.session.session_id)
+        for call in turn.tool_calls
+    ]
+    assert calls == [("a.py", 1)]
+    assert len(read) == 30
+    last = llm.requests[-1].messages
+    # The window has lost the turn in which it was read; the list has not.
+    assert "print('hello')" not in "\n".join(str(message) for message in last)
+    assert "- a.py (via read_file, Turn 1)" in last[-1].text

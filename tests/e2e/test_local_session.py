@@ -1,0 +1,81 @@
+"""A session of thirty turns about this repository, with the small model that needs nobody else."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import ragmem as package
+from ragmem.app import App, Options
+from ragmem.config import Config, MemoryConfig, ModelConfig, SummariesConfig, find_paths
+from ragmem.store.base import Store, TurnQuery
+from ragmem.tools.base import deny_all
+
+pytestmark = pytest.mark.local_model
+
+FILES = (
+    "ids.py", "errors.py", "text.py", "messages.py", "paths.py", "memory/leases.py",
+    "memory/history.py", "memory/patience.py", "store/locks.py", "llm/retry.py",
+)  # fmt: skip
+QUESTIONS = ("What does {} do?", "Which functions does {} have?", "What does {} import?")
+
+
+async def files_below(store: Store, session_id: str) -> dict[str, set[str]]:
+    """By summary: the files of the turns behind it, as tools recorded them."""
+    below: dict[str, set[str]] = {}
+    for turn in await store.turns(session_id, TurnQuery(statuses=("completed",))):
+        (call,) = turn.tool_calls
+        assert (call.tool_name, call.origin, call.success) == ("read_file", "mention", True)
+        below[turn.turn_id] = {path for path in _paths() if f'"{path}"' in call.arguments}
+        assert len(below[turn.turn_id]) == 1
+    for summary in sorted(await store.summaries(session_id), key=lambda s: s.level):
+        below[summary.summary_id] = set().union(*(below[name] for name in summary.covers))
+    return below
+
+
+def _paths() -> list[str]:
+    return [f"ragmem/{name}" for name in FILES]
+
+
+@pytest.mark.timeout(900)
+async def test_its_summaries_name_the_right_files(tmp_path: Path) -> None:
+    """Issue 5, A10, A13, A57, C84, X13, X19b: an L1 for each turn, L2s, and one above them."""
+    project = tmp_path / "project"
+    source = Path(package.__file__).parent
+    for name in FILES:
+        target = project / "ragmem" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / name, target)
+    # The roll-up goes by what was said, and this model says little.
+    memory = MemoryConfig(worker="inline", summaries=SummariesConfig(rollup_chars=1_500))
+    config = Config(model=ModelConfig(main="local/smollm2"), memory=memory)
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")}).make()
+    async with App(config, paths, cwd=project) as app:
+        session = await app.start_session()
+        agent = await app.agent(session, Options(), deny_all)
+        try:
+            for number in range(30):
+                asked = QUESTIONS[number // 10].format(_paths()[number % 10])
+                # To some questions this model says nothing; asked in other words it does.
+                for wording in (asked, f"Tell me: {asked}", f"{asked} Say it in a few words."):
+                    reply = await agent.send(wording)
+                    if reply.finished.subtype == "success":
+                        break
+                assert reply.finished.subtype == "success", (asked, reply.finished.error)
+        finally:
+            await agent.aclose()
+        await app.leave_background()
+        store = await app.store()
+        summaries = await store.summaries(session.session_id)
+        below = await files_below(store, session.session_id)
+        left = await store.count_pending()
+    levels = [summary.level for summary in summaries]
+    assert levels.count(1) == 30
+    assert levels.count(2) >= 2
+    assert left["vectors"] == 0
+    for summary in summaries:
+        assert set(summary.files_mentioned) == below[summary.summary_id]
+        assert summary.tools_used == ("read_file",)
+        assert summary.text.strip()
+    counts = {level: levels.count(level) for level in sorted(set(levels))}
+    print(f"\n30 turns with the local model: summaries by level {counts}")

@@ -1,0 +1,148 @@
+"""What a session's background calls cost is known to every process that works for it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ragmem
+from ragmem.config import SummariesConfig
+from ragmem.errors import ProviderUnavailable
+from ragmem.ids import new_id
+from ragmem.llm.base import ModelInfo, UsageChunk
+from ragmem.memory.summaries import Ledger, Spending, Summarizer
+from ragmem.memory.summaries import ledger as ledger_module
+from ragmem.memory.worker import Worker
+from ragmem.store.base import Store
+from tests.fakes.scripted_llm import Says, ScriptedLLM
+
+from .working import DIGEST, a_session, no_wait
+
+PRICED = ModelInfo(
+    name="openai/priced",
+    context_window=128_000,
+    input_usd_per_token=1e-5,
+    output_usd_per_token=1e-5,
+)
+
+
+async def one_process(
+    store: Store, llm: ScriptedLLM, config: SummariesConfig, file: Path
+) -> Summarizer:
+    """Works until nothing is left to do; the next one knows no more than what is kept."""
+
+    async def opened() -> Store:
+        return store
+
+    summarizer = Summarizer(llm, config, ledger=Ledger(file), sleep=no_wait)
+    worker = Worker(opened, new_id(), embedder=None, summarizer=summarizer, config=config)
+    assert await worker.drain()
+    return summarizer
+
+
+@pytest.mark.parametrize("answer", [Says("no JSON"), ProviderUnavailable("busy")])
+async def test_a_model_that_fails_in_each_process(
+    store: Store, tmp_path: Path, answer: Says | Exception
+) -> None:
+    """X19b, issue 5: calls that leave no summary count too, over all processes together."""
+    session_id = await a_session(store, 2)
+    config = SummariesConfig(max_calls_per_session=8)
+    llm = ScriptedLLM([answer], repeat=True)
+    for _ in range(4):
+        last = await one_process(store, llm, config, tmp_path / "spending.jsonl")
+    assert len(llm.requests) == 8
+    assert last.spent(session_id).calls == 8
+    # Every turn has its summary all the same.
+    assert len(await store.summaries(session_id, level=1)) == 2
+
+
+async def test_the_cost_is_that_of_all_processes(store: Store, tmp_path: Path) -> None:
+    """Issue 5: a cent a session is a cent, however many processes spend it."""
+    session_id = await a_session(store, 12, chars=60)
+    another = await a_session(store, 1, chars=60, start_minute=100)
+    config = SummariesConfig(max_cost_usd_per_session=0.03)
+    usage = UsageChunk(input_tokens=600, output_tokens=100)
+    asked = 0
+    for _ in range(4):
+        answer = Says(DIGEST.text, usage=usage)
+        llm = ScriptedLLM([answer] * 2 + [ProviderUnavailable("gone")], info=PRICED, repeat=True)
+        last = await one_process(store, llm, config, tmp_path / "spending.jsonl")
+        asked += len(llm.requests)
+    spent = last.spent(session_id)
+    assert 0.01 < spent.cost_usd <= 0.03
+    assert spent.calls + last.spent(another).calls == asked
+
+
+def test_it_is_kept_for_the_next(tmp_path: Path) -> None:
+    """Calls and their cost, of each session for itself; not why one failed, nor a session's id."""
+    file = tmp_path / "spending.jsonl"
+    first, second = Ledger(file), Ledger(file)
+    session_id = new_id()
+    first.add(session_id, Spending(calls=2, cost_usd=0.5, problem="a secret?"))
+    first.add("another", Spending(calls=1))
+    first.add(session_id, Spending(summaries=1, extractive=1))
+    assert second.spent(session_id) == Spending(calls=2, cost_usd=0.5)
+    second.add(session_id, Spending(calls=1, cost_usd=0.25))
+    assert (first.spent(session_id).calls, first.spent(session_id).cost_usd) == (3, 0.75)
+    assert (first.spent(session_id).summaries, first.spent(session_id).problem) == (1, "a secret?")
+    assert second.own(session_id) == Spending(calls=1, cost_usd=0.25)
+    assert first.spent("another").calls == second.spent("another").calls == 1
+    text = file.read_text()
+    assert session_id not in text
+    assert "secret" not in text
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_torn_line_costs_that_line(tmp_path: Path) -> None:
+    """A disk that was full in the middle of one."""
+    file = tmp_path / "spending.jsonl"
+    Ledger(file).add("s", Spending(calls=1))
+    with file.open("a") as out:
+        out.write('{"s":"cut')
+    Ledger(file).add("s", Spending(calls=2))
+    assert Ledger(file).spent("s").calls == 3
+
+
+def test_where_nothing_can_be_kept(tmp_path: Path) -> None:
+    """This process' own calls count."""
+    ledger = Ledger(tmp_path / "no" / "such" / "folder")
+    for _ in range(2):
+        ledger.add("s", Spending(calls=1, cost_usd=0.1))
+    assert ledger.spent("s") == Spending(calls=2, cost_usd=0.2)
+    assert Ledger().spent("s") == Spending()
+
+
+def test_it_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line a session when it has grown; who had read the old one goes on with the new one."""
+    monkeypatch.setattr(ledger_module, "_LARGEST_BYTES", 2_000)
+    file = tmp_path / "spending.jsonl"
+    first, second = Ledger(file), Ledger(file)
+    for number in range(300):
+        first.add(f"s{number % 3}", Spending(calls=1, cost_usd=0.5))
+        assert second.spent("s0").calls == number // 3 + 1
+    assert file.stat().st_size < 3_000
+    assert [path.name for path in tmp_path.iterdir()] == ["spending.jsonl"]
+    assert [second.spent(f"s{i}").cost_usd for i in range(3)] == [50.0] * 3
+
+
+_CHILD = """
+import sys
+from pathlib import Path
+from ragmem.memory.summaries import Ledger, Spending, ledger
+ledger._LARGEST_BYTES = 1_000
+book = Ledger(Path(sys.argv[1]))
+for _ in range(200):
+    book.add("s", Spending(calls=1, cost_usd=0.5))
+"""
+
+
+def test_many_processes_lose_nothing(tmp_path: Path) -> None:
+    """Also while one of them adds the lines up."""
+    file = tmp_path / "spending.jsonl"
+    source = Path(ragmem.__file__).parents[1]
+    children = [
+        subprocess.Popen([sys.executable, "-c", _CHILD, str(file)], cwd=source) for _ in range(3)
+    ]
+    assert [child.wait() for child in children] == [0, 0, 0]
+    assert Ledger(file).spent("s") == Spending(calls=600, cost_usd=300.0)

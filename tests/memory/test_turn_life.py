@@ -1,0 +1,295 @@
+"""A turn from its end to its place in what is recalled, on each real store."""
+
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmem.config import SummariesConfig
+from ragmem.ids import new_id
+from ragmem.memory.recall import Question, scope_of
+from ragmem.records import AddSummary, ToolCall, Write, utc_now
+from ragmem.store.base import Applied, Store
+from ragmem.store.recall import Scope, SearchQuery
+from tests.fakes.hash_embedder import HashEmbedder
+from tests.fakes.scripted_llm import Says, ScriptedLLM
+from tests.store.conftest import OpenStore
+from tests.store.samples import a_session as session_record
+from tests.store.samples import begun, created, finished, summed, whole_turn
+
+from .test_engine import a_builder, a_memory, a_turn, context
+from .working import a_model, a_session, a_worker, add_turns
+
+
+class Watched:
+    """A store that tells in which order it was written and read."""
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+        self.calls: list[str] = []
+
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        levels = [write.summary.level for write in writes if isinstance(write, AddSummary)]
+        applied = await self._inner.apply(writes)
+        self.calls += [f"stored level {level}" for level in levels]
+        return applied
+
+    async def raw_history_chars(self, session_id: str) -> int:
+        self.calls.append("counted")
+        return await self._inner.raw_history_chars(session_id)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+# --- recorded -----------------------------------------------------------------
+
+
+async def test_when_a_turn_has_ended_it_is_stored(open_store: OpenStore, tmp_path: Path) -> None:
+    """A7, A84, A86, B88 (X10), B89, X16: awaited, seen by others at once; the vector follows."""
+    mine, theirs = await open_store(), await open_store()
+    embedder = HashEmbedder()
+    async with a_memory(mine, embedder) as memory:
+        project = (await memory.project_of(tmp_path)).project
+        session = memory.new_session(tmp_path, project)
+        recording = await memory.begin_turn(session, project, "Which beds?", model="openai/x")
+        before = await theirs.session(session.session_id)
+        for order in range(3):
+            call = ToolCall(
+                tool_call_id=new_id(),
+                turn_id=recording.turn.turn_id,
+                order=order,
+                tool_name="read_file",
+                arguments=json.dumps({"path": f"bed{order}.txt"}),
+                result=json.dumps({"text": f"bed {order}"}),
+                success=order != 1,
+                error=None if order != 1 else "no such bed",
+                started_at=utc_now(),
+            )
+            await recording.call(call)
+        await recording.finish("completed", "The northern ones.")
+        (turn,) = await theirs.turns(session.session_id)
+        assert (turn.turn_id, turn.status) == (recording.turn.turn_id, "completed")
+        assert (turn.user_message, turn.assistant_message) == ("Which beds?", "The northern ones.")
+        assert [json.loads(c.result)["text"] for c in turn.tool_calls] == [
+            "bed 0",
+            "bed 1",
+            "bed 2",
+        ]
+        assert [(c.order, c.success, c.error) for c in turn.tool_calls] == [
+            (0, True, None), (1, False, "no such bed"), (2, True, None),
+        ]  # fmt: skip
+        assert {c.turn_id for c in turn.tool_calls} == {turn.turn_id}
+        after = await theirs.session(session.session_id)
+        assert (before.message_count, after.message_count) == (0, 2)
+        assert after.updated_at > before.updated_at
+    assert embedder.seen == []
+    assert [item.record_id for item in await theirs.pending("vectors", limit=9)] == [turn.turn_id]
+    # Another process makes up for what this one left.
+    assert await a_worker(theirs, embedder=embedder, summarizes=False).drain()
+    assert await mine.pending("vectors", limit=9) == []
+
+
+async def test_storing_a_turn_is_fast(store: Store, tmp_path: Path) -> None:
+    """A94: under 100 ms from begin to end, the model's time excluded; measured."""
+    async with a_memory(store) as memory:
+        project = (await memory.project_of(tmp_path)).project
+        session = memory.new_session(tmp_path, project)
+        took = []
+        for number in range(24):
+            started = time.perf_counter()
+            await a_turn(memory, session, project, f"Question {number}?", "Yes. " * 200)
+            took.append((time.perf_counter() - started) * 1000)
+    print(f"\na turn stored in {statistics.median(took):.1f} ms (median), {max(took):.1f} (max)")
+    assert statistics.median(took) < 100
+
+
+async def test_only_what_was_finished_is_summed_up(store: Store) -> None:
+    """E9, E49 (X14), E45, E50, E52, E56 (X6), X25: not what broke off, nor is it embedded."""
+    first = created()
+    session_id = first.session.session_id
+    done = new_id()
+    await store.apply([first, *whole_turn(session_id, done, "Which beds?", "The northern ones.")])
+    for status in ("interrupted", "failed"):
+        turn_id = new_id()
+        await store.apply(
+            [begun(session_id, turn_id, "cut"), finished(session_id, turn_id, "half", status)]
+        )
+    await store.apply([begun(session_id, text="cut")])
+    embedder, llm = HashEmbedder(), a_model()
+    config = SummariesConfig(every_n_messages=2)
+    assert await a_worker(store, embedder=embedder, llm=llm, config=config).drain()
+    (summary,) = await store.summaries(session_id)
+    assert summary.covers == (done,)
+    assert (await store.session(session_id)).summary == "Beds were planned."
+    # Of the turn its one text, question and answer; and the summary's.
+    assert len(embedder.seen) == 2
+    (said,) = [text for _, text in embedder.seen if "northern" in text]
+    assert "Which beds?" in said
+    assert not [text for _, text in embedder.seen if "cut" in text]
+    assert not [r for r in llm.requests if "cut" in r.messages[-1].text]
+
+
+# --- summed up -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("last", "rolls_up"), [(2_500, False), (2_501, True)])
+async def test_the_threshold_is_strict(store: Store, last: int, rolls_up: bool) -> None:
+    """A11 (X13), A13, A87, A93: 5,000 characters give no level 2, 5,001 do; X28: as described."""
+    first = created()
+    session_id = first.session.session_id
+    await store.apply([first])
+    assert await store.raw_history_chars(session_id) == 0
+    for size in (2_500, last):
+        await store.apply(whole_turn(session_id, new_id(), "é" * 500, "x" * (size - 500)))
+    # Code points of both texts, of those turns that have no summary.
+    assert await store.raw_history_chars(session_id) == 2_500 + last
+    assert await a_worker(store, llm=a_model()).drain()
+    assert await store.raw_history_chars(session_id) == 0
+    above = await store.summaries(session_id, level=2)
+    assert len(above) == rolls_up
+    if rolls_up:
+        ones = await store.summaries(session_id, level=1)
+        assert (above[0].turn_count, set(above[0].covers)) == (2, {s.summary_id for s in ones})
+
+
+async def test_a_summary_is_stored_before_what_is_left_is_counted(store: Store) -> None:
+    """A12, X28: the turn that has just been summed up is not counted as waiting."""
+    watched = Watched(store)
+    session_id = await a_session(store, 0)
+    worker = a_worker(watched, llm=a_model())  # type: ignore[arg-type]
+    for number in range(6):
+        await add_turns(store, session_id, range(number, number + 1))
+        assert await worker.drain()
+        calls, watched.calls = watched.calls, []
+        assert calls[0] == "stored level 1"
+        assert calls.count("stored level 1") == 1
+        assert "counted" in calls[1:] or number == 0
+        # Each turn has some 1,000 characters: the sixth makes the first level 2 due.
+        assert ("stored level 2" in calls) == (number == 5)
+
+
+async def test_summaries_know_what_they_are_of(store: Store) -> None:
+    """A85, A88, A18: by ids of turns or of summaries; newest first, not rolled up, so many."""
+    session_id = await a_session(store, 14, chars=60)
+    turns = [turn.turn_id for turn in await store.turns(session_id)]
+    ones = [summed(session_id, turn_id, created_at=utc_now()) for turn_id in turns]
+    await store.apply(ones)
+    above = summed(session_id, *(w.summary.summary_id for w in ones[:2]), level=2, turn_count=2)
+    await store.apply([above])
+    newest = [w.summary.covers for w in ones[:1:-1]]
+    found = await store.summaries(session_id, level=1, not_rolled_up=True, limit=10)
+    assert [s.covers for s in found] == newest[:10]
+    every = await store.summaries(session_id, level=1, not_rolled_up=True)
+    assert [s.covers for s in every] == newest
+    (second,) = await store.summaries(session_id, level=2)
+    assert second.covers == tuple(w.summary.summary_id for w in ones[:2])
+
+
+async def test_at_most_ten_of_them_are_shown(store: Store, tmp_path: Path) -> None:
+    """A18, A79, C9, X23, X30: of the latest turns that are not shown, whenever they were made."""
+    async with a_memory(store) as memory:
+        project = (await memory.project_of(tmp_path)).project
+        session = memory.new_session(tmp_path, project)
+        for number in range(40):
+            await a_turn(memory, session, project, f"bed {number}?", "x" * 300)
+        llm = ScriptedLLM([lambda request: Says(_named(request.messages[-1].text))], repeat=True)
+        config = SummariesConfig(rollup_chars=1_000_000)
+        assert await a_worker(store, llm=llm, config=config).drain()
+        current = await memory.find_session(session.session_id)
+        builder = a_builder(7_000)
+        built = await context(memory, current, "?", builder)
+        sections = {section.name: section for section in built.sections}
+        shown = [item.label for item in sections["Recent Conversation"].items]
+        # More than ten turns are in the window: their summaries take nobody's place.
+        assert len(shown) > 12
+        first = int(shown[0].split(":")[0].removeprefix("Turn "))
+        listed = [item.label for item in sections["Level 1 Summaries"].items]
+        assert listed == [f"summary of bed {first - 2 - i}" for i in range(10)]
+        other = await context(memory, memory.new_session(tmp_path, project), "?", a_builder(7_000))
+        assert "Level 1 Summaries" not in other.sizes
+
+
+def _named(data: str) -> str:
+    bed = data.partition("Person: bed ")[2].partition("?")[0]
+    return json.dumps({"text": f"summary of bed {bed}"})
+
+
+# --- found ---------------------------------------------------------------------
+
+
+async def test_turns_and_summaries_come_in_one_answer(store: Store, tmp_path: Path) -> None:
+    """A62, A76 (X34), A97: both kinds, so many as are asked for; each embedded once."""
+    embedder = HashEmbedder()
+    session_id = await a_session(store, 4, chars=60)
+    llm = ScriptedLLM([Says(json.dumps({"text": "Question of shade for beds."}))], repeat=True)
+    assert await a_worker(store, embedder=embedder, llm=llm).drain()
+    passages = [text for kind, text in embedder.seen if kind == "passage"]
+    assert len([text for text in passages if text.startswith("Question of shade")]) == 4
+    assert len(passages) == 8
+    assert embedder.spent.tokens == sum(map(embedder.count_tokens, passages))
+    async with a_memory(store, embedder) as memory:
+        current = await memory.find_session(session_id)
+
+        async def kinds(most: int) -> list[str]:
+            question = Question(
+                text="the question of shade",
+                scope=scope_of(current, "session"),
+                session_id=session_id,
+                max_results=most,
+            )
+            return [hit.type for hit in await memory.search(question)]
+
+        assert sorted(await kinds(20)) == ["summary"] * 4 + ["turn"] * 4
+        assert len(await kinds(7)) == 7
+    calls = embedder.spent.calls
+    assert await a_worker(store, embedder=embedder, llm=llm).drain()
+    assert embedder.spent.calls == calls
+
+
+async def test_the_nearest_of_a_scope_whatever_lies_outside(store: Store) -> None:
+    """E54, E55: closest first, so many; a project's are found beside 300 nearer ones."""
+    embedder = HashEmbedder()
+    far = await a_session(store, 0)
+    near = session_record(project_id="project-other")
+    await store.apply([created(near.session_id, project_id="project-other")])
+    writes: list[Write] = []
+    for _ in range(300):
+        writes += whole_turn(near.session_id, new_id(), "wombats dig", "burrows")
+    texts = ["wombats dig burrows quickly", "wombats dig slowly", "wombats sleep late", "tulips"]
+    for text in texts:
+        writes += whole_turn(far, new_id(), text, "so it is")
+    for start in range(0, len(writes), 100):
+        await store.apply(writes[start : start + 100])
+    assert await a_worker(store, embedder=embedder, summarizes=False).drain()
+    (row,) = await embedder.embed(["wombats dig burrows"], "query")
+    query = SearchQuery(
+        scope=Scope(project_ids=("project-garden",)),
+        vector=row.astype("<f4").tobytes(),
+        embedder="hash-1",
+        limit=3,
+    )
+    found = [c for c in await store.search(query) if c.similarity is not None]
+    best = sorted(found, key=lambda c: -(c.similarity or 0))[:3]
+    said = {turn.turn_id: turn.user_message for turn in await store.turns(far)}
+    assert [said[c.record_id] for c in best] == texts[:3]
+    assert {c.session_id for c in found} == {far}
+
+
+async def test_the_window_is_in_order_with_its_tool_calls(store: Store) -> None:
+    """B80, A69 to A71: by sequence, each turn with its calls; X30: not by its clock."""
+    session_id = await a_session(store, 3, chars=60)
+    await add_turns(store, session_id, range(3, 6), chars=60, start_minute=-9_999)
+    async with a_memory(store) as memory:
+        current = await memory.find_session(session_id)
+        built = await context(memory, current, "?", a_builder(100_000))
+    asked = [m.text.split(" ")[1] for m in built.messages[1:-1] if m.role == "user"]
+    assert asked == ["0", "1", "2", "3", "4", "5"]
+    roles = [message.role for message in built.messages[1:-1]]
+    assert roles == ["user", "assistant", "tool", "assistant"] * 6
+    paths = [use.arguments for m in built.messages for use in m.tool_uses]
+    assert paths == [json.dumps({"path": f"./bed{number}.txt"}) for number in range(6)]
