@@ -29,6 +29,15 @@ class TurnStarted(_Event, frozen=True, kw_only=True, tag="turn_started"):
     recorded: bool = True
 
 
+class Recalled(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn or summary that goes to the model with the prompt, and why."""
+
+    id: str
+    section: str
+    score: float | None
+    why: str
+
+
 class ContextBuilt(_Event, frozen=True, kw_only=True, tag="context"):
     """What goes to the model with the prompt."""
 
@@ -36,6 +45,7 @@ class ContextBuilt(_Event, frozen=True, kw_only=True, tag="context"):
     """Characters per section."""
     fallback: bool = False
     """Pruned history, because the store could not answer (X26)."""
+    recalled: tuple[Recalled, ...] = ()
 
 
 class ModelCallStarted(_Event, frozen=True, kw_only=True, tag="model_call"):

@@ -105,6 +105,22 @@ def ago(at: datetime, now: datetime) -> str:
     return f"{minutes} minute{'s' if minutes != 1 else ''} ago" if minutes else "just now"
 
 
+def duration(ms: int) -> str:
+    """For people: `12 ms`, `2.3 s`, `4 min 10 s`."""
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    return f"{ms // 60_000} min {ms % 60_000 // 1000} s"
+
+
+def counted(count: int, name: str) -> str:
+    """`1 turn`, `2,000 turns`."""
+    if count != 1:
+        name = f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+    return f"{count:,} {name}"
+
+
 def bar(part: float, whole: float, width: int) -> str:
     """How much of a whole, as a bar of so many columns; nothing at all is told from a little."""
     share = min(1.0, part / whole) if whole > 0 else 0.0

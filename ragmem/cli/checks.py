@@ -13,6 +13,7 @@ from ragmem.config import Config, Paths
 from ragmem.errors import RagmemError
 from ragmem.llm.models import choose_model, find_local_model
 from ragmem.llm.providers import PROVIDERS
+from ragmem.text import counted
 
 Health = Literal["ok", "note", "broken"]
 _OLDEST_PYTHON = (3, 11)
@@ -93,7 +94,9 @@ async def check_store(config: Config, paths: Paths) -> Check:
             found = await (await app.store()).info()
     except RagmemError as error:
         return failing("store", error)
-    counts = ", ".join(f"{found.counts.get(name, 0):,} {name}" for name in ("sessions", "turns"))
+    counts = ", ".join(
+        counted(found.counts.get(f"{name}s", 0), name) for name in ("session", "turn")
+    )
     detail = f"{found.kind} {found.version} at {found.location}: {counts}"
     if waiting := found.counts.get("waiting_writes"):
         return Check(
@@ -119,7 +122,7 @@ async def check_background(config: Config, paths: Paths) -> list[Check]:
             model_id = app.background.embedder_model
     except RagmemError as error:
         return [failing("background", error)]
-    due = {"vectors": "without vectors", "level1": "turns to sum up"}
+    due = {"vectors": "without vectors", "level1": "not summed up by a model"}
     waiting = [
         f"{count:,}{'+' * (count >= 1000)} {due[work]}"
         for work, count in pending.items()

@@ -14,7 +14,7 @@ from ragmem.ids import short_id
 from ragmem.memory.projects import folder_name
 from ragmem.records import DEFAULT_TITLE, Session
 from ragmem.store.base import SessionQuery
-from ragmem.text import one_line
+from ragmem.text import ago, one_line
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -65,7 +65,7 @@ def session_rows(sessions: Sequence[Session], now: datetime) -> list[tuple[str, 
     return [
         (
             short_id(session.session_id),
-            age(session.last_activity_at, now),
+            ago(session.last_activity_at, now),
             str(session.turn_count),
             session_name(session),
         )
@@ -78,17 +78,6 @@ def session_name(session: Session) -> str:
     if session.title != DEFAULT_TITLE or not session.last_message:
         return one_line(session.title, 120)
     return one_line(session.last_message, 120)
-
-
-def age(then: datetime, now: datetime) -> str:
-    """How long ago, roughly; a date after a month."""
-    seconds = max(0, int((now - then).total_seconds()))
-    if seconds >= 30 * 86400:
-        return then.astimezone().strftime("%Y-%m-%d")
-    for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {name} ago"
-    return "just now"
 
 
 def _settle(typed: asyncio.Future[None]) -> None:

@@ -1,7 +1,5 @@
 """`ragmem config`: the one file of settings."""
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,6 +8,7 @@ import typer
 from ragmem.cli.streams import say, write, write_utf8
 from ragmem.config import environment, find_paths, load_config
 from ragmem.errors import ConfigError, UsageError
+from ragmem.files import replace_private
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -95,17 +94,9 @@ def read(file: Path) -> str:
 def save(file: Path, text: str) -> None:
     """Replace the file whole or not at all, readable by its owner only; a link stays a link."""
     target = file.resolve()
-    temporary = None
     try:
-        fd, temporary = tempfile.mkstemp(dir=target.parent, prefix=".ragmem-", suffix=".toml")
-        with open(fd, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, target)
+        replace_private(target, text.encode(), sync=True)
     except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
         raise ConfigError(
             f"{file} can't be written: {error.strerror}.", hint="Nothing was changed."
         ) from None

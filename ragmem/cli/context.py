@@ -1,5 +1,6 @@
 """`ragmem context`: exactly what would be sent with a prompt, and why."""
 
+from shutil import get_terminal_size
 from typing import Annotated, Literal
 
 import typer
@@ -26,11 +27,14 @@ from ragmem.tools.base import deny_all
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _BAR = 10
+_WIDTH = 140
+_NARROWEST = 80
 
 
 class ContextItemDocument(Document, frozen=True, kw_only=True):
-    """One thing in a section."""
+    """One thing in a section; `id` of what was recalled, else null."""
 
+    id: str | None
     label: str
     chars: int
     score: float | None
@@ -109,14 +113,15 @@ def context(
         if output == "json":
             write_utf8(to_json(context_document(session.session_id, built)))
         else:
-            say(budgets_table(built) + "\n")
+            width = get_terminal_size((_WIDTH, 24)).columns
+            say(budgets_table(built, width=max(_NARROWEST, width)) + "\n")
             write(visible(built.text()) + "\n")
         return EXIT_DONE
 
     raise typer.Exit(run_async(main))
 
 
-def budgets_table(built: Context) -> str:
+def budgets_table(built: Context, *, width: int = _WIDTH) -> str:
     """Sections with their sizes, budgets and what was left out."""
     rows = []
     for section in built.sections:
@@ -140,7 +145,7 @@ def budgets_table(built: Context) -> str:
     )
     head = ("SECTION", "CHARS", "BUDGET", "FILLED", "ITEMS", "DROPPED", "WHY")
     note = "The store could not answer: pruned history stands in.\n" if built.fallback else ""
-    return note + table(head, rows, width=140)
+    return note + table(head, rows, width=width)
 
 
 def context_document(session_id: str, built: Context) -> ContextDocument:
@@ -157,7 +162,11 @@ def context_document(session_id: str, built: Context) -> ContextDocument:
                 budget=section.budget,
                 items=tuple(
                     ContextItemDocument(
-                        label=item.label, chars=item.chars, score=item.score, why=item.why
+                        id=item.record_id or None,
+                        label=item.label,
+                        chars=item.chars,
+                        score=item.score,
+                        why=item.why,
                     )
                     for item in section.items
                 ),

@@ -93,15 +93,16 @@ def _put(document: "TOMLDocument", path: list[str], value: Any) -> None:
 
 
 def _typed(key: str, value: str) -> Any:
-    """The text as the type of the setting's default; a wrong key is left to the validation."""
+    """The text as the setting's own type; ConfigError for a key or a value that can't be."""
     default = config.keys().get(key)
-    if default is None or isinstance(default, str):
-        return value
+    if default is None:
+        raise ConfigError(f"There is no setting {key!r}.", hint=config.nearest(key))
     try:
-        return msgspec.convert(value, type(default), strict=False)
+        msgspec.convert(value, type(default), strict=False)
     except msgspec.ValidationError:
         kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
         raise ConfigError(f"{key} is {kind}, not {value!r}.") from None
+    return config.parse(tuple(key.split(".")), value, f"{key} can't be {value!r}")
 
 
 def _sections(

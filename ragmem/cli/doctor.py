@@ -1,6 +1,8 @@
 """`ragmem doctor`: each line ok, or what to do."""
 
+import sys
 from collections.abc import AsyncIterator
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 import typer
@@ -8,6 +10,7 @@ import typer
 from ragmem.cli.opening import current_folder
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import write
+from ragmem.cli.table import hanging
 from ragmem.config import Config, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
 from ragmem.redact import know, redact, secrets_among
@@ -27,8 +30,9 @@ def doctor() -> None:
 
     async def main(_: Interruption) -> int:
         broken = False
+        width = get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None
         async for check in examine():
-            write(check_text(check))
+            write(check_text(check, width=width))
             broken |= check.health == "broken"
         return EXIT_FAILED if broken else EXIT_DONE
 
@@ -66,9 +70,10 @@ async def examine() -> AsyncIterator["Check"]:
     yield checks.check_ripgrep(find_ripgrep((current_folder(),)))
 
 
-def check_text(check: "Check") -> str:
-    """A check as a line, its advice indented below."""
-    indent = " " * (len("broken") + 1 + _NAME_WIDTH + 1)
-    lines = [f"{check.health:<6} {check.name:<{_NAME_WIDTH}} {visible(check.detail)}"]
-    lines += [f"{indent}{line}" for line in visible(check.advice).splitlines()]
+def check_text(check: "Check", *, width: int | None = None) -> str:
+    """A check as a line, or as many as fit into the width, its advice indented below."""
+    head = f"{check.health:<6} {check.name:<{_NAME_WIDTH}} "
+    lines = hanging(head, visible(check.detail), width)
+    # Commands are to be copied: they stay on a line each.
+    lines += [f"{' ' * len(head)}{line}" for line in visible(check.advice).splitlines()]
     return redact("\n".join(lines)) + "\n"

@@ -5,7 +5,7 @@ from shutil import get_terminal_size
 
 import typer
 
-from ragmem.cli.choice import age, last_session, resumed
+from ragmem.cli.choice import last_session, resumed
 from ragmem.cli.documents import file_document, to_json
 from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Format, Resume
@@ -13,6 +13,7 @@ from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import say, write, write_utf8
 from ragmem.cli.table import table
 from ragmem.errors import EXIT_DONE
+from ragmem.text import ago
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -40,7 +41,7 @@ def files(resume: Resume = None, output: Format = "table") -> None:
                 (
                     access.access_type,
                     str(access.turn_index),
-                    age(access.accessed_at, now),
+                    ago(access.accessed_at, now),
                     access.path,
                 )
                 for access in accesses

@@ -23,7 +23,7 @@ from ragmem.store.spool import count_waiting
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import Compared, Stream, compare, copy, stream_of
 from ragmem.store.transfer.lines import count_lines, is_lines, stream_of_lines, write_lines
-from ragmem.text import visible
+from ragmem.text import counted, visible
 
 _SQLITE = b"SQLite format 3\0"
 _MOVED = ("projects", "sessions", "turns", "summaries")
@@ -196,7 +196,8 @@ def _label(found: StoreInfo) -> str:
 
 def counts(found: StoreInfo) -> str:
     """How much there is, in few words."""
-    return f"{found.counts['sessions']:,} sessions, {found.counts['turns']:,} turns"
+    sessions, turns = found.counts["sessions"], found.counts["turns"]
+    return f"{counted(sessions, 'session')}, {counted(turns, 'turn')}"
 
 
 def _total(found: StoreInfo) -> int:

@@ -19,6 +19,7 @@ from ragmem.events import (
     MessageFinished,
     Notice,
     ReasoningDelta,
+    Recalled,
     TextDelta,
     ToolFinished,
     TurnFinished,
@@ -109,6 +110,7 @@ class LineDocument(Document, frozen=True, kw_only=True, omit_defaults=True):
     permission_mode: str | None = None
     sections: dict[str, int] | None = None
     fallback: bool | None = None
+    recalled: tuple[Recalled, ...] | None = None
     level: str | None = None
     text: str | None = None
     message: dict[str, Json] | None = None
@@ -154,6 +156,7 @@ class StreamJsonOutput:
                     session_id=session_id,
                     sections=event.sections,
                     fallback=event.fallback,
+                    recalled=event.recalled,
                 )
             case Notice(level=level, text=text):
                 return LineDocument(

@@ -15,7 +15,7 @@ from ragmem.events import (
     TurnFinished,
 )
 from ragmem.ids import short_id
-from ragmem.text import one_line, visible
+from ragmem.text import duration, one_line, visible
 
 _WAITING = "waiting for the model …"
 
@@ -59,7 +59,7 @@ class Progress:
                 title = one_line(self._titles.pop(event.tool_call_id, event.name), 160)
                 mark = "●" if event.success else "✗"
                 reason = "" if event.success else ": " + one_line(event.display, 200)
-                self._line(f"{mark} {title}{reason} ({event.duration_ms} ms)")
+                self._line(f"{mark} {title}{reason} ({duration(event.duration_ms)})")
 
     def _notice(self, level: str, text: str) -> None:
         if level != "info":
@@ -98,7 +98,7 @@ def closing_line(finished: TurnFinished) -> str:
         parts.append(f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
     if usage.cost_usd is not None:
         parts.append(f"${usage.cost_usd:.4f}")
-    parts.append(f"{finished.duration_ms / 1000:.1f} s")
+    parts.append(duration(finished.duration_ms))
     return " · ".join(parts)
 
 

@@ -1,5 +1,6 @@
 """`ragmem search`: what was said, found by its words and its meaning."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -103,7 +104,11 @@ def search(
         if output == "json":
             write_utf8(to_json([hit_document(hit) for hit in hits]))
         elif hits:
-            write(hits_text(hits, width=get_terminal_size((120, 24)).columns))
+            from ragmem.memory.hits import worth_showing
+
+            shown, none_close = worth_showing(hits, opened.memory.floor)
+            say(f"{none_close}\n" if none_close else "")
+            write(hits_text(shown, width=get_terminal_size((120, 24)).columns))
         else:
             say("Nothing was found.\n")
         return EXIT_DONE
@@ -123,7 +128,7 @@ def _levels(text: str | None) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def hits_text(hits: "list[Hit]", *, width: int) -> str:
+def hits_text(hits: "Sequence[Hit]", *, width: int) -> str:
     """For people: where each stands, what it says, why it was found."""
     now = datetime.now(UTC)
     width = max(_NARROWEST, width)
@@ -138,7 +143,7 @@ def hits_text(hits: "list[Hit]", *, width: int) -> str:
 def _flow(parts: list[str], width: int) -> list[str]:
     """As many as fit on a line, the further ones indented below."""
     lines = [""]
-    for part in filter(None, parts):
+    for part in parts:
         longer = f"{lines[-1]} · {part}" if lines[-1].strip() else f"{lines[-1]}{part}"
         if lines[-1].strip() and display_width(longer) > width:
             lines.append(f"  {part}")

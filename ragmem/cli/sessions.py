@@ -186,7 +186,10 @@ def import_session(
         bool, typer.Option("--as-new", help="Give everything new ids: a second copy.")
     ] = False,
 ) -> None:
-    """Store a session that was exported, with its ids; one that is here already is refused."""
+    """Store a session that was exported; its ids are kept.
+
+    One that is here already is refused.
+    """
     from ragmem.cli.keeping import import_file
 
     config, paths = settings()

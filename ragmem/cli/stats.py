@@ -11,9 +11,9 @@ from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Format
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import write, write_utf8
-from ragmem.cli.table import table
+from ragmem.cli.table import hanging, table
 from ragmem.errors import EXIT_DONE
-from ragmem.text import bar, visible
+from ragmem.text import bar, counted, visible
 
 if TYPE_CHECKING:
     from ragmem.metrics.kept import Measured, Timing
@@ -29,10 +29,14 @@ _TIMES = (
     ("embed_question", "embed a question", ("recall.embed",)),
     ("build_context", "build a context", ("memory.context",)),
 )
-_WAITING = (("vectors", "without vectors"), ("level1", "turns to sum up"))
+_WAITING = (("vectors", "without vectors"), ("level1", "not summed up by a model"))
 """What is due for certain; of roll-ups and sessions only some are."""
 _SHOWN_DAYS = 14
 _NARROWEST = 40
+_TIME_COLUMNS = ("MEAN", "P50", "P95", "MAX")
+_FEW_TIME_COLUMNS = ("P50", "P95")
+_ALL_TIMES = 60
+"""A terminal of fewer columns gets the few."""
 
 
 class TimingDocument(Document, frozen=True, kw_only=True):
@@ -185,14 +189,18 @@ def stats_text(document: StatsDocument, *, width: int, today: date) -> str:
     """For people: numbers, and bars for what is compared."""
     width = max(_NARROWEST, width)
     counts = ", ".join(
-        f"{document.counts.get(name, 0):,} {name.replace('_', ' ')}"
-        for name in ("sessions", "turns", "tool_calls", "summaries", "files")
+        counted(document.counts.get(key, 0), name)
+        for key, name in (
+            ("sessions", "session"),
+            ("turns", "turn"),
+            ("tool_calls", "tool call"),
+            ("summaries", "summary"),
+            ("files", "file"),
+        )
     )
     size = document.database_size_bytes
-    lines = [
-        f"memory     {visible(document.store)}" + (f", {size / 1e6:,.1f} MB" if size else ""),
-        f"           {counts}",
-    ]
+    where = visible(document.store) + (f", {size / 1e6:,.1f} MB" if size else "")
+    lines = [*hanging("memory     ", where, width), *hanging(" " * 11, counts, width)]
     lines += _bars("summaries", _levels(document), width)
     lines += _bars("turns", _days(document, today), width)
     if document.since:
@@ -201,7 +209,8 @@ def stats_text(document: StatsDocument, *, width: int, today: date) -> str:
         lines += [*_times(document, width), ""]
     else:
         lines += ["", "Nothing was measured yet.", ""]
-    lines += [f"{name:<10} {said}" for name, said in _sums(document)]
+    for name, said in _sums(document):
+        lines += hanging(f"{name:<10} ", said, width)
     return "\n".join(lines) + "\n"
 
 
@@ -228,13 +237,14 @@ def _bars(title: str, rows: list[tuple[str, int]], width: int) -> list[str]:
 
 
 def _times(document: StatsDocument, width: int) -> list[str]:
+    kept = _TIME_COLUMNS if width >= _ALL_TIMES else _FEW_TIME_COLUMNS
     rows = []
     for key, name, _ in _TIMES:
         found: TimingDocument = getattr(document, key)
         if found.count:
-            times = (found.mean_ms, found.p50_ms, found.p95_ms, found.max_ms)
-            rows.append((name, f"{found.count:,}", *(f"{each:,.1f}" for each in times)))
-    head = ("TIME (ms)", "COUNT", "MEAN", "P50", "P95", "MAX")
+            times = [f"{getattr(found, f'{column.lower()}_ms'):,.1f}" for column in kept]
+            rows.append((name, f"{found.count:,}", *times))
+    head = ("TIME (ms)", "COUNT", *kept)
     return table(head, rows, width=width).rstrip("\n").split("\n") if rows else []
 
 

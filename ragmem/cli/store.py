@@ -48,7 +48,10 @@ def use(
         str, typer.Argument(metavar="sqlite|neo4j", help="The store.", show_default=False)
     ],
 ) -> None:
-    """Keep memory in another store from now on, once it is seen to open. Nothing is moved."""
+    """Keep memory in another store from now on; nothing is moved.
+
+    The store is opened first: one that can't be is not chosen.
+    """
     _known(kind)
     paths = find_paths()
     before = load_config(paths.config_file).store.kind
@@ -141,10 +144,10 @@ def repair() -> None:
 
 @app.command()
 def reembed() -> None:
-    """Make the vectors of all turns and summaries anew, with the embedder of the settings.
+    """Make all vectors anew, with the embedder of the settings.
 
-    For when `model.embedding` has changed: until then search goes by words alone. Stopped
-    half-way, it can be run again and goes on.
+    Those of turns and summaries, for when `model.embedding` has changed: until then
+    search goes by words alone. Stopped half-way, it can be run again and goes on.
     """
     from ragmem.cli.reembedding import reembed as embed_anew
 

@@ -25,6 +25,19 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | 
     return "\n".join(lines) + "\n"
 
 
+def hanging(head: str, text: str, width: int | None = None) -> list[str]:
+    """A text behind its head, cut between words, the further rows below the first."""
+    row, rows = head, []
+    margin = " " * display_width(head)
+    for word in text.split():
+        longer = row + word if row in (head, margin) else f"{row} {word}"
+        if width is not None and row not in (head, margin) and display_width(longer) > width:
+            rows.append(row)
+            longer = margin + word
+        row = longer
+    return [*rows, row.rstrip()]
+
+
 def display_width(text: str) -> int:
     """Columns on a terminal."""
     if text.isascii():

@@ -15,7 +15,6 @@ other languages a quarter to four fifths more of the evidence is among the first
 
 import asyncio
 import os
-import statistics
 import sys
 import threading
 import time
@@ -249,4 +248,7 @@ async def _ms(embedder: OnnxEmbedder, texts: list[str], kind: Kind) -> float:
 
 
 def _timing(name: str, values: list[float]) -> Timing:
-    return Timing(name, min(values), statistics.median(values), max(values))
+    # Measuring is rare, and the module slow to import.
+    from statistics import median
+
+    return Timing(name, min(values), median(values), max(values))

@@ -10,6 +10,7 @@ import re
 import msgspec
 
 from ragmem.errors import ContextTooLong, LLMError, ProviderRefused, ProviderUnavailable
+from ragmem.llm.providers import PROVIDERS
 from ragmem.records import utc_now
 from ragmem.text import clean, one_line
 
@@ -69,6 +70,20 @@ def error_text(body: str) -> str:
 def is_web_page(body: str) -> bool:
     """Whether a body is HTML."""
     return body.lstrip()[:200].lower().startswith(("<!doctype html", "<html"))
+
+
+def unknown_provider(model: str) -> ProviderRefused:
+    """The error for a model of a provider that there is not."""
+    # Rarely needed, and every start imports this module.
+    from difflib import get_close_matches
+
+    name = model.partition("/")[0]
+    close = get_close_matches(name, [provider.name for provider in PROVIDERS], n=1)
+    meant = f"Did you mean {close[0]}/…? " if close else ""
+    return ProviderRefused(
+        f"{model} names no provider that is known: {name!r} is none.",
+        hint=f"{meant}`ragmem models` lists what can be used now.",
+    )
 
 
 def from_status(

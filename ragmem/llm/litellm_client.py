@@ -194,6 +194,8 @@ class LiteLLMClient:
         kinds = _kinds(error)
         text = _SDK_NAMES.sub("", str(getattr(error, "message", "") or error)).strip()
         status = getattr(error, "status_code", None)
+        if "LLM Provider NOT provided" in text:
+            return faults.unknown_provider(peer.model)
         if kinds & {"ContextWindowExceededError"}:
             return faults.too_long(peer, faults.scrub(text, peer.secrets))
         if kinds & {"JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError"}:

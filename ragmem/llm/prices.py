@@ -1,7 +1,7 @@
 """Windows and prices, from a table in the package (scripts/build_models); unknown is unknown."""
 
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
@@ -16,7 +16,7 @@ class _Table(msgspec.Struct):
 
 @cache
 def _rows() -> dict[str, _Row]:
-    data = files("ragmem.llm").joinpath("models.json").read_bytes()
+    data = Path(__file__).with_name("models.json").read_bytes()
     return msgspec.json.decode(data, type=_Table).models
 
 

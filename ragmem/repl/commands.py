@@ -12,7 +12,7 @@ from rich.text import Text
 from ragmem.errors import RagmemError, SessionNotFound
 from ragmem.ids import short_id
 from ragmem.memory.context import Context
-from ragmem.memory.hits import Hit
+from ragmem.memory.hits import Hit, worth_showing
 from ragmem.memory.projects import folder_name
 from ragmem.records import DEFAULT_TITLE, AccessType, FileAccess, Session, Usage
 from ragmem.repl.page import Page
@@ -20,7 +20,7 @@ from ragmem.repl.render import failure, spent
 from ragmem.repl.talk import Talk
 from ragmem.repl.terminal import Question
 from ragmem.store.base import SessionQuery
-from ragmem.text import bar, one_line, visible
+from ragmem.text import ago, bar, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -159,7 +159,13 @@ async def _search(text: str, talk: Talk, page: Page) -> Then:
         page.show(failure("Search for what?", "/search followed by words.", page.width))
         return ""
     found = await talk.app.search(text, session=talk.session)
-    page.show(hit_list(found) if found else Text("Nothing was found.", style="dim"))
+    if not found:
+        page.show(Text("Nothing was found.", style="dim"))
+        return ""
+    shown, none_close = worth_showing(found, talk.app.memory.floor)
+    if none_close:
+        page.show(Text(none_close, style="dim"))
+    page.show(hit_list(shown))
     return ""
 
 
@@ -232,21 +238,9 @@ def session_list(found: Sequence[Session], width: int, *, current: str = "") -> 
             Text(head, style="cyan") + Text(one_line(about, max(8, width - len(head))), "bold")
         )
         turns = f"{session.turn_count} turn{'s' * (session.turn_count != 1)}"
-        when = ago(now, session.last_activity_at)
+        when = ago(session.last_activity_at, now)
         lines.append(Text(f"      {short_id(session.session_id)} · {turns} · {when}", style="dim"))
     return Text("\n").join(lines)
-
-
-def ago(now: datetime, then: datetime) -> str:
-    """`just now`, `5 min ago`, `3 h ago`, `2 days ago`; clocks that went back are just now."""
-    minutes = int((now - then).total_seconds() // 60)
-    if minutes < 1:
-        return "just now"
-    if minutes < 60:
-        return f"{minutes} min ago"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h ago"
-    return f"{minutes // (24 * 60)} days ago"
 
 
 def file_list(found: Sequence[FileAccess]) -> RenderableType:
@@ -268,7 +262,7 @@ def hit_list(found: Sequence[Hit]) -> RenderableType:
     lines: list[Text] = []
     now = datetime.now(UTC)
     for hit in found:
-        lines.append(Text(" · ".join(filter(None, map(visible, hit.facts(now)))), style="cyan"))
+        lines.append(Text(" · ".join(map(visible, hit.facts(now))), style="cyan"))
         lines += [
             Text(f"  {said}", style="dim", no_wrap=True, overflow="ellipsis")
             for said in hit.quotes()

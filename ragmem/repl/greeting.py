@@ -9,11 +9,11 @@ from rich.text import Text
 from ragmem import __version__
 from ragmem.errors import StoreError, UsageError
 from ragmem.records import DEFAULT_TITLE
-from ragmem.repl.commands import ago, pick_session, sessions_here
+from ragmem.repl.commands import pick_session, sessions_here
 from ragmem.repl.markdown import answer
 from ragmem.repl.page import Page
 from ragmem.repl.talk import Opening, Talk
-from ragmem.text import clip_middle, one_line
+from ragmem.text import ago, clip_middle, one_line
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -64,7 +64,7 @@ async def _last_session(talk: Talk) -> str:
     if last is None:
         return ""
     named = last.last_message if last.title == DEFAULT_TITLE else last.title
-    when = ago(datetime.now(UTC), last.last_activity_at)
+    when = ago(last.last_activity_at, datetime.now(UTC))
     return (
         f"The last session here, {when}: {one_line(named or last.title, 60)}. "
         "`ragmem chat -c` or /resume goes on with it."

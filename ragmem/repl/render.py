@@ -15,7 +15,7 @@ from rich.theme import Theme
 
 from ragmem.events import Notice, ToolFinished, TurnFinished
 from ragmem.records import Usage
-from ragmem.text import one_line, visible
+from ragmem.text import duration, one_line, visible
 
 _THEME = Theme(
     {
@@ -199,7 +199,9 @@ def closing(event: TurnFinished, width: int) -> RenderableType:
             text = "The budget was reached."
         case _:
             text = "The turn failed."
-    return Group(failure(event.error or text, event.hint, width), sums)
+    # Here a model is chosen by a command, not by a flag.
+    hint = event.hint.replace("(-m)", "(/model)")
+    return Group(failure(event.error or text, hint, width), sums)
 
 
 def spent(usage: Usage, duration_ms: int | None = None) -> str:
@@ -211,12 +213,3 @@ def spent(usage: Usage, duration_ms: int | None = None) -> str:
     if usage.cost_usd is not None:
         parts.append(f"${usage.cost_usd:.4f}")
     return " · ".join(parts)
-
-
-def duration(ms: int) -> str:
-    """For people: `12 ms`, `2.3 s`, `4 min 10 s`."""
-    if ms < 1_000:
-        return f"{ms} ms"
-    if ms < 60_000:
-        return f"{ms / 1000:.1f} s"
-    return f"{ms // 60_000} min {ms % 60_000 // 1000} s"

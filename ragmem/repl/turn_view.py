@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from rich.console import RenderableType
+from rich.text import Text
 
 from ragmem.events import (
     ContextBuilt,
@@ -21,14 +22,13 @@ from ragmem.repl.markdown_stream import MarkdownStream
 from ragmem.repl.page import Kind
 from ragmem.repl.render import (
     closing,
-    duration,
     notice,
     tool_result,
     tool_title,
     wrap,
 )
 from ragmem.repl.terminal import Line
-from ragmem.text import one_line, visible
+from ragmem.text import duration, one_line, visible
 
 Part = tuple[Kind, RenderableType]
 """Something to print and its kind; a blank line goes between parts of different kinds."""
@@ -78,7 +78,7 @@ class TurnView:
             case Notice():
                 return [*self._rest(), ("notice", notice(event, width))]
             case TurnFinished():
-                return [*self._rest(), ("closing", closing(event, width))]
+                return [*self._rest(), *self._cut_off(width), ("closing", closing(event, width))]
             case _:
                 return []
 
@@ -99,6 +99,16 @@ class TurnView:
         if self._shows_live or self._last_titled != event.tool_call_id:
             parts.append(("tool", tool_title(title, width, success=event.success)))
         return [*parts, ("tool", tool_result(event, width, brief=brief))]
+
+    def _cut_off(self, width: int) -> list[Part]:
+        """The calls that the turn's end has stopped."""
+        parts: list[Part] = []
+        for tool_call_id, call in self._tools.items():
+            if self._shows_live or self._last_titled != tool_call_id:
+                parts.append(("tool", tool_title(call.title, width, success=False)))
+            parts.append(("tool", Text("  ⎿ stopped", style="red")))
+        self._tools.clear()
+        return parts
 
     def live(self, columns: int, rows: int) -> list[Line]:
         """The open block's end, what runs, and how long it has taken."""

@@ -53,6 +53,35 @@ def test_a_wrong_setting_changes_nothing(ragmem: Ragmem) -> None:
     assert (ragmem.home / "ragmem.toml").read_text() == before
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("model.mian", "x", "There is no setting 'model.mian'.\nDid you mean 'model.main'?"),
+        ("model", "x", "There is no setting 'model'."),
+        (
+            "memory.worker",
+            "of",
+            "memory.worker can't be 'of': Invalid enum value 'of'.\n"
+            "It is one of detached, inline, off.",
+        ),
+        (
+            "memory.context.relevant_percent",
+            "200",
+            "memory.context.relevant_percent can't be '200': Expected `float` <= 100.0.",
+        ),
+        ("ui.color", "", "ui.color can't be '': Invalid enum value ''."),
+        ("llm.retries", "many", "llm.retries is a whole number, not 'many'."),
+        ("memory.enabled", "maybe", "memory.enabled is true or false, not 'maybe'."),
+    ],
+)
+def test_what_is_said_of_a_wrong_setting(ragmem: Ragmem, key: str, value: str, said: str) -> None:
+    """X38: about what was typed, never about a line of a file that was not written."""
+    done = ragmem.run("config", "set", key, value)
+    assert done.code == 2
+    assert done.err.startswith(f"error: {said}")
+    assert not (ragmem.home / "ragmem.toml").exists()
+
+
 def test_a_setting_that_the_environment_outranks_is_told(ragmem: Ragmem) -> None:
     done = ragmem.run("config", "set", "model.main", "a/b", env={"RAGMEM_MODEL": "c/d"})
     assert done.code == 0

@@ -230,11 +230,11 @@ Options:
     assert help_of("store", "reembed") == snapshot("""\
 Usage: ragmem store reembed [OPTIONS]
 
-  Make the vectors of all turns and summaries anew, with the embedder of the
-  settings.
+  Make all vectors anew, with the embedder of the settings.
 
-  For when `model.embedding` has changed: until then search goes by words
-  alone. Stopped half-way, it can be run again and goes on.
+  Those of turns and summaries, for when `model.embedding` has changed: until
+  then search goes by words alone. Stopped half-way, it can be run again and
+  goes on.
 
 Options:
   -h, --help  Show this message and exit.
@@ -268,8 +268,9 @@ Options:
     assert help_of("store", "use") == snapshot("""\
 Usage: ragmem store use [OPTIONS] {sqlite|neo4j}
 
-  Keep memory in another store from now on, once it is seen to open. Nothing
-  is moved.
+  Keep memory in another store from now on; nothing is moved.
+
+  The store is opened first: one that can't be is not chosen.
 
 Arguments:
   sqlite|neo4j <str>  The store.  [required]

@@ -16,6 +16,7 @@ from ragmem.events import (
     Notice,
     PermissionDenial,
     ReasoningDelta,
+    Recalled,
     TextDelta,
     ToolFinished,
     ToolStarted,
@@ -47,7 +48,10 @@ FINISHED = TurnFinished(
 )
 EVENTS: tuple[Event, ...] = (
     TurnStarted(session_id=SESSION, turn_id=TURN, turn_index=3, model="openai/scripted"),
-    ContextBuilt(sections={"System": 900, "Recent window": 120}),
+    ContextBuilt(
+        sections={"System": 900, "Recent window": 120},
+        recalled=(Recalled(id="t-1", section="Relevant Turns", score=1.5, why="its words"),),
+    ),
     ModelCallStarted(number=1),
     ReasoningDelta(text="hm"),
     TextDelta(text="Let me "),
@@ -239,6 +243,9 @@ def test_stream_json_is_one_event_a_line(capfd: pytest.CaptureFixture[str]) -> N
                 "subtype": "memory_recall",
                 "sections": {"System": 900, "Recent window": 120},
                 "fallback": False,
+                "recalled": [
+                    {"id": "t-1", "section": "Relevant Turns", "score": 1.5, "why": "its words"}
+                ],
             },
             {
                 "type": "assistant",

@@ -190,11 +190,12 @@ searches   40, 95% found something
 tokens     2,000 in, 1,000 of them cached, 400 out, 154 embedded
 cost       $0.5200, and 2 calls whose price is not known
 background 6 calls, 2 failed, $0.0200, 600 tokens in, 120 out
-pending    1,000+ without vectors, 2 turns to sum up; a process is at work on it
+pending    1,000+ without vectors, 2 not summed up by a model; a process is at
+           work on it
 """)
     for width in (10, 40, 60, 200):
         lines = stats_text(document, width=width, today=TODAY).splitlines()
-        assert all(len(line) <= max(width, 90) for line in lines)
+        assert all(len(line) <= max(width, 50) for line in lines)
 
 
 def test_stats_of_an_empty_memory() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from ragmem.cli.table import clip_to_width, display_width, table
+from ragmem.cli.table import clip_to_width, display_width, hanging, table
 
 
 def test_columns_are_aligned_by_what_a_terminal_shows() -> None:
@@ -23,6 +23,19 @@ A  B
 x  yyyyyyyyyyyyyyyy…
 """)
     assert max(map(len, text.splitlines())) == 20
+
+
+def test_a_text_hangs_behind_its_head() -> None:
+    """For a terminal, cut between words; for a pipe, whole; a long path stays whole."""
+    text = "3.11 at /a/rather/long/path and two more words"
+    assert hanging("ok  python ", text) == [f"ok  python {text}"]
+    assert hanging("ok  python ", text, 30) == [
+        "ok  python 3.11 at",
+        "           /a/rather/long/path",
+        "           and two more words",
+    ]
+    assert hanging("ok ", "", 30) == ["ok"]
+    assert hanging("日本 ", "a bb ccc", 8) == ["日本 a", "     bb", "     ccc"]
 
 
 @given(st.text(max_size=60), st.integers(min_value=1, max_value=40))

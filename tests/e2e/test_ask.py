@@ -147,6 +147,16 @@ def test_stream_json_is_a_line_an_event(tmp_path: Path) -> None:
     assert "".join(delta["text"] for delta in deltas) == "I look.One file."
 
 
+def test_a_provider_that_there_is_not(ragmem: Ragmem) -> None:
+    """A mistyped name is called one: nothing was asked, and nothing answered."""
+    done = ragmem.run("ask", "Hi", "-m", "antropic/claude-x", env={"RAGMEM_API_BASE": ""})
+    assert (done.code, done.out) == (1, "")
+    assert done.err.endswith(
+        "error: antropic/claude-x names no provider that is known: 'antropic' is none.\n"
+        "Did you mean anthropic/…? `ragmem models` lists what can be used now.\n"
+    )
+
+
 # --- sessions -----------------------------------------------------------------
 
 

@@ -54,7 +54,7 @@ def test_a_damaged_graph_is_mended(ragmem: Ragmem, neo4j_server: Connection) -> 
     ]
 
     done = ragmem.run("store", "repair")
-    assert (done.code, done.out) == (0, "Saved: 1 sessions, 2 turns.\n"), done.err
+    assert (done.code, done.out) == (0, "Saved: 1 session, 2 turns.\n"), done.err
     kept, *changes = done.err.splitlines()
     file = Path(kept.removeprefix("The graph as it was is kept: "))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -67,7 +67,7 @@ def test_a_damaged_graph_is_mended(ragmem: Ragmem, neo4j_server: Connection) -> 
     ]
     assert f"{session['session_id']} has 2" in done.err
 
-    assert ragmem.run("store", "check").out == "All is well: 1 sessions, 2 turns.\n"
+    assert ragmem.run("store", "check").out == "All is well: 1 session, 2 turns.\n"
     assert ragmem.run("store", "repair").out == "Nothing to repair: all is well.\n"
     assert ragmem.shown(session["session_id"]) == before
     assert ragmem.run("ask", "-c", "Still there?").code == 0
@@ -87,7 +87,7 @@ def test_what_can_not_be_mended_is_said(ragmem: Ragmem, neo4j_server: Connection
     done = ragmem.run("store", "repair")
     assert (done.code, done.out) == (
         1,
-        "Saved: 1 sessions, 2 turns.\nnot so: a summary says what it digests (1: of-nothing)\n",
+        "Saved: 1 session, 2 turns.\nnot so: a summary says what it digests (1: of-nothing)\n",
     )
     assert "Traceback" not in done.err
     assert ragmem.shown(session["session_id"])["turn_count"] == 2
@@ -108,7 +108,7 @@ def test_a_graph_that_does_not_open_is_mended_too(ragmem: Ragmem, neo4j_server: 
     assert done.code == 1
     assert "`ragmem store repair`" in done.err
     done = ragmem.run("store", "repair")
-    assert (done.code, done.out) == (0, "Saved: 1 sessions, 3 turns.\n"), done.err
+    assert (done.code, done.out) == (0, "Saved: 1 session, 3 turns.\n"), done.err
     assert "gave a turn an id of its own" in done.err
     assert "made the constraints and indexes that were missing: turn_uuid" in done.err
     assert ragmem.run("store", "check").code == 0

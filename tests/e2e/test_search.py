@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 import unicodedata
@@ -21,6 +22,8 @@ TALK = {
     "Explain generators in Python": "A generator yields values one by one.",
 }
 BY_MEANING = "Which fish does our kitten refuse to eat?"
+BY_WORDS = "Which fish does our cat Whiskers hate?"
+"""For contexts: they wait a second for the embedder, which a busy machine may need to load it."""
 OTHER_MODEL = {"RAGMEM_MODEL__EMBEDDING": "openai/other-embedder"}
 
 
@@ -96,6 +99,52 @@ def test_search_finds_by_words_and_by_meaning(ragmem: Ragmem) -> None:
     assert found(ragmem, "kitten refuses fish", "--no-semantic") == []
     (worded, *_) = found(ragmem, "staging port", "--no-semantic", "--levels", "0")
     assert (worded["session_id"], worded["similarity"]) == (ids[1], None)
+
+
+def test_what_a_person_sees_of_a_search(ragmem: Ragmem) -> None:
+    """A91: each with its session, turn, age and likeness, and what it was found by."""
+    ids = talk(ragmem)
+    done = ragmem.run("search", "Where does the staging database listen?", env={"COLUMNS": "100"})
+    first, *said = done.out.split("\n\n")[0].splitlines()
+    assert re.fullmatch(
+        rf"Turn 1 · session {ids[1][-8:]} · just now · \d+% alike · "
+        r"found by its words, its meaning",
+        first,
+    )
+    assert said[0] == "  > Where does the staging database listen?"
+    assert re.search(r"^Summary of a turn · session \w{8} · just now · ", done.out, re.MULTILINE)
+    words = ragmem.run("search", "staging port", "--no-semantic", "--levels", "0").out
+    assert words.startswith(f"Turn 1 · session {ids[1][-8:]} · just now · found by its words\n")
+
+
+def test_where_nothing_is_close_the_nearest_is_called_that(ragmem: Ragmem) -> None:
+    """X1: likeness alone, below what the embedder calls alike, is no find: it is said."""
+    talk(ragmem)
+    done = ragmem.run("search", "qzxw vvkk")
+    assert done.code == 0
+    assert done.err == (
+        "Nothing shares a word with this or is clearly about the same. The nearest:\n"
+    )
+    assert len(re.findall(r"^\S", done.out, re.MULTILINE)) == 3
+    assert ragmem.run("search", "staging database").err == ""
+
+
+def test_stream_json_names_what_was_recalled(ragmem: Ragmem) -> None:
+    """cli.md: `system/memory_recall` with ids, scores and reasons; `context` shows the same."""
+    talk(ragmem)
+    question = "Where does the staging database listen?"
+    (turn, *_) = found(ragmem, question, "--levels", "0")
+    lines = ragmem.run("ask", question, "--ephemeral", "--output-format", "stream-json").lines
+    (recall,) = [line for line in lines if line.get("subtype") == "memory_recall"]
+    first = recall["recalled"][0]
+    assert (first["id"], first["section"]) == (turn["id"], "Relevant Turns")
+    assert first["score"] > 0
+    assert "its words" in first["why"]
+    sections = ragmem.run("context", question, "--format", "json").json["sections"]
+    (relevant,) = [each for each in sections if each["name"] == "Relevant Turns"]
+    assert relevant["items"][0]["id"] == turn["id"]
+    (system,) = [each for each in sections if each["name"] == "Prompt"]
+    assert system["items"] == []
 
 
 def test_levels_and_limit(ragmem: Ragmem) -> None:
@@ -216,7 +265,7 @@ def sections(ragmem: Ragmem, *arguments: str) -> dict[str, Any]:
 def test_strategies_switch_sections(ragmem: Ragmem) -> None:
     """B73, X20a: recent, relevant, hybrid; hybrid is the default; another one is an error."""
     ids = talk(ragmem)
-    question = (BY_MEANING, "-r", ids[2])
+    question = (BY_WORDS, "-r", ids[2])
     hybrid = sections(ragmem, *question)
     recent = sections(ragmem, *question, "--strategy", "recent")
     relevant = sections(ragmem, *question, "--strategy", "relevant")
@@ -232,13 +281,13 @@ def test_strategies_switch_sections(ragmem: Ragmem) -> None:
 def test_the_table_of_a_context_shows_how_full_it_is(ragmem: Ragmem) -> None:
     """X19, X29: each section with its size, its budget, a bar, and why it is there."""
     talk(ragmem)
-    done = ragmem.run("context", BY_MEANING)
+    done = ragmem.run("context", BY_WORDS)
     assert done.code == 0
     head, *rows = done.err.splitlines()
     assert head.split() == ["SECTION", "CHARS", "BUDGET", "FILLED", "ITEMS", "DROPPED", "WHY"]
     (hits,) = (row for row in rows if row.startswith("Relevant Turns"))
     assert "█" in hits
-    assert "its meaning" in hits
+    assert "its words" in hits
     assert "█" in next(row for row in rows if row.startswith("total"))
 
 

@@ -74,7 +74,7 @@ def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
 
     ragmem.env["RAGMEM_STORE"] = "neo4j"
     assert ragmem.shown(session["session_id"]) == before
-    assert ragmem.run("store", "check").out == "All is well: 1 sessions, 2 turns.\n"
+    assert ragmem.run("store", "check").out == "All is well: 1 session, 2 turns.\n"
     assert ragmem.run("ask", "-c", "And now?").code == 0
     assert ragmem.run("store", "migrate", "--to", "sqlite", "--yes").code == 0
     after = ragmem.shown(session["session_id"])
@@ -262,7 +262,7 @@ def test_check_says_what_is_wrong(ragmem: Ragmem) -> None:
     """Issue 4: no half turn, no orphan, counters equal."""
     import apsw
 
-    assert ragmem.run("store", "check").out == "All is well: 1 sessions, 2 turns.\n"
+    assert ragmem.run("store", "check").out == "All is well: 1 session, 2 turns.\n"
     database = apsw.Connection(str(ragmem.home / "data" / "memory.db"))
     database.execute("DELETE FROM turns WHERE turn_index = 1")
     database.close()
@@ -292,7 +292,7 @@ def test_repair_saves_what_can_be_read(ragmem: Ragmem) -> None:
     assert database.read_bytes() == damaged
 
     done = ragmem.run("store", "repair")
-    assert (done.code, done.out) == (0, "Saved: 1 sessions, 2 turns.\n"), done.err
+    assert (done.code, done.out) == (0, "Saved: 1 session, 2 turns.\n"), done.err
     (kept,) = database.parent.glob("memory.db.damaged-*")
     assert kept.read_bytes() == damaged
     assert mode(database) == 0o600

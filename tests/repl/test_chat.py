@@ -387,7 +387,9 @@ def test_slash_commands(tmp_path: Path) -> None:
     """Issue 3, 1: each of them says something; an unknown one names the nearest."""
     with FakeChat(tmp_path, "past", rows=40) as chat:
         chat.wait_until_loaded()
-        chat.wait_for(r"^· The last session here, \d+ days ago: Past work\. `ragmem chat -c` or")
+        chat.wait_for(
+            r"^· The last session here, \d+ (month|year)s? ago: Past work\. `ragmem chat -c` or"
+        )
         chat.send("/help\r")
         chat.wait_for(r"^/cost +tokens and money spent\n/exit +leave\n\n@path +names a file")
         chat.send("/hlep\r")
@@ -430,7 +432,9 @@ def test_continuing_shows_where_it_stood(tmp_path: Path) -> None:
 def test_choosing_a_session_at_the_start(tmp_path: Path) -> None:
     """cli.md: `-r` without a value is a picker; choosing nothing leaves."""
     with FakeChat(tmp_path, "past", "resume=") as chat:
-        chat.wait_for_screen(r"1   Past work\n +00000001 · 2 turns · \d+ days ago\n\nWhich one\?")
+        chat.wait_for_screen(
+            r"1   Past work\n +00000001 · 2 turns · \d+ (month|year)s? ago\n\nWhich one\?"
+        )
         chat.send("1\r")
         chat.wait_for_screen(r"openai/scripted · 00000001")
     with FakeChat(tmp_path, "past", "resume=") as chat:
