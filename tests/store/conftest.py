@@ -29,10 +29,10 @@ async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
     async def neo4j() -> Store:
         from ragmem.store.neo4j import Neo4jStore
 
-        return await Neo4jStore.open(server)
+        return await Neo4jStore.open(server, timeout_s=PATIENCE_S)
 
     if kind == "neo4j":
-        from tests.fakes.neo4j import open_empty_neo4j_store
+        from tests.fakes.neo4j import PATIENCE_S, open_empty_neo4j_store
 
         server = request.getfixturevalue("neo4j_server")
         await (await open_empty_neo4j_store(server)).aclose()

@@ -17,7 +17,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import compare, copy, stream_of
-from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.model import Model, difference, everything
 from tests.store.samples import (
@@ -67,7 +67,7 @@ def way(neo4j_server: Connection, proxy: TcpProxy) -> Connection:
 
 @pytest.fixture
 async def graph(way: Connection) -> AsyncIterator[Neo4jStore]:
-    store = await Neo4jStore.open(way)
+    store = await Neo4jStore.open(way, timeout_s=PATIENCE_S)
     yield store
     await store.aclose()
 
@@ -107,7 +107,7 @@ async def settled(store: SpooledStore, spool: Path) -> None:
 
 async def there(server: Connection, expected: Model) -> None:
     """What is on the server, past the proxy: all of it, once."""
-    store = await Neo4jStore.open(server)
+    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
     try:
         assert difference(await everything(store), expected.everything()) == []
         assert await store.check() == []
@@ -182,7 +182,7 @@ async def test_a_cut_while_turns_are_moved(
         proxy.cuts = [cut]
         await graph.apply(chunk)
         assert not proxy.cuts
-    other = await Neo4jStore.open(neo4j_server)
+    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert await other.turns("s") == turns
     assert await other.check() == []
     await other.aclose()
@@ -360,7 +360,7 @@ async def test_a_constraint_that_went_missing_makes_no_second_copy(
         model = model.after(step)
         for _ in range(2):
             await graph.apply(step)
-    other = await Neo4jStore.open(neo4j_server)
+    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     rows = await ask(neo4j_server, "SHOW CONSTRAINTS YIELD name RETURN collect(name) AS names")
     assert {"session_id", "turn_uuid", "tool_call_uuid", "summary_uuid"} <= set(rows[0]["names"])
     await other.aclose()

@@ -13,7 +13,7 @@ from ragmem.records import BeginTurn, FileAccess, Project, RegisterProject, Usag
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.cypher import listed_statements
 from ragmem.store.neo4j.gateway import Row
-from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.samples import START, at, begun, called, created, finished, summed, whole_turn
 
 
@@ -340,7 +340,7 @@ async def test_indexes_are_there_and_made_once(graph: Neo4jStore, neo4j_server: 
     """A100, E31: indexes on sessionId, timestamp, level and cwd; opening again changes nothing."""
     before = await names(neo4j_server)
     assert set(before) == _WANTED
-    again = await Neo4jStore.open(neo4j_server)
+    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     await again.aclose()
     assert await names(neo4j_server) == before
     rows = await ask(
@@ -374,7 +374,7 @@ async def test_what_is_missing_is_mended(graph: Neo4jStore, neo4j_server: Connec
     await ask(neo4j_server, "DROP CONSTRAINT turn_uuid")
     await ask(neo4j_server, "DROP INDEX session_cwd")
     assert set(await names(neo4j_server)) == _WANTED - {"turn_uuid", "session_cwd"}
-    again = await Neo4jStore.open(neo4j_server)
+    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     await again.aclose()
     assert set(await names(neo4j_server)) == _WANTED
 
@@ -394,7 +394,7 @@ async def test_foreign_data_in_the_way_is_said(graph: Neo4jStore, neo4j_server: 
     await ask(neo4j_server, "DROP CONSTRAINT project_id")
     await ask(neo4j_server, "CREATE (:Project {projectId: 'x'}), (:Project {projectId: 'x'})")
     with pytest.raises(StoreRefused, match="project_id") as caught:
-        await Neo4jStore.open(neo4j_server)
+        await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert "database of its own" in caught.value.hint
     assert (await one(neo4j_server, "MATCH (p:Project) RETURN count(p) AS n"))["n"] == 2
     await (await open_empty_neo4j_store(neo4j_server)).aclose()
@@ -406,7 +406,7 @@ async def test_foreign_data_beside_ours_is_left_alone(
     """Reliability 27: other labels in the same database stay as they are."""
     await ask(neo4j_server, "CREATE (:Plant {name: 'fern'})-[:LIKES]->(:Place {name: 'shade'})")
     await graph.apply([created("s"), *whole_turn("s")])
-    await (await Neo4jStore.open(neo4j_server)).aclose()
+    await (await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)).aclose()
     row = await one(neo4j_server, "MATCH (p:Plant)-[:LIKES]->(q) RETURN p.name AS p, q.name AS q")
     assert row == {"p": "fern", "q": "shade"}
     assert (await graph.info()).counts["turns"] == 1
@@ -416,7 +416,7 @@ async def test_a_newer_schema_is_refused(graph: Neo4jStore, neo4j_server: Connec
     """Reliability 9, 11: what a newer ragmem wrote is not touched by this one."""
     await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 99")
     with pytest.raises(StoreRefused, match="newer ragmem") as caught:
-        await Neo4jStore.open(neo4j_server)
+        await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert "99" in str(caught.value)
     row = await one(neo4j_server, "MATCH (v:RagmemSchema) RETURN v.version AS version")
     assert row["version"] == 99

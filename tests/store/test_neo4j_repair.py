@@ -12,9 +12,9 @@ from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.repair import Repair
-from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.samples import at
-from tests.store.test_contract import seen
+from tests.store.seen import seen
 from tests.store.test_transfer import garden
 
 DROPPED = ("session_id", "turn_uuid", "tool_call_uuid", "summary_uuid", "project_id", "file_path")
@@ -135,7 +135,7 @@ async def test_what_can_be_derived_is_as_it_was(
     server: Connection, what: str, statements: list[str]
 ) -> None:
     """Issue 4, P4: counters, indexes and links, from what they are derived from."""
-    store = await Neo4jStore.open(server)
+    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
     before = await seen(store)
     await damage(server, *statements)
     found, done, left = await mended(server)
@@ -282,7 +282,7 @@ async def test_what_belongs_to_nothing_gets_a_place(
 
 
 async def reads_as(server: Connection, expected: str) -> None:
-    store = await Neo4jStore.open(server)
+    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
     session_id, _, wanted = expected.partition(":")
     sessions = await store.sessions(SessionQuery(limit=99))
     if session_id == "*":
@@ -295,7 +295,7 @@ async def reads_as(server: Connection, expected: str) -> None:
 
 async def all_is_read(server: Connection) -> None:
     """Through the store, every turn, call and summary that the graph holds."""
-    store = await Neo4jStore.open(server)
+    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
     ids: set[str] = set()
     for session in await store.sessions(SessionQuery(limit=99)):
         for turn in await store.turns(session.session_id, ALL_TURNS):
@@ -316,7 +316,7 @@ async def test_orphan_calls_are_found_under_a_salvaged_session(server: Connectio
     assert left == []
     [change] = [each for each in done if "tool calls whose own is lost" in each.what]
     assert (change.where, change.count) == ("c1, c2", 2)
-    store = await Neo4jStore.open(server)
+    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
     [session] = await store.find_sessions("Salvaged session")
     [turn] = await store.turns(session.session_id)
     assert [call.tool_call_id for call in turn.tool_calls] == ["c1", "c2"]
@@ -343,7 +343,7 @@ async def test_what_is_there_twice_gets_an_id_of_its_own(
     await ask(server, f"MATCH (n:{label}) WITH n LIMIT 1 CREATE (m:{label}) SET m = properties(n)")
     before = await everything(server)
     with pytest.raises(StoreRefused) as caught:
-        await Neo4jStore.open(server)
+        await Neo4jStore.open(server, timeout_s=PATIENCE_S)
     assert "`ragmem store repair`" in caught.value.hint
     found, done, left = await mended(server)
     assert "no id is there twice" in found
@@ -367,7 +367,7 @@ async def test_a_second_session_keeps_its_own_turns(server: Connection) -> None:
     _, _, left = await mended(server)
     assert left == []
     await reads_as(server, "root: r1 r2 r3")
-    store = await Neo4jStore.open(server)
+    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
     [other] = await store.sessions(SessionQuery(cwd="/elsewhere"))
     assert [turn.turn_id for turn in await store.turns(other.session_id)] == ["r4"]
     await store.aclose()

@@ -18,7 +18,7 @@ from ragmem.store import neo4j_server
 from ragmem.store.neo4j import Neo4jStore
 from ragmem.store.neo4j_server import java, process, server
 from ragmem.store.neo4j_server.layout import Layout, Running
-from tests.fakes.neo4j import in_thread, jars, use_cached_jars
+from tests.fakes.neo4j import PATIENCE_S, in_thread, jars, use_cached_jars
 from tests.store.samples import created, whole_turn
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +74,9 @@ def kept_turns(session_id: str, count: int) -> list[str]:
 
 async def remember(paths: Paths, session_id: str) -> None:
     """Write a session with two turns to the running server."""
-    store = await Neo4jStore.open(neo4j_server.find_connection(CONFIG, paths, {}))
+    store = await Neo4jStore.open(
+        neo4j_server.find_connection(CONFIG, paths, {}), timeout_s=PATIENCE_S
+    )
     turns = (whole_turn(session_id, turn_id) for turn_id in kept_turns(session_id, 2))
     await store.apply([created(session_id), *(write for turn in turns for write in turn)])
     await store.aclose()
@@ -82,7 +84,9 @@ async def remember(paths: Paths, session_id: str) -> None:
 
 async def recall(paths: Paths, session_id: str) -> list[str]:
     """The turns of a session, from the running server."""
-    store = await Neo4jStore.open(neo4j_server.find_connection(CONFIG, paths, {}))
+    store = await Neo4jStore.open(
+        neo4j_server.find_connection(CONFIG, paths, {}), timeout_s=PATIENCE_S
+    )
     try:
         return [turn.turn_id for turn in await store.turns(session_id)]
     finally:
@@ -193,7 +197,7 @@ async def test_a_server_that_can_only_be_read(stopped: Paths) -> None:
 
     await server.start(jars(), ReadOnly(stopped.neo4j_dir), os.environ, print)
     connection = neo4j_server.find_connection(CONFIG, stopped, {})
-    store = await Neo4jStore.open(connection)
+    store = await Neo4jStore.open(connection, timeout_s=PATIENCE_S)
     with pytest.raises(StoreRefused, match="can only be read") as caught:
         await store.apply([created("r")])
     assert "neo4j://" in caught.value.hint

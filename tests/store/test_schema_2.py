@@ -8,7 +8,7 @@ from ragmem.records import Project, RegisterProject
 from ragmem.store.base import SessionQuery, Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.sqlite import SQLiteStore, schema
-from tests.fakes.neo4j import open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, open_empty_neo4j_store
 from tests.store.samples import START, created
 
 
@@ -62,7 +62,7 @@ async def test_a_graph_of_schema_1(neo4j_server: Connection) -> None:
         )
     )
     await store.aclose()
-    store = await Neo4jStore.open(neo4j_server)
+    store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert (await store.info()).schema_version >= 2
     await joins(store)
     await store.aclose()

@@ -24,7 +24,7 @@ from ragmem.store.neo4j.gateway import Row
 from ragmem.store.sqlite import SQLiteStore, schema
 from ragmem.store.sqlite.salvage import Salvage
 from ragmem.store.transfer import stream_of
-from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.fixtures.make import GRAPH, LINKS
 from tests.store.samples import begun, finished
 
@@ -138,7 +138,7 @@ async def test_an_old_database_opens(tmp_path: Path, version: int) -> None:
 async def test_an_old_graph_opens(neo4j_server: Connection, version: int) -> None:
     """Issue 4, reliability 11: the same on Neo4j."""
     await old_graph(neo4j_server, version)
-    store = await Neo4jStore.open(neo4j_server)
+    store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert (await store.info()).schema_version == graph_schema.VERSION
     await is_whole_and_goes_on(store, version)
     await store.aclose()
@@ -194,7 +194,7 @@ async def test_a_newer_graph_is_left_as_it_is(neo4j_server: Connection) -> None:
     await ask(neo4j_server, "DROP INDEX session_cwd")
     before = await graph_as_it_is(neo4j_server)
     with pytest.raises(StoreRefused, match="schema 99") as caught:
-        await Neo4jStore.open(neo4j_server)
+        await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     assert "Upgrade ragmem" in caught.value.hint
     assert await graph_as_it_is(neo4j_server) == before
     await (await open_empty_neo4j_store(neo4j_server)).aclose()
@@ -285,12 +285,12 @@ async def test_killed_while_a_graph_is_brought_up_to_date(
         deaths += 1
         if point == "neo4j.committed":
             continue  # One step further each time.
-        store = await Neo4jStore.open(neo4j_server)
+        store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
         await is_whole_and_goes_on(store, 1)
         await store.aclose()
         break
     assert deaths
-    store = await Neo4jStore.open(neo4j_server)
+    store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     rows = await ask(neo4j_server, "MATCH (v:RagmemSchema) RETURN v.version AS version")
     assert rows == [{"version": graph_schema.VERSION}]
     indexes = [row["name"] for row in await graph_as_it_is(neo4j_server) if "name" in row]

@@ -147,7 +147,7 @@ def test_starting_imports_nothing_heavy() -> None:
     found = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    heavy = {"numpy", "sqlite_vec", "neo4j", "httpx", "rich", "typer", "litellm", "prompt_toolkit"}
+    heavy = {"numpy", "neo4j", "httpx", "rich", "typer", "litellm", "prompt_toolkit"}
     assert "apsw" in found.stdout.split()
     assert not heavy & set(found.stdout.split())
 
