@@ -1,12 +1,15 @@
-"""`scripts/bench` on how cost grows: what it fills is a whole memory, what it draws can be read."""
+"""`scripts/bench`: what it fills is a whole memory, what it measures is shown and drawn."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
+import pytest
 
 from ragmem.store.sqlite import SQLiteStore
 
@@ -17,6 +20,36 @@ from pathlib import Path
 from benches.growth import Place, fill
 filled = asyncio.run(fill(Place(home=Path(sys.argv[1])), 700))
 print(len(filled.session_ids), sum(filled.lengths.values()), len(filled.long_ids))
+"""
+
+
+ALONE = """
+import asyncio
+from benches.content import Content
+from ragmem.records import PutTurn, PutVectors
+
+def kept(content, project):
+    async def all():
+        return [write async for batch in content.writes(project) for write in batch]
+    writes = asyncio.run(all())
+    turns = {w.turn.turn_id: w.turn for w in writes if isinstance(w, PutTurn)}
+    vectors = {w.record_id: w.vectors for w in writes if isinstance(w, PutVectors)}
+    assert list(turns) == list(vectors)
+    return turns, vectors
+
+many, vectors = kept(Content(2_100, 9), None)
+alone, own = kept(Content(2_100, 9), 7)
+assert {turn_id: many[turn_id] for turn_id in alone} == alone
+assert {turn_id: vectors[turn_id] for turn_id in own} == own
+print(len(many), len(alone), len({turn.session_id for turn in alone.values()}))
+"""
+PEER = """
+import json
+from benches.peer_client import messages
+from tests.recall.labelled import labelled_sets
+turn = next(t for s in labelled_sets() for t in s.turns if len(t.tool_calls) == 1)
+ways = ("a message each", "talk alone", "a turn each")
+print(json.dumps([[each["role"] for each in messages(turn, way)] for way in ways]))
 """
 
 
@@ -84,3 +117,121 @@ def test_how_cost_grows_is_drawn(tmp_path: Path) -> None:
     ]
     assert any(text.startswith("bare insert") for text in texts)
     assert {"1,000", "100,000", "milliseconds"} <= set(texts)
+
+
+def test_a_project_is_the_same_alone_as_among_others() -> None:
+    """Issue 5: a million turns in a thousand projects are compared with one of them alone."""
+    assert bench("-c", ALONE).split() == ["2100", "220", "6"]
+
+
+def texts_of(file: Path) -> list[str]:
+    parsed = ElementTree.parse(file).iter()
+    return [each.text or "" for each in parsed if each.tag.endswith("text")]
+
+
+def measured(tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], str, list[str]]:
+    """What a part measured, its table, and the pictures drawn of what was kept."""
+    kept = tmp_path / "kept.json"
+    kept.write_text(bench("-m", "benches", "--folder", str(tmp_path), "--json", *arguments))
+    shown = bench("-m", "benches", "--measured", str(kept), "--plot", str(tmp_path))
+    drawn = sorted(file.stem for file in tmp_path.glob("*.svg"))
+    return json.loads(kept.read_text()), shown, drawn
+
+
+@pytest.mark.timeout(120)
+def test_searches_are_measured_and_drawn(tmp_path: Path) -> None:
+    """Issue 5, scale: each way of searching, the engine alone, and one project of many alone."""
+    found, shown, drawn = measured(
+        tmp_path, "--only", "search", "--store", "sqlite", "--turns", "80,160,400/10"
+    )
+    rows = {(r["store"], r["turns"], r["kind"], r["asked"]): r for r in found["searched"]}
+    # 4 rows for each memory, and for that of 10 projects those of one, among all and alone.
+    assert len(rows) == 4 * (2 + 3)
+    assert rows["sqlite", 400, "both", "one"]["spread"]["runs"] == 39
+    assert all(r["recall"] == 1.0 for key, r in rows.items() if key[2] == "vector")
+    assert all(r["spread"]["minimum"] > 0 for r in rows.values())
+    assert [k["size_bytes"] > 0 for k in found["kept"]] == [True] * 4
+    assert "sqlite: both, that project alone" in shown
+    assert drawn == ["search-sqlite"]
+    texts = texts_of(tmp_path / "search-sqlite.svg")
+    assert any(text.startswith("FTS5 alone") for text in texts)
+
+
+@pytest.mark.timeout(120)
+def test_contexts_are_measured_and_drawn(tmp_path: Path) -> None:
+    """Issue 5: time of building, sizes of requests, and what each shares with the one before."""
+    found, shown, drawn = measured(
+        tmp_path,
+        *("--only", "context", "--store", "sqlite", "--turns", "40,80", "--conversation", "100"),
+    )
+    assert [row["turns"] for row in found["built"]] == [40] * 3 + [80] * 3
+    assert [step["turn"] for step in found["steps"]] == [1, 50, 100]
+    assert all(0 < step["chars"] <= step["max_chars"] for step in found["steps"])
+    first, *others = found["steps"]
+    assert first["shared_chars"] == 0
+    assert all(step["shared_chars"] > 1000 for step in others)
+    assert "sqlite: turn 100" in shown
+    assert drawn == ["context", "conversation-size-sqlite", "conversation-time"]
+    assert "turns of the conversation" in texts_of(tmp_path / "conversation-size-sqlite.svg")
+
+
+def test_recall_is_drawn_beside_what_it_is_compared_with(tmp_path: Path) -> None:
+    """Issue 5: bars of what was kept, by language too; and the peer as it does best."""
+    groups = {"all": [0.5, 0.6, 0.7], "held out": [0.5, 0.6, 0.7], "in fr": [0.4, 0.5, 0.6]}
+    spread = {"minimum": 1.0, "median": 2.0, "p95": 3.0, "maximum": 4.0, "runs": 9}
+    names = ["BM25, plain words", "sqlite: words and meaning", "neo4j: words and meaning"]
+    rows = [
+        {"name": n, "groups": groups, "questions": dict.fromkeys(groups, 9), "spread": spread}
+        for n in names
+    ]
+    better = {**rows[1], "groups": {**groups, "all": [0.5, 0.9, 0.9]}}
+    for kind in (
+        {"type": "recall", "turns": 9, "recalled": rows},
+        {
+            "type": "peer",
+            "peer": "a-peer==1.0",
+            "turns": 9,
+            "recalled": [*rows, better],
+            "appended": {"a turn each": [5.0, 9.0]},
+        },
+    ):
+        kept = tmp_path / "kept.json"
+        kept.write_text(json.dumps(kind))
+        table = bench("-m", "benches", "--measured", str(kept), "--plot", str(tmp_path))
+        assert "0.500 0.600 0.700" in table
+    assert sorted(f.stem for f in tmp_path.glob("*.svg")) == ["peer", "recall", "recall-languages"]
+    assert {"SQLite: words and meaning", "among 5", ".60"} <= set(texts_of(tmp_path / "recall.svg"))
+    assert {"fr"} <= set(texts_of(tmp_path / "recall-languages.svg"))
+    assert {"a-peer", ".90"} <= set(texts_of(tmp_path / "peer.svg"))
+
+
+def test_the_peer_is_given_all_of_a_turn() -> None:
+    """Issue 5, the same data: nothing of a turn is kept from it, but where that is said."""
+    assert json.loads(bench("-c", PEER)) == [["user", "tool", "assistant"], ["user", "assistant"],
+                                             ["user"]]  # fmt: skip
+
+
+def test_a_missed_target_is_told(tmp_path: Path) -> None:
+    """Issue 5: who runs the bench in a script learns it from the exit code."""
+    row = {
+        "turns": 600,
+        "words": 100,
+        "store_s": 1.0,
+        "drain_s": 30.0,
+        "bare_s": 9.0,
+        "cpu_s": 40.0,
+        "cores": 2,
+        "target_s": 20.0,
+    }
+    for seconds, code in ((30.0, 1), (9.0, 0)):
+        kept = tmp_path / "kept.json"
+        kept.write_text(json.dumps({"type": "drain", "drained": [{**row, "drain_s": seconds}]}))
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "benches", "--measured", str(kept)],
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'scripts'}{os.pathsep}{ROOT}"},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert done.returncode == code, done.stderr
+        assert ("MISSED" in done.stdout) == bool(code)

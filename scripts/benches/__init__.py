@@ -1,10 +1,19 @@
-"""How long a person waits: each promise of ragmem about time, measured.
+"""How long a person waits, and how much is found: each promise of ragmem, measured.
 
-results.py     a measurement, and how it is shown
+results.py     a measurement against its target, and how it is shown
+spread.py      many runs as a few numbers      tables.py   rows of text
 places.py      folders, environments and stores to measure in
 starts.py      starts of the program
 recording.py   steps of recording
+asking.py      a one-shot question on a large memory
+draining.py    turns and their vectors
 filling.py     a memory of any size, made of plausible sessions
+content.py     the same with vectors, and questions about it
 growth.py      what everything costs at 1,000, 100,000 and 1,000,000 turns
-plots.py       how cost grows, drawn as SVG
+search.py      searches in memories of any size
+context.py     contexts in memories of any size, and over a long conversation
+memories.py    labelled sessions in a store, and the program's recall over it
+recalling.py   how much of the evidence is found
+peer.py        the same with neo4j-agent-memory, whose process is peer_client.py
+charts.py      SVG by hand     plots.py, pictures.py   what is drawn
 """

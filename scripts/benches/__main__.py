@@ -1,13 +1,20 @@
-"""How long a person waits: each promise of ragmem about time, measured.
+"""How long a person waits, and how much is found: each promise of ragmem, measured.
 
     scripts/bench [--runs N] [--only NAME]... [--json]
-    scripts/bench --only search [--turns 1000,10000,100000,100000/100] [--store sqlite,neo4j]
-    scripts/bench --only growth [--turns 1000,100000] [--store sqlite,neo4j] [--plot docs]
+    scripts/bench --only ask|drain
+    scripts/bench --only search  [--turns 1000,100000,1000000/1000] [--store sqlite,neo4j]
+    scripts/bench --only context [--turns 1000,100000] [--store sqlite,neo4j]
+    scripts/bench --only recall  [--store sqlite,neo4j]
+    scripts/bench --only peer
+    scripts/bench --only growth  [--turns 1000,100000] [--store sqlite,neo4j]
 
-Starts are timed against `python -c pass`, interleaved with it in the same run; the
-column "over" is median less median. Steps of recording are timed inside one process.
-The environment and the Neo4j are those of scripts/test. How cost grows is measured
-only when it is asked for: it takes minutes, and a Neo4j of its own.
+Without `--only`, or with a part of a row's name: starts, each timed against
+`python -c pass`, interleaved with it in the same run (the column "over" is median less
+median), and steps of recording, timed inside one process. The environment and the Neo4j
+are those of scripts/test. What takes minutes is measured only when it is asked for, by
+the names above, on a Neo4j of its own: `--json` prints what was measured, `--measured`
+shows it again, and `--plot FOLDER` draws it as SVG.
+
 Exits with 1 when a target is missed or a measurement could not be made.
 """
 
@@ -16,25 +23,69 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from benches import context, search
+from benches.asking import measure_asking
+from benches.context import Contexts, context_table
+from benches.draining import Drains, drain_table, measure_draining
 from benches.growth import Growth, growth_table, measure_growth
+from benches.memories import chosen
+from benches.peer import Peers, measure_peer, peer_table
+from benches.pictures import write_pictures
 from benches.plots import write_plots
+from benches.recalling import Recalls, measure_recall, recall_table
 from benches.recording import measure_recording
-from benches.results import Result, table
-from benches.search import Searched, measure, search_table
+from benches.results import CannotMeasure, Result, table
+from benches.search import Searches, search_table
 from benches.starts import measure_starts
+from benches.tables import machine
 
 GROWTH = "growth"
-SEARCH = "search"
+ASK = "ask"
+GROWTH_SIZES = "1000,100000"
+STORES = "sqlite,neo4j"
+
+Measured = Searches | Contexts | Recalls | Peers | Drains
 
 
 def main() -> int:
     """Measure, print, and say by the exit code whether all targets are kept."""
+    parser = arguments()
+    options = parser.parse_args()
+    if options.measured:
+        return show_kept(options)
+    folder = Path(tempfile.mkdtemp(prefix="ragmem-bench-", dir=options.folder))
+    part = options.only[0] if len(options.only) == 1 else ""
+    try:
+        if part == GROWTH:
+            return grow(folder, options)
+        if part in PARTS:
+            return show(PARTS[part](folder, options), options)
+        if part == ASK:
+            results = measure_asking(folder, options.runs)
+        else:
+            results = measure_starts(folder, options.runs, options.only)
+            results += measure_recording(folder, options.recorded, options.only)
+    except CannotMeasure as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if not results:
+        parser.error("no measurement bears that name")
+    return report(results, as_json=options.json)
+
+
+def arguments() -> argparse.ArgumentParser:
+    """What can be asked for."""
     parser = argparse.ArgumentParser(
-        prog="scripts/bench", description="Measure what ragmem promises about time."
+        prog="scripts/bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--runs", type=int, default=15, help="of each start (15)")
     parser.add_argument("--recorded", type=int, default=200, help="turns in each store (200)")
@@ -43,87 +94,157 @@ def main() -> int:
         action="append",
         default=[],
         metavar="NAME",
-        help="part of a name, or: growth, search",
+        help=f"part of a row's name, or: {', '.join((ASK, *PARTS, GROWTH))}",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument(
         "--turns",
-        default="1000,100000",
-        help="growth, search: sizes of a memory (1000,100000); search: also as turns/projects",
+        default="",
+        help="sizes of a memory, with commas between; search: also as turns/projects",
+    )
+    parser.add_argument("--store", default=STORES, help=f"which ({STORES})")
+    parser.add_argument(
+        "--sets", default="", help="recall, peer: labelled sets, by name with commas between (all)"
     )
     parser.add_argument(
-        "--store", default="sqlite,neo4j", help="growth, search: which (sqlite,neo4j)"
+        "--conversation", type=int, default=context.CONVERSATION, help="context: turns of it"
     )
-    parser.add_argument("--plot", type=Path, metavar="FOLDER", help="growth: draw SVGs there")
+    parser.add_argument("--plot", type=Path, metavar="FOLDER", help="draw SVGs there")
     parser.add_argument(
         "--measured",
         type=Path,
         action="append",
         metavar="FILE",
-        help="growth: show what an earlier run has written with --json, measure nothing",
+        help="show what an earlier run has written with --json, measure nothing; several of a kind "
+        "are shown together",
     )
-    parser.add_argument(
-        "--folder", type=Path, help="growth: where the memories are made (a temporary one)"
-    )
-    options = parser.parse_args()
-    if options.measured:
-        return show_growth(
-            [
-                each
-                for file in options.measured
-                for each in msgspec.json.decode(file.read_bytes(), type=list[Growth])
-            ],
-            options,
-        )
-
-    folder = Path(tempfile.mkdtemp(prefix="ragmem-bench-", dir=options.folder))
-    try:
-        if options.only == [SEARCH]:
-            return search(folder, options)
-        if options.only == [GROWTH]:
-            sizes = sorted(int(size) for size in options.turns.split(","))
-            return grow(folder, sizes, options.store.split(","), options)
-        results = measure_starts(folder, options.runs, options.only)
-        results += measure_recording(folder, options.recorded, options.only)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if not results:
-        parser.error("no measurement bears that name")
-    return report(results, as_json=options.json)
+    parser.add_argument("--folder", type=Path, help="where the memories are made (a temporary one)")
+    return parser
 
 
-def report(results: list[Result], *, as_json: bool) -> int:
-    """Print the results; the exit code."""
-    if as_json:
-        print(json.dumps([{**msgspec.to_builtins(r), "met": r.met} for r in results], indent=2))
-    else:
-        print(table(results))
-        for r in results:
-            if r.problem:
-                print(f"\n{r.name}: {r.problem.strip()}")
-    return 0 if all(r.met for r in results) else 1
+# --- what is measured only when it is asked for -----------------------------------
 
 
-def grow(folder: Path, sizes: list[int], stores: list[str], options: argparse.Namespace) -> int:
+def _search(folder: Path, options: argparse.Namespace) -> Searches:
+    found = []
+    for each in search.measure(folder, options.turns, options.store.split(",")):
+        found.append(each)
+        print(search_table(each), file=sys.stderr)
+    return search.joined(found)
+
+
+def _context(folder: Path, options: argparse.Namespace) -> Contexts:
+    found = []
+    stores = options.store.split(",")
+    for each in context.measure_context(folder, options.turns, stores, options.conversation):
+        found.append(each)
+        print(context_table(each), file=sys.stderr)
+    return context.joined(found)
+
+
+def _recall(folder: Path, options: argparse.Namespace) -> Recalls:
+    turns = sum(len(one.turns) for one in chosen(_sets(options)))
+    found = []
+    for each in measure_recall(folder, options.store.split(","), _sets(options)):
+        found.append(each)
+        print(f"{each.name}: done", file=sys.stderr)
+    return Recalls(turns, found)
+
+
+def _sets(options: argparse.Namespace) -> list[str]:
+    return [name for name in options.sets.split(",") if name]
+
+
+PARTS: dict[str, Callable[[Path, argparse.Namespace], Measured]] = {
+    "drain": lambda folder, _: measure_draining(folder),
+    "search": _search,
+    "context": _context,
+    "recall": _recall,
+    "peer": lambda folder, options: measure_peer(folder, _sets(options)),
+}
+
+
+def grow(folder: Path, options: argparse.Namespace) -> int:
     """Measure how cost grows."""
+    sizes = sorted(int(size) for size in (options.turns or GROWTH_SIZES).split(","))
     grown: list[Growth] = []
-    for found in measure_growth(folder, sizes, stores):
+    for found in measure_growth(folder, sizes, options.store.split(",")):
         grown.append(found)
         print(f"{found.store}, {found.turns:,} turns: done", file=sys.stderr)
     return show_growth(grown, options)
 
 
-def search(folder: Path, options: argparse.Namespace) -> int:
-    """Measure how long a search takes."""
-    found: list[Searched] = []
-    for each in measure(folder, options.turns.split(","), options.store.split(",")):
-        found.append(each)
-        print(f"{each.store}, {each.turns:,} turns, {each.kind}: done", file=sys.stderr)
+# --- showing ------------------------------------------------------------------------
+
+
+def show_kept(options: argparse.Namespace) -> int:
+    """Print and draw what earlier runs have measured."""
+    texts = [file.read_bytes() for file in options.measured]
+    if texts[0].lstrip().startswith(b"["):
+        grown = [each for text in texts for each in msgspec.json.decode(text, type=list[Growth])]
+        return show_growth(grown, options)
+    parts = [msgspec.json.decode(text, type=Measured) for text in texts]
+    searches = [part for part in parts if isinstance(part, Searches)]
+    contexts = [part for part in parts if isinstance(part, Contexts)]
+    others = [part for part in parts if not isinstance(part, Searches | Contexts)]
+    joined: list[Measured] = [*others]
+    if searches:
+        joined.append(search.joined(searches))
+    if contexts:
+        joined.append(context.joined(contexts))
+    return max(show(part, options, again=True) for part in joined)
+
+
+def show(found: Measured, options: argparse.Namespace, *, again: bool = False) -> int:
+    """Print and draw; the exit code."""
     if options.json:
-        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
     else:
-        print(search_table(found))
-    return 0
+        print(text(found))
+        if not again:
+            print(f"\n{machine()}")
+    if options.plot and not isinstance(found, Drains):
+        for file in write_pictures(found, options.plot):
+            print(file, file=sys.stderr)
+    return 0 if kept(found) else 1
+
+
+def text(found: Measured) -> str:
+    """As tables."""
+    match found:
+        case Searches():
+            return search_table(found)
+        case Contexts():
+            return context_table(found)
+        case Recalls():
+            return f"{found.turns:,} turns\n\n{recall_table(found.recalled)}"
+        case Peers():
+            return peer_table(found)
+        case Drains():
+            return drain_table(found)
+
+
+def kept(found: Measured) -> bool:
+    """Whether every target is."""
+    match found:
+        case Contexts(built=built):
+            return all(b.target_ms is None or b.spread.p95 < b.target_ms for b in built)
+        case Drains(drained=drained):
+            return all(d.target_s is None or d.seconds < d.target_s for d in drained)
+    return True
+
+
+def report(results: Sequence[Result], *, as_json: bool) -> int:
+    """Print the results; the exit code."""
+    if as_json:
+        print(json.dumps([{**msgspec.to_builtins(r), "met": r.met} for r in results], indent=2))
+    else:
+        print(table(list(results)))
+        for r in results:
+            if r.problem:
+                print(f"\n{r.name}: {r.problem.strip()}")
+        print(f"\n{machine()}")
+    return 0 if all(r.met for r in results) else 1
 
 
 def show_growth(grown: list[Growth], options: argparse.Namespace) -> int:

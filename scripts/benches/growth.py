@@ -25,8 +25,9 @@ from benches.filling import Filling
 from benches.neo4j_server import server
 from benches.places import open_sqlite
 from benches.recording import STEPS, turn
+from benches.spread import Spread, spread
+from benches.tables import aligned, machine
 from ragmem.ids import short_id
-from ragmem.records import utc_now
 from ragmem.store.base import Archive, SessionQuery, TurnQuery
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.transfer import copy, stream_of
@@ -36,16 +37,6 @@ T = TypeVar("T")
 APPENDED = 200
 READS = 60
 WINDOW = 30
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """Milliseconds of many runs."""
-
-    minimum: float
-    median: float
-    p95: float
-    maximum: float
-    runs: int
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,7 +250,7 @@ async def _appends(store: Archive, filled: Filled, place: Place) -> dict[str, Sp
             for step, write in zip(STEPS, writes, strict=True):
                 spent[step].append(await _once(lambda write=write: store.apply([write])))
             spent["bare insert"].append(await _once(lambda w=writes[1]: insert(w.call.result)))
-    return {f"append: {name}": _summed(samples[5:]) for name, samples in spent.items()}
+    return {f"append: {name}": spread(samples[5:]) for name, samples in spent.items()}
 
 
 @contextlib.asynccontextmanager
@@ -302,13 +293,7 @@ async def _once(work: Callable[[], Awaitable[object]]) -> float:
 async def _spread(runs: list[Callable[[], Awaitable[object]]]) -> Spread:
     for run in runs[:5]:
         await run()
-    return _summed([await _once(run) for run in runs])
-
-
-def _summed(samples: list[float]) -> Spread:
-    ordered = sorted(samples)
-    p95 = ordered[min(len(ordered) - 1, round(0.95 * len(ordered)))]
-    return Spread(ordered[0], statistics.median(ordered), p95, ordered[-1], len(ordered))
+    return spread([await _once(run) for run in runs])
 
 
 def _ms(started: float) -> float:
@@ -352,13 +337,7 @@ def growth_table(grown: list[Growth]) -> str:
         ["peak memory of the server, MB", *(_or_dash(g.server_rss_bytes, 1e6) for g in grown)],
         ["sessions", *(f"{g.sessions:,}" for g in grown)],
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for name, *cells in rows:
-        aligned = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        lines.append("  ".join([name.ljust(widths[0]), *aligned]).rstrip())
-    said = f"Measured {utc_now():%Y-%m-%d}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}."
-    return "\n".join([*lines, said])
+    return f"{aligned(rows)}\n{machine()}"
 
 
 def _or_dash(value: float | None, unit: float) -> str:

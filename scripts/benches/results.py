@@ -1,8 +1,9 @@
 """A measurement, and how it is shown."""
 
-import statistics
-
 import msgspec
+
+from benches.spread import spread
+from benches.tables import aligned
 
 
 class CannotMeasure(Exception):
@@ -16,6 +17,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     runs: int = 0
     minimum: float | None = None
     median: float | None = None
+    p95: float | None = None
     maximum: float | None = None
     over: float | None = None
     target: float | None = None
@@ -32,15 +34,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 def result(
     name: str, samples: list[float], *, target: float | None, base: float | None = None
 ) -> Result:
-    """Minimum, median and maximum of the samples."""
-    median = statistics.median(samples)
+    """Minimum, median, p95 and maximum of the samples."""
+    found = spread(samples)
     return Result(
         name=name,
         runs=len(samples),
-        minimum=min(samples),
-        median=median,
-        maximum=max(samples),
-        over=None if base is None else median - base,
+        minimum=found.minimum,
+        median=found.median,
+        p95=found.p95,
+        maximum=found.maximum,
+        over=None if base is None else found.median - base,
         target=target,
     )
 
@@ -52,18 +55,13 @@ def wanted(name: str, only: list[str]) -> bool:
 
 def table(results: list[Result]) -> str:
     """The results as aligned text."""
-    rows = [["milliseconds", "runs", "min", "median", "max", "over", "target", ""]]
+    rows = [["milliseconds", "runs", "min", "median", "p95", "max", "over", "target", ""]]
     for r in results:
         digits = 0 if (r.median or 0) >= 20 else 2
-        numbers = [r.minimum, r.median, r.maximum, r.over]
+        numbers = [r.minimum, r.median, r.p95, r.maximum, r.over]
         cells = ["" if n is None else f"{n:.{digits}f}" for n in numbers]
         verdict = "" if r.target is None else ("ok" if r.met else "MISSED")
         verdict = "FAILED" if r.problem else verdict
         target = "" if r.target is None else f"{'+' if r.over is not None else ''}{r.target:g}"
         rows.append([r.name, str(r.runs), *cells, target, verdict])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for name, *cells in rows:
-        aligned = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        lines.append("  ".join([name.ljust(widths[0]), *aligned]).rstrip())
-    return "\n".join(lines)
+    return aligned(rows)

@@ -1,46 +1,43 @@
 """How long a search takes: by words, by vector, by both, in a memory of any size.
 
-Words are spread as in texts (the n-th commonest is 1/n as common as the first), vectors
-lie in clusters; questions hold words of a turn that is there, and a vector near its own.
-Beside it what the engine alone needs for the same words.
+Beside it what the engine alone needs for the same words; and for a memory of many
+projects the same questions in a memory that holds one of them and nothing else.
+Filling and asking are processes of their own, so that the memory of each is known.
 """
 
-import asyncio
+import itertools
+import os
 import random
+import shutil
 import statistics
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from benches.content import MARK, Content
+from benches.growth import Place, files_size, in_child, peak_rss
 from benches.neo4j_server import server
-from benches.places import open_sqlite
-from ragmem.records import (
-    Project,
-    PutSession,
-    PutTurn,
-    PutVectors,
-    RegisterProject,
-    Session,
-    Turn,
-    Write,
-    utc_now,
-)
+from benches.spread import Spread, best, spread
+from benches.tables import aligned
 from ragmem.store.base import Archive
-from ragmem.store.neo4j import Connection, Neo4jStore
-from ragmem.store.recall import EmbedderMark, Scope, SearchQuery, WeightedTerm
-from ragmem.terms import query_terms
+from ragmem.store.recall import Scope, SearchQuery
 
-DIMENSION = 384
 QUESTIONS = 60
-_MARK = EmbedderMark("bench", DIMENSION)
-_VOCABULARY = 40_000
-_TURNS_OF_A_SESSION = 40
-_BATCH = 100
-_START = datetime(2025, 1, 1, tzinfo=UTC)
+ROUNDS = 5
+SIZES = {
+    "sqlite": "1000,10000,100000,1000000/1000",
+    "neo4j": "1000,10000,100000,100000/100",
+}
+KINDS = {"words": (True, False), "vector": (False, True), "both": (True, True)}
+NICE = 5
+"""Of filling: it takes long, and others work here too."""
+ONE = 7
+"""The project that is asked about alone."""
+
+Asked = Literal["any", "one", "alone"]
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,195 +47,187 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     projects: int
     kind: str
+    asked: Asked = "any"
+    """About turns of any project; of one among many; of the same one in a memory of its own."""
     first: float
     """Of the first one in a process: what it keeps in memory is read."""
-    minimum: float
-    median: float
-    p95: float
-    maximum: float
+    spread: Spread
+    cpu_ms: float = 0
+    """Processor time of this process for one, a mean: not longer when others work too."""
     recall: float | None = None
     """Of the 20 nearest by exact cosine, how many are among the answers."""
 
 
-class Content:
-    """The same texts and vectors for the same size."""
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What a memory costs to fill, to keep, and to search."""
 
-    def __init__(self, turns: int, projects: int) -> None:
-        import numpy as np
-
-        self._random = np.random.default_rng(7)
-        chances = 1 / np.arange(1, _VOCABULARY + 1)
-        self._words = self._random.choice(_VOCABULARY, size=3_000_000, p=chances / chances.sum())
-        lengths = self._random.lognormal(4.8, 0.7, turns).clip(10, 3000).astype(int)
-        starts = self._random.integers(0, len(self._words) - 3000, turns)
-        self._texts = list(zip(starts.tolist(), lengths.tolist(), strict=True))
-        centres = self._random.standard_normal((300, DIMENSION), dtype=np.float32)
-        near = centres[self._random.integers(0, 300, turns)]
-        vectors = near + 0.8 * self._random.standard_normal((turns, DIMENSION), dtype=np.float32)
-        self.vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        self.turns = turns
-        self.projects = projects
-
-    def text(self, number: int) -> str:
-        """Of a turn: words of letters, a few of them names as code has them."""
-        start, length = self._texts[number]
-        return " ".join(map(_word, self._words[start : start + length].tolist()))
-
-    def project_of(self, number: int) -> int:
-        """Sessions go to the projects in turn."""
-        return number // _TURNS_OF_A_SESSION % self.projects
-
-    async def writes(self) -> AsyncIterator[list[Write]]:
-        """All of it, in batches."""
-        batch: list[Write] = []
-        for number in range(self.projects):
-            path = f"/home/ana/p{number}"
-            project = Project(project_id=f"p{number}", path=path, created_at=_START)
-            batch.append(RegisterProject(project=project))
-        for number in range(self.turns):
-            session_id = f"s{number // _TURNS_OF_A_SESSION}"
-            index = number % _TURNS_OF_A_SESSION
-            at = _START + timedelta(minutes=number)
-            if not index:
-                session = Session(
-                    session_id=session_id,
-                    cwd=f"/home/ana/p{self.project_of(number)}",
-                    project_id=f"p{self.project_of(number)}",
-                    started_at=at,
-                    updated_at=at,
-                    last_activity_at=at,
-                )
-                batch.append(PutSession(session=session))
-            said = self.text(number)
-            user, answer = said[: len(said) // 8], said[len(said) // 8 :]
-            turn = Turn(
-                turn_id=f"t{number}",
-                session_id=session_id,
-                turn_index=index + 1,
-                user_message=user,
-                assistant_message=answer,
-                status="completed",
-                started_at=at,
-                finished_at=at,
-            )
-            batch.append(PutTurn(turn=turn))
-            batch.append(
-                PutVectors(
-                    record_id=turn.turn_id,
-                    level=0,
-                    embedder=_MARK.model_id,
-                    text_hash="",
-                    vectors=(self.vectors[number].astype("<f4").tobytes(),),
-                )
-            )
-            if len(batch) >= 2 * _BATCH:
-                yield batch
-                batch = []
-        yield batch
-
-    def question(self, number: int, *, words: bool, vector: bool, scope: Scope) -> SearchQuery:
-        """About a turn: eight of its words, common and rare, and a vector near its own."""
-        import numpy as np
-
-        chosen = random.Random(number)
-        said = self.text(number).split()
-        text = " ".join(chosen.sample(said, min(8, len(said)))) if words else ""
-        near = (
-            self.vectors[number]
-            + 0.3
-            * np.random.default_rng(number).standard_normal(DIMENSION, dtype=np.float32)
-            / DIMENSION**0.5
-        )
-        near /= np.linalg.norm(near)
-        return SearchQuery(
-            scope=scope,
-            terms=tuple(WeightedTerm(term.term, term.weight) for term in query_terms(text)),
-            vector=near.astype("<f4").tobytes() if vector else b"",
-            embedder=_MARK.model_id,
-        )
-
-    def nearest(self, query: SearchQuery, number: int, count: int) -> set[str]:
-        """Ids of the turns of its project that are nearest by exact cosine."""
-        import numpy as np
-
-        numbers = np.arange(self.turns)
-        own = numbers[numbers // _TURNS_OF_A_SESSION % self.projects == self.project_of(number)]
-        cosines = self.vectors[own] @ np.frombuffer(query.vector, "<f4")
-        return {f"t{own[place]}" for place in np.argsort(-cosines)[:count]}
+    store: str
+    turns: int
+    projects: int
+    asked: Asked = "any"
+    fill_s: float
+    size_bytes: int
+    fill_rss_bytes: int
+    search_rss_bytes: int
+    server_rss_bytes: int | None = None
 
 
-_SYLLABLES = ("ba", "co", "di", "fe", "gu", "hal", "in", "jo", "ket", "lo", "mar", "ne", "or")
+class Searches(msgspec.Struct, frozen=True, tag="search"):
+    """All that one run has measured."""
+
+    searched: list[Searched] = []
+    kept: list[Kept] = []
 
 
-def _word(number: int) -> str:
-    parts = []
-    rest = number + 13
-    while rest:
-        rest, part = divmod(rest, len(_SYLLABLES))
-        parts.append(_SYLLABLES[part])
-    if number % 17 == 3:
-        return "_".join(parts)
-    return "".join(parts) if number % 19 else f"src/{''.join(parts)}.py"
+class Size(msgspec.Struct, frozen=True):
+    """A memory to be made; of `alone` only project ONE is stored."""
+
+    turns: int
+    projects: int
+    alone: bool = False
 
 
-async def measure_search(store: Archive, kind: str, content: Content) -> list[Searched]:
-    """Fill an empty store, and ask it."""
-    await store.use_embedder(_MARK)
-    async for batch in content.writes():
-        await store.apply(batch)
-    chosen = random.Random(3).sample(range(content.turns), k=min(QUESTIONS, content.turns))
-    found = []
-    for name, words, vector in (
-        ("words", True, False),
-        ("vector", False, True),
-        ("both", True, True),
-    ):
-        spent: list[float] = []
-        answers: list[tuple[int, SearchQuery, set[str]]] = []
-        for number in chosen:
-            scope = Scope(project_ids=(f"p{content.project_of(number)}",))
-            query = content.question(number, words=words, vector=vector, scope=scope)
-            started = time.perf_counter()
-            candidates = await store.search(query)
-            spent.append((time.perf_counter() - started) * 1000)
-            answers.append((number, query, {each.record_id for each in candidates}))
-        # Afterwards: the threads of the exact comparison spin on for a while.
-        recalled = [
-            len(content.nearest(query, number, 20) & ids) / 20
-            for number, query, ids in answers
-            if vector
-        ]
-        found.append(
-            summed(
-                spent,
-                store=kind,
-                turns=content.turns,
-                projects=content.projects,
-                kind=name,
-                recall=statistics.mean(recalled) if recalled else None,
-            )
-        )
-    return found
+def measure(folder: Path, sizes: str, stores: Sequence[str]) -> Iterator[Searches]:
+    """Each size, as `turns` or `turns/projects`, on each store."""
+    for store in stores:
+        for size in (sizes or SIZES[store]).split(","):
+            turns, projects = map(int, f"{size}/1".split("/")[:2])
+            alone = [Size(turns, projects, alone=True)] if projects > ONE else []
+            for each in (*alone, Size(turns, projects)):
+                yield one_memory(folder / f"search-{store}", store, each)
 
 
-def summed(spent: Sequence[float], **more: Any) -> Searched:
-    """The first one apart, and the others' spread."""
-    ordered = sorted(spent[1:])
-    return Searched(
-        first=spent[0],
-        minimum=ordered[0],
-        median=statistics.median(ordered),
-        p95=ordered[round(0.95 * (len(ordered) - 1))],
-        maximum=ordered[-1],
-        **more,
+def one_memory(folder: Path, store: str, size: Size) -> Searches:
+    """Make it, ask it, and take it away."""
+    if store == "sqlite":
+        place = Place(home=folder)
+        filled = in_child(fill, place, size)
+        found = in_child(ask, place, store, size)
+        size_bytes = files_size(folder / "data")
+        shutil.rmtree(folder)
+        return Searches(found[0], [_kept(store, size, filled, found[1], size_bytes)])
+    with server(folder) as running:
+        place = Place(connection=running.connection)
+        filled = in_child(fill, place, size)
+        found = in_child(ask, place, store, size)
+        kept = _kept(store, size, filled, found[1], files_size(running.data))
+        server_rss = peak_rss(running.pid)
+        return Searches(found[0], [msgspec.structs.replace(kept, server_rss_bytes=server_rss)])
+
+
+def _kept(
+    store: str, size: Size, filled: tuple[float, int], search_rss: int, size_bytes: int
+) -> Kept:
+    return Kept(
+        store=store,
+        turns=size.turns,
+        projects=size.projects,
+        asked="alone" if size.alone else "any",
+        fill_s=filled[0],
+        fill_rss_bytes=filled[1],
+        search_rss_bytes=search_rss,
+        size_bytes=size_bytes,
     )
 
 
-async def bare_sqlite(store: Any, content: Content) -> list[Searched]:
+# --- phases, each in a process of its own ---------------------------------------
+
+
+async def fill(place: Place, size: Size) -> tuple[float, int]:
+    """Seconds of storing (making the texts aside), and the most memory."""
+    os.nice(NICE)
+    content = Content(size.turns, size.projects)
+    store = await place.open()
+    await store.use_embedder(MARK)
+    spent = 0.0
+    async for batch in content.writes(ONE if size.alone else None):
+        started = time.perf_counter()
+        await store.apply(batch)
+        spent += time.perf_counter() - started
+    await store.aclose()
+    return spent, peak_rss(os.getpid())
+
+
+async def ask(place: Place, kind: str, size: Size) -> tuple[list[Searched], int]:
+    """The questions, and the most memory that answering them took."""
+    content = Content(size.turns, size.projects)
+    store = await place.open()
+    of_one = list(content.numbers(ONE)) if size.projects > ONE else []
+    subjects: dict[Asked, Sequence[int]] = {}
+    if not size.alone:
+        subjects["any"] = range(size.turns)
+    if of_one:
+        subjects["alone" if size.alone else "one"] = of_one
+    asked: list[tuple[Asked, list[int]]] = [
+        (name, random.Random(3).sample(numbers, k=min(QUESTIONS, len(numbers))))
+        for name, numbers in subjects.items()
+    ]
+    found = []
+    for (name, numbers), (way, (words, vector)) in itertools.product(asked, KINDS.items()):
+        row = await _asked(store, content, numbers, words=words, vector=vector)
+        found.append(
+            Searched(
+                store=kind,
+                turns=size.turns,
+                projects=size.projects,
+                kind=way,
+                asked=name,
+                first=row[0],
+                spread=row[1],
+                cpu_ms=row[2],
+            )
+        )
+    rss = peak_rss(os.getpid())
+    if kind == "sqlite":
+        for name, numbers in asked:
+            found.append(await _bare_sqlite(store, content, name, numbers))
+    # Last: the exact comparison needs memory, and its threads spin on for a while.
+    recalls = {name: await _recall(store, content, numbers) for name, numbers in asked}
+    await store.aclose()
+    return [
+        msgspec.structs.replace(row, recall=recalls[row.asked]) if row.kind == "vector" else row
+        for row in found
+    ], rss
+
+
+def _query(content: Content, number: int, *, words: bool, vector: bool) -> SearchQuery:
+    scope = Scope(project_ids=(f"p{content.project_of(number)}",))
+    return content.question(number, words=words, vector=vector, scope=scope)
+
+
+async def _asked(
+    store: Archive, content: Content, numbers: Sequence[int], *, words: bool, vector: bool
+) -> tuple[float, Spread, float]:
+    """The first one's milliseconds, the spread of the quietest round, and processor time."""
+    queries = [_query(content, number, words=words, vector=vector) for number in numbers]
+    rounds = []
+    cpu = time.process_time()
+    for _ in range(ROUNDS):
+        spent = []
+        for query in queries:
+            started = time.perf_counter()
+            await store.search(query)
+            spent.append((time.perf_counter() - started) * 1000)
+        rounds.append(spent)
+    cpu_ms = (time.process_time() - cpu) * 1000 / (ROUNDS * len(queries))
+    return rounds[0][0], best(spread(spent[1:]) for spent in rounds), cpu_ms
+
+
+async def _recall(store: Archive, content: Content, numbers: Sequence[int]) -> float:
+    shares = []
+    for number in numbers:
+        query = _query(content, number, words=False, vector=True)
+        ids = {each.record_id for each in await store.search(query)}
+        shares.append(len(content.nearest(query, number, 20) & ids) / 20)
+    return statistics.mean(shares)
+
+
+async def _bare_sqlite(
+    store: Any, content: Content, asked: Asked, numbers: Sequence[int]
+) -> Searched:
     """FTS5 alone: its own BM25 over the same terms of the same index."""
-    chosen = random.Random(3).sample(range(content.turns), k=min(QUESTIONS, content.turns))
     spent = []
-    for number in chosen:
+    for number in numbers:
         project = f"p{content.project_of(number)}"
         query = content.question(number, words=True, vector=False, scope=Scope())
 
@@ -254,66 +243,70 @@ async def bare_sqlite(store: Any, content: Content) -> list[Searched]:
         started = time.perf_counter()
         await store._reader.run(ask)
         spent.append((time.perf_counter() - started) * 1000)
-    return [
-        summed(
-            spent,
-            store="fts5 alone",
-            turns=content.turns,
-            projects=content.projects,
-            kind="words",
-        )
+    return Searched(
+        store="FTS5 alone",
+        turns=content.turns,
+        projects=content.projects,
+        kind="words",
+        asked=asked,
+        first=spent[0],
+        spread=spread(spent[1:]),
+    )
+
+
+# --- the report -------------------------------------------------------------------
+
+_NAMES = {"any": "", "one": ", one project", "alone": ", that project alone"}
+
+
+def joined(parts: Sequence[Searches]) -> Searches:
+    """Several runs' rows in one."""
+    return Searches(
+        [row for part in parts for row in part.searched], [row for p in parts for row in p.kept]
+    )
+
+
+def search_table(found: Searches) -> str:
+    """A line for each kind in each memory; then one for each memory."""
+    rows = [
+        [
+            "search, ms",
+            "turns",
+            "projects",
+            "first",
+            "min",
+            "median",
+            "p95",
+            "max",
+            "processor",
+            "of 20",
+        ]
     ]
-
-
-async def search_sqlite(folder: Path, turns: int, projects: int) -> list[Searched]:
-    """The embedded store, and its engine alone."""
-    content = Content(turns, projects)
-    store = await open_sqlite(folder / f"search-{turns}-{projects}")
-    try:
-        found = await measure_search(store, "sqlite", content)
-        return found + await bare_sqlite(store, content)
-    finally:
-        await store.aclose()
-
-
-async def search_neo4j(connection: Connection, turns: int, projects: int) -> list[Searched]:
-    """The graph store, on an empty server."""
-    store = await Neo4jStore.open(connection)
-    try:
-        return await measure_search(store, "neo4j", Content(turns, projects))
-    finally:
-        await store.aclose()
-
-
-def measure(folder: Path, sizes: Sequence[str], stores: Sequence[str]) -> Iterator[Searched]:
-    """Each size, as `turns` or `turns/projects`, on each store."""
-    asked = [tuple(map(int, f"{size}/1".split("/")[:2])) for size in sizes]
-    for turns, projects in asked:
-        if "sqlite" in stores:
-            yield from asyncio.run(search_sqlite(folder, turns, projects))
-    if "neo4j" in stores:
-        for turns, projects in asked:
-            with server(folder / f"neo4j-{turns}-{projects}") as running:
-                yield from asyncio.run(search_neo4j(running.connection, turns, projects))
-
-
-def search_table(found: Sequence[Searched]) -> str:
-    """A line for each kind in each memory."""
-    rows = [["search, ms", "turns", "projects", "first", "min", "median", "p95", "max", "of 20"]]
-    for each in found:
-        numbers = [each.first, each.minimum, each.median, each.p95, each.maximum]
+    for each in found.searched:
+        s = each.spread
         rows.append(
             [
-                f"{each.store}: {each.kind}",
+                f"{each.store}: {each.kind}{_NAMES[each.asked]}",
                 f"{each.turns:,}",
                 f"{each.projects:,}",
-                *(f"{number:.1f}" for number in numbers),
+                *(f"{n:.1f}" for n in (each.first, s.minimum, s.median, s.p95, s.maximum)),
+                f"{each.cpu_ms:.1f}" if each.cpu_ms else "",
                 "" if each.recall is None else f"{each.recall:.3f}",
             ]
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for name, *cells in rows:
-        aligned = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        lines.append("  ".join([name.ljust(widths[0]), *aligned]).rstrip())
-    return "\n".join([*lines, f"Measured {utc_now():%Y-%m-%d}."])
+    kept = [["memory", "turns", "projects", "filled, s", "on disk, MB", "filling", "searching", ""]]
+    for memory in found.kept:
+        server_rss = memory.server_rss_bytes
+        kept.append(
+            [
+                f"{memory.store}{_NAMES[memory.asked]}",
+                f"{memory.turns:,}",
+                f"{memory.projects:,}",
+                f"{memory.fill_s:,.0f}",
+                f"{memory.size_bytes / 1e6:,.0f}",
+                f"{memory.fill_rss_bytes / 1e6:,.0f} MB",
+                f"{memory.search_rss_bytes / 1e6:,.0f} MB",
+                f"server {server_rss / 1e6:,.0f} MB" if server_rss else "",
+            ]
+        )
+    return f"{aligned(rows)}\n\n{aligned(kept)}"
