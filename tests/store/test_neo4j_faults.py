@@ -22,6 +22,8 @@ from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.samples import begun, called, created, finished, summed
 
 SECRET = "correct-horse-battery"
+SHORT_S = 3.0
+"""Patience with a server: a busy one answers in less."""
 
 
 @pytest.fixture
@@ -251,7 +253,7 @@ async def test_a_server_that_comes_and_goes(
 
 async def test_a_server_that_stays_away(neo4j_server: Connection, proxy: TcpProxy) -> None:
     """Reliability 21, 22: every call says so in time, and works again once it is back."""
-    store = await Neo4jStore.open(through(neo4j_server, proxy), timeout_s=1)
+    store = await Neo4jStore.open(through(neo4j_server, proxy), timeout_s=SHORT_S)
     await store.apply(STEPS)
     port = await proxy.stop_listening()
     calls: list[Callable[[], Awaitable[object]]] = [
@@ -267,7 +269,7 @@ async def test_a_server_that_stays_away(neo4j_server: Connection, proxy: TcpProx
         began = time.monotonic()
         with pytest.raises(StoreUnavailable) as caught:
             await call()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < SHORT_S + 10
         assert caught.value.hint
     await proxy.listen(port)
     applied = await store.apply([begun("s", "late")])
@@ -277,7 +279,7 @@ async def test_a_server_that_stays_away(neo4j_server: Connection, proxy: TcpProx
 
 async def test_a_server_that_falls_silent(neo4j_server: Connection, proxy: TcpProxy) -> None:
     """Reliability 21, 26: no answer is an error within the timeout; the loop stays free."""
-    store = await Neo4jStore.open(through(neo4j_server, proxy), timeout_s=1)
+    store = await Neo4jStore.open(through(neo4j_server, proxy), timeout_s=SHORT_S)
     await store.apply([created("s")])
     proxy.silent = True
     ticks = 0
@@ -290,9 +292,9 @@ async def test_a_server_that_falls_silent(neo4j_server: Connection, proxy: TcpPr
 
     ticking = asyncio.create_task(tick())
     began = time.monotonic()
-    with pytest.raises(StoreUnavailable, match="did not answer within 1 second"):
+    with pytest.raises(StoreUnavailable, match="did not answer within 3 s"):
         await store.apply([begun("s", "t")])
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < SHORT_S + 10
     assert ticks > 5
     ticking.cancel()
     proxy.silent = False

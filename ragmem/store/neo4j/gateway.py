@@ -202,7 +202,7 @@ class Gateway:
                 return await work()
         except TimeoutError:
             raise StoreUnavailable(
-                f"Neo4j at {self.location} did not answer within {self._timeout_s:g} seconds.",
+                f"Neo4j at {self.location} did not answer within {self._timeout_s:g} s.",
                 hint="Is it busy, or is something else listening there? `ragmem doctor` looks.",
             ) from None
         except (DriverError, Neo4jError, OSError) as error:
