@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ragmem.errors import RagmemError, UsageError
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
+from ragmem.store.locks import is_held, lock
+
+_PART = ".ragmem-part"
 
 
 @contextmanager
@@ -16,9 +19,10 @@ def new_file(file: Path) -> Iterator[Path]:
     file = Path(os.path.abspath(file.expanduser()))
     if os.path.lexists(file):
         raise _exists(file)
-    part = file.with_name(f".{file.name[:100]}.{new_id()[-12:]}.part")
+    _clear(file.parent)
+    part = file.with_name(f".{file.name[:100]}.{new_id()[-12:]}{_PART}")
     try:
-        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        handle = lock(part, timeout_s=1)
     except OSError as error:
         raise UsageError(f"{file} can't be written: {error.strerror}.") from None
     try:
@@ -37,6 +41,14 @@ def new_file(file: Path) -> Iterator[Path]:
         raise RagmemError(f"{file} could not be written: {error.strerror or error}.") from None
     finally:
         part.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what processes that were killed had begun to write here; they hold no lock."""
+    with suppress(OSError):
+        for part in folder.glob(f".*{_PART}"):
+            is_held(part)
 
 
 def _exists(file: Path) -> UsageError:
