@@ -95,7 +95,7 @@ def test_sleep() -> None:
     started = time.monotonic()
     failpoint("tool.run")
     failpoint("tool.run")
-    assert 0.05 <= time.monotonic() - started < 1
+    assert 0.05 <= time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from ragmem.llm.base import Chunk, EndChunk, TextChunk
 
 # With the number of a list's item, which is no sentence, before it.
-_SENTENCE = re.compile(r"\s*+(?:\d+\.\s)?+.*?(?:[.!?]+[\"'`*)\]]*\s+|\n+)", re.DOTALL)
+_SENTENCE = re.compile(r"\s*+(?:\d+\.\s|(?!\d+\.\s)).*?(?:[.!?]+[\"'`*)\]]*\s+|\n+)", re.DOTALL)
 # Not a colon: what it announces follows. Not a question mark: the answer follows.
 _PARAGRAPH = re.compile(r"[.!\"'`)]\n\s*\n\s*\S")
 _SHORT = 8

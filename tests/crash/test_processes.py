@@ -198,7 +198,7 @@ async def test_the_killed_owner_of_a_transaction_frees_it_at_once(embedded: Worl
     world.heard(holder, prompt)
     began = time.monotonic()
     whole(world, "And now?")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 4.5
     assert await judged(world) == []
 
 

@@ -295,7 +295,7 @@ def test_a_silent_ollama_costs_little(tmp_path: Path) -> None:
         environ = {"OLLAMA_HOST": f"127.0.0.1:{silent.getsockname()[1]}"}
         started = time.monotonic()
         assert ollama.models(environ, cache) == ()
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 10
     assert cache.exists()
 
 

@@ -336,7 +336,7 @@ async def test_closing_leaves_what_waits_and_is_quick(home: Home) -> None:
     began = time.monotonic()
     await store.aclose()
     await store.aclose()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
     assert count_waiting(home.spool) == 1
     for call in (store.apply([created("t")]), store.sessions(SessionQuery())):
         with pytest.raises(StoreUnavailable, match="closed"):
@@ -502,11 +502,11 @@ async def test_a_server_that_falls_silent(
     for number in range(1, 6):
         began = time.monotonic()
         assert isinstance(await graph.apply(whole_turn("s", f"t{number}")), Waiting)
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 5
         began = time.monotonic()
         with pytest.raises(StoreUnavailable):
             await graph.turns("s")
-        assert time.monotonic() - began < 3.5
+        assert time.monotonic() - began < 10
     assert [text[:14] for text in graph.take_notices()] == ["Memory is away"]
     proxy.silent = False
     await settled(graph, tmp_path / "spool")
