@@ -96,6 +96,8 @@ class TcpProxy:
         except (asyncio.CancelledError, ConnectionError):
             return
         finally:
+            # Also of one that was dropped before the server had answered.
+            writer.transport.abort()
             self._connections.discard(task)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
