@@ -10,10 +10,9 @@ import pytest
 from ragmem.errors import StoreRefused
 from ragmem.ids import new_id
 from ragmem.records import BeginTurn, FileAccess, Project, RegisterProject, Usage
-from ragmem.store.neo4j import Connection, Neo4jStore, schema
-from ragmem.store.neo4j.cypher import listed_statements
+from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.gateway import Row
-from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.neo4j import ask, open_empty_neo4j_store
 from tests.store.samples import START, at, begun, called, created, finished, summed, whole_turn
 
 
@@ -320,120 +319,6 @@ async def test_a_stream_twice_makes_no_second_relationship(
         ("HAS_TURN", 1),
         ("SUMMARIZES", 1),
     ]
-
-
-# --- the schema ------------------------------------------------------------------
-
-_WANTED = {
-    statement.partition(" IF NOT EXISTS")[0].split()[-1]
-    for statement in listed_statements("schema.cypher")
-}
-
-
-async def names(server: Connection) -> list[str]:
-    """Of our indexes, which the constraints' own are too."""
-    rows = await ask(server, "SHOW INDEXES YIELD name RETURN name ORDER BY name")
-    return [row["name"] for row in rows if row["name"] in _WANTED]
-
-
-async def test_indexes_are_there_and_made_once(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """A100, E31: indexes on sessionId, timestamp, level and cwd; opening again changes nothing."""
-    before = await names(neo4j_server)
-    assert set(before) == _WANTED
-    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    await again.aclose()
-    assert await names(neo4j_server) == before
-    rows = await ask(
-        neo4j_server,
-        """
-        SHOW INDEXES YIELD labelsOrTypes, properties, state
-        WHERE state = 'ONLINE' AND size(labelsOrTypes) = 1
-        RETURN labelsOrTypes[0] AS label, properties AS properties
-        """,
-    )
-    found = {(row["label"], *row["properties"]) for row in rows}
-    assert found >= {
-        ("ConversationSession", "sessionId"),
-        ("ConversationSession", "cwd"),
-        ("ConversationTurn", "uuid"),
-        ("ConversationTurn", "sessionId"),
-        ("ConversationTurn", "timestamp"),
-        ("ConversationTurn", "level"),
-        ("ConversationSummary", "uuid"),
-        ("ConversationSummary", "sessionId"),
-        ("ConversationSummary", "timestamp"),
-        ("ConversationSummary", "level"),
-        ("ToolCall", "uuid"),
-        ("File", "projectId", "path"),
-        ("Project", "projectId"),
-    }
-
-
-async def test_what_is_missing_is_mended(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """A100, reliability 27: a dropped constraint and a dropped index come back."""
-    await ask(neo4j_server, "DROP CONSTRAINT turn_uuid")
-    await ask(neo4j_server, "DROP INDEX session_cwd")
-    assert set(await names(neo4j_server)) == _WANTED - {"turn_uuid", "session_cwd"}
-    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    await again.aclose()
-    assert set(await names(neo4j_server)) == _WANTED
-
-
-async def test_many_open_an_empty_database_at_once(neo4j_server: Connection) -> None:
-    """A100, reliability 14: eight that complete the schema at the same time all succeed."""
-    for name in await names(neo4j_server):
-        await ask(neo4j_server, f"DROP CONSTRAINT {name} IF EXISTS")
-        await ask(neo4j_server, f"DROP INDEX {name} IF EXISTS")
-    stores = await asyncio.gather(*(Neo4jStore.open(neo4j_server, timeout_s=30) for _ in range(8)))
-    await asyncio.gather(*(store.aclose() for store in stores))
-    assert set(await names(neo4j_server)) == _WANTED
-
-
-async def test_foreign_data_in_the_way_is_said(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """Reliability 27: data that breaks a constraint is named, not overwritten."""
-    await ask(neo4j_server, "DROP CONSTRAINT project_id")
-    await ask(neo4j_server, "CREATE (:Project {projectId: 'x'}), (:Project {projectId: 'x'})")
-    with pytest.raises(StoreRefused, match="project_id") as caught:
-        await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    assert "database of its own" in caught.value.hint
-    assert (await one(neo4j_server, "MATCH (p:Project) RETURN count(p) AS n"))["n"] == 2
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
-
-
-async def test_foreign_data_beside_ours_is_left_alone(
-    graph: Neo4jStore, neo4j_server: Connection
-) -> None:
-    """Reliability 27: other labels in the same database stay as they are."""
-    await ask(neo4j_server, "CREATE (:Plant {name: 'fern'})-[:LIKES]->(:Place {name: 'shade'})")
-    await graph.apply([created("s"), *whole_turn("s")])
-    await (await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)).aclose()
-    row = await one(neo4j_server, "MATCH (p:Plant)-[:LIKES]->(q) RETURN p.name AS p, q.name AS q")
-    assert row == {"p": "fern", "q": "shade"}
-    assert (await graph.info()).counts["turns"] == 1
-
-
-async def test_a_newer_schema_is_refused(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """Reliability 9, 11: what a newer ragmem wrote is not touched by this one."""
-    await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 99")
-    with pytest.raises(StoreRefused, match="newer ragmem") as caught:
-        await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    assert "99" in str(caught.value)
-    row = await one(neo4j_server, "MATCH (v:RagmemSchema) RETURN v.version AS version")
-    assert row["version"] == 99
-
-
-@pytest.mark.parametrize(
-    ("version", "old"),
-    [("5.25.1", True), ("4.4.40", True), ("", True), ("5.26.0", False), ("2026.01.4", False)],
-)
-def test_old_servers_are_refused(version: str, old: bool) -> None:
-    """E33: a server without the vector indexes and subqueries used here is said to be too old."""
-    found = schema.Server(version, 0, frozenset())
-    if old:
-        with pytest.raises(StoreRefused, match=r"5\.26"):
-            schema.check(found, "bolt://host")
-    else:
-        schema.check(found, "bolt://host")
 
 
 # --- times, numbers, order ---------------------------------------------------------

@@ -270,7 +270,9 @@ def translate(error: Exception, location: str) -> StoreError | None:
         ours = (raised.CypherSyntaxError, raised.CypherTypeError, raised.ConstraintError)
         if isinstance(error, ours):
             return None
-        return StoreRefused(f"{server}: {reason} ({code}).", hint="The server's log tells more.")
+        # A procedure's reason goes on with where in the server it was.
+        first = reason.partition("\n")[0]
+        return StoreRefused(f"{server}: {first} ({code}).", hint="The server's log tells more.")
     away = (
         raised.ServiceUnavailable,
         raised.SessionExpired,

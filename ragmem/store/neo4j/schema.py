@@ -5,7 +5,7 @@ from functools import partial
 
 import msgspec
 
-from ragmem.errors import StoreRefused
+from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.store.neo4j.cypher import STATEMENTS, listed_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
@@ -18,6 +18,7 @@ VERSION = 3
 each turn and summary stands what it is found by, which whoever ends or adds one has to write."""
 _AT_ONCE = 100
 """Turns or summaries whose entries are written in one transaction."""
+_AWAITED = "CALL db.awaitIndex($name, 60)"
 OLDEST_SERVER = (5, 26)
 """The first with scoped subqueries and vector indexes as used here."""
 
@@ -28,17 +29,17 @@ class Server(msgspec.Struct, frozen=True):
     version: str
     schema_version: int
     names: frozenset[str]
-    """Of the constraints and indexes that are there."""
+    """Of the constraints and indexes that are there, or are being made."""
 
 
 async def prepare(gateway: Gateway) -> str:
     """Make the schema complete; the server's version. Safe to run again, and at the same time."""
     server = await look(gateway)
     statements = missing(server)
-    for statement in statements.values():
-        await _make(gateway, statement)
-    if statements:
-        await gateway.read(lambda tx: tx.run("CALL db.awaitIndexes(60)"))
+    for name, statement in statements.items():
+        await _make(gateway, name, statement)
+    for name in statements.keys() - _constraints():  # Their indexes are whole from the start.
+        await gateway.read(partial(Transaction.run, statement=_AWAITED, name=name))
     if await fill(gateway) or server.schema_version < VERSION:
         await gateway.write(_complete)
     return server.version
@@ -78,24 +79,49 @@ async def look(gateway: Gateway) -> Server:
     """What is there, and fit for this version: else StoreRefused. Changes nothing."""
     server = await gateway.read(_look, patient=False)
     check(server, gateway.location)
-    return server
+    indexes = await _indexes(gateway) - _constraints()
+    return msgspec.structs.replace(server, names=server.names | indexes)
 
 
 def missing(server: Server) -> dict[str, str]:
     """The statements that make what is not there, by the names of what they make."""
-    wanted = {_name(statement): statement for statement in listed_statements("schema.cypher")}
-    return {name: wanted[name] for name in wanted if name not in server.names}
+    return {name: made for name, made in _wanted().items() if name not in server.names}
+
+
+def _wanted() -> dict[str, str]:
+    return {_name(statement): statement for statement in listed_statements("schema.cypher")}
+
+
+def _constraints() -> set[str]:
+    return {name for name, made in _wanted().items() if made.startswith("CREATE CONSTRAINT")}
 
 
 async def _look(tx: Transaction) -> Server:
     component = await tx.first_row(STATEMENTS["server"])
     found = await tx.first_row(STATEMENTS["schema_version"])
-    indexes = await tx.run("SHOW INDEXES YIELD name, state WHERE state <> 'FAILED' RETURN name")
+    # A constraint's index is there before the constraint, and stays without it where its maker
+    # was cut off: of constraints only SHOW CONSTRAINTS tells.
+    names = await tx.run("SHOW CONSTRAINTS YIELD name RETURN name")
     return Server(
         version=component["version"] if component else "",
         schema_version=found["version"] if found else 0,
-        names=frozenset(row["name"] for row in indexes),
+        names=frozenset(row["name"] for row in names),
     )
+
+
+async def _indexes(gateway: Gateway) -> frozenset[str]:
+    """Those of no constraint. None where the server can't list them, as it can't while values
+    that a new constraint forbids are written beside its making: each is then made if missing.
+    """
+    statement = """
+        SHOW INDEXES YIELD name, state, owningConstraint
+        WHERE state <> 'FAILED' AND owningConstraint IS NULL RETURN name
+        """
+    try:
+        rows = await gateway.read(lambda tx: tx.run(statement), patient=False)
+    except StoreUnavailable:
+        return frozenset()
+    return frozenset(row["name"] for row in rows)
 
 
 def check(server: Server, location: str) -> None:
@@ -115,7 +141,7 @@ def check(server: Server, location: str) -> None:
         )
 
 
-async def _make(gateway: Gateway, statement: str) -> None:
+async def _make(gateway: Gateway, name: str, statement: str) -> None:
     """Run one statement of the schema; that another process made it meanwhile is fine."""
 
     async def work(tx: Transaction) -> None:
@@ -123,7 +149,15 @@ async def _make(gateway: Gateway, statement: str) -> None:
         await tx.run(statement)
 
     try:
-        await gateway.write(work)
+        try:
+            await gateway.write(work)
+        except StoreRefused as error:
+            # Who makes a constraint holds its name until the end, so an index that has the name
+            # is what a maker who was cut off left behind.
+            if "IndexWithNameAlreadyExists" not in str(error):
+                raise
+            await gateway.write(lambda tx: tx.run(f"DROP INDEX {name} IF EXISTS"))
+            await gateway.write(work)
     except StoreRefused as error:
         if "AlreadyExists" not in str(error):
             raise StoreRefused(

@@ -1,0 +1,200 @@
+"""The constraints and indexes of the graph: complete after each opening, whatever was before."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+from neo4j.exceptions import ConstraintError
+
+from ragmem.errors import StoreError, StoreRefused
+from ragmem.store.neo4j import Connection, Neo4jStore, schema
+from ragmem.store.neo4j.cypher import listed_statements
+from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
+from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.store.samples import created, whole_turn
+
+
+@pytest.fixture
+async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
+    """An empty graph store."""
+    store = await open_empty_neo4j_store(neo4j_server)
+    yield store
+    await store.aclose()
+
+
+async def one(server: Connection, statement: str) -> Row:
+    """The only row."""
+    [row] = await ask(server, statement)
+    return row
+
+
+_WANTED = {
+    statement.partition(" IF NOT EXISTS")[0].split()[-1]
+    for statement in listed_statements("schema.cypher")
+}
+
+
+_CONSTRAINTS = {
+    statement.split()[2]
+    for statement in listed_statements("schema.cypher")
+    if statement.startswith("CREATE CONSTRAINT")
+}
+
+
+async def constraint_names(server: Connection) -> set[str]:
+    rows = await ask(server, "SHOW CONSTRAINTS YIELD name RETURN name")
+    return {row["name"] for row in rows}
+
+
+async def names(server: Connection) -> list[str]:
+    """Of our indexes, which the constraints' own are too."""
+    rows = await ask(server, "SHOW INDEXES YIELD name RETURN name ORDER BY name")
+    return [row["name"] for row in rows if row["name"] in _WANTED]
+
+
+async def test_indexes_are_there_and_made_once(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """A100, E31: indexes on sessionId, timestamp, level and cwd; opening again changes nothing."""
+    before = await names(neo4j_server)
+    assert set(before) == _WANTED
+    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    await again.aclose()
+    assert await names(neo4j_server) == before
+    rows = await ask(
+        neo4j_server,
+        """
+        SHOW INDEXES YIELD labelsOrTypes, properties, state
+        WHERE state = 'ONLINE' AND size(labelsOrTypes) = 1
+        RETURN labelsOrTypes[0] AS label, properties AS properties
+        """,
+    )
+    found = {(row["label"], *row["properties"]) for row in rows}
+    assert found >= {
+        ("ConversationSession", "sessionId"),
+        ("ConversationSession", "cwd"),
+        ("ConversationTurn", "uuid"),
+        ("ConversationTurn", "sessionId"),
+        ("ConversationTurn", "timestamp"),
+        ("ConversationTurn", "level"),
+        ("ConversationSummary", "uuid"),
+        ("ConversationSummary", "sessionId"),
+        ("ConversationSummary", "timestamp"),
+        ("ConversationSummary", "level"),
+        ("ToolCall", "uuid"),
+        ("File", "projectId", "path"),
+        ("Project", "projectId"),
+    }
+
+
+async def test_what_is_missing_is_mended(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """A100, reliability 27: a dropped constraint and a dropped index come back."""
+    await ask(neo4j_server, "DROP CONSTRAINT turn_uuid")
+    await ask(neo4j_server, "DROP INDEX session_cwd")
+    assert set(await names(neo4j_server)) == _WANTED - {"turn_uuid", "session_cwd"}
+    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    await again.aclose()
+    assert set(await names(neo4j_server)) == _WANTED
+
+
+async def test_many_open_an_empty_database_at_once(neo4j_server: Connection) -> None:
+    """A100, reliability 14: eight that complete the schema at the same time all succeed."""
+    for name in await names(neo4j_server):
+        await ask(neo4j_server, f"DROP CONSTRAINT {name} IF EXISTS")
+        await ask(neo4j_server, f"DROP INDEX {name} IF EXISTS")
+    stores = await asyncio.gather(*(Neo4jStore.open(neo4j_server, timeout_s=30) for _ in range(8)))
+    await asyncio.gather(*(store.aclose() for store in stores))
+    assert set(await names(neo4j_server)) == _WANTED
+
+
+async def test_what_a_cut_off_constraint_left_is_replaced(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """A100, reliability 14, 27: its index alone, under its name, keeps nothing unique."""
+    await ask(neo4j_server, "DROP CONSTRAINT lease_key")
+    await ask(neo4j_server, "CREATE INDEX lease_key FOR (n:Lease) ON (n.key)")
+    await (await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)).aclose()
+    assert await constraint_names(neo4j_server) == _CONSTRAINTS
+    assert set(await names(neo4j_server)) == _WANTED
+
+
+async def test_constraints_cut_off_while_others_write_are_made_later(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """A100, reliability 14: the server lists no index meanwhile, and keeps what was begun."""
+    for _ in range(6):
+        await ask(neo4j_server, "DROP CONSTRAINT lease_key IF EXISTS")
+        await asyncio.gather(
+            *(_written_beside(neo4j_server, 0.02 * number) for number in range(12)),
+            *(_opened_in_haste(neo4j_server, 0.2 * number) for number in range(1, 4)),
+        )
+        await ask(neo4j_server, "MATCH (l:Lease) DETACH DELETE l")
+        await (await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)).aclose()
+        assert await constraint_names(neo4j_server) == _CONSTRAINTS
+        assert set(await names(neo4j_server)) == _WANTED
+
+
+async def _written_beside(server: Connection, after_s: float) -> None:
+    """One key, again and again, in a transaction that takes its time."""
+    await asyncio.sleep(after_s)
+    gateway = Gateway.connect(server, timeout_s=PATIENCE_S)
+
+    async def work(tx: Transaction) -> None:
+        await tx.run("CREATE (:Lease {key: 'twice'})")
+        await asyncio.sleep(0.3)
+
+    with contextlib.suppress(StoreError, ConstraintError):
+        await gateway.write(work)
+    await gateway.aclose()
+
+
+async def _opened_in_haste(server: Connection, timeout_s: float) -> None:
+    """Cut off, refused, or in time."""
+    with contextlib.suppress(StoreError):
+        await (await Neo4jStore.open(server, timeout_s=timeout_s)).aclose()
+
+
+async def test_foreign_data_in_the_way_is_said(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """Reliability 27: data that breaks a constraint is named, not overwritten."""
+    await ask(neo4j_server, "DROP CONSTRAINT project_id")
+    await ask(neo4j_server, "CREATE (:Project {projectId: 'x'}), (:Project {projectId: 'x'})")
+    with pytest.raises(StoreRefused, match="project_id") as caught:
+        await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    assert "database of its own" in caught.value.hint
+    assert (await one(neo4j_server, "MATCH (p:Project) RETURN count(p) AS n"))["n"] == 2
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+
+
+async def test_foreign_data_beside_ours_is_left_alone(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """Reliability 27: other labels in the same database stay as they are."""
+    await ask(neo4j_server, "CREATE (:Plant {name: 'fern'})-[:LIKES]->(:Place {name: 'shade'})")
+    await graph.apply([created("s"), *whole_turn("s")])
+    await (await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)).aclose()
+    row = await one(neo4j_server, "MATCH (p:Plant)-[:LIKES]->(q) RETURN p.name AS p, q.name AS q")
+    assert row == {"p": "fern", "q": "shade"}
+    assert (await graph.info()).counts["turns"] == 1
+
+
+async def test_a_newer_schema_is_refused(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """Reliability 9, 11: what a newer ragmem wrote is not touched by this one."""
+    await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 99")
+    with pytest.raises(StoreRefused, match="newer ragmem") as caught:
+        await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    assert "99" in str(caught.value)
+    row = await one(neo4j_server, "MATCH (v:RagmemSchema) RETURN v.version AS version")
+    assert row["version"] == 99
+
+
+@pytest.mark.parametrize(
+    ("version", "old"),
+    [("5.25.1", True), ("4.4.40", True), ("", True), ("5.26.0", False), ("2026.01.4", False)],
+)
+def test_old_servers_are_refused(version: str, old: bool) -> None:
+    """E33: a server without the vector indexes and subqueries used here is said to be too old."""
+    found = schema.Server(version, 0, frozenset())
+    if old:
+        with pytest.raises(StoreRefused, match=r"5\.26"):
+            schema.check(found, "bolt://host")
+    else:
+        schema.check(found, "bolt://host")
