@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from ragmem.agent import Agent, Desk, Limits
 from ragmem.agent.options import Options as Options
-from ragmem.background import Background, leave_to_a_process
+from ragmem.background import INLINE_S, Background, leave_to_a_process
 from ragmem.config import Config, Paths, environment
 from ragmem.embedder.base import Embedder, Litellm
 from ragmem.embedder.opening import open_embedder
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 _SEEN_LOOKBACK = 200
 """Files read in so many of the latest turns need not be read again before an edit."""
-_INLINE_S = 60.0
-"""With `memory.worker = "inline"` a short process works no longer on what is pending."""
 
 
 class App:
@@ -173,7 +171,7 @@ class App:
             return
         match self.config.memory.worker:
             case "inline":
-                await self.background.drain(_INLINE_S, model=model)
+                await self.background.drain(INLINE_S, model=model)
             case "detached":
                 leave_to_a_process(self.paths, model=model)
 

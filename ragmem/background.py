@@ -4,17 +4,17 @@ That process is one at most for a home, works on what is pending in the store, a
 ends by itself when there is nothing more, or after ten minutes.
 """
 
-import fcntl
 import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmem.config import Config, Paths, environment
+from ragmem.config import Config, Paths, SummariesConfig, environment
 from ragmem.embedder.base import Embedder
 from ragmem.embedder.opening import changed
 from ragmem.errors import (
@@ -26,19 +26,22 @@ from ragmem.errors import (
 )
 from ragmem.llm.base import LLM
 from ragmem.memory.memory import Memory
-from ragmem.memory.reembedding import reembed
-from ragmem.memory.summaries import Ledger, Summarizer
-from ragmem.memory.summaries.ledger import FILE as LEDGER
-from ragmem.memory.worker import Worker
 from ragmem.metrics import Metrics
 from ragmem.metrics.kept import keep
 from ragmem.records import Session
 from ragmem.redact import redact
 from ragmem.store.base import Store
+from ragmem.store.locks import take
+
+if TYPE_CHECKING:
+    from ragmem.memory.summaries import Summarizer
+    from ragmem.memory.worker import Worker
 
 COMMAND = "work"
 """The hidden command of the detached process."""
 LONGEST_S = 600.0
+INLINE_S = 60.0
+"""With `memory.worker = "inline"` a short process works no longer on what is pending."""
 _LOCK = "worker.lock"
 _NICENESS = 10
 
@@ -133,6 +136,8 @@ class Background:
                 "Nothing is embedded here.",
                 hint="Set memory.enabled and memory.embeddings.enabled to true.",
             )
+        from ragmem.memory.reembedding import reembed
+
         store = await self._open_store()
         return await reembed(store, self._embedder, show)
 
@@ -155,19 +160,13 @@ class Background:
                 self._metrics.count(f"embedder.{name}", count)
         keep(self._paths.data_dir, self._metrics, datetime.now().astimezone().date())
 
-    def _made(self, model: str) -> Worker:
-        from ragmem.llm.models import choose_summary_model, open_llm
+    def _made(self, model: str) -> "Worker":
+        from ragmem.memory.worker import Worker
 
         summaries = self._config.memory.summaries
         if summaries.enabled:
-            environ = environment()
-            with suppress(NoModel, ConfigError):
-                choice = choose_summary_model(self._config, environ, flag=model)
-                self._llm = open_llm(choice, self._config, self._paths, environ)
-            ledger = Ledger(self._paths.data_dir / LEDGER)
-            self._summarizer = Summarizer(
-                self._llm, summaries, ledger=ledger, metrics=self._metrics
-            )
+            self._llm = summary_model(self._config, self._paths, flag=model)
+            self._summarizer = summarizer(self._llm, summaries, self._paths, self._metrics)
         return Worker(
             self._open_store,
             self._memory.owner_id,
@@ -176,6 +175,26 @@ class Background:
             config=summaries,
             metrics=self._metrics,
         )
+
+
+def summary_model(config: Config, paths: Paths, *, flag: str = "") -> LLM | None:
+    """The client of the model for summaries; None where there is none that can be asked."""
+    from ragmem.llm.models import choose_summary_model, open_llm
+
+    environ = environment()
+    with suppress(NoModel, ConfigError):
+        return open_llm(choose_summary_model(config, environ, flag=flag), config, paths, environ)
+    return None
+
+
+def summarizer(
+    llm: LLM | None, config: SummariesConfig, paths: Paths, metrics: Metrics
+) -> "Summarizer":
+    """One that asks this model, within the session's limits over all processes of the home."""
+    from ragmem.memory.summaries import Ledger, Summarizer
+    from ragmem.memory.summaries.ledger import FILE
+
+    return Summarizer(llm, config, ledger=Ledger(paths.data_dir / FILE), metrics=metrics)
 
 
 def leave_to_a_process(paths: Paths, *, model: str = "") -> None:
@@ -221,14 +240,10 @@ def is_at_work(paths: Paths) -> bool:
 
 def _lock(paths: Paths) -> int | None:
     """A descriptor that holds the lock of the one process; None while another holds it."""
+    path = paths.locks_dir / _LOCK
     try:
-        paths.locks_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(paths.locks_dir / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return handle if take(path, handle) else None
     except OSError:
         return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle

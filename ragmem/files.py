@@ -34,3 +34,12 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def append_line(handle: int, line: bytes) -> int:
+    """Add a line to an open, locked file, on a line of its own; the file's size before it."""
+    size = os.lseek(handle, 0, os.SEEK_END)
+    # What a full disk has torn ends here.
+    torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+    os.write(handle, b"\n" * torn + line + b"\n")
+    return size

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ragmem.errors import RagmemError, UsageError
 from ragmem.failpoints import failpoint
+from ragmem.files import sync_folder
 from ragmem.ids import new_id
 from ragmem.store.locks import is_held, lock
 
@@ -36,7 +37,7 @@ def new_file(file: Path) -> Iterator[Path]:
         except OSError:  # a file system without hard links
             part.rename(file)
         failpoint("export.named")
-        _sync(file.parent)
+        sync_folder(file.parent)
     except OSError as error:
         raise RagmemError(f"{file} could not be written: {error.strerror or error}.") from None
     finally:

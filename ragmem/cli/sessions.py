@@ -31,6 +31,14 @@ app = typer.Typer(
 Reference = Annotated[
     str, typer.Argument(metavar="ID", help="An id, the tail of one, or a name.", show_default=False)
 ]
+OrNewest = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[ID]",
+        help="An id, the tail of one, or a name; else the newest of this folder.",
+        show_default=False,
+    ),
+]
 _SHOWN_CHARS = 400
 
 
@@ -153,14 +161,7 @@ def rename(
 
 @app.command("export")
 def export_session(
-    reference: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[ID]",
-            help="An id, the tail of one, or a name; else the newest of this folder.",
-            show_default=False,
-        ),
-    ] = None,
+    reference: OrNewest = None,
     file: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="A new file, instead of stdout."),
@@ -209,14 +210,7 @@ def delete(
 
 @app.command()
 def summarize(
-    reference: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[ID]",
-            help="An id, the tail of one, or a name; else the newest of this folder.",
-            show_default=False,
-        ),
-    ] = None,
+    reference: OrNewest = None,
     model: Model = None,
 ) -> None:
     """Sum a session up now, and show what came of it."""

@@ -10,12 +10,12 @@ from typing import Any, Self, cast
 import msgspec
 
 from ragmem.agent import Agent, Desk, Limits
+from ragmem.background import summarizer
 from ragmem.config import environment
 from ragmem.errors import StoreError, UsageError
 from ragmem.ids import new_id
 from ragmem.interface.conversation import Conversation
 from ragmem.interface.counts import CountedBuilder, Counts
-from ragmem.interface.digests import summarizer
 from ragmem.interface.memory import OpenMemory
 from ragmem.interface.shapes import found_session
 from ragmem.interface.values import Folder
@@ -91,7 +91,9 @@ class ConversationAgent:
         self.recorder = Memory(
             parts.open_store, self._settings, embedder=embedder, metrics=parts.metrics
         )
-        self._summarizer = summarizer(parts, summary_llm or self.llm, summaries)
+        self._summarizer = summarizer(
+            summary_llm or self.llm, summaries, parts.paths, parts.metrics
+        )
         self._worker = Worker(
             parts.open_store,
             new_id(),

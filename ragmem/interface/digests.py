@@ -5,18 +5,16 @@ from collections.abc import Callable
 
 import msgspec
 
-from ragmem.config import SummariesConfig
+from ragmem.background import summarizer, summary_model
 from ragmem.errors import StoreUnavailable, UsageError
 from ragmem.ids import new_id
 from ragmem.interface import given
 from ragmem.interface.values import Parts
-from ragmem.interface.work import summary_model
 from ragmem.llm.base import LLM
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import kept, redacted
 from ragmem.memory.rollups import to_roll_up
-from ragmem.memory.summaries import Ledger, Summarizer, summary_id
-from ragmem.memory.summaries.ledger import FILE as LEDGER
+from ragmem.memory.summaries import Summarizer, summary_id
 from ragmem.records import AddSummary, Summary, Turn, utc_now
 from ragmem.store.base import Store
 
@@ -37,8 +35,12 @@ class Digests:
     def _summarizer(self) -> Summarizer:
         if self._made is None:
             parts = self._parts
-            self._llm = summary_model(parts.config, parts.paths)
-            self._made = summarizer(parts, self._llm, parts.config.memory.summaries)
+            named = parts.config.model.summary or parts.config.model.main
+            # A key alone names no model.
+            self._llm = summary_model(parts.config, parts.paths) if named else None
+            self._made = summarizer(
+                self._llm, parts.config.memory.summaries, parts.paths, parts.metrics
+            )
         return self._made
 
     @property
@@ -115,16 +117,6 @@ class Digests:
         """Close the model."""
         if self._llm:
             await self._llm.aclose()
-
-
-def summarizer(parts: Parts, llm: LLM | None, config: SummariesConfig) -> Summarizer:
-    """One that asks this model, within the session's limits over all processes of the home."""
-    return Summarizer(
-        llm,
-        config,
-        ledger=Ledger(parts.paths.data_dir / LEDGER),
-        metrics=parts.metrics,
-    )
 
 
 async def _count_turns(store: Store, session_id: str, summary: Summary) -> int:

@@ -14,6 +14,7 @@ from typing import Self
 
 import msgspec
 
+from ragmem.background import INLINE_S
 from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.ids import new_id
 from ragmem.interface import given
@@ -50,7 +51,6 @@ from ragmem.store.recall import Scope
 
 _RECENT_TURNS, _RECENT_CHARS = 3, 5_000
 """What a context shows of recent turns (A19)."""
-_INLINE_S = 60.0
 _FINISHED = ("completed", "interrupted", "failed")
 _NO_LIMIT = 1_000_000
 _ANY_MODEL = ModelInfo(name="")
@@ -101,7 +101,7 @@ class OpenMemory:
         """What is left, before the memory is closed, if it is to be done then (X15)."""
         if self.parts.config.memory.worker == "inline":
             with suppress(StoreError):
-                await work.drain(_INLINE_S)
+                await work.drain(INLINE_S)
 
     # --- sessions ---------------------------------------------------------------
 

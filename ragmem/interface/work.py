@@ -2,11 +2,7 @@
 
 import asyncio
 import time
-from contextlib import suppress
 
-from ragmem.config import Config, Paths, environment
-from ragmem.errors import ConfigError, NoModel
-from ragmem.llm.base import LLM
 from ragmem.memory.worker import Worker
 
 
@@ -52,15 +48,3 @@ class Work:
         """Stop; what is left is done by the next who opens the memory."""
         self._runs = self._started = False
         await self._worker.aclose()
-
-
-def summary_model(config: Config, paths: Paths) -> LLM | None:
-    """The model for summaries, where one is named in the settings: a key alone names none."""
-    if not (config.model.summary or config.model.main):
-        return None
-    from ragmem.llm.models import choose_summary_model, open_llm
-
-    environ = environment()
-    with suppress(NoModel, ConfigError):
-        return open_llm(choose_summary_model(config, environ), config, paths, environ)
-    return None

@@ -57,13 +57,6 @@ def digests_of(turns: Sequence[Turn], summaries: dict[str, str]) -> list[Digest]
     return found
 
 
-def prune_history(messages: Sequence[HistoryMessage]) -> list[HistoryMessage]:
-    """All of ten or fewer; else the first, the marker with role `system`, and the last nine."""
-    if len(messages) <= WHOLE_LIMIT:
-        return list(messages)
-    return _pruned(messages, TAIL_COUNT, "")
-
-
 def format_history(messages: Sequence[HistoryMessage]) -> str:
     """One paragraph a message: `role: content`."""
     return "\n\n".join(f"{role}: {content}" for role, content in messages)
@@ -78,6 +71,7 @@ def build_history_context(
 ) -> str:
     """The pruned history as text; only for when the enriched context can't be built.
 
+    All of ten or fewer; else the first, the marker with role `system`, and the last nine.
     Where nine of the latest are more than fits `max_chars`, there are fewer (C29). What is
     known of those between follows the marker (C27, C28): `so_far` is of the whole conversation.
     """

@@ -25,7 +25,6 @@ from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd
 from ragmem.memory.recall import Found, Question, Recall, scope_of
 from ragmem.memory.recording import TurnRecording, kept, measure, redacted, redacted_turn
 from ragmem.memory.references import find_session
-from ragmem.memory.summaries import summary_id
 from ragmem.memory.window import turn_tag
 from ragmem.metrics import Metrics
 from ragmem.records import (
@@ -315,6 +314,8 @@ class Memory:
         """Those that the recent window does not show, nor are summaries of what it shows (X23)."""
         if found is None:
             return []
+        from ragmem.memory.summaries import summary_id
+
         hidden = {turn.turn_id for turn in shown}
         hidden |= {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
         try:

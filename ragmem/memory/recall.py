@@ -285,10 +285,10 @@ def _ranked(
     from ragmem.terms import guess_language
 
     foreign = guess_language(text) not in (None, "english")
+    own = (question.session_id,) if question.session_id else ()
     out: list[Ranked] = []
     for is_turn in (True, False):
         kind = [c for c in candidates if (c.level == TURN_LEVEL) == is_turn]
-        own = (question.session_id,) if question.session_id else ()
         out += rank(kind, now=now, spans=spans, foreign=foreign, session_ids=own)
     return sorted(out, key=lambda one: -one.score)
 

@@ -280,6 +280,7 @@ class Worker:
     ) -> bool:
         for session_id in dict.fromkeys(item.session_id for item in items):
             await self._reckon(store, summarizer, session_id)
+        locate: dict[str, Callable[[str], str]] = {}
         async with self._leased(store, [item.key for item in items]) as mine:
             items = [item for item in items if item.key in mine]
             # Whoever had it before may have done it.
@@ -289,9 +290,10 @@ class Worker:
                 before = made.get(turn.turn_id)
                 uses_model = summarizer.uses_model(turn.session_id)
                 if before is None or (before.extractive and uses_model):
-                    locate = await self._locate(store, turn.session_id)
+                    if turn.session_id not in locate:
+                        locate[turn.session_id] = await self._locate(store, turn.session_id)
                     summary = await summarizer.summarize_turn(
-                        turn, locate=locate, instead_of=before
+                        turn, locate=locate[turn.session_id], instead_of=before
                     )
                     writes.append(redacted(AddSummary(summary=summary)))
                     if before is not None and not summary.extractive:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from ragmem.files import append_line, replace_private
 from ragmem.metrics.values import Metrics
 
 FILE = "stats.jsonl"
@@ -107,7 +108,7 @@ def keep(folder: Path, metrics: Metrics, day: date) -> None:
     """Add what a process measured to what is kept; where that can't be, it is lost."""
     if not metrics.counts and not metrics.timings_ms:
         return
-    line = _ENCODER.encode(measured(metrics, day)) + b"\n"
+    line = _ENCODER.encode(measured(metrics, day))
     with suppress(OSError):
         lock = os.open(folder / f"{FILE}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -177,13 +178,10 @@ def _locked(handle: int) -> bool:
 def _append(file: Path, line: bytes, day: date) -> None:
     handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        size = os.fstat(handle).st_size
-        # A line that a full disk has torn ends here.
-        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-        os.write(handle, b"\n" + line if torn else line)
+        size = append_line(handle, line)
     finally:
         os.close(handle)
-    if size + len(line) > _LARGEST_BYTES:
+    if size + len(line) >= _LARGEST_BYTES:
         _add_up(file, day)
 
 
@@ -192,8 +190,4 @@ def _add_up(file: Path, day: date) -> None:
     since = day - timedelta(days=_KEPT_DAYS)
     older = total([each for each in found if each.day < since])
     kept = [*([older] if older else []), *(each for each in found if each.day >= since)]
-    draft = file.with_name(f"{file.name}.new")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "wb") as out:
-        out.writelines(_ENCODER.encode(each) + b"\n" for each in kept)
-    draft.replace(file)
+    replace_private(file, _ENCODER.encode_lines(kept), sync=False)

@@ -10,7 +10,7 @@ from ragmem.memory.history import (
     Digest,
     HistoryMessage,
     build_history_context,
-    prune_history,
+    format_history,
 )
 
 
@@ -21,7 +21,7 @@ def messages(count: int) -> list[HistoryMessage]:
 @pytest.mark.parametrize("count", [0, 1, 9, 10])
 def test_short_history_is_whole(count: int) -> None:
     """C15, C20, C24: up to ten messages all are there, without a marker."""
-    assert prune_history(messages(count)) == messages(count)
+    assert build_history_context(messages(count)) == format_history(messages(count))
     assert COMPRESSION_MARKER not in build_history_context(messages(count))
 
 
@@ -29,7 +29,8 @@ def test_short_history_is_whole(count: int) -> None:
 def test_long_history_keeps_first_marker_and_last_nine(count: int) -> None:
     """X29, C14, C16, C17, C18, C19, C20, C22, C25, C26: eleven entries; message 1 stays."""
     every = messages(count)
-    assert prune_history(every) == [every[0], ("system", COMPRESSION_MARKER), *every[-9:]]
+    kept = [every[0], ("system", COMPRESSION_MARKER), *every[-9:]]
+    assert build_history_context(every) == format_history(kept)
 
 
 def test_format_is_the_same_for_both() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ragmem.errors import StoreUnavailable
+from ragmem.files import append_line, replace_private
 from ragmem.memory.summaries.spending import Spending
 from ragmem.store.locks import lock
 
@@ -94,10 +95,7 @@ class Ledger:
         try:
             handle = lock(self._file, timeout_s=_PATIENCE_S)
             try:
-                size = os.lseek(handle, 0, os.SEEK_END)
-                torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-                os.write(handle, b"\n" * torn + _ENCODER.encode(line) + b"\n")
-                if size > _LARGEST_BYTES:
+                if append_line(handle, _ENCODER.encode(line)) > _LARGEST_BYTES:
                     self._add_up(self._file)
             finally:
                 os.close(handle)
@@ -109,11 +107,7 @@ class Ledger:
     def _add_up(file: Path) -> None:
         sums: dict[str, _Line] = {}
         _sum_up(sums, _lines(file.read_bytes()))
-        draft = file.with_name(f"{file.name}.new")
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "wb") as out:
-            out.writelines(_ENCODER.encode(each) + b"\n" for each in sums.values())
-        draft.replace(file)
+        replace_private(file, _ENCODER.encode_lines(sums.values()), sync=False)
 
 
 _ENCODER = msgspec.json.Encoder()

@@ -8,7 +8,7 @@ import msgspec
 from ragmem.failpoints import failpoint
 from ragmem.records import FileAccess, PutTurn, Session, Summary, ToolCall, Turn
 from ragmem.store.base import Span, forked, in_use
-from ragmem.store.sqlite import documents, reads, todo
+from ragmem.store.sqlite import documents, reads, todo, words
 from ragmem.store.sqlite.owners import OwnerLocks
 from ragmem.store.sqlite.rows import record, rows
 from ragmem.store.sqlite.writes import exists, no_session
@@ -43,14 +43,7 @@ def own_turns(connection: apsw.Connection, wanted: Sequence[Span]) -> list[PutTu
         )
     ]
     ids = {"ids": tuple(turn.turn_id for turn in found)}
-    calls: dict[str, list[ToolCall]] = {}
-    for row in rows(
-        connection,
-        "SELECT * FROM tool_calls WHERE turn_id IN (SELECT value FROM json_each(:ids))"
-        ' ORDER BY turn_id, "order", tool_call_id',
-        ids,
-    ):
-        calls.setdefault(str(row["turn_id"]), []).append(record(ToolCall, row))
+    calls = words.calls_of(connection, ids["ids"])
     accesses: dict[str, list[FileAccess]] = {}
     for row in rows(
         connection,

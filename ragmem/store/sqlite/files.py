@@ -15,6 +15,7 @@ import apsw
 
 from ragmem.errors import RagmemError, StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
+from ragmem.files import sync_folder
 
 _MAGIC = b"SQLite format 3\0"
 _MARKER = ".initialised"
@@ -89,11 +90,7 @@ def exchange(database: Path, new: Path) -> Path:
         _beside(database, suffix).unlink(missing_ok=True)
     failpoint("sqlite.exchange")
     new.rename(database)
-    handle = os.open(database.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(database.parent)
     return kept
 
 

@@ -98,23 +98,28 @@ def sequence_of(document: int) -> int:
 
 def turns(connection: apsw.Connection, turn_ids: Sequence[str]) -> Iterator[Turn]:
     """Those of them that exist, in this order, with their tool calls."""
-    ids = {"ids": tuple(turn_ids)}
+    calls = calls_of(connection, turn_ids)
+    for row in rows(
+        connection,
+        "SELECT t.* FROM json_each(:ids) AS chosen JOIN turns AS t ON t.turn_id = chosen.value"
+        " ORDER BY chosen.key",
+        {"ids": tuple(turn_ids)},
+    ):
+        held = tuple(calls.get(str(row["turn_id"]), ()))
+        yield msgspec.structs.replace(record(Turn, row), tool_calls=held)
+
+
+def calls_of(connection: apsw.Connection, turn_ids: Sequence[str]) -> dict[str, list[ToolCall]]:
+    """The tool calls of these turns, in order, by turn."""
     calls: dict[str, list[ToolCall]] = {}
     for row in rows(
         connection,
         "SELECT * FROM tool_calls WHERE turn_id IN (SELECT value FROM json_each(:ids))"
         ' ORDER BY turn_id, "order", tool_call_id',
-        ids,
+        {"ids": tuple(turn_ids)},
     ):
         calls.setdefault(str(row["turn_id"]), []).append(record(ToolCall, row))
-    for row in rows(
-        connection,
-        "SELECT t.* FROM json_each(:ids) AS chosen JOIN turns AS t ON t.turn_id = chosen.value"
-        " ORDER BY chosen.key",
-        ids,
-    ):
-        held = tuple(calls.get(str(row["turn_id"]), ()))
-        yield msgspec.structs.replace(record(Turn, row), tool_calls=held)
+    return calls
 
 
 def summary_rows(connection: apsw.Connection, summary_ids: Sequence[str]) -> Iterator[Row]:
