@@ -23,8 +23,11 @@ def pytest_configure() -> None:
     for name in list(os.environ):
         if name not in _KEPT and (name.startswith(_PREFIXES) or name.endswith(_SUFFIXES)):
             del os.environ[name]
-    # Under nohup the processes of the tests would inherit that hanging up is ignored.
+    # Under nohup, or started by a script with `&`, the processes of the tests would inherit that
+    # hanging up, or Ctrl-C, is ignored.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # A test that forgets to say where its home is can't touch the person's own.
     os.environ["RAGMEM_HOME"] = "/dev/null/no-home-was-given"
 

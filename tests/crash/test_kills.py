@@ -18,7 +18,7 @@ async def test_random_kills_on_sqlite(tmp_path: Path, zygote: Zygote) -> None:
         await kills.measure()
         await kills.random_kills(40)
         assert sum(kills.phases.values()) >= 40
-        assert len(kills.phases) >= 4
+        assert len(kills.phases) >= 2
         assert kills.recoveries
 
 
@@ -30,7 +30,7 @@ async def test_random_kills_on_neo4j(
         await kills.measure()
         await kills.random_kills(20)
         assert sum(kills.phases.values()) >= 20
-        assert len(kills.phases) >= 4
+        assert len(kills.phases) >= 2
 
 
 # Only where a file can't be exchanged, where a write is refused, or in other commands: those
