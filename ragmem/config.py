@@ -73,8 +73,14 @@ class ContextConfig(_Section, frozen=True):
     """0: 100,000, or half of the model's window (4 characters a token) if that is less."""
     instructions_percent: Percent = 20.0
     """AGENTS.md, or CLAUDE.md where there is none."""
+    pinned_percent: Percent = 5.0
+    """Pinned rules and memories, in the system message of every call."""
+    user_profile_percent: Percent = 1.0
+    """What you said of yourself."""
     thread_summary_percent: Percent = 3.0
     """The digest of the conversation so far."""
+    facts_percent: Percent = 5.0
+    """Facts, decisions, deadlines and the like that bear on the prompt."""
     last_user_queries_percent: Percent = 5.0
     """Your last questions."""
     relevant_percent: Percent = 15.0
@@ -132,6 +138,17 @@ class EmbeddingsConfig(_Section, frozen=True):
     """Cosine above which two facts are one; 0: as fitted for the model."""
 
 
+class FactsConfig(_Section, frozen=True):
+    """Facts, preferences, rules, decisions, deadlines, failures."""
+
+    enabled: bool = True
+    """False: none are kept or recalled, and the agent has no tools for them."""
+    extract: bool = True
+    """Learn them in the background from what is said; within the limits of summaries."""
+    shown: Positive = 5
+    """At most so many are recalled for a prompt."""
+
+
 class MemoryConfig(_Section, frozen=True):
     """What is remembered and recalled."""
 
@@ -145,6 +162,7 @@ class MemoryConfig(_Section, frozen=True):
     recent: RecentConfig = RecentConfig()
     embeddings: EmbeddingsConfig = EmbeddingsConfig()
     summaries: SummariesConfig = SummariesConfig()
+    facts: FactsConfig = FactsConfig()
 
 
 class ToolsConfig(_Section, frozen=True):

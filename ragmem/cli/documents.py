@@ -98,6 +98,8 @@ class TurnDocument(Document, frozen=True, kw_only=True):
     status: str
     timestamp: datetime
     tool_calls: tuple[ToolCallDocument, ...]
+    reasoning: str | msgspec.UnsetType | None = msgspec.UNSET
+    """Only where it is asked for."""
 
 
 class ConversationDocument(SessionDocument, frozen=True, kw_only=True):
@@ -169,11 +171,18 @@ def session_document(session: Session) -> SessionDocument:
     )
 
 
-def conversation_document(session: Session, turns: Sequence[Turn]) -> ConversationDocument:
+def conversation_document(
+    session: Session, turns: Sequence[Turn], *, reasoning: bool = False
+) -> ConversationDocument:
     """A session with its turns."""
+    documents = (_turn(turn) for turn in turns)
+    if reasoning:
+        documents = (
+            msgspec.structs.replace(document, reasoning=turn.reasoning)
+            for document, turn in zip(documents, turns, strict=True)
+        )
     return ConversationDocument(
-        **msgspec.structs.asdict(session_document(session)),
-        turns=tuple(_turn(turn) for turn in turns),
+        **msgspec.structs.asdict(session_document(session)), turns=tuple(documents)
     )
 
 

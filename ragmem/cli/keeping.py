@@ -1,9 +1,7 @@
 """What `ragmem sessions export`, `import` and `delete` do."""
 
-import os
 import re
 import sys
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -18,12 +16,13 @@ from ragmem.cli.streams import say, write, write_utf8
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.ids import short_id
+from ragmem.logs import log_deletion
 from ragmem.records import Session
 from ragmem.redact import know, redact, secrets_among
 from ragmem.store.base import Archive, Span
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from ragmem.store.transfer.markdown import markdown
-from ragmem.text import visible
+from ragmem.text import counted, visible
 
 _KEPT_OUTPUT = re.compile(r"command-[0-9a-f-]{36}\.txt")
 _PAGE = 100
@@ -62,12 +61,16 @@ async def export(
 
 async def import_file(config: Config, paths: Paths, file: Path, *, as_new: bool) -> int:
     """Store a session from a file; the exit code."""
-    document = decoded(_without_secrets(_read(file)))
+    document = decoded(read_without_secrets(file))
     async with opened(config.store.kind, config, paths) as store:
         session = await import_document(store, document, as_new=as_new)
     write(
         f"{short_id(session.session_id)}  {session_name(session)} ({session.turn_count:,} turns)\n"
     )
+    if known := document.memories:
+        always = sum(memory.pinned or memory.kind == "rule" for memory in known)
+        told = f", {always:,} of them for every prompt" if always else ""
+        say(f"With {counted(len(known), 'memory')}{told}: `ragmem memory list` shows them.\n")
     say(f"`ragmem chat -r {short_id(session.session_id)}` goes on with it.\n")
     return EXIT_DONE
 
@@ -93,8 +96,9 @@ async def delete(config: Config, paths: Paths, reference: str, *, confirmed: boo
         config.store.kind,
         gone | {"outputs": len(outputs)},
     )
-    _log(paths.log_dir / "deletions.log", deletion)
-    write(f"Deleted {short_id(session.session_id)}: {gone['turns']:,} turns.\n")
+    log_deletion(paths.log_dir, deletion)
+    known = f", {counted(gone['memories'], 'memory')}" if gone["memories"] else ""
+    write(f"Deleted {short_id(session.session_id)}: {gone['turns']:,} turns{known}.\n")
     if gone.get("traces"):
         say(
             "Parts of its text may still be in the file: another process reads it, or the disk "
@@ -108,15 +112,12 @@ async def _found(config: Config, paths: Paths, reference: str | None) -> Session
         return await (last_session(app) if reference is None else resumed(app, reference))
 
 
-def _read(file: Path) -> bytes:
+def read_without_secrets(file: Path) -> bytes:
+    """What comes in by a file is stored like what is said: known keys are left out."""
     try:
-        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise UsageError(f"{file} can't be read: {error.strerror}.") from None
-
-
-def _without_secrets(data: bytes) -> bytes:
-    """What comes in by a file is stored like what is said: known keys are left out."""
     know(secrets_among(environment()))
     return redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
@@ -133,13 +134,3 @@ async def _outputs(store: Archive, session: Session, folder: Path) -> list[Path]
                     names.update(_KEPT_OUTPUT.findall(call.result))
         first = span.last + 1
     return [folder / name for name in sorted(names) if (folder / name).is_file()]
-
-
-def _log(file: Path, deletion: _Deletion) -> None:
-    line = msgspec.json.encode(deletion) + b"\n"
-    with suppress(OSError):
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(handle, line)
-        finally:
-            os.close(handle)

@@ -26,7 +26,7 @@ from ragmem.store.transfer.lines import count_lines, is_lines, stream_of_lines, 
 from ragmem.text import counted, visible
 
 _SQLITE = b"SQLite format 3\0"
-_MOVED = ("projects", "sessions", "turns", "summaries")
+_MOVED = ("projects", "sessions", "turns", "summaries", "memories")
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -196,8 +196,9 @@ def _label(found: StoreInfo) -> str:
 
 def counts(found: StoreInfo) -> str:
     """How much there is, in few words."""
-    sessions, turns = found.counts["sessions"], found.counts["turns"]
-    return f"{counted(sessions, 'session')}, {counted(turns, 'turn')}"
+    kinds = [("sessions", "session"), ("turns", "turn")]
+    kinds += [("memories", "memory")] if found.counts["memories"] else []
+    return ", ".join(counted(found.counts[kind], name) for kind, name in kinds)
 
 
 def _total(found: StoreInfo) -> int:

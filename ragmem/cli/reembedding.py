@@ -15,12 +15,13 @@ async def reembed(config: Config, paths: Paths) -> int:
         store = await opened.store()
         counts = (await store.info()).counts
         try:
-            with progress(counts["turns"] + counts["summaries"]) as show:
+            with progress(counts["turns"] + counts["summaries"] + counts["memories"]) as show:
                 done = await opened.background.reembed(lambda count: show("embedding", count))
         except asyncio.CancelledError:
             say("Stopped. What was embedded stays; run it again to go on.\n")
             raise
         mark = await store.embedder()
     by = f" by {mark.model_id}" if mark else ""
-    write(f"{done:,} turns and summaries were embedded{by}.\n" if done else "Nothing was to do.\n")
+    made = f"{done:,} turns, summaries and memories were embedded{by}.\n"
+    write(made if done else "Nothing was to do.\n")
     return EXIT_DONE

@@ -18,7 +18,13 @@ from ragmem.records import (
     AddSummary,
     BeginTurn,
     CreateSession,
+    Evidence,
     FinishTurn,
+    MarkExtracted,
+    MemoryRecord,
+    PutInsight,
+    PutMemory,
+    PutProfile,
     PutSession,
     PutTurn,
     PutVectors,
@@ -180,7 +186,7 @@ def _lasts(applied: Applied | None) -> bool:
 def redacted(write: Write) -> Write:
     """The write without secrets (P10); ids, times and paths stay as they are."""
     match write:
-        case RegisterProject() | PutVectors():
+        case RegisterProject() | PutVectors() | MarkExtracted():
             return write
         case CreateSession() | PutSession():
             return msgspec.structs.replace(write, session=_redacted_session(write.session))
@@ -211,6 +217,19 @@ def redacted(write: Write) -> Write:
             return msgspec.structs.replace(write, summary=_redacted_summary(write.summary))
         case PutTurn():
             return msgspec.structs.replace(write, turn=redacted_turn(write.turn))
+        case PutMemory():
+            return msgspec.structs.replace(write, memory=_redacted_memory(write.memory))
+        case PutProfile():
+            value = write.value and redact(write.value)
+            return msgspec.structs.replace(write, key=redact(write.key), value=value)
+        case PutInsight():
+            insight = msgspec.structs.replace(
+                write.insight,
+                main_topic=redact(write.insight.main_topic),
+                key_findings=redact_all(write.insight.key_findings),
+                action_items=redact_all(write.insight.action_items),
+            )
+            return msgspec.structs.replace(write, insight=insight)
 
 
 def redacted_turn(turn: Turn) -> Turn:
@@ -250,4 +269,19 @@ def _redacted_summary(summary: Summary) -> Summary:
         text=redact(summary.text),
         key_findings=redact_all(summary.key_findings),
         topics=redact_all(summary.topics),
+    )
+
+
+def _redacted_memory(memory: MemoryRecord) -> MemoryRecord:
+    return msgspec.structs.replace(
+        memory,
+        content=redact(memory.content),
+        subjects=redact_all(memory.subjects),
+        evidence=tuple(map(_redacted_evidence, memory.evidence)),
+    )
+
+
+def _redacted_evidence(evidence: Evidence) -> Evidence:
+    return msgspec.structs.replace(
+        evidence, path=redact(evidence.path), quote=redact(evidence.quote)
     )

@@ -10,7 +10,7 @@ Promises, checked by `tests/store/test_contract*.py` on each implementation:
   number of processes write it at once.
 - Text rows, links and derived fields (`turn_count`, `last_message` …) change in
   the same transaction as their source.
-- Nothing is deleted, except by `Archive.delete_session`.
+- Nothing is deleted, except by `Archive.delete_session` and `forget_memories`.
 - Ids that do not exist raise `SessionNotFound`; a store that can't be reached
   raises `StoreUnavailable` within `Config.store.timeout_s`, never later.
 """
@@ -33,6 +33,7 @@ from ragmem.records import (
     Turn,
     Write,
 )
+from ragmem.store.memories import MemoryStore
 from ragmem.store.recall import RecallStore
 
 AHEAD = timedelta(minutes=5)
@@ -84,14 +85,14 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Of the engine."""
     schema_version: int
     counts: dict[str, int]
-    """Records by kind: sessions, turns, tool_calls, summaries, files, projects."""
+    """Records by kind: sessions, turns, tool_calls, summaries, memories, files, projects."""
     summaries_per_level: dict[int, int] = {}
     """Lowest level first (A107)."""
     size_bytes: int | None = None
 
 
-class Store(RecallStore, Protocol):
-    """See the module's text for what each implementation promises, and `ragmem.store.recall`."""
+class Store(RecallStore, MemoryStore, Protocol):
+    """See the module's text for what each promises, `ragmem.store.recall` and `.memories`."""
 
     async def apply(self, writes: Sequence[Write]) -> Applied:
         """Apply the writes in order, in one transaction."""
@@ -241,8 +242,12 @@ class Archive(Store, Protocol):
         """Every summary; one stands after those that it covers."""
         ...
 
+    async def memory_ids(self) -> list[str]:
+        """Every memory; one stands after those that it superseded."""
+        ...
+
     async def vectors_of(self, record_ids: Sequence[str]) -> list[PutVectors]:
-        """The vectors of those turns and summaries that have some, in this order."""
+        """The vectors of those turns, summaries, memories and sessions that have some, in order."""
         ...
 
     async def branches(self, session_id: str) -> list[Session]:
@@ -251,6 +256,8 @@ class Archive(Store, Protocol):
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
         """Remove a session and all that belongs to it alone; counts of what went, by kind.
+
+        Memories whose only evidence was said in it go too (X39); the others lose that evidence.
 
         StoreRefused while a fork shares its turns, or a process works in it.
         """

@@ -18,8 +18,8 @@ import msgspec
 
 from ragmem.records import Summary, Turn
 
-Work = Literal["vectors", "level1", "roll_up", "thread"]
-WORK: tuple[Work, ...] = ("vectors", "level1", "roll_up", "thread")
+Work = Literal["vectors", "level1", "roll_up", "thread", "memories"]
+WORK: tuple[Work, ...] = ("vectors", "level1", "roll_up", "thread", "memories")
 TURN_LEVEL = 0
 
 
@@ -107,7 +107,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     work: Work
     session_id: str
     record_id: str
-    """`vectors`: the turn or summary; `level1`: the turn; `roll_up`, `thread`: the session."""
+    """`vectors`: what is to be embedded; `level1`, `memories`: the turn; `roll_up`, `thread`: the
+    session."""
     level: int = TURN_LEVEL
     """`vectors`: of the record; `roll_up`: of the summaries that wait."""
 
@@ -155,10 +156,15 @@ class RecallStore(Protocol):
     ) -> list[Pending]:
         """Work to be done, that of the latest activity first; what is leased is left out.
 
-        `vectors`: completed turns and summaries without vectors of the store's embedder.
+        `vectors`: completed turns, summaries, memories that are not superseded, and sessions with
+        a summary, each without vectors of the store's embedder. A session's summary and a
+        memory's content and subjects lose theirs when they change. Of a memory `session_id` is
+        empty: it is left out where a session is asked for.
         `level1`: completed turns that no summary of level 1 covers, or only an extractive one.
         `roll_up`: sessions with at least two summaries of one level that none covers.
         `thread`: sessions with more messages than when their summary was made.
+        `memories`: turns that were completed here (`FinishTurn`; not `PutTurn`) since the store
+        knows memories, and were not looked through for them (`MarkExtracted`); oldest first.
         """
         ...
 

@@ -20,6 +20,7 @@ from ragmem.records import (
 )
 from ragmem.store.base import Archive, SessionQuery
 from ragmem.store.neo4j import Connection
+from ragmem.store.transfer.copying import KINDS
 from tests.crash.scenario import World
 from tests.crash.zygote import Run, Zygote
 from tests.fakes.llm_server import LLMServer
@@ -109,7 +110,7 @@ async def test_a_move_killed_in_its_middle_is_run_again(
     move = ("store", "migrate", "--to", "neo4j", "--yes")
     killed(world.ragmem(*move, failpoint=f"{name}:kill9@{hit}"))
     told = ended(world.ragmem(*move))
-    assert told.count(" equal") == 6
+    assert told.count(" equal") == len(KINDS)
     assert f"{_SESSIONS * _TURNS}" in told
     assert await sessions_in(await world.opened()) == before
 
@@ -127,7 +128,7 @@ async def test_a_move_back_killed_in_its_middle_is_run_again(
     name, _, hit = point.partition("@")
     move = ("store", "migrate", "--to", "sqlite", "--yes")
     killed(world.ragmem(*move, failpoint=f"{name}:kill9@{hit}"))
-    assert ended(world.ragmem(*move)).count(" equal") == 6
+    assert ended(world.ragmem(*move)).count(" equal") == len(KINDS)
     assert await sessions_in(await world.opened()) == before
 
 
@@ -148,7 +149,7 @@ async def test_a_restore_killed_in_its_middle_is_run_again(
     name, _, hit = point.partition("@")
     restore = ("store", "migrate", "--from", str(backup), "--to", "sqlite", "--yes")
     killed(world.ragmem(*restore, failpoint=f"{name}:kill9@{hit}"))
-    assert ended(world.ragmem(*restore)).count(" equal") == 6
+    assert ended(world.ragmem(*restore)).count(" equal") == len(KINDS)
     assert await sessions_in(await world.opened()) == before
 
 
@@ -174,7 +175,7 @@ async def test_a_backup_killed_is_whole_or_not_there(
     assert len(before) == _SESSIONS + 1
     world.env["RAGMEM_HOME"] = str(world.folder / "second")
     restore = ("store", "migrate", "--from", str(backup), "--to", "sqlite", "--yes")
-    assert ended(world.ragmem(*restore)).count(" equal") == 6
+    assert ended(world.ragmem(*restore)).count(" equal") == len(KINDS)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,9 @@ def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
             ("turns", "equal"),
             ("tool", "equal"),
             ("summaries", "equal"),
+            ("memories", "equal"),
+            ("profile", "equal"),
+            ("insights", "equal"),
             ("vectors", "equal"),
         ]
     )
@@ -253,9 +256,50 @@ def test_delete_asks_and_leaves_nothing(ragmem: Ragmem) -> None:
     (line,) = [json.loads(line) for line in log.read_text().splitlines()]
     assert line["session_id"] == session["session_id"]
     assert line["deleted"] == {
-        "sessions": 1, "turns": 2, "tool_calls": 1, "summaries": 0, "outputs": 0,
+        "sessions": 1, "turns": 2, "tool_calls": 1, "summaries": 0, "memories": 0, "outputs": 0,
     }  # fmt: skip
     assert ragmem.run("sessions", "delete", session["session_id"], "--yes").code == 2
+
+
+def test_memories_come_and_go_with_their_session(ragmem: Ragmem, tmp_path: Path) -> None:
+    """X39, issue 6: counted where they are imported, checked and deleted; nothing of them stays."""
+    (session,) = ragmem.sessions()
+    document = ragmem.run("sessions", "export", session["session_id"]).json
+    turn = document["turns"][0]
+    document["memories"] = [
+        {
+            "memory_id": f"memory-{kind}",
+            "kind": kind,
+            "content": f"{CANARY} of {kind}",
+            "project_id": session["project_id"],
+            "created_at": turn["started_at"],
+            "updated_at": turn["started_at"],
+            "evidence": [
+                {
+                    "session_id": session["session_id"],
+                    "turn_id": turn["turn_id"],
+                    "turn_index": 1,
+                    "at": turn["started_at"],
+                }
+            ],
+        }
+        for kind in ("fact", "rule")
+    ]
+    file = tmp_path / "session.json"
+    file.write_text(json.dumps(document))
+    assert ragmem.run("sessions", "delete", session["session_id"], "--yes").code == 0
+    done = ragmem.run("sessions", "import", str(file))
+    assert done.code == 0, done.err
+    assert "With 2 memories, 1 of them for every prompt: `ragmem memory list`" in done.err
+    assert ragmem.run("store", "info", "--format", "json").json["counts"]["memories"] == 2
+    said = "All is well: 1 session, 2 turns, 2 memories.\n"
+    assert ragmem.run("store", "check").out == said
+    again = ragmem.run("sessions", "export", session["session_id"]).json["memories"]
+    assert [memory["content"] for memory in again] == [f"{CANARY} of fact", f"{CANARY} of rule"]
+    done = ragmem.run("sessions", "delete", session["session_id"], "--yes")
+    assert done.out == f"Deleted {session['session_id'][-8:]}: 2 turns, 2 memories.\n"
+    for left in (ragmem.home / "data").glob("memory.db*"):
+        assert CANARY.encode() not in left.read_bytes(), left
 
 
 def test_check_says_what_is_wrong(ragmem: Ragmem) -> None:

@@ -12,7 +12,13 @@ from ragmem.records import (
     CreateSession,
     FileAccess,
     FinishTurn,
+    Insight,
+    MemoryRecord,
+    Profile,
     Project,
+    PutInsight,
+    PutMemory,
+    PutProfile,
     RecordToolCall,
     RegisterProject,
     Session,
@@ -70,6 +76,10 @@ class Model:
         self.accesses: dict[str, tuple[FileAccess, ...]] = {}
         """By tool call."""
         self.summaries: dict[str, Summary] = {}
+        self.memories: dict[str, MemoryRecord] = {}
+        self.insights: dict[str, Insight] = {}
+        self.profile: dict[str, str] = {}
+        self.profile_at: datetime | None = None
         self.attached: frozenset[tuple[str, str]] = frozenset()
         """Owner and session."""
         self.live: frozenset[str] = frozenset()
@@ -115,7 +125,37 @@ class Model:
             case AddSummary(summary=summary):
                 self.summaries[summary.summary_id] = summary
             case _:
+                self._learn(write)
+
+    def _learn(self, write: Write) -> None:
+        match write:
+            case PutMemory():
+                self._remember(write)
+            case PutInsight(insight=insight):
+                self.insights[insight.session_id] = insight
+            case PutProfile():
+                self._describe(write)
+            case _:
                 raise TypeError(f"the model knows no {type(write).__name__}")
+
+    def _remember(self, write: PutMemory) -> None:
+        memory = replace(write.memory, content=clean(write.memory.content))
+        held = self.memories.get(memory.memory_id)
+        if held and held.superseded_by:
+            memory = replace(memory, superseded_by=held.superseded_by, valid_until=held.valid_until)
+        self.memories[memory.memory_id] = memory
+        for each in () if memory.superseded_by else write.supersedes:
+            other = self.memories.get(each)
+            if other and other is not memory and not other.superseded_by:
+                self.memories[each] = replace(
+                    other, superseded_by=memory.memory_id, valid_until=memory.created_at
+                )
+
+    def _describe(self, write: PutProfile) -> None:
+        self.profile.pop(write.key, None)
+        if write.value is not None:
+            self.profile[write.key] = clean(write.value)
+        self.profile_at = max(write.at, self.profile_at or write.at)
 
     def _create(self, session: Session) -> None:
         if session.parent_session_id is not None:
@@ -187,10 +227,17 @@ class Model:
         model.interrupt(lambda owner: owner == owner_id, at)
         return model
 
-    def after_moving(self) -> Self:
-        """As another store has it: who works on what is not moved."""
+    def after_ending(self) -> Self:
+        """Once all processes have gone."""
         model = self.copy()
         model.attached = model.live = frozenset()
+        return model
+
+    def after_moving(self) -> Self:
+        """As another store has it: who works on what is not moved, nor when nothing was said."""
+        model = self.after_ending()
+        if not model.profile:
+            model.profile_at = None
         return model
 
     def interrupt(self, by: Callable[[str | None], bool], at: datetime) -> None:
@@ -212,6 +259,42 @@ class Model:
             key: each for key, each in model.summaries.items() if each.session_id != session_id
         }
         model.attached = frozenset(pair for pair in model.attached if pair[1] != session_id)
+        model.insights.pop(session_id, None)
+        model.unsay(session_id)
+        return model
+
+    def unsay(self, session_id: str) -> None:
+        """What only this session said goes, and what superseded it takes its place, if any."""
+        only = {
+            key
+            for key, each in self.memories.items()
+            if {place.session_id for place in each.evidence} == {session_id}
+        }
+
+        def staying(memory_id: str | None) -> str | None:
+            while memory_id in only:
+                memory_id = self.memories[memory_id].superseded_by
+            return memory_id
+
+        left = {}
+        for key in [each for each in self.memories if each not in only]:
+            memory = self.memories[key]
+            by = staying(memory.superseded_by)
+            left[key] = replace(
+                memory,
+                superseded_by=by,
+                valid_until=memory.valid_until if by else None,
+                evidence=tuple(each for each in memory.evidence if each.session_id != session_id),
+            )
+        self.memories = left
+
+    def after_forgetting(self, memory_id: str) -> Self:
+        """Without a memory and what it took the place of."""
+        model = self.copy()
+        del model.memories[memory_id]
+        for key, each in self.memories.items():
+            if each.superseded_by == memory_id and key in model.memories:
+                model = model.after_forgetting(key)
         return model
 
     # --- questions ---------------------------------------------------------------
@@ -254,13 +337,27 @@ class Model:
             "accesses": [self._accesses(each) for each in ids],
             "raw": [self._raw_chars(each) for each in ids],
             "projects": [self.projects[key] for key in sorted(self.projects)],
+            "memories": sorted(
+                self.memories.values(),
+                key=lambda each: (each.created_at, each.memory_id),
+                reverse=True,
+            ),
+            "profile": Profile(values=self.profile, updated_at=self.profile_at),
+            "insights": [self.insights[each] for each in ids if each in self.insights],
             "counts": self.counts(),
         }
 
     def counts(self) -> dict[str, int]:
         """Records by kind, files too."""
-        held = (self.projects, self.sessions, self.turns, self.calls, self.summaries)
-        kinds = ("projects", "sessions", "turns", "tool_calls", "summaries")
+        held = (
+            self.projects,
+            self.sessions,
+            self.turns,
+            self.calls,
+            self.summaries,
+            self.memories,
+        )
+        kinds = ("projects", "sessions", "turns", "tool_calls", "summaries", "memories")
         counts: dict[str, int] = {kind: len(of) for kind, of in zip(kinds, held, strict=True)}
         files = set()
         for call in self.calls.values():

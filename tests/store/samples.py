@@ -7,8 +7,14 @@ from ragmem.records import (
     AddSummary,
     BeginTurn,
     CreateSession,
+    Evidence,
     FileAccess,
     FinishTurn,
+    Insight,
+    MemoryRecord,
+    PutInsight,
+    PutMemory,
+    PutProfile,
     RecordToolCall,
     Session,
     Summary,
@@ -134,6 +140,65 @@ def summed(session_id: str, *covers: str, level: int = 1, **changes: object) -> 
         "covers": covers,
     }
     return AddSummary(summary=Summary(**fields | changes))  # type: ignore[arg-type]
+
+
+def a_memory(
+    memory_id: str = "", content: str = "Ferns like shade.", **changes: object
+) -> MemoryRecord:
+    """A memory as a caller makes it: a current fact of the garden's project."""
+    fields: dict[str, object] = {
+        "memory_id": memory_id or new_id(),
+        "content": content,
+        "subjects": ("ferns", "shade"),
+        "project_id": "project-garden",
+        "created_at": at(6),
+        "updated_at": changes.get("created_at", at(6)),
+    }
+    return MemoryRecord(**fields | changes)  # type: ignore[arg-type]
+
+
+def remembered(
+    memory_id: str = "",
+    content: str = "Ferns like shade.",
+    *,
+    supersedes: tuple[str, ...] = (),
+    **changes: object,
+) -> PutMemory:
+    """The write that stores a memory."""
+    return PutMemory(memory=a_memory(memory_id, content, **changes), supersedes=supersedes)
+
+
+def said(session_id: str, turn_id: str, quote: str = "ferns, you know", **more: object) -> Evidence:
+    """A memory comes from what was said there."""
+    fields: dict[str, object] = {"turn_index": 1, "at": at(2)}
+    return Evidence(
+        session_id=session_id,
+        turn_id=turn_id,
+        quote=quote,
+        **fields | more,  # type: ignore[arg-type]
+    )
+
+
+def known() -> list[Write]:
+    """What is known beyond the conversations of `garden` (tests/store/test_transfer.py)."""
+    in_call = said("root", "r2", "ferns", tool_call_id="c1", tool_name="read_file", path="a.txt")
+    return [
+        remembered("m-old", "The ferns stand in the sun.", evidence=(said("root", "r1"),)),
+        remembered(
+            "m-new", "The ferns stand in the shade.", kind="decision", pinned=True,
+            created_at=at(21), supersedes=("m-old",), evidence=(in_call, said("deep", "d4")),
+        ),
+        remembered("m-due", "Plant by Friday.", kind="deadline", at=at(900), expires_at=at(999),
+                   created_at=at(22), evidence=(said("deep", "d4"),)),
+        remembered("m-ana", "Ana likes shade.", project_id=None, source="note", subjects=(),
+                   created_at=at(23)),
+        PutProfile(key="name", value="Ana 🌱", at=at(24)),
+        PutProfile(key="language", value="fr", at=at(25)),
+        PutInsight(
+            insight=Insight(session_id="root", main_topic="Shade", key_findings=("ferns", "é"),
+                            action_items=("plant",), created_at=at(26))
+        ),
+    ]  # fmt: skip
 
 
 def texts(turns: list[Turn]) -> list[str]:

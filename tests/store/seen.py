@@ -1,6 +1,7 @@
 """All that the queries of a store tell."""
 
 from ragmem.store.base import SessionQuery, Store
+from ragmem.store.memories import MemoryQuery
 
 
 async def seen(store: Store) -> dict[str, object]:
@@ -14,5 +15,8 @@ async def seen(store: Store) -> dict[str, object]:
         "accesses": [await store.file_accesses(each, max_turn_chars=10**9) for each in ids],
         "raw": [await store.raw_history_chars(each) for each in ids],
         "projects": await store.projects(),
+        "memories": await store.memories(MemoryQuery(everywhere=True, with_superseded=True)),
+        "profile": await store.profile(),
+        "insights": await store.insights(ids),
         "counts": (await store.info()).counts,
     }

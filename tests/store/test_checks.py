@@ -8,8 +8,11 @@ from pathlib import Path
 import apsw
 import pytest
 
+from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL
 from ragmem.store.sqlite import checks
 from ragmem.store.sqlite.salvage import Salvage
+from tests.store.samples import known
+from tests.store.test_contract_recall import EAST, MARK, embedded
 from tests.store.test_transfer import garden, sqlite
 
 DAMAGE = [
@@ -41,6 +44,19 @@ DAMAGE = [
         "vectors are of what is complete",
         "INSERT INTO vectors SELECT 1, document, '', x'' FROM documents WHERE record_id = 'r4'",
     ),
+    (
+        "vectors are of what is complete",
+        "INSERT INTO small_vectors (level, record_id, text_hash, vector) VALUES (-1, 'x', '', x'')",
+    ),
+    ("vectors are of what is complete", "UPDATE small_vectors SET level = -3"),
+    ("what is referred to exists", "DELETE FROM memories WHERE memory_id = 'm-old'"),
+    ("what is referred to exists", "UPDATE insights SET session_id = 'nowhere'"),
+    ("what is to be done is marked", "UPDATE memories SET to_embed = NOT to_embed"),
+    ("what is to be done is marked", "UPDATE sessions SET to_embed = NOT to_embed"),
+    (
+        "what is to be done is marked",
+        "UPDATE documents SET to_extract = 1 WHERE record_id IN ('s1', 'r4')",
+    ),
     ("what is to be done is marked", "UPDATE documents SET to_embed = 0"),
     ("what is to be done is marked", "UPDATE documents SET to_summarize = 1"),
     ("what is to be done is marked", "UPDATE documents SET to_roll_up = 1"),
@@ -52,7 +68,10 @@ DAMAGE = [
 
 async def damaged(home: Path, statement: str) -> Path:
     store = await sqlite(home)
-    await store.apply(garden())
+    await store.apply([*garden(), *known()])
+    await store.use_embedder(MARK)
+    await store.apply([embedded("m-new", EAST, level=MEMORY_LEVEL)])
+    await store.apply([embedded("root", EAST, level=SESSION_LEVEL)])
     await store.aclose()
     connection = apsw.Connection(str(home / "memory.db"))
     connection.execute(statement)

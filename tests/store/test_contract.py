@@ -10,10 +10,31 @@ import msgspec
 import pytest
 
 from ragmem.errors import SessionNotFound
-from ragmem.records import Project, RegisterProject, ToolCall, UpdateSession, Write
+from ragmem.records import (
+    Insight,
+    MarkExtracted,
+    Project,
+    PutInsight,
+    PutProfile,
+    RegisterProject,
+    ToolCall,
+    UpdateSession,
+    Write,
+)
 from ragmem.store.base import Applied, Store
 from tests.store.conftest import OpenStore
-from tests.store.samples import START, at, begun, called, created, finished, summed, whole_turn
+from tests.store.samples import (
+    START,
+    at,
+    begun,
+    called,
+    created,
+    finished,
+    remembered,
+    said,
+    summed,
+    whole_turn,
+)
 from tests.store.seen import seen
 
 # --- transactions -----------------------------------------------------------
@@ -40,6 +61,13 @@ def a_story() -> list[Write]:
         created("f", parent_session_id="s", forked_at_index=1, started_at=at(7)),
         begun("f", "t3", "three", started_at=at(7)),
         finished("f", "t3", "", "failed", finished_at=at(8)),
+        remembered("m1", created_at=at(9), evidence=(said("s", "t1"), said("s", "t2"))),
+        remembered("m2", "Ferns hate shade.", created_at=at(10), supersedes=("m1",)),
+        MarkExtracted(turn_ids=("t1", "t2")),
+        PutProfile(key="name", value="Ana", at=at(11)),
+        PutProfile(key="editor", value="vim", at=at(12)),
+        PutProfile(key="editor", value=None, at=at(13)),
+        PutInsight(insight=Insight(session_id="s", main_topic="Shade", created_at=at(14))),
     ]
 
 
@@ -186,7 +214,8 @@ async def test_info_counts_what_there_is(store: Store) -> None:
     await store.apply(a_story())
     info = await store.info()
     assert info.counts == {
-        "sessions": 2, "turns": 3, "tool_calls": 2, "summaries": 3, "files": 2, "projects": 1,
+        "sessions": 2, "turns": 3, "tool_calls": 2, "summaries": 3, "memories": 2, "files": 2,
+        "projects": 1,
     }  # fmt: skip
     assert list(info.summaries_per_level.items()) == [(1, 2), (2, 1)]
     assert info.kind in ("sqlite", "neo4j")

@@ -197,6 +197,14 @@ async def test_a_turn_that_its_process_left_is_found(open_store: OpenStore) -> N
     assert await waiting(second, "vectors") == ["t"]
 
 
+async def test_a_turn_that_ends_twice_at_once_is_found_by_what_stays(store: Store) -> None:
+    """X25, X6b: as a replay brings it; what was completed stays so, and its words with it."""
+    late = finished("s", "t", "hostas", "failed")
+    await store.apply([created("s"), begun("s", "t", "x"), finished("s", "t", "ferns"), late])
+    assert await by_words(store, "ferns") == {"t"}
+    assert await by_words(store, "hostas") == set()
+
+
 async def test_what_comes_late_is_found_too(store: Store) -> None:
     """A call of a turn that was ended on its behalf: the words follow the records."""
     await store.apply([created("s"), begun("s", "t", "ferns")])

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis.errors import Flaky
 
-from ragmem.records import BeginTurn, FinishTurn, Write
+from ragmem.records import BeginTurn, FinishTurn, PutMemory, Write
 from ragmem.store.base import Applied
 from ragmem.store.sqlite import SQLiteStore
 from tests.store.life import Life, live
@@ -126,6 +126,20 @@ class Fickle(Spoiled):
         return applied
 
 
+class Contradicting(Spoiled):
+    """What was superseded is current still."""
+
+    async def spoilt(self, writes: Sequence[Write]) -> Applied:
+        return await self.inner.apply(
+            [
+                msgspec.structs.replace(write, supersedes=())
+                if isinstance(write, PutMemory)
+                else write
+                for write in writes
+            ]
+        )
+
+
 class Piecemeal(Spoiled):
     """A batch is no transaction."""
 
@@ -139,7 +153,9 @@ class Piecemeal(Spoiled):
 @pytest.mark.parametrize(
     ("kind", "spooled"),
     [
-        *itertools.product([Forgetful, Stammering, Shuffling, Fickle], [False, True]),
+        *itertools.product(
+            [Forgetful, Stammering, Shuffling, Fickle, Contradicting], [False, True]
+        ),
         # A batch that is torn in the spool comes in pieces: there it is no news.
         (Piecemeal, False),
     ],

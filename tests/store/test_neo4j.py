@@ -111,6 +111,7 @@ async def test_turn_node_and_its_place(graph: Neo4jStore, neo4j_server: Connecti
         "turnIndex": 1,
         "level": 0,
         "status": "completed",
+        "memoriesDue": START,
         "userCharCount": 4,
         "charCount": 10,
         "model": "fake/one",

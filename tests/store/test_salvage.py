@@ -10,7 +10,17 @@ from ragmem.records import Write
 from ragmem.store.base import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.sqlite.salvage import Salvage
-from tests.store.samples import at, begun, called, created, finished, summed
+from tests.store.samples import (
+    at,
+    begun,
+    called,
+    created,
+    finished,
+    known,
+    remembered,
+    said,
+    summed,
+)
 from tests.store.seen import seen
 from tests.store.test_transfer import garden, sqlite
 
@@ -21,7 +31,7 @@ TURNS = 300
 async def filled(home: Path) -> Path:
     """A database of some hundred pages."""
     store = await sqlite(home)
-    writes: list[Write] = [*garden(), created("long")]
+    writes: list[Write] = [*garden(), *known(), created("long")]
     for n in range(TURNS):
         turn = f"turn-{n:04}"
         writes += [
@@ -32,6 +42,11 @@ async def filled(home: Path) -> Path:
     writes += [
         summed("long", *(f"turn-{n:04}" for n in range(k, k + 10))) for k in range(0, 200, 10)
     ]
+    writes += [
+        remembered(f"m{n:03}", f"fact {n} " + "known " * 50, evidence=(
+            said("long", f"turn-{n:04}"),), supersedes=(f"m{n - 1:03}",) if n % 3 else ())
+        for n in range(150)
+    ]  # fmt: skip
     await store.apply(writes)
     await store.aclose()
     return home / "memory.db"
@@ -71,6 +86,7 @@ async def test_damaged_pages_cost_what_is_on_them(tmp_path: Path, seed: int) -> 
     assert await store.check() == []
     sessions = {each.session_id: each for each in await store.sessions(SessionQuery(limit=99))}
     assert sessions["long"].turn_count > TURNS * 0.8
+    assert (await store.info()).counts["memories"] > 0.8 * 154
     assert database.read_bytes() == content
     await store.aclose()
 
@@ -83,6 +99,7 @@ async def test_without_its_first_page(tmp_path: Path) -> None:
     database.write_bytes(content)
     store, _ = await salvaged(database, tmp_path / "new")
     assert (await store.session("long")).turn_count == TURNS
+    assert (await store.info()).counts["memories"] == 154
     assert await store.check() == []
     await store.aclose()
 

@@ -26,7 +26,7 @@ from ragmem.store.sqlite.salvage import Salvage
 from ragmem.store.transfer import stream_of
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.fixtures.make import GRAPH, LINKS
-from tests.store.samples import begun, finished
+from tests.store.samples import begun, finished, remembered, said
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -41,6 +41,8 @@ TIMES = frozenset(
         "startTime",
         "timestamp",
         "updatedAt",
+        "summaryDue",
+        "vectorsDue",
     ]
 )
 
@@ -106,6 +108,10 @@ async def is_whole_and_goes_on(store: Archive, version: int) -> None:
     assert await store.check() == []
     await store.apply([begun("root", "next", "and now?"), finished("root", "next", "Now this.")])
     assert (await store.turns("root"))[-1].assistant_message == "Now this."
+    # What was complete before memories were known is not looked through for them.
+    assert [work.record_id for work in await store.pending("memories", limit=9)] == ["next"]
+    await store.apply([remembered("m", evidence=(said("root", "next"),))])
+    assert (await store.info()).counts["memories"] == 1
     assert await store.check() == []
 
 
@@ -296,8 +302,9 @@ async def test_killed_while_a_graph_is_brought_up_to_date(
     indexes = [row["name"] for row in await graph_as_it_is(neo4j_server) if "name" in row]
     assert indexes == [row["name"] for row in complete if "name" in row]
     if point == "neo4j.committed":
-        # Two indexes, a constraint, what turns and what summaries are found by, the version.
-        assert deaths == 6
+        # Two indexes, a constraint, what turns and what summaries are found by, sessions that
+        # wait for a vector, the version.
+        assert deaths == 7
         await is_whole_and_goes_on(store, 1)
     await store.aclose()
     await (await open_empty_neo4j_store(neo4j_server)).aclose()

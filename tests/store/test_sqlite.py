@@ -13,12 +13,25 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ragmem.errors import SessionNotFound, StoreRefused, StoreUnavailable
+from ragmem.errors import SessionNotFound, StoreError, StoreRefused, StoreUnavailable
+from ragmem.failpoints import arm
 from ragmem.records import Write
 from ragmem.store.base import SessionQuery
 from ragmem.store.locks import lock
 from ragmem.store.sqlite import SQLiteStore, schema
-from tests.store.samples import begun, called, created, finished, texts, whole_turn
+from tests.store.samples import (
+    at,
+    begun,
+    called,
+    created,
+    finished,
+    remembered,
+    said,
+    texts,
+    whole_turn,
+)
+from tests.store.seen import seen
+from tests.store.test_contract_recall import MARK, embedded
 
 
 async def open_at(home: Path, *, timeout_s: float = 5.0) -> SQLiteStore:
@@ -436,6 +449,57 @@ async def test_deleted_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
     assert b"leaf" in held
     assert b"qqsec" not in held
     assert await store.check() == []
+    await store.aclose()
+
+
+async def test_forgotten_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
+    """X39, P10: nor what it took the place of, its subjects and quotes; what is kept stays."""
+    store = await open_at(tmp_path)
+    await store.apply([created("s"), *whole_turn("s", "t"), created("gone")])
+    forgotten = []
+    for number in range(150):
+        secret = "qqsecret " * (7 * number % 40 + 1)
+        name, before = f"f{149 - number:03}", f"f{150 - number:03}"
+        if number % 3:
+            forgotten.append(name)
+        await store.apply(
+            [
+                remembered(
+                    name, secret, subjects=("qqsecret",), supersedes=(before,),
+                    evidence=(said("s" if number % 3 else "gone", "t", secret, path="qqsecret"),),
+                    created_at=at(number),
+                ),
+                remembered(f"k{number:03}", "leaf " * (number % 40), evidence=(said("s", "t"),)),
+            ]
+        )  # fmt: skip
+    await store.use_embedder(MARK)
+    await store.apply([embedded("f000", b"qqsecretqqsecret", level=-1)])
+    await store.forget_memories(forgotten)
+    assert (await store.delete_session("gone"))["memories"] == 0
+    assert (await store.info()).counts["memories"] == 150
+    held = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
+    assert b"leaf" in held
+    assert b"qqsec" not in held
+    assert await store.check() == []
+    await store.aclose()
+
+
+async def test_a_memory_is_forgotten_whole_or_not_at_all(tmp_path: Path) -> None:
+    """D27, X39: an error in the middle leaves all of it, and its vector."""
+    store = await open_at(tmp_path)
+    await store.apply([remembered("old"), remembered("new", supersedes=("old",))])
+    await store.use_embedder(MARK)
+    await store.apply([embedded("new", b"qqsecretqqsecret", level=-1)])
+    before = await seen(store)
+    arm("sqlite.delete:eio@2")
+    try:
+        with pytest.raises(StoreError):
+            await store.forget_memories(["new"])
+    finally:
+        arm("")
+    assert await seen(store) == before
+    assert await store.small_vectors(["new"], -1, "model-a") != {}
+    assert await store.forget_memories(["new"]) == 2
     await store.aclose()
 
 

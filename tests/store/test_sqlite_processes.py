@@ -14,8 +14,9 @@ import apsw
 import pytest
 
 from ragmem.store.base import SessionQuery
+from ragmem.store.memories import MemoryQuery
 from ragmem.store.sqlite import SQLiteStore
-from tests.store.samples import begun, created, whole_turn
+from tests.store.samples import at, begun, created, remembered, whole_turn
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,6 +59,24 @@ async def main():
         await store.apply([called("s", turn, 0), finished("s", turn, name)])
         say(applied.turn_indexes[turn])
     await store.detach(name)
+    await store.aclose()
+asyncio.run(main())
+"""
+
+LEARNS = """
+from ragmem.records import PutProfile
+from tests.store.samples import at, remembered, said
+async def main():
+    store = await opened()
+    say("ready")
+    sys.stdin.readline()
+    for i in range(20):
+        memory = f"{name}-{i}"
+        await store.apply([
+            remembered(memory, supersedes=("old", f"{name}-{i - 1}"), created_at=at(i + 1),
+                       evidence=(said("s", memory), said("s", "t"))),
+            PutProfile(key=memory, value="x", at=at(i)),
+        ])
     await store.aclose()
 asyncio.run(main())
 """
@@ -225,6 +244,31 @@ async def test_two_processes_on_one_session(tmp_path: Path, start: Start) -> Non
         assert turn.user_message == turn.assistant_message
         assert len(turn.tool_calls) == 1
     assert await store.attach("s", "judge") == []
+    await store.aclose()
+
+
+async def test_eight_processes_learn_at_once(tmp_path: Path, start: Start) -> None:
+    """D27, X4, P6: none is lost, each keeps its evidence, and the old one is superseded once."""
+    store = await open_at(tmp_path)
+    await store.apply([created("s"), remembered("old", created_at=at(0))])
+    processes = [start(LEARNS, tmp_path, f"p{number}") for number in range(8)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert [end(process) for process in processes] == [""] * 8
+    everything = await store.memories(MemoryQuery(everywhere=True, with_superseded=True))
+    assert len(everything) == 161
+    assert all(len(memory.evidence) == 2 for memory in everything if memory.memory_id != "old")
+    current = await store.memories(MemoryQuery(everywhere=True))
+    assert sorted(memory.memory_id for memory in current) == [f"p{n}-19" for n in range(8)]
+    chains = [await store.superseded_by(memory.memory_id) for memory in current]
+    assert sorted(map(len, chains)) == [19] * 7 + [20]
+    assert len((await store.profile()).values) == 160
+    assert await store.check() == []
     await store.aclose()
 
 

@@ -13,7 +13,7 @@ from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from tests.fakes.neo4j import open_empty_neo4j_store
-from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
+from tests.store.samples import at, begun, called, created, finished, known, summed, whole_turn
 from tests.store.seen import seen
 
 GARDEN = Project(project_id="project-garden", path="/home/ana/garden", created_at=at(0))
@@ -94,10 +94,11 @@ async def moved(source: Archive, target: Archive) -> dict[str, int]:
 
 async def test_all_of_it_is_moved(source: Archive, target: Archive) -> None:
     """Issue 4, X11: every field and link is equal on both sides, and the source is untouched."""
-    await source.apply(garden())
+    await source.apply([*garden(), *known()])
     before = await seen(source)
     assert await moved(source, target) == {
-        "projects": 1, "sessions": 4, "turns": 7, "tool_calls": 2, "summaries": 3, "vectors": 0,
+        "projects": 1, "sessions": 4, "turns": 7, "tool_calls": 2, "summaries": 3, "memories": 4,
+        "profile": 2, "insights": 1, "vectors": 0,
     }  # fmt: skip
     assert await seen(target) == before
     assert await seen(source) == before
@@ -106,7 +107,7 @@ async def test_all_of_it_is_moved(source: Archive, target: Archive) -> None:
 
 async def test_moving_again_changes_nothing(source: Archive, target: Archive) -> None:
     """Issue 4: a move can be started again, wherever it was stopped."""
-    await source.apply(garden())
+    await source.apply([*garden(), *known()])
     batches = [batch async for batch in stream_of(source, batch=2)()]
     assert len(batches) > 5
     for stop in range(len(batches)):
@@ -120,7 +121,7 @@ async def test_moving_again_changes_nothing(source: Archive, target: Archive) ->
 
 async def test_there_and_back(source: Archive, target: Archive, tmp_path: Path) -> None:
     """X11: in both directions, and through the other store nothing is lost."""
-    await source.apply(garden())
+    await source.apply([*garden(), *known()])
     await moved(source, target)
     third = await sqlite(tmp_path / "third")
     await moved(target, third)
@@ -178,7 +179,7 @@ async def test_a_turn_without_a_place_is_refused(source: Archive) -> None:
 
 async def test_delete_removes_what_was_derived_and_no_more(source: Archive) -> None:
     """Issue 4: a session with turns, calls, summaries; not one whose turns a fork shares."""
-    await source.apply(garden())
+    await source.apply([*garden(), *known()])
     with pytest.raises(StoreRefused, match="was forked from it"):
         await source.delete_session("root")
     await source.attach("deep", "me")
@@ -186,18 +187,19 @@ async def test_delete_removes_what_was_derived_and_no_more(source: Archive) -> N
         await source.delete_session("deep")
     await source.detach("me")
     assert await source.delete_session("deep") == {
-        "sessions": 1, "turns": 2, "tool_calls": 0, "summaries": 2,
+        "sessions": 1, "turns": 2, "tool_calls": 0, "summaries": 2, "memories": 1,
     }  # fmt: skip
     assert await source.check() == []
     assert await source.delete_session("fork") == {
-        "sessions": 1, "turns": 1, "tool_calls": 0, "summaries": 0,
+        "sessions": 1, "turns": 1, "tool_calls": 0, "summaries": 0, "memories": 0,
     }  # fmt: skip
     assert await source.delete_session("root") == {
-        "sessions": 1, "turns": 4, "tool_calls": 2, "summaries": 1,
+        "sessions": 1, "turns": 4, "tool_calls": 2, "summaries": 1, "memories": 2,
     }  # fmt: skip
     counts = (await source.info()).counts
     assert counts == {
-        "sessions": 1, "turns": 0, "tool_calls": 0, "summaries": 0, "files": 0, "projects": 1,
+        "sessions": 1, "turns": 0, "tool_calls": 0, "summaries": 0, "memories": 1, "files": 0,
+        "projects": 1,
     }  # fmt: skip
     with pytest.raises(SessionNotFound):
         await source.delete_session("root")

@@ -12,7 +12,10 @@ MATCH (s:ConversationSession {sessionId: $ids[i]})
 OPTIONAL MATCH (t:ConversationTurn {uuid: s.lastTurnId})
 WITH s, t, i
 ORDER BY i
-RETURN collect(s{.*, lastMessage: t.userMessage}) AS found;
+RETURN collect(s{
+  .*, summaryVector: null, summaryEmbedding: null, summaryVectorsDue: null,
+  lastMessage: t.userMessage
+}) AS found;
 
 // Times as text: the driver takes 0.2 ms for each of its own.
 // :own_turns
@@ -35,7 +38,7 @@ CALL (t) {
 WITH i, t, calls, accesses
 ORDER BY i, t.turnIndex
 RETURN collect(t{
-  .*, embedding: null, calls: calls, accesses: accesses,
+  .*, embedding: null, memoriesDue: null, calls: calls, accesses: accesses,
   timestamp: toString(t.timestamp), finishedAt: toString(t.finishedAt)
 }) AS found;
 

@@ -6,14 +6,14 @@ from functools import partial
 
 from ragmem.records import FileAccess, PutTurn, Session, Summary
 from ragmem.store.base import Finding, Span, forked, in_use
-from ragmem.store.neo4j import mending, shapes
+from ragmem.store.neo4j import mending, remembering, shapes
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_turns
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
 
 STATEMENTS = named_statements("archive.cypher")
-_CHECKS = named_statements("checks.cypher")
+_CHECKS = named_statements("checks.cypher") | named_statements("memory_checks.cypher")
 _SHOWN = 3
 
 
@@ -92,7 +92,7 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     await tx.run(RECALL["count_epoch"])
     await tx.run(STATEMENTS["delete_entries_of"], sessionId=session_id)
     covered = await tx.found(STATEMENTS["covered_elsewhere"], sessionId=session_id)
-    gone = {}
+    gone = {"memories": await remembering.forget_session(tx, session_id)}
     for kind, statement in (
         ("tool_calls", "delete_tool_calls_of"),
         ("turns", "delete_turns_of"),
@@ -103,7 +103,8 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
         gone[kind] = int(row["gone"])
     # Turns that a fork shared and summed up are to be summed up again.
     await index_turns(tx, covered, keep_vectors=True)
-    return {kind: gone[kind] for kind in ("sessions", "turns", "tool_calls", "summaries")}
+    kinds = ("sessions", "turns", "tool_calls", "summaries", "memories")
+    return {kind: gone[kind] for kind in kinds}
 
 
 async def check(gateway: Gateway, *, recall: bool = True) -> list[Finding]:
@@ -114,6 +115,9 @@ async def check(gateway: Gateway, *, recall: bool = True) -> list[Finding]:
         if broken := await gateway.read(partial(Transaction.found, statement=statement)):
             where = ", ".join(sorted(broken)[:_SHOWN])
             findings.append(Finding(name.replace("_", " "), where, len(broken)))
+    if unreadable := await gateway.read(remembering.unreadable):
+        what = "what stands on a memory can be read"
+        findings.append(Finding(what, ", ".join(sorted(unreadable)[:_SHOWN]), len(unreadable)))
     if recall:
         findings += mending.findings(await mending.wrong(gateway), shown=_SHOWN)
     return findings

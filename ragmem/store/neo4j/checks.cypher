@@ -133,6 +133,15 @@ CALL () {
   MATCH (n:Project) WITH n.projectId AS id, count(*) AS nodes
   WHERE nodes > 1 OR id IS NULL RETURN id
   UNION ALL
+  MATCH (n:Memory) WITH n.uuid AS id, count(*) AS nodes
+  WHERE nodes > 1 OR id IS NULL RETURN id
+  UNION ALL
+  MATCH (n:Insight) WITH n.sessionId AS id, count(*) AS nodes
+  WHERE nodes > 1 OR id IS NULL RETURN id
+  UNION ALL
+  MATCH (n:UserProfile) WITH n.userId AS id, count(*) AS nodes
+  WHERE nodes > 1 OR id IS NULL RETURN id
+  UNION ALL
   MATCH (n:File) WITH n.path AS id, n.projectId AS project, count(*) AS nodes
   WHERE nodes > 1 RETURN id
 }

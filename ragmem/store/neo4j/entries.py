@@ -7,6 +7,7 @@ Both are one full-text index; the marks can't be mistaken for terms (see `ragmem
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -115,8 +116,11 @@ class Drafts:
         """Of the turns that end with these writes, as far as they are known, by id."""
         drafts = dict(self._drafts)
         found: dict[str, Words] = {}
+        ends = Counter(turn_id for write in writes if (turn_id := _ended(write)))
         for write in writes:
             _follow(drafts, write)
+            if ends[_ended(write)] > 1:
+                continue  # Which of them counts, the store knows.
             if isinstance(write, FinishTurn) and (draft := drafts.get(write.turn_id)):
                 found[write.turn_id] = await _words(_turn(draft, write))
             if isinstance(write, PutTurn) and write.turn.status != "running":
@@ -131,6 +135,16 @@ class Drafts:
                 self._drafts.pop(write.turn_id, None)
         while len(self._drafts) > _MOST_DRAFTS:
             del self._drafts[next(iter(self._drafts))]
+
+
+def _ended(write: Write) -> str:
+    """Id of the turn that the write ends, if it is one that may."""
+    match write:
+        case FinishTurn():
+            return write.turn_id
+        case PutTurn(turn=turn):
+            return turn.turn_id
+    return ""
 
 
 def _follow(drafts: dict[str, _Draft], write: Write) -> None:

@@ -13,6 +13,7 @@ from ragmem.store.neo4j.entries import (
     turn_entries,
 )
 from ragmem.store.neo4j.gateway import Gateway, Transaction
+from ragmem.store.neo4j.remembering import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.shapes import Properties
 
 CHECKS = named_statements("recall_checks.cypher")
@@ -81,6 +82,7 @@ async def mend(gateway: Gateway) -> dict[str, list[str]]:
 async def _make_again(gateway: Gateway, found: Mapping[str, Sequence[str]]) -> None:
     strange = found.get("what can be found is there", [])
     foreign = found.get("vectors are of the stores embedder", [])
+    open_turns = found.get("what is to be looked through is complete", [])
     everything = sorted({each for ids in found.values() for each in ids})
     for start in range(0, len(everything), _PAGE):
         part = everything[start : start + _PAGE]
@@ -90,10 +92,14 @@ async def _make_again(gateway: Gateway, found: Mapping[str, Sequence[str]]) -> N
             await tx.run(STATEMENTS["remove_entries"], ids=gone, nameless="?" in gone)
             unlike = [each for each in part if each in foreign]
             await tx.run(STATEMENTS["remove_vectors"], ids=unlike)
+            await tx.run(MEMORIES["remove_small_vectors"], ids=unlike)
+            running = [each for each in part if each in open_turns]
+            await tx.run(MEMORIES["mark_extracted"], ids=running)
             if gone or unlike:
                 await tx.run(STATEMENTS["count_epoch"])
             await index_turns(tx, part, keep_vectors=True)
             await index_summaries(tx, part)
             await tx.run(STATEMENTS["note_roll_ups"], ids=part)
+            await tx.run(MEMORIES["note_vectors_due"], ids=part)
 
         await gateway.write(again)

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from ragmem.records import PutTurn, Session, ToolCall, Turn
 from ragmem.store.base import misplaced, of_another_turn
-from ragmem.store.neo4j import shapes
+from ragmem.store.neo4j import remembering, shapes
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.entries import Words, entry, index_turns, write_turns
 from ragmem.store.neo4j.gateway import Row, Transaction
@@ -16,8 +16,14 @@ _CHANGEABLE = ("summary", "summarizedCount", "status", "updatedAt")
 
 
 async def put_sessions(tx: Transaction, sessions: Sequence[Session]) -> None:
-    """Sessions with their own times; of those that are there, what was changed later is kept."""
+    """Sessions with their own times; of those that are there, what was changed later is kept.
+
+    To be called with those that are there locked.
+    """
+    ids = [clean(each.session_id) for each in sessions]
+    before = await remembering.summaries_before(tx, ids)
     await tx.run(STATEMENTS["put_sessions"], sessions=[_session_row(each) for each in sessions])
+    await remembering.note_summaries(tx, ids, before)
 
 
 async def put_turns(

@@ -158,11 +158,22 @@ REMOVE v.dropping;
 
 // :vectors_of
 UNWIND range(0, size($ids) - 1) AS i
-MATCH (e:SearchEntry {recordId: $ids[i]})
-WHERE e.vectors IS NOT NULL
-WITH i, e
+CALL (i) {
+  MATCH (e:SearchEntry {recordId: $ids[i]})
+  WHERE e.vectors IS NOT NULL
+  RETURN [e.recordId, e.level, e.embedder, e.textHash, e.vectors] AS held
+  UNION ALL
+  MATCH (m:Memory {uuid: $ids[i]})
+  WHERE m.vector IS NOT NULL
+  RETURN [m.uuid, -1, m.embedder, m.embedding_hash, m.vector] AS held
+  UNION ALL
+  MATCH (s:ConversationSession {sessionId: $ids[i]})
+  WHERE s.summaryVector IS NOT NULL
+  RETURN [s.sessionId, -2, s.summaryEmbedder, s.summaryEmbeddingHash, s.summaryVector] AS held
+}
+WITH i, held
 ORDER BY i
-RETURN collect([e.recordId, e.level, e.embedder, e.textHash, e.vectors]) AS found;
+RETURN collect(held) AS found;
 
 // :scope
 OPTIONAL MATCH (v:RagmemSchema {name: 'ragmem'})
@@ -358,19 +369,45 @@ CALL (t) {
 }
 WITH i, t, calls
 ORDER BY i
-RETURN collect(t{.*, embedding: null, calls: calls}) AS found;
+RETURN collect(t{.*, embedding: null, memoriesDue: null, calls: calls}) AS found;
 
 // :pending_vectors
-MATCH (e:SearchEntry)
-WHERE e.vectorsDue IS NOT NULL /* session */
-  AND NOT EXISTS {
-    MATCH (l:Lease {key: 'vectors:' + toString(e.level) + ':' + e.recordId})
-    WHERE l.until > datetime.realtime()
-  }
-WITH e
-ORDER BY e.vectorsDue DESC, e.turnIndex DESC, e.recordId DESC
+// Of turns and summaries, of sessions' summaries (-2), of memories (-1), which are of no session.
+CALL () {
+  MATCH (e:SearchEntry)
+  WHERE e.vectorsDue IS NOT NULL /* session */
+    AND NOT EXISTS {
+      MATCH (l:Lease {key: 'vectors:' + toString(e.level) + ':' + e.recordId})
+      WHERE l.until > datetime.realtime()
+    }
+  RETURN e.vectorsDue AS due, e.turnIndex AS place, e.sessionId AS session, e.recordId AS id,
+         e.level AS level
+  ORDER BY due DESC, place DESC, id DESC
+  LIMIT $limit
+  UNION ALL
+  MATCH (e:ConversationSession)
+  WHERE e.summaryVectorsDue IS NOT NULL /* session */
+    AND NOT EXISTS {
+      MATCH (l:Lease {key: 'vectors:-2:' + e.sessionId}) WHERE l.until > datetime.realtime()
+    }
+  RETURN e.summaryVectorsDue AS due, -1 AS place, e.sessionId AS session, e.sessionId AS id,
+         -2 AS level
+  ORDER BY due DESC, id DESC
+  LIMIT $limit
+  UNION ALL
+  MATCH (m:Memory)
+  WHERE m.vectorsDue IS NOT NULL AND $sessionId IS NULL
+    AND NOT EXISTS {
+      MATCH (l:Lease {key: 'vectors:-1:' + m.uuid}) WHERE l.until > datetime.realtime()
+    }
+  RETURN m.vectorsDue AS due, -1 AS place, '' AS session, m.uuid AS id, -1 AS level
+  ORDER BY due DESC, id DESC
+  LIMIT $limit
+}
+WITH due, place, session, id, level
+ORDER BY due DESC, place DESC, id DESC
 LIMIT $limit
-RETURN collect([e.sessionId, e.recordId, e.level]) AS found;
+RETURN collect([session, id, level]) AS found;
 
 // :pending_level1
 MATCH (e:SearchEntry)
@@ -414,11 +451,38 @@ ORDER BY e.lastActivity DESC, e.sessionId DESC
 LIMIT $limit
 RETURN collect([e.sessionId, e.sessionId, 0]) AS found;
 
+// :pending_memories
+// What was said first comes first: what is learned later may take its place.
+MATCH (e:ConversationTurn)
+WHERE e.memoriesDue IS NOT NULL /* session */
+  AND NOT EXISTS {
+    MATCH (l:Lease {key: 'memories:0:' + e.uuid}) WHERE l.until > datetime.realtime()
+  }
+WITH e
+ORDER BY e.memoriesDue, e.turnIndex, e.uuid
+LIMIT $limit
+RETURN collect([e.sessionId, e.uuid, 0]) AS found;
+
 // :count_pending
 CALL () {
   MATCH (e:SearchEntry) WHERE e.vectorsDue IS NOT NULL
   WITH e LIMIT $most
-  RETURN count(e) AS vectors
+  RETURN count(e) AS entries
+}
+CALL () {
+  MATCH (m:Memory) WHERE m.vectorsDue IS NOT NULL
+  WITH m LIMIT $most
+  RETURN count(m) AS of_memories
+}
+CALL () {
+  MATCH (s:ConversationSession) WHERE s.summaryVectorsDue IS NOT NULL
+  WITH s LIMIT $most
+  RETURN count(s) AS of_sessions
+}
+CALL () {
+  MATCH (t:ConversationTurn) WHERE t.memoriesDue IS NOT NULL
+  WITH t LIMIT $most
+  RETURN count(t) AS memories
 }
 CALL () {
   MATCH (e:SearchEntry) WHERE e.summaryDue IS NOT NULL
@@ -435,7 +499,9 @@ CALL () {
   WITH s LIMIT $most
   RETURN count(s) AS thread
 }
-RETURN vectors, level1, roll_up, thread;
+WITH *, entries + of_memories + of_sessions AS vectors
+RETURN CASE WHEN vectors > $most THEN $most ELSE vectors END AS vectors,
+       level1, roll_up, thread, memories;
 
 // :make_leases
 UNWIND $keys AS key

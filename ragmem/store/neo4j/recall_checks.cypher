@@ -34,9 +34,27 @@ CALL () {
 RETURN collect(DISTINCT coalesce(id, '?')) AS found;
 
 // :what_is_to_be_embedded_is_known
-MATCH (e:SearchEntry)-[:FINDS]->(r)
-WHERE ((e.level > 0 OR r.status = 'completed') AND e.vectors IS NULL) <> (e.vectorsDue IS NOT NULL)
-RETURN collect(e.recordId) AS found;
+CALL () {
+  MATCH (e:SearchEntry)-[:FINDS]->(r)
+  WHERE ((e.level > 0 OR r.status = 'completed') AND e.vectors IS NULL)
+     <> (e.vectorsDue IS NOT NULL)
+  RETURN e.recordId AS id
+  UNION ALL
+  MATCH (m:Memory)
+  WHERE (m.supersededBy IS NULL AND m.vector IS NULL) <> (m.vectorsDue IS NOT NULL)
+  RETURN m.uuid AS id
+  UNION ALL
+  MATCH (s:ConversationSession)
+  WHERE (coalesce(s.summary, '') <> '' AND s.summaryVector IS NULL)
+     <> (s.summaryVectorsDue IS NOT NULL)
+  RETURN s.sessionId AS id
+}
+RETURN collect(id) AS found;
+
+// :what_is_to_be_looked_through_is_complete
+MATCH (t:ConversationTurn)
+WHERE t.memoriesDue IS NOT NULL AND t.status <> 'completed'
+RETURN collect(t.uuid) AS found;
 
 // :what_is_to_be_summarised_is_known
 MATCH (e:SearchEntry)-[:FINDS]->(r)
@@ -67,9 +85,25 @@ RETURN collect(s.sessionId) AS found;
 
 // :vectors_are_of_the_stores_embedder
 MATCH (v:RagmemSchema {name: 'ragmem'})
-MATCH (e:SearchEntry)
-WHERE e.vectors IS NOT NULL
-  AND (v.embedder IS NULL OR e.embedder IS NULL OR e.embedder <> v.embedder
-       OR e.dimension <> v.dimension OR e.number IS NULL OR e.sequence IS NULL
-       OR e.sequence > v.sequence)
-RETURN collect(e.recordId) AS found;
+CALL (v) {
+  MATCH (e:SearchEntry)
+  WHERE e.vectors IS NOT NULL
+    AND (v.embedder IS NULL OR e.embedder IS NULL OR e.embedder <> v.embedder
+         OR e.dimension <> v.dimension OR e.number IS NULL OR e.sequence IS NULL
+         OR e.sequence > v.sequence)
+  RETURN e.recordId AS id
+  UNION ALL
+  MATCH (m:Memory)
+  WHERE m.vector IS NOT NULL
+    AND (v.embedder IS NULL OR m.embedder IS NULL OR m.embedder <> v.embedder
+         OR m.dimension IS NULL OR m.dimension <> v.dimension)
+  RETURN m.uuid AS id
+  UNION ALL
+  MATCH (s:ConversationSession)
+  WHERE s.summaryVector IS NOT NULL
+    AND (v.embedder IS NULL OR s.summaryEmbedder IS NULL OR s.summaryEmbedder <> v.embedder
+         OR s.summaryDimension IS NULL OR s.summaryDimension <> v.dimension
+         OR coalesce(s.summary, '') = '')
+  RETURN s.sessionId AS id
+}
+RETURN collect(id) AS found;

@@ -6,7 +6,7 @@ from datetime import datetime
 from ragmem.errors import StoreRefused
 from ragmem.ids import new_id
 from ragmem.store.base import Finding
-from ragmem.store.neo4j import archive, mending, schema
+from ragmem.store.neo4j import archive, mending, remembering, schema
 from ragmem.store.neo4j.connection import Connection
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.gateway import Gateway, Row, Value
@@ -22,9 +22,12 @@ LABELS = (
     "Owner",
     "SearchEntry",
     "Lease",
+    "Memory",
+    "UserProfile",
+    "Insight",
     "RagmemSchema",
 )
-_STEPS = named_statements("repair.cypher")
+_STEPS = named_statements("repair.cypher") | named_statements("memory_repair.cypher")
 _GRAPH = named_statements("graph.cypher")
 _PAGE = 500
 _ROUNDS = 50
@@ -99,6 +102,9 @@ class Repair:
             Finding(name.replace("_", " "), ", ".join(dict.fromkeys(ids)), len(ids))
             for name, ids in done.items()
         ]
+        if ids := await self._gateway.write(remembering.set_unreadable_aside):
+            what = "set aside what could not be read on a memory"
+            changes.append(Finding(what, ", ".join(ids), len(ids)))
         if names := await self._make_schema():
             what = "made the constraints and indexes that were missing"
             changes.append(Finding(what, ", ".join(names), len(names)))

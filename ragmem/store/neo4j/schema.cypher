@@ -36,3 +36,14 @@ CREATE INDEX search_entry_time IF NOT EXISTS FOR (n:SearchEntry) ON (n.projectId
 CREATE INDEX search_entry_vectors_due IF NOT EXISTS FOR (n:SearchEntry) ON (n.vectorsDue);
 CREATE INDEX search_entry_summary_due IF NOT EXISTS FOR (n:SearchEntry) ON (n.summaryDue);
 CREATE FULLTEXT INDEX search_terms IF NOT EXISTS FOR (n:SearchEntry) ON EACH [n.terms] OPTIONS {indexConfig: {`fulltext.analyzer`: 'whitespace'}};
+
+CREATE CONSTRAINT memory_uuid IF NOT EXISTS FOR (n:Memory) REQUIRE n.uuid IS UNIQUE;
+CREATE CONSTRAINT user_profile_id IF NOT EXISTS FOR (n:UserProfile) REQUIRE n.userId IS UNIQUE;
+CREATE CONSTRAINT insight_session IF NOT EXISTS FOR (n:Insight) REQUIRE n.sessionId IS UNIQUE;
+CREATE INDEX memory_project IF NOT EXISTS FOR (n:Memory) ON (n.projectId);
+CREATE INDEX memory_scope IF NOT EXISTS FOR (n:Memory) ON (n.scope);
+CREATE INDEX memory_created IF NOT EXISTS FOR (n:Memory) ON (n.createdAt);
+CREATE INDEX memory_superseded_by IF NOT EXISTS FOR (n:Memory) ON (n.supersededBy);
+CREATE INDEX memory_vectors_due IF NOT EXISTS FOR (n:Memory) ON (n.vectorsDue);
+CREATE INDEX session_summary_vectors_due IF NOT EXISTS FOR (n:ConversationSession) ON (n.summaryVectorsDue);
+CREATE INDEX turn_memories_due IF NOT EXISTS FOR (n:ConversationTurn) ON (n.memoriesDue);

@@ -11,13 +11,17 @@ from ragmem.store.neo4j.cypher import STATEMENTS, listed_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_summaries, index_turns
 from ragmem.store.neo4j.gateway import Gateway, Transaction
+from ragmem.store.neo4j.remembering import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.tasks import finish_dropping
 
-VERSION = 3
+VERSION = 4
 """2: a project may be joined to another, which a session's writer has to look up. 3: beside
-each turn and summary stands what it is found by, which whoever ends or adds one has to write."""
+each turn and summary stands what it is found by, which whoever ends or adds one has to write.
+4: memories; whoever ends a turn says that it is to be looked through for them, and whoever changes
+a session's summary that it is to be embedded."""
 _AT_ONCE = 100
 """Turns or summaries whose entries are written in one transaction."""
+_SESSIONS_AT_ONCE = 2_000
 _AWAITED = "CALL db.awaitIndex($name, 60)"
 OLDEST_SERVER = (5, 26)
 """The first with scoped subqueries and vector indexes as used here."""
@@ -40,9 +44,22 @@ async def prepare(gateway: Gateway) -> str:
         await _make(gateway, name, statement)
     for name in statements.keys() - _constraints():  # Their indexes are whole from the start.
         await gateway.read(partial(Transaction.run, statement=_AWAITED, name=name))
-    if await fill(gateway) or server.schema_version < VERSION:
+    filled = await fill(gateway)
+    if server.schema_version < VERSION:
+        await _note_summaries(gateway)
+    if filled or server.schema_version < VERSION:
         await gateway.write(_complete)
     return server.version
+
+
+async def _note_summaries(gateway: Gateway) -> None:
+    """Summaries of sessions wait to be embedded, as they did not before version 4."""
+    listed = partial(Transaction.found, statement=MEMORIES["sessions_to_embed"])
+    ids = await gateway.read(listed)
+    for start in range(0, len(ids), _SESSIONS_AT_ONCE):
+        part = ids[start : start + _SESSIONS_AT_ONCE]
+        noted = partial(Transaction.run, statement=MEMORIES["note_vectors_due"], ids=part)
+        await gateway.write(noted)
 
 
 async def _complete(tx: Transaction) -> None:

@@ -36,6 +36,7 @@ RETURN
   COUNT { (:ConversationTurn) } AS turns,
   COUNT { (:ToolCall) } AS tool_calls,
   COUNT { (:ConversationSummary) } AS summaries,
+  COUNT { (:Memory) } AS memories,
   COUNT { (:File) } AS files,
   COUNT { (:Project) } AS projects;
 
@@ -60,6 +61,7 @@ SET p.joinedInto = into
 WITH p.projectId AS id, into
 CALL (id, into) { MATCH (other:Project {joinedInto: id}) SET other.joinedInto = into }
 CALL (id, into) { MATCH (s:ConversationSession {projectId: id}) SET s.projectId = into }
+CALL (id, into) { MATCH (m:Memory {projectId: id}) SET m.projectId = into }
 CALL (id, into) {
   MATCH (f:File {projectId: id})
   MERGE (g:File {projectId: into, path: f.path})
@@ -157,6 +159,8 @@ CALL (s, t) {
       s.updatedAt = CASE WHEN s.updatedAt > $at THEN s.updatedAt ELSE $at END
   WITH t, s
   WHERE t.status = 'completed'
+  SET t.memoriesDue = t.timestamp
+  WITH t, s
   MATCH path = (s)-[:HAS_BRANCH*0..]->(reader:ConversationSession)
   WHERE all(fork IN nodes(path)[1..] WHERE fork.forkedAtIndex >= t.turnIndex)
   SET reader.messageCount = reader.messageCount + 2
@@ -200,7 +204,10 @@ LIMIT $limit
 OPTIONAL MATCH (t:ConversationTurn {uuid: s.lastTurnId})
 WITH s, t
 ORDER BY s.lastActivity > $horizon, s.lastActivity DESC, s.sessionId DESC
-RETURN collect(s{.*, lastMessage: t.userMessage}) AS found;
+RETURN collect(s{
+  .*, summaryVector: null, summaryEmbedding: null, summaryVectorsDue: null,
+  lastMessage: t.userMessage
+}) AS found;
 
 // :lineage
 MATCH path = (:ConversationSession {sessionId: $sessionId})<-[:HAS_BRANCH*0..]-(a:ConversationSession)
@@ -227,7 +234,7 @@ WITH t, h, c
 ORDER BY h.order
 WITH t, collect(CASE WHEN c IS NULL THEN null ELSE c{.*, order: h.order} END) AS calls
 ORDER BY t.turnIndex
-RETURN collect(t{.*, embedding: null, calls: calls}) AS found;
+RETURN collect(t{.*, embedding: null, memoriesDue: null, calls: calls}) AS found;
 
 // :file_accesses
 UNWIND $ids AS id

@@ -29,6 +29,7 @@ from ragmem.store.neo4j.connection import Connection
 from ragmem.store.neo4j.cypher import STATEMENTS
 from ragmem.store.neo4j.entries import Drafts, index_turns
 from ragmem.store.neo4j.gateway import Gateway, Transaction, Value
+from ragmem.store.neo4j.memories import Neo4jMemories
 from ragmem.store.neo4j.recall import Neo4jRecall
 from ragmem.store.neo4j.writes import Batch, lineage, not_found
 
@@ -37,8 +38,8 @@ LEASE_S = 30
 _ALL = 2**31 - 1
 
 
-class Neo4jStore(Neo4jRecall):
-    """Sessions and their turns as a graph."""
+class Neo4jStore(Neo4jRecall, Neo4jMemories):
+    """Sessions and their turns as a graph, with what was learned from them."""
 
     def __init__(
         self, gateway: Gateway, version: str, clock: Callable[[], datetime] = utc_now

@@ -1,11 +1,13 @@
 """Vectors as they are stored, the embedder that they are of, and what is still to be done."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import get_args
 
-from ragmem.records import PutVectors
+from ragmem.records import MEMORY_LEVEL, PutVectors
 from ragmem.store.neo4j.entries import STATEMENTS, lock_vectors
 from ragmem.store.neo4j.gateway import Gateway, Transaction
+from ragmem.store.neo4j.remembering import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.store.recall import EmbedderMark, Pending, Work
 from ragmem.store.vectors import packed, unpacked
@@ -22,15 +24,20 @@ async def put_vectors(tx: Transaction, writes: Sequence[PutVectors]) -> None:
     size = dimension * _FLOAT_BYTES
     fitting = [
         write
-        for write in {clean(write.record_id): write for write in writes}.values()
+        for write in {(clean(write.record_id), write.level < 0): write for write in writes}.values()
         if write.embedder == embedder and all(len(each) == size for each in write.vectors)
     ]
     if not fitting:
         return
-    rows = [_row(write) for write in fitting]
-    state: Properties = {"embedder": embedder, "dimension": dimension, "sequence": sequence}
-    await tx.run(STATEMENTS["put_vectors"], rows=rows, **state)
-    await tx.run(STATEMENTS["count_vectors"], sequence=sequence + len(rows))
+    of: Properties = {"embedder": embedder, "dimension": dimension}
+    if rows := [_row(write) for write in fitting if write.level >= 0]:
+        await tx.run(STATEMENTS["put_vectors"], rows=rows, sequence=sequence, **of)
+        await tx.run(STATEMENTS["count_vectors"], sequence=sequence + len(rows))
+    small = [write for write in fitting if write.level < 0]
+    if rows := [_small_row(write) for write in small if write.level == MEMORY_LEVEL]:
+        await tx.run(MEMORIES["put_memory_vectors"], rows=rows, **of)
+    if rows := [_small_row(write) for write in small if write.level != MEMORY_LEVEL]:
+        await tx.run(MEMORIES["put_summary_vectors"], rows=rows, **of)
 
 
 def _row(write: PutVectors) -> Properties:
@@ -39,6 +46,16 @@ def _row(write: PutVectors) -> Properties:
         "textHash": write.text_hash,
         "vectors": packed(write.vectors),
         "embedding": _middle(write.vectors),
+    }
+
+
+def _small_row(write: PutVectors) -> Properties:
+    """Of a memory or a session: the one vector, exactly; empty where there was nothing to embed."""
+    return {
+        "recordId": write.record_id,
+        "textHash": write.text_hash,
+        "vector": write.vectors[0] if write.vectors else b"",
+        "embedding": _middle(write.vectors[:1]),
     }
 
 
@@ -65,13 +82,17 @@ async def vectors_of(tx: Transaction, record_ids: Sequence[str]) -> list[PutVect
             level=level,
             embedder=model,
             text_hash=text_hash,
-            vectors=unpacked(packs, mark.dimension),
+            vectors=unpacked(packs, mark.dimension) if level >= 0 else _small_vectors(packs),
         )
         for record_id, level, model, text_hash, packs in await tx.found(
             STATEMENTS["vectors_of"], ids=record_ids
         )
         if model == mark.model_id
     ]
+
+
+def _small_vectors(held: bytes) -> tuple[bytes, ...]:
+    return (bytes(held),) if held else ()
 
 
 async def embedder(tx: Transaction) -> EmbedderMark | None:
@@ -99,9 +120,14 @@ async def finish_dropping(gateway: Gateway) -> None:
     row = await gateway.read(lambda tx: tx.first_row(STATEMENTS["embedder"]))
     if row is None or not row["dropping"]:
         return
-    statement = STATEMENTS["drop_foreign_vectors"]
-    while await gateway.write(lambda tx: tx.found(statement, limit=_DROPPED_AT_ONCE)):
-        pass
+    for statement in (
+        STATEMENTS["drop_foreign_vectors"],
+        MEMORIES["drop_foreign_memory_vectors"],
+        MEMORIES["drop_foreign_summary_vectors"],
+    ):
+        drop = partial(Transaction.found, statement=statement, limit=_DROPPED_AT_ONCE)
+        while await gateway.write(drop):
+            pass
     await gateway.write(lambda tx: tx.run(STATEMENTS["all_dropped"]))
 
 

@@ -14,6 +14,10 @@ from ragmem.records import (
     BeginTurn,
     CreateSession,
     FinishTurn,
+    MarkExtracted,
+    PutInsight,
+    PutMemory,
+    PutProfile,
     PutSession,
     PutTurn,
     PutVectors,
@@ -25,7 +29,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.neo4j import entries as entries_of
-from ragmem.store.neo4j import shapes
+from ragmem.store.neo4j import remembering, shapes
 from ragmem.store.neo4j.cypher import STATEMENTS
 from ragmem.store.neo4j.entries import Words, entry
 from ragmem.store.neo4j.gateway import Row, Transaction, Value
@@ -81,9 +85,28 @@ class Batch:
                 await put_turns(self._tx, turns, held, self._words)
             case PutVectors():
                 await put_vectors(self._tx, [w for w in writes if isinstance(w, PutVectors)])
+            case PutMemory() | PutProfile() | PutInsight() | MarkExtracted():
+                await self._remember(writes)
             case _:
                 for write in writes:
                     await self._apply_one(write)
+
+    async def _remember(self, writes: Sequence[Write]) -> None:
+        match writes[0]:
+            case PutMemory():
+                puts = [w for w in writes if isinstance(w, PutMemory)]
+                await remembering.put_memories(self._tx, puts, self._lock_those_there)
+            case PutProfile():
+                entries = [w for w in writes if isinstance(w, PutProfile)]
+                await remembering.put_profile(self._tx, entries)
+            case PutInsight():
+                insights = [w.insight for w in writes if isinstance(w, PutInsight)]
+                await self._lock_all({insight.session_id for insight in insights})
+                await remembering.put_insights(self._tx, insights)
+            case _:
+                marks = [w for w in writes if isinstance(w, MarkExtracted)]
+                ids = sorted({each for mark in marks for each in mark.turn_ids})
+                await self._tx.run(remembering.STATEMENTS["mark_extracted"], ids=ids)
 
     async def _apply_one(self, write: Write) -> None:
         match write:
@@ -132,6 +155,8 @@ class Batch:
         if session.parent_session_id is not None:
             properties |= await self._shared(session.parent_session_id, session.forked_at_index)
         await self._run("create_session", sessionId=session.session_id, properties=properties)
+        if session.summary:
+            await remembering.note_summaries(self._tx, [clean(session.session_id)], {})
         if session.parent_session_id is not None:
             await self._run(
                 "branch_session",
@@ -164,12 +189,16 @@ class Batch:
             "status": write.status,
         }
         await self.lock(write.session_id)
+        ids = [] if write.summary is None else [clean(write.session_id)]
+        before = await remembering.summaries_before(self._tx, ids) if ids else {}
         await self._run(
             "update_session",
             sessionId=write.session_id,
             properties={name: value for name, value in given.items() if value is not None},
             at=write.at,
         )
+        if ids:
+            await remembering.note_summaries(self._tx, ids, before)
 
     async def _begin_turn(self, write: BeginTurn) -> None:
         await self.lock(write.session_id)
@@ -236,6 +265,7 @@ class Batch:
         for session in sessions:
             if session.parent_session_id is not None:
                 await self._create_session(session)
+        await self._lock_those_there({session.session_id for session in sessions})
         await put_sessions(self._tx, sessions)
 
     async def _add_summaries(self, summaries: Sequence[Summary]) -> None:
@@ -276,12 +306,16 @@ class Batch:
 
     async def _lock_all(self, session_ids: set[str]) -> dict[str, Row]:
         """Hold these sessions' nodes, in order; the latest of them by id."""
-        session_ids = {clean(each) for each in session_ids}
-        rows = await self._tx.found(STATEMENTS["lock_sessions"], ids=sorted(session_ids))
-        held = {row["sessionId"]: row for row in rows}
-        for session_id in session_ids - held.keys():
+        held = await self._lock_those_there(session_ids)
+        for session_id in {clean(each) for each in session_ids} - held.keys():
             raise not_found("session", session_id)
-        self._locked |= {session_id: held[session_id]["projectId"] for session_id in session_ids}
+        return held
+
+    async def _lock_those_there(self, session_ids: set[str]) -> dict[str, Row]:
+        ids = sorted({clean(each) for each in session_ids})
+        rows = await self._tx.found(STATEMENTS["lock_sessions"], ids=ids)
+        held = {row["sessionId"]: row for row in rows}
+        self._locked |= {session_id: row["projectId"] for session_id, row in held.items()}
         return held
 
 

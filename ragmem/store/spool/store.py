@@ -18,6 +18,9 @@ import msgspec
 from ragmem.errors import StoreError
 from ragmem.records import (
     FileAccess,
+    Insight,
+    MemoryRecord,
+    Profile,
     Project,
     RegisterProject,
     Session,
@@ -27,6 +30,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import ALL_TURNS, Applied, SessionQuery, Store, StoreInfo, TurnQuery
+from ragmem.store.memories import MemoryQuery
 from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, Work
 from ragmem.store.spool.backlog import Backlog, Patience, Waiting
 from ragmem.store.spool.files import MOST_IN_MEMORY
@@ -161,6 +165,42 @@ class SpooledStore:
     async def release(self, keys: Sequence[str], owner_id: str) -> None:
         """Give back what was claimed."""
         await self._backlog.read(lambda store: store.release(keys, owner_id))
+
+    async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
+        """Those that match, each with its evidence in order."""
+        return await self._backlog.read(lambda store: store.memories(query))
+
+    async def memories_by_id(self, memory_ids: Sequence[str]) -> list[MemoryRecord]:
+        """Those of them that exist, superseded ones too, in this order."""
+        return await self._backlog.read(lambda store: store.memories_by_id(memory_ids))
+
+    async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
+        """Those whose id, without its dashes, is or ends with the reference; newest first."""
+        return await self._backlog.read(lambda store: store.find_memories(reference, limit=limit))
+
+    async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
+        """What this one took the place of, and what that did, and so on; newest first."""
+        return await self._backlog.read(lambda store: store.superseded_by(memory_id))
+
+    async def small_vectors(
+        self, record_ids: Sequence[str], level: int, embedder: str
+    ) -> dict[str, bytes]:
+        """Vectors of memories or sessions, of those that have one of this embedder, by id."""
+        return await self._backlog.read(
+            lambda store: store.small_vectors(record_ids, level, embedder)
+        )
+
+    async def forget_memories(self, memory_ids: Sequence[str]) -> int:
+        """Remove these and what they took the place of; never while the store is away."""
+        return await self._backlog.read(lambda store: store.forget_memories(memory_ids))
+
+    async def profile(self) -> Profile:
+        """The person's; empty before anything was said."""
+        return await self._backlog.read(lambda store: store.profile())
+
+    async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
+        """What was found in those of them that were looked at, in this order."""
+        return await self._backlog.read(lambda store: store.insights(session_ids))
 
     async def info(self) -> StoreInfo:
         """What it is, where, and how much is in it, `waiting_writes` too if there are any."""

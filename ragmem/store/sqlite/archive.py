@@ -6,9 +6,9 @@ import apsw
 import msgspec
 
 from ragmem.failpoints import failpoint
-from ragmem.records import FileAccess, PutTurn, Session, Summary, ToolCall, Turn
+from ragmem.records import SESSION_LEVEL, FileAccess, PutTurn, Session, Summary, ToolCall, Turn
 from ragmem.store.base import Span, forked, in_use
-from ragmem.store.sqlite import documents, reads, todo, words
+from ragmem.store.sqlite import documents, memory_writes, reads, small_vectors, todo, words
 from ragmem.store.sqlite.owners import OwnerLocks
 from ragmem.store.sqlite.rows import record, rows
 from ragmem.store.sqlite.writes import exists, no_session
@@ -115,18 +115,21 @@ def delete_session(
     ).fetchall()
     if any(held.lives(str(owner_id)) for (owner_id,) in owners):
         raise in_use(session_id)
-    went = {}
+    went: dict[str, int] = {}
     known = {"id": session_id}
     others = connection.execute(_SUMMARIZED_OTHERS, known).fetchall()
     todo.forget_session(connection, session_id)
     documents.remove_session(connection, session_id)
+    small_vectors.remove(connection, SESSION_LEVEL, session_id)
+    went["memories"] = memory_writes.forget_session(connection, session_id)
     for table, condition in _OF_A_SESSION:
         failpoint("sqlite.delete")
         connection.execute(f"DELETE FROM {table} WHERE {condition}", known)
         went[table] = connection.changes()
     for (turn_id,) in others:
         documents.turn_changed(connection, str(turn_id), keep_vectors=True)
-    return {kind: went[kind] for kind in ("sessions", "turns", "tool_calls", "summaries")}
+    kinds = ("sessions", "turns", "tool_calls", "summaries", "memories")
+    return {kind: went[kind] for kind in kinds}
 
 
 _TURNS = "(SELECT turn_id FROM turns WHERE session_id = :id)"

@@ -5,7 +5,7 @@ import msgspec
 
 from ragmem.records import Summary
 from ragmem.store.base import Finding
-from ragmem.store.sqlite import documents, words
+from ragmem.store.sqlite import documents, small_vectors, words
 from ragmem.store.sqlite.rows import record
 
 WORDS = "what was said is found by its words"
@@ -153,6 +153,10 @@ _PROMISES = (
             SELECT document FROM documents WHERE level > 0
             OR record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')
         )
+        UNION ALL SELECT record_id FROM small_vectors WHERE NOT (
+            (level = -1 AND record_id IN (SELECT memory_id FROM memories))
+            OR (level = -2 AND record_id IN (SELECT session_id FROM sessions WHERE summary <> ''))
+        )
         """,
     ),
     (
@@ -167,6 +171,10 @@ _PROMISES = (
             level = 0 AND turns.status = 'completed' AND {documents.TO_SUMMARIZE}
         )
         OR to_roll_up <> (level > 0 AND {documents.TO_ROLL_UP})
+        OR (to_extract AND (level > 0 OR turns.status <> 'completed'))
+        UNION ALL SELECT memory_id FROM memories WHERE to_embed <> {small_vectors.MEMORY_TO_EMBED}
+        UNION ALL SELECT session_id FROM sessions
+        WHERE to_embed <> {small_vectors.SESSION_TO_EMBED}
         """,
     ),
 )

@@ -14,6 +14,10 @@ from ragmem.records import (
     BeginTurn,
     CreateSession,
     FinishTurn,
+    MarkExtracted,
+    PutInsight,
+    PutMemory,
+    PutProfile,
     PutSession,
     PutTurn,
     PutVectors,
@@ -27,6 +31,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.sqlite import documents
+from ragmem.store.sqlite.memory_writes import planned
 from ragmem.store.sqlite.puts import put_session, put_turn
 from ragmem.store.sqlite.rows import Row, columns, record, value
 from ragmem.store.sqlite.vectors import put_vectors
@@ -75,6 +80,8 @@ def _planned(connection: apsw.Connection, write: Write, others: Sequence[Write])
             return put_session(_session_row(write.session))
         case PutTurn():
             return _put_turn(write)
+        case PutMemory() | PutProfile() | PutInsight() | MarkExtracted():
+            return planned(write)
 
 
 def _put_turn(write: PutTurn) -> Step:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import apsw
 
 from ragmem.store.base import misplaced, of_another_turn
-from ragmem.store.sqlite import documents
+from ragmem.store.sqlite import documents, small_vectors
 from ragmem.store.sqlite.rows import Row
 from ragmem.store.sqlite.words import Words
 from ragmem.store.sqlite.writes import (
@@ -22,6 +22,7 @@ def put_session(row: Row) -> Step:
 
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
         check_parent(connection, row)
+        before = small_vectors.summary_of(connection, row["session_id"])
         connection.execute(
             f"""
             {INSERT_SESSION}, :last_activity_at,
@@ -38,6 +39,7 @@ def put_session(row: Row) -> Step:
             """,
             row,
         )
+        small_vectors.summary_written(connection, row["session_id"], before)
 
     return step
 

@@ -282,7 +282,7 @@ def counts(connection: apsw.Connection) -> dict[str, int]:
     """Records by kind."""
     found = {
         table: int(connection.execute(f"SELECT count(*) FROM {table}").get)
-        for table in ("sessions", "turns", "tool_calls", "summaries", "projects")
+        for table in ("sessions", "turns", "tool_calls", "summaries", "memories", "projects")
     }
     found["files"] = connection.execute(
         """

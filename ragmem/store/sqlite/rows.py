@@ -14,10 +14,20 @@ Row = dict[str, Value]
 R = TypeVar("R", bound=msgspec.Struct)
 
 _JSON = frozenset(
-    ("tags", "usage", "files_mentioned", "key_findings", "tools_used", "topics", "covers")
+    (
+        "tags",
+        "usage",
+        "files_mentioned",
+        "key_findings",
+        "tools_used",
+        "topics",
+        "covers",
+        "subjects",
+        "action_items",
+    )
 )
 _INT64 = 2**63 - 1
-_BOOL = frozenset(("success", "extractive"))
+_BOOL = frozenset(("success", "extractive", "pinned"))
 
 
 def iso(at: datetime) -> str:

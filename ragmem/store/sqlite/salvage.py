@@ -5,18 +5,25 @@ are numbered anew where some are lost, and a session of which only turns are
 left is made up for them.
 """
 
-import shutil
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from itertools import chain
 from pathlib import Path
 
 import apsw
 import msgspec
 
-from ragmem.errors import StoreDamaged
 from ragmem.records import (
     AddSummary,
+    Evidence,
     FileAccess,
+    Insight,
+    MemoryRecord,
     Project,
+    PutInsight,
+    PutMemory,
+    PutProfile,
     PutSession,
     PutTurn,
     PutVectors,
@@ -26,47 +33,27 @@ from ragmem.records import (
     ToolCall,
     Turn,
     Write,
+    utc_now,
 )
 from ragmem.store.recall import EmbedderMark
-from ragmem.store.sqlite import first_page
-from ragmem.store.sqlite.rows import R, Row, record, rows
+from ragmem.store.sqlite.remains import Remains
+from ragmem.store.sqlite.rows import Row, record
 from ragmem.store.sqlite.vectors import embedder
 from ragmem.store.vectors import unpacked
 
-_LAST_ROW = 1 << 40
-_TABLES = ("projects", "sessions", "turns", "tool_calls", "summaries")
 _BATCH = 200
 
 
-class Salvage:
+class Salvage(Remains):
     """One attempt: `writes` are for an empty store, in order; `lost` counts damaged places."""
 
     def __init__(self, database: Path, folder: Path) -> None:
         """Copies the database, with its log, into the folder; the original is only read."""
-        self._copy = folder / "damaged.db"
-        for suffix in ("", "-wal"):
-            source = database.with_name(database.name + suffix)
-            if source.exists():
-                shutil.copyfile(source, self._copy.with_name(self._copy.name + suffix))
-        self.lost = 0
-        self._connection = self._opened(folder)
+        super().__init__(database, folder)
+        self._sessions: set[str] = set()
+        """Those that are left."""
         self._turns: dict[str, list[tuple[int, int, str]]] = {}
         """Per session: the index, the row and the id of each turn."""
-
-    def close(self) -> None:
-        """Let go of the copy."""
-        self._connection.close()
-
-    def _opened(self, folder: Path) -> apsw.Connection:
-        connection = _connected(self._copy)
-        if connection is None and first_page.renew(self._copy, folder):
-            connection = _connected(self._copy)
-        if connection is None:
-            raise StoreDamaged(
-                "Nothing of the memory's database can be read. It was left as it is.",
-                hint="Put a backup in its place.",
-            )
-        return connection
 
     async def writes(self) -> AsyncIterator[Sequence[Write]]:
         """All that is left, whole."""
@@ -77,6 +64,7 @@ class Salvage:
         shares: dict[str, int] = {}
         for session in self._sessions_in_order():
             shared = self._shared(session, shares)
+            self._sessions.add(session.session_id)
             yield [PutSession(session=_forked_at(session, shared))]
             batch: list[Write] = []
             index = shared
@@ -89,8 +77,8 @@ class Salvage:
             yield batch
         yield list(self._summaries())
         batch = []
-        for vectors in self._vectors():
-            batch.append(vectors)
+        for write in chain(self._known(), self._vectors(), self._small_vectors()):
+            batch.append(write)
             if len(batch) >= _BATCH:
                 yield batch
                 batch = []
@@ -205,16 +193,61 @@ class Salvage:
                 known.add(summary.summary_id)
                 yield AddSummary(summary=msgspec.structs.replace(summary, covers=left))
 
+    def _known(self) -> Iterator[PutMemory | PutInsight | PutProfile]:
+        """Memories, insights into the sessions that are left, the profile."""
+        if not self._has("memories"):
+            return  # An older database has none.
+        evidence: dict[str, list[tuple[int, Evidence]]] = {}
+        for held in self._either_way("evidence", "memory_id, position"):
+            with suppress(msgspec.ValidationError, ValueError):
+                place = int(held["position"] or 0), record(Evidence, held)
+                evidence.setdefault(str(held["memory_id"]), []).append(place)
+        for _, memory in self._records("memories", MemoryRecord):
+            found = sorted(evidence.get(memory.memory_id, ()), key=lambda each: each[0])
+            places = tuple(place for _, place in found)
+            yield PutMemory(memory=msgspec.structs.replace(memory, evidence=places))
+        for _, insight in self._records("insights", Insight):
+            if insight.session_id in self._sessions:
+                yield PutInsight(insight=insight)
+        for _, entry in self._records("profile", _Entry):
+            yield PutProfile(key=entry.key, value=entry.value, at=self._profile_at())
+
+    def _profile_at(self) -> datetime:
+        for row in self._rows("profile_state"):
+            with suppress(msgspec.ValidationError):
+                return record(_State, row).updated_at
+        return utc_now()
+
+    def _small_vectors(self) -> Iterator[PutVectors]:
+        """What can't have one any more is left out by the store."""
+        mark = self._mark()
+        if mark is None or not self._has("small_vectors"):
+            return
+        for row in self._rows("small_vectors"):
+            vector: object = row["vector"]
+            if isinstance(vector, bytes) and len(vector) in (0, 4 * mark.dimension):
+                yield PutVectors(
+                    record_id=str(row["record_id"]),
+                    level=int(row["level"] or 0),
+                    embedder=mark.model_id,
+                    text_hash=str(row["text_hash"]),
+                    vectors=(vector,) if vector else (),
+                )
+
+    def _mark(self) -> EmbedderMark | None:
+        try:
+            return embedder(self._connection)
+        except apsw.Error:
+            return None  # An older database has none.
+
     def _vectors(self) -> Iterator[PutVectors]:
         """They are made of the texts, but that takes long: what can be read of them is kept."""
-        try:
-            mark = embedder(self._connection)
-            self._connection.execute("SELECT * FROM vectors, documents LIMIT 0").fetchall()
-        except apsw.Error:
-            return  # An older database has none.
-        for row in self._rows("vectors") if mark else ():
+        mark = self._mark()
+        if mark is None or not self._has("vectors") or not self._has("documents"):
+            return
+        for row in self._rows("vectors"):
             packed: object = row["packed"]
-            if mark and isinstance(packed, bytes) and not len(packed) % (mark.dimension + 4):
+            if isinstance(packed, bytes) and not len(packed) % (mark.dimension + 4):
                 yield from self._vectors_of(row, packed, mark)
 
     def _vectors_of(self, row: Row, packed: bytes, mark: EmbedderMark) -> Iterator[PutVectors]:
@@ -233,106 +266,19 @@ class Salvage:
                 vectors=unpacked(packed, mark.dimension),
             )
 
-    # --- rows -------------------------------------------------------------------
 
-    def _records(self, table: str, kind: type[R]) -> Iterator[tuple[int, R]]:
-        """Rows that are records still, each with its number."""
-        for row in self._rows(table):
-            number = int(row.pop("row_number") or 0)
-            try:
-                yield number, record(kind, row | _MISSING)
-            except (msgspec.MsgspecError, ValueError):
-                self.lost += 1
+class _Entry(msgspec.Struct, frozen=True):
+    """A row of the profile."""
 
-    def _rows(self, table: str) -> Iterator[Row]:
-        last = 0
-        while True:
-            try:
-                for row in self._after(table, last):
-                    last = int(row["row_number"] or 0)
-                    yield row
-                return
-            except (apsw.Error, UnicodeDecodeError):
-                self.lost += 1
-            step = self._readable_from(table, last)
-            if step is None:
-                return
-            last += step
-
-    def _after(self, table: str, last: int, limit: int = -1) -> Iterator[Row]:
-        for row in rows(
-            self._connection,
-            f"SELECT rowid AS row_number, * FROM {table} NOT INDEXED"
-            " WHERE rowid > :last ORDER BY rowid LIMIT :limit",
-            {"last": last, "limit": limit},
-        ):
-            # On damaged pages numbers need not rise, and reading would never end.
-            if int(row["row_number"] or 0) <= last:
-                raise apsw.CorruptError("row out of order")
-            last = int(row["row_number"] or 0)
-            yield row
-
-    def _readable_from(self, table: str, last: int) -> int | None:
-        """How far to step so that the next row can be read; None past the last."""
-
-        def readable(step: int) -> bool:
-            try:
-                list(self._after(table, last + step, 1))
-            except (apsw.Error, UnicodeDecodeError):
-                return False
-            return True
-
-        step = 1
-        while not readable(step):
-            step *= 2
-            if last + step > _LAST_ROW:
-                return None
-        unreadable = step // 2
-        while step - unreadable > 1:
-            middle = (step + unreadable) // 2
-            if readable(middle):
-                step = middle
-            else:
-                unreadable = middle
-        return step
-
-    def _either_way(self, table: str, order: str) -> list[Row]:
-        """Rows of a table without numbers: from its start, then from its end."""
-        found: dict[str, Row] = {}
-        for direction in ("", " DESC"):
-            by = ", ".join(column + direction for column in order.split(", "))
-            try:
-                for row in rows(self._connection, f"SELECT * FROM {table} ORDER BY {by}"):
-                    found[repr([row[column] for column in order.split(", ")])] = row
-            except (apsw.Error, UnicodeDecodeError):
-                self.lost += not direction
-                continue
-            break
-        return list(found.values())
-
-    def _by_row(self, table: str, kind: type[R], number: int) -> R:
-        sql = f"SELECT * FROM {table} NOT INDEXED WHERE rowid = :number"
-        [row] = rows(self._connection, sql, {"number": number})
-        return record(kind, row | _MISSING)
+    key: str
+    value: str
 
 
-_MISSING: Row = {"covers": "[]"}
+class _State(msgspec.Struct, frozen=True):
+    updated_at: datetime
 
 
 def _forked_at(session: Session, shared: int) -> Session:
     if session.parent_session_id is None:
         return session
     return msgspec.structs.replace(session, forked_at_index=shared)
-
-
-def _connected(database: Path) -> apsw.Connection | None:
-    """A connection that finds its tables, whatever is in them."""
-    connection = apsw.Connection(str(database))
-    try:
-        connection.execute("PRAGMA writable_schema = ON")
-        for table in _TABLES:
-            connection.execute(f"SELECT * FROM {table} LIMIT 0").fetchall()
-    except apsw.Error:
-        connection.close()
-        return None
-    return connection

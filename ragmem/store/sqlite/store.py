@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 
-from ragmem.errors import StoreDamaged
 from ragmem.failpoints import failpoint
 from ragmem.records import (
     FileAccess,
+    Insight,
+    MemoryRecord,
+    Profile,
     Project,
     PutTurn,
     PutVectors,
@@ -32,6 +33,7 @@ from ragmem.store.base import (
     StoreInfo,
     TurnQuery,
 )
+from ragmem.store.memories import MemoryQuery
 from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, Work
 from ragmem.store.sqlite import (
     archive,
@@ -39,6 +41,8 @@ from ragmem.store.sqlite import (
     documents,
     files,
     journal,
+    memories,
+    memory_writes,
     owners,
     reads,
     schema,
@@ -47,45 +51,18 @@ from ragmem.store.sqlite import (
     vectors,
     words,
 )
-from ragmem.store.sqlite.lane import Lane
+from ragmem.store.sqlite.handle import Handle
 from ragmem.store.sqlite.plan import plan
 from ragmem.store.sqlite.rows import iso
 
 T = TypeVar("T")
 
 
-class SQLiteStore:
+class SQLiteStore(Handle):
     """Memory in one file. Writes and reads have a thread each, and do not wait for one another.
 
     See `ragmem.store.base.Store` for what each method promises.
     """
-
-    def __init__(
-        self,
-        database: Path,
-        *,
-        locks_dir: Path,
-        timeout_s: float = 5.0,
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._locks = owners.OwnerLocks(locks_dir)
-        self._damage: StoreDamaged | None = None
-        self._inode = 0
-        self._resident = vectors.Resident()
-        self.notice = ""
-        """What the person should be told of how it was opened."""
-        self._writer = Lane(
-            database,
-            partial(schema.open_for_writing, database, locks_dir, timeout_s=timeout_s, clock=clock),
-            timeout_s=timeout_s,
-        )
-        self._reader = Lane(
-            database,
-            partial(schema.open_for_reading, database, timeout_s=timeout_s),
-            timeout_s=timeout_s,
-        )
 
     @classmethod
     async def open(
@@ -302,20 +279,57 @@ class SQLiteStore:
         Where that can't be had now, `traces` is among the counts: the next deletion clears them.
         """
 
-        def job(connection: apsw.Connection) -> dict[str, int]:
-            connection.pragma("secure_delete", True)
-            try:
-                went = self._transaction(
-                    connection, lambda: archive.delete_session(connection, session_id, self._locks)
-                )
-                documents.purge(connection)
-                if not archive.rewrite(connection):
-                    went["traces"] = 1
-            finally:
-                connection.pragma("secure_delete", False)
-            return went
+        went, clean = await self._erase(
+            lambda db: archive.delete_session(db, session_id, self._locks), then=documents.purge
+        )
+        return went if clean else went | {"traces": 1}
 
-        return await self._write(job)
+    async def memory_ids(self) -> list[str]:
+        """Every memory; one stands after those that it superseded."""
+        return await self._read(memories.memory_ids)
+
+    # --- memories ---------------------------------------------------------------
+
+    async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
+        """Those that match, each with its evidence in order."""
+        return await self._read(lambda db: memories.memories(db, query))
+
+    async def memories_by_id(self, memory_ids: Sequence[str]) -> list[MemoryRecord]:
+        """Those of them that exist, superseded ones too, in this order."""
+        return await self._read(lambda db: memories.memories_by_id(db, memory_ids))
+
+    async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
+        """Those whose id, without its dashes, is or ends with the reference; newest first."""
+        return await self._read(lambda db: memories.find_memories(db, reference, limit))
+
+    async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
+        """What this one took the place of, and what that did, and so on; newest first."""
+        return await self._read(lambda db: memories.superseded_by(db, memory_id))
+
+    async def small_vectors(
+        self, record_ids: Sequence[str], level: int, embedder: str
+    ) -> dict[str, bytes]:
+        """Vectors of memories or sessions, of those that have one of this embedder, by id."""
+        return await self._read(
+            lambda db: vectors.small_vectors_of(db, record_ids, level, embedder)
+        )
+
+    async def forget_memories(self, memory_ids: Sequence[str]) -> int:
+        """Remove these and what they took the place of; nothing of them stays in the file."""
+        if not await self.memories_by_id(memory_ids):
+            return 0
+        count, _ = await self._erase(lambda db: memory_writes.forget(db, memory_ids))
+        return count
+
+    async def profile(self) -> Profile:
+        """The person's; empty before anything was said."""
+        return await self._read(memories.profile)
+
+    async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
+        """What was found in those of them that were looked at, in this order."""
+        return await self._read(lambda db: memories.insights(db, session_ids))
+
+    # --- the file ---------------------------------------------------------------
 
     async def check(self) -> list[Finding]:
         """What is broken: the file, links, indexes of turns, counters."""
@@ -335,63 +349,3 @@ class SQLiteStore:
             failpoint("sqlite.backed_up")
 
         await self._reader.run(job)
-
-    async def aclose(self) -> None:
-        """Release everything; safe to call twice."""
-        await self._reader.aclose()
-        await self._writer.aclose(self._before_closing)
-        self._locks.release_all()
-
-    def _before_closing(self, connection: apsw.Connection) -> None:
-        if self._damage is not None:
-            schema.leave_untouched(connection)
-
-    async def _read(self, query: Callable[[apsw.Connection], T]) -> T:
-        def job(connection: apsw.Connection) -> T:
-            connection.execute("BEGIN")
-            try:
-                failpoint("sqlite.read")
-                return query(connection)
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-
-        try:
-            return await self._reader.run(job)
-        except StoreDamaged as damage:
-            self._damage = damage
-            raise
-
-    async def _write(self, job: Callable[[apsw.Connection], T]) -> T:
-        if self._damage is not None:
-            raise self._damage.with_traceback(None)
-        try:
-            return await self._writer.run(job)
-        except StoreDamaged as damage:
-            self._damage = damage
-            raise
-
-    def _transaction(self, connection: apsw.Connection, work: Callable[[], T]) -> T:
-        """All of the work or none, durable when it returns."""
-        self._still_there()
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            failpoint("sqlite.begun")
-            result = work()
-            failpoint("sqlite.commit")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        failpoint("sqlite.committed")
-        return result
-
-    def _still_there(self) -> None:
-        """SQLite would go on writing, and acknowledging, into a file that was deleted."""
-        try:
-            inode = self._database.stat().st_ino
-        except FileNotFoundError:
-            raise files.lost(self._database, "was moved or deleted while in use") from None
-        if inode != self._inode:
-            raise files.lost(self._database, "was replaced while in use")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from heapq import merge
 from itertools import islice
 
 import apsw
@@ -16,32 +17,48 @@ _COUNTED = 1000
 _LONGEST = timedelta(days=1)
 """A lease that ends later was given by a wrong clock."""
 _DOCUMENTS = """
-    SELECT session_id, record_id, level FROM documents
+    SELECT at, session_id, record_id, level FROM documents
     WHERE {flag} AND (:session_id IS NULL OR session_id = :session_id)
-    ORDER BY at DESC, document DESC
+    ORDER BY at {order}, document {order}
+"""
+_MEMORIES = """
+    SELECT updated_at AS at, '' AS session_id, memory_id AS record_id, -1 AS level FROM memories
+    WHERE to_embed AND :session_id IS NULL
+    ORDER BY updated_at DESC, memory_id DESC
+"""
+_SUMMARIZED = """
+    SELECT last_activity_at AS at, session_id, session_id AS record_id, -2 AS level FROM sessions
+    WHERE to_embed AND (:session_id IS NULL OR session_id = :session_id)
+    ORDER BY last_activity_at DESC, session_id DESC
 """
 _SESSIONS = """
     SELECT session_id, {more} FROM sessions AS s
     WHERE {condition} AND (:session_id IS NULL OR session_id = :session_id)
     ORDER BY last_activity_at DESC, session_id DESC
 """
-# The conditions of partial indexes stand here as they do in 0003_recall.sql: else none is used.
-_QUERIES: dict[Work, str] = {
-    "vectors": _DOCUMENTS.format(flag="to_embed"),
-    "level1": _DOCUMENTS.format(flag="to_summarize"),
-    "roll_up": _SESSIONS.format(
-        more="""
+# The conditions of partial indexes stand here as they do in 0003_recall.sql and
+# 0004_memories.sql: else none is used.
+_QUERIES: dict[Work, tuple[str, ...]] = {
+    "vectors": (_DOCUMENTS.format(flag="to_embed", order="DESC"), _MEMORIES, _SUMMARIZED),
+    "level1": (_DOCUMENTS.format(flag="to_summarize", order="DESC"),),
+    "memories": (_DOCUMENTS.format(flag="to_extract", order="ASC"),),
+    "roll_up": (
+        _SESSIONS.format(
+            more="""
             (SELECT json_group_array(level) FROM (
                 SELECT level FROM documents AS d WHERE to_roll_up AND d.session_id = s.session_id
                 GROUP BY level HAVING count(*) > 1 ORDER BY level
             )) AS levels
         """,
-        condition="EXISTS (SELECT 1 FROM documents AS d"
-        " WHERE to_roll_up AND d.session_id = s.session_id)",
+            condition="EXISTS (SELECT 1 FROM documents AS d"
+            " WHERE to_roll_up AND d.session_id = s.session_id)",
+        ),
     ),
-    "thread": _SESSIONS.format(
-        more="parent_session_id",
-        condition="(2 * completed_count > summarized_count OR parent_session_id IS NOT NULL)",
+    "thread": (
+        _SESSIONS.format(
+            more="parent_session_id",
+            condition="(2 * completed_count > summarized_count OR parent_session_id IS NOT NULL)",
+        ),
     ),
 }
 
@@ -65,10 +82,13 @@ def pending(
 
 
 def _items(connection: apsw.Connection, work: Work, session_id: str | None) -> Iterator[Pending]:
-    for row in rows(connection, _QUERIES[work], {"session_id": session_id}):
+    asked = {"session_id": session_id}
+    found = [rows(connection, query, asked) for query in _QUERIES[work]]
+    merged = merge(*found, key=lambda row: str(row["at"]), reverse=True)
+    for row in merged if len(found) > 1 else found[0]:
         owner = str(row["session_id"])
         match work:
-            case "vectors" | "level1":
+            case "vectors" | "level1" | "memories":
                 level = int(row["level"] or 0)
                 record_id = str(row["record_id"])
                 yield Pending(work=work, session_id=owner, record_id=record_id, level=level)
@@ -139,9 +159,11 @@ def forget_session(connection: apsw.Connection, session_id: str) -> None:
         DELETE FROM leases WHERE key IN (
             SELECT 'vectors:' || level || ':' || record_id FROM documents WHERE session_id = :id
             UNION ALL SELECT 'level1:0:' || record_id FROM documents WHERE session_id = :id
+            UNION ALL SELECT 'memories:0:' || record_id FROM documents WHERE session_id = :id
             UNION ALL SELECT 'roll_up:' || level || ':' || :id FROM documents
                 WHERE session_id = :id
             UNION ALL SELECT 'thread:0:' || :id
+            UNION ALL SELECT 'vectors:-2:' || :id
         )
         """,
         {"id": session_id},

@@ -8,8 +8,10 @@ import apsw
 
 from ragmem.records import PutVectors
 from ragmem.store import vectors
-from ragmem.store.recall import EmbedderMark
+from ragmem.store.recall import TURN_LEVEL, EmbedderMark
+from ragmem.store.sqlite import small_vectors
 from ragmem.store.sqlite.documents import PLACE_BITS, remove_vectors
+from ragmem.store.sqlite.rows import value
 from ragmem.store.sqlite.writes import Step
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ def use_embedder(connection: apsw.Connection, mark: EmbedderMark) -> None:
     if embedder(connection) == mark:
         return
     connection.execute("DELETE FROM vectors")
+    small_vectors.drop_all(connection)
     connection.execute("UPDATE project_numbers SET epoch = epoch + 1")
     connection.execute(
         """
@@ -53,6 +56,9 @@ def put_vectors(write: PutVectors) -> Step:
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
         mark = embedder(connection)
         if mark is None or mark.model_id != write.embedder or sizes - {4 * mark.dimension}:
+            return
+        if write.level < TURN_LEVEL:
+            small_vectors.put(connection, write)
             return
         held = connection.execute(
             """
@@ -92,28 +98,50 @@ def vectors_of(connection: apsw.Connection, record_ids: Sequence[str]) -> list[P
     mark = embedder(connection)
     if mark is None:
         return []
-    from ragmem.store.sqlite.rows import value
-
+    ids = value(tuple(record_ids))
     found = connection.execute(
         """
-        SELECT d.record_id, d.level, v.text_hash, v.packed
+        SELECT chosen.key, d.record_id, d.level, v.text_hash, v.packed
         FROM json_each(?) AS chosen
         JOIN documents AS d ON d.record_id = chosen.value
         JOIN vectors AS v ON v.document = d.document
-        ORDER BY chosen.key
         """,
-        (value(tuple(record_ids)),),
+        (ids,),
     )
+    held = [
+        (place, record_id, level, text_hash, vectors.unpacked(packed, mark.dimension))
+        for place, record_id, level, text_hash, packed in found
+    ]
+    small = connection.execute(
+        """
+        SELECT chosen.key, v.record_id, v.level, v.text_hash, v.vector
+        FROM json_each(?) AS chosen JOIN small_vectors AS v ON v.record_id = chosen.value
+        WHERE v.level IN (-1, -2)
+        """,
+        (ids,),
+    )
+    held += [(*which, (vector,) if vector else ()) for *which, vector in small]
+    held.sort(key=lambda each: each[0])
     return [
         PutVectors(
             record_id=record_id,
             level=level,
             embedder=mark.model_id,
             text_hash=text_hash,
-            vectors=vectors.unpacked(packed, mark.dimension),
+            vectors=given,
         )
-        for record_id, level, text_hash, packed in found
+        for _, record_id, level, text_hash, given in held
     ]
+
+
+def small_vectors_of(
+    connection: apsw.Connection, record_ids: Sequence[str], level: int, model_id: str
+) -> dict[str, bytes]:
+    """Vectors of memories or sessions, of those that have one of this embedder."""
+    mark = embedder(connection)
+    if mark is None or mark.model_id != model_id:
+        return {}
+    return small_vectors.of(connection, record_ids, level)
 
 
 def _places(number: int) -> tuple[int, int]:

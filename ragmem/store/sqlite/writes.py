@@ -6,7 +6,7 @@ import apsw
 
 from ragmem.errors import SessionNotFound
 from ragmem.records import Summary
-from ragmem.store.sqlite import documents
+from ragmem.store.sqlite import documents, small_vectors
 from ragmem.store.sqlite.rows import Row, columns, value
 from ragmem.store.sqlite.words import words_of_summary
 
@@ -54,7 +54,10 @@ def _join(connection: apsw.Connection, row: Row) -> None:
             "UPDATE projects SET joined_into = :into WHERE project_id = :id OR joined_into = :id",
             names,
         )
-        connection.execute("UPDATE sessions SET project_id = :into WHERE project_id = :id", names)
+        for table in ("sessions", "memories"):
+            connection.execute(
+                f"UPDATE {table} SET project_id = :into WHERE project_id = :id", names
+            )
 
 
 INSERT_SESSION = """
@@ -97,6 +100,7 @@ def create_session(row: Row) -> Step:
             """,
             row,
         )
+        small_vectors.mark_session(connection, row["session_id"])
 
     return step
 
@@ -105,6 +109,7 @@ def update_session(row: Row) -> Step:
     """What is given changes."""
 
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
+        before = small_vectors.summary_of(connection, row["session_id"])
         connection.execute(
             """
             UPDATE sessions SET
@@ -121,6 +126,7 @@ def update_session(row: Row) -> Step:
         )
         if not connection.changes():
             raise no_session(str(row["session_id"]))
+        small_vectors.summary_written(connection, row["session_id"], before)
 
     return step
 
@@ -254,6 +260,10 @@ def finish_turn(row: Row, prepared: documents.Prepared | None) -> Step:
             row,
         )
         documents.turn_changed(connection, str(row["turn_id"]), prepared)
+        if row["status"] == "completed":
+            connection.execute(
+                "UPDATE documents SET to_extract = 1 WHERE record_id = :turn_id AND level = 0", row
+            )
 
     return step
 

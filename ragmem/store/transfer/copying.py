@@ -3,16 +3,21 @@
 import asyncio
 import hashlib
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, TypeVar, get_args
 
 import msgspec
 
 from ragmem.failpoints import failpoint
 from ragmem.records import (
     AddSummary,
+    Insight,
+    MemoryRecord,
     Project,
+    PutInsight,
+    PutMemory,
+    PutProfile,
     PutSession,
     PutTurn,
     PutVectors,
@@ -25,10 +30,22 @@ from ragmem.records import (
 from ragmem.store import vectors
 from ragmem.store.base import Archive, Span
 from ragmem.store.recall import EmbedderMark
-from ragmem.store.transfer.stream import Stream
+from ragmem.store.transfer.stream import Stream, profile_writes
 
-Kind = Literal["projects", "sessions", "turns", "tool_calls", "summaries", "vectors"]
-KINDS: tuple[Kind, ...] = ("projects", "sessions", "turns", "tool_calls", "summaries", "vectors")
+A = TypeVar("A")
+B = TypeVar("B")
+Kind = Literal[
+    "projects",
+    "sessions",
+    "turns",
+    "tool_calls",
+    "summaries",
+    "memories",
+    "profile",
+    "insights",
+    "vectors",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 OnProgress = Callable[[Literal["copying", "comparing"], int], None]
 """What is done, and how many more records of it."""
 _SHOWN = 5
@@ -86,7 +103,7 @@ async def copy(stream: Stream, target: Archive, on_progress: OnProgress) -> None
             if mark is None and (mark := _mark(batch)):
                 await target.use_embedder(mark)
             failpoint("transfer.apply")
-            await target.apply(batch)
+            await target.apply(await _without_older(batch, target))
             failpoint("transfer.applied")
             on_progress("copying", len(batch))
     finally:
@@ -100,6 +117,44 @@ def _mark(batch: Sequence[Write]) -> EmbedderMark | None:
         if isinstance(write, PutVectors) and write.vectors:
             return EmbedderMark(write.embedder, len(write.vectors[0]) // 4)
     return None
+
+
+async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]:
+    """Without what would undo a change that was made in the target since."""
+    embedded = {each.record_id for each in batch if isinstance(each, PutVectors)}
+    changeable = [
+        each
+        for each in batch
+        if isinstance(each, _CHANGEABLE)
+        or (isinstance(each, PutSession) and each.session.session_id in embedded)
+    ]
+    if not changeable:
+        return list(batch)
+    held = await _held(changeable, target, {})
+    later = _later(changeable, held)
+    older = {
+        id(write)
+        for write, there in zip(changeable, held, strict=True)
+        if there is not None and _changed_later(write, there)
+    }
+    return [
+        write
+        for write in batch
+        if isinstance(write, PutSession)  # the store itself keeps what is newer of it
+        or not (id(write) in older or (isinstance(write, PutVectors) and write.record_id in later))
+    ]
+
+
+_CHANGEABLE = (PutMemory, PutProfile, PutInsight)
+
+
+def _later(batch: Sequence[Write], held: Sequence[Write | None]) -> set[str]:
+    """Ids of what was changed in the target since: vectors of the source are of another text."""
+    return {
+        _key(write)[1]
+        for write, there in zip(batch, held, strict=True)
+        if there is not None and _changed_later(write, there)
+    }
 
 
 async def _next(batches: AsyncIterator[Sequence[Write]]) -> Sequence[Write] | None:
@@ -116,9 +171,13 @@ async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> C
     mark = await target.embedder()
     async for batch in stream():
         failpoint("transfer.compare")
-        for write, held in zip(batch, await _held(batch, target, projects), strict=True):
-            if isinstance(write, PutVectors) and (not mark or mark.model_id != write.embedder):
-                continue  # The target has another embedder: they were left out.
+        there = await _held(batch, target, projects)
+        later = _later(batch, there)
+        for write, held in zip(batch, there, strict=True):
+            if isinstance(write, PutVectors) and (
+                not mark or mark.model_id != write.embedder or write.record_id in later
+            ):
+                continue  # The target has another embedder, or another text: they were left out.
             comparison.add(_as_joined(write, projects), held)
         on_progress("comparing", len(batch))
     return comparison.result()
@@ -134,6 +193,9 @@ def _as_joined(write: Write, projects: dict[str, Project]) -> Write:
         case PutSession(session=session) if known := projects.get(session.project_id):
             session = msgspec.structs.replace(session, project_id=known.root_id)
             return PutSession(session=session)
+        case PutMemory(memory=memory) if known := projects.get(memory.project_id or ""):
+            memory = msgspec.structs.replace(memory, project_id=known.root_id)
+            return PutMemory(memory=memory)
     return write
 
 
@@ -141,23 +203,44 @@ async def _held(
     batch: Sequence[Write], target: Archive, projects: dict[str, Project]
 ) -> list[Write | None]:
     """What the target holds in the place of each."""
-    sessions = await target.sessions_by_id(
-        [write.session.session_id for write in batch if isinstance(write, PutSession)]
+    sessions = await _asked(
+        target.sessions_by_id,
+        [write.session.session_id for write in batch if isinstance(write, PutSession)],
     )
-    turns = await target.own_turns(_spans([write for write in batch if isinstance(write, PutTurn)]))
-    summaries = await target.summaries_by_id(
-        [write.summary.summary_id for write in batch if isinstance(write, AddSummary)]
+    turns = await _asked(
+        target.own_turns, _spans([write for write in batch if isinstance(write, PutTurn)])
     )
-    embedded = await target.vectors_of(
-        [write.record_id for write in batch if isinstance(write, PutVectors)]
+    summaries = await _asked(
+        target.summaries_by_id,
+        [write.summary.summary_id for write in batch if isinstance(write, AddSummary)],
+    )
+    embedded = await _asked(
+        target.vectors_of, [write.record_id for write in batch if isinstance(write, PutVectors)]
+    )
+    memories = await _asked(
+        target.memories_by_id,
+        [write.memory.memory_id for write in batch if isinstance(write, PutMemory)],
+    )
+    insights = await _asked(
+        target.insights,
+        [write.insight.session_id for write in batch if isinstance(write, PutInsight)],
     )
     held: list[Write] = [RegisterProject(project=project) for project in projects.values()]
     held += [PutSession(session=session) for session in sessions]
     held += turns
     held += [AddSummary(summary=summary) for summary in summaries]
     held += embedded
+    held += [PutMemory(memory=memory) for memory in memories]
+    held += [PutInsight(insight=insight) for insight in insights]
+    if any(isinstance(write, PutProfile) for write in batch):
+        held += profile_writes(await target.profile())
     found = {_key(write): write for write in held}
     return [found.get(_key(write)) for write in batch]
+
+
+async def _asked(query: Callable[[Sequence[A]], Awaitable[list[B]]], wanted: list[A]) -> list[B]:
+    """What the store has of these; it is not asked for nothing."""
+    return await query(wanted) if wanted else []
 
 
 def _spans(puts: Sequence[PutTurn]) -> list[Span]:
@@ -185,6 +268,12 @@ def _key(write: Write) -> tuple[str, str]:
             return "summary", record_id
         case PutVectors():
             return "vectors of", write.record_id
+        case PutMemory(memory=MemoryRecord(memory_id=record_id)):
+            return "memory", record_id
+        case PutProfile():
+            return "profile", write.key
+        case PutInsight(insight=Insight(session_id=record_id)):
+            return "insight into", record_id
     raise TypeError(f"a {type(write).__name__} is no record")
 
 
@@ -228,6 +317,14 @@ def _changed_later(write: Write, held: Write) -> bool:
             return theirs.updated_at > ours.updated_at or theirs.turn_count > ours.turn_count
         case PutTurn(turn=ours), PutTurn(turn=theirs):
             return ours.status != "completed" and theirs.status == "completed"
+        case PutMemory(memory=ours), PutMemory(memory=theirs):
+            if ours.superseded_by != theirs.superseded_by:
+                return theirs.superseded_by is not None
+            return theirs.updated_at > ours.updated_at
+        case PutProfile(), PutProfile():
+            return write.value != held.value and held.at > write.at
+        case PutInsight(insight=ours), PutInsight(insight=theirs):
+            return theirs.created_at > ours.created_at
     return False
 
 
@@ -259,6 +356,13 @@ def _records(write: Write) -> list[tuple[Kind, msgspec.Struct]]:
             return [("turns", turn), *calls]
         case AddSummary(summary=summary):
             return [("summaries", summary)]
+        case PutMemory(memory=memory):
+            return [("memories", memory)]
+        case PutProfile():
+            # A profile says only when it was changed last.
+            return [("profile", msgspec.structs.replace(write, at=_ANY_DAY))]
+        case PutInsight(insight=insight):
+            return [("insights", insight)]
         case PutVectors():
             # A store may keep them packed: so far they are the same in both.
             packed = vectors.packed(write.vectors)

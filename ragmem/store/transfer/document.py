@@ -27,6 +27,13 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import Archive, Span, TurnQuery
+from ragmem.store.transfer.memories import (
+    MemoryDocument,
+    memories_of,
+    memory_writes,
+    moved_to,
+    pointed_to,
+)
 
 
 class CallDocument(ToolCall, frozen=True, kw_only=True):
@@ -57,8 +64,8 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     turns: tuple[TurnDocument, ...] = ()
     summaries: tuple[Summary, ...] = ()
-    memories: tuple[msgspec.Raw, ...] = ()
-    """None are kept yet."""
+    memories: tuple[MemoryDocument, ...] = ()
+    """What was said in it, oldest first."""
     branches: tuple[BranchDocument, ...] = ()
 
 
@@ -73,6 +80,7 @@ async def document_of(store: Archive, session_id: str) -> SessionDocument:
         session=session,
         turns=tuple(turns),
         summaries=tuple(reversed(await store.summaries(session_id))),
+        memories=await memories_of(store, session_id),
         branches=tuple(
             BranchDocument(fork.session_id, fork.title, fork.forked_at_index) for fork in branches
         ),
@@ -135,6 +143,11 @@ def _check(document: SessionDocument) -> None:
         wrong = "a turn belongs to another session"
     elif any(summary.level < 1 for summary in document.summaries):
         wrong = "a summary has no level"
+    elif any(
+        all(each.session_id != session.session_id for each in memory.evidence)
+        for memory in document.memories
+    ):
+        wrong = "a memory does not come from it"
     if wrong:
         raise UsageError(f"The session {session.session_id} can't be imported: {wrong}.")
 
@@ -146,6 +159,10 @@ def _times(document: SessionDocument) -> list[datetime]:
         times += [turn.started_at, turn.finished_at or turn.started_at]
         for call in turn.tool_calls:
             times += [call.started_at, *(access.accessed_at for access in call.file_accesses)]
+    for memory in document.memories:
+        known = (memory.created_at, memory.updated_at, memory.at, memory.expires_at)
+        times += [each for each in (*known, memory.valid_until) if each is not None]
+        times += [evidence.at for evidence in memory.evidence]
     return times + [summary.created_at for summary in document.summaries]
 
 
@@ -159,18 +176,19 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
         )
     if as_new or not await _shares_turns(store, document):
         document = _by_itself(document, as_new=as_new)
+    document, writes = await _in_its_project(store, document)
     summaries = await _coverable(store, document)
     if known := await store.summaries_by_id([summary.summary_id for summary in summaries]):
         raise UsageError(
             f"Summary {known[0].summary_id} is here already, in another session.",
             hint="--as-new imports everything with new ids.",
         )
-    writes: list[Write] = await _project(store, document.session)
     writes.append(PutSession(session=document.session))
     writes += [
         _put(turn) for turn in document.turns if turn.session_id == document.session.session_id
     ]
     writes += [AddSummary(summary=summary) for summary in summaries]
+    writes += await memory_writes(store, document.memories, document.session.session_id)
     failpoint("transfer.import")
     await store.apply(writes)
     return await store.session(document.session.session_id)
@@ -211,8 +229,10 @@ def _by_itself(document: SessionDocument, *, as_new: bool) -> SessionDocument:
     for turn in document.turns:
         if as_new or turn.session_id != session.session_id:
             ids[turn.turn_id] = new_id()
+            ids |= {call.tool_call_id: new_id() for call in turn.tool_calls}
             calls = tuple(
-                msgspec.structs.replace(call, tool_call_id=new_id()) for call in turn.tool_calls
+                msgspec.structs.replace(call, tool_call_id=ids[call.tool_call_id])
+                for call in turn.tool_calls
             )
             turn = msgspec.structs.replace(turn, turn_id=ids[turn.turn_id], tool_calls=calls)
         turns.append(msgspec.structs.replace(turn, session_id=session_id))
@@ -234,17 +254,31 @@ def _by_itself(document: SessionDocument, *, as_new: bool) -> SessionDocument:
         ),
         turns=tuple(turns),
         summaries=tuple(summaries),
+        memories=pointed_to(
+            document.memories, (session.session_id, session_id), ids, as_new=as_new
+        ),
     )
 
 
-async def _project(store: Archive, session: Session) -> list[Write]:
-    """The session's project, where neither it nor its folder is known."""
+async def _in_its_project(
+    store: Archive, document: SessionDocument
+) -> tuple[SessionDocument, list[Write]]:
+    """In the project that its folder is here; where that is none, its own is registered."""
+    session = document.session
     path = session.project_path or session.cwd
     known: Sequence[Project] = await store.projects()
-    if any(session.project_id == each.project_id or path == each.path for each in known):
-        return []
+    if any(session.project_id == each.project_id for each in known):
+        return document, []
+    for project in known:
+        if project.path == path:
+            moved = msgspec.structs.replace(
+                document,
+                session=msgspec.structs.replace(session, project_id=project.root_id),
+                memories=moved_to(document.memories, session.project_id, project.root_id),
+            )
+            return moved, []
     project = Project(project_id=session.project_id, path=path, created_at=session.started_at)
-    return [RegisterProject(project=project)]
+    return document, [RegisterProject(project=project)]
 
 
 def _put(turn: TurnDocument) -> PutTurn:

@@ -1,8 +1,8 @@
 """Everything in a store as a stream of Writes, in memory that does not grow with it.
 
 In the order in which a store takes them: projects, sessions before those that
-were forked from them, turns by index, summaries after what they cover, and vectors
-after the turns and summaries that they are of.
+were forked from them, turns by index, summaries after what they cover, memories after what
+they took the place of, and vectors after what they are of.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -10,7 +10,17 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 import msgspec
 
 from ragmem.failpoints import failpoint
-from ragmem.records import AddSummary, PutSession, RegisterProject, Write
+from ragmem.records import (
+    AddSummary,
+    Profile,
+    PutInsight,
+    PutMemory,
+    PutProfile,
+    PutSession,
+    RegisterProject,
+    Write,
+    utc_now,
+)
 from ragmem.store.base import Archive, Span
 
 BATCH = 200
@@ -31,10 +41,15 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
                 failpoint("transfer.read")
                 sessions = await source.sessions_by_id(portion.session_ids)
                 turns = await source.own_turns(portion.spans)
+                embedded = [*portion.session_ids, *(put.turn.turn_id for put in turns)]
                 yield [
                     *(PutSession(session=session) for session in sessions),
                     *turns,
-                    *await source.vectors_of([put.turn.turn_id for put in turns]),
+                    *await source.vectors_of(embedded),
+                    *[
+                        PutInsight(insight=each)
+                        for each in await source.insights(portion.session_ids)
+                    ],
                 ]
         ids = await source.summary_ids()
         for start in range(0, len(ids), batch):
@@ -45,8 +60,25 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
                 *(AddSummary(summary=summary) for summary in found),
                 *await source.vectors_of(portion_ids),
             ]
+        ids = await source.memory_ids()
+        for start in range(0, len(ids), batch):
+            failpoint("transfer.read")
+            portion_ids = ids[start : start + batch]
+            memories = await source.memories_by_id(portion_ids)
+            yield [
+                *(PutMemory(memory=memory) for memory in memories),
+                *await source.vectors_of(portion_ids),
+            ]
+        if known := profile_writes(await source.profile()):
+            yield known
 
     return stream
+
+
+def profile_writes(profile: Profile) -> list[PutProfile]:
+    """The profile, a write for each key."""
+    at = profile.updated_at or utc_now()
+    return [PutProfile(key=key, value=value, at=at) for key, value in profile.values.items()]
 
 
 def generations(spans: Sequence[Span]) -> Iterator[list[Span]]:

@@ -119,7 +119,7 @@ class Failing(Saying):
         self.line.set(mode)
         self.home = left
         if self.now_kind == "sqlite":
-            self.worlds = [world.after_moving() for world in self.worlds]
+            self.worlds = [world.after_ending() for world in self.worlds]
         self.frozen |= self.unsettled
         self.run(self._start())
         if self.line.mode == "fine":
@@ -132,7 +132,7 @@ class Failing(Saying):
         self.settle()
         self.run(self._close())
         if self.now_kind == "sqlite":
-            self.worlds = [self.model.after_moving()]
+            self.worlds = [self.model.after_ending()]
         self.run(self._start())
         self.verify()
 

@@ -34,11 +34,13 @@ class Life(Failing):
                 kind = "sqlite" if kind == "neo4j" else "neo4j"
             if kind == "neo4j":
                 self.run(self._wipe())
-        leaving = self.model if self.now_kind == "neo4j" else self.model.after_moving()
+        leaving = self.model if self.now_kind == "neo4j" else self.model.after_ending()
         past = (self.now_kind, self.home, leaving)
         source = self.run(self._archive())
         moved = self.model.after_moving()
         moved.attached, moved.live = there.attached, there.live
+        known = [each.profile_at for each in (there, moved) if each.profile_at]
+        moved.profile_at = max(known, default=None)
         self._take(stream_of(source, batch=batch), kind, home, moved, stop)
         assert difference(self.run(everything(source)), self.model.everything()) == []
         self._go_on_in(kind, home, moved)

@@ -12,7 +12,15 @@ from typing import Any, ClassVar, TypeVar
 from hypothesis.stateful import RuleBasedStateMachine
 
 from ragmem.errors import StoreUnavailable
-from ragmem.records import AddSummary, CreateSession, RegisterProject, Write
+from ragmem.records import (
+    AddSummary,
+    CreateSession,
+    PutInsight,
+    PutMemory,
+    PutProfile,
+    RegisterProject,
+    Write,
+)
 from ragmem.store.base import Applied, Archive, SessionQuery, Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
@@ -26,6 +34,8 @@ T = TypeVar("T")
 
 NOW = at(10**6)
 """By the clock of the stores."""
+MEMORIES = "what is known"
+"""The place of all memories and of the profile: one may change another."""
 QUICK = Patience(stall_s=0.05, read_s=0.2, retry_s=0.01, longest_retry_s=0.02, closing_s=0.05)
 
 
@@ -185,7 +195,8 @@ class Process(RuleBasedStateMachine):
         found = self.run(everything(archive))
         fitting = [world for world in self.worlds if world.everything() == found]
         assert fitting, difference(found, self.model.everything())
-        assert self.run(archive.check()) == []
+        findings = self.run(archive.check())
+        assert findings == [], findings
         self.worlds = fitting[:1]
         self.failed = False
 
@@ -225,7 +236,7 @@ class Process(RuleBasedStateMachine):
 
 
 def place_of(write: Write) -> str:
-    """Id of the session, or project, that the write changes."""
+    """Id of the session, or project, that the write changes; or `MEMORIES`."""
     match write:
         case RegisterProject(project=project):
             return project.project_id
@@ -233,6 +244,10 @@ def place_of(write: Write) -> str:
             return summary.session_id
         case CreateSession(session=session):
             return session.session_id
+        case PutMemory() | PutProfile():
+            return MEMORIES
+        case PutInsight(insight=insight):
+            return insight.session_id
         case _:
             return str(write.session_id)  # type: ignore[union-attr]
 

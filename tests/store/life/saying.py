@@ -7,10 +7,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from ragmem.errors import SessionNotFound, StoreRefused
-from ragmem.records import Project, RegisterProject, UpdateSession, Write
-from tests.store.life.process import NOW, Process, place_of
+from ragmem.records import (
+    Insight,
+    Project,
+    PutInsight,
+    PutMemory,
+    PutProfile,
+    RegisterProject,
+    UpdateSession,
+    Write,
+)
+from tests.store.life.process import MEMORIES, NOW, Process, place_of
 from tests.store.model import Model
-from tests.store.samples import begun, called, created, finished, summed
+from tests.store.samples import begun, called, created, finished, remembered, said, summed
 
 some = st.integers(0, 30)
 few = st.integers(1, 5)
@@ -165,6 +174,61 @@ class Saying(Process):
                     )
                 )  # fmt: skip
 
+    @rule(number=some, count=st.integers(0, 2), text=texts, again=st.booleans())
+    def remember(self, number: int, count: int, text: str, again: bool) -> None:
+        """Something new, perhaps in the place of others; or what is known says something else."""
+        if MEMORIES in self.frozen:
+            return
+        memories = self.model.memories
+        held = memories[self.pick(list(memories), number) or ""] if again and memories else None
+        now = self.tick()
+        places = [
+            said(session, "some-turn", f"{number}", at=now)
+            for session in [self.pick(self.sessions(), number + n) for n in range(count)]
+            if session
+        ]
+        self.say(
+            remembered(
+                held.memory_id if held else self.new("k"),
+                text,
+                pinned=bool(number % 2),
+                project_id=None if number % 3 else "p-of-/a",
+                created_at=held.created_at if held else now,
+                updated_at=max(now, held.updated_at) if held else now,
+                evidence=tuple(places),
+                supersedes=tuple(list(memories)[number % 4 :][:count]),
+            )
+        )
+
+    @rule(key=st.sampled_from(["name", "editor"]), text=st.one_of(st.none(), texts))
+    def describe(self, key: str, text: str | None) -> None:
+        """The person says something of themselves, or takes it back."""
+        if MEMORIES not in self.frozen:
+            if text is None:
+                self.past = None  # There it is known still.
+            self.say(PutProfile(key=key, value=text, at=self.tick()))
+
+    @rule(number=some)
+    def look_over(self, number: int) -> None:
+        """An insight, in the place of an earlier one."""
+        if session := self.pick(self.sessions(), number):
+            held, now = self.model.insights.get(session), self.tick()
+            found_at = max(now, held.created_at) if held else now
+            insight = Insight(session_id=session, main_topic=self.new("topic"), created_at=found_at)
+            self.say(PutInsight(insight=insight))
+
+    @rule(number=some)
+    def forget(self, number: int) -> None:
+        if not self.calm:
+            return
+        self.settle()
+        if memory := self.pick(list(self.model.memories), number):
+            forgotten = self.model.after_forgetting(memory)
+            count = len(self.model.memories) - len(forgotten.memories)
+            assert self.run(self.store.forget_memories([memory])) == count
+            self.worlds = [forgotten]
+            self.past = None
+
     @rule(number=some)
     def repeat(self, number: int) -> None:
         """What was said before is said again: a retry, a replay."""
@@ -174,6 +238,8 @@ class Saying(Process):
             if self.frozen.isdisjoint(place_of(write) for write in writes)
         ]
         if writes := self.pick(known, number):
+            if any(isinstance(each, PutMemory | PutProfile | PutInsight) for each in writes):
+                self.past = None  # What is there is newer now.
             self.say(*writes)
 
     @rule(number=some)

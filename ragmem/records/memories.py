@@ -1,0 +1,98 @@
+"""What is known beyond the conversations: memories, the person's profile, insights."""
+
+from datetime import datetime
+from typing import Literal, get_args
+
+import msgspec
+
+from ragmem.records.conversation import Record
+
+MemoryKind = Literal["fact", "preference", "decision", "deadline", "failure", "rule"]
+MEMORY_KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
+EPISODE_KINDS: tuple[MemoryKind, ...] = ("decision", "preference", "deadline")
+"""Those that are notable moments (X4b)."""
+Trust = Literal["person", "model", "tool"]
+"""Who vouches for it: the person said it, the model did, or it stood in a file or an output."""
+MemorySource = Literal["conversation", "chat", "note"]
+"""Learned from what was said; told with `remember` or `#text`; written with `memory add` (D12)."""
+MemoryScope = Literal["user", "project"]
+
+MEMORY_LEVEL = -1
+"""Where a level is asked for (0: a turn, 1 and up: a summary), that of a memory."""
+SESSION_LEVEL = -2
+"""The same of a session, whose summary has a vector of its own (B15)."""
+
+
+class Evidence(Record, frozen=True, kw_only=True):
+    """One place where a memory comes from."""
+
+    session_id: str = ""
+    turn_id: str = ""
+    """Of the turn in which it was said or read; empty for a note of the person."""
+    turn_index: int = 0
+    tool_call_id: str = ""
+    """Of the call whose result it stood in."""
+    tool_name: str = ""
+    path: str = ""
+    """Of the file that it stood in, as the project knows it."""
+    quote: str = ""
+    """The words themselves, clipped."""
+    at: datetime
+
+
+class MemoryRecord(Record, frozen=True, kw_only=True):
+    """Something worth knowing later, in a sentence, with where it comes from (D7 to D14, X4b)."""
+
+    memory_id: str
+    kind: MemoryKind = "fact"
+    content: str
+    subjects: tuple[str, ...] = ()
+    """Flat tags, casefolded (D9, D15)."""
+    trust: Trust = "person"
+    source: MemorySource = "conversation"
+    project_id: str | None = None
+    """The project that it belongs to; None: it is the person's, and known in all of them."""
+    pinned: bool = False
+    """It stands in the system message of every call."""
+    created_at: datetime
+    updated_at: datetime
+    at: datetime | None = None
+    """When it happened or is due, where that is known: of a deadline its date (E22)."""
+    expires_at: datetime | None = None
+    """Past it nothing shows it any more; None: it lasts (D11)."""
+    valid_until: datetime | None = None
+    """When another took its place; None: it is current (X4)."""
+    superseded_by: str | None = None
+    """The memory that took its place."""
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def uuid(self) -> str:
+        """As other records call their id."""
+        return self.memory_id
+
+    @property
+    def scope(self) -> MemoryScope:
+        """Where it is known."""
+        return "user" if self.project_id is None else "project"
+
+    def is_current(self, now: datetime) -> bool:
+        """Neither superseded nor past its time (D20)."""
+        return self.superseded_by is None and (self.expires_at is None or self.expires_at > now)
+
+
+class Profile(Record, frozen=True, kw_only=True):
+    """What the person has said of themselves, by key (E10 to E13); one in a store."""
+
+    values: dict[str, str] = msgspec.field(default_factory=dict)
+    updated_at: datetime | None = None
+
+
+class Insight(Record, frozen=True, kw_only=True):
+    """What a look over a whole session found (B121); one a session."""
+
+    session_id: str
+    main_topic: str
+    key_findings: tuple[str, ...] = ()
+    action_items: tuple[str, ...] = ()
+    created_at: datetime

@@ -1,0 +1,180 @@
+"""The Writes that change what is stored."""
+
+from datetime import datetime
+
+import msgspec
+
+from ragmem.records.conversation import (
+    FileAccess,
+    Project,
+    Session,
+    SessionStatus,
+    Summary,
+    ToolCall,
+    Turn,
+    TurnStatus,
+    Usage,
+)
+from ragmem.records.memories import Insight, MemoryRecord
+
+
+class _Write(msgspec.Struct, frozen=True, tag_field="write"):
+    pass
+
+
+class RegisterProject(_Write, frozen=True, kw_only=True, tag="project"):
+    """Remember that a folder is a project; the same id again moves it to `project.path`.
+
+    With `joined_into` its sessions, those that are there and those to come, are
+    that project's. Nothing parts them again; a project joined twice stays where it is.
+    """
+
+    project: Project
+
+
+class CreateSession(_Write, frozen=True, kw_only=True, tag="session"):
+    """Start a session; an id that exists is left as it is."""
+
+    session: Session
+
+
+class UpdateSession(_Write, frozen=True, kw_only=True, tag="session_update"):
+    """Change what is given, leave what is None."""
+
+    session_id: str
+    title: str | None = None
+    summary: str | None = None
+    summarized_count: int | None = None
+    tags: tuple[str, ...] | None = None
+    status: SessionStatus | None = None
+    at: datetime
+
+
+class BeginTurn(_Write, frozen=True, kw_only=True, tag="turn_begin"):
+    """The person's message was accepted: the turn exists from here on, as `running`."""
+
+    turn_id: str
+    session_id: str
+    user_message: str
+    started_at: datetime
+    model: str | None = None
+    owner_id: str | None = None
+
+
+class RecordToolCall(_Write, frozen=True, kw_only=True, tag="tool_call"):
+    """A tool call has started (`call.result` is empty) or finished.
+
+    The same id again replaces the call, but a start never replaces a finish.
+    """
+
+    session_id: str
+    call: ToolCall
+    accesses: tuple[FileAccess, ...] = ()
+
+
+class FinishTurn(_Write, frozen=True, kw_only=True, tag="turn_finish"):
+    """The turn has ended, whichever way. A turn that is `completed` stays so."""
+
+    turn_id: str
+    session_id: str
+    status: TurnStatus
+    assistant_message: str = ""
+    reasoning: str | None = None
+    model: str | None = None
+    usage: Usage = Usage()
+    finished_at: datetime
+
+
+class AddSummary(_Write, frozen=True, kw_only=True, tag="summary"):
+    """Store a summary with its links to what it covers."""
+
+    summary: Summary
+
+
+class PutVectors(_Write, frozen=True, kw_only=True, tag="vectors"):
+    """The vectors of a turn, a summary, a memory or a session; they replace those that it had.
+
+    Left out when the store's embedder is another one, or there is no such record.
+    """
+
+    record_id: str
+    level: int
+    """0 for a turn, 1 and up for a summary; MEMORY_LEVEL, SESSION_LEVEL: with one vector."""
+    embedder: str
+    """The model's id."""
+    text_hash: str
+    """Of what was embedded (`ragmem.embedder.embedding_hash`)."""
+    vectors: tuple[bytes, ...]
+    """One a passage: unit length, float32 little-endian."""
+
+
+class PutSession(_Write, frozen=True, kw_only=True, tag="session_put"):
+    """A session as another store held it: for moving, restoring and importing.
+
+    Times are taken over. Of one that exists, what a person may change is replaced unless it was
+    changed later here; what is derived from turns stays derived from those that are here.
+    """
+
+    session: Session
+
+
+class PutTurn(_Write, frozen=True, kw_only=True, tag="turn"):
+    """A turn as another store held it, with its `turn_index`.
+
+    The same id again replaces the turn; one that is `completed` stays so. StoreRefused when that
+    place of the session, or one of the tool calls, belongs to another turn.
+    """
+
+    turn: Turn
+    accesses: dict[str, tuple[FileAccess, ...]] = {}
+    """By `tool_call_id`."""
+
+
+class PutMemory(_Write, frozen=True, kw_only=True, tag="memory"):
+    """Store a memory with its evidence, or replace the one of that id.
+
+    Those that it `supersedes` stay, but are no longer current: `valid_until` its `created_at`,
+    `superseded_by` it. What is superseded already, or not there, is left as it is; and a memory
+    that is superseded stays so when it is put again. All in one transaction (D27).
+    """
+
+    memory: MemoryRecord
+    supersedes: tuple[str, ...] = ()
+
+
+class PutProfile(_Write, frozen=True, kw_only=True, tag="profile"):
+    """Set one key of the profile, or remove it with None; the others stay."""
+
+    key: str
+    value: str | None
+    at: datetime
+
+
+class PutInsight(_Write, frozen=True, kw_only=True, tag="insight"):
+    """Store what was found in a session; it replaces what was found before."""
+
+    insight: Insight
+
+
+class MarkExtracted(_Write, frozen=True, kw_only=True, tag="extracted"):
+    """These turns were looked through for memories: none of them is due for it any more."""
+
+    turn_ids: tuple[str, ...]
+
+
+Write = (
+    RegisterProject
+    | CreateSession
+    | UpdateSession
+    | BeginTurn
+    | RecordToolCall
+    | FinishTurn
+    | AddSummary
+    | PutVectors
+    | PutSession
+    | PutTurn
+    | PutMemory
+    | PutProfile
+    | PutInsight
+    | MarkExtracted
+)

@@ -1,0 +1,353 @@
+// Memories, the profile and insights: see `ragmem.store.memories`.
+//
+// A memory hangs on the turns that it comes from (REMEMBERS, with the words and their place) and
+// on what it took the place of (SUPERSEDES: as `supersededBy` says, from the other end). Evidence
+// of no turn that is here stands on the memory itself, as JSON. `sessionIds` are those of all of
+// its evidence. Its vector is its own property: none of the search's entries is for memories.
+// All who change memories hold the lock of the vectors, so that none has to guess what another does.
+//
+// Times come and go as text: the driver takes 0.1 ms for each of its own.
+
+// :memories
+/* which */
+// Each memory as one text, its fields parted by NUL, which no text holds: the driver takes 2 us for
+// each value, and a memory has thirty. See memory_shapes.py.
+CALL (m) {
+  MATCH (t:ConversationTurn)-[r:REMEMBERS]->(m)
+  WITH [
+    toString(r.position), r.sessionId, t.uuid, toString(r.turnIndex), r.toolCallId, r.toolName,
+    r.path, r.quote, toString(r.at)
+  ] AS fields
+  RETURN collect(reduce(text = fields[0], field IN fields[1..] | text + '\u0000' + field)) AS said
+}
+WITH [
+  m.uuid, m.kind, m.content, m.trust, m.source, coalesce(m.projectId, ''), toString(m.pinned),
+  toString(m.createdAt), toString(m.updatedAt), coalesce(toString(m.at), ''),
+  coalesce(toString(m.expiresAt), ''), coalesce(toString(m.validUntil), ''),
+  coalesce(m.supersededBy, ''), toString(size(m.subjects)), toString(size(m.evidence))
+] + m.subjects + m.evidence + said AS fields
+RETURN collect(reduce(text = fields[0], field IN fields[1..] | text + '\u0000' + field)) AS found;
+
+// :everywhere
+MATCH (m:Memory)
+WHERE m.createdAt IS NOT NULL /* conditions */
+WITH m
+ORDER BY m.createdAt DESC, m.uuid DESC
+LIMIT $limit
+
+// :in_scope
+CALL () {
+  UNWIND $projectIds AS given
+  OPTIONAL MATCH (p:Project {projectId: given})
+  WITH DISTINCT coalesce(p.joinedInto, given) AS id
+  MATCH (m:Memory)
+  WHERE m.projectId = id /* conditions */
+  RETURN m
+  UNION ALL
+  MATCH (m:Memory)
+  WHERE $userWide AND m.scope = 'user' /* conditions */
+  RETURN m
+}
+WITH m
+ORDER BY m.createdAt DESC, m.uuid DESC
+LIMIT $limit
+
+// :by_id
+UNWIND $ids AS id
+MATCH (m:Memory {uuid: id})
+
+// :by_reference
+MATCH (m:Memory)
+WHERE replace(m.uuid, '-', '') ENDS WITH $reference
+WITH m
+ORDER BY m.createdAt DESC, m.uuid DESC
+LIMIT $limit
+
+// :superseded
+MATCH (:Memory {uuid: $id})-[:SUPERSEDES*1..]->(m:Memory)
+WHERE m.uuid <> $id
+WITH DISTINCT m
+
+// :small_vectors_of_memories
+UNWIND $ids AS id
+MATCH (m:Memory {uuid: id})
+WHERE m.embedder = $embedder
+RETURN collect(m.uuid) AS ids, collect(m.vector) AS vectors;
+
+// :small_vectors_of_sessions
+UNWIND $ids AS id
+MATCH (s:ConversationSession {sessionId: id})
+WHERE s.summaryEmbedder = $embedder
+RETURN collect(s.sessionId) AS ids, collect(s.summaryVector) AS vectors;
+
+// :memory_ages
+MATCH (m:Memory)
+WITH m
+ORDER BY m.createdAt, m.uuid
+RETURN collect([m.uuid, m.supersededBy]) AS found;
+
+// :profile
+MATCH (u:UserProfile {userId: 'local'})
+RETURN u.profileJson AS json, toString(u.updatedAt) AS at;
+
+// :insights
+UNWIND range(0, size($ids) - 1) AS i
+MATCH (n:Insight {sessionId: $ids[i]})
+WITH i, n
+ORDER BY i
+RETURN collect([n.sessionId, n.mainTopic, n.keyFindings, n.actionItems, toString(n.createdAt)]) AS found;
+
+// :sessions_of_turns
+UNWIND $ids AS id
+MATCH (t:ConversationTurn {uuid: id})
+RETURN collect([t.uuid, t.sessionId]) AS found;
+
+// :lock_projects
+UNWIND $ids AS id
+MATCH (p:Project {projectId: id})
+SET p.revision = randomUUID();
+
+// :put_memories
+UNWIND $memories AS given
+OPTIONAL MATCH (p:Project {projectId: given.projectId})
+WITH given, coalesce(p.joinedInto, given.projectId) AS projectId
+MERGE (m:Memory {uuid: given.memoryId})
+WITH m, given, projectId,
+     m.content = given.properties.content AND m.subjects = given.properties.subjects AS same
+FOREACH (_ IN CASE WHEN same THEN [] ELSE [1] END |
+  REMOVE m.vector, m.embedding, m.embedding_hash, m.embedder, m.dimension
+)
+SET m += given.properties,
+    m.projectId = projectId,
+    m.createdAt = datetime(given.times.createdAt),
+    m.updatedAt = datetime(given.times.updatedAt),
+    m.at = datetime(given.times.at),
+    m.expiresAt = datetime(given.times.expiresAt),
+    m.validUntil = CASE
+      WHEN m.supersededBy IS NULL THEN datetime(given.times.validUntil) ELSE m.validUntil END,
+    m.supersededBy = coalesce(m.supersededBy, given.supersededBy),
+    m.evidence = given.evidence,
+    m.sessionIds = given.sessionIds;
+
+// :supersede
+// Only what is current: else two could take each other's place.
+MATCH (m:Memory {uuid: $id})
+WHERE m.supersededBy IS NULL
+UNWIND $olds AS old_id
+MATCH (old:Memory {uuid: old_id})
+WHERE old <> m AND old.supersededBy IS NULL
+SET old.supersededBy = m.uuid, old.validUntil = m.createdAt
+MERGE (m)-[:SUPERSEDES]->(old);
+
+// :link_superseded
+// What came before, or comes after, what took its place.
+UNWIND $ids AS id
+MATCH (m:Memory {uuid: id})
+CALL (m) {
+  MATCH (by:Memory {uuid: m.supersededBy})
+  MERGE (by)-[:SUPERSEDES]->(m)
+}
+CALL (m) {
+  MATCH (old:Memory {supersededBy: m.uuid})
+  MERGE (m)-[:SUPERSEDES]->(old)
+};
+
+// :forget_evidence
+UNWIND $ids AS id
+MATCH ()-[r:REMEMBERS]->(:Memory {uuid: id})
+DELETE r;
+
+// :put_evidence
+UNWIND $evidence AS given
+MATCH (t:ConversationTurn {uuid: given.turnId})
+MATCH (m:Memory {uuid: given.memoryId})
+CREATE (t)-[r:REMEMBERS]->(m)
+SET r = given.properties, r.at = datetime(given.at);
+
+// :note_vectors_due
+// Of memories and of sessions; ids that are neither are no matter.
+UNWIND $ids AS id
+CALL (id) {
+  MATCH (m:Memory {uuid: id})
+  SET m.vectorsDue = CASE WHEN m.supersededBy IS NULL AND m.vector IS NULL THEN m.updatedAt END
+}
+CALL (id) {
+  MATCH (s:ConversationSession {sessionId: id})
+  FOREACH (_ IN CASE WHEN coalesce(s.summary, '') = '' THEN [1] ELSE [] END |
+    REMOVE s.summaryVector, s.summaryEmbedding, s.summaryEmbeddingHash, s.summaryEmbedder,
+           s.summaryDimension
+  )
+  SET s.summaryVectorsDue = CASE
+    WHEN coalesce(s.summary, '') <> '' AND s.summaryVector IS NULL
+    THEN coalesce(s.lastActivity, s.updatedAt) END
+};
+
+// :forget_summary_vectors
+UNWIND $ids AS id
+MATCH (s:ConversationSession {sessionId: id})
+REMOVE s.summaryVector, s.summaryEmbedding, s.summaryEmbeddingHash, s.summaryEmbedder,
+       s.summaryDimension;
+
+// :summaries_of_sessions
+UNWIND $ids AS id
+MATCH (s:ConversationSession {sessionId: id})
+RETURN collect([s.sessionId, coalesce(s.summary, '')]) AS found;
+
+// :put_memory_vectors
+UNWIND $rows AS given
+MATCH (m:Memory {uuid: given.recordId})
+SET m.vector = given.vector,
+    m.embedding = given.embedding,
+    m.embedding_hash = given.textHash,
+    m.embedder = $embedder,
+    m.dimension = $dimension,
+    m.vectorsDue = null;
+
+// :put_summary_vectors
+UNWIND $rows AS given
+MATCH (s:ConversationSession {sessionId: given.recordId})
+WHERE coalesce(s.summary, '') <> ''
+SET s.summaryVector = given.vector,
+    s.summaryEmbedding = given.embedding,
+    s.summaryEmbeddingHash = given.textHash,
+    s.summaryEmbedder = $embedder,
+    s.summaryDimension = $dimension,
+    s.summaryVectorsDue = null;
+
+// :drop_foreign_memory_vectors
+MATCH (v:RagmemSchema {name: 'ragmem'})
+MATCH (m:Memory)
+WHERE m.vector IS NOT NULL AND (m.embedder <> v.embedder OR m.dimension <> v.dimension)
+WITH m LIMIT $limit
+REMOVE m.vector, m.embedding, m.embedding_hash, m.embedder, m.dimension
+SET m.vectorsDue = CASE WHEN m.supersededBy IS NULL THEN m.updatedAt END
+RETURN collect(m.uuid) AS found;
+
+// :drop_foreign_summary_vectors
+MATCH (v:RagmemSchema {name: 'ragmem'})
+MATCH (s:ConversationSession)
+WHERE s.summaryVector IS NOT NULL
+  AND (s.summaryEmbedder <> v.embedder OR s.summaryDimension <> v.dimension)
+WITH s LIMIT $limit
+REMOVE s.summaryVector, s.summaryEmbedding, s.summaryEmbeddingHash, s.summaryEmbedder,
+       s.summaryDimension
+SET s.summaryVectorsDue = coalesce(s.lastActivity, s.updatedAt)
+RETURN collect(s.sessionId) AS found;
+
+// :remove_small_vectors
+UNWIND $ids AS id
+CALL (id) {
+  MATCH (m:Memory {uuid: id})
+  REMOVE m.vector, m.embedding, m.embedding_hash, m.embedder, m.dimension
+}
+CALL (id) {
+  MATCH (s:ConversationSession {sessionId: id})
+  REMOVE s.summaryVector, s.summaryEmbedding, s.summaryEmbeddingHash, s.summaryEmbedder,
+         s.summaryDimension
+};
+
+// :mark_extracted
+UNWIND $ids AS id
+MATCH (t:ConversationTurn {uuid: id})
+REMOVE t.memoriesDue;
+
+// :lock_profile
+MERGE (u:UserProfile {userId: 'local'})
+SET u.revision = randomUUID();
+
+// :put_profile
+MATCH (u:UserProfile {userId: 'local'})
+WITH u, datetime($at) AS at
+SET u.profileJson = $json,
+    u.updatedAt = CASE WHEN u.updatedAt > at THEN u.updatedAt ELSE at END;
+
+// :what_is_json
+CALL () {
+  MATCH (u:UserProfile)
+  RETURN collect(u.profileJson) AS profiles
+}
+CALL () {
+  MATCH (m:Memory)
+  WHERE size(m.evidence) > 0
+  RETURN collect([m.uuid, m.evidence]) AS evidence
+}
+RETURN profiles, evidence;
+
+// :set_evidence_aside
+UNWIND $rows AS given
+MATCH (m:Memory {uuid: given.memoryId})
+SET m.evidence = given.kept, m.salvagedEvidence = coalesce(m.salvagedEvidence, []) + given.aside;
+
+// :set_profile_aside
+MATCH (u:UserProfile)
+WHERE u.profileJson IN $profiles
+SET u.salvagedJson = u.profileJson, u.profileJson = '{}';
+
+// :put_insights
+UNWIND $insights AS given
+MATCH (s:ConversationSession {sessionId: given.sessionId})
+MERGE (n:Insight {sessionId: given.sessionId})
+SET n += given.properties, n.createdAt = datetime(given.at)
+MERGE (s)-[:HAS_INSIGHT]->(n);
+
+// :chains
+UNWIND $ids AS id
+MATCH (:Memory {uuid: id})-[:SUPERSEDES*0..]->(m:Memory)
+RETURN collect(DISTINCT m.uuid) AS found;
+
+// :forget_memories
+UNWIND $ids AS id
+MATCH (m:Memory {uuid: id})
+DETACH DELETE m;
+
+// :forget_leases
+UNWIND $ids AS id
+MATCH (l:Lease {key: 'vectors:-1:' + id})
+DELETE l;
+
+// :memories_of_session
+MATCH (m:Memory)
+WHERE $sessionId IN m.sessionIds
+   OR EXISTS { (:ConversationTurn {sessionId: $sessionId})-[:REMEMBERS]->(m) }
+CALL (m) {
+  MATCH (t:ConversationTurn)-[r:REMEMBERS]->(m)
+  WHERE coalesce(r.sessionId, '') <> $sessionId AND t.sessionId <> $sessionId
+  RETURN collect(r.sessionId) AS elsewhere
+}
+RETURN collect([m.uuid, elsewhere, m.evidence]) AS found;
+
+// :keep_memories
+UNWIND $kept AS given
+MATCH (m:Memory {uuid: given.memoryId})
+SET m.evidence = given.evidence, m.sessionIds = given.sessionIds
+WITH m
+MATCH (t:ConversationTurn)-[r:REMEMBERS]->(m)
+WHERE r.sessionId = $sessionId OR t.sessionId = $sessionId
+DELETE r;
+
+// :successors
+UNWIND $ids AS id
+MATCH (m:Memory {uuid: id})
+RETURN collect([m.uuid, m.supersededBy]) AS found;
+
+// :superseded_by_these
+MATCH (old:Memory)
+WHERE old.supersededBy IN $ids AND NOT old.uuid IN $ids
+RETURN collect([old.uuid, old.supersededBy]) AS found;
+
+// :succeed
+// Whose successor goes gets the one after that, or is current again.
+UNWIND $rows AS given
+MATCH (old:Memory {uuid: given.id})
+SET old.supersededBy = given.by,
+    old.validUntil = CASE WHEN given.by IS NULL THEN null ELSE old.validUntil END;
+
+// :forget_insight
+MATCH (n:Insight {sessionId: $sessionId})
+DETACH DELETE n;
+
+// :sessions_to_embed
+MATCH (s:ConversationSession)
+WHERE s.summary IS NOT NULL AND s.summary <> ''
+  AND s.summaryVector IS NULL AND s.summaryVectorsDue IS NULL
+RETURN collect(s.sessionId) AS found;

@@ -1,0 +1,167 @@
+"""Memories, the profile, insights: the queries."""
+
+from collections.abc import Sequence
+
+import apsw
+import msgspec
+
+from ragmem.records import Evidence, Insight, MemoryRecord, Profile
+from ragmem.store.memories import MemoryQuery
+from ragmem.store.sqlite.rows import record, rows, value
+
+_NEWEST = "ORDER BY m.created_at DESC, m.memory_id DESC"
+
+
+def memories(connection: apsw.Connection, query: MemoryQuery) -> list[MemoryRecord]:
+    """Those that match, newest first."""
+    conditions = [
+        condition
+        for given, condition in (
+            (not query.everywhere, f"({_where(query)})"),
+            (query.kinds, "m.kind IN (SELECT value FROM json_each(:kinds))"),
+            (
+                query.subjects,
+                "EXISTS (SELECT 1 FROM json_each(m.subjects)"
+                " WHERE value IN (SELECT value FROM json_each(:subjects)))",
+            ),
+            (
+                query.session_id is not None,
+                "m.memory_id IN (SELECT memory_id FROM evidence WHERE session_id = :session_id)",
+            ),
+            (query.pinned is not None, "m.pinned = :pinned"),
+            (not query.with_superseded, "m.superseded_by IS NULL"),
+            (query.alive_at is not None, "(m.expires_at IS NULL OR m.expires_at > :alive_at)"),
+        )
+        if given
+    ]
+    asked = msgspec.structs.asdict(query)
+    asked["subjects"] = tuple(subject.casefold() for subject in query.subjects)
+    asked["limit"] = -1 if query.limit is None else query.limit
+    return _records(
+        connection, f"WHERE {' AND '.join(conditions) or 'TRUE'} {_NEWEST} LIMIT :limit", asked
+    )
+
+
+def _where(query: MemoryQuery) -> str:
+    """Whose memories: those of the projects, one that was joined being the other; the person's."""
+    chosen = """
+        m.project_id IN (
+            SELECT coalesce(p.joined_into, asked.value)
+            FROM json_each(:project_ids) AS asked
+            LEFT JOIN projects AS p ON p.project_id = asked.value
+        )
+    """
+    parts = [chosen] if query.project_ids else []
+    parts += ["m.project_id IS NULL"] if query.user_wide else []
+    return " OR ".join(parts) or "FALSE"
+
+
+def memories_by_id(connection: apsw.Connection, memory_ids: Sequence[str]) -> list[MemoryRecord]:
+    """Those of them that exist, in this order."""
+    return _records(
+        connection,
+        "JOIN json_each(:ids) AS chosen ON chosen.value = m.memory_id ORDER BY chosen.key",
+        {"ids": tuple(memory_ids)},
+    )
+
+
+def find_memories(connection: apsw.Connection, reference: str, limit: int) -> list[MemoryRecord]:
+    """Those whose id is, or ends with, the reference."""
+    tail = reference.replace("-", "")
+    if not tail:
+        return []
+    return _records(
+        connection,
+        "WHERE substr(replace(m.memory_id, '-', ''), -length(:tail)) = :tail"
+        f" {_NEWEST} LIMIT :limit",
+        {"tail": tail, "limit": limit},
+    )
+
+
+def superseded_by(connection: apsw.Connection, memory_id: str) -> list[MemoryRecord]:
+    """What it took the place of, and what that did, newest first."""
+    older = set(with_older(connection, [memory_id])) - {memory_id}
+    return _records(
+        connection,
+        f"WHERE m.memory_id IN (SELECT value FROM json_each(:ids)) {_NEWEST}",
+        {"ids": tuple(older)},
+    )
+
+
+def _records(
+    connection: apsw.Connection, rest: str, asked: dict[str, object]
+) -> list[MemoryRecord]:
+    found = [
+        record(MemoryRecord, row)
+        for row in rows(connection, f"SELECT m.* FROM memories AS m {rest}", asked)
+    ]
+    places: dict[str, list[Evidence]] = {}
+    for row in rows(
+        connection,
+        "SELECT e.* FROM evidence AS e WHERE memory_id IN (SELECT value FROM json_each(:ids))"
+        " ORDER BY memory_id, position",
+        {"ids": tuple(memory.memory_id for memory in found)},
+    ):
+        places.setdefault(str(row["memory_id"]), []).append(record(Evidence, row))
+    return [
+        msgspec.structs.replace(memory, evidence=tuple(places.get(memory.memory_id, ())))
+        for memory in found
+    ]
+
+
+def profile(connection: apsw.Connection) -> Profile:
+    """The person's, keys in the order in which they became known."""
+    state = next(rows(connection, "SELECT updated_at FROM profile_state"), {})
+    held = connection.execute("SELECT key, value FROM profile ORDER BY rowid")
+    return msgspec.convert({"values": dict(list(held)), **state}, Profile)
+
+
+def insights(connection: apsw.Connection, session_ids: Sequence[str]) -> list[Insight]:
+    """What was found in those sessions, in this order."""
+    found = rows(
+        connection,
+        "SELECT i.* FROM json_each(:ids) AS chosen"
+        " JOIN insights AS i ON i.session_id = chosen.value ORDER BY chosen.key",
+        {"ids": tuple(session_ids)},
+    )
+    return [record(Insight, row) for row in found]
+
+
+def memory_ids(connection: apsw.Connection) -> list[str]:
+    """Every memory; one stands after those that it took the place of."""
+    held = connection.execute(
+        "SELECT memory_id, superseded_by FROM memories ORDER BY created_at, memory_id"
+    )
+    newer = {str(memory_id): by and str(by) for memory_id, by in held}
+    ordered: dict[str, None] = {}
+    older: dict[str, list[str]] = {}
+    for memory_id, by in newer.items():
+        if by is not None and by in newer:
+            older.setdefault(by, []).append(memory_id)
+    for memory_id in newer:
+        # Down to the oldest of its chain, then up again; a circle is cut where it began.
+        path, seen = [memory_id], {memory_id}
+        while path:
+            below = [each for each in older.get(path[-1], ()) if each not in seen | ordered.keys()]
+            if below:
+                path.append(below[0])
+                seen.add(below[0])
+            else:
+                ordered.setdefault(path.pop())
+    return list(ordered)
+
+
+def with_older(connection: apsw.Connection, wanted: Sequence[str]) -> list[str]:
+    """Those of them that exist, and what they took the place of, and so on."""
+    found = connection.execute(
+        """
+        WITH RECURSIVE chain (memory_id) AS (
+            SELECT memory_id FROM memories WHERE memory_id IN (SELECT value FROM json_each(?))
+            UNION
+            SELECT m.memory_id FROM chain JOIN memories AS m ON m.superseded_by = chain.memory_id
+        )
+        SELECT memory_id FROM chain
+        """,
+        (value(tuple(wanted)),),
+    )
+    return [str(each) for (each,) in found]

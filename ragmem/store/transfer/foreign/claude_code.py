@@ -1,0 +1,293 @@
+"""Session files of Claude Code: `projects/<folder>/<session>.jsonl`.
+
+A record is a message of the person or of the model, the answers of tools, or the
+agent's own bookkeeping. One message of the model stands on several lines that
+share its id. A conversation that was taken up again from an earlier point has
+both ways in its file, one after the other; both are kept, in that order.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import msgspec
+
+from ragmem.records import PutTurn, Usage
+from ragmem.store.transfer.foreign.building import TurnBuilder, arguments_json
+from ragmem.store.transfer.foreign.fields import Fields, count, fields, items, text
+from ragmem.store.transfer.foreign.parsing import SessionParser
+from ragmem.store.transfer.foreign.touched import found_by, touched
+from ragmem.store.transfer.foreign.values import Facts, Found, Tally
+
+_SYNTHETIC = "<synthetic>"
+_INTERRUPTED = "[Request interrupted by user"
+_PEOPLE = ("", "human", "user")
+"""Where a prompt comes from, if that is told."""
+_BOOKKEEPING = {
+    "file-history-snapshot": "snapshots of files",
+    "queue-operation": "the agent's bookkeeping",
+    "progress": "the agent's bookkeeping",
+    "last-prompt": "the agent's bookkeeping",
+    "mode": "the agent's bookkeeping",
+    "permission-mode": "the agent's bookkeeping",
+    "agent-name": "the agent's bookkeeping",
+    "agent-setting": "the agent's bookkeeping",
+    "pr-link": "the agent's bookkeeping",
+    "tag": "the agent's bookkeeping",
+    "worktree-state": "the agent's bookkeeping",
+    "content-replacement": "the agent's bookkeeping",
+    "attachment": "context that the agent added",
+    "system": "notes of the system",
+    "result": "the agent's bookkeeping",
+}
+_TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
+_RANKS = {"summary": 1, "ai-title": 2, "custom-title": 3}
+# What the agent, not the person, has put where the person's words stand.
+_ADDED = re.compile(
+    r"<(?:system-reminder|task-notification|local-command-|bash-|ide_|user-memory-input"
+    r"|user-prompt-submit-hook|teammate-message|cross-session-message|channel|new-diagnostics"
+    r"|agent-notification|tool_use_error)"
+    r"|Caveat: The messages below were generated"
+    r"|This session is being continued from a previous conversation"
+)
+
+
+class ClaudeCodeParser(SessionParser):
+    """Turns of one session file; `titles` are those that other files have for messages."""
+
+    def __init__(
+        self, found: Found, tally: Tally, *, now: datetime, titles: Mapping[str, str]
+    ) -> None:
+        name = found.file.stem
+        facts = Facts(foreign_id=name, last_at=found.changed_at, subagent=name.startswith("agent-"))
+        super().__init__("claude-code", facts, tally, now=now)
+        self._folder = found.file.parent.name
+        self._titles = titles
+        self._title_rank = 0
+        self._seen: set[str] = set()
+
+    def feed(self, record: Fields) -> Iterator[PutTurn]:
+        """Take one record; the turns that it completes."""
+        kind = text(record, "type")
+        if kind in _TITLES:
+            # A summary may be that of another session: it names the message that it ends with.
+            self._name(kind, text(record, _TITLES[kind]), text(record, "leafUuid"))
+            return
+        uuid = text(record, "uuid")
+        if uuid:
+            if uuid in self._seen:
+                self.leave_out("repeated records")
+                return
+            self._seen.add(uuid)
+            if title := self._titles.get(uuid):
+                self._name("summary", title)
+        at, _ = self.time(record)
+        if cwd := self.facts.cwd or text(record, "cwd"):
+            self.facts.cwd = cwd
+        self._note_fork(record)
+        if record.get("isSidechain") is True:
+            self.leave_out("messages of subagents")
+        elif kind == "user":
+            yield from self._user(record, uuid, at)
+        elif kind == "assistant":
+            self._assistant(record, at)
+        elif kind == "attachment" and self._is_queued_prompt(record):
+            yield from self._prompt(fields(record, "attachment").get("prompt"), uuid, at)
+        elif kind in _BOOKKEEPING:
+            if kind == "system" and text(record, "subtype") == "turn_duration":
+                self._complete()
+            self.leave_out(_BOOKKEEPING[kind])
+        else:
+            self.wonder("", kind)
+
+    def finish(self) -> Iterator[PutTurn]:
+        """The file has ended: the last turn, complete when nothing more is expected of it."""
+        self.facts.cwd = self.facts.cwd or _folder_of(self._folder)
+        yield from super().finish()
+
+    def end(self, *, over: bool) -> Iterator[PutTurn]:
+        """The turn that went on, unless it is a command that the agent itself has answered."""
+        if self.turn and self.turn.is_bare and self.turn.prompt.startswith("/"):
+            self.turn = None
+            self.leave_out("commands of the agent")
+        yield from super().end(over=over)
+
+    def _note_fork(self, record: Fields) -> None:
+        """A session that was made of another begins with its records, which tell whose they are."""
+        facts = self.facts
+        told = text(fields(record, "forkedFrom"), "sessionId") or text(record, "sessionId")
+        if self._is_beginning and told and told != facts.foreign_id:
+            facts.forked_from = facts.forked_from or told
+
+    def _name(self, kind: str, title: str, leaf: str = "") -> None:
+        if leaf and leaf not in self._seen:
+            return
+        rank = _RANKS[kind]
+        if title.strip() and rank >= self._title_rank:
+            self.entitle(title)
+            self._title_rank = rank
+
+    def _user(self, record: Fields, uuid: str, at: datetime) -> Iterator[PutTurn]:
+        content = fields(record, "message").get("content")
+        for block in content if isinstance(content, list) else ():
+            if text(fields(block), "type") == "tool_result":
+                self._tool_result(fields(block), record, at)
+        added = record.get("isMeta") is True or record.get("isCompactSummary") is True
+        if added or text(fields(record, "origin"), "kind") not in _PEOPLE:
+            self.leave_out("context that the agent added")
+        else:
+            yield from self._prompt(content, uuid, at)
+
+    def _prompt(self, content: object, uuid: str, at: datetime) -> Iterator[PutTurn]:
+        words = self._words(content)
+        if not words:
+            return
+        if words.startswith(_INTERRUPTED):
+            if self.turn:
+                self.turn.status = "interrupted"
+            return
+        if self.turn and self.turn.is_bare and self.turn.prompt == words:
+            return  # A prompt that waited in the queue is there twice.
+        yield from self.end(over=True)
+        self.begin(words, at, uuid)
+
+    def _words(self, content: object) -> str:
+        """What the person typed; empty when it is all the agent's."""
+        blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        said = []
+        for block in map(fields, blocks):
+            kind = text(block, "type")
+            if kind == "text":
+                said.append(self._typed(text(block, "text")))
+            elif kind in ("image", "document"):
+                said.append(f"[{kind}]")
+            elif kind != "tool_result":
+                self.wonder("user", kind)
+        return "\n\n".join(filter(None, said))
+
+    def _typed(self, words: str) -> str:
+        words = _without_reminders(words).strip()
+        if words.startswith("<command-") and (command := _between(words, "command-name")):
+            return f"{command} {_between(words, 'command-args')}".strip()
+        if _ADDED.match(words):
+            self.leave_out("context that the agent added")
+            return ""
+        return words
+
+    def _is_queued_prompt(self, record: Fields) -> bool:
+        attachment = fields(record, "attachment")
+        return (
+            text(attachment, "type") == "queued_command"
+            and text(attachment, "commandMode") in ("", "prompt")
+            and text(fields(attachment, "origin"), "kind") in _PEOPLE
+        )
+
+    def _tool_result(self, block: Fields, record: Fields, at: datetime) -> None:
+        call_id = text(block, "tool_use_id")
+        name = self.turn.tool_of(call_id) if self.turn else None
+        if self.turn is None or name is None:
+            self.leave_out("answers to unknown calls")
+            return
+        failed = block.get("is_error") is True
+        files = found_by(name, fields(record, "toolUseResult"))
+        self.turn.answer(call_id, _result_text(block), at, failed=failed, files=files)
+
+    def _assistant(self, record: Fields, at: datetime) -> None:
+        message = fields(record, "message")
+        turn = self.turn
+        if turn is None:
+            self.leave_out("answers without a prompt")
+            return
+        if text(message, "model") == _SYNTHETIC or record.get("isApiErrorMessage") is True:
+            self.leave_out("notes of the agent in place of an answer")
+            if record.get("isApiErrorMessage") is True:
+                turn.status = "failed"
+            return
+        key = text(message, "id") or text(record, "requestId") or self.next_name()
+        turn.model = text(message, "model") or turn.model
+        content = message.get("content")
+        blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        for block in map(fields, blocks):
+            self._block(turn, key, block, at)
+        if usage := _usage(fields(message, "usage")):
+            turn.spend(key, usage)
+        if text(message, "stop_reason") in ("end_turn", "stop_sequence"):
+            self._complete()
+
+    def _block(self, turn: TurnBuilder, key: str, block: Fields, at: datetime) -> None:
+        match text(block, "type"):
+            case "text":
+                turn.say(key, text(block, "text"), at)
+            case "thinking":
+                turn.think(text(block, "thinking"))
+            case "tool_use" | "server_tool_use" | "mcp_tool_use":
+                name, arguments = text(block, "name"), block.get("input")
+                files = touched(name, fields(arguments), self.facts.cwd)
+                call_id = text(block, "id") or self.next_name()
+                turn.say(key, "", at)
+                turn.ask(key, call_id, name, arguments_json(arguments), files)
+            case "redacted_thinking":
+                self.leave_out("thoughts that can't be read")
+            case kind if kind.endswith("_tool_result"):
+                words = _result_text(block)
+                if not turn.answer(text(block, "tool_use_id"), words, at, failed=False):
+                    self.leave_out("answers to unknown calls")
+            case kind:
+                self.wonder("assistant", kind)
+
+    def _complete(self) -> None:
+        if self.turn and self.turn.status is None and not self.turn.is_bare:
+            self.turn.status = "completed"
+
+
+def titles_of(record: Fields) -> tuple[str, str] | None:
+    """The message that a summary names, perhaps of another file, and what it says."""
+    leaf, title = text(record, "leafUuid"), text(record, "summary")
+    return (leaf, title) if leaf and title.strip() else None
+
+
+def _result_text(block: Fields) -> str:
+    if isinstance(block.get("content"), str):
+        return text(block, "content")
+    said = []
+    for each in map(fields, items(block, "content")):
+        kind = text(each, "type")
+        said.append(text(each, "text") or text(each, "url") or (f"[{kind}]" if kind else ""))
+    return "\n".join(filter(None, said))
+
+
+def _usage(given: Fields) -> Usage | None:
+    """Tokens of one call, the cached ones among those that went in."""
+    fresh, out = count(given, "input_tokens"), count(given, "output_tokens")
+    if fresh is None or out is None:
+        return None
+    cached = count(given, "cache_read_input_tokens") or 0
+    written = count(given, "cache_creation_input_tokens") or 0
+    return msgspec.structs.replace(
+        Usage(input_tokens=fresh + cached + written, output_tokens=out, cached_tokens=cached),
+        model_calls=1,
+    )
+
+
+def _between(words: str, tag: str) -> str:
+    """What stands between the first tags of that name."""
+    _, opened, rest = words.partition(f"<{tag}>")
+    inside, closed, _ = rest.partition(f"</{tag}>")
+    return inside.strip() if opened and closed else ""
+
+
+def _without_reminders(words: str) -> str:
+    """Without what the agent has put between the person's words, in one pass."""
+    left: list[str] = []
+    while True:
+        before, opened, rest = words.partition("<system-reminder>")
+        _, closed, after = rest.partition("</system-reminder>")
+        if not (opened and closed):
+            return "".join([*left, words])
+        left.append(before)
+        words = after
+
+
+def _folder_of(name: str) -> str:
+    """A session's folder, guessed from the name of the one that its file lies in."""
+    return name.replace("-", "/") if name.startswith("-") else ""

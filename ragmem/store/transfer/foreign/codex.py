@@ -1,0 +1,282 @@
+"""Session files of Codex: `sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl`.
+
+A line is `{timestamp, type, payload}`: what went to the model and came from it
+(`response_item`), and what people were shown of it (`event_msg`). Both tell of a
+prompt, the first also of context that the agent has put in its place; so the
+person's words are those of an event, where the file has such. Files of 2025's
+first versions have the items alone, one a line.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import msgspec
+
+from ragmem.records import PutTurn
+from ragmem.store.transfer.foreign.building import arguments_json
+from ragmem.store.transfer.foreign.codex_items import (
+    ADDED,
+    ANSWERS,
+    CALLS,
+    CWD,
+    ENDINGS,
+    EVENTS_LEFT_OUT,
+    ITEMS_LEFT_OUT,
+    KEY_CHARS,
+    RECORDS_LEFT_OUT,
+    UNANSWERED,
+    decoded,
+    id_in_name,
+    output_of,
+    same,
+    spent,
+    typed,
+    words_of,
+)
+from ragmem.store.transfer.foreign.fields import Fields, fields, items, moment, text
+from ragmem.store.transfer.foreign.parsing import SessionParser
+from ragmem.store.transfer.foreign.touched import touched
+from ragmem.store.transfer.foreign.values import Facts, Found, Tally
+
+
+class _Heard(msgspec.Struct, frozen=True):
+    """What stands in the place of a prompt, before it is known whether it is one."""
+
+    words: str
+    at: datetime
+    key: str
+
+
+class CodexParser(SessionParser):
+    """Turns of one session file; `titles` are the names of sessions, by their ids."""
+
+    def __init__(
+        self, found: Found, tally: Tally, *, now: datetime, titles: Mapping[str, str]
+    ) -> None:
+        facts = Facts(foreign_id=id_in_name(found.file.stem), last_at=found.changed_at)
+        super().__init__("codex", facts, tally, now=now)
+        self._titles = titles
+        self._identified = False
+        self._heard: _Heard | None = None
+        self._wrapped = False
+        """Whether records have a payload, as all but the oldest do."""
+        self._has_events = False
+        """Whether the file tells of prompts by events too."""
+        self._key = ""
+        self._model: str | None = None
+        self._spent: Fields = {}
+        self._told: list[str] = []
+        """What events said that the model said in this turn."""
+        self._told_thoughts: list[str] = []
+        self._has_words = False
+        self._has_thoughts = False
+
+    def feed(self, record: Fields) -> Iterator[PutTurn]:
+        """Take one record; the turns that it completes."""
+        kind, payload = text(record, "type"), fields(record, "payload")
+        at, is_told = self.time(record)
+        self._key = f"{at.isoformat()} " if is_told else ""
+        self._wrapped = self._wrapped or "payload" in record
+        if kind == "session_meta":
+            self._meta(payload)
+        elif kind == "response_item":
+            yield from self._item(payload, at)
+        elif kind == "event_msg":
+            yield from self._event(payload, at)
+        elif kind == "turn_context":
+            self.facts.cwd = self.facts.cwd or text(payload, "cwd")
+            self._model = text(payload, "model") or self._model
+        elif kind in RECORDS_LEFT_OUT:
+            self.leave_out(RECORDS_LEFT_OUT[kind])
+        elif not kind and "id" in record and not self._identified:
+            self._meta(record)
+        elif "payload" not in record and (kind or "record_type" in record):
+            yield from self._item(record, at)
+        else:
+            self.wonder("", kind)
+
+    def finish(self) -> Iterator[PutTurn]:
+        """The file has ended: the last turn, complete when nothing more is expected of it."""
+        yield from self._hear(None)
+        yield from super().finish()
+
+    def end(self, *, over: bool) -> Iterator[PutTurn]:
+        """The turn that went on, with what only events have told of it."""
+        if turn := self.turn:
+            for words in self._told if not self._has_words else ():
+                turn.say(None, words, turn.last_at)
+            for thought in self._told_thoughts if not self._has_thoughts else ():
+                turn.think(thought)
+        self._told, self._told_thoughts = [], []
+        self._has_words = self._has_thoughts = False
+        yield from super().end(over=over)
+
+    def _meta(self, meta: Fields) -> None:
+        if self._identified:
+            # A fork carries the beginning of the session that it was made of.
+            self.leave_out("beginnings of other sessions")
+            return
+        self._identified = True
+        facts = self.facts
+        if self.turn is None and (foreign_id := text(meta, "id") or text(meta, "session_id")):
+            self.identify(foreign_id)
+        facts.forked_from = text(meta, "forked_from_id")
+        facts.cwd = text(meta, "cwd") or facts.cwd
+        self.entitle(self._titles.get(facts.foreign_id, ""))
+        if (began := moment(meta.get("timestamp"), self.now)) and facts.started_at is None:
+            facts.started_at = facts.last_at = began
+        source = meta.get("source")
+        facts.subagent = "subagent" in (fields(source) or (source, meta.get("thread_source")))
+
+    def _item(self, item: Fields, at: datetime) -> Iterator[PutTurn]:
+        kind = text(item, "type")
+        if kind == "message":
+            yield from self._message(item, at)
+        elif kind == "reasoning":
+            yield from self._reasoning(item)
+        elif kind in CALLS or kind in UNANSWERED:
+            yield from self._call(kind, item, at)
+        elif kind in ANSWERS:
+            self._answer(item, at)
+        elif kind in ITEMS_LEFT_OUT:
+            self.leave_out(ITEMS_LEFT_OUT[kind])
+        elif "record_type" in item:
+            self.leave_out("the agent's bookkeeping")
+        else:
+            self.wonder("response_item", kind)
+
+    def _message(self, item: Fields, at: datetime) -> Iterator[PutTurn]:
+        words = words_of(item)
+        role = text(item, "role")
+        if role == "user":
+            yield from self._possible_prompt(words, at)
+        elif role == "assistant":
+            yield from self._speak()
+            if turn := self.turn:
+                turn.say(None, words, at)
+                self._has_words = self._has_words or bool(words.strip())
+        else:
+            self.leave_out("context that the agent added")
+
+    def _possible_prompt(self, words: str, at: datetime) -> Iterator[PutTurn]:
+        """The person's words, or context in their place: an event tells which, if there are any."""
+        if cwd := CWD.search(words[:20_000]):
+            self.facts.cwd = self.facts.cwd or cwd[1].strip()
+        words = typed(words)
+        if not words or ADDED.match(words):
+            self.leave_out("context that the agent added")
+        elif not (self.turn and self.turn.is_bare and same(self.turn.prompt, words)):
+            yield from self._hear(_Heard(words, at, self._key))
+
+    def _hear(self, heard: _Heard | None) -> Iterator[PutTurn]:
+        """Remember a possible prompt; the one before it that nothing came of goes.
+
+        It was the person's only in a file of the oldest kind, which has no events.
+        """
+        before, self._heard = self._heard, heard
+        if before and self._wrapped:
+            self.leave_out("context that the agent added")
+        elif before:
+            yield from self._open(before)
+
+    def _prompt(self, words: str, at: datetime) -> Iterator[PutTurn]:
+        """The person's words, without doubt."""
+        self._has_events = True
+        words = typed(words)
+        heard, self._heard = self._heard, None
+        if heard and words and same(heard.words, words):
+            yield from self._open(heard)
+            return
+        if heard:
+            self.leave_out("context that the agent added")
+        told_twice = self.turn and self.turn.is_bare and same(self.turn.prompt, words)
+        if words and not told_twice:
+            yield from self._open(_Heard(words, at, self._key))
+
+    def _open(self, heard: _Heard) -> Iterator[PutTurn]:
+        yield from self.end(over=True)
+        self.begin(heard.words, heard.at, heard.key + heard.words[:KEY_CHARS])
+
+    def _speak(self) -> Iterator[PutTurn]:
+        """The model says or does something: to the prompt that was heard, if there is one."""
+        heard, self._heard = self._heard, None
+        if heard and self._has_events:
+            self.leave_out("context that the agent added")
+        elif heard:
+            yield from self._open(heard)
+        if self.turn is None:
+            self.leave_out("answers without a prompt")
+        elif self._model:
+            self.turn.model = self._model
+
+    def _reasoning(self, item: Fields) -> Iterator[PutTurn]:
+        thoughts = [text(fields(each), "text") for each in items(item, "summary")]
+        thoughts += [text(fields(each), "text") for each in items(item, "content")]
+        if not any(thoughts):
+            self.leave_out("thoughts that can't be read")
+            return
+        yield from self._speak()
+        if self.turn:
+            self._has_thoughts = True
+            self.turn.think("\n\n".join(filter(None, thoughts)))
+
+    def _call(self, kind: str, item: Fields, at: datetime) -> Iterator[PutTurn]:
+        yield from self._speak()
+        if not (turn := self.turn):
+            return
+        call_id = text(item, "call_id") or text(item, "id") or self.next_name()
+        given = next((item[each] for each in ("arguments", "input", "action") if each in item), {})
+        arguments = arguments_json(given)
+        name = text(item, "name") or UNANSWERED.get(kind) or kind.removesuffix("_call")
+        turn.say(None, "", at)
+        turn.ask(None, call_id, name, arguments, touched(name, decoded(arguments), self.facts.cwd))
+        if kind in UNANSWERED:
+            turn.answer(call_id, "", at, failed=text(item, "status") == "failed")
+
+    def _answer(self, item: Fields, at: datetime) -> None:
+        words, failed = output_of(item)
+        if not self.turn or not self.turn.answer(text(item, "call_id"), words, at, failed=failed):
+            self.leave_out("answers to unknown calls")
+
+    def _event(self, event: Fields, at: datetime) -> Iterator[PutTurn]:
+        kind = text(event, "type")
+        if kind == "user_message":
+            yield from self._prompt(text(event, "message"), at)
+        elif kind in ("item_completed", "item_started"):
+            yield from self._shown_item(kind, fields(event, "item"), at)
+        elif kind == "agent_message":
+            self._told.append(text(event, "message"))
+        elif kind == "agent_reasoning":
+            self._told_thoughts.append(text(event, "text"))
+        elif kind == "token_count":
+            self._spend(fields(event, "info"))
+        elif kind == "thread_name_updated":
+            self.entitle(text(event, "thread_name"))
+        elif kind in ENDINGS:
+            # What was interrupted or has failed is told to be complete too.
+            if self.turn and not self.turn.status:
+                self.turn.status = ENDINGS[kind]
+        elif kind in EVENTS_LEFT_OUT:
+            self.leave_out("events that repeat what is there")
+        else:
+            self.wonder("event_msg", kind)
+
+    def _shown_item(self, kind: str, item: Fields, at: datetime) -> Iterator[PutTurn]:
+        if kind == "item_completed" and text(item, "type") == "UserMessage":
+            yield from self._prompt(words_of(item), at)
+        else:
+            self.leave_out("events that repeat what is there")
+
+    def _spend(self, info: Fields) -> None:
+        """Tokens of one call: told again with the same total, they are the same ones."""
+        total = fields(info, "total_token_usage")
+        before, self._spent = self._spent, total
+        told_again = total and total == before
+        if self.turn and not told_again and (usage := spent(info, before)):
+            self.turn.spend(self.next_name(), usage)
+
+
+def titles_of(record: Fields) -> tuple[str, str] | None:
+    """A line of `session_index.jsonl`: a session's id and the name that it was given."""
+    session_id, name = text(record, "id"), text(record, "thread_name")
+    return (session_id, name) if session_id and name.strip() else None

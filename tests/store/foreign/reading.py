@@ -1,0 +1,99 @@
+"""Session files for tests, read without a store, and the rules of a person's machine."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ragmem.memory.files import stored_path
+from ragmem.memory.projects import folder_name, locate, normalize_cwd
+from ragmem.memory.recording import redacted
+from ragmem.records import PutTurn
+from ragmem.store.transfer.foreign import AGENTS, AgentName, Place, Rules, Tally, titles_beside
+from ragmem.store.transfer.foreign.lines import opened, records
+from ragmem.store.transfer.foreign.parsing import SessionParser
+from ragmem.store.transfer.foreign.values import Found
+
+FIXTURES = Path(__file__).parent / "fixtures"
+NOW = datetime(2026, 10, 1, tzinfo=UTC)
+CLAUDE_CODE, CODEX = FIXTURES / "claude-code", FIXTURES / "codex"
+SPRING, AUTUMN, LATEST = (
+    CLAUDE_CODE / "4f35e220-c435-4cf7-b9b9-f40426042847.jsonl",
+    CLAUDE_CODE / "c7d1fb1a-0885-4d8b-8427-0f09a0c1a94f.jsonl",
+    CLAUDE_CODE / "95e6f011-ec33-4b37-91ad-5d242b40ae3d.jsonl",
+)
+"""Of May 2025, November 2025, 2026."""
+BARE, EVENTS, ITEMS = (
+    CODEX / "rollout-2025-07-20T09-30-00-5973b6c0-94b8-487b-a530-2aeb6098ae0e.jsonl",
+    CODEX / "rollout-2025-12-28T12-18-30-019b64e5-57fa-7463-b644-fba7e456f905.jsonl",
+    CODEX / "rollout-2026-09-24T15-32-51-019f64ab-0000-7000-8000-000000000099.jsonl",
+)
+"""Of July 2025, December 2025, 2026."""
+
+
+class Read:
+    """A file, read to its end."""
+
+    def __init__(
+        self, name: AgentName, file: Path, *, now: datetime = NOW, changed_at: datetime = NOW
+    ) -> None:
+        agent, self.tally = AGENTS[name], Tally()
+        found = Found(file, file.stat().st_size, changed_at)
+        titles = titles_beside(agent, file, [found])
+        parser: SessionParser = agent.parser(found, self.tally, now=now, titles=titles)
+        self.puts: list[PutTurn] = []
+        with opened(file) as source:
+            for record in records(source, self.tally):
+                self.puts += parser.feed(record)
+        self.puts += parser.finish()
+        self.facts = parser.facts
+
+    @property
+    def told(self) -> list[dict[str, object]]:
+        """What was said and done, to compare at a glance."""
+        return [_told(put) for put in self.puts]
+
+
+def _told(put: PutTurn) -> dict[str, object]:
+    turn = put.turn
+    told: dict[str, object] = {
+        "user": turn.user_message,
+        "calls": [
+            {
+                "in": call.iteration,
+                call.tool_name: json.loads(call.arguments),
+                "before": call.preamble,
+                "result": json.loads(call.result)["text"] if call.result else None,
+                "failed": not call.success,
+            }
+            for call in turn.tool_calls
+        ],
+        "files": [
+            f"{access.access_type} {access.path}"
+            for call in turn.tool_calls
+            for access in put.accesses.get(call.tool_call_id, ())
+        ],
+        "assistant": turn.assistant_message,
+        "reasoning": turn.reasoning,
+        "status": turn.status,
+        "model": turn.model,
+        "tokens": (turn.usage.input_tokens, turn.usage.cached_tokens, turn.usage.output_tokens),
+        "model_calls": turn.usage.model_calls,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def rules() -> Rules:
+    """As the command line has them, on a machine that knows no project yet."""
+
+    def place(folder: str) -> Place:
+        cwd = normalize_cwd(folder)
+        project = locate(cwd, (), now=NOW).project
+        top = Path(project.path)
+        return Place(
+            folder_name(cwd),
+            project,
+            True,
+            lambda path: stored_path(path, cwd=cwd, project=top),
+        )
+
+    return Rules(place, redacted)

@@ -1,0 +1,251 @@
+"""Session files of Claude Code, of several versions, become turns."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+from inline_snapshot import snapshot
+
+from tests.store.foreign.reading import AUTUMN, LATEST, NOW, SPRING, Read
+
+
+def test_one_block_a_line() -> None:
+    """Early 2025: a message of the model on several lines, a subagent in the same file."""
+    read = Read("claude-code", SPRING)
+    assert read.told == snapshot(
+        [
+            {
+                "user": "Which ferns in plants.txt like shade? 🌿",
+                "calls": [
+                    {
+                        "in": 0,
+                        "Read": {"file_path": "/home/ana/garden/plants.txt"},
+                        "before": "I'll read the list.",
+                        "result": """\
+     1→lady fern: shade
+     2→bracken: sun\
+""",
+                        "failed": False,
+                    }
+                ],
+                "files": ["read /home/ana/garden/plants.txt"],
+                "assistant": "The lady fern does.",
+                "reasoning": "The list will tell.",
+                "status": "completed",
+                "model": "claude-sonnet-4-20250514",
+                "tokens": (8090, 4060, 68),
+                "model_calls": 2,
+            },
+            {
+                "user": "Now write that into notes.md",
+                "calls": [
+                    {
+                        "in": 0,
+                        "Write": {
+                            "file_path": "/home/ana/garden/notes.md",
+                            "content": "Lady fern: shade.\n",
+                        },
+                        "before": "",
+                        "result": "The user doesn't want to proceed with this tool use.",
+                        "failed": True,
+                    }
+                ],
+                "status": "interrupted",
+                "model": "claude-sonnet-4-20250514",
+                "tokens": (4126, 4090, 40),
+                "model_calls": 1,
+            },
+        ]
+    )
+    assert (read.facts.cwd, read.facts.title) == ("/home/ana/garden", "Which ferns like shade")
+    assert dict(read.tally.left_out) == {"messages of subagents": 2}
+    first = read.puts[0].turn
+    assert first.started_at.isoformat() == "2025-05-26T07:27:40.079000+00:00"
+    assert first.finished_at == first.started_at + timedelta(seconds=10)
+    assert first.tool_calls[0].duration_ms == 1000
+
+
+def test_commands_compaction_images() -> None:
+    """Late 2025: only what the person typed is theirs; what the agent put beside it is not."""
+    read = Read("claude-code", AUTUMN)
+    assert read.told == snapshot(
+        [
+            {
+                "user": """\
+What is wrong with this bed?
+
+[image]\
+""",
+                "calls": [
+                    {
+                        "in": 0,
+                        "Grep": {"pattern": "slug", "output_mode": "files_with_matches"},
+                        "before": "I search in two places.",
+                        "result": """\
+Found 2 files
+beds/north.txt
+slugs.md\
+""",
+                        "failed": False,
+                    },
+                    {
+                        "in": 0,
+                        "Bash": {"command": "cat beds/north.txt", "description": "Show the bed"},
+                        "before": "",
+                        "result": "hosta (eaten)",
+                        "failed": False,
+                    },
+                ],
+                "files": [
+                    "search beds/north.txt",
+                    "search slugs.md",
+                    "read /home/ana/garden/beds/north.txt",
+                ],
+                "assistant": "Slugs ate the hosta.",
+                "status": "completed",
+                "model": "claude-opus-4-1-20250805",
+                "tokens": (18308, 18200, 102),
+                "model_calls": 2,
+            },
+            {
+                "user": "/protect the hosta",
+                "calls": [
+                    {
+                        "in": 0,
+                        "Edit": {
+                            "file_path": "/home/ana/garden/beds/north.txt",
+                            "old_string": "hosta (eaten)",
+                            "new_string": "hosta (copper ring)",
+                        },
+                        "before": "",
+                        "result": """\
+The file has been updated.
+[image]\
+""",
+                        "failed": False,
+                    }
+                ],
+                "files": ["write /home/ana/garden/beds/north.txt"],
+                "status": "failed",
+                "model": "claude-opus-4-1-20250805",
+                "tokens": (9405, 9400, 70),
+                "model_calls": 1,
+            },
+        ]
+    )
+    assert dict(read.tally.left_out) == snapshot(
+        {
+            "snapshots of files": 1,
+            "context that the agent added": 4,
+            "commands of the agent": 1,
+            "notes of the system": 1,
+            "notes of the agent in place of an answer": 1,
+        }
+    )
+
+
+def test_queue_titles_attachments() -> None:
+    """2026: a prompt that came in the midst of a turn, the person's own title, a new kind."""
+    read = Read("claude-code", LATEST)
+    assert read.told == snapshot(
+        [
+            {
+                "user": "Water the ferns each Monday.",
+                "calls": [
+                    {
+                        "in": 0,
+                        "mcp__calendar__add_event": {"day": "Monday"},
+                        "before": "",
+                        "result": "added",
+                        "failed": False,
+                    }
+                ],
+                "status": "interrupted",
+                "model": "claude-opus-4-7",
+                "tokens": (102, 100, 20),
+                "model_calls": 1,
+            },
+            {
+                "user": "And the hosta too.",
+                "assistant": "Both, each Monday.",
+                "status": "completed",
+                "model": "claude-opus-4-7",
+                "tokens": (132, 130, 9),
+                "model_calls": 1,
+            },
+        ]
+    )
+    assert read.facts.title == "Mondays"
+    assert dict(read.tally.unknown) == {"garden-gnome": 1}
+    assert dict(read.tally.left_out) == snapshot(
+        {
+            "the agent's bookkeeping": 4,
+            "context that the agent added": 2,
+            "thoughts that can't be read": 1,
+            "notes of the system": 1,
+        }
+    )
+
+
+def test_a_turn_that_may_go_on_is_not_complete(tmp_path: Path) -> None:
+    """Nothing says that it has ended, and its last word is fresh: the next import completes it."""
+    file = _session(tmp_path, said("Perhaps more follows."))
+    fresh = Read("claude-code", file, now=NOW + timedelta(minutes=1))
+    assert fresh.puts[0].turn.status == "interrupted"
+    later = Read("claude-code", file, now=NOW + timedelta(hours=3))
+    assert later.puts[0].turn.status == "completed"
+    ended = Read("claude-code", _session(tmp_path, said("Done.", "end_turn")), now=NOW)
+    assert ended.puts[0].turn.status == "completed"
+
+
+def test_an_answer_after_a_failed_try(tmp_path: Path) -> None:
+    """An error of the provider fails a turn only where nothing comes after it."""
+    failed = said("API Error") | {"isApiErrorMessage": True}
+    assert Read("claude-code", _session(tmp_path, failed)).puts[0].turn.status == "failed"
+    again = Read("claude-code", _session(tmp_path, failed, said("Here I am.", "end_turn")))
+    assert again.told[0]["status"] == "completed"
+    assert again.told[0]["assistant"] == "Here I am."
+
+
+def test_reminders_are_cut_out_in_one_pass(tmp_path: Path) -> None:
+    """What opens and never closes costs no more than its length."""
+    prompt = "Hello <system-reminder>be good</system-reminder>there" + "<system-reminder>" * 100_000
+    read = Read("claude-code", _session(tmp_path, said("Hi."), prompt=prompt))
+    assert str(read.told[0]["user"]).startswith("Hello there<system-reminder>")
+
+
+def test_half_an_emoji_and_zeros(tmp_path: Path) -> None:
+    """What no store and no JSON takes becomes what all do (reliability 0.4)."""
+    read = Read("claude-code", _session(tmp_path, said("a\0b \ud83c"), prompt="c \ud83c\0"))
+    assert (read.told[0]["user"], read.told[0]["assistant"]) == ("c \ufffd", "ab \ufffd")
+
+
+def test_a_person_may_write_tags(tmp_path: Path) -> None:
+    """Only the agent's own tags are its words."""
+    read = Read("claude-code", _session(tmp_path, said("Yes."), prompt="<div>is this right?</div>"))
+    assert read.told[0]["user"] == "<div>is this right?</div>"
+
+
+def test_without_a_folder_the_name_tells(tmp_path: Path) -> None:
+    """Of a file whose records name no folder."""
+    folder = tmp_path / "-home-ana-garden"
+    folder.mkdir()
+    assert Read("claude-code", _session(folder, said("Yes."))).facts.cwd == "/home/ana/garden"
+
+
+def said(words: str, stop: str | None = None) -> dict[str, object]:
+    """A record of the model."""
+    message = {"role": "assistant", "model": "m", "content": words, "stop_reason": stop}
+    return {"type": "assistant", "message": message, "timestamp": NOW.isoformat()}
+
+
+def _session(folder: Path, *answers: dict[str, object], prompt: str = "Well?") -> Path:
+    asked = {
+        "type": "user",
+        "uuid": "u1",
+        "message": {"role": "user", "content": prompt},
+        "timestamp": NOW.isoformat(),
+    }
+    file = folder / "session.jsonl"
+    file.write_text("".join(json.dumps(record) + "\n" for record in (asked, *answers)))
+    return file

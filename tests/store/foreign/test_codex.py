@@ -1,0 +1,232 @@
+"""Session files of Codex, of several versions, become turns."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+from inline_snapshot import snapshot
+
+from ragmem.store.transfer.foreign import AGENTS, titles_beside
+from tests.store.foreign.reading import BARE, EVENTS, FIXTURES, ITEMS, NOW, Read
+
+
+def test_items_alone() -> None:
+    """Mid 2025: no envelope, no times, the folder only in what the model was told."""
+    read = Read("codex", BARE)
+    assert read.told == snapshot(
+        [
+            {
+                "user": "What grows in the north bed?",
+                "calls": [
+                    {
+                        "in": 0,
+                        "shell": {
+                            "command": ["bash", "-lc", "cat beds/north.txt"],
+                            "workdir": "/home/ana/garden",
+                        },
+                        "before": "",
+                        "result": "hosta\n",
+                        "failed": False,
+                    }
+                ],
+                "files": ["read /home/ana/garden/beds/north.txt"],
+                "assistant": "A hosta.",
+                "reasoning": "**Reading the bed**",
+                "status": "completed",
+                "tokens": (None, None, None),
+            },
+            {
+                "user": "And in the south bed?",
+                "calls": [
+                    {
+                        "in": 0,
+                        "shell": {"command": ["cat", "beds/south.txt"]},
+                        "before": "",
+                        "result": "cat: beds/south.txt: No such file or directory\n",
+                        "failed": True,
+                    }
+                ],
+                "assistant": "There is no south bed.",
+                "status": "completed",
+                "tokens": (None, None, None),
+            },
+        ]
+    )
+    assert read.facts.cwd == "/home/ana/garden"
+    assert read.facts.foreign_id == "5973b6c0-94b8-487b-a530-2aeb6098ae0e"
+    assert dict(read.tally.left_out) == snapshot(
+        {"the agent's bookkeeping": 2, "context that the agent added": 1}
+    )
+
+
+def test_items_and_events() -> None:
+    """Late 2025: each thing is told twice; instructions of a project are never the person's."""
+    read = Read("codex", EVENTS)
+    assert read.told == snapshot(
+        [
+            {
+                "user": "Keep the slugs off the hosta.",
+                "calls": [
+                    {
+                        "in": 0,
+                        "exec_command": {
+                            "cmd": "sed -n '1,20p' north.txt",
+                            "workdir": "/home/ana/garden/beds",
+                        },
+                        "before": "I look at the bed.",
+                        "result": """\
+Chunk ID: 1
+Wall time: 0.05 seconds
+Process exited with code 0
+Output:
+hosta (eaten)\
+""",
+                        "failed": False,
+                    },
+                    {
+                        "in": 0,
+                        "exec_command": {"cmd": "ls nothing | wc -l"},
+                        "before": "",
+                        "result": """\
+Chunk ID: 2
+Process exited with code 2
+Output:
+ls: nothing\
+""",
+                        "failed": True,
+                    },
+                    {
+                        "in": 1,
+                        "apply_patch": {
+                            "input": """\
+*** Begin Patch
+*** Update File: beds/north.txt
+@@
+-hosta (eaten)
++hosta (copper ring)
+*** Add File: slugs.md
++Copper rings.
+*** End Patch
+"""
+                        },
+                        "before": "",
+                        "result": """\
+Success. Updated the following files:
+A slugs.md
+M beds/north.txt
+""",
+                        "failed": False,
+                    },
+                ],
+                "files": [
+                    "read /home/ana/garden/beds/north.txt",
+                    "write /home/ana/garden/beds/north.txt",
+                    "write /home/ana/garden/slugs.md",
+                ],
+                "assistant": "A copper ring lies around it.",
+                "reasoning": "**Looking**",
+                "status": "completed",
+                "model": "gpt-5.2-codex",
+                "tokens": (11000, 9000, 160),
+                "model_calls": 2,
+            },
+            {"user": "And the fern?", "status": "interrupted", "tokens": (None, None, None)},
+        ]
+    )
+    assert dict(read.tally.left_out) == snapshot(
+        {"context that the agent added": 4, "snapshots of files": 1}
+    )
+    assert dict(read.tally.unknown) == {}
+
+
+def test_prompts_as_items() -> None:
+    """2026: context of an unknown form is told from the prompt by the event."""
+    read = Read("codex", ITEMS)
+    assert read.told == snapshot(
+        [
+            {
+                "user": "Which plant is the oldest?",
+                "calls": [
+                    {
+                        "in": 0,
+                        "web_search": {"type": "search", "query": "oldest plant"},
+                        "before": "",
+                        "result": "",
+                        "failed": False,
+                    },
+                    {
+                        "in": 1,
+                        "exec": {
+                            "input": 'text(await tools.exec_command({cmd:"nl -ba plants.txt"}));'
+                        },
+                        "before": "",
+                        "result": """\
+1 yew 1820
+
+[image]\
+""",
+                        "failed": False,
+                    },
+                ],
+                "assistant": "The yew.",
+                "status": "completed",
+                "model": "gpt-5.6",
+                "tokens": (None, None, None),
+            }
+        ]
+    )
+    assert read.facts.title == "The oldest plant"
+    assert dict(read.tally.unknown) == {"response_item gnome_call": 1}
+
+
+def test_keys_of_turns_do_not_depend_on_when_the_file_was_changed() -> None:
+    """Of the oldest files, whose records have no times."""
+    later = Read("codex", BARE, changed_at=NOW - timedelta(days=7))
+    turns = [put.turn for put in Read("codex", BARE).puts]
+    assert [put.turn.turn_id for put in later.puts] == [turn.turn_id for turn in turns]
+    assert {turn.started_at.isoformat() for turn in turns} == {"2025-07-20T09:30:00+00:00"}
+
+
+def test_without_events_what_the_model_answered_to_was_a_prompt(tmp_path: Path) -> None:
+    """And what nobody answered to, in a file with envelopes, was not."""
+
+    def line(role: str, words: str) -> str:
+        item = {"type": "message", "role": role, "content": words}
+        return json.dumps({"type": "response_item", "payload": item}) + "\n"
+
+    file = tmp_path / "rollout-x.jsonl"
+    file.write_text(line("user", "added") + line("user", "asked") + line("assistant", "answered"))
+    read = Read("codex", file)
+    assert [(turn["user"], turn["assistant"]) for turn in read.told] == [("asked", "answered")]
+    file.write_text(line("user", "added"))
+    assert Read("codex", file).told == []
+
+
+def test_a_subagent_is_none_of_the_persons_sessions(tmp_path: Path) -> None:
+    """By either form in which it is told."""
+    file = tmp_path / "rollout-x.jsonl"
+    for told in ({"source": {"subagent": "review"}}, {"thread_source": "subagent"}):
+        file.write_text(json.dumps({"type": "session_meta", "payload": {"id": "x"} | told}))
+        assert Read("codex", file).facts.subagent
+    assert not Read("codex", EVENTS).facts.subagent
+
+
+def test_a_session_is_known_by_the_name_of_its_file_too(tmp_path: Path) -> None:
+    """When its first line is broken."""
+    copy = tmp_path / EVENTS.name
+    copy.write_bytes(b"{broken\n" + EVENTS.read_bytes().partition(b"\n")[2])
+    whole, broken = Read("codex", EVENTS), Read("codex", copy)
+    assert broken.facts.foreign_id == whole.facts.foreign_id
+    assert [put.turn.turn_id for put in broken.puts] == [put.turn.turn_id for put in whole.puts]
+
+
+def test_names_stand_in_an_index_beside(tmp_path: Path) -> None:
+    """The last name of a session counts."""
+    sessions = tmp_path / "sessions" / "2025"
+    sessions.mkdir(parents=True)
+    names = ("Slugs", "Snails")
+    (tmp_path / "session_index.jsonl").write_text(
+        "".join(json.dumps({"id": "a", "thread_name": name}) + "\n" for name in names) + "{torn"
+    )
+    assert titles_beside(AGENTS["codex"], sessions, []) == {"a": "Snails"}
+    assert titles_beside(AGENTS["codex"], FIXTURES, []) == {}

@@ -1,0 +1,391 @@
+"""Sessions of other agents into both stores: once, and what they get later."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ragmem.errors import StoreRefused
+from ragmem.records import PutTurn, UpdateSession, Write
+from ragmem.store.base import Applied, Archive, SessionQuery, Span
+from ragmem.store.recall import Scope, SearchQuery, WeightedTerm
+from ragmem.store.sqlite import SQLiteStore
+from ragmem.store.transfer.foreign import (
+    AGENTS,
+    AgentName,
+    Importer,
+    Outcome,
+    Tally,
+    find_files,
+    titles_beside,
+)
+from tests.fakes.neo4j import open_empty_neo4j_store
+from tests.store.foreign.reading import (
+    AUTUMN,
+    CLAUDE_CODE,
+    CODEX,
+    EVENTS,
+    LATEST,
+    NOW,
+    SPRING,
+    rules,
+)
+from tests.store.samples import whole_turn
+
+SECRET = "sk-ant-api03-" + "abcdEFGH1234" * 4
+
+
+@pytest.fixture(params=["sqlite", "neo4j"])
+async def archive(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Archive]:
+    """An empty store of either kind."""
+    store: Archive
+    if request.param == "neo4j":
+        store = await open_empty_neo4j_store(request.getfixturevalue("neo4j_server"))
+    else:
+        store = await sqlite(tmp_path / "home")
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[Archive]:
+    """An empty SQLite store."""
+    store = await sqlite(tmp_path / "home")
+    yield store
+    await store.aclose()
+
+
+async def sqlite(home: Path) -> SQLiteStore:
+    return await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
+
+
+async def taken(
+    store: Archive | None,
+    path: Path,
+    name: AgentName = "claude-code",
+    *,
+    now_h: float = 0,
+    **options: object,
+) -> list[Outcome]:
+    """Import all that is under the path, as the command does."""
+    agent = AGENTS[name]
+    search = find_files(agent, path)
+    importer = Importer(
+        store,
+        rules(),
+        now=NOW + timedelta(hours=now_h),
+        titles=titles_beside(agent, path, search.files),
+        **options,  # type: ignore[arg-type]
+    )
+    return [await importer.take(agent, found, Tally()) for found in search.files]
+
+
+def states(outcomes: list[Outcome]) -> list[tuple[str, int, int]]:
+    """What became of each, and turns that are new or more complete."""
+    return [(each.state, each.turns_added, each.turns_changed) for each in outcomes]
+
+
+async def everything(store: Archive) -> list[PutTurn]:
+    """All turns, with their calls and accesses."""
+    return await store.own_turns(await store.spans())
+
+
+async def test_all_comes_and_nothing_twice(archive: Archive) -> None:
+    """Round trip on both stores: import, import again, the same is there; and nothing is broken."""
+    came = await taken(archive, CLAUDE_CODE) + await taken(archive, CODEX, "codex")
+    assert sorted(states(came)) == [("new", 1, 0), *[("new", 2, 0)] * 5]
+    there = await everything(archive)
+    again = await taken(archive, CLAUDE_CODE) + await taken(archive, CODEX, "codex")
+    assert states(again) == [("unchanged", 0, 0)] * 6
+    assert [each.turns_known for each in again] == [each.turns_added for each in came]
+    assert await everything(archive) == there
+    assert await archive.check() == []
+    [project] = await archive.projects()
+    sessions = await archive.sessions(SessionQuery(project_ids=(project.project_id,)))
+    assert {session.cwd for session in sessions} == {"/home/ana/garden"}
+    titles = {session.title for session in sessions}
+    assert titles >= {"Which ferns like shade", "Mondays", "The oldest plant"}
+    assert {session.tags for session in sessions} == {("claude-code",), ("codex",)}
+    newest = sessions[0]
+    assert newest.last_activity_at.isoformat() == "2026-09-24T15:33:06+00:00"
+    assert newest.turn_count == 1
+
+
+async def test_what_is_stored_is_searched_and_due_like_all_else(archive: Archive) -> None:
+    """Files, words, work that is pending: as if it had been said here."""
+    [outcome] = await taken(archive, EVENTS, "codex")
+    accesses = await archive.file_accesses(outcome.session_id, max_turn_chars=10_000)
+    assert {(access.access_type, access.path, access.turn_index) for access in accesses} == {
+        ("write", "slugs.md", 1),
+        ("write", "beds/north.txt", 1),
+        ("read", "beds/north.txt", 1),
+    }
+    within = Scope(session_ids=(outcome.session_id,))
+    hits = await archive.search(SearchQuery(scope=within, terms=(WeightedTerm("copper"),)))
+    assert [hit.turn_index for hit in hits if hit.text] == [1]
+    pending = await archive.pending("vectors", limit=10)
+    assert [item.session_id for item in pending] == [outcome.session_id]
+
+
+async def test_a_file_that_grew_brings_only_what_is_new(archive: Archive, tmp_path: Path) -> None:
+    """The turn that was not complete becomes so, and the next ones follow it."""
+    lines = AUTUMN.read_bytes().splitlines(keepends=True)
+    file = tmp_path / AUTUMN.name
+    file.write_bytes(b"".join(lines[:8]))
+    assert states(await taken(archive, file)) == [("new", 1, 0)]
+    assert states(await taken(archive, file)) == [("unchanged", 0, 0)]
+    file.write_bytes(b"".join(lines[:10]) + lines[10][:50])
+    assert states(await taken(archive, file)) == [("grown", 0, 1)]
+    file.write_bytes(b"".join(lines))
+    assert states(await taken(archive, file)) == [("grown", 1, 1)]
+    grown = await everything(archive)
+    assert [put.turn.status for put in grown] == ["completed", "failed"]
+    assert [put.turn.turn_index for put in grown] == [1, 2]
+    assert await archive.check() == []
+
+
+async def test_a_session_that_went_on_here_keeps_both(archive: Archive, tmp_path: Path) -> None:
+    """Turns that came later there stand behind those that were said here; a name here stays."""
+    lines = SPRING.read_bytes().splitlines(keepends=True)
+    file = tmp_path / SPRING.name
+    file.write_bytes(b"".join(lines[:10]))
+    [first] = await taken(archive, file)
+    named = UpdateSession(session_id=first.session_id, title="Mine", tags=("x",), at=NOW)
+    await archive.apply([*whole_turn(first.session_id, user="said here", started_at=NOW), named])
+    file.write_bytes(b"".join(lines))
+    [grown] = await taken(archive, file)
+    assert (grown.state, grown.turns_added, grown.title) == ("grown", 1, "Mine")
+    turns = await archive.turns(first.session_id)
+    assert [turn.user_message for turn in turns] == [
+        "Which ferns in plants.txt like shade? 🌿",
+        "said here",
+        "Now write that into notes.md",
+    ]
+    session = await archive.session(first.session_id)
+    assert (session.title, session.tags) == ("Mine", ("x",))
+    assert states(await taken(archive, file)) == [("unchanged", 0, 0)]
+
+
+async def test_what_was_deleted_here_comes_again(archive: Archive) -> None:
+    """As new: of what is gone, nothing is known."""
+    [first] = await taken(archive, SPRING)
+    await archive.delete_session(first.session_id)
+    assert await taken(archive, SPRING) == [first]
+    assert await archive.check() == []
+
+
+async def test_a_title_that_comes_later(small: Archive, tmp_path: Path) -> None:
+    """Is taken while nobody has given one here."""
+    lines = LATEST.read_bytes().splitlines(keepends=True)
+    file = tmp_path / LATEST.name
+    file.write_bytes(b"".join(lines[:10]))
+    [outcome] = await taken(small, file)
+    assert outcome.title == "New Conversation"
+    file.write_bytes(b"".join(lines))
+    [outcome] = await taken(small, file)
+    assert (outcome.state, outcome.title) == ("unchanged", "Mondays")
+    assert (await small.session(outcome.session_id)).title == "Mondays"
+
+
+async def test_a_fork_shares_its_parents_turns(archive: Archive, tmp_path: Path) -> None:
+    """A session that begins with another one's records does not have its turns a second time."""
+    whole = SPRING.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    (tmp_path / SPRING.name).write_bytes(whole)
+    fork = tmp_path / "fork.jsonl"
+    own = b'{"type":"user","uuid":"own","sessionId":"fork","message":{"content":"Or moss?"}}\n'
+    fork.write_bytes(b"".join(lines[:10]) + own)
+    [parent] = await taken(archive, tmp_path / SPRING.name)
+    [forked] = await taken(archive, fork)
+    assert (forked.state, forked.turns_known, forked.turns_added) == ("new", 1, 1)
+    session = await archive.session(forked.session_id)
+    assert (session.parent_session_id, session.forked_at_index) == (parent.session_id, 1)
+    turns = await archive.turns(forked.session_id)
+    assert [turn.user_message for turn in turns] == [
+        "Which ferns in plants.txt like shade? 🌿",
+        "Or moss?",
+    ]
+    more = own.replace(b"own", b"more").replace(b"moss", b"ivy")
+    fork.write_bytes(b"".join(lines[:10]) + own + more)
+    assert states(await taken(archive, fork)) == [("grown", 1, 0)]
+    assert states(await taken(archive, fork)) == [("unchanged", 0, 0)]
+    assert await archive.check() == []
+
+
+async def test_a_fork_of_codex(small: Archive, tmp_path: Path) -> None:
+    """Its first line names the session that it was made of, whose lines follow with new times."""
+    await taken(small, EVENTS, "codex")
+    first, *lines = EVENTS.read_text().splitlines()
+    meta = json.loads(first)
+    meta["payload"] |= {"id": "fork", "forked_from_id": meta["payload"]["id"]}
+    later = [line.replace("2025-12-28T12", "2026-01-02T08") for line in lines[:23]]
+    prompt = {"type": "event_msg", "payload": {"type": "user_message", "message": "Or moss?"}}
+    file = tmp_path / "rollout-fork.jsonl"
+    file.write_text("\n".join([json.dumps(meta), first, *later, json.dumps(prompt)]))
+    [forked] = await taken(small, file, "codex")
+    assert (forked.turns_known, forked.turns_added) == (1, 1)
+    assert (await small.session(forked.session_id)).forked_at_index == 1
+
+
+async def test_a_fork_whose_parent_is_not_here(small: Archive, tmp_path: Path) -> None:
+    """Stands by itself, with all of its turns."""
+    file = tmp_path / "fork.jsonl"
+    file.write_bytes(SPRING.read_bytes())
+    [outcome] = await taken(small, file)
+    assert (outcome.state, outcome.turns_added) == ("new", 2)
+    assert (await small.session(outcome.session_id)).parent_session_id is None
+
+
+async def test_secrets_stay_out(small: Archive, tmp_path: Path) -> None:
+    """P10: prompts, answers, thoughts, arguments, results, paths and titles pass the same rules."""
+    records = [
+        {"type": "summary", "summary": f"About {SECRET}", "leafUuid": "u1"},
+        {"type": "user", "uuid": "u1", "message": {"content": f"Use {SECRET}"}},
+        {
+            "type": "assistant",
+            "message": {
+                "id": "m",
+                "content": [
+                    {"type": "thinking", "thinking": SECRET},
+                    {"type": "text", "text": SECRET},
+                    {"type": "tool_use", "id": "t", "name": "Read",
+                     "input": {"file_path": f"/home/ana/{SECRET}"}},
+                ],
+            },
+        },
+        {"type": "user", "message": {"content": [
+            {"type": "tool_result", "tool_use_id": "t", "content": SECRET, "is_error": False}]}},
+        {"type": "assistant", "message": {"id": "n", "content": SECRET}},
+    ]  # fmt: skip
+    file = tmp_path / "s.jsonl"
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    [outcome] = await taken(small, file, now_h=24 * 365)
+    stored = msgspec.json.encode([await everything(small), await small.sessions(SessionQuery())])
+    assert SECRET.encode() not in stored
+    assert stored.count(b"[redacted: Anthropic key]") >= 7
+    assert outcome.tool_calls_added == 1
+
+
+async def test_a_dry_run_stores_nothing(small: Archive) -> None:
+    """It tells the same as the import that follows, also where there is no store yet."""
+    nowhere = await taken(None, CLAUDE_CODE, dry_run=True)
+    dry = await taken(small, CLAUDE_CODE, dry_run=True)
+    assert await small.spans() == []
+    assert await small.projects() == []
+    assert nowhere == dry == await taken(small, CLAUDE_CODE)
+
+
+async def test_those_of_one_folder(small: Archive, tmp_path: Path) -> None:
+    """The folder counts that the session was held in."""
+    assert {o.state for o in await taken(small, CLAUDE_CODE, only_cwd="/home/ana")} == {
+        "other_folder"
+    }
+    assert {o.state for o in await taken(small, CLAUDE_CODE, only_cwd="/home/ana/garden")} == {
+        "new"
+    }
+
+
+async def test_a_refusal_of_the_store_is_told(small: Archive) -> None:
+    """A session that somebody writes at the same time costs the others nothing."""
+
+    class Refusing:
+        def __init__(self) -> None:
+            self.refused = 0
+
+        async def apply(self, writes: list[Write]) -> Applied:
+            self.refused += 1
+            if self.refused == 1:
+                raise StoreRefused("Turn 1 has no place here.")
+            return await small.apply(writes)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(small, name)
+
+    outcomes = await taken(Refusing(), CLAUDE_CODE)  # type: ignore[arg-type]
+    assert [each.state for each in outcomes] == ["refused", "new", "new"]
+    assert outcomes[0].reason == "Turn 1 has no place here."
+
+
+async def test_a_file_that_is_gone_or_forbidden_is_told(small: Archive, tmp_path: Path) -> None:
+    """Between finding and reading anything may happen to it."""
+    agent = AGENTS["codex"]
+    importer = Importer(small, rules(), now=NOW, titles={})
+    file = tmp_path / "rollout-gone.jsonl"
+    file.write_bytes(EVENTS.read_bytes())
+    [found] = find_files(agent, file).files
+    file.unlink()
+    gone = await importer.take(agent, found, Tally())
+    assert (gone.state, gone.reason) == ("refused", "no such file or directory")
+    file.symlink_to(EVENTS)
+    link = await importer.take(agent, found, Tally())
+    assert link.state == "refused"
+
+
+async def test_a_prompt_of_any_length_and_a_session_of_any_size(
+    small: Archive, tmp_path: Path
+) -> None:
+    """Turns are stored some at a time, with results that are clipped."""
+    file = tmp_path / "long.jsonl"
+    with file.open("w") as out:
+        for number in range(120):
+            when = (NOW + timedelta(seconds=number)).isoformat()
+            content: list[dict[str, object]] = [
+                {"type": "text", "text": f"answer {number}"},
+                {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": "x"}},
+            ]
+            result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "y" * 300_000}
+            for record in (
+                {"type": "user", "uuid": f"u{number}", "message": {"content": f"prompt {number}"}},
+                {"type": "assistant", "message": {"id": f"m{number}", "content": content}},
+                {"type": "user", "message": {"content": [result]}},
+                {"type": "assistant", "message": {"id": f"n{number}", "content": "done"}},
+            ):
+                out.write(json.dumps({"timestamp": when, "cwd": "/home/ana/garden"} | record))
+                out.write("\n")
+    applied: list[int] = []
+
+    class Counting:
+        async def apply(self, writes: list[Write]) -> Applied:
+            applied.append(sum(isinstance(write, PutTurn) for write in writes))
+            return await small.apply(writes)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(small, name)
+
+    [outcome] = await taken(Counting(), file)  # type: ignore[arg-type]
+    assert (outcome.turns_added, outcome.tool_calls_added) == (120, 120)
+    assert max(applied) <= 50
+    assert sum(applied) == 120
+    assert len(applied) > 4
+    [put] = await small.own_turns([Span(outcome.session_id, 7, 7)])
+    assert put.turn.user_message == "prompt 6"
+    assert 190_000 < len(put.turn.tool_calls[0].result) < 210_000
+
+
+def test_finding(tmp_path: Path) -> None:
+    """Links, empty and compressed files are told; subagents are counted; others are none."""
+    folder = tmp_path / "projects" / "-home-ana"
+    (folder / "s1" / "subagents").mkdir(parents=True)
+    (folder / "s1.jsonl").write_text("{}\n")
+    (folder / "s1" / "subagents" / "agent-1.jsonl").write_text("{}\n")
+    (folder / "agent-2.jsonl").write_text("{}\n")
+    (folder / "notes.txt").write_text("x")
+    (folder / "empty.jsonl").touch()
+    (folder / "packed.jsonl.zst").write_bytes(b"x")
+    (folder / "link.jsonl").symlink_to(folder / "s1.jsonl")
+    (tmp_path / "projects" / "loop").symlink_to(tmp_path)
+    search = find_files(AGENTS["claude-code"], tmp_path / "projects")
+    assert [found.file.name for found in search.files] == ["s1.jsonl"]
+    assert {(Path(file).name, reason) for file, reason in search.skipped} == {
+        ("empty.jsonl", "it is empty"),
+        ("packed.jsonl.zst", "it is compressed; unpack it first"),
+        ("link.jsonl", "it is a link"),
+        ("loop", "it is a link"),
+    }
+    assert dict(search.tally.left_out) == {"folders of subagents": 1, "files of subagents": 1}
+    assert find_files(AGENTS["codex"], tmp_path / "projects").files == []
+    with pytest.raises(OSError, match="No such file"):
+        find_files(AGENTS["codex"], tmp_path / "nowhere")

@@ -1,0 +1,592 @@
+"""Memories in the graph: its shape, what is damaged and mended, lost answers, races, plans."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from neo4j import AsyncGraphDatabase
+
+from ragmem.errors import StoreRefused
+from ragmem.records import (
+    MEMORY_LEVEL,
+    SESSION_LEVEL,
+    Insight,
+    MarkExtracted,
+    Project,
+    PutInsight,
+    PutProfile,
+    RegisterProject,
+    UpdateSession,
+    Write,
+)
+from ragmem.store.memories import MemoryQuery
+from ragmem.store.neo4j import Connection, Neo4jStore, schema
+from ragmem.store.neo4j.cypher import named_statements
+from ragmem.store.neo4j.entries import STATEMENTS as RECALL
+from ragmem.store.neo4j.gateway import Row
+from ragmem.store.neo4j.remembering import STATEMENTS
+from ragmem.store.neo4j.repair import Repair
+from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.tcp_proxy import Cut, TcpProxy
+from tests.store.samples import START, at, called, created, remembered, said, whole_turn
+from tests.store.seen import seen
+from tests.store.test_contract_recall import EAST, MARK, NORTH, embedded
+
+EVERYTHING = MemoryQuery(everywhere=True, with_superseded=True)
+
+
+@pytest.fixture
+async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
+    """An empty graph store."""
+    store = await open_empty_neo4j_store(neo4j_server)
+    yield store
+    await store.aclose()
+
+
+async def one(server: Connection, statement: str) -> Row:
+    """The only row."""
+    [row] = await ask(server, statement)
+    return row
+
+
+def insight(session_id: str = "s") -> PutInsight:
+    found = Insight(
+        session_id=session_id,
+        main_topic="shade",
+        key_findings=("ferns like it",),
+        action_items=("plant them",),
+        created_at=at(9),
+    )
+    return PutInsight(insight=found)
+
+
+def known() -> list[Write]:
+    """A session with two turns, and of each kind of memory's links one."""
+    return [
+        created("s", summary="All about ferns."),
+        *whole_turn("s", "t1", "Which ferns?", started_at=at(1)),
+        called("s", "t1", tool_call_id="c1"),
+        *whole_turn("s", "t2", "And hostas?", started_at=at(2)),
+        remembered("old", "Hostas need sun.", created_at=at(3), evidence=(said("s", "t1"),)),
+        remembered(
+            "new",
+            "Hostas need shade.",
+            created_at=at(4),
+            supersedes=("old",),
+            evidence=(
+                said("s", "t2", "shade!"),
+                said("", "", "a note"),
+                said("s", "t1", "from a file", tool_call_id="c1", tool_name="read_file",
+                     path="beds/north.txt"),
+            ),
+        ),
+        PutProfile(key="name", value="Ana", at=at(5)),
+        insight(),
+    ]  # fmt: skip
+
+
+# --- the shape (X7, X8) ---------------------------------------------------------------
+
+
+async def test_memory_nodes(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """X7, X8, D7 to D14, E22: one label, camelCase names, native times, lists and booleans."""
+    await graph.apply(
+        [
+            remembered(
+                "m", "Plant by Friday.", kind="deadline", trust="model", source="chat",
+                pinned=True, at=at(90), expires_at=at(99), created_at=at(1), updated_at=at(2),
+            ),
+            remembered("ana", "Ana likes ferns.", project_id=None),
+        ]
+    )  # fmt: skip
+    await graph.use_embedder(MARK)
+    await graph.apply([embedded("m", EAST, level=MEMORY_LEVEL, text_hash="abc")])
+    row = await one(
+        neo4j_server,
+        """
+        MATCH (m:Memory {uuid: 'm'})
+        RETURN labels(m) AS labels, m{.*, vector: null} AS m, valueType(m.createdAt) AS time,
+               valueType(m.subjects) AS subjects, valueType(m.embedding) AS embedding
+        """,
+    )
+    assert row["labels"] == ["Memory"]
+    assert row["time"].startswith("ZONED DATETIME")
+    assert row["subjects"].startswith("LIST<STRING")
+    assert row["embedding"].startswith("LIST<FLOAT")
+    assert row["m"] == {
+        "uuid": "m",
+        "kind": "deadline",
+        "content": "Plant by Friday.",
+        "subjects": ["ferns", "shade"],
+        "trust": "model",
+        "source": "chat",
+        "projectId": "project-garden",
+        "scope": "project",
+        "pinned": True,
+        "createdAt": at(1),
+        "updatedAt": at(2),
+        "at": at(90),
+        "expiresAt": at(99),
+        "evidence": [],
+        "sessionIds": [],
+        "embedding": pytest.approx([1, 0, 0, 0]),
+        "embedding_hash": "abc",
+        "embedder": MARK.model_id,
+        "dimension": 4,
+        "vector": None,
+    }
+    person = await one(neo4j_server, "MATCH (m:Memory {scope: 'user'}) RETURN m.uuid AS uuid")
+    assert person == {"uuid": "ana"}
+
+
+async def test_a_memory_hangs_on_its_turns(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """X7, X4: REMEMBERS from each turn, with the words and their place; SUPERSEDES to the old."""
+    await graph.apply(known())
+    rows = await ask(
+        neo4j_server,
+        """
+        MATCH (t:ConversationTurn)-[r:REMEMBERS]->(:Memory {uuid: 'new'})
+        RETURN t.uuid AS turn, properties(r) AS r ORDER BY r.position
+        """,
+    )
+    empty = {"toolCallId": "", "toolName": "", "path": "", "sessionId": "s", "turnIndex": 1}
+    assert rows == [
+        {"turn": "t2", "r": {**empty, "position": 0, "quote": "shade!", "at": at(2)}},
+        {
+            "turn": "t1",
+            "r": {
+                **empty,
+                "position": 2,
+                "quote": "from a file",
+                "at": at(2),
+                "toolCallId": "c1",
+                "toolName": "read_file",
+                "path": "beds/north.txt",
+            },
+        },
+    ]
+    row = await one(
+        neo4j_server,
+        """
+        MATCH (m:Memory)-[:SUPERSEDES]->(old)
+        RETURN m.uuid AS new, m.sessionIds AS sessions, size(m.evidence) AS loose,
+               old.uuid AS old, old.supersededBy AS by, old.validUntil AS until
+        """,
+    )
+    assert row == {
+        "new": "new", "sessions": ["s"], "loose": 1, "old": "old", "by": "new", "until": at(4),
+    }  # fmt: skip
+
+
+async def test_evidence_that_comes_later(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """E32, X11: it stands on the memory until it is put again when its turn is there."""
+    put = remembered("m", evidence=(said("s", "t", "before"), said("", "", "a note")))
+    await graph.apply([put])
+    links = "MATCH (:ConversationTurn)-[r:REMEMBERS]->(:Memory) RETURN count(r) AS links"
+    assert await one(neo4j_server, links) == {"links": 0}
+    await graph.apply([created("s"), *whole_turn("s", "t")])
+    assert await graph.memories(EVERYTHING) == [put.memory]
+    await graph.apply([put])
+    assert await one(neo4j_server, links) == {"links": 1}
+    assert await graph.memories(EVERYTHING) == [put.memory]
+
+
+async def test_profile_and_insights(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """X7, E11 to E13, B121, B122: one profile; a session's insight hangs on it."""
+    await graph.apply(known())
+    row = await one(neo4j_server, "MATCH (u:UserProfile) RETURN u{.*, revision: null} AS u")
+    assert row["u"] == {
+        "userId": "local", "profileJson": '{"name":"Ana"}', "updatedAt": at(5), "revision": None,
+    }  # fmt: skip
+    row = await one(
+        neo4j_server,
+        "MATCH (:ConversationSession {sessionId: 's'})-[:HAS_INSIGHT]->(n:Insight)"
+        " RETURN properties(n) AS n",
+    )
+    assert row["n"] == {
+        "sessionId": "s",
+        "mainTopic": "shade",
+        "keyFindings": ["ferns like it"],
+        "actionItems": ["plant them"],
+        "createdAt": at(9),
+    }
+
+
+async def test_a_sessions_summary_has_its_embedding(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """B15, X7: `summaryEmbedding`; who reads sessions does not read it."""
+    await graph.apply([created("s", summary="Ferns.")])
+    await graph.use_embedder(MARK)
+    await graph.apply([embedded("s", NORTH, level=SESSION_LEVEL)])
+    node = "MATCH (s:ConversationSession) RETURN s.summaryEmbedding AS vector"
+    assert await one(neo4j_server, node) == {"vector": pytest.approx([0, 1, 0, 0])}
+    assert (await graph.session("s")).summary == "Ferns."
+    await graph.apply([UpdateSession(session_id="s", summary="", at=at(1))])
+    assert await one(neo4j_server, node) == {"vector": None}
+    assert await graph.pending("vectors", limit=9) == []
+    assert await graph.check() == []
+
+
+# --- from an older schema -----------------------------------------------------------------
+
+
+async def test_what_an_older_schema_has_waiting(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """Reliability 11, B15: summaries are to be embedded; what was said before is left alone."""
+    await graph.apply([created("s", summary="Ferns."), created("r"), *whole_turn("s", "t")])
+    await ask(neo4j_server, "MATCH (t:ConversationTurn) REMOVE t.memoriesDue")
+    await ask(neo4j_server, "MATCH (s:ConversationSession) REMOVE s.summaryVectorsDue")
+    await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 3")
+    for name in ("memory_uuid", "user_profile_id", "insight_session"):
+        await ask(neo4j_server, f"DROP CONSTRAINT {name}")
+    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    assert (await again.info()).schema_version == schema.VERSION == 4
+    items = await again.pending("vectors", limit=9)
+    assert [(item.record_id, item.level) for item in items] == [("t", 0), ("s", SESSION_LEVEL)]
+    assert await again.pending("memories", limit=9) == []
+    assert await again.check() == []
+    await again.aclose()
+
+
+# --- lost answers, and others at the same time --------------------------------------------
+
+
+@pytest.mark.parametrize("cut", ["before_commit", "after_commit", "in_answer", "deadlock"])
+async def test_a_lost_answer_changes_nothing(neo4j_server: Connection, cut: Cut) -> None:
+    """D27, reliability 23: written again, it is as if it had been written once."""
+    plain = await open_empty_neo4j_store(neo4j_server)
+    async with TcpProxy(neo4j_server.url) as proxy:
+        through = msgspec.structs.replace(neo4j_server, url=proxy.url)
+        store = await Neo4jStore.open(through, timeout_s=PATIENCE_S)
+        for write in known():
+            proxy.cuts = [cut]
+            await store.apply([write])
+            assert not proxy.cuts
+        before = await seen(plain)
+        proxy.cuts = [cut]
+        await store.apply(known())
+        assert await seen(plain) == before
+        assert await plain.check() == []
+        [new, old] = await plain.memories(EVERYTHING)
+        assert (new.memory_id, old.superseded_by) == ("new", "new")
+        proxy.cuts = [cut]
+        # The answer may have been lost after they went.
+        assert await store.forget_memories(["new"]) in (0, 2)
+        assert await plain.memories(EVERYTHING) == []
+        await store.aclose()
+    await plain.aclose()
+
+
+async def test_memories_while_their_sessions_go(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """X39: evidence is put before or after its session went; none is half there."""
+    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    for number in range(12):
+        name = f"s{number}"
+        await graph.apply([created(name), *whole_turn(name, f"t{number}")])
+        put = remembered(
+            f"m{number}", evidence=(said(name, f"t{number}"), said("elsewhere", "", "too"))
+        )
+        await asyncio.gather(other.apply([put]), graph.delete_session(name))
+        [held] = await graph.memories_by_id([f"m{number}"])
+        assert held.evidence in (put.memory.evidence, put.memory.evidence[1:])
+    assert await graph.check() == []
+    await other.aclose()
+
+
+async def test_memories_while_projects_are_joined(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """X12b: a memory that is being written sees the join, or is seen by it."""
+    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+
+    def project(name: str, into: str | None = None) -> RegisterProject:
+        return RegisterProject(
+            project=Project(project_id=name, path=f"/{name}", created_at=START, joined_into=into)
+        )
+
+    for number in range(12):
+        name = f"p{number}"
+        await graph.apply([project("root"), project(name)])
+        await asyncio.gather(
+            other.apply([remembered(f"m{number}", project_id=name)]),
+            graph.apply([project(name, "root")]),
+        )
+    found = await graph.memories(MemoryQuery(project_ids=("root",)))
+    assert len(found) == 12
+    assert {memory.project_id for memory in found} == {"root"}
+    await other.aclose()
+
+
+async def test_what_crosses_does_not_deadlock_for_good(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """D27: turns that end, vectors and memories of the same sessions, in every order."""
+    stores = [await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S) for _ in range(4)]
+    await graph.apply([created("a"), created("b"), remembered("old", created_at=at(0))])
+    await graph.use_embedder(MARK)
+
+    async def work(number: int, store: Neo4jStore) -> None:
+        for i in range(6):
+            here, there = ("a", "b") if (number + i) % 2 else ("b", "a")
+            turn, name = f"{number}-{i}", f"m{number}-{i}"
+            writes: list[Write] = [
+                *whole_turn(here, turn),
+                remembered(
+                    name, evidence=(said(here, turn), said(there, turn)), supersedes=("old",)
+                ),
+                embedded(name, EAST, level=MEMORY_LEVEL),
+                UpdateSession(session_id=there, summary=name, at=at(i)),
+                MarkExtracted(turn_ids=(turn,)),
+            ]
+            await store.apply(writes if number % 2 else [*writes[:2], *writes[:1:-1]])
+
+    await asyncio.gather(*(work(n, store) for n, store in enumerate(stores)))
+    assert len(await graph.memories(EVERYTHING)) == 25
+    assert await graph.pending("memories", limit=9) == []
+    assert await graph.check() == []
+    for store in stores:
+        await store.aclose()
+
+
+# --- damage ---------------------------------------------------------------------------
+
+DAMAGE = [
+    (
+        "a memory has all of its fields",
+        "MATCH (m:Memory) REMOVE m.kind, m.subjects, m.trust, m.source, m.pinned, m.createdAt,"
+        " m.scope, m.sessionIds",
+    ),
+    ("a memory has all of its fields", "MATCH (m:Memory) REMOVE m.uuid, m.content, m.evidence"),
+    ("a memory has all of its fields", "MATCH (m:Memory {uuid: 'new'}) SET m.projectId = null"),
+    ("a memory has all of its fields", "CREATE (:Memory)"),
+    ("a memory says what took its place", "MATCH ()-[r:SUPERSEDES]->() DELETE r"),
+    ("a memory says what took its place", "MATCH (m:Memory) REMOVE m.supersededBy, m.validUntil"),
+    (
+        "a memory says what took its place",
+        "MATCH (m:Memory {uuid: 'old'}) SET m.supersededBy = 'nothing that is here'",
+    ),
+    (
+        "a memory says what took its place",
+        "MATCH (m:Memory {uuid: 'old'}) CREATE (:Memory {uuid: 'x'})-[:SUPERSEDES]->(m)",
+    ),
+    (
+        "a memory says what took its place",
+        "MATCH (m:Memory {uuid: 'new'}) MERGE (m)-[:SUPERSEDES]->(m)",
+    ),
+    (
+        "a memory knows where it comes from",
+        "MATCH ()-[r:REMEMBERS]->() REMOVE r.position, r.at, r.quote, r.toolName, r.sessionId",
+    ),
+    ("a memory knows where it comes from", "MATCH (m:Memory) SET m.sessionIds = []"),
+    ("an insight belongs to its session", "MATCH ()-[h:HAS_INSIGHT]->() DELETE h"),
+    ("an insight belongs to its session", "MATCH (n:Insight) SET n.sessionId = 'nowhere'"),
+    (
+        "an insight belongs to its session",
+        "MATCH (n:Insight) CREATE (:Other)-[:HAS_INSIGHT]->(n)",
+    ),
+    ("an insight has all of its fields", "MATCH (n:Insight) REMOVE n.mainTopic, n.createdAt"),
+    ("an insight has all of its fields", "MATCH (n:Insight) REMOVE n.keyFindings, n.actionItems"),
+]
+DERIVED = [
+    ("what is to be embedded is known", "MATCH (m:Memory {uuid: 'bare'}) REMOVE m.vectorsDue"),
+    ("what is to be embedded is known", "MATCH (m:Memory) SET m.vectorsDue = m.createdAt"),
+    (
+        "what is to be embedded is known",
+        "MATCH (s:ConversationSession) SET s.summaryVectorsDue = s.updatedAt",
+    ),
+    ("what is to be embedded is known", "MATCH (s:ConversationSession) REMOVE s.summaryVector"),
+    ("vectors are of the stores embedder", "MATCH (m:Memory {uuid: 'new'}) SET m.embedder = 'z'"),
+    ("vectors are of the stores embedder", "MATCH (m:Memory {uuid: 'new'}) REMOVE m.dimension"),
+    (
+        "vectors are of the stores embedder",
+        "MATCH (s:ConversationSession) SET s.summaryEmbedder = 'z'",
+    ),
+    (
+        "what is to be looked through is complete",
+        "MATCH (t:ConversationTurn {uuid: 't1'}) SET t.status = 'failed'",
+    ),
+]
+
+
+async def damaged(graph: Neo4jStore, server: Connection, statement: str) -> None:
+    await graph.apply([*known(), remembered("bare")])
+    await graph.use_embedder(MARK)
+    await graph.apply(
+        [
+            embedded("new", EAST, level=MEMORY_LEVEL),
+            embedded("s", EAST, level=SESSION_LEVEL),
+        ]
+    )
+    assert await graph.check() == []
+    await ask(server, statement)
+
+
+async def mended(server: Connection) -> list[str]:
+    """What was done; nothing is left, and nothing is done the second time."""
+    repair = await Repair.open(server, timeout_s=60)
+    try:
+        done = await repair.mend(at(99))
+        assert await repair.findings() == []
+        assert await repair.mend(at(99)) == []
+        return [each.what for each in done]
+    finally:
+        await repair.aclose()
+
+
+@pytest.mark.parametrize(("what", "statement"), [*DAMAGE, *DERIVED])
+async def test_damage_is_found_and_mended(
+    graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
+) -> None:
+    """P4: no memory is lost, and each can be read afterwards."""
+    await damaged(graph, neo4j_server, statement)
+    counted = (await graph.info()).counts["memories"]
+    assert what in [finding.what for finding in await graph.check()]
+    assert await mended(neo4j_server)
+    held = await graph.memories(EVERYTHING)
+    assert len(held) == counted
+    if "content" not in statement:
+        assert {"Hostas need sun.", "Hostas need shade."} <= {memory.content for memory in held}
+    assert len([place for memory in held for place in memory.evidence]) >= 3
+    if "createdAt, m.scope" not in statement:
+        assert "Hostas need sun." not in [
+            memory.content for memory in await graph.memories(MemoryQuery(everywhere=True))
+        ]
+    assert await graph.profile() == msgspec.structs.replace(
+        await graph.profile(), values={"name": "Ana"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("constraint", "statement", "change"),
+    [
+        (
+            "memory_uuid",
+            "MATCH (m:Memory {uuid: 'old'}) CREATE (n:Memory) SET n = properties(m)",
+            "gave a memory an id of its own",
+        ),
+        (
+            "insight_session",
+            "MATCH (m:Insight) CREATE (n:Insight) SET n = properties(m)",
+            "set a double insight aside",
+        ),
+        (
+            "user_profile_id",
+            "CREATE (:UserProfile {userId: 'local', profileJson: '{}'})",
+            "set a double profile aside",
+        ),
+    ],
+)
+async def test_what_is_there_twice(
+    graph: Neo4jStore, neo4j_server: Connection, constraint: str, statement: str, change: str
+) -> None:
+    """P4: a lost constraint let a second one in; nothing of either is deleted."""
+    await graph.apply(known())
+    await ask(neo4j_server, f"DROP CONSTRAINT {constraint}")
+    await ask(neo4j_server, statement)
+    [before] = await ask(neo4j_server, "MATCH (n) RETURN count(n) AS nodes")
+    assert "no id is there twice" in [finding.what for finding in await graph.check()]
+    assert change in await mended(neo4j_server)
+    [after] = await ask(neo4j_server, "MATCH (n) RETURN count(n) AS nodes")
+    assert after == before
+    assert "Hostas need shade." in [memory.content for memory in await graph.memories(EVERYTHING)]
+    assert (await graph.profile()).values == {"name": "Ana"}
+    assert len(await graph.insights(["s"])) == 1
+
+
+async def test_what_cannot_be_read_is_set_aside(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """P4: evidence and a profile that something else has written; the rest is as it was."""
+    await graph.apply(known())
+    before = await graph.memories(EVERYTHING)
+    await ask(
+        neo4j_server,
+        "MATCH (m:Memory {uuid: 'new'}) SET m.evidence = ['{', 'null'] + m.evidence"
+        " WITH m MATCH (u:UserProfile) SET u.profileJson = '{\"name\": 7}'",
+    )
+    assert await graph.memories(EVERYTHING) == before
+    for call in (graph.profile(), graph.apply([PutProfile(key="a", value="b", at=at(9))])):
+        with pytest.raises(StoreRefused, match="can't be read") as caught:
+            await call
+        assert "store repair" in caught.value.hint
+    [finding] = await graph.check()
+    assert (finding.what, finding.where, finding.count) == (
+        "what stands on a memory can be read", "new, profile", 2,
+    )  # fmt: skip
+    assert "set aside what could not be read on a memory" in await mended(neo4j_server)
+    assert await graph.memories(EVERYTHING) == before
+    assert (await graph.profile()).values == {}
+    kept = await one(
+        neo4j_server,
+        "MATCH (m:Memory {uuid: 'new'}), (u:UserProfile)"
+        " RETURN m.salvagedEvidence AS evidence, u.salvagedJson AS profile",
+    )
+    assert kept == {"evidence": ["{", "null"], "profile": '{"name": 7}'}
+
+
+async def test_a_chain_of_which_a_part_is_elsewhere_is_whole(graph: Neo4jStore) -> None:
+    """X11: what was superseded stays so, whether or not what took its place was moved too."""
+    await graph.apply([remembered("m", superseded_by="not-here", valid_until=at(9))])
+    assert await graph.check() == []
+    assert await graph.memories(MemoryQuery(everywhere=True)) == []
+
+
+def test_every_check_has_its_damage() -> None:
+    """Issue 4: no kind of damage is only believed to be found."""
+    checks = {name.replace("_", " ") for name in named_statements("memory_checks.cypher")}
+    assert {what for what, _ in DAMAGE} == checks
+
+
+# --- plans ------------------------------------------------------------------------------
+
+
+def _filled(name: str) -> str:
+    which = STATEMENTS[name].replace("/* conditions */", "AND m.supersededBy IS NULL")
+    return STATEMENTS["memories"].replace("/* which */", which)
+
+
+PLANS = {
+    "of-projects": _filled("in_scope"),
+    "everywhere": _filled("everywhere"),
+    "to-look-through": RECALL["pending_memories"].replace("/* session */", ""),
+    "to-embed": RECALL["pending_vectors"].replace("/* session */", ""),
+    "superseded": STATEMENTS["link_superseded"],
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+async def test_what_is_asked_often_goes_by_an_index(
+    graph: Neo4jStore, neo4j_server: Connection, name: str
+) -> None:
+    """E23, D39: no look at all memories, turns or sessions of the store."""
+    given = {
+        "projectIds": ["p"], "userWide": True, "limit": 9, "most": 9, "ids": ["m"],
+        "sessionId": None,
+    }  # fmt: skip
+    driver = AsyncGraphDatabase.driver(neo4j_server.url, auth=("neo4j", neo4j_server.password))
+    async with driver:
+        _, summary, _ = await driver.execute_query(f"EXPLAIN {PLANS[name]}", **given)
+    steps = []
+    waiting = [summary.plan]
+    while waiting:
+        step = waiting.pop()
+        steps.append(step["operatorType"].partition("@")[0])
+        waiting += step.get("children", [])
+    assert any("Index" in step for step in steps)
+    assert not {"AllNodesScan", "NodeByLabelScan"} & set(steps), steps
+
+
+def test_every_statement_is_used() -> None:
+    """No dead Cypher."""
+    from pathlib import Path
+
+    from ragmem.store import neo4j
+
+    code = "".join(path.read_text("utf-8") for path in Path(neo4j.__file__).parent.glob("*.py"))
+    quoted = {name for name in STATEMENTS if f'"{name}"' in code}
+    assert STATEMENTS.keys() - quoted == {"small_vectors_of_memories", "small_vectors_of_sessions"}
