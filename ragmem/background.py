@@ -34,6 +34,8 @@ from ragmem.store.base import Store
 from ragmem.store.locks import take
 
 if TYPE_CHECKING:
+    from ragmem.memory.facts.extraction import Extractor
+    from ragmem.memory.facts.facts import Facts
     from ragmem.memory.summaries import Summarizer
     from ragmem.memory.worker import Worker
 
@@ -163,18 +165,23 @@ class Background:
     def _made(self, model: str) -> "Worker":
         from ragmem.memory.worker import Worker
 
-        summaries = self._config.memory.summaries
-        if summaries.enabled:
+        summaries, facts = self._config.memory.summaries, self._memory.facts
+        asker = None
+        if summaries.enabled or (facts and self._config.memory.facts.extract):
             self._llm = summary_model(self._config, self._paths, flag=model)
-            self._summarizer = summarizer(self._llm, summaries, self._paths, self._metrics)
-        return Worker(
+            asker = summarizer(self._llm, summaries, self._paths, self._metrics)
+        self._summarizer = asker if summaries.enabled else None
+        worker = Worker(
             self._open_store,
             self._memory.owner_id,
             embedder=self._embedder,
             summarizer=self._summarizer,
+            extractor=extractor(facts, asker, self._config, self._metrics) if facts else None,
             config=summaries,
             metrics=self._metrics,
         )
+        worker.names_sessions = True
+        return worker
 
 
 def summary_model(config: Config, paths: Paths, *, flag: str = "") -> LLM | None:
@@ -195,6 +202,15 @@ def summarizer(
     from ragmem.memory.summaries.ledger import FILE
 
     return Summarizer(llm, config, ledger=Ledger(paths.data_dir / FILE), metrics=metrics)
+
+
+def extractor(
+    facts: "Facts", asker: "Summarizer | None", config: Config, metrics: Metrics
+) -> "Extractor":
+    """One that learns from turns; it asks a model where the settings say so."""
+    from ragmem.memory.facts.extraction import Extractor
+
+    return Extractor(facts, asker if config.memory.facts.extract else None, metrics=metrics)
 
 
 def leave_to_a_process(paths: Paths, *, model: str = "") -> None:

@@ -4,7 +4,9 @@
     ├── UsageError             the request itself is wrong (exit 2)
     │   ├── ConfigError        a setting is wrong; names the file, line and nearest key
     │   ├── SessionNotFound    no session bears that id or name
-    │   └── AmbiguousSession   several do; carries the candidates
+    │   ├── AmbiguousSession   several do; carries the candidates
+    │   ├── MemoryNotFound     no memory bears that id
+    │   └── AmbiguousMemory    several do; carries the candidates
     ├── StoreError             the memory could not do it
     │   ├── StoreUnavailable   away for now: locked, down, refusing (exit 75)
     │   ├── StoreRefused       wrong password, database or permission
@@ -52,6 +54,18 @@ class SessionNotFound(UsageError):
 
 class AmbiguousSession(UsageError):
     """Several sessions match; `candidates` are their ids."""
+
+    def __init__(self, message: str, *, candidates: tuple[str, ...], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.candidates = candidates
+
+
+class MemoryNotFound(UsageError):
+    """No memory bears that id."""
+
+
+class AmbiguousMemory(UsageError):
+    """Several memories match; `candidates` are their ids."""
 
     def __init__(self, message: str, *, candidates: tuple[str, ...], hint: str = "") -> None:
         super().__init__(message, hint=hint)

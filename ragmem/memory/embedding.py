@@ -1,24 +1,34 @@
-"""The vectors of turns and summaries that have none."""
+"""The vectors of turns, summaries, memories and sessions that have none."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from ragmem.embedder.base import Embedder, embedding_hash
 from ragmem.embedder.passages import passages, turn_passages
-from ragmem.records import PutVectors, Summary, Turn
+from ragmem.errors import SessionNotFound
+from ragmem.records import (
+    MEMORY_LEVEL,
+    SESSION_LEVEL,
+    MemoryRecord,
+    PutVectors,
+    Session,
+    Summary,
+    Turn,
+)
 from ragmem.store.base import Store
 from ragmem.store.recall import TURN_LEVEL, EmbedderMark, Pending
+
+_SUMMARIES = 1
+_Record = Turn | Summary | MemoryRecord | Session
 
 
 async def vectors_of(
     store: Store, embedder: Embedder, items: Sequence[Pending]
 ) -> list[PutVectors]:
     """In one batch; none for a record that is gone. Raises EmbedderError, StoreError."""
-    turn_ids = [i.record_id for i in items if i.level == TURN_LEVEL]
-    summary_ids = [i.record_id for i in items if i.level != TURN_LEVEL]
-    turns = {turn.turn_id: turn for turn in await store.turns_by_id(turn_ids)}
-    summaries = {s.summary_id: s for s in await store.summaries_by_id(summary_ids)}
-    texts = await asyncio.to_thread(_texts, embedder, items, turns, summaries)
+    found = await _records(store, items)
+    texts = await asyncio.to_thread(_texts, embedder, found)
     flat = [text for each in texts.values() for text in each]
     if not flat:
         return []
@@ -46,21 +56,42 @@ async def vectors_of(
     return writes
 
 
-def _texts(
-    embedder: Embedder,
-    items: Sequence[Pending],
-    turns: dict[str, Turn],
-    summaries: dict[str, Summary],
-) -> dict[str, list[str]]:
-    """By record, in the order of the items: what is embedded of each."""
-    texts: dict[str, list[str]] = {}
+async def _records(store: Store, items: Sequence[Pending]) -> dict[str, _Record]:
+    """By id, in the order of the items; those that exist."""
+    ids: dict[int, list[str]] = {}
     for item in items:
-        if turn := turns.get(item.record_id):
-            texts[item.record_id] = turn_passages(turn, embedder.count_tokens, embedder.info)
-        elif summary := summaries.get(item.record_id):
-            texts[item.record_id] = passages(
-                "\n".join([summary.text, *summary.key_findings]),
-                embedder.count_tokens,
-                max_tokens=embedder.info.max_tokens,
-            )
+        # Summaries of all levels are asked for together.
+        ids.setdefault(min(item.level, _SUMMARIES), []).append(item.record_id)
+    found: dict[str, _Record] = {}
+    for turn in await store.turns_by_id(ids.get(TURN_LEVEL, ())):
+        found[turn.turn_id] = turn
+    for summary in await store.summaries_by_id(ids.get(_SUMMARIES, ())):
+        found[summary.summary_id] = summary
+    for memory in await store.memories_by_id(ids.get(MEMORY_LEVEL, ())):
+        found[memory.memory_id] = memory
+    for session_id in ids.get(SESSION_LEVEL, ()):
+        # One that was deleted since has none.
+        with suppress(SessionNotFound):
+            found[session_id] = await store.session(session_id)
+    return {item.record_id: found[item.record_id] for item in items if item.record_id in found}
+
+
+def _texts(embedder: Embedder, found: Mapping[str, _Record]) -> dict[str, list[str]]:
+    """By record: what is embedded of each. A memory's and a session's is one text (B15, X6)."""
+    texts: dict[str, list[str]] = {}
+    for record_id, record in found.items():
+        match record:
+            case Turn():
+                own = turn_passages(record, embedder.count_tokens, embedder.info)
+            case Summary():
+                own = passages(
+                    "\n".join([record.text, *record.key_findings]),
+                    embedder.count_tokens,
+                    max_tokens=embedder.info.max_tokens,
+                )
+            case MemoryRecord():
+                own = [record.content]
+            case Session():
+                own = [record.summary] if record.summary else []
+        texts[record_id] = own
     return texts

@@ -4,10 +4,11 @@ import json
 import os
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from ragmem.messages import Json
-from ragmem.records import AccessType, FileAccess, ToolCall
+from ragmem.records import AccessType, FileAccess, Session, ToolCall
 
 _BY_ARGUMENT: dict[str, AccessType] = {
     "read_file": "read",
@@ -91,6 +92,12 @@ def stored_path(path: str, *, cwd: Path, project: Path) -> str:
     relative = os.path.relpath(full, project)
     outside = relative == os.pardir or relative.startswith(os.pardir + os.sep)
     return full if outside else Path(relative).as_posix()
+
+
+def locator(session: Session) -> Callable[[str], str]:
+    """For a session's paths, as its tools gave them, their stored form."""
+    cwd = Path(session.cwd)
+    return partial(stored_path, cwd=cwd, project=Path(session.project_path or cwd))
 
 
 def shown_path(path: str, *, cwd: Path, project: Path) -> str:

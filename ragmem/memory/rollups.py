@@ -1,10 +1,11 @@
 """What of a session's summaries is to be rolled up or redone, in the conversation's order."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
-from ragmem.memory.summaries import Waiting, next_roll_up, summary_id
-from ragmem.records import Session, Summary, Turn
-from ragmem.store.base import Store
+from ragmem.memory.summaries import Summarizer, Waiting, next_roll_up, summary_id
+from ragmem.records import Session, Summary, Turn, UpdateSession
+from ragmem.store.base import Store, TurnQuery
 from ragmem.store.recall import Pending
 
 
@@ -101,3 +102,19 @@ async def _last_turns(store: Store, found: Sequence[Summary]) -> dict[str, str]:
             if s.covers[-1] in below and below[s.covers[-1]].covers
         }
     return last
+
+
+async def thread_renewed(
+    store: Store, summarizer: Summarizer, session: Session, *, at: datetime
+) -> UpdateSession:
+    """A session's own summary, brought up to date with the turns since the last one."""
+    count = (session.message_count - session.summarized_count) // 2
+    since = await store.turns(
+        session.session_id, TurnQuery(limit=max(1, count), statuses=("completed",))
+    )
+    return UpdateSession(
+        session_id=session.session_id,
+        summary=await summarizer.thread_summary(session.summary, since),
+        summarized_count=session.message_count,
+        at=at,
+    )

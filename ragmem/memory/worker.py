@@ -1,4 +1,4 @@
-"""Background work: vectors, summaries, roll-ups; derived from what is stored, never waited for.
+"""Background work: vectors, summaries, memories; derived from what is stored, never waited for.
 
 Nothing is remembered outside the store: what is to be done is what `pending` finds.
 A lease keeps two processes from doing the same; work that was done twice all the
@@ -12,25 +12,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 
 from ragmem.config import SummariesConfig
 from ragmem.embedder.base import Embedder
 from ragmem.errors import EmbedderUnavailable, RagmemError, SessionNotFound, StoreError
+from ragmem.memory import rollups, titles
 from ragmem.memory.embedding import vectors_of
-from ragmem.memory.files import stored_path
+from ragmem.memory.facts.extraction import Extractor
+from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
-from ragmem.memory.rollups import calls_behind, due_roll_up, level1_of, renewable
 from ragmem.memory.summaries import Summarizer, thread_summary_due
 from ragmem.metrics import Metrics
-from ragmem.records import (
-    AddSummary,
-    Session,
-    UpdateSession,
-    utc_now,
-)
-from ragmem.store.base import Store, TurnQuery
+from ragmem.records import AddSummary, Session, utc_now
+from ragmem.store.base import Store
 from ragmem.store.recall import EmbedderMark, Pending, Work
 
 _log = logging.getLogger("ragmem")
@@ -62,6 +57,7 @@ class Worker:
         *,
         embedder: Embedder | None,
         summarizer: Summarizer | None,
+        extractor: Extractor | None = None,
         config: SummariesConfig,
         metrics: Metrics | None = None,
         clock: Callable[[], datetime] = utc_now,
@@ -70,9 +66,12 @@ class Worker:
         self._owner_id = owner_id
         self._embedder = embedder
         self._summarizer = summarizer if config.enabled else None
+        self._extractor = extractor
         self._config = config
         self._metrics = metrics or Metrics()
         self._clock = clock
+        self.names_sessions = False
+        """Whether sessions that nobody has named get a title (B13)."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._passed: set[str] = set()
@@ -149,13 +148,20 @@ class Worker:
         store = await self._open_store()
         if self._embedder and not self._embedder_rests and await self._embed(store, self._embedder):
             return True
-        if self._summarizer is None:
-            return False
+        if self._summarizer is not None and await self._sum_up(store, self._summarizer):
+            return True
+        if self._extractor is not None and await self._learn(store, self._extractor):
+            return True
+        known, now = self._passed, self._clock()
+        name = partial(titles.due, store, self._summarizer, self._owner_id, passed=known, now=now)
+        return self.names_sessions and await self._done([], name)
+
+    async def _sum_up(self, store: Store, summarizer: Summarizer) -> bool:
         return (
-            await self._level1(store, self._summarizer)
-            or await self._renew(store, self._summarizer)
-            or await self._roll_up(store, self._summarizer)
-            or await self._thread(store, self._summarizer)
+            await self._level1(store, summarizer)
+            or await self._renew(store, summarizer)
+            or await self._roll_up(store, summarizer)
+            or await self._thread(store, summarizer)
         )
 
     async def _fresh(self, store: Store, work: Work, *, limit: int) -> list[Pending]:
@@ -255,7 +261,7 @@ class Worker:
         found = await self._fresh(store, "level1", limit=_PAGE)
         if not found:
             return False
-        made = await level1_of(store, found)
+        made = await rollups.level1_of(store, found)
         held = {turn_id for turn_id, summary in made.items() if summary.extractive}
         # Nobody here does better than what stands there.
         idle = [
@@ -284,14 +290,14 @@ class Worker:
         async with self._leased(store, [item.key for item in items]) as mine:
             items = [item for item in items if item.key in mine]
             # Whoever had it before may have done it.
-            made = await level1_of(store, items)
+            made = await rollups.level1_of(store, items)
             writes = []
             for turn in await store.turns_by_id([item.record_id for item in items]):
                 before = made.get(turn.turn_id)
                 uses_model = summarizer.uses_model(turn.session_id)
                 if before is None or (before.extractive and uses_model):
                     if turn.session_id not in locate:
-                        locate[turn.session_id] = await self._locate(store, turn.session_id)
+                        locate[turn.session_id] = locator(await store.session(turn.session_id))
                     summary = await summarizer.summarize_turn(
                         turn, locate=locate[turn.session_id], instead_of=before
                     )
@@ -304,24 +310,18 @@ class Worker:
             self._passed.update(mine)
         return True
 
-    @staticmethod
-    async def _locate(store: Store, session_id: str) -> Callable[[str], str]:
-        session = await store.session(session_id)
-        cwd = Path(session.cwd)
-        return partial(stored_path, cwd=cwd, project=Path(session.project_path or session.cwd))
-
     async def _reckon(self, store: Store, summarizer: Summarizer, session_id: str) -> None:
         """Let the session's limits hold for all processes together."""
         if session_id not in self._reckoned and summarizer.uses_model(session_id):
             session = await store.session(session_id)
-            calls = await calls_behind(store, session, every=self._config.every_n_messages)
+            calls = await rollups.calls_behind(store, session, every=self._config.every_n_messages)
             summarizer.reckon(session_id, calls)
             self._reckoned.add(session_id)
 
     async def _renew(self, store: Store, summarizer: Summarizer) -> bool:
         """The stand-ins above those that a model has replaced, lowest level first."""
         for session_id in sorted(self._renewed):
-            for old, below in await renewable(store, session_id):
+            for old, below in await rollups.renewable(store, session_id):
                 key = f"renew:{old.level}:{old.summary_id}"
                 if key in self._passed or not summarizer.uses_model(session_id):
                     continue
@@ -340,7 +340,7 @@ class Worker:
     async def _roll_up(self, store: Store, summarizer: Summarizer) -> bool:
         async def do(item: Pending) -> bool:
             due = partial(
-                due_roll_up, store, item.session_id, rollup_chars=self._config.rollup_chars
+                rollups.due_roll_up, store, item.session_id, rollup_chars=self._config.rollup_chars
             )
             if await due() is None:
                 return False
@@ -381,21 +381,20 @@ class Worker:
 
     async def summarize_thread(self, store: Store, summarizer: Summarizer, session: Session) -> str:
         """Renew a session's own summary from the turns since the last one."""
-        count = (session.message_count - session.summarized_count) // 2
-        since = await store.turns(
-            session.session_id, TurnQuery(limit=max(1, count), statuses=("completed",))
-        )
-        text = await summarizer.thread_summary(session.summary, since)
-        await store.apply(
-            [
-                redacted(
-                    UpdateSession(
-                        session_id=session.session_id,
-                        summary=text,
-                        summarized_count=session.message_count,
-                        at=self._clock(),
-                    )
-                )
-            ]
-        )
-        return text
+        renewed = await rollups.thread_renewed(store, summarizer, session, at=self._clock())
+        await store.apply([redacted(renewed)])
+        return renewed.summary or ""
+
+    # --- memories -----------------------------------------------------------------
+
+    async def _learn(self, store: Store, extractor: Extractor) -> bool:
+        items = await self._fresh(store, "memories", limit=1)
+
+        async def do() -> bool:
+            for item in items:
+                if self._summarizer:
+                    await self._reckon(store, self._summarizer, item.session_id)
+            self._passed |= await extractor.look_through(store, items, self._owner_id)
+            return True
+
+        return await (self._done(items, do) if items else extractor.tidy())

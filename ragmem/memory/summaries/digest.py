@@ -3,11 +3,14 @@
 import json
 import re
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
 from ragmem.redact import redact
 from ragmem.text import clean, one_line
+
+T = TypeVar("T")
 
 MAX_FINDINGS = 8
 MAX_TOPICS = 8
@@ -35,18 +38,18 @@ def parse_digest(answer: str, *, tag: str, source_chars: int, text_chars: int) -
     Of other keys than the three nothing is kept. A text that is too long is cut
     after a sentence, one that is longer than its source is refused.
     """
-    found = _read(answer)
+    found = read_object(answer, Digest)
     if tag in answer:
         raise ValueError("it repeats the marks around the data")
-    text = _line(found.text)
+    text = plain_line(found.text)
     if not any(char.isalnum() for char in text):
         raise ValueError("its text is empty")
     if len(text) > max(source_chars, SHORT_CHARS):
         raise ValueError("its text is longer than what it sums up")
     return Digest(
         text=clip_sentences(text, text_chars),
-        key_findings=_lines(found.key_findings, FINDING_CHARS, MAX_FINDINGS),
-        topics=_lines(found.topics, TOPIC_CHARS, MAX_TOPICS),
+        key_findings=plain_lines(found.key_findings, FINDING_CHARS, MAX_FINDINGS),
+        topics=plain_lines(found.topics, TOPIC_CHARS, MAX_TOPICS),
     )
 
 
@@ -60,9 +63,10 @@ def clip_sentences(text: str, limit: int) -> str:
     return one_line(text, limit)
 
 
-def _read(answer: str) -> Digest:
+def read_object(answer: str, kind: type[T]) -> T:
+    """The JSON object in an answer as this struct; ValueError says what is wrong with it."""
     try:
-        return msgspec.json.decode(answer, type=Digest)
+        return msgspec.json.decode(answer, type=kind)
     except (msgspec.DecodeError, RecursionError):
         pass
     # Around the object there may be a fence, thoughts, or a word of welcome: the last one counts.
@@ -73,7 +77,7 @@ def _read(answer: str) -> Digest:
             continue
         try:
             value, end = json.JSONDecoder().raw_decode(answer, start)
-            found = msgspec.convert(value, Digest)
+            found = msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             problem = str(error)
         except (ValueError, RecursionError):
@@ -87,12 +91,13 @@ def _starts(answer: str) -> list[int]:
     return [match.start() for match in re.finditer(r"\{", answer)][:_MOST_OBJECTS]
 
 
-def _lines(texts: Iterable[str], chars: int, most: int) -> tuple[str, ...]:
-    lines = dict.fromkeys(one_line(_line(text), chars) for text in texts)
+def plain_lines(texts: Iterable[str], chars: int, most: int) -> tuple[str, ...]:
+    """So many of them, a line each, without repeats, secrets and what says nothing."""
+    lines = dict.fromkeys(one_line(plain_line(text), chars) for text in texts)
     return tuple(line for line in lines if any(map(str.isalnum, line)))[:most]
 
 
-def _line(text: str) -> str:
+def plain_line(text: str) -> str:
     """On one line: no heading, list or mark of its own can be forged in what it is shown in."""
     text = redact(clean(text))
     return one_line(text, _LONGEST_ESCAPE * len(text))

@@ -17,7 +17,17 @@ from ragmem.records import Summary, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clean, clip_middle, one_line
 
-RECALL_TOOLS = frozenset({"recall_result", "recall", "search_memory", "search_history"})
+RECALL_TOOLS = frozenset(
+    {
+        "recall_result",
+        "recall",
+        "search_memory",
+        "search_history",
+        "search_memories",
+        "get_recent_memories",
+        "remember",
+    }
+)
 """Their answers were said before: nothing is summed up from them a second time."""
 WRITING_TOOLS = frozenset({"write_file", "edit_file", "create_file"})
 MAX_FILES = 50

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -44,7 +44,7 @@ from ragmem.memory.summaries.material import (
 )
 from ragmem.memory.summaries.plan import summary_id
 from ragmem.memory.summaries.spending import Spending, is_free, may_call, one_call
-from ragmem.messages import system, user
+from ragmem.messages import Message, system, user
 from ragmem.metrics import Metrics
 from ragmem.prompts import prompt
 from ragmem.records import Summary, Turn, utc_now
@@ -79,7 +79,12 @@ _COUNTED = (
     "unpriced_calls",
 )
 
+T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[object]]
+MakeRequest = Callable[[str, str, str, ModelInfo], Request]
+"""From the data, the letters of its marks, what was wrong with the last answer, and the model."""
+ReadAnswer = Callable[[str, str, str], T]
+"""From an answer, the letters of the marks, and the data."""
 
 
 class _Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,7 +223,7 @@ class Summarizer:
         if not since:
             return clip_sentences(previous or "", limit)
         session_id = since[-1].session_id
-        source = thread_records(previous, since, max_chars=self._room * _MOST_PARTS)
+        source = thread_records(previous, since, max_chars=self.room * _MOST_PARTS)
         task = _Task(prompt="summarize_thread", session_id=session_id, text_chars=limit)
         with self._metrics.time("summaries.thread"):
             digest = await self._digest(task, source)
@@ -241,7 +246,7 @@ class Summarizer:
     # --- asking -----------------------------------------------------------------
 
     @property
-    def _room(self) -> int:
+    def room(self) -> int:
         """Characters of records that one request holds."""
         window = self._llm.info.context_window if self._llm else None
         if window is None:
@@ -252,7 +257,7 @@ class Summarizer:
         """The model's digest, of parts and then of their digests where the source is too long."""
         if self._llm is None or self._refusals >= _MOST_REFUSALS:
             return None
-        room = self._room
+        room = self.room
         # A piece may end an eighth before the room does.
         parts = split(clip_middle(source, room * _MOST_PARTS * 7 // 8), room)
         if len(parts) > 1:
@@ -271,41 +276,53 @@ class Summarizer:
         return await self._ask(task, parts[0]) if parts else None
 
     async def _ask(self, task: _Task, data: str) -> Digest | None:
+        def request(data: str, tag: str, problem: str, info: ModelInfo) -> Request:
+            return request_of(_messages(task, data, tag, problem), info)
+
+        def read(answer: str, tag: str, data: str) -> Digest:
+            return parse_digest(answer, tag=tag, source_chars=len(data), text_chars=task.text_chars)
+
+        return await self.ask(task.session_id, data, request, read)
+
+    async def ask(
+        self, session_id: str, data: str, request: MakeRequest, read: ReadAnswer[T]
+    ) -> T | None:
+        """What `read` makes of an answer about data that is quoted between marks.
+
+        Within the session's limits, three times at most: ValueError of `read` says what was wrong
+        with an answer. None where nothing came of it.
+        """
         llm = self._llm
-        assert llm is not None
+        if llm is None or self._refusals >= _MOST_REFUSALS:
+            return None
         problem = ""
         for attempt in range(1, _TRIES + 1):
             tag = _tag(data)
-            request = _request(task, data, tag, problem, llm.info)
-            sent = sum(message.char_count for message in request.messages)
-            if not may_call(self.spent(task.session_id), self._config, llm.info, sent):
+            asked = request(data, tag, problem, llm.info)
+            sent = sum(message.char_count for message in asked.messages)
+            if not may_call(self.spent(session_id), self._config, llm.info, sent):
                 return None
             answer = Assembler()
-            error = await _read(llm, request, answer)
-            digest, wrong = None, str(error or "")
+            error = await _read(llm, asked, answer)
+            found, wrong = None, str(error or "")
             if error is None:
                 try:
-                    digest = parse_digest(
-                        answer.text,
-                        tag=tag,
-                        source_chars=len(data),
-                        text_chars=task.text_chars,
-                    )
+                    found = read(answer.text, tag, data)
                 except ValueError as refused:
                     wrong = problem = str(refused)
             said = len(answer.text) + len(answer.reasoning)
-            self._add(task.session_id, one_call(llm.info, sent, said, answer.usage, problem=wrong))
-            if digest is not None:
+            self._add(session_id, one_call(llm.info, sent, said, answer.usage, problem=wrong))
+            if found is not None:
                 self._refusals = 0
-                return digest
+                return found
             if isinstance(error, ContextTooLong):
                 data = clip_middle(data, len(data) // 2)
             elif error is not None and not _may_pass(error):
                 self._refusals += 1
                 return None
             elif error is not None and attempt < _TRIES:
-                asked = error.retry_after_s if isinstance(error, ProviderUnavailable) else None
-                await self._sleep(wait_s(attempt, asked))
+                asked_s = error.retry_after_s if isinstance(error, ProviderUnavailable) else None
+                await self._sleep(wait_s(attempt, asked_s))
         return None
 
     def _add(self, session_id: str, more: Spending) -> None:
@@ -352,18 +369,23 @@ def _tag(data: str) -> str:
     return tag
 
 
-def _request(task: _Task, data: str, tag: str, problem: str, info: ModelInfo) -> Request:
+def _messages(task: _Task, data: str, tag: str, problem: str) -> tuple[Message, ...]:
     rules = prompt("summarize_rules").format(
         text_chars=task.text_chars, findings=MAX_FINDINGS, topics=MAX_TOPICS
     )
     closing = "Answer with the JSON object."
     if problem:
         closing = prompt("summarize_again").format(problem=problem)
+    return (
+        system(f"{prompt(task.prompt)}\n\n{rules}"),
+        user(prompt("summarize_data").format(tag=tag, data=data, closing=closing)),
+    )
+
+
+def request_of(messages: tuple[Message, ...], info: ModelInfo) -> Request:
+    """A request with room for the answer, as far as the model's window goes."""
     window = info.context_window or 4 * _OUTPUT_TOKENS
     return Request(
-        messages=(
-            system(f"{prompt(task.prompt)}\n\n{rules}"),
-            user(prompt("summarize_data").format(tag=tag, data=data, closing=closing)),
-        ),
+        messages=messages,
         max_output_tokens=min(_OUTPUT_TOKENS, info.max_output_tokens or window, window // 4),
     )

@@ -1,0 +1,259 @@
+"""What a new memory means for those that are known: pure functions (D21 to D29, X3, X4)."""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from ragmem.embedder.base import Thresholds
+from ragmem.memory.facts.words import plain
+from ragmem.memory.timewords.tables import MONTHS, WEEKDAYS, any_of
+from ragmem.records import Evidence, MemoryKind, MemoryRecord
+from ragmem.terms import guess_language, terms
+from ragmem.terms.languages import is_stop_word
+
+_TRUST = {"tool": 0, "model": 1, "person": 2}
+_NEARLY = 0.85
+"""Shared of all words, from which two texts say the same in nearly equal words."""
+_LEAST_WORDS = 3
+_MOST_EVIDENCE = 10
+_SINGULAR: frozenset[MemoryKind] = frozenset(["failure", "rule"])
+"""Kinds that are compared with their like only."""
+_NAME = re.compile(
+    r"(?<![.!?:]\s)(?<!^)\b[A-ZÀ-ÖØ-Þ][\w'’-]*[^\W\d_]\b|^[A-ZÀ-ÖØ-Þ][\w-]+(?=['’]s )"
+)
+_MONTH = any_of(MONTHS)
+_DATE = re.compile(rf"\d(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})\b|\b(?:{_MONTH}) \d", re.IGNORECASE)
+"""A month beside its number: without one it may be somebody's name."""
+_LONG = 5
+"""Letters from which the name of a day is nothing else."""
+PARTICULAR = re.compile(
+    r"\d[\w.:/-]*|\w+(?:[_/.\\:@-]\w+)+|`[^`]+`|https?://\S+|\b[A-Z]{2,}\w*\b|\b[^\W\d_]+\d\w*"
+    r"|(?<=\w )[A-Z](?= )"
+)
+_MARKS = re.compile(r"[\W_]+")
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A current memory, as it compares with the new one."""
+
+    memory: MemoryRecord
+    similarity: float | None = None
+    """Raw cosine of the two; None where one has no vector."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done."""
+
+    action: Literal["added", "updated", "known"]
+    memory: MemoryRecord
+    """To be put: the new one, or what is known with what the new one adds."""
+    superseded: tuple[MemoryRecord, ...] = ()
+    changed: bool = True
+    """False: it is known as it stands, nothing is to be written."""
+
+
+def compare(new: MemoryRecord, known: Sequence[Known], *, duplicate: float) -> Verdict:
+    """`known`: the current memories of its scope."""
+    alike = [k for k in known if _same_sort(new, k.memory)]
+    text = normal(new.content)
+    for one in alike:
+        if normal(one.memory.content) == text:
+            return _again(one.memory, new)
+    words = words_of(new.content)
+    near = [k for k in alike if _is_near(new, words, k, duplicate)]
+    if not near:
+        return Verdict(action="added", memory=new)
+    if any(k.memory.created_at > new.created_at for k in near):
+        # What was said since is newer than what is only now looked through.
+        newest = max((k.memory for k in near), key=lambda memory: memory.created_at)
+        return Verdict(action="known", memory=newest, changed=False)
+    guarded = [k.memory for k in near if rank(k.memory) > _TRUST[new.trust]]
+    for memory in guarded:
+        if words <= words_of(memory.content):
+            # Nothing that the person has not said already.
+            return Verdict(action="known", memory=memory, changed=False)
+    replaced = [k.memory for k in near if rank(k.memory) <= _TRUST[new.trust]]
+    if not replaced:
+        return Verdict(action="added", memory=new)
+    return Verdict(action="updated", memory=carried_over(new, replaced), superseded=tuple(replaced))
+
+
+def rank(memory: MemoryRecord) -> int:
+    """Who may take its place: as trusted a source; of what is pinned, and of rules, the person."""
+    if memory.pinned or memory.kind == "rule":
+        return _TRUST["person"]
+    return _TRUST[memory.trust]
+
+
+def may_supersede(new: MemoryRecord, old: MemoryRecord) -> bool:
+    """What the person said gives way to nobody else."""
+    return _TRUST[new.trust] >= rank(old)
+
+
+def carried_over(new: MemoryRecord, replaced: Sequence[MemoryRecord]) -> MemoryRecord:
+    """The new one with the subjects, evidence and pin of those whose place it takes (D28).
+
+    Its own time to live wins. A plain fact in the place of a preference stays one.
+    """
+    best = replaced[0]
+    kind = best.kind if new.kind == "fact" and best.kind != "failure" else new.kind
+    return msgspec.structs.replace(
+        new,
+        kind=kind,
+        subjects=union(*(m.subjects for m in replaced), new.subjects),
+        evidence=_joined([*(e for m in replaced for e in m.evidence), *new.evidence]),
+        pinned=new.pinned or any(m.pinned for m in replaced),
+        at=new.at or next((m.at for m in replaced if m.at and m.kind == kind), None),
+    )
+
+
+def union(*groups: Iterable[str]) -> tuple[str, ...]:
+    """Each once, in their order."""
+    return tuple(dict.fromkeys(item for group in groups for item in group))
+
+
+def normal(text: str) -> str:
+    """For "the same words": without case, accents and punctuation."""
+    return _MARKS.sub(" ", plain(text)).strip()
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Its words that tell something, as index terms."""
+    language = guess_language(text)
+    found = frozenset(t for t in terms(text) if not is_stop_word(t, language))
+    return found or frozenset(terms(text))
+
+
+def rivals(memory: MemoryRecord, known: Sequence[Known], limits: Thresholds) -> list[MemoryRecord]:
+    """Older ones on the same subjects that it may have changed, nearest first (X4).
+
+    Nearer than what merely has to do with it. What is as near as a duplicate and still there was
+    held apart by its particulars.
+    """
+    near = sorted(known, key=lambda k: -(k.similarity or 0.0))
+    return [
+        k.memory
+        for k in near
+        if (k.similarity or 0.0) > limits.fact
+        and k.memory.memory_id != memory.memory_id
+        and k.memory.created_at <= memory.created_at
+        and k.memory.kind not in _SINGULAR
+        and overlapping(memory, k.memory)
+        and may_supersede(memory, k.memory)
+    ]
+
+
+def overlapping(one: MemoryRecord, other: MemoryRecord) -> bool:
+    """Whether both are about the same: a subject of one is one of the other's, or is named in it.
+
+    Where neither has any, their names decide.
+    """
+    first, second = _subjects(one), _subjects(other)
+    return bool(first & second)
+
+
+def _subjects(memory: MemoryRecord) -> frozenset[str]:
+    return frozenset(map(plain, memory.subjects)) or names_in(memory.content)
+
+
+def names_in(text: str) -> frozenset[str]:
+    """What is written as names are, but for dates; a first word only as an owner ("Ana's")."""
+    names = [plain(name) for name in _NAME.findall(_DATE.sub(lambda date: date[0].lower(), text))]
+    found = frozenset(name for name in names if name not in WEEKDAYS or len(name) < _LONG)
+    if not found and (first := re.match(r"[A-ZÀ-ÖØ-Þ][\w-]+", text)):
+        word = plain(first.group())
+        return frozenset() if is_stop_word(word, None) else frozenset([word])
+    return found
+
+
+def _same_sort(new: MemoryRecord, old: MemoryRecord) -> bool:
+    if new.kind in _SINGULAR or old.kind in _SINGULAR:
+        return new.kind == old.kind
+    return True
+
+
+def _is_near(new: MemoryRecord, words: frozenset[str], known: Known, duplicate: float) -> bool:
+    old = known.memory
+    if new.kind == "failure":
+        # The same command, whatever it said this time.
+        return failed_command(new) is not None and failed_command(new) == failed_command(old)
+    if known.similarity is not None and known.similarity < duplicate / 2:
+        # Nothing like it; words need not be compared.
+        return False
+    first, second = _subjects(new), _subjects(old)
+    if first and second and not first & second:
+        # "Ana likes tea", "Marc likes tea": as near as can be, and two facts (D25).
+        return False
+    of_two = partial(_are_of_two_things, new, old)
+    if known.similarity is not None and known.similarity > duplicate:
+        return not of_two()
+    return _nearly_equal(words, words_of(old.content)) and not (new.kind == "rule" and of_two())
+
+
+def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:
+    """ "Service A listens on 8001", "Service B listens on 8002": near, and both true (D25).
+
+    One particular that differs is a value that has changed; of several a model is asked. Of rules
+    none is lost for its neighbour: "never touch a.py", "never touch b.py".
+    """
+    first, second = particulars(new.content), particulars(old.content)
+    only_first, only_second = first - second, second - first
+    most = 0 if new.kind == "rule" else 1
+    return bool(only_first and only_second) and max(len(only_first), len(only_second)) > most
+
+
+def particulars(text: str) -> frozenset[str]:
+    """Its numbers, paths, identifiers, addresses and names: never a turn of phrase."""
+    found = [hard.strip("`.,:;") for hard in PARTICULAR.findall(text)]
+    return frozenset(map(plain, found)) | names_in(text)
+
+
+def failed_command(memory: MemoryRecord) -> str | None:
+    """What a failure is about: the command or the edit, as its content begins."""
+    head, mark, _ = memory.content.partition("` failed")
+    return head if mark else None
+
+
+def _nearly_equal(new: frozenset[str], old: frozenset[str]) -> bool:
+    if min(len(new), len(old)) < _LEAST_WORDS:
+        return False
+    common = len(new & old)
+    # All that was said, and more: "with more context" (D22).
+    return old <= new or common >= _NEARLY * (len(new) + len(old) - common)
+
+
+def _again(known: MemoryRecord, new: MemoryRecord) -> Verdict:
+    """The same words once more: what they add is added to what is known."""
+    # A model that repeats what a file said vouches for nothing: the person alone does.
+    stronger = new.trust == "person" != known.trust
+    trusted = _TRUST[new.trust] >= rank(known)
+    merged = msgspec.structs.replace(
+        known,
+        trust=new.trust if stronger else known.trust,
+        kind=new.kind if trusted and known.kind == "fact" else known.kind,
+        subjects=union(known.subjects, new.subjects),
+        pinned=known.pinned or new.pinned,
+        expires_at=new.expires_at if trusted else known.expires_at,
+        at=known.at or new.at,
+        evidence=_joined([*known.evidence, *new.evidence]),
+    )
+    if merged == known:
+        return Verdict(action="known", memory=known, changed=False)
+    told = (merged.trust, merged.kind, merged.expires_at, merged.pinned)
+    before = (known.trust, known.kind, known.expires_at, known.pinned)
+    return Verdict(
+        action="known" if told == before else "updated",
+        memory=msgspec.structs.replace(merged, updated_at=new.updated_at),
+    )
+
+
+def _joined(evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
+    """Each place once; of many the first and the newest."""
+    places = {(e.turn_id, e.tool_call_id, e.path, plain(e.quote)): e for e in reversed(evidence)}
+    found = list(reversed(list(places.values())))
+    if len(found) > _MOST_EVIDENCE:
+        found = [found[0], *found[-_MOST_EVIDENCE + 1 :]]
+    return tuple(found)

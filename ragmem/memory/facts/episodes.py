@@ -1,0 +1,208 @@
+"""Notable moments in what was said, found without a model (E62 to E65, X4b).
+
+Regular expressions over the person's own words and, for decisions and deadlines, the
+answer. They are strict: what a sentence only asks, quotes or supposes is none.
+"""
+
+import re
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from ragmem.memory.facts.dates import Day, days
+from ragmem.memory.facts.words import own_words, plain, prose, sentences
+from ragmem.records import MemoryKind, MemoryScope
+
+Speaker = Literal["person", "model"]
+
+_LONGEST = 400
+"""Characters of a sentence in which a moment is told; a longer one is a text."""
+_LEAST_WORDS = 2
+_MOST = 4
+"""Of one turn."""
+
+
+class Episode(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision, preference or deadline; or who the person is."""
+
+    kind: MemoryKind
+    content: str
+    """The sentence, with the date that it names."""
+    quote: str
+    """The sentence as it was said."""
+    speaker: Speaker
+    scope: MemoryScope | None = None
+    at: datetime | None = None
+    """Of a deadline: when it is due."""
+
+
+def _any(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
+
+
+# All are matched against text without case and accents (`plain`).
+_DECISION = _any(
+    # English
+    r"^(?:final |our )?decisions?(?: made| taken)?\s*:",
+    r"\b(?:we|i)(?:'ve| have)? (?:just |finally |now )?(?:decided|agreed|settled|resolved) "
+    r"(?:to|on|that|against|for|not to)\b",
+    r"\b(?:it (?:was|is|has been)|it's) (?:decided|agreed|settled)\b",
+    r"\b(?:we|the team|our team) (?:have |has |'ve )?(?:chosen|picked|chose|decided) \w",
+    r"\bi(?:'ve| have)? (?:chosen|picked|chose) \w+ (?:over|as|for|instead)\b",
+    r"\bwe(?:'ll| will|'re going to| are going to| are|'re) (?:go|going|stick|sticking) with\b",
+    r"^(?:ok(?:ay)?,? |yes,? |so,? |alright,? |then )*let's (?:go with|use|stick with|settle on|"
+    r"adopt)\b",
+    r"^(?:ok(?:ay)?,? |so,? )*we(?:'ll| will) (?:use|adopt|drop|keep|switch to|move to|"
+    r"migrate to)\b",
+    r"\bthe decision (?:is|was) (?:to|that)\b",
+    r"\bwe (?:won't|will not|no longer) (?:use|support|keep|ship)\b",
+    # French
+    r"^(?:notre )?decisions?(?: prise| finale)?\s*:",
+    r"\b(?:on|nous|j'|j) ?(?:a|avons|ai) (?:finalement |enfin )?(?:decide|convenu|choisi|tranche|"
+    r"retenu|opte)\b",
+    r"\bc'est (?:decide|tranche|entendu|acte)\b",
+    r"\bil (?:a ete|est) (?:decide|convenu)\b",
+    r"\b(?:on|nous) (?:part|partons|partira|reste|restons|restera) (?:donc )?(?:sur|avec)\b",
+    r"\bon (?:va (?:utiliser|garder|adopter|abandonner)|garde|adopte|abandonne) \w",
+    r"\bla decision (?:est|etait) (?:de|que|d')",
+)
+_NO_DECISION = _any(
+    r"\b(?:haven't|hasn't|have not|has not|not yet|didn't|did not|never) (?:yet )?(?:decid|agree|"
+    r"settl|cho)",
+    r"\b(?:if|whether|when|once|until|before|unless|should|could|can|may|might|would) (?:we|i) ",
+    r"\b(?:n'a|n'avons|n'ai|pas encore|si on|si nous|quand on) ?\w* ?(?:decid|choisi|pas)",
+    r"\b(?:suppose|imagine|example|for instance|e\.g\.|par exemple|supposons)\b",
+    r"\b(?:what|why|how|who|which|pourquoi|comment|qui|quand) (?:was |have |did |has )?"
+    r"(?:we|i|it|on|nous|decided)\b",
+)
+_PREFERENCE = _any(
+    r"\bi(?:'d| would)? (?:really |strongly |much |generally |usually )*(?:prefer|rather (?:have|"
+    r"use|see|keep|not))\b",
+    r"\bmy (?:preference|favou?rite|preferred)\b",
+    r"\bi (?:really |absolutely |just )*(?:hate|dislike|can't stand|love|enjoy|don't like|"
+    r"do not like|don't want you to|am not a fan of)\b",
+    r"\bi'm not a fan of\b",
+    r"\bi (?:really )?like (?:my|your|the|it when|short|long|to have|small|having|it better)\b",
+    r"\bi (?:always|never|usually) (?:use|want|write|like|work|indent|name|put|keep|run|commit)\b",
+    r"\bi want (?:you to |all |every |your |the )?(?:\w+ )?(?:always|never)\b",
+    # French
+    r"\bje (?:prefere|prefererais|deteste|n'aime pas|n'aime vraiment pas|adore)\b",
+    r"\bj'(?:aime(?:rais)? (?:mieux|bien|que|quand|beaucoup|pas)|adore)\b",
+    r"\bma preference\b|\bmon \w+ prefere\b|\bma \w+ preferee\b",
+    r"\bj'utilise (?:toujours|d'habitude)\b|\bje (?:travaille|code|veux) (?:toujours|jamais)\b",
+)
+_NO_PREFERENCE = _any(
+    r"\b(?:do|would|did|which|what) (?:you|we|they) \w*",
+    r"\bi (?:would |'d )?(?:love|like|prefer|rather) (?:to (?:know|see|understand|hear|ask|get|"
+    r"fix|add|have (?:a look|this fixed))|you to (?:explain|fix|look|add|write|check|show)|"
+    r"(?:some|your) help)\b",
+    r"\bi(?:'d| would) (?:love|like|enjoy)\b",
+    r"\b(?:if|whether) (?:i|you)\b",
+    r"\bj'aimerais (?:bien )?(?:savoir|que tu|que vous|comprendre|voir|avoir|ajouter|corriger)\b",
+    r"\bpreferes-tu|preferez-vous\b",
+    r"\bi (?:like|love) (?:it|that|this|the idea|your (?:answer|idea|suggestion))[\s.!]*$",
+    r"\bj'(?:aime bien|adore)[\s.!]*$",
+)
+_DUE = _any(
+    r"\b(?:deadline|due|due date|no later than|at the latest|cut-?off)\b",
+    r"\b(?:must|has to|have to|needs? to|should|will|shall|has got to|got to|want to|wants?|"
+    r"going to|plan to|promised?|need|supposed to|'ll|expected|expects?)\b.*\b(?:by|before|until|"
+    r"no later than|on|for|within|in|at the end|end)\b",
+    r"\b(?:ship|release|deliver|finish|launch|submit|hand in|publish|go live|freeze|merge|demo|"
+    r"migrate|complete|send)(?:s|ed|ing|d)?\b.*\b(?:by|before|on|within)\b",
+    r"\b(?:release|launch|demo|delivery|presentation|exam|review|freeze|go-live|release date|"
+    r"milestone) (?:is|will be|takes place) (?:planned |scheduled |due |set )?(?:for|on|by|in)?\b",
+    # French
+    r"\b(?:date limite|echeance|delai|deadline|au plus tard|dernier delai)\b",
+    r"\b(?:doit|doivent|devons|dois|faut|faudra|devra|il me faut|veut|attend|prevu[es]?|prevoit)"
+    r"\b.*\b(?:d'ici|avant|pour|jusqu'a|le|au|a la)\b",
+    r"\b(?:livr|rend|sort|fin|termin|publi|lanc|deploy|present|remett|envoy)\w*\b.*\b(?:d'ici|"
+    r"avant|pour|au plus tard)\b",
+)
+_BEFORE_DATE = re.compile(
+    r"(?:\b(?:by|before|until|due(?: on| in| by)?|no later than|deadline(?: is| on|:| for \S+ is)?|"
+    r"on|for|is|within|the latest|bis|avant|d'ici|pour|jusqu'a|jusqu'au|au plus tard|le|au|est|"
+    r"limite|echeance|a|antes del?|entro|para)"
+    r"|:|\()\s*(?:the |le |la |l'|this |ce |coming |d'ici |end of )*$"
+)
+_PAST = _any(
+    r"\b(?:was|were|had been|has been|have been|did|went|said|happened|broke|crashed|"
+    r"yesterday|ago|last (?:week|month|year|monday|tuesday|wednesday|thursday|friday|saturday|"
+    r"sunday))\b",
+    r"^(?!.*\b(?:must|has to|have to|need|needs|will|should|be|deadline|due)\b).*\b(?:got|failed|"
+    r"worked|fixed|finished|released|shipped|merged|delivered|completed)\b",
+    r"\b(?:etait|etaient|a ete|ont ete|hier|il y a|derniere?|avait)\b",
+)
+_ASKS = re.compile(
+    r"[?？]|^(?:can|could|would|will|do|does|did|is|are|should|shall|what|why|how|when|where|who|"
+    r"which|peux|pouvez|est-ce|pourquoi|comment|quand|combien|qu'est|que |quel|quelle)\b"
+    r"(?!.*[.!]$)"
+)
+_NAME = re.compile(
+    r"(?:\b(?:[Mm]y name is|[Cc]all me|I am called|[Jj]e m['’]appelle|[Mm]on nom est|"
+    r"[Ii]ch hei(?:ß|ss)e|[Mm]e llamo|[Mm]i chiamo)\s+)"
+    r"([A-ZÀ-ÖØ-Þ][\w'’-]+(?:\s[A-ZÀ-ÖØ-Þ][\w'’-]+)?)"
+)
+
+
+def episodes(user_message: str, answer: str, now: datetime) -> list[Episode]:
+    """What is notable in a turn, the person's first; `now`: when it was said, in their zone."""
+    found: list[Episode] = []
+    for speaker, text in (("person", own_words(user_message)), ("model", prose(answer))):
+        for sentence in sentences(text):
+            episode = _read(sentence, "person" if speaker == "person" else "model", now)
+            if episode and all(plain(e.quote) != plain(sentence) for e in found):
+                found.append(episode)
+    return found[:_MOST]
+
+
+def _read(sentence: str, speaker: Speaker, now: datetime) -> Episode | None:
+    flat = plain(sentence)
+    if len(sentence) > _LONGEST or len(flat.split()) < _LEAST_WORDS:
+        return None
+    if speaker == "person" and (name := _NAME.search(sentence)) and not _ASKS.search(flat):
+        return Episode(
+            kind="fact",
+            content=f"The person's name is {name[1]}",
+            quote=sentence,
+            speaker="person",
+            scope="user",
+        )
+    if _ASKS.search(flat):
+        return None
+    due = _due(sentence, flat, now)
+    kind: MemoryKind
+    if due is not None:
+        kind = "deadline"
+    elif _DECISION.search(flat) and not _NO_DECISION.search(flat):
+        kind = "decision"
+    elif speaker == "person" and _PREFERENCE.search(flat) and not _NO_PREFERENCE.search(flat):
+        kind = "preference"
+    else:
+        return None
+    content = sentence
+    if due is not None and due.text != due.day.isoformat():
+        content = f"{sentence[: due.end]} ({due.day.isoformat()}){sentence[due.end :]}"
+    return Episode(
+        kind=kind,
+        content=content,
+        quote=sentence,
+        speaker=speaker,
+        at=due.at(now) if due else None,
+    )
+
+
+def _due(sentence: str, flat: str, now: datetime) -> Day | None:
+    """The day by which something is due, where the sentence says that it is."""
+    if not _DUE.search(flat) or _PAST.search(flat):
+        return None
+    for day in days(sentence, now):
+        before = plain(sentence[: day.start]) + " "
+        named = plain(day.text)
+        leads = named.startswith(
+            ("within ", "in ", "dans ", "d'ici ", "sous ", "tomorrow", "demain")
+        )
+        if day.day >= now.date() and (leads or _BEFORE_DATE.search(before)):
+            return day
+    return None

@@ -1,0 +1,154 @@
+"""What was tried and failed, from the recorded calls alone: no model is asked."""
+
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from ragmem.memory.facts.sources import Source, argument, evidence_of
+from ragmem.memory.facts.values import Draft
+from ragmem.memory.facts.words import is_instruction
+from ragmem.memory.summaries.material import WRITING_TOOLS
+from ragmem.memory.window import result_text
+from ragmem.records import ToolCall, Turn
+from ragmem.redact import redact
+from ragmem.text import clean, one_line
+
+_COMMAND = "run_command"
+_SUBJECT_CHARS = 200
+_REASON_CHARS = 240
+_MOST = 3
+"""Of one turn: the last ones."""
+_TTL = "30d"
+"""A failure is not for ever: what it failed of changes."""
+_ASKING = re.compile(
+    r"grep|egrep|fgrep|rg|ag|ack|test|\[\[?|diff|cmp|ls|cat|head|tail|find|fd|which|type|command|"
+    r"stat|file|wc|pgrep|ps|kill|pkill|sleep|true|false|echo|printf|read|cd|pwd|env|man|help|less|"
+    r"more|sed|awk|curl|ping|lsof|ss|netstat|nc|host|dig|nslookup|mountpoint|id|groups"
+)
+"""Programs whose exit code is an answer, or whose failure tells nothing for later."""
+_TELLING = (
+    "error",
+    "exception",
+    "failed",
+    "fatal",
+    "not found",
+    "no such",
+    "denied",
+    "refused",
+    "cannot",
+    "can't",
+    "unable",
+    "missing",
+    "undefined",
+    "unknown",
+    "invalid",
+    "erreur",
+    "panic",
+)
+_NOT_TRIED = (
+    "not allowed",
+    "This is plan mode",
+    "belongs to ragmem",
+    "Nothing was executed",
+    "Nothing was done",
+    "There is no tool",
+    "read it",
+    "Read it",
+    "was not read",
+    "interrupted",
+)
+"""In errors of what was refused, called wrongly, or not begun: nothing is learned from those."""
+
+
+class _Result(msgspec.Struct, frozen=True):
+    exit_code: int | None = None
+
+
+def failures(turn: Turn, *, locate: Callable[[str], str]) -> list[Draft]:
+    """What failed in a turn, and did not work later in it."""
+    last: dict[str, Draft | None] = {}
+    for call in turn.tool_calls:
+        subject = subject_of(call)
+        if subject:
+            last.pop(subject, None)
+            last[subject] = _draft(turn, call, subject, locate)
+    return [draft for draft in last.values() if draft is not None][-_MOST:]
+
+
+def succeeded(turn: Turn) -> frozenset[str]:
+    """How memories of failures begin that no longer hold: it worked in this turn, at the end."""
+    last = {subject_of(call): call for call in turn.tool_calls if call.result}
+    return frozenset(
+        beginning(subject) for subject, call in last.items() if subject and not _failed(call)
+    )
+
+
+def subject_of(call: ToolCall) -> str:
+    """The command or the edit, on one line; empty for what is never kept as a failure."""
+    if call.tool_name == _COMMAND:
+        command = one_line(redact(clean(argument(call, "command"))), _SUBJECT_CHARS)
+        words = command.replace("`", "'").split()
+        while words and "=" in words[0] and not words[0].startswith("="):
+            words.pop(0)
+        return "" if not words or _ASKING.fullmatch(words[0]) else command.replace("`", "'")
+    if call.tool_name in WRITING_TOOLS:
+        path = one_line(redact(clean(argument(call, "path"))), _SUBJECT_CHARS).replace("`", "'")
+        return f"{call.tool_name} {path}" if path else ""
+    return ""
+
+
+def beginning(subject: str) -> str:
+    """Of the memory's content; by it the same failure is known again."""
+    return f"`{subject}` failed"
+
+
+def _failed(call: ToolCall) -> bool:
+    return not call.success or (_exit_code(call) or 0) != 0
+
+
+def _draft(turn: Turn, call: ToolCall, subject: str, locate: Callable[[str], str]) -> Draft | None:
+    if not call.result or not _failed(call) or _was_not_tried(call):
+        return None
+    reason = _reason(call)
+    return Draft(
+        content=f"{beginning(subject)}: {reason}",
+        kind="failure",
+        subjects=_subjects(call, subject, locate),
+        trust="tool",
+        scope="project",
+        ttl=_TTL,
+        at=call.started_at,
+        evidence=(evidence_of(turn, Source("tool", f"{subject}: {reason}", call), locate=locate),),
+    )
+
+
+def _was_not_tried(call: ToolCall) -> bool:
+    return not call.success and any(mark in (call.error or "") for mark in _NOT_TRIED)
+
+
+def _subjects(call: ToolCall, subject: str, locate: Callable[[str], str]) -> tuple[str, ...]:
+    if call.tool_name == _COMMAND:
+        return (subject.split()[0].rpartition("/")[2],)
+    return (locate(argument(call, "path")),)
+
+
+def _exit_code(call: ToolCall) -> int | None:
+    try:
+        return msgspec.json.decode(call.result, type=_Result).exit_code
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _reason(call: ToolCall) -> str:
+    """The line that tells most; none that gives an order: it may have been written for that."""
+    text = call.error or result_text(call) if not call.success else result_text(call)
+    code = _exit_code(call)
+    head = f"exit code {code}" if code is not None else ""
+    lines = [one_line(redact(clean(line)), _REASON_CHARS) for line in text.split("\n")[-400:]]
+    lines = [line for line in lines if line and not line.startswith("Exit code ")]
+    telling = [line for line in lines if any(word in line.casefold() for word in _TELLING)]
+    # A program's last word tells most; a tool's first does.
+    chosen = (telling or lines)[-1:] if call.tool_name == _COMMAND else lines[:1]
+    safe = [line for line in chosen if call.tool_name != _COMMAND or not is_instruction(line)]
+    return ": ".join(filter(None, [head, *safe])) or "no reason was given"

@@ -1,0 +1,334 @@
+"""Which memories bear on a question: pure functions from what is known to an order (D16 to D20).
+
+Few enough are known of one scope (thousands at most) that all are looked at: their words as
+BM25 with them as the collection, their meaning as the cosine, and who or what they are about.
+Who has two names is found by both (D65): the aliases are read from the memories themselves.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from ragmem.memory.facts.values import FactHit
+from ragmem.memory.facts.words import plain
+from ragmem.memory.timewords.tables import ANYTHING
+from ragmem.records import MemoryRecord
+from ragmem.terms import QueryTerm, query_terms, terms
+
+_K1, _B = 1.2, 0.75
+_WORDS, _MEANING, _SUBJECT, _ALIAS, _WIDER = 1.0, 1.2, 0.6, 0.5, 0.15
+"""What each is worth at most, added up."""
+_TRUST = {"person": 1.0, "model": 0.95, "tool": 0.85}
+"""What the person said comes before what a file says (reliability.md 1.5)."""
+_TOPIC = frozenset(["word", "name", "identifier", "part", "number", "stem"])
+_COMMON = 50
+"""A word of more memories than this, and of a fifth of them, brings none up by itself."""
+_LONGEST_NAME = 4
+"""Words of a subject or name that is looked for in a question."""
+_WORD = re.compile(r"\w+(?:[-'’.]\w+)*")
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A memory made ready to be searched."""
+
+    memory: MemoryRecord
+    counts: dict[str, int]
+    """How often it holds each index term; its subjects count among its words."""
+    length: int
+    subjects: frozenset[str]
+    """Without case and accents."""
+
+
+class Book(msgspec.Struct, frozen=True):
+    """The memories of a scope, with what a search of them needs."""
+
+    entries: tuple[Entry, ...]
+    postings: dict[str, list[int]]
+    """Places in `entries`, by term."""
+    mean_length: float
+    aliases: dict[str, frozenset[str]]
+    """The other names of who has some."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A question to a book."""
+
+    text: str
+    subjects: tuple[str, ...] = ()
+    """Only memories with one of these, whatever else they say (D17, D66)."""
+    limit: int = 5
+    floor: float | None = None
+    """A cosine that is not above it says nothing; None: each counts."""
+    floored: bool = True
+    """Only what the question names, or is near (D18); False: the best there are."""
+
+
+# --- names --------------------------------------------------------------------------------
+
+_N = r"[\w][\w .'’-]{0,38}?[\w]|\w"
+_ALIASES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"(?P<a>{_N})'s? (?:real|full|actual|other|nick|first|last|code) ?names? (?:is|are) "
+        rf"(?P<b>{_N})[.!]?",
+        rf"(?P<a>{_N}) (?:is|are) (?:(?:also|sometimes|usually|often|better|now|really) )?"
+        rf"(?:called|known as|named|nicknamed) (?P<b>{_N})[.!]?",
+        rf"(?P<a>{_N}) (?:is|are) (?:an?|the) (?:alias|nickname|other name|short(?:hand)?|"
+        rf"abbreviation|code ?name|pseudonym|handle|login|user ?name) (?:of|for) (?P<b>{_N})[.!]?",
+        rf"(?:the )?(?:alias|nickname|handle|code ?name) (?:of|for) (?P<a>{_N}) is "
+        rf"(?P<b>{_N})[.!]?",
+        rf"(?P<a>{_N}),? (?:a\.?k\.?a\.?|alias|also known as) (?P<b>{_N})[.!]?",
+        rf"alias:? (?P<a>{_N}) ?(?:=|->|→|:) ?(?P<b>{_N})[.!]?",
+        rf"(?P<a>{_N}) (?:stands for|is short for|goes by) (?P<b>{_N})[.!]?",
+        rf"(?P<a>{_N}) and (?P<b>{_N}) are (?:the same(?: person| thing| project)?|one)[.!]?",
+        rf"(?:le )?(?:vrai |autre |sur|pre)?nom de (?P<a>{_N}) est (?P<b>{_N})[.!]?",
+        rf"(?P<a>{_N}) (?:s'appelle|est (?:aussi |egalement )?(?:appelee?|connue? sous le nom de|"
+        rf"surnommee?|nommee?)|se nomme)(?: aussi| en fait| en realite)? (?P<b>{_N})[.!]?",
+        rf"(?P<a>{_N}),? (?:dite?|alias) (?P<b>{_N})[.!]?",
+        rf"(?P<a>{_N}) est (?:un|le|l'|son) ?(?:alias|surnom|pseudo(?:nyme)?|diminutif) "
+        rf"(?:de |d'|pour )(?P<b>{_N})[.!]?",
+        rf"(?P<a>{_N}) (?:hei(?:ß|ss)t|se llama|si chiama|se chama|heet)(?: eigentlich| auch| en "
+        rf"realidad| anche)? (?P<b>{_N})[.!]?",
+    )
+)
+_ME = re.compile(
+    "i|me|my|the user|user|the person|person|je|moi|mon|he|she|it|this|that|il|elle|ce|we|they|"
+    "the person's|l'utilisateur"
+)
+_MOST_NAMES = 8
+"""That one name leads to."""
+
+
+def names_of(content: str) -> tuple[str, str] | None:
+    """The two names that a memory says are one, without case and accents; None for all others."""
+    text = plain(content)
+    if len(text) > 160:
+        return None
+    for pattern in _ALIASES:
+        if match := pattern.fullmatch(text):
+            a, b = (_bare(match[name]) for name in "ab")
+            few = len(a.split()) <= _LONGEST_NAME and len(b.split()) <= _LONGEST_NAME
+            if a and b and a != b and few and not (_ME.fullmatch(a) or _ME.fullmatch(b)):
+                return a, b
+    return None
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"^(?:the|a|an|le|la|l'|un|une|user|person|project) ", "", name.strip(" '\"."))
+
+
+def _aliases(memories: Iterable[MemoryRecord]) -> dict[str, frozenset[str]]:
+    """Each name's others, also by way of a third."""
+    of: dict[str, set[str]] = {}
+    for memory in memories:
+        if pair := names_of(memory.content):
+            joined = {*pair, *(n for name in pair for n in of.get(name, ()))}
+            if len(joined) <= _MOST_NAMES:
+                for name in joined:
+                    of[name] = joined
+    return {name: frozenset(group - {name}) for name, group in of.items()}
+
+
+# --- a book -------------------------------------------------------------------------------
+
+
+def entry_of(memory: MemoryRecord) -> Entry:
+    """Made once for each state of a memory: its words take the time."""
+    found = terms(" ".join([memory.content, *memory.subjects]))
+    subjects = frozenset(map(plain, memory.subjects))
+    return Entry(memory, dict(Counter(found)), len(found), subjects)
+
+
+def book_of(entries: Sequence[Entry]) -> Book:
+    """Newest first, as the store gives them."""
+    postings: dict[str, list[int]] = {}
+    for place, entry in enumerate(entries):
+        for term in entry.counts:
+            postings.setdefault(term, []).append(place)
+    total = sum(entry.length for entry in entries)
+    mean = total / len(entries) if entries else 1.0
+    aliases = _aliases(entry.memory for entry in entries)
+    return Book(tuple(entries), postings, mean or 1.0, aliases)
+
+
+# --- a search -----------------------------------------------------------------------------
+
+
+def search(
+    book: Book, asked: Asked, similarities: Mapping[int, float], now: datetime
+) -> list[FactHit]:
+    """The best, best first; `similarities`: raw cosines by place, of those that have a vector.
+
+    Two passes (D68): what the question itself says, with other names of whom it names; and then,
+    while there is room, what is about the same as what was found.
+    """
+    alive = {i for i, e in enumerate(book.entries) if e.memory.is_current(now)}
+    named, others = _named(book, asked)
+    if asked.subjects:
+        wanted = named | others
+        alive = {i for i in alive if book.entries[i].subjects & wanted}
+    words, telling = _by_words(book, asked.text, others)
+    scored: dict[int, tuple[float, str]] = {}
+    for i in alive:
+        found = _scored(
+            book.entries[i], asked, words.get(i, 0.0), similarities.get(i), (named, others)
+        )
+        enough = i in telling or found.by_meaning or found.by_subject
+        if asked.subjects or (found.score > 0 and (enough or not asked.floored)):
+            scored[i] = (found.score, found.why)
+    if not scored and is_generic(asked.text):
+        return _latest(book, alive, similarities, asked.limit)
+    _widen(book, asked, alive, scored)
+    if is_generic(asked.text) and len(scored) < asked.limit:
+        more = {i: (0.0, "among the latest") for i in sorted(alive) if i not in scored}
+        scored |= dict(list(more.items())[: asked.limit - len(scored)])
+    # Places go from the newest to the oldest: of two that are as good the newer comes first.
+    order = sorted(scored, key=lambda i: (-round(scored[i][0], 9), i))
+    return [_hit(book, i, *scored[i], similarities) for i in order[: asked.limit]]
+
+
+class _Score(msgspec.Struct, frozen=True):
+    score: float
+    why: str
+    by_meaning: bool
+    by_subject: bool
+
+
+def _scored(
+    entry: Entry,
+    asked: Asked,
+    words: float,
+    similarity: float | None,
+    names: tuple[frozenset[str], frozenset[str]],
+) -> _Score:
+    named, others = names
+    reasons = []
+    score = _WORDS * words
+    if words:
+        reasons.append("its words")
+    near = similarity is not None and (asked.floor is None or similarity > asked.floor)
+    if similarity is not None and near:
+        score += _MEANING * max(0.0, similarity)
+        reasons.append("its meaning")
+    subject = bool(entry.subjects & named)
+    alias = not subject and bool(entry.subjects & others)
+    if subject or alias:
+        score += _SUBJECT if subject else _ALIAS
+        reasons.append("its subject" if subject else "another name of its subject")
+    score *= _TRUST[entry.memory.trust]
+    return _Score(score, ", ".join(reasons), near, subject or alias)
+
+
+def _named(book: Book, asked: Asked) -> tuple[frozenset[str], frozenset[str]]:
+    """Subjects and names that the question holds, and the other names of those."""
+    text = plain(asked.text)
+    words = _WORD.findall(text)
+    spans = {
+        " ".join(words[i : i + n])
+        for n in range(1, _LONGEST_NAME + 1)
+        for i in range(len(words) - n + 1)
+    }
+    spans |= {word.removesuffix("'s") for word in words}
+    subjects = {subject for entry in book.entries for subject in entry.subjects}
+    named = {span for span in spans if span in subjects or span in book.aliases}
+    named |= set(map(plain, asked.subjects))
+    others = {other for name in named for other in book.aliases.get(name, ())}
+    return frozenset(named), frozenset(others - named)
+
+
+def _by_words(
+    book: Book, text: str, others: Collection[str]
+) -> tuple[dict[int, float], frozenset[int]]:
+    """BM25 as a share of what the best possible memory would have, by place; and which of them
+    hold a word that tells something."""
+    wanted = [t for t in query_terms(text) if t.kind in _TOPIC]
+    wanted += [
+        QueryTerm(term, 0.8, "name") for name in others for term in dict.fromkeys(terms(name))
+    ]
+    count = len(book.entries)
+    scores: dict[int, float] = {}
+    telling: set[int] = set()
+    best = 0.0
+    for term in wanted:
+        places = book.postings.get(term.term, ())
+        idf = math.log(1 + (count - len(places) + 0.5) / (len(places) + 0.5))
+        best += term.weight * idf * (_K1 + 1)
+        if len(places) <= max(_COMMON, count // 5):
+            telling.update(places)
+        for i in places:
+            entry = book.entries[i]
+            often = entry.counts[term.term]
+            norm = _K1 * (1 - _B + _B * entry.length / book.mean_length)
+            scores[i] = scores.get(i, 0.0) + term.weight * idf * often * (_K1 + 1) / (often + norm)
+    share = {i: min(1.0, score / best) for i, score in scores.items()} if best else {}
+    return share, frozenset(telling)
+
+
+def _widen(
+    book: Book, asked: Asked, alive: Collection[int], scored: dict[int, tuple[float, str]]
+) -> None:
+    """Add what shares a subject with the best that were found, while there is room."""
+    room = asked.limit - len(scored)
+    if room <= 0 or not scored or asked.subjects:
+        return
+    subjects = {s for i in scored for s in book.entries[i].subjects}
+    named = {pair for i in scored for pair in names_of(book.entries[i].memory.content) or ()}
+    about = subjects | named
+    for i in sorted(alive):
+        if room and i not in scored and book.entries[i].subjects & about:
+            scored[i] = (_WIDER, "about the same as another hit")
+            room -= 1
+
+
+# --- questions that name nothing ------------------------------------------------------------
+
+_KNOWING = frozenset(
+    word
+    for words in (
+        """know knows known learn learned learnt store stored memory memories fact facts note notes
+        information info person user name before previous previously past earlier last time latest
+        recent recently already people""",
+        """sais sait savez savoir connais connait souviens souvient souvenir retenu memorise
+        memoire avant precedemment derniere fois dernier appris fait faits""",
+        """weisst wissen kennst erinnerst vorher zuletzt letztes mal sabes conoces recuerdas antes
+        sai conosci ricordi prima weet""",
+    )
+    for word in words.split()
+)
+_ASKING = re.compile(
+    r"[?？]|\b(?:what|who|which|tell|recap|remind|summari[sz]e|list|show|remember|que|quoi|qui|"
+    r"quels?|quelles?|rappelle|raconte|resume|was|wer|welche|que|quien|cosa|chi)\b"
+)
+
+
+def is_generic(text: str) -> bool:
+    """Whether it asks for whatever is known or was said: "what do you know about me?" (D62)."""
+    flat = plain(text)
+    if len(flat) > 200 or not _ASKING.search(flat):
+        return False
+    words = query_terms(flat.replace("-", " "))
+    left = {term.term for term in words if term.kind in _TOPIC and term.kind != "stem"}
+    return bool(words) and left <= (ANYTHING | _KNOWING)
+
+
+def _latest(
+    book: Book, alive: Iterable[int], similarities: Mapping[int, float], limit: int
+) -> list[FactHit]:
+    return [
+        _hit(book, i, 0.0, "among the latest", similarities) for i in sorted(alive)[: max(0, limit)]
+    ]
+
+
+def _hit(
+    book: Book, place: int, score: float, why: str, similarities: Mapping[int, float]
+) -> FactHit:
+    return FactHit(
+        memory=book.entries[place].memory,
+        score=score,
+        similarity=similarities.get(place),
+        why=why,
+    )

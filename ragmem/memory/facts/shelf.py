@@ -1,0 +1,138 @@
+"""The memories of a scope as a process holds them between two questions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from ragmem.embedder.numbers import load_numpy
+from ragmem.memory.facts.ranking import Book, Entry, book_of, entry_of
+from ragmem.records import MEMORY_LEVEL, MemoryRecord
+from ragmem.store.base import Store
+from ragmem.store.memories import MemoryQuery
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float32]
+
+FRESH_S = 1.0
+"""So long what was read stands: one turn asks several times. Then others may have written."""
+
+
+class About(msgspec.Struct, frozen=True):
+    """What is known already of something."""
+
+    memories: tuple[MemoryRecord, ...]
+    counts: dict[str, int]
+    """How many memories there are of each subject."""
+
+
+class Shelf(msgspec.Struct, frozen=True):
+    """What was read, made ready to be searched; a value, renewed by reading again."""
+
+    book: Book
+    rows: dict[str, bytes]
+    """Vectors by memory."""
+    matrix: Matrix | None
+    """All of them under one another."""
+    places: tuple[int, ...]
+    """Of each row: where its memory stands in the book."""
+    model_id: str
+    read_at: float
+    """On the monotonic clock."""
+
+    @classmethod
+    def empty(cls) -> Self:
+        """Before anything was read."""
+        return cls(book_of(()), {}, None, (), "", float("-inf"))
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether anything can be compared by its meaning."""
+        return bool(self.places)
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether it need not be read again yet."""
+        return now - self.read_at < FRESH_S
+
+    def aged(self) -> Self:
+        """To be read again before the next question."""
+        return msgspec.structs.replace(self, read_at=float("-inf"))
+
+    async def renewed(
+        self, store: Store, query: MemoryQuery, model_id: str, *, read_at: float
+    ) -> Shelf:
+        """Read again; what has not changed since is not made ready a second time."""
+        found = await store.memories(query)
+        before = {entry.memory.memory_id: entry for entry in self.book.entries}
+        # Thousands of new ones take a moment: whoever types comes first.
+        entries = await asyncio.to_thread(_entries, found, before)
+        same = len(entries) == len(self.book.entries) and all(
+            one is other for one, other in zip(entries, self.book.entries, strict=True)
+        )
+        rows = dict(self.rows) if model_id == self.model_id else {}
+        kept = {entry.memory.memory_id for entry in entries if _is_kept(entry, before)}
+        rows = {memory_id: row for memory_id, row in rows.items() if memory_id in kept}
+        missing = [m.memory_id for m in found if m.memory_id not in rows] if model_id else []
+        new = await store.small_vectors(missing, MEMORY_LEVEL, model_id) if missing else {}
+        if same and not new and model_id == self.model_id:
+            return msgspec.structs.replace(self, read_at=read_at)
+        rows |= new
+        places = tuple(i for i, e in enumerate(entries) if e.memory.memory_id in rows)
+        book = self.book if same else await asyncio.to_thread(book_of, entries)
+        matrix = _matrix([rows[entries[i].memory.memory_id] for i in places]) if places else None
+        return Shelf(book, rows, matrix, places, model_id, read_at)
+
+    def counts(self) -> dict[str, int]:
+        """How many memories there are of each subject."""
+        return Counter(s for entry in self.book.entries for s in entry.memory.subjects)
+
+    def cosines(self, row: bytes) -> dict[int, float]:
+        """Of a unit vector with each that is there, by place in the book."""
+        if self.matrix is None or len(row) != 4 * self.matrix.shape[1]:
+            return {}
+        import numpy as np
+
+        found = self.matrix @ np.frombuffer(row, dtype="<f4")
+        return dict(zip(self.places, map(float, np.nan_to_num(found, nan=-1.0)), strict=True))
+
+
+def cosines(row: bytes, rows: Mapping[str, bytes]) -> dict[str, float]:
+    """Of a unit vector with others of its length, by their names."""
+    alike = {name: other for name, other in rows.items() if len(other) == len(row)}
+    if not alike:
+        return {}
+    matrix = _matrix(list(alike.values()))
+    import numpy as np
+
+    found = np.nan_to_num(matrix @ np.frombuffer(row, dtype="<f4"), nan=-1.0)
+    return dict(zip(alike, map(float, found), strict=True))
+
+
+def _matrix(rows: list[bytes]) -> Matrix:
+    load_numpy()
+    import numpy as np
+
+    width = len(rows[0]) // 4
+    # A row of another length is damaged: it is like nothing.
+    whole = [row if len(row) == 4 * width else bytes(4 * width) for row in rows]
+    return np.frombuffer(b"".join(whole), dtype="<f4").reshape(len(rows), width)
+
+
+def _entries(found: Sequence[MemoryRecord], before: Mapping[str, Entry]) -> list[Entry]:
+    return [_entry(memory, before.get(memory.memory_id)) for memory in found]
+
+
+def _entry(memory: MemoryRecord, before: Entry | None) -> Entry:
+    return before if before is not None and before.memory == memory else entry_of(memory)
+
+
+def _is_kept(entry: Entry, before: Mapping[str, Entry]) -> bool:
+    old = before.get(entry.memory.memory_id)
+    return old is not None and old.memory.content == entry.memory.content

@@ -1,0 +1,151 @@
+"""Whose words are whose, and which are worth nothing: before anything is believed or kept."""
+
+import re
+import unicodedata
+
+from ragmem.text import clean, one_line
+
+MAX_CONTENT_CHARS = 1_000
+_LONGEST_DRAFT = 2_000
+"""What is longer is a text, not a fact."""
+_LONGEST_READ = 20_000
+_LONGEST_GREETING = 200
+_FENCE = re.compile(r"^\s*(```|~~~)")
+_STDIN = re.compile(r"<stdin>.*?(?:</stdin>|\Z)", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<([A-Za-z][\w-]{0,60})(?:\s[^<>\n]{0,200})?>")
+_QUOTED_LINE = re.compile(r"^\s*(?:>|\||\$ |# |\+\+\+ |--- |@@ )")
+_LOG_LINE = re.compile(
+    r"^\s*(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[\d|File \"|at [\w.$]+\(|Traceback \(|"
+    r"(?:ERROR|WARN|WARNING|INFO|DEBUG|E|FAILED)\b[ :\[])"
+)
+_MOST_LINES = 12
+"""Lines that somebody types one after the other; more are a paste."""
+_BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
+_SENTENCE = re.compile(r"(?<=[.!?…])[\"'”»)\]]*\s+|(?<=[。！？])|\n+|\s+[—–]\s+|;\s+")
+_MARKUP = re.compile(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")
+_WORD = re.compile(r"\w+")
+
+_GREETING = re.compile(
+    r"(?:(?:hi|hello|hey|yo|thanks?(?: you)?(?: so much| a lot| very much)?|thx|ty|bye|goodbye|"
+    r"good (?:morning|evening|night|afternoon|job)|ok(?:ay)?|yes|no|yep|nope|sure|great|nice|cool|"
+    r"perfect|well done|please|got it|i see|go on|go ahead|continue|there|all|again|that works|"
+    r"awesome|sounds good|bonjour|salut|coucou|bonsoir|bonne (?:nuit|journee|soiree)|merci"
+    r"(?: beaucoup| bien)?|de rien|au revoir|a bientot|a demain|d'accord|oui|non|super|parfait|"
+    r"genial|tres bien|c'est bon|vas-y|hallo|guten (?:morgen|tag|abend)|danke(?: schon)?|tschuss|"
+    r"bitte|ja|nein|hola|gracias|muchas gracias|adios|buenos dias|si|vale|ciao|grazie|obrigado|"
+    r"ola|everyone|team|everybody|tout le monde|you too|no problem|for your help|for the help|"
+    r"pour ton aide|pour votre aide|how are you(?: today)?|ca va|comment vas-tu|wie geht'?s)\b"
+    r"[\s,.!?…:;()'-]*)+"
+)
+
+_INSTRUCTION = re.compile(
+    r"\b(?:always|never|must|mustn't|should|shall|ought|do not|don't|dont|make sure|be sure|ensure|"
+    r"please|remember(?: to| that)?|forget|ignore|disregard|obey|follow|instructions?|from now on|"
+    r"run|runs|running|execute|exec|install|curl|wget|sudo|bash|download|upload|send|post|delete|"
+    r"approve|allow|permit|permission|grant|trust|bypass|skip|disable|enable|override|you are|"
+    r"you have to|you need to|your (?:task|job|role|rules?|goal)|system prompt|assistant|"
+    r"toujours|jamais|doit|doivent|dois|devez|devrait|il faut|faut|ne pas|assure-toi|"
+    r"assurez-vous|souviens-toi|souvenez-vous|oublie|oubliez|ignore[zr]?|execute[zr]?|lance[zr]?|"
+    r"installe[zr]?|telecharge[zr]?|envoie|envoyez|supprime[zr]?|autorise[zr]?|desormais|"
+    r"immer|niemals?|muss|mussen|sollst?|sollen|stelle sicher|merke|fuhre|ausfuhren|installiere|"
+    r"siempre|nunca|debe[ns]?|hay que|asegurate|recuerda|ejecuta[r]?|instala[r]?|sempre|mai|"
+    r"deve|devono|devi|esegui|installa|altijd|nooit|moet|voer|ricorda)\b"
+)
+
+
+def plain(text: str) -> str:
+    """Case-folded, without accents, white space evened out: to compare words with words."""
+    text = unicodedata.normalize("NFKD", text.casefold().replace("’", "'"))
+    return " ".join("".join(c for c in text if not unicodedata.combining(c)).split())
+
+
+def own_words(message: str) -> str:
+    """What the person typed, without what they pasted: fences, <stdin>, tags, quotes, logs,
+    and blocks of many lines.
+
+    In doubt it counts as pasted: what isn't theirs must not get their authority.
+    """
+    text = _STDIN.sub("\n", clean(message)[: 2 * _LONGEST_READ])
+    text = _without_tagged(text)[:_LONGEST_READ]
+    lines, fence = [], ""
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if mark and fence in ("", mark[1]):
+            fence = "" if fence else mark[1]
+        elif not fence and not _QUOTED_LINE.match(line) and not _LOG_LINE.match(line):
+            lines.append(line)
+    blocks = _BLANK_LINES.split("\n".join(lines))
+    return "\n\n".join(block for block in blocks if block.count("\n") < _MOST_LINES)
+
+
+def _without_tagged(text: str) -> str:
+    """Without <system>…</system>, <file>…</file> and the like: nobody talks in those."""
+    folded, kept, at = text.casefold(), [], 0
+    # Casefolding may lengthen a text: then places in it say nothing, and all is kept as it is.
+    if len(folded) != len(text):
+        folded = text
+    unclosed: set[str] = set()
+    for match in _TAG.finditer(text):
+        end = f"</{match[1].casefold()}"
+        if match.start() < at or end in unclosed:
+            continue
+        close = folded.find(end, match.end())
+        if close < 0:
+            unclosed.add(end)
+            continue
+        kept.append(text[at : match.start()])
+        at = close + len(end)
+        at = text.find(">", at) + 1 or len(text)
+    return "\n".join([*kept, text[at:]])
+
+
+def prose(text: str) -> str:
+    """An answer without its code blocks and quotes."""
+    return own_words(text)
+
+
+def sentences(text: str) -> list[str]:
+    """In order, on one line each, without marks of lists and headings."""
+    found = [one_line(_MARKUP.sub("", part), _LONGEST_READ) for part in _SENTENCE.split(text)]
+    return [sentence for sentence in found if _WORD.search(sentence)]
+
+
+def is_instruction(text: str) -> bool:
+    """Whether it tells somebody to do something: never kept from a file, an output, or a model."""
+    return _INSTRUCTION.search(plain(text)) is not None
+
+
+def is_greeting(text: str) -> bool:
+    """Whether it says no more than hello, thanks or yes (D6)."""
+    return len(text) <= _LONGEST_GREETING and _GREETING.fullmatch(plain(text)) is not None
+
+
+def problem_with(content: str) -> str:
+    """Why a text is not worth keeping as a memory, for people; empty where it is (D6)."""
+    words = _WORD.findall(content)
+    if not any(any(map(str.isalpha, word)) for word in words):
+        return "there is nothing in it"
+    if is_greeting(content):
+        return "it is a greeting or a thank-you"
+    if len(content) > _LONGEST_DRAFT:
+        return f"it is longer than {_LONGEST_DRAFT:,} characters: say it in a sentence or two"
+    if "```" in content or "~~~" in content or _is_code(content):
+        return "it is code: the file keeps that better"
+    if content.rstrip().endswith(("?", "？")):
+        return "it is a question"
+    if len(words) < 2 and len(content) < 8:
+        return "a word alone says nothing"
+    return ""
+
+
+def _is_code(content: str) -> bool:
+    """Several lines of which most end, begin or are indented as code is."""
+    lines = [line for line in content.split("\n") if line.strip()]
+    if not lines:
+        return False
+    code = re.compile(
+        r"[;{}]\s*$|^\s*(?:def|class|import|from \S+ import|return|if .*:$|for .*:$|const|let|var|"
+        r"function|public|private|#include|@\w+)\b|^\s{4,}\S"
+    )
+    marked = sum(1 for line in lines if code.search(line))
+    return marked > len(lines) / 2 and (len(lines) > 1 or content.rstrip().endswith((";", "}")))

@@ -1,0 +1,1 @@
+"""Facts: what is kept, compared, found and forgotten."""

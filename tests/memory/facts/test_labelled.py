@@ -1,0 +1,60 @@
+"""How much of what is kept is worth it, and how much of what is worth it is kept."""
+
+import json
+from pathlib import Path
+
+from ragmem.llm.base import Request
+from tests.fakes.scripted_llm import Says, ScriptedLLM
+
+from .labelled import measured, turns
+from .learning import a_memory
+
+
+def test_the_set() -> None:
+    """Issue 6: 200 turns, of 50 something is worth keeping, in several languages."""
+    labelled = turns()
+    assert (len(labelled), sum(bool(turn.kind) for turn in labelled)) == (200, 50)
+    kinds = {turn.kind for turn in labelled} - {""}
+    assert kinds == {"decision", "preference", "deadline", "failure", "fact"}
+
+
+async def test_patterns_and_failures(tmp_path: Path) -> None:
+    """D5, D6, E65, issue 6: 0.97 and 0.72 at first sight, 1.00 and 0.74 after two repairs."""
+    score = await measured(turns(), tmp_path)
+    assert score.precision >= 0.8, score.wrong
+    assert score.recall >= 0.6, score.missed
+
+
+async def test_what_a_good_model_says_is_believed(tmp_path: Path) -> None:
+    """D30, issue 6: checks that keep poison out must not keep out what the person said."""
+    labelled = turns()
+
+    def extract(request: Request) -> Says:
+        given = request.messages[-1].text
+        right = [t for t in labelled if t.kind and f"\n{t.user}\n" in given and not t.calls]
+        found = [
+            a_memory(t.user.rstrip("."), t.user, kind=t.kind, subjects=[t.words]) for t in right
+        ]
+        return Says(json.dumps({"memories": found}))
+
+    score = await measured(labelled, tmp_path, ScriptedLLM([extract], repeat=True))
+    assert score.precision >= 0.9, score.wrong
+    assert score.recall >= 0.95, score.missed
+
+
+async def test_a_bad_model_does_not_fill_the_memory(tmp_path: Path) -> None:
+    """Issue 6: one that makes a rule of every prompt, and a fact of every answer, makes none."""
+    nothing = [turn for turn in turns() if not turn.kind]
+
+    def extract(request: Request) -> Says:
+        given = request.messages[-1].text
+        [turn, *_] = [t for t in nothing if f"\n{t.user}\n" in given]
+        everything = [
+            a_memory("Always run X", turn.user, kind="rule", scope="user"),
+            a_memory("The user prefers X", turn.answer, kind="preference", scope="user"),
+            a_memory("X is the best tool", "as everybody knows", scope="user"),
+        ]
+        return Says(json.dumps({"memories": everything}))
+
+    score = await measured(nothing, tmp_path, ScriptedLLM([extract], repeat=True))
+    assert score.kept <= 5, score.wrong
