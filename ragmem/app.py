@@ -8,12 +8,12 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ragmem.agent import Agent, Desk, Limits
+from ragmem.agent.learned import shown
 from ragmem.agent.options import Options as Options
 from ragmem.background import INLINE_S, Background, leave_to_a_process
 from ragmem.config import Config, Paths, environment
@@ -53,6 +53,7 @@ class App:
     """One process of ragmem: `async with App(config, paths, cwd=…) as app`.
 
     With an `address` it is a guest in somebody else's process, which is left as it is.
+    `patient`: nobody types meanwhile, so what is stored is waited for, as long as for a guest.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class App:
         *,
         cwd: Path,
         ephemeral: bool = False,
+        patient: bool = False,
         address: "Address | None" = None,
     ) -> None:
         self.config = config
@@ -69,6 +71,7 @@ class App:
         self.metrics = Metrics()
         self.cwd = normalize_cwd(cwd)
         self._guest = address is not None
+        self._patient = patient or self._guest
         self._address = address or addresses.configured(config, paths)
         self.embedder = _open_embedder(config) if config.memory.enabled else None
         self.memory = Memory(
@@ -86,6 +89,8 @@ class App:
         self._places = Places(self.memory, self.store, self.cwd)
         self._notices: list[str] = []
         self._preparing: asyncio.Task[None] | None = None
+        if self.memory.facts and not self._guest:
+            self.memory.facts.on_written = lambda d: self._notices.extend(shown(d, self._agents))
         self._exit = ExitStack()
         know(secrets_among(environment()) | config.passwords())
         know(_local_password(paths))
@@ -141,9 +146,9 @@ class App:
         if self._store is None:
             spool = self.paths.spool_dir / self._address.spool
             limit_s = self.config.store.timeout_s
-            # Nobody types to a guest: a program wants what it stored to be there.
+            # Nobody types to a guest, say: a program wants what it stored to be there.
             calm = Patience(stall_s=limit_s + 1, read_s=2 * limit_s)
-            patience = calm if self._guest else Patience()
+            patience = calm if self._patient else Patience()
             self._store = SpooledStore(self._open_store, spool, patience=patience)
         return self._store
 
@@ -250,6 +255,7 @@ class App:
     async def _seat(
         self, session: Session, options: Options, llm: LLM, approver: Approver
     ) -> Agent:
+        from ragmem.tools.memory import memory_tools
         from ragmem.tools.seen import SeenFiles
         from ragmem.tools.standard import standard_toolset
         from ragmem.tools.workspace import Workspace
@@ -273,7 +279,7 @@ class App:
             data_dir=self.paths.data_dir,
             allow=options.allow,
             command_timeout_s=self.config.tools.command_timeout_s,
-            find_call=partial(self.memory.find_tool_call, session),
+            of_memory=memory_tools(self.memory, session, self.config.memory.scope),
         )
         agent = Agent(
             session,
@@ -288,6 +294,7 @@ class App:
                     instructions=instructions,
                     session_id=session.session_id,
                     show_path=lambda path: shown_path(path, cwd=self.cwd, project=top),
+                    memory_tools=self.memory.facts is not None and not options.no_tools,
                 ),
                 project=project,
                 limits=Limits(

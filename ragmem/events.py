@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from ragmem.ids import short_id
 from ragmem.records import Usage
 
 Subtype = Literal[
@@ -30,7 +31,7 @@ class TurnStarted(_Event, frozen=True, kw_only=True, tag="turn_started"):
 
 
 class Recalled(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn or summary that goes to the model with the prompt, and why."""
+    """A turn, summary or memory that goes to the model with the prompt, and why."""
 
     id: str
     section: str
@@ -96,6 +97,25 @@ class ToolFinished(_Event, frozen=True, kw_only=True, tag="tool_finished"):
     duration_ms: int
 
 
+class MemoryWritten(_Event, frozen=True, kw_only=True, tag="memory_written"):
+    """Something was remembered while the answer was made: the person sees each time (X37)."""
+
+    action: Literal["added", "updated"]
+    kind: str
+    content: str
+    id: str
+    trust: str = "model"
+    """Who vouches for it: person, model or tool."""
+    superseded: tuple[str, ...] = ()
+    """Ids of the memories that it took the place of."""
+
+    @property
+    def line(self) -> str:
+        """For people, in a few words, with the id that `/forget` and `/why` take."""
+        anew = " anew" if self.action == "updated" else ""
+        return f"remembered {self.kind} {short_id(self.id)}{anew}: {self.content}"
+
+
 class Notice(_Event, frozen=True, kw_only=True, tag="notice"):
     """Something the person should know; never part of the answer."""
 
@@ -142,6 +162,7 @@ Event = (
     | MessageFinished
     | ToolStarted
     | ToolFinished
+    | MemoryWritten
     | Notice
     | TurnFinished
 )

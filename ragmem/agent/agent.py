@@ -91,6 +91,10 @@ class Agent:
         if self._task:
             self._task.cancel()
 
+    def tell(self, event: Event) -> bool:
+        """Let an event be among those of the running turn; false where none is running."""
+        return self._run is not None and self._run.tell(event)
+
     async def context(self, prompt: str, *, strategy: Strategy = "hybrid") -> Context:
         """Exactly what would be sent with this prompt; nothing is sent or stored."""
         desk = self._desk

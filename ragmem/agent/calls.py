@@ -199,6 +199,8 @@ class CallRunner:
                 duration_ms=outcome.duration_ms,
             )
         )
+        for written in outcome.written:
+            self._emit(written)
         return done
 
 

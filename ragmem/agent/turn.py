@@ -109,11 +109,18 @@ class TurnRun:
         """Whether an answer came without its tokens."""
         self._sizes: dict[str, int] = {}
         self._started = time.monotonic()
+        self._over = False
 
     @property
     def turn(self) -> Turn:
         """The turn as recorded so far."""
         return self._recording.turn
+
+    def tell(self, event: Event) -> bool:
+        """Show something that happens beside the answer; false once the turn is over."""
+        if not self._over:
+            self._emit(event)
+        return not self._over
 
     async def run(self, prompt: str) -> None:
         """Never raises RagmemError or CancelledError: those are ways for a turn to end."""
@@ -329,6 +336,7 @@ class TurnRun:
         )
         desk.memory.finished(self._session, self.turn)
         self._say_notices()
+        self._over = True
         self._emit(
             TurnFinished(
                 session_id=self.turn.session_id,

@@ -16,6 +16,7 @@ from ragmem.cli.streams import say, write, write_utf8
 from ragmem.events import (
     ContextBuilt,
     Event,
+    MemoryWritten,
     MessageFinished,
     Notice,
     ReasoningDelta,
@@ -101,7 +102,7 @@ class LineDocument(Document, frozen=True, kw_only=True, omit_defaults=True):
     """An event of stream-json; what does not belong to its type is left out."""
 
     type: Literal["system", "assistant", "user", "stream_event"]
-    subtype: Literal["init", "memory_recall", "notice"] | None = None
+    subtype: Literal["init", "memory_recall", "memory_write", "notice"] | None = None
     session_id: str
     turn_id: str | None = None
     turn_index: int | None = None
@@ -111,6 +112,12 @@ class LineDocument(Document, frozen=True, kw_only=True, omit_defaults=True):
     sections: dict[str, int] | None = None
     fallback: bool | None = None
     recalled: tuple[Recalled, ...] | None = None
+    action: str | None = None
+    kind: str | None = None
+    content: str | None = None
+    id: str | None = None
+    trust: str | None = None
+    superseded: tuple[str, ...] | None = None
     level: str | None = None
     text: str | None = None
     message: dict[str, Json] | None = None
@@ -157,6 +164,18 @@ class StreamJsonOutput:
                     sections=event.sections,
                     fallback=event.fallback,
                     recalled=event.recalled,
+                )
+            case MemoryWritten():
+                return LineDocument(
+                    type="system",
+                    subtype="memory_write",
+                    session_id=session_id,
+                    action=event.action,
+                    kind=event.kind,
+                    content=event.content,
+                    id=event.id,
+                    trust=event.trust,
+                    superseded=event.superseded,
                 )
             case Notice(level=level, text=text):
                 return LineDocument(

@@ -7,6 +7,7 @@ from ragmem.cli.streams import say
 from ragmem.cli.table import clip_to_width, display_width
 from ragmem.events import (
     Event,
+    MemoryWritten,
     ModelCallStarted,
     Notice,
     TextDelta,
@@ -21,7 +22,7 @@ _WAITING = "waiting for the model …"
 
 
 class Progress:
-    """Tools, notices and a closing line on stderr; on a pipe only what went wrong."""
+    """Tools, notices and a closing line on stderr; on a pipe what went wrong or was remembered."""
 
     def __init__(self, *, live: bool, color: bool) -> None:
         self._live = live
@@ -35,6 +36,10 @@ class Progress:
         match event:
             case Notice(level=level, text=text):
                 self._notice(level, text)
+            case MemoryWritten():
+                line = one_line(event.line, 400)
+                columns = get_terminal_size().columns
+                self._line(clip_to_width(line, columns - 1) if self._live else line)
             case TurnFinished():
                 self._finished(event)
             case _ if self._live:

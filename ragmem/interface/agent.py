@@ -10,10 +10,11 @@ from typing import Any, Self, cast
 import msgspec
 
 from ragmem.agent import Agent, Desk, Limits
-from ragmem.background import summarizer
+from ragmem.background import extractor, summarizer
 from ragmem.config import environment
 from ragmem.errors import StoreError, UsageError
 from ragmem.ids import new_id
+from ragmem.interface import given
 from ragmem.interface.conversation import Conversation
 from ragmem.interface.counts import CountedBuilder, Counts
 from ragmem.interface.memory import OpenMemory
@@ -25,12 +26,13 @@ from ragmem.memory.context import Place
 from ragmem.memory.files import shown_path
 from ragmem.memory.instructions import Instructions
 from ragmem.memory.memory import Memory
+from ragmem.memory.similar import SimilarSession, similar_sessions
 from ragmem.memory.worker import Worker
 from ragmem.records import Project, Session
 from ragmem.redact import redact
 from ragmem.store.base import Archive, SessionQuery, Store
 from ragmem.tools.base import Tool, Toolset
-from ragmem.tools.recall import RecallResult
+from ragmem.tools.memory import SearchMemories, memory_tools
 
 
 class ConversationConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +101,18 @@ class ConversationAgent:
             new_id(),
             embedder=embedder,
             summarizer=self._summarizer,
+            extractor=extractor(
+                self.recorder.facts,
+                self._summarizer if config.enable_summarization else None,
+                parts.config,
+                parts.metrics,
+            )
+            if self.recorder.facts
+            else None,
             config=summaries,
             metrics=parts.metrics,
         )
+        self._worker.names_sessions = True
         self.work = Work(self._worker, runs=parts.config.memory.worker != "off")
         self.recorder.on_finished = self.work.wake
         memory.join(self.work, self.aclose)
@@ -154,6 +165,20 @@ class ConversationAgent:
         """The latest first; of these all that have the status and any of the tags (B49, B50)."""
         query = SessionQuery(status=status, tags=tuple(tags), limit=limit)
         return await self.recorder.sessions(query)
+
+    async def find_similar_conversations(self, query: str, limit: int = 5) -> list[SimilarSession]:
+        """Those whose summaries are like a text, nearest first (B51, B52).
+
+        Strictly above the embedder's threshold. UsageError where nothing is embedded.
+        """
+        embedder, floor = self.memory.parts.embedder, self.recorder.floor
+        if embedder is None or floor is None:
+            raise UsageError(
+                "Nothing is embedded here, so nothing can be compared.",
+                hint="Set embed_messages, and memory.embeddings.enabled in the settings.",
+            )
+        text = given.text(query, "query")
+        return await similar_sessions(await self.store(), embedder, text, floor=floor, limit=limit)
 
     async def import_conversation(
         self, exported: Mapping[str, Any] | str | bytes, *, as_new: bool = False
@@ -217,14 +242,20 @@ class ConversationAgent:
 
     def _desk(self, session: Session, project: Project) -> Desk:
         tools = list(self._tools)
-        if tools and all(tool.name != RecallResult.name for tool in tools):
-            tools.append(RecallResult(partial(self.recorder.find_tool_call, session)))
+        if tools:
+            # A model that has tools at all has those of the memory too (X27).
+            names = {tool.name for tool in tools}
+            own = memory_tools(self.recorder, session, self._settings.scope)
+            tools += [tool for tool in own if tool.name not in names]
         return Desk(
             llm=_Lent(self.llm),
             memory=self.recorder,
             toolset=Toolset(tools),
             builder=self.builder(Counts(at_most=self.config.max_context_messages)),
-            place=self.place(session),
+            place=msgspec.structs.replace(
+                self.place(session),
+                memory_tools=any(isinstance(tool, SearchMemories) for tool in tools),
+            ),
             project=project,
             limits=Limits(max_iterations=self.config.max_iterations),
             offers_tools=self.llm.info.supports_tools,

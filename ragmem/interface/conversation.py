@@ -12,6 +12,7 @@ from ragmem.errors import LLMError, StoreError, UsageError
 from ragmem.interface import given
 from ragmem.interface.counts import Counts
 from ragmem.interface.shapes import checked_strategy, found_session
+from ragmem.memory.branching import fork_at
 from ragmem.memory.context import Context, Strategy
 from ragmem.memory.hits import Hit
 from ragmem.memory.recall import Question
@@ -144,7 +145,10 @@ class Conversation:
         return found[-limit:]
 
     async def search_history(self, query: str, limit: int = 10) -> list[Hit]:
-        """What was said here that bears on a text, best first (B65)."""
+        """What was said here that bears on a text, best first (B65).
+
+        It holds words of the text, or is nearer than the embedder's threshold, strictly.
+        """
         return await self._owner.recorder.search(
             Question(
                 text=given.text(query, "query"),
@@ -152,6 +156,7 @@ class Conversation:
                 session_id=self.uuid,
                 levels=(0,),
                 max_results=limit,
+                min_similarity=self._owner.recorder.floor,
             )
         )
 
@@ -244,18 +249,18 @@ class Conversation:
     async def branch(self, from_message_id: str, title: str = "") -> "Conversation":
         """A new conversation that begins with this one, up to and with an answer (B72, B99)."""
         turn_id, _, role = from_message_id.partition(":")
-        turns = await (await self._owner.store()).turns_by_id([turn_id])
+        store = await self._owner.store()
         session = await self.session()
-        if role not in ("", _ASSISTANT) or not turns or turns[0].turn_index > session.turn_count:
+        own = await store.turns(self.uuid, TurnQuery(with_tool_calls=False))
+        turns = [turn for turn in own if turn.turn_id == turn_id]
+        if role not in ("", _ASSISTANT) or not turns:
             raise UsageError(
                 f"{from_message_id!r} is no answer of this conversation.",
                 hint="Branch from the uuid of an assistant's message in get_history().",
             )
-        recorder = self._owner.recorder
-        until = msgspec.structs.replace(session, turn_count=turns[0].turn_index)
-        fork = await recorder.fork(until)
-        if title:
-            fork = await recorder.rename(fork.session_id, title)
+        fork = await fork_at(
+            self._owner.recorder, session, turns[0].turn_index, title=given.text(title, "title")
+        )
         branch = await self._owner.opened(fork)
         await branch.fill_cache()
         return branch

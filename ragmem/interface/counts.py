@@ -59,7 +59,9 @@ class CountedBuilder(ContextBuilder):
     def smaller(self) -> "CountedBuilder":
         """One with half the room."""
         half = self.max_chars // 2
-        return CountedBuilder(self._settings, self._info, self._counts, max_chars=half)
+        smaller = CountedBuilder(self._settings, self._info, self._counts, max_chars=half)
+        smaller.pinned_chars = self.pinned_chars
+        return smaller
 
     def _counted(self, turns: Sequence[Turn]) -> Sequence[Turn]:
         exact, most = self._counts.recent_messages, self._counts.at_most

@@ -14,7 +14,7 @@ from typing import Self
 
 import msgspec
 
-from ragmem.background import INLINE_S
+from ragmem.background import INLINE_S, extractor
 from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.ids import new_id
 from ragmem.interface import given
@@ -345,13 +345,16 @@ class OpenMemory:
     @property
     def _work(self) -> Work:
         if self._own is None:
-            parts = self.parts
+            parts, facts, asker = self.parts, self._memory.facts, self._digests.by_model
             self._own = Work(
                 Worker(
                     parts.open_store,
                     new_id(),
                     embedder=parts.embedder,
-                    summarizer=self._digests.by_model,
+                    summarizer=asker,
+                    extractor=extractor(facts, asker, parts.config, parts.metrics)
+                    if facts
+                    else None,
                     config=parts.config.memory.summaries,
                     metrics=parts.metrics,
                 ),

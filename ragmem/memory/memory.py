@@ -18,11 +18,13 @@ from ragmem.embedder.opening import thresholds
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.memory.context import Context, ContextBuilder, Place, Strategy
+from ragmem.memory.facts.facts import Facts
 from ragmem.memory.gathering import Gathering, Past, material
 from ragmem.memory.hits import Hit
 from ragmem.memory.patience import in_time
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd
-from ragmem.memory.recall import Found, Question, Recall, scope_of
+from ragmem.memory.recall import Question, Recall
+from ragmem.memory.recalling import Known, Recalling
 from ragmem.memory.recording import TurnRecording, kept, measure, redacted, redacted_turn
 from ragmem.memory.references import find_session
 from ragmem.memory.window import turn_tag
@@ -44,8 +46,6 @@ from ragmem.store.base import Applied, SessionQuery, Store
 from ragmem.text import clean
 
 _HEARTBEAT_S = 10.0
-_CONTEXT_HITS = 16
-"""Of which a request shows the best five that it does not show already (X23, X34)."""
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -82,7 +82,28 @@ class Memory:
         self._running: dict[str, TurnRecording] = {}
         self._gathering = Gathering()
         self._recall = Recall(self._store, embedder, metrics=self._metrics, clock=clock)
-        self.floor = thresholds(embedder.info, config.embeddings).history if embedder else None
+        limits = thresholds(embedder.info, config.embeddings) if embedder else None
+        self.floor = limits.history if limits else None
+        facts = Facts(
+            self._store,
+            self.owner_id,
+            embedder=embedder,
+            limits=limits,
+            config=config.facts,
+            metrics=self._metrics,
+            clock=clock,
+        )
+        known = facts if self._open_store and config.facts.enabled else None
+        self.facts = known if self.records else None
+        """None where nothing is recorded: what is known is recalled there all the same."""
+        self._recalling = Recalling(
+            self._store if self._open_store else None,
+            self._recall,
+            known,
+            config,
+            floor=self.floor,
+            metrics=self._metrics,
+        )
         self._heartbeat: asyncio.Task[None] | None = None
         self.on_finished: Callable[[], None] = lambda: None
         """Called when a turn has ended: there is work for the background."""
@@ -156,20 +177,22 @@ class Memory:
         )
         return await store.session(session_id)
 
-    async def fork(self, session: Session) -> Session:
+    async def fork(self, session: Session, *, title: str = "") -> Session:
         """A copy that goes on by itself and shares the turns so far by reference (X40)."""
         now = self._clock()
         copy = msgspec.structs.replace(
             session,
             session_id=new_id(),
-            title=f"{session.title} (fork)",
+            title=title or _fork_title(session.title),
+            status="active",
             started_at=now,
             updated_at=now,
             last_activity_at=now,
             parent_session_id=session.session_id,
             forked_at_index=session.turn_count,
         )
-        self._local[copy.session_id] = list(self._local.get(session.session_id, ()))
+        shared = self._local.get(session.session_id, ())
+        self._local[copy.session_id] = [t for t in shared if t.turn_index <= session.turn_count]
         if self.records:
             await (await self._store()).apply([redacted(CreateSession(session=copy))])
             self._written.add(copy.session_id)
@@ -251,17 +274,23 @@ class Memory:
     ) -> Context:
         """What goes to the model with `prompt`; the turn in flight is never history (X24)."""
         before = turn.turn_index if turn else None
+        recalling = self._recalling
         try:
             with self._metrics.time("memory.context"):
-                past, relevant = await asyncio.gather(
+                past, relevant, known = await asyncio.gather(
                     in_time(self._past(session, builder, before)),
-                    self._relevant(session, prompt, strategy),
+                    recalling.relevant(session, prompt, strategy),
+                    recalling.known(session, prompt, strategy),
                 )
                 shown = builder.window(past.turns).turns if strategy != "relevant" else ()
-                found = material(past, await self._hits(relevant, shown), builder)
+                hits = await recalling.hits(relevant, shown)
+                hits = hits or await recalling.latest(session, prompt, strategy)
+                found = known.added_to(material(past, hits, builder))
         except StoreError:
             self._metrics.count("store.failures")
             found = self._gathering.remembered(session.session_id, self._local_turns(session))
+            # What is pinned stands in every request, whatever shortens it.
+            found = Known(pinned=recalling.pinned(session)).added_to(found)
         tag = turn_tag(turn.turn_id if turn else new_id())
         return builder.build(
             prompt,
@@ -285,49 +314,9 @@ class Memory:
             own=() if self.records else own,
         )
 
-    async def _relevant(self, session: Session, prompt: str, strategy: Strategy) -> Found | None:
-        """What bears on the prompt; None where that can't be found out in time (A96)."""
-        if self._open_store is None or strategy == "recent":
-            return None
-        question = Question(
-            text=prompt,
-            scope=scope_of(session, self._config.scope),
-            session_id=session.session_id,
-            max_results=_CONTEXT_HITS,
-            min_similarity=self.floor,
-            patience_s=self._config.embeddings.timeout_s,
-        )
-        try:
-            return await in_time(self._found(question), beside_s=self._config.embeddings.timeout_s)
-        except StoreError:
-            self._metrics.count("store.failures")
-            return None
-
-    async def _found(self, question: Question) -> Found | None:
-        latest = await (await self._store()).sessions(SessionQuery(limit=2))
-        if all(s.session_id == question.session_id and s.turn_count <= 1 for s in latest):
-            # Nothing was said before: what a search needs is not even loaded.
-            return None
-        return await self._recall.find(question)
-
-    async def _hits(self, found: Found | None, shown: Sequence[Turn]) -> list[Hit]:
-        """Those that the recent window does not show, nor are summaries of what it shows (X23)."""
-        if found is None:
-            return []
-        from ragmem.memory.summaries import summary_id
-
-        hidden = {turn.turn_id for turn in shown}
-        hidden |= {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
-        try:
-            return await in_time(self._recall.hits(found, hidden=hidden))
-        except StoreError:
-            self._metrics.count("store.failures")
-            return []
-
     async def prepare(self) -> None:
         """Load what the first search needs."""
-        if self._open_store is not None:
-            await self._recall.prepare()
+        await self._recalling.prepare()
 
     async def search(self, question: Question) -> list[Hit]:
         """The turns and summaries that bear on a question, best first."""
@@ -352,6 +341,11 @@ class Memory:
         if not self._in_store(session):
             return None
         return await (await self._store()).find_tool_call(session.session_id, reference)
+
+    def running_turn(self, session_id: str) -> Turn | None:
+        """The turn in flight of a session, as it is recorded so far."""
+        running = self._running.get(session_id)
+        return running.turn if running else None
 
     def _in_store(self, session: Session) -> bool:
         return self._open_store is not None and (
@@ -386,3 +380,8 @@ class Memory:
             with suppress(StoreError):
                 await (await self._store()).detach(self.owner_id)
             self._attached.clear()
+
+
+def _fork_title(title: str) -> str:
+    """That of a session without a name is made from its own first turn, like any other's (B13)."""
+    return title if title == DEFAULT_TITLE else f"{title} (fork)"

@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 from rich.theme import Theme
 
-from ragmem.events import Notice, ToolFinished, TurnFinished
+from ragmem.events import MemoryWritten, Notice, ToolFinished, TurnFinished
 from ragmem.records import Usage
 from ragmem.text import duration, one_line, visible
 
@@ -174,6 +174,13 @@ def _diff_style(line: str) -> str:
 def notice(event: Notice, width: int) -> Text:
     """Something beside the answer."""
     return gutter(visible(event.text), width, mark="· ", style=_LEVELS[event.level], words=True)
+
+
+def memory_written(event: MemoryWritten, width: int) -> Text:
+    """`· remembered fact 1a2b3c4d: …`, on one line."""
+    line = Text(one_line(f"· {event.line}", 400), style="dim")
+    line.truncate(max(8, width), overflow="ellipsis")
+    return line
 
 
 def failure(message: str, hint: str, width: int) -> RenderableType:

@@ -9,6 +9,7 @@ from rich.text import Text
 from ragmem.events import (
     ContextBuilt,
     Event,
+    MemoryWritten,
     ModelCallStarted,
     Notice,
     ReasoningDelta,
@@ -22,6 +23,7 @@ from ragmem.repl.markdown_stream import MarkdownStream
 from ragmem.repl.page import Kind
 from ragmem.repl.render import (
     closing,
+    memory_written,
     notice,
     tool_result,
     tool_title,
@@ -75,6 +77,8 @@ class TurnView:
                 return [*self._rest(), ("tool", tool_title(event.title, width))]
             case ToolFinished():
                 return [*self._rest(), *self._finished(event, width)]
+            case MemoryWritten():
+                return [*self._rest(), ("tool", memory_written(event, width))]
             case Notice():
                 return [*self._rest(), ("notice", notice(event, width))]
             case TurnFinished():

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from ragmem.events import MemoryWritten
 from ragmem.failpoints import failpoint
 from ragmem.llm.base import parse_arguments
 from ragmem.messages import Json, ToolSpec, ToolUse
@@ -20,7 +21,8 @@ from ragmem.text import clean, one_line
 
 _log = logging.getLogger("ragmem")
 
-Effect = Literal["read", "edit", "command"]
+Effect = Literal["read", "edit", "command", "memory"]
+"""What a call changes: nothing, files, whatever a command does, or what is remembered."""
 PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
 
 
@@ -42,6 +44,8 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """For the person."""
     data: dict[str, Json] = {}
     """Stored beside the text: `path`, `sha256` for files; `files: [{"path": …}]` for searches."""
+    written: tuple[MemoryWritten, ...] = ()
+    """What was remembered by it, for the person to see."""
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +54,7 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     display: str
     data: dict[str, Json] = {}
+    written: tuple[MemoryWritten, ...] = ()
     success: bool = True
     error: str | None = None
     denied: bool = False
@@ -162,6 +167,7 @@ class Toolset:
                 text=clean(output.text),
                 display=clean(output.display),
                 data=output.data,
+                written=output.written,
                 started_at=started_at,
                 duration_ms=_ms_since(started),
             )

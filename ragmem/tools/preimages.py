@@ -5,9 +5,12 @@ folders, outside of recall and export. Nothing here is deleted by age.
 """
 
 import hashlib
+import re
 from pathlib import Path
 
 from ragmem.files import replace_private, sync_folder
+
+_NAME = re.compile("[0-9a-f]{64}")
 
 
 class Preimages:
@@ -19,7 +22,7 @@ class Preimages:
     def keep(self, content: bytes) -> str:
         """Make the content durable; its SHA-256 is what `load` takes."""
         name = hashlib.sha256(content).hexdigest()
-        file = self._file(name)
+        file = self.path(name)
         if file.exists():
             return name
         for folder in (self._folder, file.parent):
@@ -30,10 +33,11 @@ class Preimages:
 
     def load(self, sha256: str) -> bytes:
         """The content again; OSError if it is gone, ValueError if it is damaged."""
-        content = self._file(sha256).read_bytes()
+        content = self.path(sha256).read_bytes() if _NAME.fullmatch(sha256) else b""
         if hashlib.sha256(content).hexdigest() != sha256:
             raise ValueError(f"The pre-image {sha256} is damaged.")
         return content
 
-    def _file(self, sha256: str) -> Path:
+    def path(self, sha256: str) -> Path:
+        """The file that holds it."""
         return self._folder / sha256[:2] / sha256

@@ -1,14 +1,13 @@
 """The tools of the agent, put together."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from ragmem.tools.base import Approver, PermissionMode, Toolset, deny_all
+from ragmem.tools.base import Approver, PermissionMode, Tool, Toolset, deny_all
 from ragmem.tools.directories import ListDirectory
 from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.preimages import Preimages
-from ragmem.tools.recall import FindCall, RecallResult
 from ragmem.tools.search import GlobFiles, GrepFiles
 from ragmem.tools.seen import SeenFiles
 from ragmem.tools.shell import RunCommand
@@ -24,14 +23,14 @@ def standard_toolset(
     seen: SeenFiles | None = None,
     allow: Collection[str] = (),
     command_timeout_s: float = 120,
-    find_call: FindCall | None = None,
+    of_memory: Sequence[Tool] = (),
 ) -> Toolset:
     """Every tool over one workspace.
 
     `seen` carries what a resumed session has read; `allow` names tools that
     don't ask. Long outputs of commands are kept below `data_dir`, in `outputs`,
     and files as they were before an edit in `preimages`.
-    `find_call` looks up earlier calls, for recall_result; without it there is no such tool.
+    `of_memory`: those of `ragmem.tools.memory.memory_tools`, where there is one.
     """
     outputs = data_dir / "outputs"
     known = SeenFiles() if seen is None else seen
@@ -49,6 +48,6 @@ def standard_toolset(
             RunCommand(
                 workspace, permissions, outputs=outputs, default_timeout_s=command_timeout_s
             ),
-            *([RecallResult(find_call)] if find_call else []),
+            *of_memory,
         ]
     )

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from ragmem.store.base import Store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput, Toolset
-from ragmem.tools.recall import RecallResult
+from ragmem.tools.memory import memory_tools
 from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
 
 
@@ -139,11 +138,16 @@ class Bench(msgspec.Struct):
                 [
                     self.read_file,
                     self.touch,
-                    RecallResult(partial(memory.find_tool_call, session)),
+                    *memory_tools(memory, session, "project"),
                 ]
             ),
             builder=ContextBuilder(config, llm.info),
-            place=Place(cwd=self.folder, project=self.folder, instructions=instructions),
+            place=Place(
+                cwd=self.folder,
+                project=self.folder,
+                instructions=instructions,
+                memory_tools=memory.facts is not None,
+            ),
             project=project,
             limits=limits,
             offers_tools=llm.info.supports_tools,

@@ -90,7 +90,9 @@ async def test_a_message_and_its_answer(memory: OpenMemory, spot: Spot) -> None:
         assert reply.reasoning == "as found"
         assert [(c.tool_name, c.success) for c in reply.tool_calls] == [("find_symbol", True)]
         assert reply.context_used["Prompt"] == len("Where is login?")
-        assert [spec.name for spec in llm.requests[0].tools] == ["find_symbol", "recall_result"]
+        assert [spec.name for spec in llm.requests[0].tools] == [
+            "find_symbol", "recall_result", "search_memories", "get_recent_memories", "remember",
+        ]  # fmt: skip
         assert said(llm).count("Where is login?") == 1
         await talk.send_message("And nothing?")
         history = await talk.get_history()

@@ -72,7 +72,7 @@ def test_its_types_are_seen(tmp_path: Path) -> None:
         timeout=110,
     )
     assert 'Revealed type is "ragmem.interface.memory.OpenMemory"' in done.stdout
-    assert 'Revealed type is "ragmem.records.Turn"' in done.stdout
+    assert 'Revealed type is "ragmem.records.conversation.Turn"' in done.stdout
     assert done.stdout.count("error:") == 1, done.stdout
     assert 'expected "str | None"' in done.stdout
 

@@ -2,13 +2,14 @@
 
 import platform
 from collections.abc import Sequence
+from copy import copy
 from datetime import datetime
 
 import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import sections
+from ragmem.memory.context import known, sections
 from ragmem.memory.context.relevant import Shown, choose, level1_part, relevant_parts
 from ragmem.memory.context.values import (
     Context,
@@ -55,9 +56,12 @@ class ContextBuilder:
         self._config = config
         self._info = info
         self._native = info.supports_tools
+        self._squeeze = 1.0
         self.most_hits: int | None = None
         """Turns and summaries that bear on the prompt; None: as X34 says."""
         self.max_chars = max_chars or context_max_chars(config, info)
+        self.pinned_chars = self._share(config.context.pinned_percent, small=15)
+        """Room for rules and pinned memories: a smaller request keeps it."""
 
     def window(self, turns: Sequence[Turn]) -> Window:
         """The recent window as native messages; none for a model without tool calls."""
@@ -86,8 +90,12 @@ class ContextBuilder:
         `tag` delimits quoted data and must be one that no file could know.
         """
         window = material.window if strategy != "relevant" else NO_WINDOW
-        system_parts = [part for part in self._system_parts(place) if part.text]
+        pinned = self._pinned(material, now)
+        system_parts = [part for part in (*self._system_parts(place), pinned.part) if part.text]
         parts = self._block_parts(prompt, material, place, now, strategy)
+        taken = window.char_count + sum(len(part.text) for part in system_parts if part.budget)
+        if (squeezed := self._squeezed(parts, room=self.max_chars - taken)) is not None:
+            parts = squeezed._block_parts(prompt, material, place, now, strategy)
         block_parts = [part for part in parts if part.text]
         block = self._block([part.text.strip("\n") for part in block_parts], tag, now)
         rules = clean("\n\n".join(part.text for part in system_parts))
@@ -110,16 +118,42 @@ class ContextBuilder:
             ),
             max_chars=self.max_chars,
             fallback=material.history is not None,
-            notices=tuple(_clipped_notice(part) for part in system_parts if part.dropped),
+            notices=(
+                *(_clipped_notice(p) for p in system_parts if p.dropped and p is not pinned.part),
+                *([known.left_out_notice(pinned)] if pinned.left_out else []),
+            ),
         )
 
     def smaller(self) -> "ContextBuilder":
         """One with half the room, for a model that found the request too long."""
         half = self.max_chars // 2
-        return ContextBuilder(self._config, self._info, max_chars=half)
+        smaller = ContextBuilder(self._config, self._info, max_chars=half)
+        smaller.pinned_chars = self.pinned_chars
+        return smaller
+
+    def _squeezed(self, parts: Sequence[Part], *, room: int) -> "ContextBuilder | None":
+        """For what is recalled, where all shares together pass the room: less of each (C12)."""
+        if sum(len(part.text) for part in parts) <= room:
+            return None
+        wanted = sum(max(part.budget, len(part.text)) for part in parts if part.text)
+        squeezed = copy(self)
+        squeezed._squeeze = max(0, room) / wanted
+        return squeezed
 
     def _budget(self, percent: float) -> int:
-        return int(self.max_chars * percent / 100)
+        return int(self.max_chars * percent / 100 * self._squeeze)
+
+    def _share(self, percent: float, *, small: int) -> int:
+        """A section's budget: for a model without tool calls at least `small` percent.
+
+        Of a small window a few percent would hold no fact at all; it never gets more than
+        that many percent of the full context are (X22).
+        """
+        budget = self._budget(percent)
+        if self._native:
+            return budget
+        full = int(DEFAULT_MAX_CHARS * percent / 100)
+        return max(budget, min(full, self._budget(small)))
 
     def _block(self, texts: Sequence[str], tag: str, now: datetime) -> str:
         """What is recalled: quoted data, set apart from the person's text behind it.
@@ -138,10 +172,15 @@ class ContextBuilder:
             ]
         )
 
+    def _pinned(self, material: Material, now: datetime) -> known.Pinned:
+        return known.pinned_part(material.pinned, budget=self.pinned_chars, now=now)
+
     def _system_parts(self, place: Place) -> tuple[Part, ...]:
         base = prompt_text("system" if self._native else "system_small").format(
             cwd=place.cwd, project=place.project, platform=platform.system() or "unknown"
         )
+        if self._native and place.memory_tools:
+            base += f"\n\n{prompt_text('system_memory')}"
         budget = self._budget(self._config.context.instructions_percent)
         rules, heading = place.instructions.text, "The project's instructions:\n\n"
         room = max(0, budget - len(heading))
@@ -169,8 +208,13 @@ class ContextBuilder:
             return [sections.history_part(material, budget=budget)]
         parts: list[Part] = []
         if strategy != "relevant":
+            profile = self._share(share.user_profile_percent, small=5)
+            parts.append(known.profile_part(material.profile, budget=profile))
             thread = self._budget(share.thread_summary_percent)
             parts.append(sections.thread_part(material.thread_summary, budget=thread))
+        if strategy != "recent":
+            parts.append(self._facts_part(prompt, material, now, strategy))
+        if strategy != "relevant":
             parts += self._recent_parts(material)
         if strategy != "recent":
             parts += self._recalled_parts(prompt, material, place, now, strategy)
@@ -183,6 +227,25 @@ class ContextBuilder:
                 )
             )
         return parts
+
+    def _facts_part(
+        self, prompt: str, material: Material, now: datetime, strategy: Strategy
+    ) -> Part:
+        """What is remembered of the prompt, less what the request says anyway (D3)."""
+        texts = [prompt]
+        if strategy != "relevant":
+            texts.append(material.thread_summary)
+            for turn in self._shown_turns(material):
+                texts += [turn.user_message, turn.assistant_message]
+        pinned = self._pinned(material, now).part
+        return known.facts_part(
+            material.facts,
+            known.Said.of(texts, (item.record_id for item in pinned.items)),
+            most=self._config.facts.shown,
+            budget=self._share(self._config.context.facts_percent, small=15),
+            now=now,
+            brief=not self._native,
+        )
 
     def _recent_parts(self, material: Material) -> list[Part]:
         recent = self._config.recent

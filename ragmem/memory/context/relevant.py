@@ -8,7 +8,7 @@ import msgspec
 
 from ragmem.ids import short_id
 from ragmem.memory.context.values import ContextItem, Part
-from ragmem.memory.hits import Hit
+from ragmem.memory.hits import THREAD_LEVEL, Hit
 from ragmem.memory.passages import passage, question_words
 from ragmem.memory.window import result_text
 from ragmem.records import Summary, ToolCall, Turn
@@ -174,7 +174,7 @@ def _entry(hit: Hit, question: str, room: int, session_id: str, now: datetime) -
     if hit.summary:
         summary = hit.summary
         lines = [
-            f"[Level {summary.level} Summary - Relevance: {hit.relevance}]",
+            f"[{_level_name(summary, ' Summary')} - Relevance: {_relevance(hit)}]",
             "",
             *_findings(summary),
         ]
@@ -228,6 +228,16 @@ def source_line(hit: Hit, *, session_id: str, now: datetime) -> str:
     return f"Source: {where}, {hit.at.astimezone(now.tzinfo):%Y-%m-%d %H:%M}, {ago(hit.at, now)}"
 
 
+def _level_name(summary: Summary, noun: str) -> str:
+    of = "Conversation" if summary.level == THREAD_LEVEL else f"Level {summary.level}"
+    return of + noun
+
+
+def _relevance(hit: Hit) -> str:
+    """In percent, or by its words; of a conversation that is told for its time alone, that."""
+    return hit.why if hit.summary and hit.level == THREAD_LEVEL else hit.relevance
+
+
 def _findings(summary: Summary) -> list[str]:
     return [
         *_line("Key findings", summary.key_findings),
@@ -243,5 +253,5 @@ def _label(hit: Hit) -> str:
     if hit.turn:
         label = f"Turn {hit.turn.turn_index}: {hit.turn.user_message}"
     else:
-        label = f"Level {hit.summary.level}: {hit.summary.text}" if hit.summary else ""
+        label = f"{_level_name(hit.summary, '')}: {hit.summary.text}" if hit.summary else ""
     return one_line(re.sub(r"\s+", " ", label[:400]), 80)

@@ -6,12 +6,13 @@ from typing import Literal
 
 import msgspec
 
+from ragmem.memory.facts.values import FactHit
 from ragmem.memory.history import HistoryMessage
 from ragmem.memory.hits import Hit
 from ragmem.memory.instructions import Instructions
 from ragmem.memory.window import NO_WINDOW, Window
 from ragmem.messages import Message, TextPart, ToolAnswer
-from ragmem.records import FileAccess, Summary, Turn
+from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, Turn
 from ragmem.text import estimate_tokens
 
 Strategy = Literal["recent", "relevant", "hybrid"]
@@ -27,7 +28,7 @@ class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None = None
     why: str
     record_id: str = ""
-    """Of the turn or summary that was recalled."""
+    """Of the turn, summary or memory that was recalled."""
 
 
 class ContextSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +94,11 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     level1: tuple[Summary, ...] = ()
     """Summaries of turns that no higher summary covers, newest first."""
     thread_summary: str = ""
+    pinned: tuple[MemoryRecord, ...] = ()
+    """The person's rules and pinned memories, oldest first: for the system message."""
+    profile: Profile = Profile()
+    facts: tuple[FactHit, ...] = ()
+    """Memories that bear on the prompt, best first; more than are shown."""
     history: tuple[HistoryMessage, ...] | None = None
     """Given when the store could not answer: what this process remembers, `messages_of` `turns`,
     with those summaries that it knows of (X26, C27)."""
@@ -107,6 +113,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str = ""
     """Of the conversation that the request belongs to."""
     show_path: Callable[[str], str] = str
+    memory_tools: bool = False
+    """Whether the model has tools to search the memory and to add to it."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,240 @@
+"""What a request is told beside the conversation itself: what bears on its prompt, what is known.
+
+All of it is an extra: what can't be had, or not in time, is left out, and the turn goes on (A96).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from ragmem.config import MemoryConfig
+from ragmem.errors import RagmemError, StoreError
+from ragmem.memory.context import Material, Strategy
+from ragmem.memory.facts.values import FactHit
+from ragmem.memory.hits import BY_TIME, THREAD_LEVEL, Hit
+from ragmem.memory.patience import in_time
+from ragmem.memory.recall import Found, Question, Recall, scope_of
+from ragmem.metrics import Metrics
+from ragmem.records import DEFAULT_TITLE, MemoryRecord, Profile, Session, Summary, Turn
+from ragmem.store.base import SessionQuery, Store
+
+if TYPE_CHECKING:
+    from ragmem.memory.facts.facts import Facts
+
+_log = logging.getLogger("ragmem")
+T = TypeVar("T")
+
+_CONTEXT_HITS = 16
+"""Of which a request shows the best five that it does not show already (X23, X34)."""
+_LATEST = 5
+"""Conversations that are told where a question names nothing to look for."""
+_MORE_TRIES = 2
+_SPARE_FACTS = 8
+"""So many more than are shown are looked for: some stand in the request anyway (D3)."""
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known beyond the conversations."""
+
+    pinned: tuple[MemoryRecord, ...] = ()
+    profile: Profile = Profile()
+    facts: tuple[FactHit, ...] = ()
+
+    def added_to(self, material: Material) -> Material:
+        """The material of a request, with it."""
+        return msgspec.structs.replace(
+            material, pinned=self.pinned, profile=self.profile, facts=self.facts
+        )
+
+
+class Recalling:
+    """Asks recall and the facts for one request. `open_store` is None where there is no store."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[Store]] | None,
+        recall: Recall,
+        facts: "Facts | None",
+        config: MemoryConfig,
+        *,
+        floor: float | None,
+        metrics: Metrics,
+    ) -> None:
+        self._open_store = open_store
+        self._recall = recall
+        self._facts = facts
+        self._config = config
+        self._floor = floor
+        self._metrics = metrics
+        self._last_pinned: dict[str, tuple[MemoryRecord, ...]] = {}
+        self._has_facts = False
+
+    async def prepare(self) -> None:
+        """Load what the first search needs, if there is anything to be found."""
+        if self._open_store is not None:
+            await self._recall.prepare()
+
+    # --- turns and summaries ------------------------------------------------------
+
+    async def relevant(self, session: Session, prompt: str, strategy: Strategy) -> Found | None:
+        """What bears on the prompt; None where that can't be found out in time."""
+        if self._open_store is None or strategy == "recent":
+            return None
+        question = Question(
+            text=prompt,
+            scope=scope_of(session, self._config.scope),
+            session_id=session.session_id,
+            max_results=_CONTEXT_HITS,
+            min_similarity=self._floor,
+            patience_s=self._patience_s,
+        )
+        try:
+            return await in_time(
+                self._found(await self._open_store(), question), beside_s=self._patience_s
+            )
+        except StoreError:
+            self._metrics.count("store.failures")
+            return None
+
+    async def _found(self, store: Store, question: Question) -> Found | None:
+        latest = await store.sessions(SessionQuery(limit=2))
+        if all(s.session_id == question.session_id and s.turn_count <= 1 for s in latest):
+            # Nothing was said before: what a search needs is not even loaded.
+            return None
+        return await self._recall.find(question)
+
+    async def hits(self, found: Found | None, shown: Sequence[Turn]) -> list[Hit]:
+        """Those that the recent window does not show, nor are summaries of what it shows (X23)."""
+        if found is None:
+            return []
+        from ragmem.memory.summaries import summary_id
+
+        hidden = {turn.turn_id for turn in shown}
+        hidden |= {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
+        try:
+            return await in_time(self._recall.hits(found, hidden=hidden))
+        except StoreError:
+            self._metrics.count("store.failures")
+            return []
+
+    async def latest(self, session: Session, prompt: str, strategy: Strategy) -> list[Hit]:
+        """The last conversations, for a question that names nothing to look for (D62).
+
+        "What did we talk about before?" is like none of them: their own summaries answer it.
+        """
+        if self._open_store is None or strategy == "recent" or self._config.scope == "session":
+            return []
+        from ragmem.memory.facts.ranking import is_generic
+
+        if not is_generic(prompt):
+            return []
+        project_ids = (session.project_id,) if self._config.scope == "project" else ()
+        query = SessionQuery(project_ids=project_ids, limit=_LATEST + 1)
+        sessions = await self._tried((await self._open_store()).sessions(query)) or []
+        # Neither a fork nor its parent is told what the other went on with (B99).
+        own = {session.session_id, session.parent_session_id}
+        others = [
+            s
+            for s in sessions
+            if s.turn_count and not own & {s.session_id, s.parent_session_id} - {None}
+        ]
+        return [_conversation(other) for other in others[:_LATEST]]
+
+    # --- facts --------------------------------------------------------------------
+
+    async def known(self, session: Session, prompt: str, strategy: Strategy) -> Known:
+        """Pinned memories always; the profile and facts as the strategy has them (X20a)."""
+        facts = self._facts
+        if facts is None:
+            return Known()
+        profile, found = await asyncio.gather(
+            self._tried(facts.profile()) if strategy != "relevant" else _nothing(),
+            self._memories(facts, session.project_id, prompt, strategy),
+        )
+        return Known(pinned=self.pinned(session), profile=profile or Profile(), facts=found)
+
+    async def _memories(
+        self, facts: "Facts", project_id: str, prompt: str, strategy: Strategy
+    ) -> tuple[FactHit, ...]:
+        """Those that bear on the prompt; the pinned ones are kept for `pinned`."""
+        if not self._has_facts:
+            # Where nothing was ever remembered, what a search needs is not even loaded.
+            any_at_all = partial(facts.recent, project_id=project_id, limit=1)
+            self._has_facts = bool(await self._read(any_at_all, project_id))
+        if not self._has_facts:
+            return ()
+        # One after the other: the second finds what the first has read.
+        pinned = await self._read(partial(facts.pinned, project_id), project_id)
+        if pinned is not None:
+            self._last_pinned[project_id] = tuple(pinned)
+        if strategy == "recent" or pinned is None:
+            return ()
+        found = await self._tried(
+            facts.search(
+                prompt,
+                project_id=project_id,
+                limit=self._config.facts.shown + _SPARE_FACTS,
+                patience_s=self._patience_s,
+            ),
+            beside_s=self._patience_s,
+        )
+        return tuple(found or ())
+
+    def pinned(self, session: Session) -> tuple[MemoryRecord, ...]:
+        """As they were read last: a store that is away takes no rule out of the request."""
+        return self._last_pinned.get(session.project_id, ())
+
+    async def _read(self, ask: Callable[[], Awaitable[T]], project_id: str) -> T | None:
+        """Asked more than once while no rule of the project is known: a store that is just being
+        opened by a busy machine must not cost the first request its rules."""
+        found = await self._tried(ask())
+        for _ in range(0 if project_id in self._last_pinned else _MORE_TRIES):
+            if found is not None:
+                break
+            found = await self._tried(ask())
+        return found
+
+    async def _tried(self, work: Awaitable[T], *, beside_s: float = 0.0) -> T | None:
+        """What it gives; None, with a word in the log, when it fails or takes too long."""
+        try:
+            return await in_time(work, beside_s=beside_s)
+        except StoreError:
+            self._metrics.count("store.failures")
+        except Exception as error:
+            known = isinstance(error, RagmemError)
+            _log.warning("What is known was not recalled: %s", error, exc_info=not known)
+            self._metrics.count("facts.failures")
+        return None
+
+    @property
+    def _patience_s(self) -> float:
+        return self._config.embeddings.timeout_s
+
+
+def _conversation(session: Session) -> Hit:
+    text = session.summary or f"Asked last: {session.last_message or session.title}"
+    return Hit(
+        type="summary",
+        summary=Summary(
+            summary_id=session.session_id,
+            session_id=session.session_id,
+            text=text,
+            level=THREAD_LEVEL,
+            turn_count=session.turn_count,
+            created_at=session.last_activity_at,
+            covers=(),
+        ),
+        score=0.0,
+        session_id=session.session_id,
+        session_title="" if session.title == DEFAULT_TITLE else session.title,
+        at=session.last_activity_at,
+        why=BY_TIME,
+    )
+
+
+async def _nothing() -> None:
+    return None

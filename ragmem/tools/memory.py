@@ -1,0 +1,375 @@
+"""What the agent knows and learns: search_memories, get_recent_memories, remember (D70 to D76).
+
+None of them needs approval: what is remembered is shown to the person, and can be forgotten.
+There is no tool to change or delete a memory (D36, D38, X39).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import msgspec
+
+from ragmem.errors import StoreError
+from ragmem.events import MemoryWritten
+from ragmem.ids import short_id
+from ragmem.memory.context.known import dated, relevance, told_by
+from ragmem.memory.facts.values import Draft, FactHit, Remembered
+from ragmem.memory.files import stored_path
+from ragmem.memory.hits import Hit
+from ragmem.memory.memory import Memory
+from ragmem.memory.passages import passage
+from ragmem.memory.recall import Question, ScopeName, scope_of
+from ragmem.records import MemoryRecord, Session, utc_now
+from ragmem.store.base import SessionQuery
+from ragmem.text import ago, counted, one_line
+from ragmem.tools.base import Effect, Tool, ToolFailure, ToolOutput
+from ragmem.tools.recall import RecallResult
+
+if TYPE_CHECKING:
+    from ragmem.memory.facts.facts import Facts
+
+T = TypeVar("T")
+
+_MOST = 20
+_QUOTED_CHARS = 500
+_SESSIONS = 5
+
+
+class SearchMemoriesParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of search_memories."""
+
+    query: Annotated[
+        str,
+        msgspec.Meta(
+            description="What to look for: names and words of it, or a question.",
+            min_length=1,
+            max_length=2_000,
+        ),
+    ]
+    subjects: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(
+            description="Only memories with one of these tags, such as a name.", max_length=10
+        ),
+    ] = ()
+    limit: Annotated[
+        int, msgspec.Meta(description="At most so many of each kind.", ge=1, le=_MOST)
+    ] = 5
+
+
+class GetRecentMemoriesParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of get_recent_memories."""
+
+    limit: Annotated[int, msgspec.Meta(description="At most so many.", ge=1, le=_MOST)] = 10
+
+
+class RememberParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of remember."""
+
+    content: Annotated[
+        str,
+        msgspec.Meta(
+            description="One short sentence that will be understood alone, with names and dates.",
+            min_length=1,
+            max_length=1_000,
+        ),
+    ]
+    subjects: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(
+            description="One to five flat tags in lower case: who and what it is about.",
+            max_length=10,
+        ),
+    ]
+    reason: Annotated[
+        str,
+        msgspec.Meta(description="Why it will matter in later sessions.", max_length=500),
+    ]
+    ttl: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="How long it holds, such as 1h, 7d or 2w; null when it lasts.",
+        ),
+    ] = None
+
+
+class SearchMemories:
+    """Looks up facts, and what was said and done."""
+
+    name = "search_memories"
+    description = (
+        "Search what is remembered of earlier sessions: facts, and the turns and summaries that "
+        "bear on a query. An answer may name another name or word: search again with that."
+    )
+    effect: Effect = "read"
+    Params: type[msgspec.Struct] = SearchMemoriesParams
+
+    def __init__(self, memory: Memory, facts: "Facts", session: Session, scope: ScopeName) -> None:
+        self._memory = memory
+        self._facts = facts
+        self._session = session
+        self._scope: ScopeName = scope
+
+    def title(self, params: SearchMemoriesParams) -> str:
+        """What is looked for."""
+        tags = f" ({', '.join(params.subjects)})" if params.subjects else ""
+        return f"{params.query}{tags}"
+
+    async def run(self, params: SearchMemoriesParams) -> ToolOutput:
+        """Facts first, then turns and summaries, each with its date and where it comes from."""
+        now = utc_now().astimezone()
+        facts, hits = await _reachable(self._found(params))
+        parts = [
+            _section("Facts", [fact_entry(hit, now) for hit in facts]),
+            _section(
+                "What was said and done", [self._entry(hit, params.query, now) for hit in hits]
+            ),
+        ]
+        text = "\n\n".join(filter(None, parts))
+        return ToolOutput(
+            text=text
+            or "Nothing in the memory bears on this. Try other words or names, or "
+            "get_recent_memories.",
+            display=f"{counted(len(facts), 'memory')}, "
+            f"{counted(len(hits), 'hit')} among what was said",
+        )
+
+    async def _found(self, params: SearchMemoriesParams) -> tuple[list[FactHit], list[Hit]]:
+        session, running = self._session, self._memory.running_turn(self._session.session_id)
+        facts = await self._facts.search(
+            params.query,
+            project_id=session.project_id,
+            limit=params.limit,
+            subjects=tuple(subject.casefold() for subject in params.subjects),
+            floor=False,
+        )
+        hits = await self._memory.search(
+            Question(
+                text=params.query,
+                scope=scope_of(session, self._scope),
+                session_id=session.session_id,
+                max_results=params.limit,
+            )
+        )
+        # The turn in flight is no memory (X24).
+        own = running.turn_id if running else ""
+        return facts, [hit for hit in hits if hit.record_id != own]
+
+    def _entry(self, hit: Hit, query: str, now: datetime) -> str:
+        what = f"turn {hit.turn.turn_index}" if hit.turn else f"summary, level {hit.level}"
+        title = f" “{one_line(hit.session_title, 60)}”" if hit.session_title else ""
+        here = hit.session_id == self._session.session_id
+        where = "this session" if here else f"session {short_id(hit.session_id)}{title}"
+        about = [what, where, _date(hit.at, now), ago(hit.at, now), f"Relevance: {hit.relevance}"]
+        said = [hit.summary.text] if hit.summary else []
+        if hit.turn:
+            said = [f"User: {hit.turn.user_message}", f"Assistant: {hit.turn.assistant_message}"]
+        # Of a long text what the query is about.
+        said = [passage(each, query, _QUOTED_CHARS) for each in said]
+        lines = [one_line(each, 2 * _QUOTED_CHARS) for each in said if each.strip()]
+        return "\n  ".join([f"- [{', '.join(about)}]", *lines])
+
+
+class GetRecentMemories:
+    """Lists what was remembered last, and the last conversations."""
+
+    name = "get_recent_memories"
+    description = (
+        "List the latest memories and the latest conversations of this project, newest first: for "
+        "questions that name nothing to search for, such as what was talked about before."
+    )
+    effect: Effect = "read"
+    Params: type[msgspec.Struct] = GetRecentMemoriesParams
+
+    def __init__(self, memory: Memory, facts: "Facts", session: Session) -> None:
+        self._memory = memory
+        self._facts = facts
+        self._session = session
+
+    def title(self, params: GetRecentMemoriesParams) -> str:
+        """How many."""
+        return f"the latest {params.limit}"
+
+    async def run(self, params: GetRecentMemoriesParams) -> ToolOutput:
+        """Memories, then sessions, each with its age."""
+        now = utc_now().astimezone()
+        project_id = self._session.project_id
+        memories = await _reachable(self._facts.recent(project_id=project_id, limit=params.limit))
+        sessions = await _reachable(
+            self._memory.sessions(
+                SessionQuery(project_ids=(project_id,), limit=min(params.limit, _SESSIONS) + 1)
+            )
+        )
+        others = [
+            session
+            for session in sessions
+            if session.session_id != self._session.session_id and session.turn_count
+        ][:_SESSIONS]
+        parts = [
+            _section("Memories", [memory_entry(memory, now) for memory in memories]),
+            _section("Conversations", [_session_entry(session, now) for session in others]),
+        ]
+        return ToolOutput(
+            text="\n\n".join(filter(None, parts)) or "Nothing has been remembered yet.",
+            display=f"{counted(len(memories), 'memory')}, {counted(len(others), 'conversation')}",
+        )
+
+
+def _session_entry(session: Session, now: datetime) -> str:
+    at = session.last_activity_at
+    about = [f"session {short_id(session.session_id)}", _date(at, now), ago(at, now)]
+    text = session.summary or f"Last asked: {session.last_message or session.title}"
+    return (
+        f"- [{', '.join(about)}] “{one_line(session.title, 60)}”: {one_line(text, _QUOTED_CHARS)}"
+    )
+
+
+class Remember:
+    """Keeps what the model thinks worth knowing; whose word it is, the turn tells."""
+
+    name = "remember"
+    description = (
+        "Remember one fact for later sessions: about the person, their people, or this project, "
+        "and only what nobody could know otherwise. What is known already is not kept twice; say "
+        "it anew, with what is more exact or has changed, and the old one gives way."
+    )
+    effect: Effect = "memory"
+    Params: type[msgspec.Struct] = RememberParams
+
+    def __init__(self, memory: Memory, facts: "Facts", session: Session) -> None:
+        self._memory = memory
+        self._facts = facts
+        self._session = session
+        cwd = Path(session.cwd)
+        self._locate = partial(stored_path, cwd=cwd, project=Path(session.project_path or cwd))
+
+    def title(self, params: RememberParams) -> str:
+        """What is to be remembered."""
+        return params.content
+
+    async def run(self, params: RememberParams) -> ToolOutput:
+        """Store it, or say why not."""
+        from ragmem.tools.vouching import vouch
+
+        session = self._session
+        # Long results are looked through for its words.
+        vouched = await asyncio.to_thread(
+            vouch,
+            params.content,
+            self._memory.running_turn(session.session_id),
+            now=utc_now().astimezone(),
+            locate=self._locate,
+        )
+        if not vouched.may_be_kept:
+            raise ToolFailure(
+                "Not remembered: it tells somebody what to do, and the person did not say it in "
+                "this prompt. Rules come from the person alone; if they want it, they can say it "
+                "in their own words, or with `#text` or `ragmem memory add`."
+            )
+        draft = Draft(
+            content=vouched.content,
+            kind=vouched.kind,
+            subjects=params.subjects,
+            trust=vouched.trust,
+            source="chat",
+            # What the person did not say of themselves stays in this project.
+            scope=None if vouched.trust == "person" else "project",
+            ttl=params.ttl,
+            at=vouched.at,
+            evidence=vouched.evidence,
+        )
+        done = await _reachable(self._facts.remember(draft, session.project_id))
+        return _told(done)
+
+
+def memory_tools(memory: Memory, session: Session, scope: ScopeName) -> list[Tool]:
+    """The tools over the memory; without facts the looking up of earlier results alone."""
+    tools: list[Tool] = [RecallResult(partial(memory.find_tool_call, session))]
+    if memory.facts is not None:
+        facts = memory.facts
+        tools += [
+            SearchMemories(memory, facts, session, scope),
+            GetRecentMemories(memory, facts, session),
+            Remember(memory, facts, session),
+        ]
+    return tools
+
+
+def written_event(done: Remembered) -> MemoryWritten | None:
+    """What the person is to see of it; None where nothing changed."""
+    memory = done.memory
+    if memory is None or done.action not in ("added", "updated"):
+        return None
+    return MemoryWritten(
+        action="updated" if done.action == "updated" else "added",
+        kind=memory.kind,
+        content=memory.content,
+        id=memory.memory_id,
+        trust=memory.trust,
+        superseded=tuple(old.memory_id for old in done.superseded),
+    )
+
+
+def fact_entry(hit: FactHit, now: datetime) -> str:
+    """A memory that was found, on one line: what is said about it stands before it."""
+    return memory_entry(hit.memory, now, f"Relevance: {relevance(hit)}")
+
+
+def memory_entry(memory: MemoryRecord, now: datetime, *more: str) -> str:
+    """A memory on one line."""
+    about = [
+        short_id(memory.memory_id),
+        memory.kind,
+        dated(memory, now) or _date(memory.created_at, now),
+        ago(memory.created_at, now),
+        told_by(memory) or "said by the person",
+        *more,
+    ]
+    subjects = f" (subjects: {one_line(', '.join(memory.subjects), 200)})"
+    text = one_line(memory.content, 2 * _QUOTED_CHARS)
+    return f"- [{', '.join(about)}] {text}{subjects if memory.subjects else ''}"
+
+
+def _told(done: Remembered) -> ToolOutput:
+    """What became of it, for the model and for the person."""
+    memory = done.memory
+    if memory is None or done.action == "refused":
+        raise ToolFailure(done.note or "Not remembered.")
+    note = f" {done.note}" if done.note else ""
+    said = memory_entry(memory, utc_now().astimezone())
+    match done.action:
+        case "known":
+            text, display = f"Known already:\n{said}", "known already"
+        case "updated":
+            old = [f"- {one_line(m.content, 200)}" for m in done.superseded]
+            before = "\n".join(["\nIt took the place of:", *old]) if old else ""
+            text, display = f"Remembered anew:\n{said}{before}", "remembered anew"
+        case _:
+            text, display = f"Remembered:\n{said}", "remembered"
+    written = written_event(done)
+    return ToolOutput(
+        text=text + (f"\nNote:{note}" if note else ""),
+        display=display + (f":{note}" if note else ""),
+        data={"memory_id": memory.memory_id},
+        written=(written,) if written else (),
+    )
+
+
+async def _reachable(work: Awaitable[T]) -> T:
+    """What the memory answers; ToolFailure when it can't."""
+    try:
+        return await work
+    except StoreError as error:
+        raise ToolFailure(f"The memory can't be reached: {error} Go on without it.") from None
+
+
+def _section(heading: str, entries: Sequence[str]) -> str:
+    return "\n".join([f"{heading}:", *entries]) if entries else ""
+
+
+def _date(at: datetime, now: datetime) -> str:
+    return f"{at.astimezone(now.tzinfo):%Y-%m-%d}"

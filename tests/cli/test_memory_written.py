@@ -1,0 +1,75 @@
+"""A write to memory as `ask` and the chat show it: one dim line, one event."""
+
+import json
+
+import pytest
+from rich.console import Group
+
+from ragmem.cli.output import StreamJsonOutput, TextOutput
+from ragmem.cli.progress import Progress
+from ragmem.events import MemoryWritten, TurnFinished
+from ragmem.records import Usage
+from ragmem.repl.render import paint
+from ragmem.repl.turn_view import TurnView
+
+ID = "01900000-0000-7000-8000-0000deadbeef"
+WRITTEN = MemoryWritten(
+    action="updated",
+    kind="decision",
+    content="The login uses JWT\x1b[2J\nand more " + "words " * 40,
+    id=ID,
+    trust="tool",
+    superseded=("01900000-0000-7000-8000-0000000000bb",),
+)
+FINISHED = TurnFinished(
+    session_id="s", turn_id="t", subtype="success", result="Noted.", model="m", usage=Usage(),
+    duration_ms=1,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_ask_says_it_on_stderr(capfd: pytest.CaptureFixture[str], live: bool) -> None:
+    """Issue 6: one dim line, also where nobody watches; stdout is the answer alone."""
+    output = TextOutput(Progress(live=live, color=True), live=False)
+    output.show(WRITTEN)
+    output.show(FINISHED)
+    out, err = capfd.readouterr()
+    assert out == "Noted.\n"
+    line = err.splitlines()[0]
+    assert line.startswith(
+        "\x1b[2mremembered decision deadbeef anew: The login uses JWT\\e[2J and more words"
+    )
+    assert line.endswith("\x1b[0m")
+    assert "\x1b[2J" not in err
+
+
+def test_stream_json_has_it_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    """cli.md: `system/memory_write`."""
+    StreamJsonOutput("sess", cwd="/p", permission_mode="default").show(WRITTEN)
+    out, err = capfd.readouterr()
+    assert json.loads(out) == {
+        "type": "system",
+        "subtype": "memory_write",
+        "session_id": "sess",
+        "action": "updated",
+        "kind": "decision",
+        "content": WRITTEN.content,
+        "id": ID,
+        "trust": "tool",
+        "superseded": ["01900000-0000-7000-8000-0000000000bb"],
+    }
+    assert err == ""
+
+
+@pytest.mark.parametrize("width", [30, 60, 200])
+def test_the_chat_says_it_on_one_line(width: int) -> None:
+    """One dim line, whatever it holds and however narrow the window is."""
+    wide = MemoryWritten(action="added", kind="fact", content="記憶" * 200, id=ID)
+    for event in (WRITTEN, wide):
+        (part,) = TurnView().show(event, width)
+        text = paint(Group(part[1]), width=width, ink="none")
+        assert text.count("\n") == 1
+        assert text.startswith("· remembered ")
+        assert "\x1b" not in text
+        assert text.endswith("…\n")
+    assert "\x1b[2m" in paint(part[1], width=width, ink="mono")

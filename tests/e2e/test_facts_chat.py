@@ -1,0 +1,63 @@
+"""What is learned during a chat, as a person sees it: the real command on a pty."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_chat_pty import House
+from tests.fakes.llm_server import Answer, Call, LLMServer, Received
+
+READY = r"openai/scripted · [0-9a-f]{8}"
+
+
+def answer(request: Received) -> Answer:
+    last = request.body["messages"][-1]
+    if last["role"] == "user" and "my cat" in str(last["content"]):
+        told = {"content": "The cat is called Leo", "subjects": ["leo"], "reason": "asked"}
+        return Answer(tools=[Call("remember", told)])
+    return Answer("So be it.")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with LLMServer([answer], repeat=True) as server:
+        yield House(tmp_path, server)
+
+
+def test_each_write_is_a_line(house: House) -> None:
+    """Issue 6: what a tool remembers, and what the background learns, each in one line."""
+    with house.chat("chat", env={"RAGMEM_MEMORY__WORKER": "inline"}) as chat:
+        chat.wait_for_screen(READY)
+        chat.send("Do you know my cat Leo? It has a name.\r")
+        chat.wait_for(r"^· remembered fact [0-9a-f]{8}: The cat is called Leo$")
+        chat.wait_for(r"^So be it\.")
+        chat.send("I prefer tabs over spaces.\r")
+        chat.wait_for(r"^· remembered preference [0-9a-f]{8}: I prefer tabs over spaces")
+        # D3: where the conversation says it anyway, it is not told a second time.
+        chat.send("/context Which tabs do I prefer?\r")
+        chat.wait_for(r"^9 messages|^8 messages")
+        assert "Remembered Facts" not in chat.text
+        chat.send("/new\r")
+        chat.send("/context Which tabs do I prefer?\r")
+        chat.wait_for(r"Remembered Facts +[0-9]+ of 5,000 characters")
+        chat.wait_for(r"I prefer tabs over spaces\. \(its words")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+
+
+def test_a_rule_that_is_told_stands_in_the_next_request(house: House) -> None:
+    """X20: `#text` in the chat, and the system message of the next turn has it."""
+    with house.chat("chat") as chat:
+        chat.wait_for_screen(READY)
+        chat.send("Hello\r")
+        chat.wait_for(r"^So be it\.")
+        chat.send("#Never push to main\r")
+        chat.wait_for(r"Never push to main")
+        chat.send("Hello again\r")
+        chat.until(lambda: len(house.server.requests) == 2)
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    first, second = (str(r.body["messages"][0]["content"]) for r in house.server.requests)
+    assert second.startswith(first)
+    assert second.endswith("- Never push to main")

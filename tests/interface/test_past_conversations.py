@@ -1,0 +1,99 @@
+"""What the interface finds in past conversations: those like a text, and what was said in one."""
+
+import pytest
+
+from ragmem import OpenMemory
+from ragmem.errors import UsageError
+from ragmem.records import UpdateSession, utc_now
+from tests.fakes.scripted_llm import Says
+
+from .conftest import Spot
+from .test_conversation import an_agent, said
+
+AUTH = "Authentication was refactored: login tokens are refreshed by middleware."
+BEDS = "A garden was planned, with ferns in the shade of the north wall."
+
+
+async def summed(memory: OpenMemory, session_id: str, text: str) -> None:
+    """Its own summary."""
+    await memory.parts.memory.record(
+        [UpdateSession(session_id=session_id, summary=text, summarized_count=2, at=utc_now())]
+    )
+
+
+async def test_similar_conversations(memory: OpenMemory, spot: Spot) -> None:
+    """B51, B52, B113, UC3: those with a summary, strictly above the threshold, nearest first."""
+    async with an_agent(memory, spot, *[Says("Yes.")] * 3) as (agent, _, _):
+        talks = [await agent.create_conversation(name, ["past"]) for name in ("a", "b", "c")]
+        for talk in talks:
+            await talk.send_message("refactoring authentication?")
+        await summed(memory, talks[0].uuid, AUTH)
+        await summed(memory, talks[1].uuid, BEDS)
+        (found,) = await agent.find_similar_conversations("refactoring authentication", limit=3)
+        assert (found.uuid, found.session.title, found.session.tags) == (
+            talks[0].uuid,
+            "a",
+            ("past",),
+        )
+        floor = memory.parts.memory.floor
+        assert floor is not None
+        assert floor < found.similarity <= 1
+        assert await agent.find_similar_conversations("refactoring authentication", 0) == []
+        assert await agent.find_similar_conversations("the price of coffee in Peru") == []
+        with pytest.raises(UsageError, match="not a text"):
+            await agent.find_similar_conversations(1)  # type: ignore[arg-type]
+        # The same by the vectors that the background makes.
+        assert await agent.drain()
+        (again,) = await agent.find_similar_conversations("refactoring authentication")
+        assert again.similarity == pytest.approx(found.similarity, abs=0.01)
+
+
+async def test_nothing_is_compared_where_nothing_is_embedded(
+    memory: OpenMemory, spot: Spot
+) -> None:
+    """B46, X41."""
+    async with an_agent(memory, spot, embed_messages=False) as (agent, _, _):
+        with pytest.raises(UsageError, match="Nothing is embedded"):
+            await agent.find_similar_conversations("x")
+
+
+async def test_history_is_searched_above_the_threshold(memory: OpenMemory, spot: Spot) -> None:
+    """B65, X6b: what holds the words, or is near enough; not just the nearest there is."""
+    async with an_agent(memory, spot, Says("In burrows."), Says("Two euros.")) as (agent, _, _):
+        talk = await agent.create_conversation()
+        await talk.send_message("Where do wombats live?")
+        await talk.send_message("What does coffee cost?")
+        assert await agent.drain()
+        (hit,) = await talk.search_history("wombats", limit=1)
+        assert hit.turn
+        assert hit.turn.turn_index == 1
+        assert await talk.search_history("quantum chromodynamics", limit=5) == []
+
+
+async def test_a_branch_knows_nothing_of_what_came_later(memory: OpenMemory, spot: Spot) -> None:
+    """B99: neither the summary, nor what this process remembers, nor another's turns."""
+    script = [Says("First."), Says("Second."), Says("Third."), Says("Fourth.")]
+    async with an_agent(memory, spot, *script) as (agent, llm, _):
+        talk, other = await agent.create_conversation(), await agent.create_conversation()
+        for text in ("One?", "Two?"):
+            await talk.send_message(text)
+        await other.send_message("Elsewhere?")
+        await memory.parts.memory.record(
+            [
+                UpdateSession(
+                    session_id=talk.uuid, summary="One and two.", summarized_count=4, at=utc_now()
+                )
+            ]
+        )
+        history = await talk.get_history()
+        branch = await talk.branch(history[1].uuid)
+        assert await branch.get_summary() is None
+        assert [m.content for m in branch.message_cache] == ["One?", "First."]
+        await branch.send_message("And?")
+        assert "Two?" not in said(llm).split("<memory-")[0]
+        assert "One and two." not in said(llm)
+        whole = await talk.branch(history[3].uuid)
+        assert await whole.get_summary() == "One and two."
+        [_, foreign] = await other.get_history()
+        with pytest.raises(UsageError, match="no answer of this conversation"):
+            await talk.branch(foreign.uuid)

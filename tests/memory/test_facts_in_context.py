@@ -1,0 +1,243 @@
+"""Requests built over each real store: what is known is in them, and nothing else is."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ragmem.config import EmbeddingsConfig, MemoryConfig
+from ragmem.llm.base import ModelInfo
+from ragmem.memory.context import Context, ContextBuilder, Place, Strategy
+from ragmem.memory.facts.facts import Facts
+from ragmem.memory.facts.values import Draft
+from ragmem.memory.instructions import NO_INSTRUCTIONS
+from ragmem.memory.memory import Memory
+from ragmem.records import MemoryRecord, Project, Session, TurnStatus, UpdateSession, utc_now
+from ragmem.store.base import Store
+from tests.fakes.hash_embedder import HashEmbedder
+
+BIG = ModelInfo(name="x/big", context_window=200_000)
+
+
+class Clock:
+    """Time that a test can turn on."""
+
+    def __init__(self) -> None:
+        self.now = utc_now()
+
+    def __call__(self) -> Any:
+        return self.now
+
+
+class Room(msgspec.Struct):
+    """A memory, its session, and requests of it."""
+
+    memory: Memory
+    store: Store
+    session: Session
+    project: Project
+    clock: Clock
+    embedder: HashEmbedder
+
+    @property
+    def facts(self) -> Facts:
+        assert self.memory.facts is not None
+        return self.memory.facts
+
+    async def knows(self, content: str, **fields: Any) -> MemoryRecord:
+        told = await self.facts.remember(Draft(content=content, **fields), self.project.project_id)
+        assert told.memory is not None, told.note
+        return told.memory
+
+    async def context(
+        self, prompt: str, *, session: Session | None = None, strategy: Strategy = "hybrid"
+    ) -> Context:
+        session = session or self.session
+        folder = Path(session.cwd)
+        place = Place(
+            cwd=folder, project=folder, instructions=NO_INSTRUCTIONS, session_id=session.session_id
+        )
+        builder = ContextBuilder(MemoryConfig(), BIG)
+        return await self.memory.build_context(session, prompt, builder, place, strategy=strategy)
+
+    async def turn(self, prompt: str, answer: str, status: TurnStatus = "completed") -> None:
+        recording = await self.memory.begin_turn(self.session, self.project, prompt, model="m")
+        await recording.finish(status, answer)
+        self.memory.finished(self.session, recording.turn)
+
+
+@pytest.fixture
+async def room(store: Store, tmp_path: Path) -> AsyncIterator[Room]:
+    folder = tmp_path / "project"
+    folder.mkdir()
+
+    async def get() -> Store:
+        return store
+
+    clock, embedder = Clock(), HashEmbedder(1024)
+    config = MemoryConfig(embeddings=EmbeddingsConfig(timeout_s=1.0))
+    memory = Memory(get, config, embedder=embedder, clock=clock)
+    project = (await memory.project_of(folder)).project
+    session = memory.new_session(folder, project)
+    yield Room(memory, store, session, project, clock, embedder)
+    await memory.aclose()
+
+
+def told(context: Context) -> list[str]:
+    """Ids of the facts."""
+    sections = [s for s in context.sections if s.name == "Remembered Facts"]
+    return [item.record_id for section in sections for item in section.items]
+
+
+def pinned(context: Context) -> list[str]:
+    sections = [s for s in context.sections if s.name == "Pinned"]
+    return [item.record_id for section in sections for item in section.items]
+
+
+async def test_what_bears_on_a_prompt(room: Room) -> None:
+    """D2, D16, D18, D57, E1, E3: those that do, and no others; the profile with all of them."""
+    ski = await room.knows("Mickael likes skiing", subjects=("mickael", "ski"))
+    await room.knows("The printer is out of paper")
+    await room.facts.set_profile("name", "Mickael")
+    context = await room.context("What does Mickael like to do?")
+    assert told(context) == [ski.memory_id]
+    assert "[User Profile]\nname=Mickael\n" in context.messages[-1].text
+    assert told(await room.context("Mickael?", strategy="recent")) == []
+    relevant = await room.context("Mickael?", strategy="relevant")
+    assert told(relevant) == [ski.memory_id]
+    assert "[User Profile]" not in relevant.messages[-1].text
+
+
+async def test_what_was_superseded_or_is_over_is_never_told(room: Room) -> None:
+    """X4, D20, D37: an update takes the place of what it changes; what expires, goes."""
+    old = await room.knows("David lives in Ordizan", subjects=("david",))
+    new = await room.knows("David has moved to Toulouse", subjects=("david",))
+    ill = await room.knows("David is ill in bed", subjects=("david",), ttl="7d")
+    assert set(told(await room.context("Where is David?"))) == {
+        m.memory_id for m in (old, new, ill)
+    }
+    assert await room.facts.supersede(new, old)
+    assert set(told(await room.context("Where is David?"))) == {new.memory_id, ill.memory_id}
+    room.clock.now += timedelta(days=8)
+    assert told(await room.context("Where is David?")) == [new.memory_id]
+    assert [m.memory_id for m in await room.facts.history(new)] == [old.memory_id]
+
+
+async def test_each_project_has_its_own(room: Room, tmp_path: Path) -> None:
+    """X12, issue 6: facts of a project stay there; facts about the person are everywhere."""
+    shop = await room.knows("The login of the shop uses JWT")
+    rule = await room.knows("Never push the login to main", kind="rule")
+    tabs = await room.knows("I prefer tabs in the login", kind="preference")
+    name = await room.knows("The person's login is mick", scope="user", pinned=True)
+    here = await room.context("What about the login?")
+    assert set(told(here)) == {shop.memory_id, tabs.memory_id}
+    assert pinned(here) == [rule.memory_id, name.memory_id]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    project = (await room.memory.project_of(elsewhere)).project
+    session = room.memory.new_session(elsewhere, project)
+    there = await room.context("What about the login?", session=session)
+    assert told(there) == [tabs.memory_id]
+    assert pinned(there) == [name.memory_id]
+    assert "JWT" not in there.text()
+    assert "Never push" not in there.text()
+
+
+async def test_the_system_message_is_the_same_to_the_byte(room: Room) -> None:
+    """X20: between turns and between processes, until something is pinned or unpinned."""
+    told_so = [
+        "Never push to main",
+        "Ask before you delete anything",
+        "Answer in French",
+        "Use tabs in Makefiles alone",
+    ]
+    rules = [await room.knows(text, kind="rule") for text in told_so]
+    first = (await room.context("one?")).messages[0]
+    await room.turn("one?", "One.")
+    await room.knows("Mickael likes skiing")
+
+    async def get() -> Store:
+        return room.store
+
+    other = Memory(get, MemoryConfig(), embedder=HashEmbedder(1024))
+    for memory in (room.memory, other):
+        again = msgspec.structs.replace(room, memory=memory)
+        assert (await again.context("two, Mickael?")).messages[0] == first
+    await other.aclose()
+    assert first.text.endswith("".join(f"\n- {text}" for text in told_so))
+    await room.facts.forget(rules[1])
+    shorter = (await room.context("three?")).messages[0].text
+    assert shorter == first.text.replace(f"\n- {told_so[1]}", "")
+
+
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+async def test_nothing_is_learned_of_a_turn_that_broke_off(room: Room, status: TurnStatus) -> None:
+    """E9: an interrupted or failed answer is neither summed up, nor embedded, nor looked through.
+
+    E6 to E8, E51: a completed one is due for all of them.
+    """
+    await room.turn("I prefer tabs. We decided to use JWT.", "So be", status)
+    for work in ("memories", "vectors", "level1"):
+        assert await room.store.pending(work, limit=9) == []
+    await room.turn("I prefer tabs. We decided to use JWT.", "So be it.")
+    for work in ("memories", "vectors", "level1"):
+        assert len(await room.store.pending(work, limit=9)) == 1
+
+
+async def test_an_embedder_that_fails_or_dawdles(room: Room) -> None:
+    """A96: then words alone bring them up, in good time."""
+    ski = await room.knows("Mickael likes skiing")
+    room.embedder.failing = True
+    assert told(await room.context("Does Mickael ski?")) == [ski.memory_id]
+    room.embedder.failing = False
+    room.embedder.delay_s = 30
+    async with asyncio.timeout(15):
+        assert told(await room.context("And what does Mickael do?")) == [ski.memory_id]
+
+
+async def test_generic_questions_are_answered_by_what_is_there(room: Room) -> None:
+    """D62, D63: "what do you know about me?" is like no fact, and gets the latest."""
+    greece = await room.knows("Mickael is leaving for Greece", subjects=("mickael",))
+    for question in ("What do you know about me?", "What did we talk about before?"):
+        assert told(await room.context(question)) == [greece.memory_id]
+
+
+async def test_what_was_talked_about_before(room: Room, tmp_path: Path) -> None:
+    """D62, issue 6: answered by the last conversations, newest first, from their summaries."""
+    room.clock.now -= timedelta(days=1)
+    titles = ("The shade garden", "Ports of staging", "")
+    for title in titles:
+        session = room.memory.new_session(Path(room.session.cwd), room.project, title=title)
+        other = msgspec.structs.replace(room, session=session)
+        await other.turn(f"Tell me of {title or 'ferns'}!", "So be it.")
+        room.clock.now += timedelta(hours=1)
+        if title == titles[0]:
+            await room.store.apply(
+                [UpdateSession(session_id=session.session_id, summary="Ferns.", at=room.clock())]
+            )
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    project = (await room.memory.project_of(elsewhere)).project
+    far = room.memory.new_session(elsewhere, project)
+    await msgspec.structs.replace(room, session=far, project=project).turn("A secret?", "No.")
+    block = (await room.context("What did we talk about before?")).messages[-1].text
+    told_of = block.split("(Semantic Search - Summaries)\n")[1].split("\n\nToday")[0]
+    entries = re.findall(r"\[Conversation Summary - Relevance: its time\]\n(.+)", told_of)
+    assert entries == [
+        "Asked last: Tell me of ferns!",
+        "Asked last: Tell me of Ports of staging!",
+        "Ferns.",
+    ]
+    assert "“The shade garden”" in told_of
+    assert "secret" not in block
+    # Only where nothing is named, and nothing was found.
+    named = (await room.context("What about the ports of staging?")).messages[-1].text
+    assert "Conversation Summary" not in named
+    assert "Tell me of Ports of staging!" in named
+    recent = await room.context("What did we talk about before?", strategy="recent")
+    assert "Conversation Summary" not in recent.messages[-1].text

@@ -1,0 +1,269 @@
+"""Files taken back to a turn: what edits recorded, and what is done about what came between."""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ragmem.memory.rewinding import FileChange, Rewind, rewind_to
+from ragmem.records import ToolCall, Turn, utc_now
+from ragmem.tools.preimages import Preimages
+from ragmem.tools.restoring import Restored, Restorer
+from ragmem.tools.workspace import Workspace
+from tests.tools.conftest import Desk, recorded
+
+
+class Story:
+    """Turns with real edits of real files, and the way back."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.turns: list[Turn] = []
+        self.doubts: list[tuple[str, str]] = []
+        self.says_yes = False
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.workspace = desk.workspace
+
+    async def turn(self, *uses: tuple[str, dict[str, Any]]) -> None:
+        """One turn in which these tools are called."""
+        calls = []
+        for order, (name, arguments) in enumerate(uses):
+            outcome = await self.desk.call(name, **arguments)
+            call = recorded(name, outcome, order)
+            calls.append(msgspec.structs.replace(call, arguments=json.dumps(arguments)))
+        self.add(*calls)
+
+    def add(self, *calls: ToolCall) -> None:
+        number = len(self.turns) + 1
+        self.turns.append(
+            Turn(
+                turn_id=f"t{number}",
+                session_id="s",
+                turn_index=number,
+                user_message="Do!",
+                status="completed",
+                started_at=utc_now(),
+                tool_calls=calls,
+            )
+        )
+
+    async def back_to(self, turn_index: int) -> list[tuple[str, str]]:
+        restorer = Restorer(self.workspace, Preimages(self.desk.home / "data" / "preimages"))
+        rewind = rewind_to(self.turns, turn_index)
+        self.done: list[Restored] = await restorer.restore(rewind.changes, self._confirm)
+        return [(each.path, each.outcome) for each in self.done]
+
+    async def _confirm(self, path: str, doubt: str) -> bool:
+        self.doubts.append((path, doubt))
+        self.meanwhile()
+        return self.says_yes
+
+
+@pytest.fixture
+def story(make_desk: Callable[..., Desk]) -> Story:
+    return Story(make_desk(mode="bypassPermissions"))
+
+
+def read(path: str) -> tuple[str, dict[str, Any]]:
+    return "read_file", {"path": path}
+
+
+def edit(path: str, old: str, new: str) -> tuple[str, dict[str, Any]]:
+    return "edit_file", {"path": path, "old": old, "new": new}
+
+
+def create(path: str, content: str) -> tuple[str, dict[str, Any]]:
+    return "create_file", {"path": path, "content": content}
+
+
+async def test_edits_since_a_turn_are_taken_back_byte_for_byte(story: Story) -> None:
+    """X35: through several edits of a file, whose mode stays; a file that was made goes."""
+    file = story.desk.file("a.py", b"caf\xe9\r\none\r\n")
+    file.chmod(0o750)
+    await story.turn(read("a.py"), edit("a.py", "one", "two"))
+    after_one = file.read_bytes()
+    await story.turn(edit("a.py", "two", "three"), edit("a.py", "three", "four"))
+    await story.turn(create("new/b.py", "made"), edit("a.py", "four", "five"))
+
+    assert await story.back_to(1) == [("a.py", "restored"), ("new/b.py", "removed")]
+    assert file.read_bytes() == after_one
+    assert stat.S_IMODE(file.stat().st_mode) == 0o750
+    assert not (story.desk.cwd / "new" / "b.py").exists()
+    assert story.doubts == []
+    assert await story.back_to(0) == [("a.py", "kept"), ("new/b.py", "as_before")]
+    story.says_yes = True
+    assert await story.back_to(0) == [("a.py", "restored"), ("new/b.py", "as_before")]
+    assert file.read_bytes() == b"caf\xe9\r\none\r\n"
+
+
+async def test_what_is_overwritten_or_removed_is_kept_first(story: Story) -> None:
+    """X35: going back can itself be undone by hand."""
+    story.desk.file("a.py", "one")
+    await story.turn(read("a.py"), edit("a.py", "one", "two"), create("b.py", "made"))
+    await story.back_to(0)
+    kept = [Path(each.note.removeprefix("what stood there is ")) for each in story.done]
+    assert [file.read_text() for file in kept] == ["two", "made"]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in kept} == {0o600}
+
+
+async def test_nothing_that_changed_since_is_overwritten_unasked(story: Story) -> None:
+    """X35: the person is asked for each such file, and told why; the others go back."""
+    mine, other = story.desk.file("a.py", "one"), story.desk.file("b.py", "one")
+    await story.turn(read("a.py"), edit("a.py", "one", "two"))
+    await story.turn(read("b.py"), edit("b.py", "one", "two"))
+    mine.write_text("my own work")
+    assert await story.back_to(0) == [("a.py", "kept"), ("b.py", "restored")]
+    assert story.doubts == [("a.py", "it was changed since the last edit of this session")]
+    assert (mine.read_text(), other.read_text()) == ("my own work", "one")
+    story.says_yes = True
+    assert await story.back_to(0) == [("a.py", "restored"), ("b.py", "as_before")]
+    assert mine.read_text() == "one"
+
+
+async def test_a_file_that_is_gone_comes_back_only_when_wanted(story: Story) -> None:
+    file = story.desk.file("a.py", "one")
+    await story.turn(read("a.py"), edit("a.py", "one", "two"))
+    file.unlink()
+    assert await story.back_to(0) == [("a.py", "kept")]
+    assert story.doubts == [("a.py", "it is gone since")]
+    assert not file.exists()
+    story.says_yes = True
+    assert await story.back_to(0) == [("a.py", "restored")]
+    assert file.read_text() == "one"
+
+
+async def test_what_others_wrote_between_two_edits_is_not_lost_unasked(story: Story) -> None:
+    """The pre-image of the first edit holds nothing of it."""
+    file = story.desk.file("a.py", "one")
+    await story.turn(read("a.py"), edit("a.py", "one", "two"))
+    file.write_text("two, and mine")
+    await story.turn(read("a.py"), edit("a.py", "two", "three"))
+    assert await story.back_to(0) == [("a.py", "kept")]
+    assert story.doubts == [
+        ("a.py", "it was also changed by others between the edits of this session")
+    ]
+    assert await story.back_to(1) == [("a.py", "restored")]
+    assert file.read_text() == "two, and mine"
+
+
+async def test_a_file_that_changes_while_the_person_thinks_stays(story: Story) -> None:
+    file = story.desk.file("a.py", "one")
+    await story.turn(read("a.py"), edit("a.py", "one", "two"))
+    file.write_text("mine")
+    story.says_yes = True
+    story.meanwhile = lambda: file.write_text("mine, longer")
+    assert await story.back_to(0) == [("a.py", "failed")]
+    assert file.read_text() == "mine, longer"
+
+
+async def test_failed_edits_and_reads_change_nothing(story: Story) -> None:
+    file = story.desk.file("a.py", "one")
+    await story.turn(read("a.py"), edit("a.py", "missing", "two"))
+    assert rewind_to(story.turns, 0).changes == ()
+    assert await story.back_to(0) == []
+    assert file.read_text() == "one"
+
+
+async def test_an_edit_that_was_cut_off_is_no_ground_to_go_back_on(story: Story) -> None:
+    """X25, P3: whether it was made is not known: the file is left as it is, and it is said."""
+    file = story.desk.file("a.py", "one")
+    unfinished = ToolCall(
+        tool_call_id="c",
+        turn_id="t",
+        order=0,
+        tool_name="write_file",
+        arguments='{"path": "./a.py", "content": "?"}',
+        result="",
+        success=False,
+        started_at=utc_now(),
+    )
+    story.add(unfinished)
+    file.write_text("?")
+    await story.turn(read("a.py"), edit("a.py", "?", "two"))
+    assert await story.back_to(0) == [("a.py", "failed")]
+    assert "cut off" in story.done[0].note
+    assert await story.back_to(1) == [("a.py", "restored")]
+    # After an edit that is known the file tells: here it was not made.
+    story.add(unfinished)
+    await story.turn(read("a.py"), edit("a.py", "?", "three"))
+    story.turns = story.turns[1:]
+    assert rewind_to(story.turns, 1).changes[0].cut_off is False
+
+
+async def test_commands_are_counted_as_what_is_not_taken_back(story: Story) -> None:
+    """Also those that failed, but not those that never ran; and tools of other agents."""
+    await story.turn(("run_command", {"command": "true"}))
+    await story.turn(("run_command", {"command": "true"}), ("run_command", {"command": "false"}))
+    foreign = recorded("Edit", await story.desk.do("list_directory", path="."))
+    story.add(foreign, msgspec.structs.replace(foreign, tool_name="write_file"))
+    rewind = rewind_to(story.turns, 1)
+    assert (rewind.command_count, rewind.other_count, rewind.changes) == (2, 2, ())
+
+
+async def test_a_command_that_was_refused_did_nothing(make_desk: Callable[..., Desk]) -> None:
+    story = Story(make_desk())
+    story.desk.deny("no")
+    await story.turn(("run_command", {"command": "true"}), create("a.py", "made"))
+    assert rewind_to(story.turns, 0) == Rewind(turn_index=0)
+
+
+@pytest.mark.parametrize("path", ["{outside}/x", "../x", "{private}/config.toml", "link/x"])
+async def test_nothing_outside_of_the_folder_is_touched(
+    story: Story, tmp_path: Path, path: str
+) -> None:
+    """A recorded path, which may come from an imported session, leads nowhere else."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    story.desk.home.mkdir(exist_ok=True)
+    os.symlink(outside, story.desk.cwd / "link")
+    where = path.format(outside=outside, private=story.desk.home)
+    target = story.desk.cwd / where
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("two")
+    preimages = Preimages(story.desk.home / "data" / "preimages")
+    change = FileChange(
+        path=where,
+        before=preimages.keep(b"one"),
+        after=hashlib.sha256(b"two").hexdigest(),
+    )
+    restorer = Restorer(story.workspace, preimages)
+    for forged in (change, msgspec.structs.replace(change, before=None)):
+        (done,) = await restorer.restore([forged], story._confirm)
+        assert done.outcome == "failed"
+    assert target.read_text() == "two"
+    assert story.doubts == []
+
+
+@pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "", "0" * 64, "A" * 64])
+async def test_a_pre_image_that_is_not_there_is_said(story: Story, name: str) -> None:
+    """Its name is a hash and nothing else: no recorded word reads another file."""
+    file = story.desk.file("a.py", "two")
+    change = FileChange(path="a.py", before=name, after=hashlib.sha256(b"two").hexdigest())
+    restorer = Restorer(story.workspace, Preimages(story.desk.home / "data" / "preimages"))
+    (done,) = await restorer.restore([change], story._confirm)
+    assert done.outcome == "failed"
+    assert "before" in done.note
+    assert file.read_text() == "two"
+
+
+async def test_an_added_folder_is_taken_back_where_it_is_added_again(
+    make_desk: Callable[..., Desk], tmp_path: Path
+) -> None:
+    extra = tmp_path / "extra"
+    extra.mkdir()
+    story = Story(make_desk(mode="bypassPermissions", extra=(extra,)))
+    (extra / "a.py").write_text("one")
+    where = str(extra / "a.py")
+    await story.turn(read(where), edit(where, "one", "two"))
+    story.workspace = Workspace(story.desk.cwd)
+    assert await story.back_to(0) == [(where, "failed")]
+    assert "--add-dir" in story.done[0].note
+    story.workspace = story.desk.workspace
+    assert await story.back_to(0) == [(where, "restored")]
+    assert (extra / "a.py").read_text() == "one"
