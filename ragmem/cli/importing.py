@@ -1,0 +1,360 @@
+"""`ragmem import`: what other agents have kept of their sessions, into this memory."""
+
+import asyncio
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Annotated
+
+import msgspec
+import typer
+
+from ragmem.cli.documents import Document, to_json
+from ragmem.cli.opening import settings
+from ragmem.cli.options import Format
+from ragmem.cli.runner import run_async
+from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.table import clip_to_width, display_width, table
+from ragmem.config import Config, Paths, environment
+from ragmem.errors import EXIT_DONE, UsageError
+from ragmem.ids import short_id
+from ragmem.memory.files import stored_path
+from ragmem.memory.projects import folder_name, locate, normalize_cwd, project_of_folder
+from ragmem.memory.recording import redacted
+from ragmem.records import DEFAULT_TITLE, Project
+from ragmem.redact import know, secrets_among
+from ragmem.store.base import Archive
+from ragmem.store.transfer.foreign import (
+    AGENTS,
+    Agent,
+    AgentName,
+    Importer,
+    Outcome,
+    Place,
+    Rules,
+    Tally,
+    find_files,
+    titles_beside,
+)
+from ragmem.text import clean, counted, visible
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Take over sessions of other coding agents.",
+)
+
+_SHOWN = 20
+"""Sessions, and files that were skipped, that are listed for people; JSON has them all."""
+_OF_SUMMARIES = (
+    "note: what comes is summed up in the background like all else, by the model of "
+    "`model.summary`: its provider, if it has one, is sent the turns and paid.\n"
+    "`ragmem config set memory.summaries.enabled false` leaves that out.\n"
+)
+Source = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="PATH", help="A folder or a file; else where the agent keeps its sessions."
+    ),
+]
+OnlyCwd = Annotated[
+    Path | None, typer.Option("--cwd", metavar="DIR", help="Only sessions of this folder.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would come; store nothing.")]
+
+
+class SessionImport(Document, frozen=True, kw_only=True):
+    """What became of one session."""
+
+    file: str
+    state: str
+    session_id: str
+    title: str
+    cwd: str
+    turns_added: int
+    turns_changed: int
+    turns_known: int
+    tool_calls_added: int
+
+
+class SkippedFile(Document, frozen=True, kw_only=True):
+    """A file that was not read, or a session that was not stored."""
+
+    path: str
+    reason: str
+
+
+class ImportDocument(Document, frozen=True, kw_only=True):
+    """What `ragmem import --format json` prints."""
+
+    agent: str
+    path: str
+    dry_run: bool
+    file_count: int
+    sessions: tuple[SessionImport, ...]
+    sessions_by_state: dict[str, int]
+    turns_added: int
+    turns_changed: int
+    tool_calls_added: int
+    skipped: tuple[SkippedFile, ...]
+    left_out: dict[str, int]
+    unknown: dict[str, int]
+    broken_lines: dict[str, int]
+
+
+@app.command("claude-code")
+def claude_code(
+    path: Source = None, cwd: OnlyCwd = None, dry_run: DryRun = False, output: Format = "table"
+) -> None:
+    """Import sessions of Claude Code, from ~/.claude/projects.
+
+    What is here already stays; run it again to get what was said since.
+    """
+    _run("claude-code", path, cwd, dry_run=dry_run, as_json=output == "json")
+
+
+@app.command()
+def codex(
+    path: Source = None, cwd: OnlyCwd = None, dry_run: DryRun = False, output: Format = "table"
+) -> None:
+    """Import sessions of Codex, from ~/.codex/sessions.
+
+    What is here already stays; run it again to get what was said since.
+    """
+    _run("codex", path, cwd, dry_run=dry_run, as_json=output == "json")
+
+
+def _run(
+    name: AgentName, path: Path | None, cwd: Path | None, *, dry_run: bool, as_json: bool
+) -> None:
+    config, paths = settings()
+    job = _Job(AGENTS[name], (path or _default(name)).expanduser(), cwd, dry_run=dry_run)
+
+    async def main(_: object) -> int:
+        report = await job.run(config, paths)
+        if as_json:
+            write_utf8(to_json(report))
+        else:
+            write(report_text(report, job.agent.label))
+        if report.turns_added and config.memory.summaries.enabled:
+            say(_OF_SUMMARIES)
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(main))
+
+
+def _default(name: AgentName) -> Path:
+    """Where the agent keeps its sessions, unless its own variable says otherwise."""
+    given = environment()
+    if name == "codex":
+        return Path(given.get("CODEX_HOME") or "~/.codex") / "sessions"
+    return Path(given.get("CLAUDE_CONFIG_DIR") or "~/.claude") / "projects"
+
+
+class _Job:
+    """One import, from the files to the report."""
+
+    def __init__(self, agent: Agent, path: Path, cwd: Path | None, *, dry_run: bool) -> None:
+        self.agent = agent
+        self._path = path
+        self._cwd = folder_name(normalize_cwd(cwd.expanduser())) if cwd else None
+        self._dry_run = dry_run
+
+    async def run(self, config: Config, paths: Paths) -> ImportDocument:
+        """Take every file; what can't be read is told, and costs nothing else."""
+        know(secrets_among(environment()))
+        now = datetime.now(UTC)
+        try:
+            search = await asyncio.to_thread(find_files, self.agent, self._path)
+        except OSError as error:
+            raise UsageError(
+                f"There are no sessions of {self.agent.label} at {self._path}: "
+                f"{str(error.strerror).lower()}.",
+                hint=f"`ragmem import {self.agent.name} PATH` reads them from elsewhere.",
+            ) from None
+        tally, outcomes, skipped = search.tally, dict[Path, Outcome](), search.skipped
+        titles = await asyncio.to_thread(titles_beside, self.agent, self._path, search.files)
+        progress = _Progress(len(search.files))
+        async with _store(config, paths, dry_run=self._dry_run) as store:
+            importer = Importer(
+                store,
+                Rules(_Places(await store.projects() if store else [], now).place, redacted),
+                now=now,
+                titles=titles,
+                only_cwd=self._cwd,
+                dry_run=self._dry_run,
+            )
+            try:
+                for found in search.files:
+                    progress.show(found.file)
+                    of_file = Tally()
+                    outcome = await importer.take(self.agent, found, of_file)
+                    outcomes[found.file] = outcome
+                    if outcome.state != "other_folder":
+                        tally.add(of_file)
+            except BaseException:
+                progress.clear()
+                say("Stopped. What has come so far stays; run it again to go on.\n")
+                raise
+        progress.clear()
+        skipped += [(str(f), each.reason) for f, each in outcomes.items() if each.reason]
+        return self._report(outcomes, skipped, tally)
+
+    def _report(
+        self, outcomes: dict[Path, Outcome], skipped: list[tuple[str, str]], tally: Tally
+    ) -> ImportDocument:
+        taken = [(file, each) for file, each in outcomes.items() if each.session_id]
+        return ImportDocument(
+            agent=self.agent.name,
+            path=str(self._path),
+            dry_run=self._dry_run,
+            file_count=len(outcomes),
+            sessions=tuple(
+                SessionImport(
+                    file=str(file),
+                    **{
+                        name: value
+                        for name, value in msgspec.structs.asdict(each).items()
+                        if name != "reason"
+                    },
+                )
+                for file, each in taken
+            ),
+            sessions_by_state=dict(Counter(each.state for each in outcomes.values())),
+            turns_added=sum(each.turns_added for _, each in taken),
+            turns_changed=sum(each.turns_changed for _, each in taken),
+            tool_calls_added=sum(each.tool_calls_added for _, each in taken),
+            skipped=tuple(SkippedFile(path=file, reason=reason) for file, reason in skipped),
+            left_out=dict(tally.left_out.most_common()),
+            unknown=dict(tally.unknown.most_common()),
+            broken_lines=dict(tally.broken.most_common()),
+        )
+
+
+@asynccontextmanager
+async def _store(config: Config, paths: Paths, *, dry_run: bool) -> AsyncIterator[Archive | None]:
+    """The store in use; to look only, none is made."""
+    from ragmem.cli.moving import opened
+
+    kind = config.store.kind
+    if dry_run and kind == "sqlite" and not paths.database.exists():
+        yield None
+        return
+    async with opened(kind, config, paths) as store:
+        yield store
+
+
+class _Places:
+    """Folders of other agents' sessions, each with its project."""
+
+    def __init__(self, known: list[Project], now: datetime) -> None:
+        self._known = list(known)
+        self._now = now
+        self._new: set[str] = set()
+
+    def place(self, folder: str) -> Place:
+        """Where a session belongs; a folder that is gone is as good as one that is there."""
+        folder = clean(folder)
+        if not os.path.isabs(folder):
+            # Of another system: its name is all that is known of it.
+            project = project_of_folder(Path(folder), self._known, now=self._now)
+            return Place(folder, project, self._is_new(project), str)
+        cwd = normalize_cwd(folder)
+        project = locate(cwd, self._known, now=self._now).project
+        top = Path(project.path)
+        return Place(
+            folder_name(cwd),
+            project,
+            self._is_new(project),
+            lambda path: stored_path(path, cwd=cwd, project=top),
+        )
+
+    def _is_new(self, project: Project) -> bool:
+        """Whether it is to be registered, with whichever of its sessions is stored first."""
+        if project not in self._known:
+            others = [each for each in self._known if each.project_id != project.project_id]
+            self._known = [*others, project]
+            self._new.add(project.project_id)
+        return project.project_id in self._new
+
+
+class _Progress:
+    """On a terminal, which file is being read: a line that the next one replaces."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._number = 0
+        self._columns = 0
+        self._live = sys.stderr.isatty()
+
+    def show(self, file: Path) -> None:
+        """The next file."""
+        self._number += 1
+        if self._live:
+            self.clear()
+            line = visible(f"{self._number:,} of {self._total:,}: {file.parent.name}/{file.name}")
+            line = clip_to_width(line.replace("\n", " "), get_terminal_size().columns - 1)
+            self._columns = display_width(line)
+            say(line)
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._columns:
+            say("\r" + " " * self._columns + "\r")
+            self._columns = 0
+
+
+def report_text(report: ImportDocument, label: str) -> str:
+    """What came, what was here, what was left out and why: for people."""
+    came = [each for each in report.sessions if each.state in ("new", "grown")]
+    lines = []
+    if came:
+        header = ("ID", "STATE", "TURNS", "FOLDER", "TITLE")
+        rows = [
+            (
+                short_id(each.session_id),
+                each.state,
+                f"+{each.turns_added + each.turns_changed:,}",
+                each.cwd,
+                "" if each.title == DEFAULT_TITLE else each.title,
+            )
+            for each in came[:_SHOWN]
+        ]
+        width = max(60, get_terminal_size((120, 24)).columns)
+        lines.append(table(header, rows, width=width).rstrip("\n"))
+        if len(came) > _SHOWN:
+            lines.append(f"… and {len(came) - _SHOWN:,} more")
+    states = report.sessions_by_state
+    lines.append(
+        f"{label}: {counted(states.get('new', 0), 'new session')}, "
+        f"{states.get('grown', 0):,} went on, {states.get('unchanged', 0):,} here already; "
+        f"{counted(report.turns_added, 'new turn')}"
+        f" with {counted(report.tool_calls_added, 'tool call')}"
+        + (f", {report.turns_changed:,} completed" if report.turns_changed else "")
+        + "."
+    )
+    if others := states.get("other_folder", 0):
+        lines.append(f"{counted(others, 'session')} of other folders.")
+    if empty := states.get("empty", 0):
+        lines.append(f"{counted(empty, 'file')} without a turn.")
+    for heading, counts in (
+        ("Left out", report.left_out),
+        ("Of unknown kinds, left out", report.unknown),
+        ("Lines that can't be read", report.broken_lines),
+    ):
+        if counts:
+            lines.append(f"{heading}:")
+            lines += [f"  {count:>6,}  {visible(what)}" for what, count in counts.items()]
+    for each in report.skipped[:_SHOWN]:
+        lines.append(f"Skipped {visible(each.path)}: {visible(each.reason)}")
+    if len(report.skipped) > _SHOWN:
+        lines.append(f"… and {len(report.skipped) - _SHOWN:,} more files were skipped")
+    if report.dry_run:
+        lines.append("Nothing was stored: this was a dry run.")
+    return "\n".join(lines) + "\n"

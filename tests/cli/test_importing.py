@@ -1,0 +1,256 @@
+"""`ragmem import`: real processes, real files, both agents."""
+
+import os
+import pty
+import shutil
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import Answer, LLMServer
+from tests.store.foreign.reading import CLAUDE_CODE, CODEX, SPRING
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path) -> Ragmem:
+    """With sessions of both agents where these keep them."""
+    ragmem = Ragmem(tmp_path)
+    shutil.copytree(CLAUDE_CODE, tmp_path / ".claude" / "projects" / "-home-ana-garden")
+    shutil.copytree(CODEX, tmp_path / ".codex" / "sessions" / "2025" / "12" / "28")
+    for file in tmp_path.rglob("*.jsonl"):
+        os.utime(file, (1_790_000_000, 1_790_000_000))
+    return ragmem
+
+
+def test_sessions_come_are_listed_shown_and_found(ragmem: Ragmem) -> None:
+    """What came is as good as what was said here."""
+    done = ragmem.run("import", "claude-code", env={"COLUMNS": "100"})
+    assert done.code == 0
+    assert done.err.startswith("note: what comes is summed up in the background like all else")
+    assert _without_ids(done.out) == snapshot("""\
+ID        STATE  TURNS  FOLDER            TITLE
+  new    +2     /home/ana/garden  Which ferns like shade
+  new    +2     /home/ana/garden  Mondays
+  new    +2     /home/ana/garden
+Claude Code: 3 new sessions, 0 went on, 0 here already; 6 new turns with 6 tool calls.
+Left out:
+       6  context that the agent added
+       4  the agent's bookkeeping
+       2  messages of subagents
+       2  notes of the system
+       1  thoughts that can't be read
+       1  snapshots of files
+       1  commands of the agent
+       1  notes of the agent in place of an answer
+Of unknown kinds, left out:
+       1  garden-gnome\
+""")
+    assert ragmem.run("import", "codex").code == 0
+    sessions = ragmem.sessions()
+    assert len(sessions) == 6
+    assert {session["cwd"] for session in sessions} == {"/home/ana/garden"}
+    shown = ragmem.run("sessions", "show", sessions[-1]["session_id"])
+    assert "● Read" in shown.out
+    assert "The lady fern does." in shown.out
+    found = ragmem.run("search", "copper ring", "--scope", "all", "--format", "json").json
+    assert any("copper" in hit["text"] for hit in found)
+    tagged = ragmem.run("sessions", "list", "--all", "--tag", "codex", "--format", "json").json
+    assert len(tagged) == 3
+
+
+def test_again_only_what_is_new(ragmem: Ragmem, tmp_path: Path) -> None:
+    """The second run says that all is here; of a session that went on, its new turns come."""
+    ragmem.run("import", "claude-code")
+    again = ragmem.run("import", "claude-code", "--format", "json").json
+    assert again["sessions_by_state"] == {"unchanged": 3}
+    assert (again["turns_added"], again["turns_changed"]) == (0, 0)
+    file = tmp_path / ".claude" / "projects" / "-home-ana-garden" / SPRING.name
+    with file.open("a") as more:
+        more.write('{"type":"user","uuid":"later","message":{"content":"And bracken?"}}\n{"torn')
+    grown = ragmem.run("import", "claude-code", "--format", "json").json
+    assert grown["sessions_by_state"] == {"unchanged": 2, "grown": 1}
+    assert grown["turns_added"] == 1
+    assert grown["broken_lines"] == {"no JSON": 1}
+
+
+def test_the_report_as_json(ragmem: Ragmem) -> None:
+    """One document, with all that was left out, by kind."""
+    report = ragmem.run("import", "codex", "--format", "json").json
+    assert sorted(report) == snapshot(
+        [
+            "agent",
+            "broken_lines",
+            "dry_run",
+            "file_count",
+            "left_out",
+            "path",
+            "sessions",
+            "sessions_by_state",
+            "skipped",
+            "tool_calls_added",
+            "turns_added",
+            "turns_changed",
+            "unknown",
+        ]
+    )
+    assert report["unknown"] == {"response_item gnome_call": 1}
+    assert sorted(report["sessions"][0]) == snapshot(
+        [
+            "cwd",
+            "file",
+            "session_id",
+            "state",
+            "title",
+            "tool_calls_added",
+            "turns_added",
+            "turns_changed",
+            "turns_known",
+        ]
+    )
+    assert report["dry_run"] is False
+
+
+def test_a_dry_run(ragmem: Ragmem) -> None:
+    """Shows what would come; no memory is made for it."""
+    done = ragmem.run("import", "claude-code", "--dry-run")
+    assert done.out.endswith("Nothing was stored: this was a dry run.\n")
+    assert "3 new sessions" in done.out
+    assert not list(ragmem.home.rglob("memory.db"))
+    assert ragmem.sessions() == []
+
+
+def test_another_place_one_folder_one_file(ragmem: Ragmem, tmp_path: Path) -> None:
+    """PATH is a folder or a file; --cwd takes the sessions of one folder."""
+    other = ragmem.run("import", "claude-code", "--cwd", "/home/ana", "--format", "json").json
+    assert (other["sessions"], other["sessions_by_state"]) == ([], {"other_folder": 3})
+    one = ragmem.run("import", "claude-code", str(SPRING), "--cwd", "/home/ana/garden")
+    assert "1 new session" in one.out
+    off = {"RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"}
+    assert ragmem.run("import", "claude-code", env=off).err == ""
+    moved = {"CODEX_HOME": str(tmp_path / "elsewhere")}
+    shutil.move(tmp_path / ".codex", tmp_path / "elsewhere")
+    assert "3 new sessions" in ragmem.run("import", "codex", env=moved).out
+
+
+def test_what_is_not_there(ragmem: Ragmem, tmp_path: Path) -> None:
+    """What happened, and what to do."""
+    done = ragmem.run("import", "codex", str(tmp_path / "nowhere"))
+    assert done.code == 2
+    assert done.err == (
+        f"error: There are no sessions of Codex at {tmp_path / 'nowhere'}: "
+        "no such file or directory.\n"
+        "`ragmem import codex PATH` reads them from elsewhere.\n"
+    )
+
+
+def test_files_that_can_not_be_read_are_told(ragmem: Ragmem, tmp_path: Path) -> None:
+    """Links, pipes and forbidden files; names can't steer the terminal."""
+    folder = tmp_path / ".codex" / "sessions"
+    (folder / "rollout-\x1b[2J.jsonl").symlink_to("/etc/passwd")
+    os.mkfifo(folder / "rollout-pipe.jsonl")
+    (folder / "rollout-binary.jsonl").write_bytes(bytes(range(256)) * 10)
+    done = ragmem.run("import", "codex")
+    assert done.code == 0
+    assert "\x1b" not in done.out
+    assert "rollout-\\e[2J.jsonl: it is a link" in done.out
+    assert "rollout-pipe.jsonl: it is no regular file" in done.out
+    assert "1 file without a turn." in done.out
+    assert "3 new sessions" in done.out
+
+
+def test_an_imported_session_is_resumed(ragmem: Ragmem) -> None:
+    """The model is told what was said and done there, and what is said now follows it."""
+    ragmem.run("import", "codex")
+    imported = next(s for s in ragmem.sessions() if s["last_message"] == "And the fern?")
+    with LLMServer([Answer("It stands well.")]) as server:
+        asked = ("ask", "-r", imported["session_id"], "Is it well?")
+        done = ragmem.run(*asked, env={**server.env, "RAGMEM_API_KEY": "a-key-for-tests"})
+        [request] = server.requests
+    assert done.out == "It stands well.\n"
+    told = str(request.body["messages"])
+    assert "Keep the slugs off the hosta." in told
+    assert "apply_patch" in told
+    resumed = ragmem.shown(imported["session_id"])
+    assert [turn["turn_index"] for turn in resumed["turns"]] == [1, 2, 3]
+
+
+def test_what_a_crash_has_left_is_completed(ragmem: Ragmem) -> None:
+    """P1: killed between two sessions; the next run brings the rest, and nothing twice."""
+    killed = ragmem.run("import", "codex", env={"RAGMEM_FAILPOINT": "transfer.apply:kill9@2"})
+    assert killed.code == -9
+    assert len(ragmem.sessions()) == 1
+    report = ragmem.run("import", "codex", "--format", "json").json
+    assert report["sessions_by_state"] == {"unchanged": 1, "new": 2}
+    assert ragmem.run("store", "check").code == 0
+
+
+def test_two_imports_at_once(ragmem: Ragmem) -> None:
+    """P6: what both bring is there once."""
+    both = [ragmem.start("import", "codex"), ragmem.start("import", "codex")]
+    assert [process.communicate(timeout=60) and process.returncode for process in both] == [0, 0]
+    assert sorted(session["turn_count"] for session in ragmem.sessions()) == [1, 2, 2]
+    assert ragmem.run("store", "check").code == 0
+
+
+def test_a_full_disk_is_no_fault_of_a_file(ragmem: Ragmem) -> None:
+    """It ends the import, which says how to go on."""
+    ragmem.sessions()  # The memory is there already.
+    full = ragmem.run("import", "codex", env={"RAGMEM_FAILPOINT": "sqlite.commit:enospc@3"})
+    assert full.code != 0
+    assert "Stopped. What has come so far stays; run it again to go on." in full.err
+    assert "error: " in full.err
+    assert "Skipped" not in full.out
+    assert len(ragmem.sessions()) in (1, 2)
+    assert ragmem.run("import", "codex").code == 0
+    assert len(ragmem.sessions()) == 3
+
+
+def test_the_help(ragmem: Ragmem) -> None:
+    """What it says it can do."""
+    assert ragmem.run("import", "codex", "--help", env={"COLUMNS": "80"}).out == snapshot("""\
+Usage: ragmem import codex [OPTIONS] [PATH]
+
+  Import sessions of Codex, from ~/.codex/sessions.
+
+  What is here already stays; run it again to get what was said since.
+
+Arguments:
+  PATH <path>  A folder or a file; else where the agent keeps its sessions.
+
+Options:
+  --cwd DIR              Only sessions of this folder.
+  --dry-run              Show what would come; store nothing.
+  --format <table|json>  How to print it.  [default: table]
+  -h, --help             Show this message and exit.
+""")
+
+
+def test_on_a_terminal_a_line_tells_which_file_is_read(ragmem: Ragmem) -> None:
+    """It is gone when the report comes."""
+    chunks = []
+    ours, theirs = pty.openpty()
+    process = ragmem.start("import", "claude-code", stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    while True:
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        chunks.append(chunk)
+    os.close(ours)
+    assert process.wait(60) == 0
+    shown = b"".join(chunks).decode()
+    last = shown.index("3 of 3: -home-ana-garden/")
+    assert shown.index(" \r", last) < shown.index("STATE")
+
+
+def _without_ids(text: str) -> str:
+    lines = text.splitlines()
+    return "\n".join(
+        line[8:] if len(line) > 8 and line[8] == " " and line[:8].isalnum() else line
+        for line in lines
+    )
