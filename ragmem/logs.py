@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 
+import msgspec
+
 from ragmem.redact import redact
 
 LOGGER = "ragmem"
@@ -49,3 +51,15 @@ def logging_to(folder: Path) -> Iterator[None]:
         # Several may be open at once, and end in any order.
         logger.propagate = not any(isinstance(each, _PrivateFile) for each in logger.handlers)
         handler.close()
+
+
+def log_deletion(folder: Path, deletion: msgspec.Struct) -> None:
+    """Add a line to `deletions.log` there: nothing that a person had goes without one."""
+    line = msgspec.json.encode(deletion) + b"\n"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    with suppress(OSError):
+        handle = os.open(folder / "deletions.log", flags, 0o600)
+        try:
+            os.write(handle, line)
+        finally:
+            os.close(handle)

@@ -46,8 +46,10 @@ def current_folder() -> Path:
         ) from None
 
 
-def open_app(config: Config, paths: Paths, *, ephemeral: bool = False) -> "App":
+def open_app(
+    config: Config, paths: Paths, *, ephemeral: bool = False, patient: bool = False
+) -> "App":
     """The App of the current folder, to be entered with `async with`."""
     from ragmem.app import App
 
-    return App(config, paths, cwd=current_folder(), ephemeral=ephemeral)
+    return App(config, paths, cwd=current_folder(), ephemeral=ephemeral, patient=patient)

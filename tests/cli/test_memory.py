@@ -1,0 +1,807 @@
+"""`ragmem memory`: list, show, add, edit, pin, forget, why, episodes, cleanup, export, import."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from ragmem.cli.memory_files import MemoriesDocument, decoded, encoded
+from ragmem.cli.memory_profile import profile_text
+from ragmem.cli.memory_values import episodes_table, memories_table, page
+from ragmem.cli.table import display_width
+from ragmem.config import Config, find_paths
+from ragmem.errors import UsageError
+from ragmem.ids import new_id, short_id
+from ragmem.memory.chains import Chain, about, told
+from ragmem.records import (
+    MEMORY_KINDS,
+    CreateSession,
+    Evidence,
+    MemoryRecord,
+    Profile,
+    PutMemory,
+    Session,
+    Write,
+)
+from ragmem.store.base import Archive
+from ragmem.store.memories import MemoryQuery
+from ragmem.store.neo4j import Connection
+from ragmem.store.opening import open_archive
+from tests.cli.process import Done, Ragmem
+from tests.cli.test_help import help_of
+from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
+
+
+@pytest.fixture(params=["sqlite", "neo4j"])
+def ragmem(request: pytest.FixtureRequest, tmp_path: Path) -> Ragmem:
+    """On either store, with nothing in it."""
+    if request.param == "sqlite":
+        return Ragmem(tmp_path)
+    return on_a_graph(request.getfixturevalue("neo4j_server"), tmp_path)
+
+
+@pytest.fixture
+def graph(neo4j_server: Connection, tmp_path: Path) -> Ragmem:
+    """On Neo4j."""
+    return on_a_graph(neo4j_server, tmp_path)
+
+
+def on_a_graph(server: Connection, folder: Path) -> Ragmem:
+    """On a Neo4j with nothing in it."""
+
+    async def empty() -> None:
+        await (await open_empty_neo4j_store(server)).aclose()
+
+    in_thread(empty())
+    env = {"RAGMEM_STORE": "neo4j", "RAGMEM_STORE__TIMEOUT_S": "30"}
+    address = {"NEO4J_URI": server.url, "NEO4J_PASSWORD": server.password}
+    return Ragmem(folder, env | address)
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Ragmem:
+    """On SQLite."""
+    return Ragmem(tmp_path)
+
+
+def done(ragmem: Ragmem, *words: str, **options: Any) -> Done:
+    """One that must succeed."""
+    ended = ragmem.run("memory", *words, **options)
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def added(ragmem: Ragmem, *words: str, **options: Any) -> str:
+    """The id's tail of what is added."""
+    return done(ragmem, "add", *words, **options).out.split()[0]
+
+
+def listed(ragmem: Ragmem, *words: str, **options: Any) -> list[dict[str, Any]]:
+    """`memory list` as JSON."""
+    found: list[dict[str, Any]] = done(ragmem, "list", "--format", "json", *words, **options).json
+    return found
+
+
+def contents(ragmem: Ragmem, *words: str, **options: Any) -> list[str]:
+    return [each["content"] for each in listed(ragmem, *words, **options)]
+
+
+def in_store(ragmem: Ragmem, use: Any) -> Any:
+    """What a coroutine function gives of the store, in this process."""
+
+    async def main() -> Any:
+        config = Config()
+        environ = ragmem.env
+        store = await open_archive(
+            environ.get("RAGMEM_STORE", "sqlite"), config, find_paths(environ), environ
+        )
+        try:
+            return await use(store)
+        finally:
+            await store.aclose()
+
+    return in_thread(main())
+
+
+def put(ragmem: Ragmem, *writes: Write) -> None:
+    """Into the store as they are."""
+
+    async def use(store: Archive) -> None:
+        await store.apply(writes)
+
+    in_store(ragmem, use)
+
+
+def stored(ragmem: Ragmem) -> list[MemoryRecord]:
+    """All that is there."""
+
+    async def use(store: Archive) -> list[MemoryRecord]:
+        return await store.memories(MemoryQuery(everywhere=True, with_superseded=True))
+
+    found: list[MemoryRecord] = in_store(ragmem, use)
+    return found
+
+
+def a_memory(content: str, **fields: Any) -> MemoryRecord:
+    """A fact of nobody's project, a day old."""
+    now = datetime.now(UTC) - timedelta(days=1)
+    given = {"memory_id": new_id(), "created_at": now, "updated_at": now, **fields}
+    return MemoryRecord(content=content, **given)
+
+
+# --- told, seen -----------------------------------------------------------------
+
+
+def test_what_is_told_is_listed_and_shown(ragmem: Ragmem) -> None:
+    """D7 to D12, D43, X4b, cli.md: `memory add`, its keys in `memory list --format json`."""
+    words = ("add", "The deploy host is plum.", "--subject", "Deploy", "--subject", "plum")
+    said = done(ragmem, *words, "--ttl", "7d")
+    tail, shown = said.out.split(maxsplit=1)
+    assert (len(tail), shown, said.err) == (8, "The deploy host is plum.\n", "")
+    (document,) = listed(ragmem)
+    assert document.pop("id").endswith(tail)
+    created = datetime.fromisoformat(document.pop("created_at"))
+    expires = datetime.fromisoformat(document.pop("expires_at"))
+    assert abs(expires - created - timedelta(days=7)) < timedelta(seconds=5)
+    assert document == {
+        "kind": "fact",
+        "content": "The deploy host is plum.",
+        "subjects": ["deploy", "plum"],
+        "trust": "person",
+        "scope": "project",
+        "pinned": False,
+        "superseded_by": None,
+    }
+    (record,) = stored(ragmem)
+    assert (record.source, record.evidence[0].quote) == ("note", "The deploy host is plum.")
+    assert done(ragmem, "show", tail, "--format", "json").json == listed(ragmem)[0]
+    text = done(ragmem, "show", tail, env={"COLUMNS": "200"}).out
+    assert text.startswith(f"The deploy host is plum.\n  {record.memory_id}\n  fact · of the ")
+    assert f"project {ragmem.project} · until {expires.astimezone():%Y-%m-%d}\n" in text
+    assert "  written by you · " in text
+    assert text.endswith("  about deploy, plum\n")
+
+
+def test_each_project_has_its_own_and_the_person_theirs(ragmem: Ragmem, tmp_path: Path) -> None:
+    """X4b, X12: rules, decisions, failures, deadlines and facts of a project stay in it."""
+    other = tmp_path / "other"
+    other.mkdir()
+    added(ragmem, "Always run the linter first.", "--kind", "rule")
+    added(ragmem, "I like short answers.", "--kind", "preference")
+    added(ragmem, "The other one is written in Go.", cwd=other)
+    added(ragmem, "The office is in Lyon.", "--scope", "user", cwd=other)
+    yours = {"I like short answers.", "The office is in Lyon."}
+    rule, go = "Always run the linter first.", "The other one is written in Go."
+    assert set(contents(ragmem)) == yours | {rule}
+    assert set(contents(ragmem, cwd=other)) == yours | {go}
+    assert contents(ragmem, "--scope", "project") == [rule]
+    assert set(contents(ragmem, "--scope", "user")) == yours
+    assert set(contents(ragmem, "--scope", "all")) == yours | {rule}
+    assert set(contents(ragmem, "--all")) == yours | {rule, go}
+    table = done(ragmem, "list", "--all").out
+    assert table.splitlines()[0].split() == ["ID", "KIND", "WHEN", "FROM", "PROJECT", "MEMORY"]
+    assert f"  other    {go}" in table
+    both = ragmem.run("memory", "list", "--all", "--scope", "user")
+    assert (both.code, both.err) == (2, "error: --all and --scope exclude each other.\n")
+
+
+def test_the_list_is_narrowed_by_kind_and_subject(ragmem: Ragmem) -> None:
+    """D17: by subject, irrespective of likeness; newest first."""
+    added(ragmem, "Ana keeps the keys of the shed.", "--subject", "Ana")
+    added(ragmem, "We water on Mondays.", "--kind", "decision", "--subject", "water")
+    added(ragmem, "Bob pays the water bill.", "--subject", "Bob", "--subject", "Water")
+    assert contents(ragmem) == [
+        "Bob pays the water bill.",
+        "We water on Mondays.",
+        "Ana keeps the keys of the shed.",
+    ]
+    assert contents(ragmem, "--subject", "WATER") == [
+        "Bob pays the water bill.",
+        "We water on Mondays.",
+    ]
+    assert contents(ragmem, "--subject", "ana", "--subject", "bob", "--kind", "fact") == [
+        "Bob pays the water bill.",
+        "Ana keeps the keys of the shed.",
+    ]
+    assert contents(ragmem, "--kind", "decision") == ["We water on Mondays."]
+    assert contents(ragmem, "--limit", "1") == ["Bob pays the water bill."]
+
+
+def test_said_again_it_is_known_and_more_precisely_it_takes_the_place(ragmem: Ragmem) -> None:
+    """D21 to D24, D28, X3, X4: one current memory; the one before is reachable."""
+    first = added(ragmem, "Mickael broke his shoulder", "--subject", "mickael")
+    again = done(ragmem, "add", "Mickael broke his shoulder", "--subject", "mickael")
+    assert again.err == "It was known already.\n"
+    assert len(listed(ragmem)) == 1
+    later = "Mickael broke his shoulder on 10 January 2026"
+    said = done(ragmem, "add", later, "--subject", "mickael", "--subject", "injury")
+    assert said.err == f"It takes the place of {first}  Mickael broke his shoulder\n"
+    (current,) = listed(ragmem)
+    assert (current["content"], set(current["subjects"])) == (later, {"mickael", "injury"})
+    both = listed(ragmem, "--with-superseded")
+    assert {each["id"]: each["superseded_by"] for each in both} == {
+        current["id"]: None,
+        next(each["id"] for each in both if each["id"].endswith(first)): current["id"],
+    }
+    assert "superseded" in done(ragmem, "list", "--with-superseded").out
+    why = done(ragmem, "why", current["id"]).out
+    assert "\nWhat it took the place of\n" in why
+    assert f"\n  {first} · written by you · " in why
+    assert "\nWhat took its place\n" in done(ragmem, "why", first).out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("add", " "), "error: The text is empty.\n"),
+        (("add", "x", "--ttl", "soon"), "error: --ttl takes a number and h, d or w, or never"),
+        (("add", "x", "--ttl", "-1d"), "error: "),
+        (("add", "x", "--kind", "rumour"), "error: Invalid value for '--kind': 'rumour' is not"),
+        (("add", "x", "--scope", "all"), "error: Invalid value for '--scope'"),
+        (("add", "x", "--subject", ""), "error: --subject is empty.\n"),
+        (("add", "Hello!"), "error: It was not kept: "),
+        (("edit", "cafe1234"), "error: There is nothing to change.\n"),
+        (("show", "cafe1234"), "error: "),
+        (("why", "nonsense"), "error: "),
+        (("import", "no-such-file"), "error: no-such-file can't be read: No such file"),
+    ],
+)
+def test_what_is_wrong_is_said(embedded: Ragmem, words: Sequence[str], said: str) -> None:
+    """cli.md: exit 2, in words; D6: a greeting is not kept; D44: a wrong duration is no crash."""
+    ended = embedded.run("memory", *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(said)
+    assert "Traceback" not in ended.err
+
+
+def test_a_tail_that_two_share_is_told_with_both(embedded: Ragmem) -> None:
+    """cli.md: an id is accepted whole or by an unambiguous tail; else exit 2 with both."""
+    one, other = (a_memory(f"Fact {n}.", memory_id=f"{new_id()[:-12]}{n}00000abcdef") for n in "12")
+    done(embedded, "list")
+    put(embedded, PutMemory(memory=one), PutMemory(memory=other))
+    ended = embedded.run("memory", "forget", "abcdef", "--yes")
+    assert ended.code == 2
+    assert "Fact 1." in ended.err
+    assert "Fact 2." in ended.err
+    assert len(listed(embedded)) == 2
+    assert done(embedded, "show", one.memory_id).out.startswith("Fact 1.\n")
+    assert done(embedded, "show", "200000abcdef").out.startswith("Fact 2.\n")
+
+
+def test_nothing_is_remembered_yet(embedded: Ragmem) -> None:
+    """What to do next is said, on stderr; JSON is an empty list."""
+    empty = done(embedded, "list")
+    assert empty.out == ""
+    assert empty.err == (
+        "Nothing is remembered in this project, or of you.\n"
+        "--all shows what is remembered of every project.\n"
+        '`ragmem memory add "…"` tells it something; in a chat, `#` before a sentence does.\n'
+    )
+    assert "Nothing is remembered yet." in done(embedded, "list", "--all").err
+    assert "ragmem memory list" in done(embedded, "list", "--kind", "rule").err
+    assert "by Friday" in done(embedded, "episodes").err
+    assert "ragmem memory profile set" in done(embedded, "profile").err
+    assert done(embedded, "cleanup").out == "Nothing to remove.\n"
+    for words in (("list",), ("episodes",)):
+        assert done(embedded, *words, "--format", "json").json == []
+
+
+def test_what_is_stored_can_do_nothing_to_the_terminal(embedded: Ragmem) -> None:
+    """reliability 1.4: no stored text steers a terminal, wherever it is shown."""
+    done(embedded, "list")
+    evidence = Evidence(
+        session_id=new_id(),
+        turn_index=3,
+        tool_call_id=new_id(),
+        tool_name=EVIL,
+        path=EVIL,
+        quote=f"{EVIL}\nsecond",
+        at=datetime.now(UTC),
+    )
+    memory = a_memory(f"A fact {EVIL}", subjects=(EVIL,), trust="tool", evidence=(evidence,))
+    put(embedded, PutMemory(memory=memory))
+    for words in (
+        ("list",),
+        ("list", "--all"),
+        ("show", memory.memory_id),
+        ("why", memory.memory_id),
+        ("forget", memory.memory_id),
+        ("episodes",),
+        ("pin", memory.memory_id),
+    ):
+        ended = embedded.run("memory", *words)
+        shown = ended.out + ended.err
+        assert all(char.isprintable() or char == "\n" for char in shown), words
+        assert "A fact \\e]0;owned" in shown or words[0] in ("episodes", "pin", "forget")
+
+
+@pytest.mark.parametrize("columns", [60, 79, 80, 99, 100, 200])
+def test_it_fits_the_terminal(columns: int) -> None:
+    """60 to 200 columns: tables and pages keep within, and something of each memory is shown."""
+    now = datetime.now(UTC)
+    evidence = Evidence(
+        session_id=new_id(), turn_index=12, path="a/" * 90, quote="word " * 60, at=now
+    )
+    project, due = new_id(), now + timedelta(days=3)
+    plain = a_memory(
+        "Ferns " + "like shade " * 40,
+        evidence=(evidence,),
+        subjects=("s" * 90,),
+        project_id=project,
+    )
+    pinned = a_memory("漢字" * 120, kind="preference", pinned=True, at=now)
+    deadline = a_memory("Ferns are due", kind="deadline", at=due, expires_at=due, pinned=True)
+    memories = [plain, pinned, deadline]
+    chain = Chain(memory=plain, earlier=(pinned,), later=deadline, project_path="/p" * 60)
+    for shown in (
+        memories_table(memories, now, width=columns),
+        memories_table(memories, now, width=columns, projects={project: "a-long-name-of-a-folder"}),
+        episodes_table(memories, now, width=columns),
+        page(about(chain, now), columns),
+        page(told(chain, now), columns),
+        profile_text(Profile(values={"k" * 40: "漢字" * 90, "b": "x"}), columns),
+    ):
+        assert max(map(display_width, shown.splitlines())) <= columns, shown
+        assert "Ferns" in shown or "漢字" in shown
+    whole = "".join(page(told(chain, now), columns).split())
+    assert "漢字" * 120 in whole
+    assert "likeshade" * 40 in whole
+
+
+# --- changed --------------------------------------------------------------------
+
+
+def test_a_memory_is_corrected_and_pinned(ragmem: Ragmem) -> None:
+    """X39: the person corrects; what is not given stays."""
+    tail = added(ragmem, "The port is 5433.", "--subject", "port", "--ttl", "1d")
+    changed = done(ragmem, "edit", tail, "The port is 5439.", "--kind", "decision")
+    assert "The port is 5439." in changed.out
+    (document,) = listed(ragmem)
+    assert (document["content"], document["kind"]) == ("The port is 5439.", "decision")
+    assert document["subjects"] == ["port"]
+    assert document["expires_at"] is not None
+    tail = document["id"]
+    done(ragmem, "edit", tail, "--ttl", "never", "--subject", "Database", "--scope", "user")
+    (document,) = listed(ragmem)
+    assert (document["expires_at"], document["scope"]) == (None, "user")
+    assert (document["subjects"], document["content"]) == (["database"], "The port is 5439.")
+    done(ragmem, "pin", tail)
+    assert listed(ragmem)[0]["pinned"] is True
+    assert "  pinned  " in done(ragmem, "list").out
+    done(ragmem, "unpin", tail)
+    assert listed(ragmem)[0]["pinned"] is False
+
+
+def test_forgetting_takes_the_earlier_versions_along(ragmem: Ragmem) -> None:
+    """X39: with confirmation, logged, and nothing of the text is left."""
+    added(ragmem, "Mickael broke his shoulder")
+    tail = added(ragmem, "Mickael broke his shoulder on 10 January 2026")
+    kept = added(ragmem, "The gate squeaks.")
+    refused = ragmem.run("memory", "forget", tail)
+    assert (refused.code, refused.out) == (2, "")
+    assert "Mickael broke his shoulder on 10 January 2026\n" in refused.err
+    assert "With 1 earlier version of it.\n" in refused.err
+    assert refused.err.endswith(
+        "error: There is nobody to ask here.\nAdd --yes to do it without asking.\n"
+    )
+    assert len(stored(ragmem)) == 3
+    memory_id = next(each["id"] for each in listed(ragmem) if each["id"].endswith(tail))
+    gone = done(ragmem, "forget", tail, "--yes")
+    assert gone.out == f"Forgot {tail}, with 1 earlier version.\n"
+    assert [short_id(each.memory_id) for each in stored(ragmem)] == [kept]
+    assert ragmem.run("memory", "show", tail).code == 2
+    (line,) = (ragmem.home / "logs" / "deletions.log").read_text().splitlines()
+    logged = json.loads(line)
+    assert (logged["memory_id"], logged["deleted"]) == (memory_id, {"memories": 2})
+    assert "Mickael" not in line
+    assert (ragmem.home / "logs" / "deletions.log").stat().st_mode & 0o777 == 0o600
+    files = [file for file in ragmem.home.rglob("*") if file.is_file()]
+    assert [file for file in files if b"broke his shoulder" in file.read_bytes()] == []
+
+
+def test_those_past_their_time_are_removed_and_no_others(ragmem: Ragmem) -> None:
+    """D20, D45, D46, X39: never shown from then on; removed by `cleanup`, whatever is pinned."""
+    done(ragmem, "list")
+    past = datetime.now(UTC) - timedelta(minutes=1)
+    put(
+        ragmem,
+        PutMemory(memory=a_memory("Ana is ill.", expires_at=past)),
+        PutMemory(memory=a_memory("The oven is hot.", expires_at=past, pinned=True)),
+        PutMemory(memory=a_memory("Ana is away.", expires_at=past + timedelta(days=1))),
+        PutMemory(memory=a_memory("Ana is a gardener.")),
+    )
+    assert set(contents(ragmem)) == {"Ana is away.", "Ana is a gardener."}
+    assert done(ragmem, "cleanup").out == "Removed 2 memories that were past their time.\n"
+    assert {m.content for m in stored(ragmem)} == {"Ana is away.", "Ana is a gardener."}
+    assert done(ragmem, "cleanup").out == "Nothing to remove.\n"
+
+
+# --- where it comes from --------------------------------------------------------
+
+
+def test_why_shows_the_chain(ragmem: Ragmem) -> None:
+    """Issue 6, cli.md: memory, turn, tool call, file, with dates and the words themselves."""
+    done(ragmem, "list")
+    said_at = datetime(2026, 3, 4, 9, 30, tzinfo=UTC)
+    session = Session(
+        session_id=new_id(),
+        cwd=str(ragmem.project),
+        project_id="p-elsewhere",
+        title="Fix the build",
+        started_at=said_at,
+        updated_at=said_at,
+        last_activity_at=said_at,
+    )
+    call_id = new_id()
+    read = Evidence(
+        session_id=session.session_id,
+        turn_id=new_id(),
+        turn_index=3,
+        tool_call_id=call_id,
+        tool_name="read_file",
+        path="pom.xml",
+        quote="<release>21</release>",
+        at=said_at,
+    )
+    old = a_memory("The build needs JDK 17.", created_at=said_at - timedelta(days=9))
+    new = a_memory(
+        "The build needs JDK 21.", trust="tool", created_at=said_at, evidence=(read,), subjects=()
+    )
+    put(
+        ragmem,
+        CreateSession(session=session),
+        PutMemory(memory=old),
+        PutMemory(memory=new, supersedes=(old.memory_id,)),
+    )
+    local = f"{said_at.astimezone():%Y-%m-%d %H:%M}"
+    earlier = f"{old.created_at.astimezone():%Y-%m-%d %H:%M}"
+    shown = done(ragmem, "why", short_id(new.memory_id)).out
+    assert shown == (
+        "The build needs JDK 21.\n"
+        f"  {new.memory_id}\n"
+        "  fact · yours, in every project\n"
+        f"  read in pom.xml · {local}\n"
+        f"  last written {new.updated_at.astimezone():%Y-%m-%d %H:%M}\n"
+        "\n"
+        "Where it comes from\n"
+        f"  {local} · turn 3 of session {short_id(session.session_id)} “Fix the build”\n"
+        f"    tool call read_file ({short_id(call_id)})\n"
+        "    file pom.xml\n"
+        "    “<release>21</release>”\n"
+        "\n"
+        "What it took the place of\n"
+        f"  {short_id(old.memory_id)} · said by you · {earlier}\n"
+        "    The build needs JDK 17.\n"
+    )
+    document = done(ragmem, "why", new.memory_id, "--format", "json").json
+    assert document.pop("evidence") == [
+        {
+            "session_id": session.session_id,
+            "turn_index": 3,
+            "tool_name": "read_file",
+            "path": "pom.xml",
+        }
+    ]
+    assert document == listed(ragmem)[0]
+
+
+def test_episodes_are_listed_newest_first(ragmem: Ragmem) -> None:
+    """E20 to E23, E66, X4b: decisions, preferences and deadlines, and no other kind."""
+    added(ragmem, "We decided to use Postgres.", "--kind", "decision")
+    added(ragmem, "The shed is locked.")
+    added(ragmem, "Never push on a Friday.", "--kind", "rule")
+    added(ragmem, "I like short answers.", "--kind", "preference")
+    added(ragmem, "Ship it by 2030-05-06", "--kind", "deadline")
+    found = done(ragmem, "episodes", "--format", "json").json
+    assert [each["kind"] for each in found] == ["deadline", "preference", "decision"]
+    assert found[0]["occurred_at"].startswith("2030-05-0")
+    assert set(found[0]) == {*listed(ragmem)[0], "occurred_at"}
+    table = done(ragmem, "episodes", "--limit", "2").out
+    assert table.splitlines()[0].split() == ["ID", "SAID", "KIND", "DATE", "EPISODE"]
+    assert len(table.splitlines()) == 3
+    assert "2030-05-06" in table
+
+
+# --- moved ----------------------------------------------------------------------
+
+
+def test_what_is_exported_is_imported_as_it_was(ragmem: Ragmem, tmp_path: Path) -> None:
+    """cli.md: `memory export`, `import`; round trip equal; what is here already is left."""
+    added(ragmem, "Mickael broke his shoulder", "--subject", "mickael", "--ttl", "30d")
+    added(ragmem, "Mickael broke his shoulder on 10 January 2026", "--subject", "mickael")
+    added(ragmem, "Always run the linter first.", "--kind", "rule", "--pin")
+    done(ragmem, "profile", "set", "editor", "vim")
+    file = tmp_path / "memories.json"
+    said = done(ragmem, "export", "-o", str(file), "--all")
+    assert (said.out, said.err) == ("", f"3 memories in {file}\n")
+    text = file.read_text()
+    assert ragmem.run("memory", "export", "-o", str(file)).code == 2
+    assert file.read_text() == text
+    document = json.loads(text)
+    assert list(document) == ["format", "version", "memories", "profile"]
+    assert (document["format"], document["version"]) == ("ragmem.memories", 1)
+    assert text.startswith('{\n  "format": "ragmem.memories",\n')
+    assert document["profile"]["values"] == {"editor": "vim"}
+    before = stored(ragmem)
+    again = done(ragmem, "import", str(file))
+    assert again.out == "0 memories, 0 entries of the profile\n"
+    assert again.err == "Left as they are, since they are here already: 3 memories, 1 entry.\n"
+    assert stored(ragmem) == before
+    elsewhere = Ragmem(tmp_path / "elsewhere")
+    into = done(elsewhere, "import", "-", stdin=file.read_bytes())
+    assert into.out == "3 memories, 1 entry of the profile\n"
+    assert "1 of them stand in every request" in into.err
+    assert "3 belong to projects that are not known here" in into.err
+    assert by_id(stored(elsewhere)) == by_id(before)
+    assert done(elsewhere, "export", "--all").json == document
+    assert done(elsewhere, "profile", "show", "--format", "json").json["values"] == {
+        "editor": "vim"
+    }
+    tail = next(short_id(m.memory_id) for m in before if "10 January" in m.content)
+    assert "What it took the place of" in done(elsewhere, "why", tail).out
+
+
+_TEXT = st.text(max_size=20)
+_TIMES = st.datetimes(timezones=st.just(UTC), min_value=datetime(2000, 1, 1))
+_PLACES = st.builds(
+    Evidence, at=_TIMES, quote=_TEXT, path=_TEXT, tool_name=_TEXT, turn_index=st.integers(0, 9)
+)
+_MEMORIES = st.builds(
+    MemoryRecord,
+    memory_id=st.uuids().map(str),
+    kind=st.sampled_from(MEMORY_KINDS),
+    content=_TEXT.map(lambda text: f"x{text}"),
+    subjects=st.lists(_TEXT, max_size=2).map(tuple),
+    project_id=st.none() | _TEXT,
+    pinned=st.booleans(),
+    created_at=_TIMES,
+    updated_at=_TIMES,
+    expires_at=st.none() | _TIMES,
+    superseded_by=st.none() | _TEXT,
+    evidence=st.lists(_PLACES, max_size=2).map(tuple),
+)
+
+
+@given(
+    st.lists(_MEMORIES, max_size=3).map(tuple),
+    st.builds(Profile, values=st.dictionaries(_TEXT, _TEXT), updated_at=st.none() | _TIMES),
+)
+def test_any_memories_pass_through_a_file(
+    memories: tuple[MemoryRecord, ...], profile: Profile
+) -> None:
+    """cli.md, export: round trip equal, whatever they say."""
+    document = MemoriesDocument(
+        format="ragmem.memories", version=1, memories=memories, profile=profile
+    )
+    assert decoded(encoded(document)) == document
+
+
+def by_id(memories: Sequence[MemoryRecord]) -> dict[str, MemoryRecord]:
+    return {memory.memory_id: memory for memory in memories}
+
+
+def test_an_export_of_a_project_leaves_out_the_others(embedded: Ragmem, tmp_path: Path) -> None:
+    """X12: this project's and the person's own, unless all are asked for; that is said."""
+    other = tmp_path / "other"
+    other.mkdir()
+    added(embedded, "The gate squeaks.")
+    added(embedded, "The other one is written in Go.", cwd=other)
+    out = done(embedded, "export")
+    assert [each["content"] for each in out.json["memories"]] == ["The gate squeaks."]
+    assert "--all" in out.err
+    assert len(done(embedded, "export", "--all").json["memories"]) == 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff\xfe",
+        b'{"format":"ragmem.session","version":1}',
+        b'{"format":"ragmem.memories","version":2}',
+        b'{"format":"ragmem.memories","version":1,"memories":[{"content":"x"}]}',
+        b'{"format":"ragmem.memories","version":1,"memories":[{"memory_id":"i","content":"x",'
+        b'"created_at":"2026-01-01T00:00:00","updated_at":"2026-01-01T00:00:00Z"}]}',
+        b'{"format":"ragmem.memories","version":1,"memories":[{"memory_id":"0","content":"x",'
+        b'"created_at":"2026-01-01T00:00:00Z","updated_at":"2026-01-01T00:00:00Z"}]}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_export_is_refused(data: bytes) -> None:
+    """In words, before anything of it is stored."""
+    with pytest.raises(UsageError, match=r"can't be imported|no memories that ragmem has exported"):
+        decoded(data)
+
+
+def test_an_export_that_is_cut_off_stores_nothing(embedded: Ragmem, tmp_path: Path) -> None:
+    """All or nothing; exit 2."""
+    added(embedded, "The gate squeaks.")
+    file = tmp_path / "memories.json"
+    file.write_text(done(embedded, "export").out[:-20])
+    elsewhere = Ragmem(tmp_path / "elsewhere")
+    ended = elsewhere.run("memory", "import", str(file))
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: These are no memories that ragmem has exported: ")
+    assert contents(elsewhere, "--all") == []
+
+
+def test_an_import_stores_no_secret(embedded: Ragmem, tmp_path: Path) -> None:
+    """P10: what comes in by a file is stored like what is said."""
+    memory = a_memory("The key is canary-key-123456.")
+    file = tmp_path / "memories.json"
+    document = {
+        "format": "ragmem.memories",
+        "version": 1,
+        "memories": [msgspec.to_builtins(memory)],
+    }
+    file.write_bytes(msgspec.json.encode(document))
+    done(embedded, "import", str(file), env={"OPENAI_API_KEY": "canary-key-123456"})
+    (record,) = stored(embedded)
+    assert "canary-key-123456" not in record.content
+    added(embedded, "My key is canary-key-98765", env={"OPENAI_API_KEY": "canary-key-98765"})
+    assert all("canary" not in str(each) for each in stored(embedded))
+
+
+# --- help -----------------------------------------------------------------------
+
+
+def test_the_help_says_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cli.md: `ragmem memory`, and what its commands take."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert help_of("memory") == snapshot("""\
+Usage: ragmem memory [OPTIONS] COMMAND [ARGS]...
+
+  Show, add, correct and forget facts, rules and preferences.
+
+Options:
+  -h, --help  Show this message and exit.
+
+Commands:
+  list      List what is known in this project, and of you, newest first.
+  show      Show one whole.
+  add       Remember something worth knowing later.
+  edit      Correct one; what is not given stays.
+  pin       Put one into the system message of every request.
+  unpin     Recall it only where it bears on the question, like the others.
+  forget    Forget one for ever, with its earlier versions.
+  why       Show where one comes from, and what it took the place of.
+  episodes  List decisions, preferences and deadlines, newest first.
+  cleanup   Remove those that are past their time.
+  export    Write what is known in this project, and of you, as JSON.
+  import    Store what was exported; what is here already is left as it is.
+  profile   Show and set what you said of yourself, for every project.
+""")
+    assert help_of("memory", "list") == snapshot("""\
+Usage: ragmem memory list [OPTIONS]
+
+  List what is known in this project, and of you, newest first.
+
+Options:
+  --kind <fact|preference|decision|deadline|failure|rule>
+                                  Only of this kind.
+  --subject S                     About this; repeated: any of them.
+  --scope <project|user|all>      This project's, your own, or both.
+  --all                           Those of every project.
+  --with-superseded               Those too that others took the place of.
+  --limit N                       At most so many.  [default: 50; x>=1]
+  --format <table|json>           How to print it.  [default: table]
+  -h, --help                      Show this message and exit.
+""")
+    assert help_of("memory", "add") == snapshot("""\
+Usage: ragmem memory add [OPTIONS] {CONTENT}
+
+  Remember something worth knowing later.
+
+  Without --scope it goes by what it is: preferences, and facts about
+  yourself, are known in every project; all others in this one.
+
+Arguments:
+  CONTENT <str>  A fact, in a sentence.  [required]
+
+Options:
+  --subject S                     What it is about; may be repeated.
+  --kind <fact|preference|decision|deadline|failure|rule>
+                                  What it is.  [default: fact]
+  --ttl 7d                        How long it holds: a number and h, d or w.
+  --scope <user|project>          user: known in every project; project: in
+                                  this one.
+  --pin                           Put it into the system message of every
+                                  request.
+  -h, --help                      Show this message and exit.
+""")
+    assert help_of("memory", "edit") == snapshot("""\
+Usage: ragmem memory edit [OPTIONS] {ID} [[CONTENT]]
+
+  Correct one; what is not given stays.
+
+Arguments:
+  ID <str>         An id, or the tail of one.  [required]
+  [CONTENT] <str>  How it is to read.
+
+Options:
+  --subject S                     What it is about instead; may be repeated.
+  --kind <fact|preference|decision|deadline|failure|rule>
+                                  What it is instead.
+  --ttl 7d                        How long it holds from now, or `never`.
+  --scope <user|project>          user: known in every project; project: in
+                                  this one.
+  -h, --help                      Show this message and exit.
+""")
+    assert help_of("memory", "forget") == snapshot("""\
+Usage: ragmem memory forget [OPTIONS] {ID}
+
+  Forget one for ever, with its earlier versions.
+
+Arguments:
+  ID <str>  An id, or the tail of one.  [required]
+
+Options:
+  --yes       Don't ask.
+  -h, --help  Show this message and exit.
+""")
+    assert help_of("memory", "why") == snapshot("""\
+Usage: ragmem memory why [OPTIONS] {ID}
+
+  Show where one comes from, and what it took the place of.
+
+Arguments:
+  ID <str>  An id, or the tail of one.  [required]
+
+Options:
+  --format <text|json>  How to print it.  [default: text]
+  -h, --help            Show this message and exit.
+""")
+    assert help_of("memory", "profile") == snapshot("""\
+Usage: ragmem memory profile [OPTIONS] COMMAND [ARGS]...
+
+  Show and set what you said of yourself, for every project.
+
+Options:
+  -h, --help  Show this message and exit.
+
+Commands:
+  show   Show it; the same as `profile` alone.
+  set    Set one key; the others stay.
+  unset  Remove one key; the others stay.
+  learn  Take over your preferences, each as you confirm it.
+""")
+
+
+# --- away -----------------------------------------------------------------------
+
+
+def test_what_is_told_while_the_store_is_away_is_kept(graph: Ragmem) -> None:
+    """P1: it waits on the disk, that is said, and it is there when the store is back."""
+    away = {"NEO4J_URI": "bolt://127.0.0.1:9"}
+    told = done(graph, "add", "The gate squeaks.", env=away)
+    assert "Memory is away" in told.err
+    assert graph.run("memory", "list", env=away).code == 75
+    assert contents(graph) == ["The gate squeaks."]
+
+
+# --- switched off ---------------------------------------------------------------
+
+
+def test_where_facts_are_switched_off_they_can_be_seen_and_forgotten(embedded: Ragmem) -> None:
+    """`memory.facts.enabled = false`: none are kept; those that are there stay the person's."""
+    tail = added(embedded, "The gate squeaks.")
+    off = {"RAGMEM_MEMORY__FACTS__ENABLED": "false"}
+    ended = embedded.run("memory", "add", "The gate is green.", env=off)
+    assert (ended.code, ended.out) == (1, "")
+    assert "memory.facts.enabled" in ended.err
+    assert contents(embedded, env=off) == ["The gate squeaks."]
+    assert done(embedded, "forget", tail, "--yes", env=off).out == f"Forgot {tail}.\n"
+    nothing = embedded.run("memory", "list", env={"RAGMEM_MEMORY__ENABLED": "false"})
+    assert nothing.code == 1
+    assert "memory is switched off" in nothing.err.casefold()

@@ -1,0 +1,332 @@
+"""`/memory`, `/why`, `/pin`, `/forget`, `#text`: on a real store, and on a pty."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmem.app import App, Options
+from ragmem.config import Config, find_paths
+from ragmem.ids import new_id, short_id
+from ragmem.memory.notes import said_so
+from ragmem.records import Evidence, MemoryRecord, PutMemory
+from ragmem.repl.commands import COMMANDS, is_command, run_command
+from ragmem.repl.memory_commands import is_note
+from ragmem.repl.page import Page
+from ragmem.repl.talk import Talk
+from ragmem.repl.terminal import Question
+from ragmem.store.memories import MemoryQuery
+from ragmem.tools.base import deny_all
+from tests.e2e.test_chat_pty import House
+from tests.fakes.llm_server import Answer, LLMServer
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
+
+
+class Paper:
+    """A terminal on which all stays; questions take the answers that are given."""
+
+    def __init__(self, columns: int = 100) -> None:
+        self.columns = columns
+        self.text = ""
+        self.answers: list[str | None] = []
+        self.asked: list[Question] = []
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        ready()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def refresh(self) -> None:
+        """Nothing is live."""
+
+    def idle(self) -> None:
+        """Nobody waits."""
+
+    def put_back(self, text: str) -> None:
+        """Nothing is typed."""
+
+    async def ask(self, question: Question) -> str | None:
+        self.asked.append(question)
+        return self.answers.pop(0)
+
+
+class Chat:
+    """The commands of a chat, in a project and a home of its own."""
+
+    def __init__(self, app: App, talk: Talk, paper: Paper) -> None:
+        self.app, self.talk, self.paper = app, talk, paper
+        self.page = Page(paper, ink="none")
+
+    async def said(self, line: str, *answers: str | None) -> str:
+        """What a line shows."""
+        self.paper.text, self.paper.answers = "", list(answers)
+        assert is_command(line)
+        assert await run_command(line, self.talk, self.page) == ""
+        return self.paper.text
+
+    async def stored(self) -> list[MemoryRecord]:
+        """Newest first."""
+        store = await self.app.store()
+        return await store.memories(MemoryQuery(everywhere=True, with_superseded=True))
+
+    async def put(self, *memories: MemoryRecord) -> None:
+        await (await self.app.store()).apply([PutMemory(memory=each) for each in memories])
+
+
+@pytest.fixture
+async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
+    project = tmp_path / "project"
+    project.mkdir()
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
+    async with App(Config(), paths, cwd=project) as app:
+        session = await app.start_session()
+        agent: Any = None  # no command of these asks the agent
+        yield Chat(app, Talk(app, Options(), deny_all, session, agent), Paper())
+
+
+def a_memory(content: str, **fields: Any) -> MemoryRecord:
+    now = datetime.now(UTC) - timedelta(hours=2)
+    given = {"memory_id": new_id(), "created_at": now, "updated_at": now, **fields}
+    return MemoryRecord(content=content, **given)
+
+
+# --- which prompts are notes ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("#the gate squeaks", True),
+        ("# the gate squeaks", True),
+        ("# the gate squeaks \n", True),
+        ("#", True),
+        ("# Plan\n\n1. Do it.", False),
+        ("## Plan", False),
+        ("#!/bin/sh", False),
+        ("#12 is fixed by this, isn't it", False),
+        (" # sent to the agent", False),
+        ("the # sign", False),
+    ],
+)
+def test_what_is_a_note(text: str, note: bool) -> None:
+    """cli.md: `#text` remembers; pasted pages, scripts and numbers of issues go to the agent."""
+    assert is_note(text) is note
+    assert is_command(text) is note
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "pinned"),
+    [
+        ("Always run the linter first", "rule", True),
+        ("we NEVER push on a Friday", "rule", True),
+        ("Toujours répondre en français", "rule", True),
+        ("On ne pousse jamais le vendredi", "rule", True),
+        ("The gate squeaks", "fact", False),
+        ("Nevertheless the gate squeaks", "fact", False),
+    ],
+)
+def test_what_kind_a_note_is(text: str, kind: str, pinned: bool) -> None:
+    """Issue 6: a rule is the person's own, and stands in every request."""
+    draft = said_so(text)
+    assert (draft.kind, draft.pinned, draft.trust) == (kind, pinned, "person")
+    assert said_so(text, pinned=True).pinned
+
+
+def test_they_are_in_the_help_and_complete() -> None:
+    """cli.md: `/memory /why /pin /forget`."""
+    assert {"memory", "why", "pin", "forget"} <= set(COMMANDS)
+
+
+# --- on a store -------------------------------------------------------------------
+
+
+async def test_a_note_is_remembered_in_one_line(chat: Chat) -> None:
+    """D12, X4b: source chat, trust person; known again; a rule is pinned."""
+    said = await chat.said("#The gate squeaks when it rains")
+    (memory,) = await chat.stored()
+    tail = short_id(memory.memory_id)
+    assert said == f"· remembered fact {tail}: The gate squeaks when it rains\n"
+    assert (memory.source, memory.trust, memory.kind, memory.pinned) == (
+        "chat",
+        "person",
+        "fact",
+        False,
+    )
+    assert memory.project_id == chat.talk.session.project_id
+    assert [each.quote for each in memory.evidence] == ["The gate squeaks when it rains"]
+    again = await chat.said("# The gate squeaks when it rains")
+    assert again == f"· known already {tail}: The gate squeaks when it rains\n"
+    rule = await chat.said("#never push on a Friday")
+    newest = (await chat.stored())[0]
+    assert rule == (
+        f"· remembered rule, pinned {short_id(newest.memory_id)}: never push on a Friday\n"
+    )
+    assert "Remember what?" in await chat.said("#")
+    assert "Not remembered: it is a greeting" in await chat.said("#thanks!")
+    assert len(await chat.stored()) == 2
+
+
+async def test_memory_lists_and_searches(chat: Chat) -> None:
+    """What bears on this project: its own and the person's; those of others are not shown."""
+    assert "Nothing is remembered in this project" in await chat.said("/memory")
+    here = chat.talk.session.project_id
+    await chat.put(
+        a_memory("The deploy host is called plum", project_id=here),
+        a_memory("I like short answers", kind="preference", pinned=True),
+        a_memory("The other project is in Go", project_id="another"),
+    )
+    shown = await chat.said("/memory")
+    assert shown.count(" · said by you · 2 hours ago\n  ") == 2
+    assert "· preference · pinned · said by you" in shown
+    assert "The other project" not in shown
+    found = await chat.said("/memory which deploy host is it")
+    first, second = found.strip().splitlines()[:2]
+    assert "found by" in first
+    assert second == "  The deploy host is called plum"
+    assert "The other project" not in found
+
+
+async def test_a_long_list_says_that_there_is_more(chat: Chat) -> None:
+    here = chat.talk.session.project_id
+    await chat.put(*(a_memory(f"Fact number {n}", project_id=here) for n in range(25)))
+    shown = await chat.said("/memory")
+    assert shown.count("Fact number") == 20
+    assert "The newest 20; `ragmem memory list` shows them all" in shown
+
+
+async def test_why_shows_where_it_comes_from(chat: Chat) -> None:
+    """Issue 6: memory, turn, tool call, file, with the date and the words."""
+    evidence = Evidence(
+        session_id=new_id(),
+        turn_index=3,
+        tool_name="read_file",
+        tool_call_id=new_id(),
+        path="pom.xml",
+        quote="<release>21</release>",
+        at=datetime.now(UTC),
+    )
+    memory = a_memory("The build needs JDK 21", trust="tool", evidence=(evidence,))
+    await chat.put(memory)
+    shown = await chat.said(f"/why {short_id(memory.memory_id)}")
+    for part in (
+        "The build needs JDK 21\n",
+        "read in pom.xml",
+        f"turn 3 of session {short_id(evidence.session_id)}, which is gone\n",
+        f"    tool call read_file ({short_id(evidence.tool_call_id)})\n    file pom.xml\n",
+        "    “<release>21</release>”\n",
+    ):
+        assert part in shown
+    await chat.said(f"/pin {memory.memory_id}")
+    confirmed = await chat.said(f"/why {memory.memory_id}")
+    assert "· pinned\n  confirmed by you · " in confirmed
+    assert "    file pom.xml\n" in confirmed
+    assert "Why what?" in await chat.said("/why")
+    assert "not found" in await chat.said("/why cafe1234")
+
+
+async def test_pin_takes_an_id_or_a_text(chat: Chat) -> None:
+    """cli.md: `/pin`; what is pinned is the person's word."""
+    memory = a_memory("The port is 5439", project_id=chat.talk.session.project_id)
+    await chat.put(memory)
+    tail = short_id(memory.memory_id)
+    assert await chat.said(f"/pin {tail}") == f"· pinned {tail}: The port is 5439\n"
+    assert "· remembered fact, pinned " in await chat.said("/pin The staging host is pear")
+    assert "· remembered rule, pinned " in await chat.said("/pin Always answer in French")
+    assert "not found" in await chat.said("/pin cafe1234")
+    assert "Pin what?" in await chat.said("/pin")
+    assert {m.content for m in await chat.stored() if m.pinned} == {
+        "The port is 5439",
+        "The staging host is pear",
+        "Always answer in French",
+    }
+
+
+async def test_forget_asks_first(chat: Chat) -> None:
+    """X39: with confirmation, logged; earlier versions go along."""
+    old, new = a_memory("The port is 5433"), a_memory("The port is 5439")
+    store = await chat.app.store()
+    await store.apply([PutMemory(memory=old), PutMemory(memory=new, supersedes=(old.memory_id,))])
+    tail = short_id(new.memory_id)
+    for refusal in ("n", None):
+        said = await chat.said(f"/forget {tail}", refusal)
+        assert said.endswith("  The port is 5439\n\nNothing was forgotten.\n")
+    assert len(await chat.stored()) == 2
+    said = await chat.said(f"/forget {tail}", "y")
+    assert chat.paper.asked[-1].label == "Forget it for ever? With 1 earlier version."
+    assert said.endswith(f"Forgot {tail}, with 1 earlier version.\n")
+    assert await chat.stored() == []
+    (line,) = (chat.app.paths.log_dir / "deletions.log").read_text().splitlines()
+    assert json.loads(line)["memory_id"] == new.memory_id
+    assert "Forget what?" in await chat.said("/forget")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+async def test_nothing_stored_steers_the_terminal(chat: Chat, columns: int) -> None:
+    """reliability 1.4; and each row keeps within the width."""
+    chat.paper.columns = columns
+    evidence = Evidence(
+        session_id=new_id(), tool_name=EVIL, path=EVIL, quote=EVIL * 9, at=datetime.now(UTC)
+    )
+    memory = a_memory(f"A fact {EVIL} " * 20, subjects=(EVIL,), trust="tool", evidence=(evidence,))
+    await chat.put(memory)
+    for line in (
+        "/memory",
+        "/memory fact",
+        f"/why {memory.memory_id}",
+        f"/forget {memory.memory_id}",
+        f"/pin {memory.memory_id}",
+        f"#{EVIL} is what it says",
+    ):
+        shown = await chat.said(line, "n")
+        assert all(char.isprintable() or char == "\n" for char in shown), line
+        assert max(map(len, shown.splitlines())) <= columns, line
+
+
+async def test_nothing_is_written_with_ephemeral(tmp_path: Path) -> None:
+    """cli.md: `--ephemeral` writes neither session nor memory; that is said."""
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
+    async with App(Config(), paths, cwd=tmp_path, ephemeral=True) as app:
+        agent: Any = None
+        talk = Talk(app, Options(), deny_all, await app.start_session(), agent)
+        chat = Chat(app, talk, Paper())
+        for line in ("#The gate squeaks", "/memory", "/pin The gate squeaks"):
+            assert "--ephemeral" in await chat.said(line)
+        assert await chat.stored() == []
+
+
+# --- on a pty ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with LLMServer([Answer("Noted.")], repeat=True) as server:
+        yield House(tmp_path, server)
+
+
+def test_a_chat_remembers_and_forgets(house: House) -> None:
+    """cli.md: typed in the real chat; the agent is asked nothing."""
+    with house.chat("chat") as chat:
+        chat.wait_for_screen(r"openai/scripted · [0-9a-f]{8}")
+        chat.send("#the gate squeaks when it rains\r")
+        chat.wait_for(r"^· remembered fact [0-9a-f]{8}: the gate squeaks when it rains")
+        tail = chat.text.partition("remembered fact ")[2][:8]
+        chat.send("/mem\t\r")
+        chat.wait_for(rf"^{tail} · fact · told by you · just now\n  the gate squeaks when it rains")
+        chat.send(f"/why {tail}\r")
+        chat.wait_for(r"^Where it comes from\n.*told by you directly")
+        chat.send(f"/forget {tail}\r")
+        chat.wait_for_screen(r"Forget it for ever\?")
+        chat.send("y")
+        chat.wait_for(rf"^Forgot {tail}\.")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    assert house.server.requests == []
+    assert house.sessions() == []
