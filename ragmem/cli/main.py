@@ -27,6 +27,8 @@ _COMMANDS = (
     "sessions",
     "context",
     "search",
+    "memory",
+    "import",
     "files",
     "store",
     "neo4j",
@@ -36,6 +38,8 @@ _COMMANDS = (
     "doctor",
     "work",
 )
+_MODULES = {"import": "importing"}
+"""Of commands whose names Python keeps for itself."""
 
 
 def run(argv: Sequence[str], *, before_message: Callable[[], None] | None = None) -> int:
@@ -81,7 +85,8 @@ class _Commands(MutableMapping[str, Any]):
         if name not in _COMMANDS:
             raise KeyError(name)
         if name not in self._built:
-            built = typer.main.get_command(import_module(f"ragmem.cli.{name}").app)
+            module = import_module(f"ragmem.cli.{_MODULES.get(name, name)}")
+            built = typer.main.get_command(module.app)
             built.name = name
             self._built[name] = built
         return self._built[name]

@@ -1,5 +1,6 @@
 """`ragmem sessions`: what was talked about, here and elsewhere."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import get_terminal_size
@@ -7,11 +8,13 @@ from typing import Annotated, Literal
 
 import typer
 
+from ragmem.cli import session_changes, session_finding, session_insights
 from ragmem.cli.choice import last_session, resumed, session_name, session_rows
 from ragmem.cli.documents import conversation_document, session_document, to_json
 from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Format, Model
 from ragmem.cli.runner import Interruption, run_async
+from ragmem.cli.session_arguments import OrNewest, Reference, TextOrJson
 from ragmem.cli.streams import say, typed, write, write_utf8
 from ragmem.cli.table import table
 from ragmem.errors import EXIT_DONE, UsageError
@@ -25,21 +28,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="List, show, resume, name, sum up, move and delete sessions.",
+    help="Find, show, resume, name, fork, move and delete sessions.",
 )
 
-Reference = Annotated[
-    str, typer.Argument(metavar="ID", help="An id, the tail of one, or a name.", show_default=False)
-]
-OrNewest = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[ID]",
-        help="An id, the tail of one, or a name; else the newest of this folder.",
-        show_default=False,
-    ),
-]
 _SHOWN_CHARS = 400
+_QUOTED_CHARS = 2_000
 
 
 @app.command("list")
@@ -110,9 +103,13 @@ def list_sessions(
 @app.command()
 def show(
     reference: Reference,
-    output: Annotated[
-        Literal["text", "json"], typer.Option("--format", help="How to print it.")
-    ] = "text",
+    reasoning: Annotated[
+        bool, typer.Option("--reasoning", help="And what the model thought.")
+    ] = False,
+    results: Annotated[
+        bool, typer.Option("--results", help="And what the tools answered.")
+    ] = False,
+    output: TextOrJson = "text",
 ) -> None:
     """Show a session with its turns and tool calls."""
     config, paths = settings()
@@ -122,9 +119,15 @@ def show(
             found = await resumed(opened, reference)
             conversation = await opened.memory.load_session(found.session_id)
         if output == "json":
-            write_utf8(to_json(conversation_document(conversation.session, conversation.turns)))
+            document = conversation_document(
+                conversation.session, conversation.turns, reasoning=reasoning
+            )
+            write_utf8(to_json(document))
         else:
-            write(conversation_text(conversation.session, conversation.turns))
+            text = conversation_text(
+                conversation.session, conversation.turns, reasoning=reasoning, results=results
+            )
+            write(text)
         return EXIT_DONE
 
     raise typer.Exit(run_async(main))
@@ -157,6 +160,14 @@ def rename(
         return EXIT_DONE
 
     raise typer.Exit(run_async(main))
+
+
+app.command()(session_changes.tag)
+app.command()(session_changes.archive)
+app.command()(session_changes.fork)
+app.command()(session_finding.search)
+app.command()(session_finding.similar)
+app.command()(session_insights.insights)
 
 
 @app.command("export")
@@ -229,7 +240,10 @@ def summarize(
 def sessions_table(sessions: list[Session], now: datetime, *, with_folder: bool) -> str:
     """One line a session; across folders with the folder it was held in."""
     header: tuple[str, ...] = ("ID", "LAST ACTIVITY", "TURNS", "TITLE")
-    rows = session_rows(sessions, now)
+    rows = [
+        (*row[:3], row[3] + _marks(session))
+        for row, session in zip(session_rows(sessions, now), sessions, strict=True)
+    ]
     if with_folder:
         header = (*header[:3], "FOLDER", header[3])
         rows = [
@@ -238,20 +252,43 @@ def sessions_table(sessions: list[Session], now: datetime, *, with_folder: bool)
     return table(header, rows, width=max(60, get_terminal_size((120, 24)).columns))
 
 
-def conversation_text(session: Session, turns: tuple[Turn, ...] | list[Turn]) -> str:
-    """A session as a person reads it; long results are clipped, `--format json` has them whole."""
+def _marks(session: Session) -> str:
+    tags = "".join(f" #{tag}" for tag in session.tags)
+    return tags + (" (archived)" if session.status == "archived" else "")
+
+
+def conversation_text(
+    session: Session,
+    turns: Sequence[Turn],
+    *,
+    reasoning: bool = False,
+    results: bool = False,
+) -> str:
+    """A session as a person reads it; what is long is clipped, `--format json` has it whole."""
+    from ragmem.memory.window import result_text
+
     started = session.started_at.astimezone().strftime("%Y-%m-%d %H:%M")
     lines = [
-        session_name(session),
+        session_name(session) + visible(_marks(session)),
         f"{session.session_id} · {visible(session.cwd)} · started {started}",
     ]
     for turn in turns:
         mark = "" if turn.status == "completed" else f" ({turn.status})"
         lines += ["", f"── {turn.turn_index}{mark}", f"› {visible(turn.user_message)}"]
-        lines += [_call_line(call) for call in turn.tool_calls]
+        if reasoning and turn.reasoning:
+            lines += ["", *_quoted(turn.reasoning, "~ ")]
+        for call in turn.tool_calls:
+            lines.append(_call_line(call))
+            lines += _quoted(result_text(call), "  ⎿ ") if results else []
         if turn.assistant_message:
             lines += ["", visible(turn.assistant_message)]
     return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str, mark: str) -> list[str]:
+    """Behind a margin, so that it can't pass for something else."""
+    clipped = clip_middle(text.strip(), _QUOTED_CHARS)
+    return [f"{mark}{visible(line)}".rstrip() for line in clipped.splitlines()]
 
 
 def _call_line(call: ToolCall) -> str:

@@ -97,9 +97,9 @@ class StatsDocument(Document, frozen=True, kw_only=True):
     background_calls_failed: int
     background_cost_usd: float
     pending: dict[str, int]
-    """At most a thousand of each are counted: turns and summaries without `vectors`, turns that no
-    model has summed up (`level1`), sessions that may be due for a `roll_up` or a summary of their
-    own (`thread`)."""
+    """At most a thousand of each are counted: what waits for `vectors`, turns that no model has
+    summed up (`level1`), sessions that may be due for a `roll_up` or a summary of their own
+    (`thread`), turns that were not looked through for `memories`."""
     background_process: bool
     """Whether a detached process is at work now."""
     days: tuple[DayDocument, ...]
@@ -195,6 +195,7 @@ def stats_text(document: StatsDocument, *, width: int, today: date) -> str:
             ("turns", "turn"),
             ("tool_calls", "tool call"),
             ("summaries", "summary"),
+            ("memories", "memory"),
             ("files", "file"),
         )
     )

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ragmem.cli.streams import say
 
-Phase = Literal["copying", "comparing", "embedding"]
+Phase = Literal["copying", "comparing", "embedding", "reading"]
 Show = Callable[[Phase, int], None]
 """Is told how many more records have come so far."""
 

@@ -1,26 +1,31 @@
 """Slash commands."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import Group
 from rich.text import Text
 
 from ragmem.errors import RagmemError, SessionNotFound
-from ragmem.ids import short_id
-from ragmem.memory.context import Context
-from ragmem.memory.hits import Hit, worth_showing
+from ragmem.memory.hits import worth_showing
 from ragmem.memory.projects import folder_name
-from ragmem.records import DEFAULT_TITLE, AccessType, FileAccess, Session, Usage
+from ragmem.records import Session, Usage
+from ragmem.repl.listings import columns, context_list, file_list, hit_list, session_list
+from ragmem.repl.memory_commands import (
+    MEMORY_COMMANDS,
+    MEMORY_HANDLERS,
+    NOTE_KEY,
+    is_note,
+    remember,
+)
 from ragmem.repl.page import Page
 from ragmem.repl.render import failure, spent
+from ragmem.repl.session_commands import SESSION_COMMANDS, SESSION_HANDLERS
 from ragmem.repl.talk import Talk
 from ragmem.repl.terminal import Question
 from ragmem.store.base import SessionQuery
-from ragmem.text import ago, bar, one_line, visible
+from ragmem.text import one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -33,34 +38,32 @@ COMMANDS = {
     "new": "start a new session",
     "sessions": "sessions of this folder",
     "resume": "go on in another session: /resume [id or name]",
+    **SESSION_COMMANDS,
     "files": "files this session has touched",
     "search": "what was said and done before: /search text",
     "summarize": "sum this session up now",
     "context": "what is sent with a prompt: /context [prompt]",
+    **MEMORY_COMMANDS,
     "model": "which model answers: /model [provider/model]",
     "cost": "tokens and money spent",
     "exit": "leave",
 }
 _KEYS = (
     ("@path", "names a file; Tab completes"),
+    NOTE_KEY,
     ("Alt-Enter, \\ Enter", "adds a line"),
     ("Ctrl-R, Up", "earlier prompts"),
     ("Esc", "stops the answer, keeps what came"),
     ("Ctrl-C", "stops, then clears, then (twice) leaves"),
     ("Ctrl-D", "leaves"),
 )
-_GROUPS: tuple[tuple[AccessType, str], ...] = (
-    ("write", "Modified"),
-    ("read", "Read"),
-    ("search", "Searched"),
-    ("list", "Listed"),
-)
 _LISTED = 20
-_BAR = 10
 
 
 def is_command(text: str) -> bool:
-    """Whether a prompt is a slash command; a path such as `/etc/hosts` is none."""
+    """Whether a prompt is a slash command or a `#text`; a path such as `/etc/hosts` is none."""
+    if is_note(text):
+        return True
     head = text.split(maxsplit=1)[0] if text.strip() else ""
     return text.startswith("/") and "/" not in head[1:]
 
@@ -69,6 +72,8 @@ async def run_command(line: str, talk: Talk, page: Page) -> Then:
     """Run one and show its answer; mistakes become text."""
     name, *rest = line[1:].split(maxsplit=1) or [""]
     handler = _HANDLERS.get(name.lower())
+    if is_note(line):
+        handler, rest = remember, [line]
     if handler is None:
         close = get_close_matches(name.lower(), COMMANDS, n=1, cutoff=0.5)
         hint = f"Did you mean /{close[0]}?" if close else "/help lists them."
@@ -101,7 +106,7 @@ async def sessions_here(app: "App") -> list[Session]:
 
 async def _help(_: str, __: Talk, page: Page) -> Then:
     rows = [(f"/{name}", text) for name, text in COMMANDS.items()]
-    page.show(Group(_columns(rows), Text(), _columns(_KEYS)))
+    page.show(Group(columns(rows), Text(), columns(_KEYS)))
     return ""
 
 
@@ -193,7 +198,7 @@ async def _cost(_: str, talk: Talk, page: Page) -> Then:
         rows.append(("whole session", spent(whole)))
     if talk.spent.model_calls and talk.spent.cost_usd is None:
         rows.append(("", "the price of this model is not known"))
-    page.show(_columns(rows))
+    page.show(columns(rows))
     return ""
 
 
@@ -206,88 +211,9 @@ _HANDLERS: dict[str, Callable[[str, Talk, Page], Awaitable[Then]]] = {
     "search": _search,
     "summarize": _summarize,
     "context": _context,
+    **SESSION_HANDLERS,
+    **MEMORY_HANDLERS,
     "model": _model,
     "cost": _cost,
     "exit": _exit,
 }
-
-
-# --- how their answers look ---------------------------------------------------
-
-
-def _columns(rows: Iterable[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True, style="cyan")
-    table.add_column()
-    for left, right in rows:
-        table.add_row(Text(left), Text(right))
-    return table
-
-
-def session_list(found: Sequence[Session], width: int, *, current: str = "") -> RenderableType:
-    """Numbered, two lines each: what it was about, and when."""
-    lines: list[Text] = []
-    now = datetime.now(UTC)
-    for number, session in enumerate(found, 1):
-        mark = "●" if session.session_id == current else " "
-        about = session.title
-        if about == DEFAULT_TITLE and session.last_message:
-            about = session.last_message
-        head = f"{number:>3} {mark} "
-        lines.append(
-            Text(head, style="cyan") + Text(one_line(about, max(8, width - len(head))), "bold")
-        )
-        turns = f"{session.turn_count} turn{'s' * (session.turn_count != 1)}"
-        when = ago(session.last_activity_at, now)
-        lines.append(Text(f"      {short_id(session.session_id)} · {turns} · {when}", style="dim"))
-    return Text("\n").join(lines)
-
-
-def file_list(found: Sequence[FileAccess]) -> RenderableType:
-    """Grouped by what was done with them."""
-    rows = [
-        (title if first else "", f"{one_line(file.path, 500)} (turn {file.turn_index})")
-        for access, title in _GROUPS
-        for first, file in _firsts([f for f in found if f.access_type == access])
-    ]
-    return _columns(rows)
-
-
-def _firsts(files: list[FileAccess]) -> list[tuple[bool, FileAccess]]:
-    return [(i == 0, file) for i, file in enumerate(files)]
-
-
-def hit_list(found: Sequence[Hit]) -> RenderableType:
-    """Where each stands and why it was found, and below it what it says, clipped to the line."""
-    lines: list[Text] = []
-    now = datetime.now(UTC)
-    for hit in found:
-        lines.append(Text(" · ".join(map(visible, hit.facts(now))), style="cyan"))
-        lines += [
-            Text(f"  {said}", style="dim", no_wrap=True, overflow="ellipsis")
-            for said in hit.quotes()
-        ]
-    return Group(*lines)
-
-
-def context_list(context: Context, width: int) -> RenderableType:
-    """What would be sent: sections with their budgets, what is in them and what was left out."""
-    lines = []
-    for section in context.sections:
-        of = f" of {section.budget:,}" if section.budget else ""
-        out = f", {section.dropped} left out" if section.dropped else ""
-        name = one_line(section.name, 60)
-        size = f"  {section.chars:,}{of} characters{out}"
-        if section.budget:
-            size += f"  {bar(section.chars, section.budget, _BAR)}"
-        lines.append(Text(name, style="bold") + Text(size))
-        for item in section.items:
-            said = item.label + (f" ({item.why})" if item.why else "")
-            said = one_line(said, max(20, width - 11))
-            lines.append(Text(f"{item.chars:>9,}  {said}", style="dim"))
-    count = len(context.messages)
-    total = f"{count} message{'s' * (count != 1)}, about {context.tokens:,} tokens"
-    lines.append(Text(f"{total}; room for {context.max_chars:,} characters", style="dim"))
-    if context.fallback:
-        lines.append(Text("The store could not answer: pruned history.", style="yellow"))
-    return Group(*lines)

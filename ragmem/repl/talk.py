@@ -1,12 +1,14 @@
 """Who the chat talks to: the app, the session and its agent, and how they are exchanged."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmem.errors import SessionNotFound, StoreError
+from ragmem.errors import SessionNotFound, StoreError, UsageError
 from ragmem.events import TurnFinished
 from ragmem.ids import short_id
+from ragmem.memory.branching import fork_at, tag, with_tags
 from ragmem.records import Session, Usage
 
 if TYPE_CHECKING:
@@ -64,6 +66,32 @@ class Talk:
     async def resume(self, reference: str) -> None:
         """Another session; this one stays when it can't be found."""
         await self._go_to(await self.app.resume_session(reference))
+
+    async def fork(self, turn_index: int | None = None, *, title: str = "") -> None:
+        """A session that begins with this one's turns up to and with that one; all, if None."""
+        if not self.can_be_resumed:
+            raise UsageError("Nothing is stored of this session, so there is nothing to fork.")
+        await self._go_to(await fork_at(self.app.memory, self.session, turn_index, title=title))
+
+    async def rename(self, title: str) -> None:
+        """The person's own name for the session, from its first prompt on if it has none yet."""
+        if self.can_be_resumed:
+            session = await self.app.memory.rename(self.session.session_id, title)
+            self.session = self._with(title=session.title)
+        else:
+            await self._go_to(self._with(title=title))
+
+    async def tag(self, add: Sequence[str], remove: Sequence[str] = ()) -> None:
+        """Tags for the session, from its first prompt on if it has none yet."""
+        if self.can_be_resumed:
+            stored = await self._as_stored()
+            self.session = self._with(tags=(await tag(self.app.memory, stored, add, remove)).tags)
+        else:
+            tags = with_tags(self.session.tags, add, remove)
+            await self._go_to(self._with(tags=tags))
+
+    def _with(self, **changes: object) -> Session:
+        return msgspec.structs.replace(self.session, **changes)
 
     async def use_model(self, name: str) -> None:
         """Another model in the same session; this one stays when it can't be had."""

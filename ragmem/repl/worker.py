@@ -150,7 +150,7 @@ class Worker:
                 await app.leave_background(model=options.model)
 
     def _load(self) -> "tuple[Page, tuple[App, Options]]":
-        from ragmem.repl import commands, greeting, turn_view  # noqa: F401 - ready when needed
+        from ragmem.repl import commands, greeting, reminder, turn_view  # noqa: F401 - when needed
         from ragmem.repl.page import Page
 
         self.commands = commands.COMMANDS
@@ -220,9 +220,11 @@ class Worker:
         notices(talk, page)
 
     async def _turn(self, text: str, talk: Talk, page: "Page") -> None:
+        from ragmem.repl.reminder import Reminder
         from ragmem.repl.turn_view import TurnView
 
         view = self._view = TurnView(shows_live=self._ink != "none")
+        reminder = Reminder(talk, page, text)
         ticking = asyncio.create_task(self._tick())
         try:
             async with aclosing(talk.agent.ask(text)) as events:
@@ -232,9 +234,11 @@ class Worker:
                         self._view = None
                     for kind, part in view.show(event, page.width):
                         page.show(part, kind)
+                    reminder.see(event)
                     self.terminal.refresh()
         finally:
             ticking.cancel()
+            reminder.close()
             self._view = None
             self.terminal.refresh()
 

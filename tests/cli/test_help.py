@@ -25,17 +25,39 @@ def test_the_commands() -> None:
             "chat": [],
             "ask": [],
             "sessions": [
+                "archive",
                 "delete",
                 "export",
+                "fork",
                 "import",
+                "insights",
                 "list",
                 "rename",
                 "resume",
+                "search",
                 "show",
+                "similar",
                 "summarize",
+                "tag",
             ],
             "context": [],
             "search": [],
+            "memory": [
+                "add",
+                "cleanup",
+                "edit",
+                "episodes",
+                "export",
+                "forget",
+                "import",
+                "list",
+                "pin",
+                "profile",
+                "show",
+                "unpin",
+                "why",
+            ],
+            "import": ["claude-code", "codex"],
             "files": [],
             "store": ["backup", "check", "info", "migrate", "reembed", "repair", "use"],
             "neo4j": ["down", "logs", "status", "up"],
@@ -67,9 +89,11 @@ Options:
 Commands:
   chat      Talk with the agent in this folder.
   ask       Ask one question and print the answer.
-  sessions  List, show, resume, name, sum up, move and delete sessions.
+  sessions  Find, show, resume, name, fork, move and delete sessions.
   context   Show exactly what `ask` would send, with budgets and reasons.
   search    Find what was said and done, by its words and its meaning.
+  memory    Show, add, correct and forget facts, rules and preferences.
+  import    Take over sessions of other coding agents.
   files     List the files that a session has touched.
   store     Show and choose where memory is kept; move, keep and mend it.
   neo4j     Run a local Neo4j, for `ragmem store use neo4j`.
@@ -167,6 +191,8 @@ Arguments:
   ID <str>  An id, the tail of one, or a name.  [required]
 
 Options:
+  --reasoning           And what the model thought.
+  --results             And what the tools answered.
   --format <text|json>  How to print it.  [default: text]
   -h, --help            Show this message and exit.
 """)

@@ -170,7 +170,8 @@ def test_stats_for_people() -> None:
     document = stats_document(INFO, days(), pending=pending, at_work=True)
     assert stats_text(document, width=80, today=TODAY) == snapshot("""\
 memory     sqlite /home/a/memory.db, 12.3 MB
-           12 sessions, 1,234 turns, 5,000 tool calls, 330 summaries, 77 files
+           12 sessions, 1,234 turns, 5,000 tool calls, 330 summaries, 0
+           memories, 77 files
 summaries  level 1       300  █████████████████████████████████████████████████
            level 2        29  █████············································
            level 10        1  █················································
@@ -204,7 +205,7 @@ def test_stats_of_an_empty_memory() -> None:
     assert (document.since, document.semantic_search_success_rate) == (None, None)
     assert stats_text(document, width=80, today=TODAY) == snapshot("""\
 memory     sqlite /m.db
-           0 sessions, 0 turns, 0 tool calls, 0 summaries, 0 files
+           0 sessions, 0 turns, 0 tool calls, 0 summaries, 0 memories, 0 files
 
 Nothing was measured yet.
 

@@ -104,17 +104,20 @@ def test_search_finds_by_words_and_by_meaning(ragmem: Ragmem) -> None:
 def test_what_a_person_sees_of_a_search(ragmem: Ragmem) -> None:
     """A91: each with its session, turn, age and likeness, and what it was found by."""
     ids = talk(ragmem)
-    done = ragmem.run("search", "Where does the staging database listen?", env={"COLUMNS": "100"})
+    question = "Where does the staging database listen?"
+    done = ragmem.run("search", question, env={"COLUMNS": "140"})
     first, *said = done.out.split("\n\n")[0].splitlines()
     assert re.fullmatch(
-        rf"Turn 1 · session {ids[1][-8:]} · just now · \d+% alike · "
+        rf"Turn 1 · session {ids[1][-8:]} “{re.escape(question)}” · just now · \d+% alike · "
         r"found by its words, its meaning",
         first,
     )
-    assert said[0] == "  > Where does the staging database listen?"
-    assert re.search(r"^Summary of a turn · session \w{8} · just now · ", done.out, re.MULTILINE)
+    assert said[0] == f"  > {question}"
+    summary = r"^Summary of a turn · session \w{8} “[^”]+” · just now · "
+    assert re.search(summary, done.out, re.MULTILINE)
     words = ragmem.run("search", "staging port", "--no-semantic", "--levels", "0").out
-    assert words.startswith(f"Turn 1 · session {ids[1][-8:]} · just now · found by its words\n")
+    where = f"session {ids[1][-8:]} “{question}”"
+    assert words.startswith(f"Turn 1 · {where} · just now · found by its words\n")
 
 
 def test_where_nothing_is_close_the_nearest_is_called_that(ragmem: Ragmem) -> None:
@@ -349,7 +352,7 @@ def test_reembedding_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         assert left == 51 - 32
         done = ragmem.run("store", "reembed")
         assert done.code == 0, done.err
-        assert done.out.startswith(f"{left} turns and summaries were embedded")
+        assert done.out.startswith(f"{left} turns, summaries and memories were embedded")
         assert ragmem.run("stats", "--format", "json").json["pending"]["vectors"] == 0
 
 

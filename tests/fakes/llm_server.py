@@ -461,11 +461,10 @@ class _Handler(BaseHTTPRequestHandler):
                 return
 
     def _client_left(self) -> bool:
-        flags = socket.MSG_PEEK | socket.MSG_DONTWAIT
+        # The connection has a timeout: asked for a byte, it would wait that long.
         try:
-            return self.connection.recv(1, flags) == b""
-        except BlockingIOError:
-            return False
+            readable = select.select([self.connection], [], [], 0)[0]
+            return bool(readable) and self.connection.recv(1, socket.MSG_PEEK) == b""
         except OSError:
             return True
 

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,14 @@ def test_answers_made_from_the_request() -> None:
     """A function of what was received."""
     with LLMServer([lambda r: Answer(f"{len(r.body['messages'])} messages")]) as server:
         assert b"3 messages" in ask(server.port, {"messages": [1, 2, 3]})[1]
+
+
+def test_a_delay_is_as_long_as_it_says() -> None:
+    """Also one in which the server looks whether the client has left."""
+    with LLMServer([Answer("late", delay_s=1.0)]) as server:
+        started = time.monotonic()
+        assert b"late" in ask(server.port, {"model": "m"})[1]
+        assert 1.0 <= time.monotonic() - started < 9
 
 
 def test_as_a_process(tmp_path: Path) -> None:

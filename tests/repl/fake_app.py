@@ -264,6 +264,7 @@ class FakeApp:
         self._log_file = log_file
         self._no_model = no_model
         self.cwd = Path.cwd()
+        self.embedder = None
         known = (
             [session(1, title="Past work", turn_count=2, last_message="and then?")] if past else []
         )

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from ragmem.events import Notice, Subtype, TextDelta, ToolFinished, ToolStarted, TurnFinished
 from ragmem.records import Usage
 from ragmem.repl.approval import proposal_text
-from ragmem.repl.commands import context_list, file_list, session_list
+from ragmem.repl.listings import context_list, file_list, session_list
 from ragmem.repl.markdown import answer
 from ragmem.repl.render import (
     closing,

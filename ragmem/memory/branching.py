@@ -1,0 +1,97 @@
+"""What a person does with a whole session: tags, the archive, a fork at any of its turns."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ragmem.errors import StoreUnavailable, UsageError
+from ragmem.memory.memory import Memory
+from ragmem.memory.recording import kept
+from ragmem.records import Session, SessionStatus, UpdateSession, utc_now
+from ragmem.text import clean, counted, one_line
+
+MAX_TAG_CHARS = 40
+
+
+def tag_of(text: str) -> str:
+    """A tag as it is kept: one line, without the # that some type; UsageError for none."""
+    tag = " ".join(clean(text).split()).removeprefix("#").strip()
+    if not tag:
+        raise UsageError("A tag is empty.")
+    if len(tag) > MAX_TAG_CHARS:
+        raise UsageError(f"The tag {one_line(tag, 60)!r} is longer than {MAX_TAG_CHARS}.")
+    return tag
+
+
+def with_tags(
+    tags: Iterable[str], add: Iterable[str], remove: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """These tags with some more and without others; UsageError for one that was never there."""
+    kept = dict.fromkeys(tags)
+    for gone in map(tag_of, remove):
+        if gone not in kept:
+            has = ", ".join(one_line(each, MAX_TAG_CHARS) for each in kept) or "none"
+            raise UsageError(f"It has no tag {one_line(gone, 60)!r}.", hint=f"Its tags: {has}.")
+        del kept[gone]
+    return tuple(kept | dict.fromkeys(map(tag_of, add)))
+
+
+async def tag(
+    memory: Memory, session: Session, add: Iterable[str], remove: Iterable[str] = ()
+) -> Session:
+    """The session with these tags, and without those; UsageError for one that it never had."""
+    tags = with_tags(session.tags, add, remove)
+    if tags == session.tags:
+        return session
+    return await _updated(
+        memory,
+        UpdateSession(session_id=session.session_id, tags=tags, at=utc_now()),
+    )
+
+
+async def archive(memory: Memory, session: Session, *, undo: bool = False) -> Session:
+    """Put it aside, or take it back; nothing of it is lost, and it is found as before (B18)."""
+    status: SessionStatus = "active" if undo else "archived"
+    if session.status == status:
+        return session
+    return await _updated(
+        memory, UpdateSession(session_id=session.session_id, status=status, at=utc_now())
+    )
+
+
+async def fork_at(
+    memory: Memory, session: Session, turn_index: int | None = None, *, title: str = ""
+) -> Session:
+    """A session that begins with this one's turns up to and with `turn_index`: all, if None (B99).
+
+    They are shared, not copied (X40). A summary that tells of later turns stays behind.
+    """
+    if not memory.records:
+        raise UsageError("Nothing is recorded here, so there is nothing to fork.")
+    loaded = await memory.load_session(session.session_id)
+    session, turns = loaded.session, loaded.turns
+    last = len(turns)
+    until = last if turn_index is None else turn_index
+    if not 0 <= until <= last:
+        raise UsageError(
+            f"There is no turn {until} in this session.",
+            hint=f"It has {counted(last, 'turn')}." if last else "It has no turns yet.",
+        )
+    shared = turns[:until]
+    told = 2 * sum(turn.status == "completed" for turn in shared)
+    begun = msgspec.structs.replace(
+        session,
+        turn_count=until,
+        message_count=told,
+        last_message=shared[-1].user_message if shared else None,
+        summary=session.summary if session.summarized_count <= told else None,
+        summarized_count=session.summarized_count if session.summarized_count <= told else 0,
+    )
+    return await memory.fork(begun, title=clean(" ".join(title.split())))
+
+
+async def _updated(memory: Memory, write: UpdateSession) -> Session:
+    applied = await memory.record([write])
+    if applied is None or not kept(applied):
+        raise StoreUnavailable("The memory is away: nothing was changed.", hint="Try again.")
+    return await memory.find_session(write.session_id)

@@ -1,0 +1,149 @@
+"""Titles for sessions that nobody has named, made in the background (B13).
+
+After the first completed turn: a line by the model for summaries, or the first words of the
+person where none can be asked. A session with any name of its own is never touched.
+"""
+
+import re
+from datetime import datetime
+
+import msgspec
+
+from ragmem.errors import SessionNotFound
+from ragmem.llm.base import ModelInfo, Request
+from ragmem.memory.leases import leased
+from ragmem.memory.recording import redacted
+from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries.digest import plain_line, read_object
+from ragmem.memory.summaries.material import turn_records
+from ragmem.memory.summaries.summarizer import request_of
+from ragmem.messages import system, user
+from ragmem.prompts import prompt
+from ragmem.records import DEFAULT_TITLE, Session, Turn, UpdateSession
+from ragmem.store.base import SessionQuery, Store, TurnQuery
+from ragmem.text import clip_middle, one_line
+
+TITLE_CHARS = 60
+LATEST = 8
+"""So many sessions, those of the latest activity, are looked at each time."""
+_LONGEST_ANSWER = 200
+_DATA_CHARS = 6_000
+_FIRST_TURNS = 5
+_LEASE_S = 30.0
+_SHORTEST_CUT = 20
+_MARKS = re.compile(r"`+|\*\*+|^[#>\s]+")
+_QUOTES = {'"': '"', "'": "'", "“": "”", "«": "»", "„": "“"}
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    title: str
+
+
+async def due(
+    store: Store,
+    summarizer: Summarizer | None,
+    owner_id: str,
+    *,
+    passed: set[str],
+    now: datetime,
+) -> bool:
+    """Name one of the latest sessions that has no name; false when none is to be named.
+
+    `passed` are those that need not be looked at again until they have another turn.
+    """
+    for session in await store.sessions(SessionQuery(limit=LATEST)):
+        key = f"title:{session.session_id}:{session.message_count}"
+        if session.title != DEFAULT_TITLE or not session.message_count or key in passed:
+            continue
+        passed.add(key)
+        async with leased(store, [f"title:{session.session_id}"], owner_id, seconds=_LEASE_S) as by:
+            if by and await _name(store, summarizer, session, now):
+                return True
+    return False
+
+
+async def _name(
+    store: Store, summarizer: Summarizer | None, session: Session, now: datetime
+) -> bool:
+    turn = await _first_turn(store, session)
+    if turn is None:
+        return False
+    title = await title_of(summarizer, session.session_id, turn)
+    try:
+        # Meanwhile the person may have given it a name, or deleted it.
+        if not title or (await store.session(session.session_id)).title != DEFAULT_TITLE:
+            return False
+    except SessionNotFound:
+        return False
+    await store.apply([redacted(UpdateSession(session_id=session.session_id, title=title, at=now))])
+    return True
+
+
+async def _first_turn(store: Store, session: Session) -> Turn | None:
+    """The first that was completed; of a fork the first of its own."""
+    shared = session.forked_at_index or 0
+    # Mostly it is among the first, and the whole of a long session need not be read.
+    for end in (shared + 1 + _FIRST_TURNS, None):
+        query = TurnQuery(before_index=end, statuses=("completed",))
+        turns = await store.turns(session.session_id, query)
+        if found := next((turn for turn in turns if turn.turn_index > shared), None):
+            return found
+    return None
+
+
+async def title_of(summarizer: Summarizer | None, session_id: str, turn: Turn) -> str:
+    """A title for a session that begins with this turn; empty where there is nothing to go by."""
+    if summarizer is not None and summarizer.uses_model(session_id):
+        data = clip_middle(turn_records(turn), min(_DATA_CHARS, summarizer.room))
+        made = await summarizer.ask(session_id, data, _request, _read)
+        if made:
+            return made
+    return title_from_words(turn.user_message)
+
+
+def title_from_words(text: str) -> str:
+    """The first line that says something, cut after a word."""
+    for line in text.splitlines():
+        said = _bare(line)
+        if any(map(str.isalnum, said)) and not line.lstrip().startswith(("<", "```")):
+            return _cut(said)
+    return ""
+
+
+def _bare(text: str) -> str:
+    """Without the marks of Markdown, nor quotation marks around all of it."""
+    said = _MARKS.sub("", plain_line(text)).strip()
+    if len(said) > 1 and _QUOTES.get(said[0]) == said[-1]:
+        said = said[1:-1].strip()
+    return said
+
+
+def _cut(text: str) -> str:
+    if len(text) <= TITLE_CHARS:
+        return text
+    head = text[: TITLE_CHARS - 1]
+    end = head.rfind(" ")
+    return f"{head[:end] if end >= _SHORTEST_CUT else head}…"
+
+
+def _request(data: str, tag: str, problem: str, info: ModelInfo) -> Request:
+    closing = "Answer with the JSON object."
+    if problem:
+        closing = prompt("summarize_again").format(problem=problem)
+    messages = (
+        system(prompt("title").format(chars=TITLE_CHARS)),
+        user(prompt("summarize_data").format(tag=tag, data=data, closing=closing)),
+    )
+    return request_of(messages, info)
+
+
+def _read(answer: str, tag: str, _: str) -> str:
+    found = read_object(answer, _Answer).title
+    if tag in answer:
+        raise ValueError("it repeats the marks around the data")
+    title = re.sub(r"(?<!\.)\.$", "", _bare(found))
+    if not any(map(str.isalnum, title)):
+        raise ValueError("its title is empty")
+    if title == DEFAULT_TITLE or len(title) > _LONGEST_ANSWER:
+        raise ValueError(f"its title is not one of at most {TITLE_CHARS} characters")
+    return _cut(one_line(title, _LONGEST_ANSWER))

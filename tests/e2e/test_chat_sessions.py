@@ -1,0 +1,235 @@
+"""/rename, /tag, /fork and /rewind in a real chat on a pty, with real files."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_chat_pty import EDIT, READ, House, loaded
+from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.repl.pty_chat import PtyChat
+
+AGAIN = Answer(tools=[Call("edit_file", {"path": "a.py", "old": "goodbye", "new": "farewell"})])
+MAKE = Answer(tools=[Call("create_file", {"path": "b.py", "content": "made\n"})])
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with LLMServer() as server:
+        yield House(tmp_path, server)
+
+
+def tail(chat: PtyChat) -> str:
+    """Id of the session that the toolbar shows."""
+    found = re.search(r"openai/scripted · ([0-9a-f]{8})", chat.screen)
+    assert found, chat.screen
+    return found[1]
+
+
+def said(chat: PtyChat, prompt: str, answer: str) -> None:
+    chat.send(f"{prompt}\r")
+    chat.wait_for(rf"^{answer}")
+
+
+def edited(house: House, chat: PtyChat) -> None:
+    """Turn 1 reads, turns 2 and 3 edit, turn 3 makes a file too."""
+    house.server.extend(
+        READ, Answer("It says hello."), EDIT, Answer("Goodbye it is."), AGAIN, MAKE, Answer("Done.")
+    )
+    loaded(chat)
+    said(chat, "what does it say?", "It says hello")
+    said(chat, "say goodbye", "Goodbye it is")
+    said(chat, "say farewell", "Done")
+
+
+def test_rewind_forks_and_takes_the_files_back(house: House) -> None:
+    """X35, B99: the files byte for byte, but what changed since only when the person says so."""
+    original = (house.project / "a.py").read_bytes()
+    with house.chat("chat", "--permission-mode", "acceptEdits", rows=40) as chat:
+        edited(house, chat)
+        before = tail(chat)
+        assert "farewell" in (house.project / "a.py").read_text()
+        chat.send("/rewind\r")
+        chat.wait_for(r"^ {3}2  say goodbye\n {3}3  say farewell")
+        chat.wait_for_screen(r"^Back to the end of which turn\?")
+        chat.send("1\r")
+        chat.wait_for(
+            r"^2 files changed after turn 1:\n  a\.py \(2 edits\)\n"
+            r"  b\.py \(1 edit; made then, will be removed\)"
+        )
+        chat.wait_for_screen(r"^Take the files back too\?")
+        (house.project / "b.py").write_text("made, and mine\n")
+        chat.send("y")
+        chat.wait_for_screen(r"^b\.py: it was changed since the last edit of this session\.")
+        chat.send("n")
+        chat.wait_for(
+            r"^a\.py: restored\n"
+            r"b\.py: left as it is; it was changed since the last edit of this session$"
+        )
+        chat.wait_for(rf"still there: /resume {before}$")
+        chat.wait_for(r"^· Session [0-9a-f]{8}")
+        chat.until(lambda: tail(chat) != before)
+        assert (house.project / "a.py").read_bytes() == original
+        assert (house.project / "b.py").read_text() == "made, and mine\n"
+
+        house.server.extend(Answer("As before."))
+        said(chat, "and now?", "As before")
+        assert "It says hello." in house.last_prompt()
+        replayed = house.server.requests[-1].body["messages"][1:-1]
+        assert "farewell" not in str(replayed)
+        chat.send(f"/resume {before}\r")
+        chat.wait_for_screen(rf"· {before}")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    fork, whole = sorted(house.sessions(), key=lambda s: len(s["turns"]))
+    assert [turn["user_message"] for turn in fork["turns"]] == ["what does it say?", "and now?"]
+    assert [turn["user_message"] for turn in whole["turns"]] == [
+        "what does it say?",
+        "say goodbye",
+        "say farewell",
+    ]
+    assert whole["session_id"].endswith(before)
+
+
+def test_rewind_of_the_conversation_alone_and_cancelled(house: House) -> None:
+    with house.chat("chat", "--permission-mode", "acceptEdits", rows=40) as chat:
+        edited(house, chat)
+        before = tail(chat)
+        chat.send("/rewind 1\r")
+        chat.wait_for_screen(r"^Take the files back too\?")
+        chat.send("c")
+        chat.wait_for(r"^· Nothing was changed\.")
+        assert tail(chat) == before
+        chat.send("/rewind 7\r")
+        chat.wait_for(r"^✗ There is no turn 7 here\.")
+        chat.send("/rewind 3\r")
+        chat.wait_for(r"^· Turn 3 is where this session stands\.")
+        chat.send("/rewind 2\r")
+        chat.wait_for_screen(r"^Take the files back too\?")
+        chat.send("n")
+        chat.wait_for(rf"still there: /resume {before}$")
+        chat.until(lambda: tail(chat) != before)
+        assert "farewell" in (house.project / "a.py").read_text()
+        assert (house.project / "b.py").exists()
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+
+
+def test_rewind_to_the_beginning_after_a_resume(house: House) -> None:
+    """X35: the pre-images outlive the process that made them."""
+    original = (house.project / "a.py").read_bytes()
+    with house.chat("chat", "--permission-mode", "acceptEdits", rows=40) as chat:
+        edited(house, chat)
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    with house.chat("chat", "-c", rows=40) as chat:
+        loaded(chat)
+        chat.send("/rewind 0\r")
+        chat.wait_for_screen(r"^Take the files back too\?")
+        chat.send("y")
+        chat.wait_for(r"^a\.py: restored\nb\.py: removed$")
+        assert (house.project / "a.py").read_bytes() == original
+        assert not (house.project / "b.py").exists()
+        house.server.extend(Answer("Hello."))
+        said(chat, "from the start", "Hello")
+        assert "say goodbye" not in str(house.server.requests[-1].body["messages"][1:-1])
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+
+
+def test_rewind_says_what_it_does_not_take_back(house: House) -> None:
+    """What commands did is not known; without edits no question is asked."""
+    run = Answer(tools=[Call("run_command", {"command": "echo made > c.txt"})])
+    house.server.extend(run, Answer("Ran once."), run, Answer("Ran twice."))
+    with house.chat("chat", "--yolo") as chat:
+        loaded(chat)
+        said(chat, "run it", r"Ran once\.")
+        said(chat, "again", r"Ran twice\.")
+        before = tail(chat)
+        chat.send("/rewind 0\r")
+        chat.wait_for(r"^· What 2 commands did since is not taken back\.")
+        chat.wait_for(rf"still there: /resume {before}$")
+        chat.until(lambda: tail(chat) != before)
+        assert (house.project / "c.txt").exists()
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+
+
+def test_fork_rename_and_tag(house: House) -> None:
+    """B13, B16, B72: before the first prompt and after; the fork goes on by itself."""
+    house.server.extend(Answer("Yes."), Answer("So it is."))
+    with house.chat("chat", rows=40) as chat:
+        loaded(chat)
+        for command in ("/fork\r", "/rewind\r"):
+            chat.send(command)
+            chat.wait_for(r"^✗ Nothing is stored of this session")
+        chat.send("/tag #beds shade\r")
+        chat.wait_for(r"^· Tags: beds, shade$")
+        chat.send("/rename The  garden\r")
+        chat.wait_for(r"^· This session is called The garden now\.")
+        said(chat, "do ferns grow?", r"Yes\.")
+        before = tail(chat)
+        chat.send("/tag -shade\r")
+        chat.wait_for(r"^· Tags: beds$")
+        chat.send("/fork North bed\r")
+        chat.wait_for(rf"was made from: /resume {before}$")
+        chat.wait_for(r"^· Session [0-9a-f]{8}: North bed\.")
+        said(chat, "in the north?", r"So it is\.")
+        chat.send("/rename North\r")
+        chat.wait_for(r"^· This session is called North now\.")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    by_title = {session["title"]: session for session in house.sessions()}
+    assert {title: session["tags"] for title, session in by_title.items()} == {
+        "The garden": ["beds"],
+        "North": ["beds"],
+    }
+    assert len(by_title["The garden"]["turns"]) == 1
+    assert len(by_title["North"]["turns"]) == 2
+
+
+def test_past_sessions_like_this_one_are_told_once(house: House) -> None:
+    """B113: one dim line at the start of a matching session, never again in it, nor in others."""
+    summary = '{"text": "Authentication was refactored: login tokens are refreshed."}'
+    house.server.extend(Answer("It is done."), Answer(summary))
+    with house.chat("chat", "-n", "The login", columns=160) as chat:
+        loaded(chat)
+        said(chat, "refactor the login", r"It is done\.")
+        past = tail(chat)
+        chat.send("/summarize\r")
+        chat.wait_for(r"^Authentication was refactored")
+        house.server.extend(
+            Answer("Which one?", chunk_chars=1, chunk_delay_s=0.3),
+            Answer("Well."),
+            Answer("Ferns."),
+        )
+        chat.send("/new\r")
+        chat.until(lambda: tail(chat) != past)
+        said(chat, "refactoring authentication of login tokens", r"Which one\?")
+        line = rf"^· You had 1 session like this one: The login \({past}, just now\)\."
+        chat.wait_for(rf"{line} /resume goes on with one\.$")
+        said(chat, "refactoring authentication of login tokens", r"Well\.")
+        chat.send("/new\r")
+        chat.wait_for(r"^· A new session\.[\s\S]*A new session\.")
+        said(chat, "what do ferns need?", r"Ferns\.")
+        assert chat.text.count("like this one") == 1
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+
+
+def test_nothing_is_told_where_nothing_is_embedded(house: House) -> None:
+    house.server.extend(Answer("It is done."), Answer('{"text": "Login tokens were refactored."}'))
+    with house.chat("chat") as chat:
+        loaded(chat)
+        said(chat, "refactor the login", r"It is done\.")
+        chat.send("/summarize\r")
+        chat.wait_for(r"^Login tokens were refactored")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 0
+    house.server.extend(Answer("Which one?", chunk_chars=1, chunk_delay_s=0.1))
+    off = {"RAGMEM_MEMORY__EMBEDDINGS__ENABLED": "false"}
+    with house.chat("chat", env=off) as chat:
+        loaded(chat)
+        said(chat, "Login tokens were refactored.", r"Which one\?")
+        assert "like this one" not in chat.text

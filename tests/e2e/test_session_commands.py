@@ -1,0 +1,381 @@
+"""`ragmem sessions tag`, `archive`, `fork`, `search`, `similar` and `show` with its details."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import Answer, Call, LLMServer, Received
+from tests.fakes.neo4j import in_thread
+
+from .test_memory_story import _emptied
+
+BOTH = pytest.mark.parametrize("kind", ["sqlite", "neo4j"])
+
+
+@pytest.fixture
+def kind() -> str:
+    """Of the store."""
+    return "sqlite"
+
+
+@pytest.fixture
+def ragmem(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Iterator[Ragmem]:
+    with LLMServer([Answer("Soon.")], repeat=True) as server:
+        env = {**server.env, "RAGMEM_STORE": kind}
+        if kind == "neo4j":
+            neo4j = request.getfixturevalue("neo4j_server")
+            in_thread(_emptied(neo4j))
+            env |= {
+                "NEO4J_URI": neo4j.url,
+                "NEO4J_USERNAME": neo4j.username,
+                "NEO4J_PASSWORD": neo4j.password,
+                "RAGMEM_STORE__TIMEOUT_S": "20",
+            }
+        yield Ragmem(tmp_path, env)
+
+
+def asked(ragmem: Ragmem, prompt: str, *more: str, cwd: Path | None = None) -> str:
+    done = ragmem.run("ask", prompt, *more, "--output-format", "json", cwd=cwd)
+    assert done.code == 0, done.err
+    session_id: str = done.json["session_id"]
+    return session_id
+
+
+def listed(ragmem: Ragmem, *arguments: str) -> list[str]:
+    done = ragmem.run("sessions", "list", "--format", "json", *arguments)
+    assert done.code == 0, done.err
+    return [session["session_id"] for session in done.json]
+
+
+def prompts(ragmem: Ragmem, session_id: str) -> list[str]:
+    return [turn["user_message"] for turn in ragmem.shown(session_id)["turns"]]
+
+
+@BOTH
+def test_tags_are_given_shown_taken_and_found(ragmem: Ragmem) -> None:
+    """B16, B49, B50: a list of tags; any of those that are asked for matches, with AND else."""
+    bug, plan, plain = (asked(ragmem, text) for text in ("Bug?", "Plan?", "Plain?"))
+    done = ragmem.run("sessions", "tag", bug[-8:], "#debugging", "auth", "auth")
+    assert done.out == f"{bug[-8:]}  Bug?  (debugging, auth)\n"
+    assert ragmem.run("sessions", "tag", plan, "auth").code == 0
+    assert ragmem.run("sessions", "tag", plain).out == f"{plain[-8:]}  Plain?  (no tags)\n"
+
+    assert listed(ragmem, "--tag", "auth") == [plan, bug]
+    assert listed(ragmem, "--tag", "debugging", "--tag", "nothing") == [bug]
+    assert listed(ragmem, "--tag", "auth", "--status", "archived") == []
+    assert "Bug? #debugging #auth\n" in ragmem.run("sessions", "list").out
+
+    done = ragmem.run("sessions", "tag", bug, "login", "--remove", "auth")
+    assert done.out.endswith("(debugging, login)\n")
+    assert listed(ragmem, "--tag", "auth") == [plan]
+
+
+@pytest.mark.parametrize("tags", [["  "], ["#"], ["--remove", "never"], ["x" * 41]], ids=str)
+def test_a_tag_that_can_not_be_is_exit_2(ragmem: Ragmem, tags: list[str]) -> None:
+    session_id = asked(ragmem, "Bug?", "--no-tools")
+    done = ragmem.run("sessions", "tag", session_id, *tags)
+    assert (done.code, done.out) == (2, "")
+    assert ragmem.sessions()[0]["tags"] == []
+
+
+def test_what_tags_hold_can_steer_no_terminal(ragmem: Ragmem) -> None:
+    session_id = asked(ragmem, "Bug?")
+    ragmem.run("sessions", "tag", session_id, "a\x1b[31mb")
+    for command in (["tag", session_id], ["list"], ["show", session_id]):
+        shown = ragmem.run("sessions", *command).out
+        assert "\x1b" not in shown
+        assert "a\\e[31mb" in shown
+
+
+@BOTH
+def test_an_archived_session_stays_and_is_marked(ragmem: Ragmem) -> None:
+    """B18: active at first; archived and back; the list's filter."""
+    one, two = asked(ragmem, "One?"), asked(ragmem, "Two?")
+    assert ragmem.run("sessions", "archive", one).out == f"{one[-8:]}  One?  (archived)\n"
+    assert listed(ragmem, "--status", "archived") == [one]
+    assert listed(ragmem, "--status", "active") == [two]
+    assert "One? (archived)\n" in ragmem.run("sessions", "list").out
+    assert ragmem.run("sessions", "archive", one, "--undo").out.endswith("(active)\n")
+    assert listed(ragmem, "--status", "archived") == []
+
+
+@BOTH
+def test_a_fork_holds_the_turns_up_to_and_with_its_own(ragmem: Ragmem) -> None:
+    """B9, B72, B99, X40: later ones do not leak into it, and the original is untouched."""
+    whole = asked(ragmem, "First?")
+    for prompt in ("Second?", "Third?"):
+        asked(ragmem, prompt, "-r", whole)
+    ragmem.run("sessions", "rename", whole, "The garden")
+    done = ragmem.run("sessions", "fork", "the garden", "--at", "2")
+    tail = done.out.split()[0]
+    assert done.out == f"{tail}  The garden (fork)  (2 turns of {whole[-8:]})\n"
+    assert done.err == f"`ragmem chat -r {tail}` goes on with it.\n"
+
+    assert prompts(ragmem, tail) == ["First?", "Second?"]
+    context = ragmem.run("context", "And now?", "-r", tail, "--format", "json").out
+    assert "Second?" in context
+    assert "Third?" not in json.dumps(
+        [m for m in json.loads(context)["messages"] if m["role"] == "user"][:-1]
+    )
+    asked(ragmem, "Other?", "-r", tail)
+    assert prompts(ragmem, tail) == ["First?", "Second?", "Other?"]
+    assert prompts(ragmem, whole) == ["First?", "Second?", "Third?"]
+    named = ragmem.run("sessions", "fork", whole, "-n", "A  bed").out
+    assert "A bed" in named
+    assert "3 turns" in named
+
+
+@pytest.mark.parametrize("at", ["0", "2", "-1", "x"])
+def test_a_fork_at_no_turn_is_exit_2(ragmem: Ragmem, at: str) -> None:
+    session_id = asked(ragmem, "First?")
+    done = ragmem.run("sessions", "fork", session_id, "--at", at)
+    assert (done.code, done.out) == (2, "")
+    assert len(ragmem.sessions()) == 1
+
+
+@BOTH
+def test_a_summary_that_tells_of_later_turns_stays_behind(ragmem: Ragmem) -> None:
+    """B99: what the original's summary says of what came after the fork is no part of it."""
+    whole = asked(ragmem, "First?")
+    asked(ragmem, "Second?", "-r", whole)
+    with LLMServer([Answer(json.dumps({"text": "Of first and second."}))]) as server:
+        assert ragmem.run("sessions", "summarize", whole, env=server.env).code == 0
+    early, late = (
+        ragmem.run("sessions", "fork", whole, "--at", at).out.split()[0] for at in ("1", "2")
+    )
+    assert "Of first" not in ragmem.run("context", "So?", "-r", early, "--format", "json").out
+    assert "Of first" in ragmem.run("context", "So?", "-r", late, "--format", "json").out
+
+
+@BOTH
+def test_search_across_sessions_groups_its_finds(ragmem: Ragmem, tmp_path: Path) -> None:
+    """B65, B94: what was found stands below its session; other projects only with --scope all."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    one = asked(ragmem, "Where do ferns grow?")
+    asked(ragmem, "Do ferns like shade?", "-r", one)
+    two = asked(ragmem, "What is the weather?")
+    other = asked(ragmem, "Are ferns old?", cwd=elsewhere)
+
+    found = ragmem.run("sessions", "search", "ferns", "--no-semantic", "--format", "json").json
+    assert [session["session_id"] for session in found] == [one]
+    assert sorted(hit["turn_index"] for hit in found[0]["hits"]) == [1, 2]
+    assert {hit["session_id"] for hit in found[0]["hits"]} == {one}
+    everywhere = ragmem.run(
+        "sessions", "search", "ferns", "--no-semantic", "--scope", "all", "--format", "json"
+    ).json
+    assert {session["session_id"] for session in everywhere} == {one, other}
+    assert two not in json.dumps(everywhere)
+
+    text = ragmem.run("sessions", "search", "shade", "--no-semantic", "--scope", "all").out
+    assert text.replace(one[-8:], "<session>") == snapshot("""\
+<session>  Do ferns like shade? · 2 turns · just now
+  Turn 2 · just now · found by its words
+    > Do ferns like shade?
+    Soon.
+  Turn 1 · just now · found by its session
+    > Where do ferns grow?
+    Soon.
+""")
+    nothing = ragmem.run("sessions", "search", "hippopotamus", "--no-semantic")
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "Nothing was found.\n")
+    assert ragmem.run("sessions", "search", " ").code == 2
+
+
+def test_show_with_reasoning_and_results(tmp_path: Path) -> None:
+    """B3, B62, B115, B116: thoughts and tool answers per turn, where they are asked for."""
+    answers = [
+        Answer(tools=[Call("read_file", {"path": "a.txt"})], reasoning="Look \x1b[31mfirst."),
+        Answer("It says fern.", reasoning="Then tell."),
+    ]
+    with LLMServer(answers) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        (ragmem.project / "a.txt").write_text("fern\n")
+        session_id = asked(ragmem, "What does it say?")
+    plain = ragmem.run("sessions", "show", session_id).out
+    assert "first" not in plain
+    _, _, body = ragmem.run(
+        "sessions", "show", session_id, "--reasoning", "--results"
+    ).out.partition("\n\n")
+    assert body == snapshot("""\
+── 1
+› What does it say?
+
+~ Look \\e[31mfirst.
+~
+~ Then tell.
+● read_file {"path": "a.txt"}
+  ⎿ 1	fern
+
+It says fern.
+""")
+    turns: Any = ragmem.run("sessions", "show", session_id, "--reasoning", "--format", "json").json[
+        "turns"
+    ]
+    assert turns[0]["reasoning"] == "Look \x1b[31mfirst.\n\nThen tell."
+    assert "reasoning" not in ragmem.shown(session_id)["turns"][0]
+
+
+AUTH = "The authentication code was refactored: login tokens are refreshed by middleware."
+BEDS = "A garden was planned: ferns and hostas in the shade of the north wall."
+
+
+def summed(ragmem: Ragmem, session_id: str, text: str) -> None:
+    """Its own summary, as the model says it."""
+    with LLMServer([Answer(json.dumps({"text": text}))]) as server:
+        assert ragmem.run("sessions", "summarize", session_id, env=server.env).code == 0
+
+
+def similar(ragmem: Ragmem, *arguments: str, cwd: Path | None = None) -> list[str]:
+    done = ragmem.run("sessions", "similar", *arguments, "--format", "json", cwd=cwd)
+    assert done.code == 0, done.err
+    return [session["session_id"] for session in done.json]
+
+
+@BOTH
+def test_similar_sessions_by_text_and_by_session(ragmem: Ragmem, tmp_path: Path) -> None:
+    """B51, B52, B113, UC3: by the meaning of summaries, above the embedder's threshold."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    auth, beds = asked(ragmem, "Refactor the login?"), asked(ragmem, "Plan the garden?")
+    other = asked(ragmem, "Tokens?", cwd=elsewhere)
+    asked(ragmem, "refactoring authentication")  # it has no summary
+    summed(ragmem, auth, AUTH)
+    summed(ragmem, beds, BEDS)
+    summed(ragmem, other, "Authentication: refreshing login tokens was refactored.")
+
+    assert similar(ragmem, "refactoring authentication") == [auth]
+    everywhere = similar(ragmem, "refactoring authentication", "--scope", "all")
+    assert sorted(everywhere) == sorted([auth, other])
+    assert len(similar(ragmem, "refactoring authentication", "--scope", "all", "--limit", "1")) == 1
+    assert similar(ragmem, auth[-8:], "--scope", "all") == [other]
+    assert similar(ragmem, other, cwd=elsewhere) == []
+
+    (found,) = ragmem.run("sessions", "similar", "login tokens", "--format", "json").json
+    assert found["summary"] == AUTH
+    assert 0.3 < found["similarity"] <= 1
+    assert found["turn_count"] == 1
+    text = ragmem.run("sessions", "similar", "login tokens").out
+    assert text.startswith("ID        ALIKE  LAST ACTIVITY  TITLE AND SUMMARY\n" + auth[-8:])
+    none = ragmem.run("sessions", "similar", "the price of coffee in Peru")
+    assert (none.code, none.out) == (0, "")
+    assert "No session with a summary is like this." in none.err
+    off = ragmem.run(
+        "sessions", "similar", "x", env={"RAGMEM_MEMORY__EMBEDDINGS__ENABLED": "false"}
+    )
+    assert off.code == 2
+
+
+@BOTH
+def test_insights_are_made_once_and_shown(ragmem: Ragmem) -> None:
+    """B120, B121, B122: a call a session, stored; those that did not go on are not asked again."""
+    one, two = asked(ragmem, "Where do ferns grow?"), asked(ragmem, "And hostas?")
+    answers = [
+        Answer(
+            json.dumps(
+                {
+                    "main_topic": f"Topic {name} \x1b[31m",
+                    "key_findings": ["Shade is best.", "Water is second."],
+                    "action_items": [f"Plant {name}."],
+                }
+            )
+        )
+        for name in ("two", "one")
+    ]
+    with LLMServer(answers) as server:
+        done = ragmem.run("sessions", "insights", env=server.env)
+        assert done.code == 0, done.err
+        assert len(server.requests) == 2
+        assert "And hostas?" in json.dumps(server.requests[0].body["messages"])
+    assert done.err.startswith("Asking openai/scripted about 2 sessions.\n")
+    assert "reading: 2 of 2\n" in done.err
+    shown = done.out.replace(one[-8:], "<session>").replace(two[-8:], "<session>")
+    assert shown == snapshot("""\
+<session>  And hostas? · 1 turn · just now
+  Topic two \\e[31m
+  - Shade is best.
+  - Water is second.
+  ☐ Plant two.
+
+<session>  Where do ferns grow? · 1 turn · just now
+  Topic one \\e[31m
+  - Shade is best.
+  - Water is second.
+  ☐ Plant one.
+""")
+
+    with LLMServer() as server:
+        again = ragmem.run("sessions", "insights", "--format", "json", env=server.env)
+        assert server.requests == []
+    assert [each["session_id"] for each in again.json] == [two, one]
+    assert again.json[0]["action_items"] == ["Plant two."]
+    assert [
+        each["session_id"]
+        for each in ragmem.run("sessions", "insights", "--last", "1", "--format", "json").json
+    ] == [two]
+
+
+def test_insights_that_fail_are_said_and_left_for_the_next_time(ragmem: Ragmem) -> None:
+    """What was made before stays."""
+    asked(ragmem, "One?")
+    two = asked(ragmem, "Two?")
+    answers = [Answer('{"main_topic": "Two"}'), Answer(mode="401"), Answer(mode="401")]
+    with LLMServer(answers) as server:
+        done = ragmem.run("sessions", "insights", "--format", "json", env=server.env)
+    assert (done.code, [each["session_id"] for each in done.json]) == (0, [two])
+    assert "Nothing came of 1 session: " in done.err
+    with LLMServer([Answer(mode="401")], repeat=True) as server:
+        assert ragmem.run("sessions", "insights", env=server.env).code == 0
+    nothing = {"RAGMEM_MODEL": "", "RAGMEM_API_BASE": "", "RAGMEM_API_KEY": ""}
+    known = ragmem.run("sessions", "insights", "--format", "json", env=nothing)
+    assert [each["session_id"] for each in known.json] == [two]
+    assert known.err.startswith("1 session not looked at: local/")
+    assert "is too small for this. Name one with -m" in known.err
+
+
+def test_insights_without_a_model_that_can_be_asked(ragmem: Ragmem) -> None:
+    asked(ragmem, "One?")
+    nothing = {"RAGMEM_MODEL": "", "RAGMEM_API_BASE": "", "RAGMEM_API_KEY": ""}
+    done = ragmem.run("sessions", "insights", env=nothing)
+    assert (done.code, done.out) == (2, "")
+    assert "is too small for this." in done.err
+
+
+def test_insights_into_nothing(ragmem: Ragmem) -> None:
+    done = ragmem.run("sessions", "insights")
+    assert (done.code, done.out, done.err) == (0, "", "There is nothing to look over yet.\n")
+
+
+def test_the_background_names_a_session_and_a_name_stays(tmp_path: Path) -> None:
+    """B13: by the model after the first completed turn; not again, and never over a name."""
+
+    def answer(request: Received) -> Answer:
+        first = request.body["messages"][0]["content"]
+        if first.startswith("You name a conversation"):
+            return Answer(json.dumps({"title": "Ferns need shade"}))
+        return Answer(json.dumps({"text": "Ferns."}) if "one JSON object" in first else "Soon.")
+
+    with LLMServer([answer], repeat=True) as server:
+        ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__WORKER": "inline"})
+        session_id = asked(ragmem, "Where do ferns grow?")
+        (session,) = ragmem.sessions()
+        assert session["title"] == "Ferns need shade"
+        assert ragmem.shown("ferns need shade")["session_id"] == session_id
+        assert ragmem.run("sessions", "rename", session_id, "Mine").code == 0
+        asked(ragmem, "And hostas?", "-r", session_id)
+        (session,) = ragmem.sessions()
+        assert session["title"] == "Mine"
+    named = [r for r in server.requests if "You name" in r.body["messages"][0]["content"]]
+    assert len(named) == 1
+
+
+def test_without_summaries_the_first_words_name_a_session(ragmem: Ragmem) -> None:
+    env = {"RAGMEM_MEMORY__WORKER": "inline", "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"}
+    assert ragmem.run("ask", "Where do *ferns* grow?\nAnd why?", env=env).code == 0
+    (session,) = ragmem.sessions()
+    assert session["title"] == "Where do *ferns* grow?"

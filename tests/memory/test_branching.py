@@ -1,0 +1,123 @@
+"""Tags, the archive and forks at a turn, through Memory on each store."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ragmem.config import MemoryConfig
+from ragmem.errors import UsageError
+from ragmem.memory.branching import archive, fork_at, tag
+from ragmem.memory.memory import Memory
+from ragmem.records import DEFAULT_TITLE, Session, UpdateSession
+from ragmem.store.base import Store
+from tests.memory.test_memory import context
+from tests.store.samples import at, begun, created, finished, whole_turn
+
+
+@pytest.fixture
+async def memory(store: Store) -> AsyncIterator[Memory]:
+    async def opened() -> Store:
+        return store
+
+    made = Memory(opened, MemoryConfig())
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def session(store: Store) -> Session:
+    """Three turns, the second interrupted; a summary of the first two answers."""
+    await store.apply([created("s", title="Garden", tags=("beds",))])
+    await store.apply(whole_turn("s", user="One?"))
+    await store.apply([begun("s", "two", "Two?"), finished("s", "two", status="interrupted")])
+    await store.apply(whole_turn("s", user="Three?"))
+    await store.apply(
+        [UpdateSession(session_id="s", summary="One and three.", summarized_count=4, at=at(5))]
+    )
+    return await store.session("s")
+
+
+async def prompts(memory: Memory, session_id: str) -> list[str]:
+    return [t.user_message for t in (await memory.load_session(session_id)).turns]
+
+
+async def test_tags_keep_their_order_and_are_given_once(memory: Memory, session: Session) -> None:
+    """B16: also without secrets."""
+    tagged = await tag(memory, session, ["#shade", "beds", " north  bed "])
+    assert tagged.tags == ("beds", "shade", "north bed")
+    assert (await tag(memory, tagged, ["new"], ["beds", "#shade"])).tags == ("north bed", "new")
+    with pytest.raises(UsageError, match="no tag 'never'"):
+        await tag(memory, tagged, [], ["never"])
+
+
+async def test_the_archive_and_back(memory: Memory, session: Session) -> None:
+    archived = await archive(memory, session)
+    assert archived.status == "archived"
+    assert (await archive(memory, archived, undo=True)).status == "active"
+
+
+@pytest.mark.parametrize("until", [0, 1, 2, 3, None])
+async def test_a_fork_holds_exactly_the_turns_up_to_its_own(
+    memory: Memory, session: Session, until: int | None
+) -> None:
+    """B9, B72, B99: with what is derived of them; what tells of later turns stays behind."""
+    whole = ["One?", "Two?", "Three?"]
+    fork = await fork_at(memory, session, until)
+    kept = whole[:until]
+    assert await prompts(memory, fork.session_id) == kept
+    stored = await memory.find_session(fork.session_id)
+    assert stored.turn_count == fork.turn_count == len(kept)
+    assert stored.message_count == fork.message_count
+    assert stored.last_message == fork.last_message == (kept[-1] if kept else None)
+    assert stored.summary == ("One and three." if len(kept) == 3 else None)
+    assert (stored.parent_session_id, stored.forked_at_index) == ("s", len(kept))
+    assert (stored.title, stored.tags, stored.status) == ("Garden (fork)", ("beds",), "active")
+    assert await prompts(memory, "s") == whole
+
+
+async def test_a_fork_of_an_archived_session_is_active(memory: Memory, session: Session) -> None:
+    fork = await fork_at(memory, await archive(memory, session), 1, title=" A  name ")
+    assert (fork.status, fork.title) == ("active", "A name")
+
+
+async def test_a_fork_without_a_name_waits_for_one_of_its_own(memory: Memory) -> None:
+    """B13: its first own turn gives it."""
+    store_session = created("bare")
+    await memory.record([store_session, *whole_turn("bare")])
+    fork = await fork_at(memory, store_session.session)
+    assert fork.title == DEFAULT_TITLE
+
+
+@pytest.mark.parametrize("until", [-1, 4])
+async def test_a_fork_at_no_turn_is_refused(memory: Memory, session: Session, until: int) -> None:
+    with pytest.raises(UsageError, match="There is no turn"):
+        await fork_at(memory, session, until)
+
+
+async def test_a_fork_of_a_fork_at_a_shared_turn(memory: Memory, session: Session) -> None:
+    """X40: turns are shared through both."""
+    fork = await fork_at(memory, session, 2)
+    await memory.record(whole_turn(fork.session_id, user="Other?"))
+    again = await fork_at(memory, await memory.find_session(fork.session_id), 1)
+    last = await fork_at(memory, await memory.find_session(fork.session_id), 3)
+    assert await prompts(memory, again.session_id) == ["One?"]
+    assert await prompts(memory, last.session_id) == ["One?", "Two?", "Other?"]
+
+
+async def test_nothing_is_forked_where_nothing_is_recorded(session: Session) -> None:
+    with pytest.raises(UsageError, match="Nothing is recorded"):
+        await fork_at(Memory(None, MemoryConfig()), session, 1)
+
+
+async def test_a_fork_is_not_told_what_its_parent_went_on_with(
+    memory: Memory, session: Session
+) -> None:
+    """B99, D62: not even where it asks for the last conversations; nor is the parent of its own."""
+    await memory.record([created("else"), *whole_turn("else", user="Elsewhere?")])
+    fork = await fork_at(memory, session, 1)
+    await memory.record(whole_turn(fork.session_id, user="Other?"))
+    fork, whole = [await memory.find_session(s.session_id) for s in (fork, session)]
+    for asks, hidden in ((fork, "One and three."), (whole, "Other?")):
+        text = (await context(memory, asks, "What did we talk about before?")).text()
+        assert hidden not in text
+        assert "Elsewhere?" in text
