@@ -129,6 +129,7 @@ async def test_while_away_nothing_waits_for_the_store(home: Home) -> None:
     """
     store = home.open(timeout_s=0.3)
     await store.apply([created("s"), *whole_turn("s", "t0", "zero")])
+    await settled(store, home.spool)
     with home.locked():
         await store.apply(whole_turn("s", "t1", "one"))
         await asyncio.sleep(0.6)
@@ -199,6 +200,7 @@ async def test_an_interrupted_caller_loses_no_write(home: Home) -> None:
     """P1: a write that was begun goes on to its end."""
     store = home.open()
     await store.apply([created("s")])
+    await settled(store, home.spool)
     with home.locked():
         task = asyncio.create_task(store.apply(whole_turn("s", "t")))
         await asyncio.sleep(0.05)
