@@ -13,7 +13,7 @@ import pytest
 from ragmem.store.neo4j import Connection
 from tests.e2e.test_chat_pty import House
 from tests.fakes.llm_server import Answer, LLMServer
-from tests.fakes.neo4j import open_empty_neo4j_store
+from tests.fakes.neo4j import ask, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import TcpProxy
 from tests.repl.pty_chat import PtyChat
 
@@ -104,6 +104,7 @@ async def test_memory_goes_and_comes_back_while_nobody_does_anything(
                     chat.wait_for_screen(r"openai/scripted · [0-9a-f]{8}")
                     chat.send("first\r")
                     chat.wait_for(r"^The answer\.")
+                    on_loop(_stored(neo4j_server))
                     chat.send("a draft")
                     told = chat.text.count("Memory is away: ")
                     on_loop(proxy.stop_listening())
@@ -119,3 +120,11 @@ async def test_memory_goes_and_comes_back_while_nobody_does_anything(
                     assert chat.exit_code() == 0
 
         await asyncio.to_thread(talk)
+
+
+async def _stored(server: Connection) -> None:
+    """The turn is in the graph: on a busy machine it may have waited in the spool until now."""
+    statement = "MATCH (t:ConversationTurn {status: 'completed'}) RETURN count(t) AS count"
+    async with asyncio.timeout(25):
+        while (await ask(server, statement))[0]["count"] == 0:
+            await asyncio.sleep(0.2)

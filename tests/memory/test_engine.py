@@ -202,6 +202,8 @@ async def test_out_of_the_window_and_found(store: Store, tmp_path: Path) -> None
             await a_turn(memory, session, project, *small_talk(number))
         assert await a_worker(store, embedder=embedder).drain()
         current = await memory.find_session(session.session_id)
+        # The first search of a server plans its queries: on a busy machine it may be given up.
+        await context(memory, current, "Hello again", builder)
         built = await context(memory, current, _QUESTION, builder)
         assert built.chars <= builder.max_chars
         assert _FACT in built.messages[-1].text

@@ -126,8 +126,8 @@ async def test_only_what_was_finished_is_summed_up(store: Store) -> None:
     (summary,) = await store.summaries(session_id)
     assert summary.covers == (done,)
     assert (await store.session(session_id)).summary == "Beds were planned."
-    # Of the turn its one text, question and answer; and the summary's.
-    assert len(embedder.seen) == 2
+    # Of the turn its one text, question and answer; its summary's; and the session's.
+    assert len(embedder.seen) == 3
     (said,) = [text for _, text in embedder.seen if "northern" in text]
     assert "Which beds?" in said
     assert not [text for _, text in embedder.seen if "cut" in text]

@@ -22,6 +22,11 @@ from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.samples import begun, called, created, finished, summed
 
 SECRET = "correct-horse-battery"
+# The driver leaves the socket of an attempt that a timeout has cut off to the garbage collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+)
+
 SHORT_S = 3.0
 """Patience with a server: a busy one answers in less."""
 
