@@ -66,7 +66,7 @@ async def _last_session(talk: Talk) -> str:
     named = last.last_message if last.title == DEFAULT_TITLE else last.title
     when = ago(last.last_activity_at, datetime.now(UTC))
     return (
-        f"The last session here, {when}: {one_line(named or last.title, 60)}. "
+        f"The last session here, {when}: “{one_line(named or last.title, 60)}”. "
         "`ragmem chat -c` or /resume goes on with it."
     )
 

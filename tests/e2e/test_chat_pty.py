@@ -134,7 +134,9 @@ def test_bare_ragmem_is_a_chat_that_can_be_typed_at_once(house: House) -> None:
         assert chat.exit_code() == 0
         assert chat.is_restored()
     with house.chat("chat") as chat:
-        chat.wait_for(r"^· The last session here, just now: are you there\?\. `ragmem chat -c` or")
+        chat.wait_for(
+            r"^· The last session here, just now: “are you there\?”\. `ragmem chat -c` or"
+        )
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
