@@ -68,7 +68,7 @@ async def import_file(config: Config, paths: Paths, file: Path, *, as_new: bool)
         f"{short_id(session.session_id)}  {session_name(session)} ({session.turn_count:,} turns)\n"
     )
     if known := document.memories:
-        always = sum(memory.pinned or memory.kind == "rule" for memory in known)
+        always = sum(memory.stands_always for memory in known)
         told = f", {always:,} of them for every prompt" if always else ""
         say(f"With {counted(len(known), 'memory')}{told}: `ragmem memory list` shows them.\n")
     say(f"`ragmem chat -r {short_id(session.session_id)}` goes on with it.\n")

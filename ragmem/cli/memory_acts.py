@@ -25,7 +25,7 @@ from ragmem.cli.streams import say, write, write_utf8
 from ragmem.config import Config, Paths
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.ids import short_id
-from ragmem.memory.chains import about, chain_of, summed_up, told
+from ragmem.memory.chains import Chain, about, chain_of, summed_up, told
 from ragmem.memory.facts.values import Draft, Remembered
 from ragmem.memory.notes import facts_of, forget, forgotten_text, here, tell
 from ragmem.records import EPISODE_KINDS, MemoryKind, MemoryRecord, utc_now
@@ -151,13 +151,18 @@ async def list_episodes(
     return EXIT_DONE
 
 
+async def _found(config: Config, paths: Paths, reference: str) -> tuple[MemoryRecord, Chain]:
+    async with opened_facts(config, paths) as app:
+        found = await facts_of(app.memory).find(reference)
+        chain = await chain_of(found, facts_of(app.memory), await app.store())
+    return found, chain
+
+
 async def show_one(
     config: Config, paths: Paths, reference: str, output: Literal["text", "json"]
 ) -> int:
     """Print one whole; the exit code."""
-    async with opened_facts(config, paths) as app:
-        found = await facts_of(app.memory).find(reference)
-        chain = await chain_of(found, facts_of(app.memory), await app.store())
+    found, chain = await _found(config, paths, reference)
     if output == "json":
         write_utf8(to_json(memory_document(found)))
     else:
@@ -169,9 +174,7 @@ async def tell_why(
     config: Config, paths: Paths, reference: str, output: Literal["text", "json"]
 ) -> int:
     """Print where one comes from; the exit code."""
-    async with opened_facts(config, paths) as app:
-        found = await facts_of(app.memory).find(reference)
-        chain = await chain_of(found, facts_of(app.memory), await app.store())
+    found, chain = await _found(config, paths, reference)
     if output == "json":
         write_utf8(to_json(why_document(found)))
     else:

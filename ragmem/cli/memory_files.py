@@ -16,6 +16,7 @@ from ragmem.config import Config, Paths
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.memory.notes import facts_of
 from ragmem.records import MemoryRecord, Profile, PutMemory, PutProfile, Write, utc_now
+from ragmem.store.transfer.document import encoded
 from ragmem.text import counted, visible
 
 if TYPE_CHECKING:
@@ -96,11 +97,6 @@ async def import_file(config: Config, paths: Paths, file: Path) -> int:
     return EXIT_DONE
 
 
-def encoded(document: MemoriesDocument) -> bytes:
-    """As it is written, indented by 2 (B97)."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
-
-
 def decoded(data: bytes) -> MemoriesDocument:
     """From a file; UsageError for what is none of ours, or not whole."""
     try:
@@ -151,7 +147,7 @@ async def _store(app: "App", document: MemoriesDocument) -> _Imported:
         known=len(ids) - len(new),
         keys=len(keys),
         known_keys=len(document.profile.values) - len(keys),
-        pinned=sum((m.pinned or m.kind == "rule") and not m.superseded_by for m in new),
+        pinned=sum(m.stands_always and not m.superseded_by for m in new),
         homeless=sum(m.project_id is not None and m.project_id not in projects for m in new),
     )
 

@@ -1,7 +1,8 @@
-"""numpy, imported without the threads of its linear algebra."""
+"""numpy, imported without the threads of its linear algebra; cosines of stored vectors."""
 
 import os
 import sys
+from collections.abc import Mapping
 
 _THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -19,3 +20,16 @@ def load_numpy() -> None:
         import numpy  # noqa: F401
     finally:
         del os.environ[_THREADS]
+
+
+def cosines(row: bytes, rows: Mapping[str, bytes]) -> dict[str, float]:
+    """Of a unit vector with others of its length, float32 little-endian, by their names."""
+    alike = {name: other for name, other in rows.items() if len(other) == len(row)}
+    if not alike:
+        return {}
+    load_numpy()
+    import numpy as np
+
+    matrix = np.frombuffer(b"".join(alike.values()), dtype="<f4").reshape(len(alike), -1)
+    found = np.nan_to_num(matrix @ np.frombuffer(row, dtype="<f4"), nan=-1.0)
+    return dict(zip(alike, map(float, found), strict=True))

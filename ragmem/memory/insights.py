@@ -9,7 +9,7 @@ from ragmem.llm.base import ModelInfo, Request
 from ragmem.memory.summaries import Summarizer
 from ragmem.memory.summaries.digest import FINDING_CHARS, plain_line, plain_lines, read_object
 from ragmem.memory.summaries.material import summaries_records, thread_records, turn_records
-from ragmem.memory.summaries.summarizer import request_of
+from ragmem.memory.summaries.summarizer import closing, request_of
 from ragmem.messages import system, user
 from ragmem.prompts import prompt
 from ragmem.records import Insight, PutInsight, Session, Write, utc_now
@@ -91,12 +91,9 @@ def _request(data: str, tag: str, problem: str, info: ModelInfo) -> Request:
     rules = prompt("insights").format(
         topic_chars=TOPIC_CHARS, most=MAX_LINES, line_chars=FINDING_CHARS
     )
-    closing = "Answer with the JSON object."
-    if problem:
-        closing = prompt("summarize_again").format(problem=problem)
     messages = (
         system(rules),
-        user(prompt("summarize_data").format(tag=tag, data=data, closing=closing)),
+        user(prompt("summarize_data").format(tag=tag, data=data, closing=closing(problem))),
     )
     return request_of(messages, info)
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ragmem.embedder.base import Embedder
-from ragmem.embedder.numbers import load_numpy
+from ragmem.embedder.numbers import cosines, load_numpy
 from ragmem.records import SESSION_LEVEL, Session
 from ragmem.store.base import SessionQuery, Store, TurnQuery
-
-if TYPE_CHECKING:
-    from ragmem.embedder.base import Vectors
 
 EMBEDDED_NOW = 50
 """Summaries without a vector yet that are embedded while somebody waits: the latest so many."""
@@ -63,7 +59,7 @@ async def similar_sessions(
     [asked] = await embedder.embed([text], "query")
     known = await store.small_vectors(list(sessions), SESSION_LEVEL, embedder.info.model_id)
     missing = [name for name in sessions if name not in known][:embedded_now]
-    scores = _of_bytes(asked, known)
+    scores = cosines(asked.astype("<f4").tobytes(), known)
     for start in range(0, len(missing), _LARGEST_BATCH):
         names = missing[start : start + _LARGEST_BATCH]
         rows = await embedder.embed([sessions[name].summary or "" for name in names], "passage")
@@ -84,14 +80,3 @@ async def about(store: Store, session: Session) -> str:
         session.session_id, TurnQuery(limit=_LAST_TURNS, with_tool_calls=False)
     )
     return "\n".join(turn.user_message for turn in turns)
-
-
-def _of_bytes(asked: Vectors, known: dict[str, bytes]) -> dict[str, float]:
-    import numpy as np
-
-    names = [name for name, data in known.items() if len(data) == 4 * asked.shape[0]]
-    if not names:
-        return {}
-    rows = np.frombuffer(b"".join(known[name] for name in names), "<f4").reshape(len(names), -1)
-    cosines = (rows @ asked.astype("<f4")).tolist()
-    return dict(zip(names, map(float, cosines), strict=True))

@@ -16,7 +16,7 @@ from ragmem.memory.recording import redacted
 from ragmem.memory.summaries import Summarizer
 from ragmem.memory.summaries.digest import plain_line, read_object
 from ragmem.memory.summaries.material import turn_records
-from ragmem.memory.summaries.summarizer import request_of
+from ragmem.memory.summaries.summarizer import closing, request_of
 from ragmem.messages import system, user
 from ragmem.prompts import prompt
 from ragmem.records import DEFAULT_TITLE, Session, Turn, UpdateSession
@@ -127,12 +127,9 @@ def _cut(text: str) -> str:
 
 
 def _request(data: str, tag: str, problem: str, info: ModelInfo) -> Request:
-    closing = "Answer with the JSON object."
-    if problem:
-        closing = prompt("summarize_again").format(problem=problem)
     messages = (
         system(prompt("title").format(chars=TITLE_CHARS)),
-        user(prompt("summarize_data").format(tag=tag, data=data, closing=closing)),
+        user(prompt("summarize_data").format(tag=tag, data=data, closing=closing(problem))),
     )
     return request_of(messages, info)
 

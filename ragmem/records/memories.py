@@ -76,6 +76,11 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
         """Where it is known."""
         return "user" if self.project_id is None else "project"
 
+    @property
+    def stands_always(self) -> bool:
+        """It is for the system message of every call: pinned, or a rule."""
+        return self.pinned or self.kind == "rule"
+
     def is_current(self, now: datetime) -> bool:
         """Neither superseded nor past its time (D20)."""
         return self.superseded_by is None and (self.expires_at is None or self.expires_at > now)

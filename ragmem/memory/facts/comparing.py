@@ -83,7 +83,7 @@ def compare(new: MemoryRecord, known: Sequence[Known], *, duplicate: float) -> V
 
 def rank(memory: MemoryRecord) -> int:
     """Who may take its place: as trusted a source; of what is pinned, and of rules, the person."""
-    if memory.pinned or memory.kind == "rule":
+    if memory.stands_always:
         return _TRUST["person"]
     return _TRUST[memory.trust]
 

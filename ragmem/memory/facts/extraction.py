@@ -23,7 +23,7 @@ from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.memory.summaries.digest import read_object
-from ragmem.memory.summaries.summarizer import Summarizer, request_of
+from ragmem.memory.summaries.summarizer import Summarizer, closing, request_of
 from ragmem.messages import Message, system, user
 from ragmem.metrics import Metrics
 from ragmem.prompts import prompt
@@ -53,7 +53,6 @@ _LEAST_WORDS = 3
 """Of the person's; in less nothing is told."""
 _MOST_FRUITLESS = 2
 """Turns in a row of which nothing could be read: this process asks no more of such a model."""
-_CLOSING = "Answer with the JSON object."
 
 Locate = Callable[[str], str]
 
@@ -215,18 +214,14 @@ def extraction(
     data = material.marked(tag, room=room)
     return (
         system(rules),
-        user(prompt("extract_data").format(data=data, closing=_closing(problem))),
+        user(prompt("extract_data").format(data=data, closing=closing(problem))),
     )
 
 
 def judgement(older: str, newer: str, tag: str, problem: str) -> tuple[Message, ...]:
     """What the model is asked about two memories."""
-    data = prompt("judge_data").format(tag=tag, older=older, newer=newer, closing=_closing(problem))
+    data = prompt("judge_data").format(tag=tag, older=older, newer=newer, closing=closing(problem))
     return (system(prompt("judge_rules")), user(data))
-
-
-def _closing(problem: str) -> str:
-    return prompt("summarize_again").format(problem=problem) if problem else _CLOSING
 
 
 def _note(memory: MemoryRecord) -> str:

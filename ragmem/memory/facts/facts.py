@@ -15,6 +15,7 @@ import msgspec
 
 from ragmem.config import FactsConfig
 from ragmem.embedder.base import Embedder, Thresholds
+from ragmem.embedder.numbers import cosines
 from ragmem.errors import (
     AmbiguousMemory,
     MemoryNotFound,
@@ -22,7 +23,6 @@ from ragmem.errors import (
     UsageError,
 )
 from ragmem.ids import short_id
-from ragmem.memory.facts.drafts import candidate, checked
 from ragmem.memory.facts.ttl import expiry, past_their_time
 from ragmem.memory.facts.turnstile import Turnstile
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
@@ -97,6 +97,7 @@ class Facts:
         self, drafts: Sequence[Draft], project_id: str | None, *, beside: Sequence[Write] = ()
     ) -> list[Remembered]:
         """What becomes of each, all in one transaction with the writes `beside`. StoreError."""
+        from ragmem.memory.facts.drafts import candidate, checked
         from ragmem.memory.facts.settling import Desk
 
         now = self._clock()
@@ -206,7 +207,7 @@ class Facts:
         found = [
             entry.memory
             for entry in shelf.book.entries
-            if (entry.memory.pinned or entry.memory.kind == "rule") and entry.memory.is_current(now)
+            if entry.memory.stands_always and entry.memory.is_current(now)
         ]
         return sorted(found, key=lambda memory: (memory.created_at, memory.memory_id))
 
@@ -224,7 +225,6 @@ class Facts:
         Nearer than what merely has to do with it.
         """
         from ragmem.memory.facts.comparing import Known, rivals
-        from ragmem.memory.facts.shelf import cosines
 
         store = await self._open_store()
         query = MemoryQuery(

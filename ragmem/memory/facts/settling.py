@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
+from ragmem.embedder.numbers import cosines
 from ragmem.errors import StoreUnavailable
 from ragmem.memory.facts.comparing import Known, compare
-from ragmem.memory.facts.shelf import cosines
 from ragmem.memory.facts.values import Remembered
 from ragmem.records import MEMORY_LEVEL, MemoryRecord, PutMemory
 from ragmem.store.base import Store

@@ -103,18 +103,6 @@ class Shelf(msgspec.Struct, frozen=True):
         return dict(zip(self.places, map(float, np.nan_to_num(found, nan=-1.0)), strict=True))
 
 
-def cosines(row: bytes, rows: Mapping[str, bytes]) -> dict[str, float]:
-    """Of a unit vector with others of its length, by their names."""
-    alike = {name: other for name, other in rows.items() if len(other) == len(row)}
-    if not alike:
-        return {}
-    matrix = _matrix(list(alike.values()))
-    import numpy as np
-
-    found = np.nan_to_num(matrix @ np.frombuffer(row, dtype="<f4"), nan=-1.0)
-    return dict(zip(alike, map(float, found), strict=True))
-
-
 def _matrix(rows: list[bytes]) -> Matrix:
     load_numpy()
     import numpy as np

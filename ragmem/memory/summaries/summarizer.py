@@ -373,13 +373,17 @@ def _messages(task: _Task, data: str, tag: str, problem: str) -> tuple[Message, 
     rules = prompt("summarize_rules").format(
         text_chars=task.text_chars, findings=MAX_FINDINGS, topics=MAX_TOPICS
     )
-    closing = "Answer with the JSON object."
-    if problem:
-        closing = prompt("summarize_again").format(problem=problem)
     return (
         system(f"{prompt(task.prompt)}\n\n{rules}"),
-        user(prompt("summarize_data").format(tag=tag, data=data, closing=closing)),
+        user(prompt("summarize_data").format(tag=tag, data=data, closing=closing(problem))),
     )
+
+
+def closing(problem: str) -> str:
+    """The last line of what is asked: for the JSON object, or why the last answer was none."""
+    if problem:
+        return prompt("summarize_again").format(problem=problem)
+    return "Answer with the JSON object."
 
 
 def request_of(messages: tuple[Message, ...], info: ModelInfo) -> Request:

@@ -112,7 +112,7 @@ def _turn_document(put: PutTurn) -> TurnDocument:
     return TurnDocument(**msgspec.structs.asdict(put.turn) | {"tool_calls": calls})
 
 
-def encoded(document: SessionDocument) -> bytes:
+def encoded(document: msgspec.Struct) -> bytes:
     """As it is written, indented by 2 (B97)."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 

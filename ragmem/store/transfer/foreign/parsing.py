@@ -1,5 +1,6 @@
 """What reading a session is, whichever agent has written it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -15,7 +16,7 @@ _TITLE_LIMIT = 120
 _KEY_CHARS = 200
 
 
-class SessionParser:
+class SessionParser(ABC):
     """The state of reading one file: what is known of the session, and the turn that goes on."""
 
     def __init__(self, agent: AgentName, facts: Facts, tally: Tally, *, now: datetime) -> None:
@@ -29,9 +30,9 @@ class SessionParser:
         """Whether no prompt has come yet."""
         self.identify(facts.foreign_id)
 
+    @abstractmethod
     def feed(self, record: Fields) -> Iterator[PutTurn]:
         """Take one record; the turns that it completes, without their places in the session."""
-        raise NotImplementedError
 
     def finish(self) -> Iterator[PutTurn]:
         """The file has ended: the last turn, complete when nothing more is expected of it."""
