@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from ragmem.records.code import CodeFile, CodeReference
 from ragmem.records.conversation import (
     FileAccess,
     Project,
@@ -162,6 +163,37 @@ class MarkExtracted(_Write, frozen=True, kw_only=True, tag="extracted"):
     turn_ids: tuple[str, ...]
 
 
+class PutCodeFile(_Write, frozen=True, kw_only=True, tag="code_file"):
+    """A file's scopes and imports as they are now; they replace those that it had.
+
+    A scope of it that another file defined is this one's from now on. One that it defines no more
+    goes, unless a turn has to do with it: then it stays, without a file that defines it.
+    """
+
+    file: CodeFile
+
+
+class DropCodeFiles(_Write, frozen=True, kw_only=True, tag="code_files_drop"):
+    """These files are no more; their scopes go as those do that a file defines no more.
+
+    The File itself stays where a turn has accessed it.
+    """
+
+    project_id: str
+    paths: tuple[str, ...]
+
+
+class PutReferences(_Write, frozen=True, kw_only=True, tag="references"):
+    """What a turn has to do with code, all of it; it replaces what was known.
+
+    The turn is not due for it any more. References to scopes that do not exist are left out, and
+    so is all of it where there is no such turn.
+    """
+
+    turn_id: str
+    references: tuple[CodeReference, ...]
+
+
 Write = (
     RegisterProject
     | CreateSession
@@ -177,4 +209,7 @@ Write = (
     | PutProfile
     | PutInsight
     | MarkExtracted
+    | PutCodeFile
+    | DropCodeFiles
+    | PutReferences
 )

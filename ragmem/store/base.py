@@ -33,6 +33,7 @@ from ragmem.records import (
     Turn,
     Write,
 )
+from ragmem.store.code import CodeStore
 from ragmem.store.memories import MemoryStore
 from ragmem.store.recall import RecallStore
 
@@ -91,8 +92,8 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int | None = None
 
 
-class Store(RecallStore, MemoryStore, Protocol):
-    """See the module's text for what each promises, `ragmem.store.recall` and `.memories`."""
+class Store(RecallStore, MemoryStore, CodeStore, Protocol):
+    """See the module's text for what each promises, `ragmem.store.recall`, `.memories`, `.code`."""
 
     async def apply(self, writes: Sequence[Write]) -> Applied:
         """Apply the writes in order, in one transaction."""
@@ -244,6 +245,10 @@ class Archive(Store, Protocol):
 
     async def memory_ids(self) -> list[str]:
         """Every memory; one stands after those that it superseded."""
+        ...
+
+    async def code_projects(self) -> list[str]:
+        """Every project whose files define scopes."""
         ...
 
     async def vectors_of(self, record_ids: Sequence[str]) -> list[PutVectors]:

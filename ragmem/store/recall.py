@@ -18,8 +18,8 @@ import msgspec
 
 from ragmem.records import Summary, Turn
 
-Work = Literal["vectors", "level1", "roll_up", "thread", "memories"]
-WORK: tuple[Work, ...] = ("vectors", "level1", "roll_up", "thread", "memories")
+Work = Literal["vectors", "level1", "roll_up", "thread", "memories", "references"]
+WORK: tuple[Work, ...] = ("vectors", "level1", "roll_up", "thread", "memories", "references")
 TURN_LEVEL = 0
 
 
@@ -107,8 +107,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     work: Work
     session_id: str
     record_id: str
-    """`vectors`: what is to be embedded; `level1`, `memories`: the turn; `roll_up`, `thread`: the
-    session."""
+    """`vectors`: what is to be embedded; `level1`, `memories`, `references`: the turn; `roll_up`,
+    `thread`: the session."""
     level: int = TURN_LEVEL
     """`vectors`: of the record; `roll_up`: of the summaries that wait."""
 
@@ -165,6 +165,8 @@ class RecallStore(Protocol):
         `thread`: sessions with more messages than when their summary was made.
         `memories`: turns that were completed here (`FinishTurn`; not `PutTurn`) since the store
         knows memories, and were not looked through for them (`MarkExtracted`); oldest first.
+        `references`: completed turns of a project whose files define scopes, of which it is not
+        known what they have to do with those (`PutReferences`); newest first.
         """
         ...
 

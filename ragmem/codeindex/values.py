@@ -1,0 +1,93 @@
+"""The values that pass between the parts of the code index, and out of it."""
+
+import msgspec
+
+from ragmem.records import ScopeKind
+
+
+class CutScope(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a file, as it was cut out of it."""
+
+    kind: ScopeKind
+    name: str
+    qualified_name: str
+    """See `CodeScope`; a second one of that kind and name in a file is `name#2`."""
+    signature: str = ""
+    docstring: str = ""
+    start_line: int
+    end_line: int
+    text: str
+    """All its lines, but of each scope inside of it only the first line or its signature."""
+    calls: tuple[str, ...] = ()
+    """Last names of what it calls, each once (`validate` of `self.auth.validate(…)`)."""
+    hash: str
+
+
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
+    """A file, cut. Every line that holds more than white space is in at least one scope."""
+
+    language: str
+    scopes: tuple[CutScope, ...] = ()
+    imports: tuple[str, ...] = ()
+    """As the language writes them, made plain: `ragmem.store.base`, `./util`, `../a/b.js`,
+    `net/http`, `crate::store::base`, `java.util.List`; a relative Python one with its dots."""
+    line_count: int = 0
+    generated: bool = False
+    """It says of itself that a program has written it."""
+
+
+class CodeHit(msgspec.Struct, frozen=True, kw_only=True):
+    """A scope that bears on a question."""
+
+    scope_id: str
+    kind: ScopeKind
+    path: str
+    """Relative to the project's folder."""
+    name: str
+    qualified_name: str
+    signature: str
+    docstring: str
+    start_line: int
+    end_line: int
+    score: float
+    """What the order goes by; comparable within one search only."""
+    similarity: float | None = None
+    """Raw cosine of its best vector with the question's."""
+    why: tuple[str, ...] = ()
+    """What it was found by, in words, the most telling first: `name: validate`,
+    `words: token, expired`, `meaning`, `called by login`, `imported by app.py`."""
+    text: str = ""
+    """Its lines as they are on the disk now; empty where they were not read."""
+
+
+class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look at the disk came to."""
+
+    files: int
+    """That are indexed now."""
+    scopes: int
+    changed: tuple[str, ...] = ()
+    """Paths of those that are new or other than they were."""
+    removed: tuple[str, ...] = ()
+    left_out: dict[str, int] = {}
+    """Files that are not indexed, by the reason: `binary`, `generated`, `too large`, `secret`,
+    `unreadable`, `too many` …"""
+    seconds: float = 0.0
+    elsewhere: bool = False
+    """Another process is at it: nothing was done here."""
+
+
+class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What `ragmem index --status` tells."""
+
+    path: str
+    """The project's folder."""
+    files: int
+    scopes: int
+    languages: dict[str, int] = {}
+    """Files of each, the most first."""
+    left_out: dict[str, int] = {}
+    without_vectors: int = 0
+    refreshed_at: str = ""
+    """ISO 8601; empty: never."""
+    size_bytes: int = 0
