@@ -12,6 +12,7 @@ import msgspec
 
 from ragmem import config
 from ragmem.config import Config
+from ragmem.config import settings as declared
 from ragmem.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _sections(
 def _field_notes() -> dict[tuple[str, str], str]:
     """(class, field) to the string that follows the field in the source: its documentation."""
     notes = {}
-    for node in ast.parse(inspect.getsource(config)).body:
+    for node in ast.parse(inspect.getsource(declared)).body:
         if not isinstance(node, ast.ClassDef):
             continue
         for field, note in zip(node.body, node.body[1:], strict=False):

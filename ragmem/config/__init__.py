@@ -1,0 +1,58 @@
+"""Settings: one user-wide TOML file, the environment over it, flags over both.
+
+The only reader of `os.environ`. A project's folder can change nothing here: no
+file inside it is read (X38). Unknown keys are errors that name file, line and
+the nearest key. Provider keys are never settings; see `provider_key`.
+"""
+
+from ragmem.config.reading import (
+    check_tree,
+    environment,
+    find_paths,
+    keys,
+    load_config,
+    nearest,
+    parse,
+    provider_key,
+)
+from ragmem.config.settings import (
+    CodeConfig,
+    Config,
+    ContextConfig,
+    EmbeddingsConfig,
+    FactsConfig,
+    LLMConfig,
+    MemoryConfig,
+    ModelConfig,
+    RecentConfig,
+    StoreConfig,
+    SummariesConfig,
+    ToolsConfig,
+    UiConfig,
+)
+from ragmem.paths import Paths
+
+__all__ = [
+    "CodeConfig",
+    "Config",
+    "ContextConfig",
+    "EmbeddingsConfig",
+    "FactsConfig",
+    "LLMConfig",
+    "MemoryConfig",
+    "ModelConfig",
+    "Paths",
+    "RecentConfig",
+    "StoreConfig",
+    "SummariesConfig",
+    "ToolsConfig",
+    "UiConfig",
+    "check_tree",
+    "environment",
+    "find_paths",
+    "keys",
+    "load_config",
+    "nearest",
+    "parse",
+    "provider_key",
+]
