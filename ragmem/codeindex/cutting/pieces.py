@@ -1,0 +1,107 @@
+"""Pieces of a file into scopes: text, hash and a name of its own for each."""
+
+from hashlib import blake2b
+
+from ragmem.codeindex.cutting.source import Source, indent_of
+from ragmem.codeindex.values import CutScope
+from ragmem.records import ScopeKind
+
+_LONGEST_NAME = 120
+_LONGEST_QUALIFIED = 300
+LONGEST_SIGNATURE = 300
+LONGEST_DOCSTRING = 500
+
+
+class Piece:
+    """A scope in the making. Rows count from 0, both included."""
+
+    __slots__ = (
+        "calls", "docstring", "first", "kind", "last", "name", "parts", "qualified", "signature",
+    )  # fmt: skip
+
+    def __init__(self, kind: ScopeKind, first: int, last: int, name: str = "") -> None:
+        self.kind = kind
+        self.first = first
+        self.last = last
+        self.name = name
+        self.qualified = name
+        self.signature = ""
+        self.docstring = ""
+        self.calls: dict[str, None] = {}
+        self.parts: list[Piece] = []
+        """The scopes directly inside of it, in their order."""
+
+
+def scopes_of(source: Source, pieces: list[Piece]) -> tuple[CutScope, ...]:
+    """The scopes, in the order of their first lines, outer ones first."""
+    pieces.sort(key=lambda piece: (piece.first, -piece.last))
+    names = _Names()
+    scopes = []
+    for piece in pieces:
+        text = _text(source, piece)
+        scopes.append(
+            CutScope(
+                kind=piece.kind,
+                name=clipped(piece.name, _LONGEST_NAME),
+                qualified_name=names.take(piece.kind, clipped(piece.qualified, _LONGEST_QUALIFIED)),
+                signature=piece.signature,
+                docstring=clipped(piece.docstring, LONGEST_DOCSTRING),
+                start_line=piece.first + 1,
+                end_line=piece.last + 1,
+                text=text,
+                calls=tuple(piece.calls),
+                hash=hash_of(text),
+            )
+        )
+    return tuple(scopes)
+
+
+def clipped(text: str, limit: int) -> str:
+    """At most so many characters of it."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+class _Names:
+    """The names of a file's scopes, each once within its kind."""
+
+    def __init__(self) -> None:
+        self._taken: set[tuple[str, str]] = set()
+        self._count: dict[tuple[str, str], int] = {}
+
+    def take(self, kind: str, name: str) -> str:
+        """This name; if it is taken, with the first number that is free behind it."""
+        own, key = name, (kind, name)
+        while (kind, own) in self._taken:
+            self._count[key] = number = self._count.get(key, 1) + 1
+            own = f"{name}#{number}"
+        self._taken.add((kind, own))
+        return own
+
+
+def _text(source: Source, piece: Piece) -> str:
+    if not piece.parts:
+        return "\n".join(source.lines[piece.first : piece.last + 1])
+    lines: list[str] = []
+    row = piece.first
+    for part in piece.parts:
+        # What shares a line with what it is in can't be told apart by lines.
+        if part.first <= piece.first or part.first < row:
+            continue
+        lines += source.lines[row : part.first]
+        indent = indent_of(source.lines[part.first])
+        lines.append(indent + (part.signature or source.lines[part.first].strip()))
+        row = part.last + 1
+    lines += source.lines[row : piece.last + 1]
+    return "\n".join(lines)
+
+
+def hash_of(text: str) -> str:
+    """The same for a text that is only indented differently, or has other space at line ends."""
+    lines = [line.rstrip() for line in text.split("\n")]
+    # What the first and the last line in order have in common, all lines have.
+    least, most = min(filled := [line for line in lines if line] or [""]), max(filled)
+    margin = 0
+    while margin < len(least) and least[margin] == most[margin] and least[margin].isspace():
+        margin += 1
+    bare = "\n".join([line[margin:] for line in lines]) if margin else "\n".join(lines)
+    return blake2b(bare.encode("utf-8", "replace"), digest_size=16).hexdigest()
