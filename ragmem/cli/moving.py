@@ -71,7 +71,7 @@ async def backup(config: Config, paths: Paths, file: Path | None) -> int:
             if isinstance(store, SQLiteStore):
                 await store.copy_to(part)
             else:
-                with part.open("wb") as out, progress(_total(found)) as show:
+                with part.open("wb") as out, progress(await _total(store, found)) as show:
                     await write_lines(stream_of(store), out, show)
         size = file.stat().st_size
     write(f"{visible(str(file))}\n")
@@ -148,7 +148,7 @@ async def _store(kind: str, config: Config, paths: Paths) -> AsyncIterator[_Sour
         )
     async with opened(kind, config, paths, existing=True) as store:
         found = await store.info()
-        yield _Source(stream_of(store), _label(found), _total(found))
+        yield _Source(stream_of(store), _label(found), await _total(store, found))
 
 
 @asynccontextmanager
@@ -163,7 +163,7 @@ async def _file(file: Path, paths: Paths) -> AsyncIterator[_Source]:
         store = await SQLiteStore.open(database, locks_dir=Path(folder) / "locks")
         try:
             found = await store.info()
-            yield _Source(stream_of(store), str(file), _total(found))
+            yield _Source(stream_of(store), str(file), await _total(store, found))
         finally:
             await store.aclose()
 
@@ -201,5 +201,7 @@ def counts(found: StoreInfo) -> str:
     return ", ".join(counted(found.counts[kind], name) for kind, name in kinds)
 
 
-def _total(found: StoreInfo) -> int:
-    return sum(found.counts[kind] for kind in _MOVED)
+async def _total(store: Archive, found: StoreInfo) -> int:
+    """How many records are moved, about; files of the code index among them."""
+    code = [len(await store.code_files(project)) for project in await store.code_projects()]
+    return sum(found.counts[kind] for kind in _MOVED) + sum(code)

@@ -35,7 +35,8 @@ def _bars(total: int) -> Iterator[Show]:
         def show(phase: Phase, count: int) -> None:
             if phase not in tasks:
                 tasks[phase] = shown.add_task(phase, total=total)
-            shown.advance(tasks[phase], count)
+            # Vectors and the like are not counted beforehand.
+            shown.advance(tasks[phase], min(count, shown.tasks[tasks[phase]].remaining or 0))
 
         yield show
 
@@ -45,7 +46,7 @@ def _lines(total: int) -> Show:
 
     def show(phase: Phase, count: int) -> None:
         before = done.get(phase, 0)
-        done[phase] = before + count
+        done[phase] = min(before + count, total)
         tenth = 10 * done[phase] // max(1, total)
         if tenth > 10 * before // max(1, total):
             say(f"{phase}: {done[phase]:,} of {total:,}\n")

@@ -86,7 +86,8 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Of the engine."""
     schema_version: int
     counts: dict[str, int]
-    """Records by kind: sessions, turns, tool_calls, summaries, memories, files, projects."""
+    """Records by kind: sessions, turns, tool_calls, summaries, memories, projects, files
+    (that tools touched), scopes."""
     summaries_per_level: dict[int, int] = {}
     """Lowest level first (A107)."""
     size_bytes: int | None = None

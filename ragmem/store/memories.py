@@ -15,7 +15,16 @@ from typing import Protocol
 
 import msgspec
 
-from ragmem.records import Insight, MemoryRecord, Profile
+from ragmem.records import (
+    MEMORY_LEVEL,
+    Insight,
+    MemoryRecord,
+    Profile,
+    PutMemory,
+    PutVectors,
+    RegisterProject,
+    Write,
+)
 
 
 class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +49,25 @@ class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
 
 
+def touches_memories(writes: Sequence[Write]) -> bool:
+    """Whether what `memories` or their `small_vectors` answer may be another after these."""
+    return any(
+        isinstance(write, PutMemory)
+        or (isinstance(write, PutVectors) and write.level == MEMORY_LEVEL)
+        or (isinstance(write, RegisterProject) and write.project.joined_into is not None)
+        for write in writes
+    )
+
+
 class MemoryStore(Protocol):
     """See the module's text."""
+
+    async def memories_revision(self) -> int:
+        """Goes up when memories or their vectors change: while it stays, what was read holds.
+
+        By one with each `apply` that changes some, so that who wrote knows whether others did.
+        """
+        ...
 
     async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
         """Those that match, each with its evidence in order."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,9 +62,12 @@ def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
         [
             ("RECORDS", "COPY"),
             ("projects", "equal"),
+            ("code", "equal"),
+            ("scopes", "equal"),
             ("sessions", "equal"),
             ("turns", "equal"),
             ("tool", "equal"),
+            ("references", "equal"),
             ("summaries", "equal"),
             ("memories", "equal"),
             ("profile", "equal"),
@@ -71,7 +75,9 @@ def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
             ("vectors", "equal"),
         ]
     )
-    assert "copying: 4 of 4\n" in done.err
+    for phase in ("copying", "comparing"):
+        (*_, last) = re.findall(rf"{phase}: (\d+) of (\d+)\n", done.err)
+        assert last[0] == last[1]
     assert "`ragmem store use neo4j` keeps memory there from now on." in done.err
     assert ragmem.shown(session["session_id"]) == before
 
@@ -166,6 +172,7 @@ def test_export_and_import(ragmem: Ragmem, tmp_path: Path) -> None:
     document = json.loads(text)
     assert list(document) == [
         "format", "version", "session", "turns", "summaries", "memories", "branches",
+        "insights",
     ]  # fmt: skip
     assert (document["format"], document["version"]) == ("ragmem.session", 1)
     assert text.startswith('{\n  "format"')

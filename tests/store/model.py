@@ -364,7 +364,7 @@ class Model:
             session = self.sessions[self.turns[call.turn_id].session_id]
             for access in self.accesses[call.tool_call_id]:
                 files.add((session.project_id, access.path))
-        return counts | {"files": len(files)}
+        return counts | {"files": len(files), "scopes": 0}
 
     def _session(self, session_id: str) -> Session:
         turns = [self.turns[turn] for turn in self.visible(session_id)]

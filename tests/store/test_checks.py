@@ -11,6 +11,7 @@ import pytest
 from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL
 from ragmem.store.sqlite import checks
 from ragmem.store.sqlite.salvage import Salvage
+from tests.store.code_samples import put, refers
 from tests.store.samples import known
 from tests.store.test_contract_recall import EAST, MARK, embedded
 from tests.store.test_transfer import garden, sqlite
@@ -60,6 +61,16 @@ DAMAGE = [
     ("what is to be done is marked", "UPDATE documents SET to_embed = 0"),
     ("what is to be done is marked", "UPDATE documents SET to_summarize = 1"),
     ("what is to be done is marked", "UPDATE documents SET to_roll_up = 1"),
+    (
+        "what is to be done is marked",
+        "UPDATE documents SET to_link = 1 WHERE record_id IN ('s1', 'r4')",
+    ),
+    ("what is referred to exists", "DELETE FROM turns WHERE turn_id = 'r3'"),
+    ("what is referred to exists", "DELETE FROM code_scopes WHERE scope_id = 'fern'"),
+    ("a scope is defined by a file that is known", "DELETE FROM code_files"),
+    ("a scope is defined by a file that is known", "UPDATE code_scopes SET path = 'x.py'"),
+    ("a scope is defined or referred to", "DELETE FROM code_references"),
+    ("a scope is defined or referred to", "UPDATE code_scopes SET defined = 0"),
     (checks.WORDS, "UPDATE turns SET user_message = 'eno' WHERE turn_id = 'r1'"),
     (checks.WORDS, "UPDATE summaries SET text = 'other'"),
     (checks.WORDS, "UPDATE tool_calls SET arguments = '{}'"),
@@ -68,7 +79,8 @@ DAMAGE = [
 
 async def damaged(home: Path, statement: str) -> Path:
     store = await sqlite(home)
-    await store.apply([*garden(), *known()])
+    await store.apply([*garden(), *known(), put("a.py", "fern", "moss"), put("b.py", "rose")])
+    await store.apply([refers("r3", fern="read", rose="edited"), put("b.py", "tulip")])
     await store.use_embedder(MARK)
     await store.apply([embedded("m-new", EAST, level=MEMORY_LEVEL)])
     await store.apply([embedded("root", EAST, level=SESSION_LEVEL)])

@@ -216,7 +216,7 @@ async def test_info_counts_what_there_is(store: Store) -> None:
     info = await store.info()
     assert info.counts == {
         "sessions": 2, "turns": 3, "tool_calls": 2, "summaries": 3, "memories": 2, "files": 2,
-        "projects": 1,
+        "projects": 1, "scopes": 0,
     }  # fmt: skip
     assert list(info.summaries_per_level.items()) == [(1, 2), (2, 1)]
     assert info.kind in ("sqlite", "neo4j")

@@ -203,6 +203,12 @@ async def conversation(store: Archive) -> None:
             ),
             remembered("elsewhere", "No.", created_at=at(8), evidence=(said("r", "r1"),)),
             created("f", parent_session_id="s", forked_at_index=1),
+            PutInsight(
+                insight=Insight(
+                    session_id="s", main_topic="the weather", key_findings=("it rains",),
+                    action_items=("take a coat",), created_at=at(9),
+                )
+            ),
         ]
     )  # fmt: skip
 
@@ -218,9 +224,40 @@ async def test_a_document_has_the_memories_of_its_session(source: Archive) -> No
     plain: dict[str, Any] = msgspec.json.decode(encoded(document))
     assert list(plain) == [
         "format", "version", "session", "turns", "summaries", "memories", "branches",
+        "insights",
     ]  # fmt: skip
     assert plain["memories"][0]["content"] == "It is cloudy."
+    assert plain["insights"][0]["main_topic"] == "the weather"
     assert decoded(encoded(document)) == document
+
+
+async def test_insights_come_along(source: Archive, target: Archive) -> None:
+    """B121, B122, B98: what a look over the session has found, with new ids too."""
+    await conversation(source)
+    document = await document_of(source, "s")
+    await import_document(target, decoded(encoded(document)), as_new=False)
+    assert await target.insights(["s"]) == await source.insights(["s"])
+    copy = await import_document(target, document, as_new=True)
+    [found] = await target.insights([copy.session_id])
+    assert found == replace(document.insights[0], session_id=copy.session_id)
+    stranger = replace(document, insights=(replace(document.insights[0], session_id="r"),))
+    with pytest.raises(UsageError, match="an insight is of another session"):
+        decoded(encoded(stranger))
+
+
+async def test_documents_of_other_versions(source: Archive, target: Archive) -> None:
+    """B98: one from before there were insights is read, and one with keys that nobody knows."""
+    await conversation(source)
+    document = await document_of(source, "s")
+    plain: dict[str, Any] = msgspec.json.decode(encoded(document))
+    del plain["insights"]
+    older = decoded(msgspec.json.encode(plain))
+    assert older == replace(document, insights=())
+    plain["moons"] = [{"full": True}]
+    plain["session"]["colour"] = "green"
+    await import_document(target, decoded(msgspec.json.encode(plain)), as_new=False)
+    assert await target.insights(["s"]) == []
+    assert len(await target.turns("s")) == 2
 
 
 async def test_deleted_and_imported_it_is_the_same(source: Archive) -> None:

@@ -6,7 +6,20 @@ from typing import Any
 
 import pytest
 
-from ragmem.records import FileAccess, Insight, Project, PutInsight, RegisterProject, Write
+from ragmem.records import (
+    CodeFile,
+    CodeReference,
+    CodeScope,
+    FileAccess,
+    Insight,
+    Project,
+    PutCodeFile,
+    PutInsight,
+    PutReferences,
+    ReferenceHow,
+    RegisterProject,
+    Write,
+)
 from ragmem.store.neo4j import Connection
 from ragmem.store.neo4j.gateway import Row
 from tests.fakes.neo4j import ask, open_empty_neo4j_store
@@ -50,6 +63,46 @@ def written(session_id: str, turn_id: str, name: str, *accesses: FileAccess) -> 
     """A call that touched these files."""
     call = called(session_id, turn_id, tool_call_id=name, tool_name="edit_file")
     return type(call)(session_id=session_id, call=call.call, accesses=accesses)
+
+
+def defined(project_id: str, path: str, *names: str, imports: tuple[str, ...] = ()) -> Write:
+    """A file of the code index, with these functions."""
+    scopes = tuple(
+        CodeScope(
+            scope_id=f"{project_id}:{name}", kind="function", name=name, qualified_name=name,
+            start_line=line, end_line=line, hash=name,
+        )
+        for line, name in enumerate(names, 1)
+    )  # fmt: skip
+    file = CodeFile(
+        project_id=project_id, path=path, language="python", hash=path, scopes=scopes,
+        imports=imports,
+    )  # fmt: skip
+    return PutCodeFile(file=file)
+
+
+def linked(turn_id: str, **hows: ReferenceHow) -> Write:
+    """What a turn has to do with functions of the garden, or of its clone."""
+    references = tuple(
+        CodeReference(scope_id=name.replace("_", ":"), how=how) for name, how in hows.items()
+    )
+    return PutReferences(turn_id=turn_id, references=references)
+
+
+def code() -> list[Write]:
+    """Files of the garden, its clone and the kitchen, and what turns have to do with them."""
+    return [
+        defined("garden", "beds/north.txt", "plant", "dig"),
+        defined("garden", "main.py", "grow", imports=("beds/north.txt",)),
+        defined("garden", "tests/main.py", imports=("main.py", "other.py")),
+        defined("garden", "other.py", imports=("main.py",)),
+        defined("clone", "beds/north.txt", "plant"),
+        defined("kitchen", "beds/north.txt", "plant"),
+        linked("t1", garden_plant="read", garden_grow="found"),
+        linked("t2", garden_plant="edited", garden_dig="found"),
+        linked("u1", clone_plant="named"),
+        linked("v1", kitchen_plant="edited"),
+    ]
 
 
 def small_graph() -> list[Write]:
@@ -107,12 +160,14 @@ def small_graph() -> list[Write]:
                    created_at=at(21), evidence=(said("r", "u1"),)),
         remembered("jam", "Jam needs sugar.", kind="failure", project_id="kitchen",
                    created_at=at(22), evidence=(said("k", "v1"),)),
+        *code(),
     ]  # fmt: skip
 
 
 GIVEN: dict[str, Any] = {
     "folder": HOME,
     "path": "beds/north.txt",
+    "name": "plant",
     "memory": "new",
     "since": at(9),
 }
@@ -136,6 +191,41 @@ EXPECTED: dict[str, list[dict[str, Any]]] = {
             "words": ["never at noon"],
             "sessions": ["r"],
         },
+    ],
+    "Which sessions discussed this code?": [
+        {"session": "r", "title": "Hostas", "how": ["named"], "turns": 1, "last": at(20)},
+        {"session": "s", "title": "Shade", "how": ["edited", "read"], "turns": 2, "last": at(10)},
+    ],
+    "What was decided about this code?": [
+        {
+            "kind": "failure",
+            "decided": "`make beds` needs a spade.",
+            "at": at(21),
+            "words": ["ferns, you know"],
+            "sessions": ["r"],
+        },
+        {
+            "kind": "decision",
+            "decided": "Ferns go north.",
+            "at": at(10),
+            "words": ["no, north", "north: shade"],
+            "sessions": ["s"],
+        },
+        {
+            "kind": "rule",
+            "decided": "Never water at noon.",
+            "at": at(2),
+            "words": ["never at noon"],
+            "sessions": ["r"],
+        },
+    ],
+    "Which files change together with it?": [
+        {"file": "list.txt", "turns": 1, "sessions": 1, "last": at(10)},
+    ],
+    "What imports it?": [
+        {"file": "main.py", "steps": 1},
+        {"file": "other.py", "steps": 2},
+        {"file": "tests/main.py", "steps": 2},
     ],
     "What did it take the place of?": [
         {"back": 0, "content": "Ferns go north.", "at": at(10), "until": None},

@@ -17,6 +17,7 @@ from ragmem.store.recall import EmbedderMark, Scope, SearchQuery, WeightedTerm
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found
+from tests.store.test_neo4j_code import DERIVED as DAMAGE_OF_CODE
 from tests.store.test_neo4j_memories import DERIVED as DAMAGE_OF_MEMORIES
 
 PROJECT = "project-garden"
@@ -312,7 +313,7 @@ async def test_damage_is_found_and_mended(
 
 def test_every_check_has_its_damage() -> None:
     """Issue 4: no kind of damage is only believed to be found."""
-    damages = {what for what, _ in [*DAMAGE, *DAMAGE_OF_MEMORIES]}
+    damages = {what for what, _ in [*DAMAGE, *DAMAGE_OF_MEMORIES, *DAMAGE_OF_CODE]}
     assert damages == {name.replace("_", " ") for name in CHECKS} | {WORDS}
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ragmem.records import Write
+from ragmem.records import DropCodeFiles, Write
 from ragmem.store.base import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.sqlite.salvage import Salvage
+from tests.store.code_samples import GARDEN, code_seen, put, refers, scopes_there
 from tests.store.samples import (
     at,
     begun,
@@ -47,9 +48,25 @@ async def filled(home: Path) -> Path:
             said("long", f"turn-{n:04}"),), supersedes=(f"m{n - 1:03}",) if n % 3 else ())
         for n in range(150)
     ]  # fmt: skip
+    writes += [put(f"src/{n}.py", f"own{n}", f"other{n}", imports=("0.py",)) for n in range(150)]
+    writes += [put(f"src/{n}.py", f"own{n}") for n in range(140, 150)]
+    writes += [
+        refers(f"turn-{n:04}", **{f"own{n // 2}": "edited", f"other{n // 2}": "read"})
+        for n in range(TURNS)
+    ]
+    writes += [put(f"src/{n}.py", f"own{n}", hash="2") for n in range(20)]
+    writes += [DropCodeFiles(project_id=GARDEN, paths=("src/20.py", "src/21.py"))]
     await store.apply(writes)
     await store.aclose()
     return home / "memory.db"
+
+
+def roots_end(database: Path) -> int:
+    """Where pages begin without which a table is not lost as a whole, counted from 0."""
+    connection = apsw.Connection(str(database))
+    last: int = connection.execute("SELECT max(rootpage) FROM sqlite_schema").get
+    connection.close()
+    return last
 
 
 async def salvaged(database: Path, folder: Path) -> tuple[SQLiteStore, int]:
@@ -69,6 +86,10 @@ async def test_of_a_whole_one_nothing_is_lost(tmp_path: Path) -> None:
     original = await sqlite(tmp_path / "home")
     assert lost == 0
     assert await seen(store) == await seen(original)
+    turns = [f"turn-{n:04}" for n in range(TURNS)]
+    assert await code_seen(store, *turns) == await code_seen(original, *turns)
+    assert len((await scopes_there(store)).keys()) == 290
+    assert len(await store.references_of(turns)) == TURNS
     await store.aclose()
     await original.aclose()
 
@@ -78,7 +99,8 @@ async def test_damaged_pages_cost_what_is_on_them(tmp_path: Path, seed: int) -> 
     """P4, issue 4: the rest is saved, whole by every promise; the original is not touched."""
     database = await filled(tmp_path / "home")
     content = bytearray(database.read_bytes())
-    chosen = random.Random(seed).sample(range(30, len(content) // PAGE), 3)
+    first = roots_end(database)
+    chosen = random.Random(seed).sample(range(first, len(content) // PAGE), 3)
     for page in chosen:
         content[page * PAGE : (page + 1) * PAGE] = random.Random(seed).randbytes(PAGE)
     database.write_bytes(content)
@@ -87,6 +109,7 @@ async def test_damaged_pages_cost_what_is_on_them(tmp_path: Path, seed: int) -> 
     sessions = {each.session_id: each for each in await store.sessions(SessionQuery(limit=99))}
     assert sessions["long"].turn_count > TURNS * 0.8
     assert (await store.info()).counts["memories"] > 0.8 * 154
+    assert (await store.info()).counts["scopes"] > 0.8 * 290
     assert database.read_bytes() == content
     await store.aclose()
 
@@ -100,6 +123,7 @@ async def test_without_its_first_page(tmp_path: Path) -> None:
     store, _ = await salvaged(database, tmp_path / "new")
     assert (await store.session("long")).turn_count == TURNS
     assert (await store.info()).counts["memories"] == 154
+    assert (await store.info()).counts["scopes"] == 290
     assert await store.check() == []
     await store.aclose()
 

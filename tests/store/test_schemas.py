@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from ragmem.errors import StoreRefused
-from ragmem.records import Write
+from ragmem.records import CodeFile, PutCodeFile, PutMemory, Write
 from ragmem.store.base import Archive
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j import schema as graph_schema
@@ -30,6 +30,7 @@ from tests.store.samples import begun, finished, remembered, said
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = Path(__file__).parent / "fixtures"
+_WITH_MEMORIES = 4
 RELEASED = sorted(int(file.stem.split("-")[1]) for file in FIXTURES.glob("schema-*.sql"))
 TIMES = frozenset(
     [
@@ -41,7 +42,11 @@ TIMES = frozenset(
         "startTime",
         "timestamp",
         "updatedAt",
+        "expiresAt",
+        "memoriesDue",
         "summaryDue",
+        "summaryVectorsDue",
+        "validUntil",
         "vectorsDue",
     ]
 )
@@ -109,9 +114,19 @@ async def is_whole_and_goes_on(store: Archive, version: int) -> None:
     await store.apply([begun("root", "next", "and now?"), finished("root", "next", "Now this.")])
     assert (await store.turns("root"))[-1].assistant_message == "Now this."
     # What was complete before memories were known is not looked through for them.
-    assert [work.record_id for work in await store.pending("memories", limit=9)] == ["next"]
+    complete = ["next", "r1", "r2", "f3", "r3", "d4"]
+    to_look_through = complete[:1] if version < _WITH_MEMORIES else complete
+    found = await store.pending("memories", limit=9)
+    assert [work.record_id for work in found] == to_look_through
+    known = sum(isinstance(each, PutMemory) for each in content(version))
     await store.apply([remembered("m", evidence=(said("root", "next"),))])
-    assert (await store.info()).counts["memories"] == 1
+    assert (await store.info()).counts["memories"] == known + 1
+    # Whatever was complete is linked with code, as soon as there is some.
+    assert await store.pending("references", limit=9) == []
+    file = CodeFile(project_id="project-garden", path="a.py", language="python", hash="1")
+    await store.apply([PutCodeFile(file=file)])
+    found = await store.pending("references", limit=9)
+    assert [work.record_id for work in found] == complete[::-1]
     assert await store.check() == []
 
 

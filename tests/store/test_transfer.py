@@ -97,8 +97,8 @@ async def test_all_of_it_is_moved(source: Archive, target: Archive) -> None:
     await source.apply([*garden(), *known()])
     before = await seen(source)
     assert await moved(source, target) == {
-        "projects": 1, "sessions": 4, "turns": 7, "tool_calls": 2, "summaries": 3, "memories": 4,
-        "profile": 2, "insights": 1, "vectors": 0,
+        "projects": 1, "code_files": 0, "scopes": 0, "sessions": 4, "turns": 7, "tool_calls": 2,
+        "references": 0, "summaries": 3, "memories": 4, "profile": 2, "insights": 1, "vectors": 0,
     }  # fmt: skip
     assert await seen(target) == before
     assert await seen(source) == before
@@ -199,7 +199,7 @@ async def test_delete_removes_what_was_derived_and_no_more(source: Archive) -> N
     counts = (await source.info()).counts
     assert counts == {
         "sessions": 1, "turns": 0, "tool_calls": 0, "summaries": 0, "memories": 1, "files": 0,
-        "projects": 1,
+        "projects": 1, "scopes": 0,
     }  # fmt: skip
     with pytest.raises(SessionNotFound):
         await source.delete_session("root")

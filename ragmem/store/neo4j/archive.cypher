@@ -77,7 +77,7 @@ MATCH (t:ConversationTurn {sessionId: $sessionId})-[:ACCESSED]->(f:File)
 WITH DISTINCT f
 WHERE NOT EXISTS {
   MATCH (f)<-[:ACCESSED]-(other:ConversationTurn) WHERE other.sessionId <> $sessionId
-}
+} AND f.hash IS NULL AND NOT EXISTS { (f)<-[:IMPORTS]-() }
 DETACH DELETE f;
 
 // :delete_tool_calls_of

@@ -6,14 +6,18 @@ from functools import partial
 
 from ragmem.records import FileAccess, PutTurn, Session, Summary
 from ragmem.store.base import Finding, Span, forked, in_use
-from ragmem.store.neo4j import mending, remembering, shapes
+from ragmem.store.neo4j import coding, mending, remembering, shapes
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_turns
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
 
 STATEMENTS = named_statements("archive.cypher")
-_CHECKS = named_statements("checks.cypher") | named_statements("memory_checks.cypher")
+_CHECKS = {
+    name: statement
+    for file in ("checks.cypher", "memory_checks.cypher", "code_checks.cypher")
+    for name, statement in named_statements(file).items()
+}
 _SHOWN = 3
 
 
@@ -85,6 +89,7 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
         raise forked(session_id, forks[0].session_id)
     if await tx.found(STATEMENTS["live_owners"], sessionId=session_id):
         raise in_use(session_id)
+    scopes = await coding.hold_scopes_of(tx, session_id)
     await tx.run(STATEMENTS["delete_files_of"], sessionId=session_id)
     ids = await tx.found(STATEMENTS["records_of"], sessionId=session_id)
     await tx.run(STATEMENTS["delete_leases_of"], ids=ids)
@@ -101,6 +106,7 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     ):
         [row] = await tx.run(STATEMENTS[statement], sessionId=session_id)
         gone[kind] = int(row["gone"])
+    await coding.forget_scopes(tx, scopes)
     # Turns that a fork shared and summed up are to be summed up again.
     await index_turns(tx, covered, keep_vectors=True)
     kinds = ("sessions", "turns", "tool_calls", "summaries", "memories")

@@ -142,6 +142,12 @@ CALL () {
   MATCH (n:UserProfile) WITH n.userId AS id, count(*) AS nodes
   WHERE nodes > 1 OR id IS NULL RETURN id
   UNION ALL
+  MATCH (n:Scope) WITH n.scopeId AS id, count(*) AS nodes
+  WHERE nodes > 1 OR id IS NULL RETURN id
+  UNION ALL
+  MATCH (n:CodeProject) WITH n.projectId AS id, count(*) AS nodes
+  WHERE nodes > 1 OR id IS NULL RETURN id
+  UNION ALL
   MATCH (n:File) WITH n.path AS id, n.projectId AS project, count(*) AS nodes
   WHERE nodes > 1 RETURN id
 }

@@ -28,6 +28,15 @@ WITH [
 ] + m.subjects + m.evidence + said AS fields
 RETURN collect(reduce(text = fields[0], field IN fields[1..] | text + '\u0000' + field)) AS found;
 
+// :memories_revision
+OPTIONAL MATCH (v:RagmemSchema {name: 'ragmem'})
+RETURN coalesce(v.memoriesRevision, 0) AS found;
+
+// :memories_changed
+// Once in a transaction that changes memories, after what it locks besides.
+MATCH (v:RagmemSchema {name: 'ragmem'})
+SET v.memoriesRevision = coalesce(v.memoriesRevision, 0) + 1;
+
 // :everywhere
 MATCH (m:Memory)
 WHERE m.createdAt IS NOT NULL /* conditions */
@@ -218,9 +227,10 @@ SET s.summaryVector = given.vector,
 MATCH (v:RagmemSchema {name: 'ragmem'})
 MATCH (m:Memory)
 WHERE m.vector IS NOT NULL AND (m.embedder <> v.embedder OR m.dimension <> v.dimension)
-WITH m LIMIT $limit
+WITH m, v LIMIT $limit
 REMOVE m.vector, m.embedding, m.embedding_hash, m.embedder, m.dimension
-SET m.vectorsDue = CASE WHEN m.supersededBy IS NULL THEN m.updatedAt END
+SET m.vectorsDue = CASE WHEN m.supersededBy IS NULL THEN m.updatedAt END,
+    v.memoriesRevision = coalesce(v.memoriesRevision, 0) + 1
 RETURN collect(m.uuid) AS found;
 
 // :drop_foreign_summary_vectors

@@ -19,6 +19,11 @@ class Neo4jMemories:
 
     _gateway: Gateway
 
+    async def memories_revision(self) -> int:
+        """Goes up when memories or their vectors change."""
+        [[found]] = await self._gateway.read(lambda tx: tx.values(STATEMENTS["memories_revision"]))
+        return int(found)
+
     async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
         """Those that match, each with its evidence in order."""
         conditions = []

@@ -93,6 +93,7 @@ async def _make_again(gateway: Gateway, found: Mapping[str, Sequence[str]]) -> N
             unlike = [each for each in part if each in foreign]
             await tx.run(STATEMENTS["remove_vectors"], ids=unlike)
             await tx.run(MEMORIES["remove_small_vectors"], ids=unlike)
+            await tx.run(MEMORIES["memories_changed"])
             running = [each for each in part if each in open_turns]
             await tx.run(MEMORIES["mark_extracted"], ids=running)
             if gone or unlike:

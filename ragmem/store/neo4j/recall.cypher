@@ -3,7 +3,8 @@
 // Beside each turn that has ended and each summary stands a SearchEntry, with its terms and
 // its vectors. `number` is given with its first vectors and stays; `sequence` grows with each
 // change of vectors in the store, so that who holds them in memory asks for what is new.
-// `vectorsDue` and `summaryDue` are there only while that is to be done: so are their indexes.
+// `vectorsDue`, `summaryDue`, `referencesDue` are there only while that is to be done: so are their
+// indexes.
 
 // :turn_sources
 UNWIND $ids AS id
@@ -49,7 +50,9 @@ SET e += given,
     e.vectorsDue = CASE WHEN t.status = 'completed' AND e.vectors IS NULL THEN t.timestamp END,
     e.summaryDue = CASE WHEN t.status = 'completed' AND NOT EXISTS {
       (t)<-[:SUMMARIZES]-(:ConversationSummary {level: 1, extractive: false})
-    } THEN t.timestamp END
+    } THEN t.timestamp END,
+    e.referencesDue =
+      CASE WHEN t.status = 'completed' AND t.referencesKnown IS NULL THEN t.timestamp END
 MERGE (e)-[:FINDS]->(t);
 
 // :write_summary_entries
@@ -139,7 +142,8 @@ SET v.epoch = coalesce(v.epoch, 0) + 1;
 // :use_embedder
 MERGE (v:RagmemSchema {name: 'ragmem'})
 SET v.embedder = $embedder, v.dimension = $dimension, v.dropping = true,
-    v.epoch = coalesce(v.epoch, 0) + 1;
+    v.epoch = coalesce(v.epoch, 0) + 1,
+    v.memoriesRevision = coalesce(v.memoriesRevision, 0) + 1;
 
 // :drop_foreign_vectors
 MATCH (v:RagmemSchema {name: 'ragmem'})
@@ -463,6 +467,52 @@ ORDER BY e.memoriesDue, e.turnIndex, e.uuid
 LIMIT $limit
 RETURN collect([e.sessionId, e.uuid, 0]) AS found;
 
+// :pending_references
+// Of turns of projects with code, and of what was joined to the same: by an index, newest first.
+MATCH (c:CodeProject)
+WHERE EXISTS { MATCH (f:File) WHERE f.projectId = c.projectId AND f.hash IS NOT NULL }
+OPTIONAL MATCH (p:Project {projectId: c.projectId})
+WITH DISTINCT coalesce(p.joinedInto, c.projectId) AS root
+OPTIONAL MATCH (other:Project {joinedInto: root})
+WITH root, collect(other.projectId) AS others
+UNWIND [root] + others AS id
+CALL (id) {
+  MATCH (e:SearchEntry)
+  WHERE e.projectId = id AND e.referencesDue IS NOT NULL /* session */
+    AND NOT EXISTS {
+      MATCH (l:Lease {key: 'references:0:' + e.recordId}) WHERE l.until > datetime.realtime()
+    }
+  RETURN e
+  ORDER BY e.projectId DESC, e.referencesDue DESC, e.turnIndex DESC, e.recordId DESC
+  LIMIT $limit
+}
+WITH e
+ORDER BY e.referencesDue DESC, e.turnIndex DESC, e.recordId DESC
+LIMIT $limit
+RETURN collect([e.sessionId, e.recordId, 0]) AS found;
+
+// :pending_references_of_session
+// By the session's own index: its project may have a hundred thousand turns that are due.
+MATCH (e:SearchEntry)
+USING INDEX e:SearchEntry(sessionId, turnIndex)
+WHERE e.sessionId = $sessionId AND e.turnIndex >= 0 AND e.referencesDue IS NOT NULL
+  AND NOT EXISTS {
+    MATCH (l:Lease {key: 'references:0:' + e.recordId}) WHERE l.until > datetime.realtime()
+  }
+WITH e.projectId AS id, collect(e) AS entries
+OPTIONAL MATCH (p:Project {projectId: id})
+WITH entries, coalesce(p.joinedInto, id) AS root
+OPTIONAL MATCH (other:Project {joinedInto: root})
+WITH entries, root, collect(other.projectId) AS others
+WHERE any(id IN [root] + others WHERE EXISTS {
+  MATCH (f:File) WHERE f.projectId = id AND f.hash IS NOT NULL
+})
+UNWIND entries AS e
+WITH e
+ORDER BY e.referencesDue DESC, e.turnIndex DESC, e.recordId DESC
+LIMIT $limit
+RETURN collect([e.sessionId, e.recordId, 0]) AS found;
+
 // :count_pending
 CALL () {
   MATCH (e:SearchEntry) WHERE e.vectorsDue IS NOT NULL
@@ -499,9 +549,21 @@ CALL () {
   WITH s LIMIT $most
   RETURN count(s) AS thread
 }
+CALL () {
+  MATCH (c:CodeProject)
+  WHERE EXISTS { MATCH (f:File) WHERE f.projectId = c.projectId AND f.hash IS NOT NULL }
+  OPTIONAL MATCH (p:Project {projectId: c.projectId})
+  WITH DISTINCT coalesce(p.joinedInto, c.projectId) AS root
+  OPTIONAL MATCH (other:Project {joinedInto: root})
+  WITH root, collect(other.projectId) AS others
+  UNWIND [root] + others AS id
+  MATCH (e:SearchEntry) WHERE e.projectId = id AND e.referencesDue IS NOT NULL
+  WITH e LIMIT $most
+  RETURN count(e) AS references
+}
 WITH *, entries + of_memories + of_sessions AS vectors
 RETURN CASE WHEN vectors > $most THEN $most ELSE vectors END AS vectors,
-       level1, roll_up, thread, memories;
+       level1, roll_up, thread, memories, references;
 
 // :make_leases
 UNWIND $keys AS key

@@ -63,6 +63,12 @@ WHERE (e.level = 0 AND r.status = 'completed' AND NOT EXISTS {
 }) <> (e.summaryDue IS NOT NULL)
 RETURN collect(e.recordId) AS found;
 
+// :turns_whose_references_are_to_be_found_are_known
+MATCH (e:SearchEntry)-[:FINDS]->(r)
+WHERE (e.level = 0 AND r.status = 'completed' AND r.referencesKnown IS NULL)
+   <> (e.referencesDue IS NOT NULL)
+RETURN collect(e.recordId) AS found;
+
 // :what_waits_for_a_higher_summary_is_known
 MATCH (m:ConversationSummary)
 WHERE (m.waitsIn IS NOT NULL) = EXISTS {

@@ -20,6 +20,11 @@ from ragmem.text import clean
 STATEMENTS = named_statements("memories.cypher")
 
 
+async def memories_changed(tx: Transaction) -> None:
+    """Tell those who hold memories: once in a transaction that changes some."""
+    await tx.run(STATEMENTS["memories_changed"])
+
+
 async def put_memories(
     tx: Transaction,
     puts: Sequence[PutMemory],
@@ -99,6 +104,7 @@ async def forget_memories(tx: Transaction, memory_ids: Sequence[str]) -> int:
     gone = await tx.found(STATEMENTS["chains"], ids=memory_ids)
     await tx.run(STATEMENTS["forget_memories"], ids=gone)
     await tx.run(STATEMENTS["forget_leases"], ids=gone)
+    await memories_changed(tx)
     return len(gone)
 
 
@@ -133,6 +139,7 @@ async def forget_session(tx: Transaction, session_id: str) -> int:
         )
     await tx.run(STATEMENTS["keep_memories"], kept=kept, sessionId=session_id)
     await _take_out(tx, gone)
+    await memories_changed(tx)
     return len(gone)
 
 

@@ -85,6 +85,32 @@ CALL (nodes, double) {
   SET b = properties(a)
   DELETE a
 }
+CALL (nodes, double) {
+  WITH nodes[0] AS kept, double
+  MATCH (double)-[d:DEFINES]->(s)
+  MERGE (kept)-[e:DEFINES]->(s)
+  SET e = properties(d)
+  DELETE d
+}
+CALL (nodes, double) {
+  WITH nodes[0] AS kept, double
+  MATCH (double)-[r:IMPORTS]->(g)
+  MERGE (kept)-[e:IMPORTS]->(g)
+  SET e = properties(r)
+  DELETE r
+}
+CALL (nodes, double) {
+  WITH nodes[0] AS kept, double
+  MATCH (f)-[r:IMPORTS]->(double)
+  MERGE (f)-[e:IMPORTS]->(kept)
+  SET e = properties(r)
+  DELETE r
+}
+CALL (nodes, double) {
+  WITH nodes[0] AS kept, double
+  SET kept.hash = coalesce(kept.hash, double.hash),
+      kept.language = coalesce(kept.language, double.language)
+}
 REMOVE double:File
 SET double:SalvagedFile
 RETURN collect(coalesce(path, '?')) AS found;

@@ -25,9 +25,15 @@ LABELS = (
     "Memory",
     "UserProfile",
     "Insight",
+    "Scope",
+    "CodeProject",
     "RagmemSchema",
 )
-_STEPS = named_statements("repair.cypher") | named_statements("memory_repair.cypher")
+_STEPS = {
+    name: statement
+    for file in ("repair.cypher", "memory_repair.cypher", "code_repair.cypher")
+    for name, statement in named_statements(file).items()
+}
 _GRAPH = named_statements("graph.cypher")
 _PAGE = 500
 _ROUNDS = 50
@@ -111,6 +117,8 @@ class Repair:
         for name, again in (await mending.mend(self._gateway)).items():
             what = f"made again, since it was not so: {name}"
             changes.append(Finding(what, ", ".join(dict.fromkeys(again)), len(again)))
+        if changes:
+            await self._gateway.write(remembering.memories_changed)
         return changes
 
     async def aclose(self) -> None:

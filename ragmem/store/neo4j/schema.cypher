@@ -47,3 +47,11 @@ CREATE INDEX memory_superseded_by IF NOT EXISTS FOR (n:Memory) ON (n.supersededB
 CREATE INDEX memory_vectors_due IF NOT EXISTS FOR (n:Memory) ON (n.vectorsDue);
 CREATE INDEX session_summary_vectors_due IF NOT EXISTS FOR (n:ConversationSession) ON (n.summaryVectorsDue);
 CREATE INDEX turn_memories_due IF NOT EXISTS FOR (n:ConversationTurn) ON (n.memoriesDue);
+
+CREATE CONSTRAINT scope_id IF NOT EXISTS FOR (n:Scope) REQUIRE n.scopeId IS UNIQUE;
+CREATE CONSTRAINT code_project_id IF NOT EXISTS FOR (n:CodeProject) REQUIRE n.projectId IS UNIQUE;
+CREATE INDEX scope_place IF NOT EXISTS FOR (n:Scope) ON (n.projectId, n.path);
+CREATE INDEX scope_name IF NOT EXISTS FOR (n:Scope) ON (n.nameKey, n.projectId);
+CREATE INDEX scope_tail IF NOT EXISTS FOR (n:Scope) ON (n.tailKey, n.projectId);
+CREATE INDEX file_hash IF NOT EXISTS FOR (n:File) ON (n.projectId, n.hash);
+CREATE INDEX search_entry_references_due IF NOT EXISTS FOR (n:SearchEntry) ON (n.projectId, n.referencesDue);

@@ -7,6 +7,7 @@ import msgspec
 
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
+from ragmem.store.neo4j.coding import STATEMENTS as CODE
 from ragmem.store.neo4j.cypher import STATEMENTS, listed_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_summaries, index_turns
@@ -14,14 +15,15 @@ from ragmem.store.neo4j.gateway import Gateway, Transaction
 from ragmem.store.neo4j.remembering import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.tasks import finish_dropping
 
-VERSION = 4
+VERSION = 5
 """2: a project may be joined to another, which a session's writer has to look up. 3: beside
 each turn and summary stands what it is found by, which whoever ends or adds one has to write.
 4: memories; whoever ends a turn says that it is to be looked through for them, and whoever changes
-a session's summary that it is to be embedded."""
+a session's summary that it is to be embedded. 5: code; an ended turn's entry says whether it is to
+be found out what the turn has to do with it."""
 _AT_ONCE = 100
 """Turns or summaries whose entries are written in one transaction."""
-_SESSIONS_AT_ONCE = 2_000
+_NOTED_AT_ONCE = 2_000
 _AWAITED = "CALL db.awaitIndex($name, 60)"
 OLDEST_SERVER = (5, 26)
 """The first with scoped subqueries and vector indexes as used here."""
@@ -46,20 +48,19 @@ async def prepare(gateway: Gateway) -> str:
         await gateway.read(partial(Transaction.run, statement=_AWAITED, name=name))
     filled = await fill(gateway)
     if server.schema_version < VERSION:
-        await _note_summaries(gateway)
+        await _note(gateway, MEMORIES["sessions_to_embed"], MEMORIES["note_vectors_due"])
+        await _note(gateway, CODE["turns_to_link"], CODE["note_references_due"])
     if filled or server.schema_version < VERSION:
         await gateway.write(_complete)
     return server.version
 
 
-async def _note_summaries(gateway: Gateway) -> None:
-    """Summaries of sessions wait to be embedded, as they did not before version 4."""
-    listed = partial(Transaction.found, statement=MEMORIES["sessions_to_embed"])
-    ids = await gateway.read(listed)
-    for start in range(0, len(ids), _SESSIONS_AT_ONCE):
-        part = ids[start : start + _SESSIONS_AT_ONCE]
-        noted = partial(Transaction.run, statement=MEMORIES["note_vectors_due"], ids=part)
-        await gateway.write(noted)
+async def _note(gateway: Gateway, which: str, note: str) -> None:
+    """Say of what is there that it waits, as before the version that does it was not said."""
+    ids = await gateway.read(partial(Transaction.found, statement=which))
+    for start in range(0, len(ids), _NOTED_AT_ONCE):
+        part = ids[start : start + _NOTED_AT_ONCE]
+        await gateway.write(partial(Transaction.run, statement=note, ids=part))
 
 
 async def _complete(tx: Transaction) -> None:

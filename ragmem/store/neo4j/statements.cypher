@@ -37,8 +37,9 @@ RETURN
   COUNT { (:ToolCall) } AS tool_calls,
   COUNT { (:ConversationSummary) } AS summaries,
   COUNT { (:Memory) } AS memories,
-  COUNT { (:File) } AS files,
-  COUNT { (:Project) } AS projects;
+  COUNT { (f:File) WHERE EXISTS { (f)<-[:ACCESSED]-() } } AS files,
+  COUNT { (:Project) } AS projects,
+  COUNT { (:Scope) } AS scopes;
 
 // :summaries_per_level
 MATCH (s:ConversationSummary)
@@ -63,14 +64,19 @@ CALL (id, into) { MATCH (other:Project {joinedInto: id}) SET other.joinedInto = 
 CALL (id, into) { MATCH (s:ConversationSession {projectId: id}) SET s.projectId = into }
 CALL (id, into) { MATCH (m:Memory {projectId: id}) SET m.projectId = into }
 CALL (id, into) {
+  // What a file defines stays with the folder that it is in.
   MATCH (f:File {projectId: id})
+  WHERE EXISTS { (f)<-[:ACCESSED]-() }
   MERGE (g:File {projectId: into, path: f.path})
   WITH f, g
   CALL (f, g) {
     MATCH (t:ConversationTurn)-[a:ACCESSED]->(f)
     MERGE (t)-[b:ACCESSED {toolCallId: a.toolCallId, type: a.type}]->(g)
     SET b = properties(a)
+    DELETE a
   }
+  WITH f
+  WHERE f.hash IS NULL AND NOT EXISTS { (f)<-[:IMPORTS]-() }
   DETACH DELETE f
 };
 

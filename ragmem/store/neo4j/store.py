@@ -24,7 +24,9 @@ from ragmem.store.base import (
     StoreInfo,
     TurnQuery,
 )
-from ragmem.store.neo4j import archive, schema, shapes
+from ragmem.store.memories import touches_memories
+from ragmem.store.neo4j import archive, coding, remembering, schema, shapes
+from ragmem.store.neo4j.code import Neo4jCode
 from ragmem.store.neo4j.connection import Connection
 from ragmem.store.neo4j.cypher import STATEMENTS
 from ragmem.store.neo4j.entries import Drafts, index_turns
@@ -38,7 +40,7 @@ LEASE_S = 30
 _ALL = 2**31 - 1
 
 
-class Neo4jStore(Neo4jRecall, Neo4jMemories):
+class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
     """Sessions and their turns as a graph, with what was learned from them."""
 
     def __init__(
@@ -77,6 +79,8 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories):
         async def work(tx: Transaction) -> Applied:
             batch = Batch(tx, self._clock() + AHEAD, words)
             await batch.apply(writes)
+            if touches_memories(writes):
+                await remembering.memories_changed(tx)
             return Applied(batch.turn_indexes)
 
         if not writes:
@@ -275,6 +279,7 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories):
         """Remove a session and all that belongs to it alone; counts of what went, by kind."""
 
         async def work(tx: Transaction) -> dict[str, int]:
+            await coding.hold_scopes_of(tx, session_id)
             await Batch(tx).lock(session_id)
             return await archive.delete_session(tx, session_id)
 

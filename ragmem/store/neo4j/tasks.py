@@ -137,6 +137,8 @@ async def pending(
     """Work that nobody has leased, that of the latest activity first."""
     condition = "" if session_id is None else "AND e.sessionId = $sessionId"
     statement = STATEMENTS[f"pending_{work}"].replace("/* session */", condition)
+    if work == "references" and session_id is not None:
+        statement = STATEMENTS["pending_references_of_session"]
     found = await tx.found(statement, limit=limit, sessionId=session_id)
     return [
         Pending(work=work, session_id=session, record_id=record, level=level)

@@ -13,11 +13,14 @@ from ragmem.records import (
     AddSummary,
     BeginTurn,
     CreateSession,
+    DropCodeFiles,
     FinishTurn,
     MarkExtracted,
+    PutCodeFile,
     PutInsight,
     PutMemory,
     PutProfile,
+    PutReferences,
     PutSession,
     PutTurn,
     PutVectors,
@@ -28,8 +31,8 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
+from ragmem.store.neo4j import coding, remembering, shapes
 from ragmem.store.neo4j import entries as entries_of
-from ragmem.store.neo4j import remembering, shapes
 from ragmem.store.neo4j.cypher import STATEMENTS
 from ragmem.store.neo4j.entries import Words, entry
 from ragmem.store.neo4j.gateway import Row, Transaction, Value
@@ -87,6 +90,8 @@ class Batch:
                 await put_vectors(self._tx, [w for w in writes if isinstance(w, PutVectors)])
             case PutMemory() | PutProfile() | PutInsight() | MarkExtracted():
                 await self._remember(writes)
+            case PutCodeFile() | DropCodeFiles() | PutReferences():
+                await self._note_code(writes)
             case _:
                 for write in writes:
                     await self._apply_one(write)
@@ -107,6 +112,18 @@ class Batch:
                 marks = [w for w in writes if isinstance(w, MarkExtracted)]
                 ids = sorted({each for mark in marks for each in mark.turn_ids})
                 await self._tx.run(remembering.STATEMENTS["mark_extracted"], ids=ids)
+
+    async def _note_code(self, writes: Sequence[Write]) -> None:
+        match writes[0]:
+            case PutCodeFile():
+                files = [w.file for w in writes if isinstance(w, PutCodeFile)]
+                await coding.put_files(self._tx, files)
+            case DropCodeFiles():
+                drops = [w for w in writes if isinstance(w, DropCodeFiles)]
+                await coding.drop_files(self._tx, drops)
+            case _:
+                references = [w for w in writes if isinstance(w, PutReferences)]
+                await coding.put_references(self._tx, references, self._lock_those_there)
 
     async def _apply_one(self, write: Write) -> None:
         match write:

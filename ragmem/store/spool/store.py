@@ -17,11 +17,13 @@ import msgspec
 
 from ragmem.errors import StoreError
 from ragmem.records import (
+    CodeFile,
     FileAccess,
     Insight,
     MemoryRecord,
     Profile,
     Project,
+    PutReferences,
     RegisterProject,
     Session,
     Summary,
@@ -30,6 +32,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import ALL_TURNS, Applied, SessionQuery, Store, StoreInfo, TurnQuery
+from ragmem.store.code import ChangedTogether, CodeTurn, FoundScope, ScopeQuery, TurnsQuery
 from ragmem.store.memories import MemoryQuery
 from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, Work
 from ragmem.store.spool.backlog import Backlog, Patience, Waiting
@@ -166,6 +169,10 @@ class SpooledStore:
         """Give back what was claimed."""
         await self._backlog.read(lambda store: store.release(keys, owner_id))
 
+    async def memories_revision(self) -> int:
+        """Goes up when memories or their vectors change."""
+        return await self._backlog.read(lambda store: store.memories_revision())
+
     async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
         """Those that match, each with its evidence in order."""
         return await self._backlog.read(lambda store: store.memories(query))
@@ -201,6 +208,30 @@ class SpooledStore:
     async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
         """What was found in those of them that were looked at, in this order."""
         return await self._backlog.read(lambda store: store.insights(session_ids))
+
+    async def code_files(self, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
+        """The files that define scopes, with those, by path; of these paths, or all."""
+        return await self._backlog.read(lambda store: store.code_files(project_id, paths))
+
+    async def find_scopes(self, query: ScopeQuery) -> list[FoundScope]:
+        """Those that match, those that no file defines any more too."""
+        return await self._backlog.read(lambda store: store.find_scopes(query))
+
+    async def code_turns(self, query: TurnsQuery) -> list[CodeTurn]:
+        """Newest first; a turn once, with all that it has to do with what was asked for."""
+        return await self._backlog.read(lambda store: store.code_turns(query))
+
+    async def changed_with(
+        self, project_ids: Sequence[str], path: str, *, limit: int = 20
+    ) -> list[ChangedTogether]:
+        """Other files that turns wrote to which wrote to this one; most turns first."""
+        return await self._backlog.read(
+            lambda store: store.changed_with(project_ids, path, limit=limit)
+        )
+
+    async def references_of(self, turn_ids: Sequence[str]) -> list[PutReferences]:
+        """Of those of them that have some, in this order; the strongest references first."""
+        return await self._backlog.read(lambda store: store.references_of(turn_ids))
 
     async def info(self) -> StoreInfo:
         """What it is, where, and how much is in it, `waiting_writes` too if there are any."""

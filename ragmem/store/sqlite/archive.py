@@ -8,7 +8,15 @@ import msgspec
 from ragmem.failpoints import failpoint
 from ragmem.records import SESSION_LEVEL, FileAccess, PutTurn, Session, Summary, ToolCall, Turn
 from ragmem.store.base import Span, forked, in_use
-from ragmem.store.sqlite import documents, memory_writes, reads, small_vectors, todo, words
+from ragmem.store.sqlite import (
+    code_writes,
+    documents,
+    memory_writes,
+    reads,
+    small_vectors,
+    todo,
+    words,
+)
 from ragmem.store.sqlite.owners import OwnerLocks
 from ragmem.store.sqlite.rows import record, rows
 from ragmem.store.sqlite.writes import exists, no_session
@@ -122,6 +130,7 @@ def delete_session(
     documents.remove_session(connection, session_id)
     small_vectors.remove(connection, SESSION_LEVEL, session_id)
     went["memories"] = memory_writes.forget_session(connection, session_id)
+    code_writes.forget_session(connection, session_id)
     for table, condition in _OF_A_SESSION:
         failpoint("sqlite.delete")
         connection.execute(f"DELETE FROM {table} WHERE {condition}", known)

@@ -171,10 +171,25 @@ _PROMISES = (
             level = 0 AND turns.status = 'completed' AND {documents.TO_SUMMARIZE}
         )
         OR to_roll_up <> (level > 0 AND {documents.TO_ROLL_UP})
-        OR (to_extract AND (level > 0 OR turns.status <> 'completed'))
+        OR ((to_extract OR to_link) AND (level > 0 OR turns.status <> 'completed'))
         UNION ALL SELECT memory_id FROM memories WHERE to_embed <> {small_vectors.MEMORY_TO_EMBED}
         UNION ALL SELECT session_id FROM sessions
         WHERE to_embed <> {small_vectors.SESSION_TO_EMBED}
+        """,
+    ),
+    (
+        "a scope is defined by a file that is known",
+        """
+        SELECT scope_id FROM code_scopes AS s WHERE defined AND NOT EXISTS (
+            SELECT 1 FROM code_files AS f WHERE f.project_id = s.project_id AND f.path = s.path
+        )
+        """,
+    ),
+    (
+        "a scope is defined or referred to",
+        """
+        SELECT scope_id FROM code_scopes AS s WHERE NOT defined
+        AND NOT EXISTS (SELECT 1 FROM code_references AS r WHERE r.scope = s.scope)
         """,
     ),
 )

@@ -42,6 +42,11 @@ def memories(connection: apsw.Connection, query: MemoryQuery) -> list[MemoryReco
     )
 
 
+def revision(connection: apsw.Connection) -> int:
+    """Goes up with each transaction that changes memories."""
+    return int(connection.execute("SELECT memories_revision FROM recall_state").get)
+
+
 def _where(query: MemoryQuery) -> str:
     """Whose memories: those of the projects, one that was joined being the other; the person's."""
     chosen = """

@@ -178,6 +178,7 @@ def forget(connection: apsw.Connection, wanted: Iterable[str]) -> int:
     """Remove these, with what they took the place of; how many went."""
     gone = with_older(connection, list(wanted))
     _remove(connection, gone)
+    small_vectors.memories_changed(connection)
     return len(gone)
 
 
@@ -197,6 +198,7 @@ def forget_session(connection: apsw.Connection, session_id: str) -> int:
         _let_go(connection, memory_id, set(gone))
     _remove(connection, gone)
     connection.execute("DELETE FROM evidence WHERE session_id = :id", asked)
+    small_vectors.memories_changed(connection)
     return len(gone)
 
 

@@ -13,11 +13,14 @@ from ragmem.records import (
     AddSummary,
     BeginTurn,
     CreateSession,
+    DropCodeFiles,
     FinishTurn,
     MarkExtracted,
+    PutCodeFile,
     PutInsight,
     PutMemory,
     PutProfile,
+    PutReferences,
     PutSession,
     PutTurn,
     PutVectors,
@@ -30,8 +33,7 @@ from ragmem.records import (
     Usage,
     Write,
 )
-from ragmem.store.sqlite import documents
-from ragmem.store.sqlite.memory_writes import planned
+from ragmem.store.sqlite import code_writes, documents, memory_writes
 from ragmem.store.sqlite.puts import put_session, put_turn
 from ragmem.store.sqlite.rows import Row, columns, record, value
 from ragmem.store.sqlite.vectors import put_vectors
@@ -81,7 +83,9 @@ def _planned(connection: apsw.Connection, write: Write, others: Sequence[Write])
         case PutTurn():
             return _put_turn(write)
         case PutMemory() | PutProfile() | PutInsight() | MarkExtracted():
-            return planned(write)
+            return memory_writes.planned(write)
+        case PutCodeFile() | DropCodeFiles() | PutReferences():
+            return code_writes.planned(write)
 
 
 def _put_turn(write: PutTurn) -> Step:

@@ -85,6 +85,10 @@ def put_turn(turn: Row, calls: Sequence[tuple[Row, list[Row]]], words: Words | N
         # Of one that was there some calls may not have come along.
         ready = words if status is None else None
         documents.turn_changed(connection, str(turn["turn_id"]), ready)
+        if turn["status"] == "completed":
+            connection.execute(
+                "UPDATE documents SET to_link = 1 WHERE record_id = :turn_id AND level = 0", turn
+            )
 
     return step
 

@@ -293,4 +293,5 @@ def counts(connection: apsw.Connection) -> dict[str, int]:
         )
         """
     ).get
+    found["scopes"] = connection.execute("SELECT count(*) FROM code_scopes").get
     return found

@@ -24,6 +24,7 @@ _JSON = frozenset(
         "covers",
         "subjects",
         "action_items",
+        "imports",
     )
 )
 _INT64 = 2**63 - 1

@@ -5,10 +5,10 @@ are numbered anew where some are lost, and a session of which only turns are
 left is made up for them.
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import apsw
@@ -36,7 +36,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store.recall import EmbedderMark
-from ragmem.store.sqlite.remains import Remains
+from ragmem.store.sqlite.remains_of_code import RemainsOfCode
 from ragmem.store.sqlite.rows import Row, record
 from ragmem.store.sqlite.vectors import embedder
 from ragmem.store.vectors import unpacked
@@ -44,7 +44,7 @@ from ragmem.store.vectors import unpacked
 _BATCH = 200
 
 
-class Salvage(Remains):
+class Salvage(RemainsOfCode):
     """One attempt: `writes` are for an empty store, in order; `lost` counts damaged places."""
 
     def __init__(self, database: Path, folder: Path) -> None:
@@ -58,6 +58,9 @@ class Salvage(Remains):
     async def writes(self) -> AsyncIterator[Sequence[Write]]:
         """All that is left, whole."""
         yield [RegisterProject(project=each) for _, each in self._records("projects", Project)]
+        code = self._code()
+        for batch in _batches(chain.from_iterable(each.before_turns() for each in code)):
+            yield batch
         self._note_turns()
         calls = self._noted_calls()
         accesses = self._noted_accesses()
@@ -66,23 +69,18 @@ class Salvage(Remains):
             shared = self._shared(session, shares)
             self._sessions.add(session.session_id)
             yield [PutSession(session=_forked_at(session, shared))]
-            batch: list[Write] = []
-            index = shared
-            for _, row, _turn_id in sorted(self._turns.get(session.session_id, ())):
-                index += 1
-                batch.append(self._whole(row, index, calls, accesses))
-                if len(batch) >= _BATCH:
-                    yield batch
-                    batch = []
-            yield batch
-        yield list(self._summaries())
-        batch = []
-        for write in chain(self._known(), self._vectors(), self._small_vectors()):
-            batch.append(write)
-            if len(batch) >= _BATCH:
+            turns = sorted(self._turns.get(session.session_id, ()))
+            wholes = (
+                self._whole(row, index, calls, accesses)
+                for index, (_, row, _turn_id) in enumerate(turns, shared + 1)
+            )
+            for batch in _batches(wholes):
                 yield batch
-                batch = []
-        yield batch
+        yield list(self._summaries())
+        as_it_is = chain.from_iterable(each.after_turns() for each in code)
+        rest = (self._references(), as_it_is, self._known(), self._vectors(), self._small_vectors())
+        for batch in _batches(chain.from_iterable(rest)):
+            yield batch
 
     def _note_turns(self) -> None:
         seen: set[str] = set()
@@ -265,6 +263,12 @@ class Salvage(Remains):
                 text_hash=str(row["text_hash"]),
                 vectors=unpacked(packed, mark.dimension),
             )
+
+
+def _batches(writes: Iterable[Write]) -> Iterator[list[Write]]:
+    left = iter(writes)
+    while batch := list(islice(left, _BATCH)):
+        yield batch
 
 
 class _Entry(msgspec.Struct, frozen=True):

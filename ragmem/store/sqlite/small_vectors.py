@@ -20,6 +20,11 @@ SESSION_TO_EMBED = (
 """Whether a session does."""
 
 
+def memories_changed(connection: apsw.Connection) -> None:
+    """Tell those who hold memories: once in a transaction that changes some."""
+    connection.execute("UPDATE recall_state SET memories_revision = memories_revision + 1")
+
+
 def put(connection: apsw.Connection, write: PutVectors) -> None:
     """Write it, in the place of another; left out where nothing can have it."""
     record_id = value(write.record_id)
@@ -46,6 +51,7 @@ def put(connection: apsw.Connection, write: PutVectors) -> None:
 def drop_all(connection: apsw.Connection) -> None:
     """They are another embedder's: all wait again."""
     connection.execute("DELETE FROM small_vectors")
+    memories_changed(connection)
     connection.execute(
         "UPDATE memories SET to_embed = 1 WHERE NOT to_embed AND superseded_by IS NULL"
     )

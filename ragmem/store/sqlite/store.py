@@ -33,7 +33,7 @@ from ragmem.store.base import (
     StoreInfo,
     TurnQuery,
 )
-from ragmem.store.memories import MemoryQuery
+from ragmem.store.memories import MemoryQuery, touches_memories
 from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, Work
 from ragmem.store.sqlite import (
     archive,
@@ -47,18 +47,19 @@ from ragmem.store.sqlite import (
     reads,
     schema,
     search,
+    small_vectors,
     todo,
     vectors,
     words,
 )
-from ragmem.store.sqlite.handle import Handle
+from ragmem.store.sqlite.code_handle import CodeHandle
 from ragmem.store.sqlite.plan import plan
 from ragmem.store.sqlite.rows import iso
 
 T = TypeVar("T")
 
 
-class SQLiteStore(Handle):
+class SQLiteStore(CodeHandle):
     """Memory in one file. Writes and reads have a thread each, and do not wait for one another.
 
     See `ragmem.store.base.Store` for what each method promises.
@@ -95,6 +96,8 @@ class SQLiteStore(Handle):
 
         def job(connection: apsw.Connection) -> None:
             steps = plan(connection, writes)
+            if touches_memories(writes):
+                steps.append(lambda db, _: small_vectors.memories_changed(db))
             self._transaction(connection, lambda: [step(connection, indexes) for step in steps])
 
         if writes:
@@ -289,6 +292,10 @@ class SQLiteStore(Handle):
         return await self._read(memories.memory_ids)
 
     # --- memories ---------------------------------------------------------------
+
+    async def memories_revision(self) -> int:
+        """Goes up when memories or their vectors change."""
+        return await self._read(memories.revision)
 
     async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
         """Those that match, each with its evidence in order."""

@@ -9,7 +9,7 @@ import apsw
 import msgspec
 
 from ragmem.store.recall import WORK, Pending, Work
-from ragmem.store.sqlite import reads
+from ragmem.store.sqlite import code, reads
 from ragmem.store.sqlite.owners import OwnerLocks
 from ragmem.store.sqlite.rows import iso, rows, value
 
@@ -35,6 +35,15 @@ _SESSIONS = """
     SELECT session_id, {more} FROM sessions AS s
     WHERE {condition} AND (:session_id IS NULL OR session_id = :session_id)
     ORDER BY last_activity_at DESC, session_id DESC
+"""
+_TO_LINK = """
+    SELECT at, session_id, record_id, level FROM documents
+    WHERE to_link AND number = :number ORDER BY at DESC, document DESC
+"""
+_TO_LINK_OF_SESSION = """
+    SELECT at, session_id, record_id, level FROM documents INDEXED BY documents_by_session
+    WHERE session_id = :session_id AND level = 0 AND to_link AND number = :number
+    ORDER BY at DESC, document DESC
 """
 # The conditions of partial indexes stand here as they do in 0003_recall.sql and
 # 0004_memories.sql: else none is used.
@@ -82,13 +91,18 @@ def pending(
 
 
 def _items(connection: apsw.Connection, work: Work, session_id: str | None) -> Iterator[Pending]:
-    asked = {"session_id": session_id}
-    found = [rows(connection, query, asked) for query in _QUERIES[work]]
+    asked: dict[str, object] = {"session_id": session_id}
+    if work == "references":
+        numbers = code.numbers_with_code(connection)
+        query = _TO_LINK if session_id is None else _TO_LINK_OF_SESSION
+        found = [rows(connection, query, asked | {"number": each}) for each in numbers]
+    else:
+        found = [rows(connection, query, asked) for query in _QUERIES[work]]
     merged = merge(*found, key=lambda row: str(row["at"]), reverse=True)
-    for row in merged if len(found) > 1 else found[0]:
+    for row in found[0] if len(found) == 1 else merged:
         owner = str(row["session_id"])
         match work:
-            case "vectors" | "level1" | "memories":
+            case "vectors" | "level1" | "memories" | "references":
                 level = int(row["level"] or 0)
                 record_id = str(row["record_id"])
                 yield Pending(work=work, session_id=owner, record_id=record_id, level=level)
@@ -160,6 +174,7 @@ def forget_session(connection: apsw.Connection, session_id: str) -> None:
             SELECT 'vectors:' || level || ':' || record_id FROM documents WHERE session_id = :id
             UNION ALL SELECT 'level1:0:' || record_id FROM documents WHERE session_id = :id
             UNION ALL SELECT 'memories:0:' || record_id FROM documents WHERE session_id = :id
+            UNION ALL SELECT 'references:0:' || record_id FROM documents WHERE session_id = :id
             UNION ALL SELECT 'roll_up:' || level || ':' || :id FROM documents
                 WHERE session_id = :id
             UNION ALL SELECT 'thread:0:' || :id

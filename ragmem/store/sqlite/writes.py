@@ -262,7 +262,9 @@ def finish_turn(row: Row, prepared: documents.Prepared | None) -> Step:
         documents.turn_changed(connection, str(row["turn_id"]), prepared)
         if row["status"] == "completed":
             connection.execute(
-                "UPDATE documents SET to_extract = 1 WHERE record_id = :turn_id AND level = 0", row
+                "UPDATE documents SET to_extract = 1, to_link = 1"
+                " WHERE record_id = :turn_id AND level = 0",
+                row,
             )
 
     return step

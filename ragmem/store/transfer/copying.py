@@ -3,42 +3,44 @@
 import asyncio
 import hashlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
 import msgspec
 
 from ragmem.failpoints import failpoint
 from ragmem.records import (
     AddSummary,
-    Insight,
-    MemoryRecord,
+    DropCodeFiles,
     Project,
+    PutCodeFile,
     PutInsight,
     PutMemory,
     PutProfile,
+    PutReferences,
     PutSession,
     PutTurn,
     PutVectors,
     RecordToolCall,
     RegisterProject,
-    Session,
-    Summary,
     Write,
 )
 from ragmem.store import vectors
-from ragmem.store.base import Archive, Span
+from ragmem.store.base import Archive
+from ragmem.store.moved_code import is_as_it_is
 from ragmem.store.recall import EmbedderMark
-from ragmem.store.transfer.stream import Stream, profile_writes
+from ragmem.store.transfer.held import held_in, key_of
+from ragmem.store.transfer.stream import Stream
 
-A = TypeVar("A")
-B = TypeVar("B")
 Kind = Literal[
     "projects",
+    "code_files",
+    "scopes",
     "sessions",
     "turns",
     "tool_calls",
+    "references",
     "summaries",
     "memories",
     "profile",
@@ -130,7 +132,7 @@ async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]
     ]
     if not changeable:
         return list(batch)
-    held = await _held(changeable, target, {})
+    held = await held_in(changeable, target, {})
     later = _later(changeable, held)
     older = {
         id(write)
@@ -151,7 +153,7 @@ _CHANGEABLE = (PutMemory, PutProfile, PutInsight)
 def _later(batch: Sequence[Write], held: Sequence[Write | None]) -> set[str]:
     """Ids of what was changed in the target since: vectors of the source are of another text."""
     return {
-        _key(write)[1]
+        key_of(write)[1]
         for write, there in zip(batch, held, strict=True)
         if there is not None and _changed_later(write, there)
     }
@@ -171,13 +173,17 @@ async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> C
     mark = await target.embedder()
     async for batch in stream():
         failpoint("transfer.compare")
-        there = await _held(batch, target, projects)
+        there = await held_in(batch, target, projects)
         later = _later(batch, there)
         for write, held in zip(batch, there, strict=True):
             if isinstance(write, PutVectors) and (
                 not mark or mark.model_id != write.embedder or write.record_id in later
             ):
                 continue  # The target has another embedder, or another text: they were left out.
+            if isinstance(write, DropCodeFiles) or (
+                isinstance(write, PutCodeFile) and not is_as_it_is(write)
+            ):
+                continue  # Not what is there, but a step on the way to it.
             comparison.add(_as_joined(write, projects), held)
         on_progress("comparing", len(batch))
     return comparison.result()
@@ -197,84 +203,6 @@ def _as_joined(write: Write, projects: dict[str, Project]) -> Write:
             memory = msgspec.structs.replace(memory, project_id=known.root_id)
             return PutMemory(memory=memory)
     return write
-
-
-async def _held(
-    batch: Sequence[Write], target: Archive, projects: dict[str, Project]
-) -> list[Write | None]:
-    """What the target holds in the place of each."""
-    sessions = await _asked(
-        target.sessions_by_id,
-        [write.session.session_id for write in batch if isinstance(write, PutSession)],
-    )
-    turns = await _asked(
-        target.own_turns, _spans([write for write in batch if isinstance(write, PutTurn)])
-    )
-    summaries = await _asked(
-        target.summaries_by_id,
-        [write.summary.summary_id for write in batch if isinstance(write, AddSummary)],
-    )
-    embedded = await _asked(
-        target.vectors_of, [write.record_id for write in batch if isinstance(write, PutVectors)]
-    )
-    memories = await _asked(
-        target.memories_by_id,
-        [write.memory.memory_id for write in batch if isinstance(write, PutMemory)],
-    )
-    insights = await _asked(
-        target.insights,
-        [write.insight.session_id for write in batch if isinstance(write, PutInsight)],
-    )
-    held: list[Write] = [RegisterProject(project=project) for project in projects.values()]
-    held += [PutSession(session=session) for session in sessions]
-    held += turns
-    held += [AddSummary(summary=summary) for summary in summaries]
-    held += embedded
-    held += [PutMemory(memory=memory) for memory in memories]
-    held += [PutInsight(insight=insight) for insight in insights]
-    if any(isinstance(write, PutProfile) for write in batch):
-        held += profile_writes(await target.profile())
-    found = {_key(write): write for write in held}
-    return [found.get(_key(write)) for write in batch]
-
-
-async def _asked(query: Callable[[Sequence[A]], Awaitable[list[B]]], wanted: list[A]) -> list[B]:
-    """What the store has of these; it is not asked for nothing."""
-    return await query(wanted) if wanted else []
-
-
-def _spans(puts: Sequence[PutTurn]) -> list[Span]:
-    """Few spans that hold these turns: neighbours together."""
-    spans: list[Span] = []
-    for put in puts:
-        turn = put.turn
-        last = spans[-1] if spans else None
-        if last and (last.session_id, last.last + 1) == (turn.session_id, turn.turn_index):
-            spans[-1] = Span(turn.session_id, last.first, turn.turn_index)
-            continue
-        spans.append(Span(turn.session_id, turn.turn_index, turn.turn_index))
-    return spans
-
-
-def _key(write: Write) -> tuple[str, str]:
-    match write:
-        case RegisterProject(project=Project(project_id=record_id)):
-            return "project", record_id
-        case PutSession(session=Session(session_id=record_id)):
-            return "session", record_id
-        case PutTurn():
-            return "turn", write.turn.turn_id
-        case AddSummary(summary=Summary(summary_id=record_id)):
-            return "summary", record_id
-        case PutVectors():
-            return "vectors of", write.record_id
-        case PutMemory(memory=MemoryRecord(memory_id=record_id)):
-            return "memory", record_id
-        case PutProfile():
-            return "profile", write.key
-        case PutInsight(insight=Insight(session_id=record_id)):
-            return "insight into", record_id
-    raise TypeError(f"a {type(write).__name__} is no record")
 
 
 class _Comparison:
@@ -301,7 +229,7 @@ class _Comparison:
             self._differing_count += 1
             if len(self._differing) < _SHOWN:
                 state = "missing" if held is None else "different"
-                self._differing.append(f"{' '.join(_key(write))} is {state}")
+                self._differing.append(f"{' '.join(key_of(write))} is {state}")
 
     def result(self) -> Compared:
         """All of it."""
@@ -367,4 +295,10 @@ def _records(write: Write) -> list[tuple[Kind, msgspec.Struct]]:
             # A store may keep them packed: so far they are the same in both.
             packed = vectors.packed(write.vectors)
             return [("vectors", msgspec.structs.replace(write, vectors=(packed,)))]
+        case PutCodeFile(file=file):
+            alone = msgspec.structs.replace(file, scopes=())
+            scopes: list[tuple[Kind, msgspec.Struct]] = [("scopes", each) for each in file.scopes]
+            return [("code_files", alone), *scopes]
+        case PutReferences():
+            return [("references", write)]
     raise TypeError(f"a {type(write).__name__} is no record")

@@ -16,7 +16,9 @@ from ragmem.ids import new_id, short_id
 from ragmem.records import (
     AddSummary,
     FileAccess,
+    Insight,
     Project,
+    PutInsight,
     PutSession,
     PutTurn,
     RegisterProject,
@@ -67,6 +69,8 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
     memories: tuple[MemoryDocument, ...] = ()
     """What was said in it, oldest first."""
     branches: tuple[BranchDocument, ...] = ()
+    insights: tuple[Insight, ...] = ()
+    """What a look over it has found: one, if there was any. Older versions pass it over."""
 
 
 async def document_of(store: Archive, session_id: str) -> SessionDocument:
@@ -84,6 +88,7 @@ async def document_of(store: Archive, session_id: str) -> SessionDocument:
         branches=tuple(
             BranchDocument(fork.session_id, fork.title, fork.forked_at_index) for fork in branches
         ),
+        insights=tuple(await store.insights([session_id])),
     )
 
 
@@ -148,6 +153,8 @@ def _check(document: SessionDocument) -> None:
         for memory in document.memories
     ):
         wrong = "a memory does not come from it"
+    elif any(insight.session_id != session.session_id for insight in document.insights):
+        wrong = "an insight is of another session"
     if wrong:
         raise UsageError(f"The session {session.session_id} can't be imported: {wrong}.")
 
@@ -163,6 +170,7 @@ def _times(document: SessionDocument) -> list[datetime]:
         known = (memory.created_at, memory.updated_at, memory.at, memory.expires_at)
         times += [each for each in (*known, memory.valid_until) if each is not None]
         times += [evidence.at for evidence in memory.evidence]
+    times += [insight.created_at for insight in document.insights]
     return times + [summary.created_at for summary in document.summaries]
 
 
@@ -189,6 +197,7 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
     ]
     writes += [AddSummary(summary=summary) for summary in summaries]
     writes += await memory_writes(store, document.memories, document.session.session_id)
+    writes += [PutInsight(insight=insight) for insight in document.insights]
     failpoint("transfer.import")
     await store.apply(writes)
     return await store.session(document.session.session_id)
@@ -254,6 +263,9 @@ def _by_itself(document: SessionDocument, *, as_new: bool) -> SessionDocument:
         ),
         turns=tuple(turns),
         summaries=tuple(summaries),
+        insights=tuple(
+            msgspec.structs.replace(insight, session_id=session_id) for insight in document.insights
+        ),
         memories=pointed_to(
             document.memories, (session.session_id, session_id), ids, as_new=as_new
         ),

@@ -1,8 +1,8 @@
 """Everything in a store as a stream of Writes, in memory that does not grow with it.
 
-In the order in which a store takes them: projects, sessions before those that
+In the order in which a store takes them: projects, their code, sessions before those that
 were forked from them, turns by index, summaries after what they cover, memories after what
-they took the place of, and vectors after what they are of.
+they took the place of, and vectors and references to code after what they are of.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -13,6 +13,7 @@ from ragmem.failpoints import failpoint
 from ragmem.records import (
     AddSummary,
     Profile,
+    Project,
     PutInsight,
     PutMemory,
     PutProfile,
@@ -22,9 +23,12 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store.base import Archive, Span
+from ragmem.store.code import ScopeQuery
+from ragmem.store.moved_code import MovedCode
 
 BATCH = 200
 """Writes in a batch, about: with its tool calls a turn is some ten records."""
+_ALL = 2**31 - 1
 
 Stream = Callable[[], AsyncIterator[Sequence[Write]]]
 """Starts from the beginning each time that it is called."""
@@ -36,6 +40,9 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
     async def stream() -> AsyncIterator[Sequence[Write]]:
         if projects := await source.projects():
             yield [RegisterProject(project=project) for project in projects]
+        async for code in _code_of(source, projects):
+            for files in _parts(list(code.before_turns()), batch):
+                yield files
         for generation in generations(await source.spans()):
             for portion in portions(generation, batch):
                 failpoint("transfer.read")
@@ -46,11 +53,15 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
                     *(PutSession(session=session) for session in sessions),
                     *turns,
                     *await source.vectors_of(embedded),
+                    *await source.references_of([put.turn.turn_id for put in turns]),
                     *[
                         PutInsight(insight=each)
                         for each in await source.insights(portion.session_ids)
                     ],
                 ]
+        async for code in _code_of(source, projects):
+            for settled in _parts(list(code.after_turns()), batch):
+                yield settled
         ids = await source.summary_ids()
         for start in range(0, len(ids), batch):
             failpoint("transfer.read")
@@ -73,6 +84,23 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
             yield known
 
     return stream
+
+
+async def _code_of(source: Archive, projects: Sequence[Project]) -> AsyncIterator[MovedCode]:
+    """The code of each folder, one after the other."""
+    with_code = await source.code_projects()
+    for project_id in dict.fromkeys([*(each.project_id for each in projects), *with_code]):
+        failpoint("transfer.read")
+        # Of a project that was joined: the whole family's.
+        found = await source.find_scopes(ScopeQuery(project_ids=(project_id,), limit=_ALL))
+        lost = [each for each in found if each.project_id == project_id and not each.defined]
+        files = await source.code_files(project_id) if project_id in with_code else []
+        yield MovedCode(project_id, files, lost)
+
+
+def _parts(writes: Sequence[Write], size: int) -> Iterator[Sequence[Write]]:
+    for start in range(0, len(writes), size):
+        yield writes[start : start + size]
 
 
 def profile_writes(profile: Profile) -> list[PutProfile]:

@@ -1,0 +1,575 @@
+"""Code in the graph: its shape, what is damaged and mended, older schemas, races, plans, size."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from neo4j import AsyncGraphDatabase
+
+from ragmem.records import (
+    CodeFile,
+    CodeReference,
+    CodeScope,
+    DropCodeFiles,
+    Project,
+    PutCodeFile,
+    PutReferences,
+    ReferenceHow,
+    RegisterProject,
+    Write,
+)
+from ragmem.store import neo4j
+from ragmem.store.code import ScopeQuery, TurnsQuery
+from ragmem.store.neo4j import Connection, Neo4jStore, schema
+from ragmem.store.neo4j.coding import STATEMENTS
+from ragmem.store.neo4j.cypher import named_statements
+from ragmem.store.neo4j.entries import STATEMENTS as RECALL
+from ragmem.store.neo4j.gateway import Row
+from ragmem.store.neo4j.repair import Repair
+from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.fakes.tcp_proxy import Cut, TcpProxy
+from tests.store.samples import START, at, begun, called, created, finished, whole_turn
+
+GARDEN = "project-garden"
+
+
+@pytest.fixture
+async def graph(neo4j_server: Connection) -> AsyncIterator[Neo4jStore]:
+    """An empty graph store."""
+    store = await open_empty_neo4j_store(neo4j_server)
+    yield store
+    await store.aclose()
+
+
+def scope(scope_id: str, name: str, line: int = 1, **more: Any) -> CodeScope:
+    fields: dict[str, Any] = {
+        "kind": "function",
+        "qualified_name": name,
+        "signature": f"def {name}(bed):",
+        "docstring": "Water it.",
+        "end_line": line + 4,
+        "hash": f"hash-{scope_id}",
+    }
+    return CodeScope(scope_id=scope_id, name=name, start_line=line, **fields | more)
+
+
+def put(path: str, *scopes: CodeScope, project_id: str = GARDEN, **more: Any) -> PutCodeFile:
+    fields: dict[str, Any] = {"language": "python", "hash": f"hash-{path}"}
+    return PutCodeFile(
+        file=CodeFile(project_id=project_id, path=path, scopes=scopes, **fields | more)
+    )
+
+
+def refers(turn_id: str, **hows: ReferenceHow) -> PutReferences:
+    references = tuple(CodeReference(scope_id=name, how=how) for name, how in hows.items())
+    return PutReferences(turn_id=turn_id, references=references)
+
+
+def project(name: str, into: str | None = None) -> RegisterProject:
+    known = Project(project_id=name, path=f"/{name}", created_at=START, joined_into=into)
+    return RegisterProject(project=known)
+
+
+def known() -> list[Write]:
+    """Two files of which one imports the other, a turn that has to do with both, one due."""
+    return [
+        created("s"),
+        begun("s", "t1", "Why is it dry?", started_at=at(1)),
+        called("s", "t1", 0, "beds.py", "list.txt", tool_call_id="c1"),
+        finished("s", "t1"),
+        *whole_turn("s", "t2", "And now?", started_at=at(2)),
+        put("beds.py", scope("water", "water"), scope("Bed", "Bed", 9, kind="class")),
+        put("main.py", scope("main", "main"), imports=("beds.py", "gone.py")),
+        refers("t1", water="edited", main="named"),
+    ]
+
+
+async def one(server: Connection, statement: str) -> Row:
+    """The only row."""
+    [row] = await ask(server, statement)
+    return row
+
+
+async def told(graph: Neo4jStore) -> dict[str, object]:
+    """All that the store tells of code."""
+    projects = await graph.code_projects()
+    return {
+        "files": [await graph.code_files(each) for each in projects],
+        "scopes": await graph.find_scopes(ScopeQuery(limit=999)),
+        "references": await graph.references_of(["t1", "t2"]),
+        "due": await graph.pending("references", limit=99),
+        "counts": (await graph.info()).counts,
+    }
+
+
+# --- the shape (X7, X8) ---------------------------------------------------------------
+
+
+async def test_scope_nodes(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """X7, X8, B8, B35: Scope with camelCase names; no text of the file anywhere."""
+    await graph.apply(
+        [
+            put(
+                "auth.py",
+                scope(
+                    "id-1", "Validate", 7, kind="method", qualified_name="AuthService.Validate",
+                    end_line=12, signature="def Validate(self):", docstring="True if so.",
+                    hash="abc",
+                ),
+            )
+        ]
+    )  # fmt: skip
+    row = await one(neo4j_server, "MATCH (s:Scope) RETURN labels(s) AS labels, properties(s) AS s")
+    assert row == {
+        "labels": ["Scope"],
+        "s": {
+            "scopeId": "id-1",
+            "kind": "method",
+            "name": "Validate",
+            "qualifiedName": "AuthService.Validate",
+            "signature": "def Validate(self):",
+            "docstring": "True if so.",
+            "startLine": 7,
+            "endLine": 12,
+            "hash": "abc",
+            "projectId": GARDEN,
+            "path": "auth.py",
+            "nameKey": "validate",
+            "qualifiedKey": "authservice.validate",
+            "tailKey": "validate",
+        },
+    }
+    node = "MATCH (f:File) RETURN properties(f) AS f"
+    assert (await one(neo4j_server, node))["f"] == {
+        "projectId": GARDEN, "path": "auth.py", "language": "python", "hash": "hash-auth.py",
+    }  # fmt: skip
+
+
+async def test_how_code_hangs_together(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """B8, B95, X7: DEFINES, IMPORTS, REFERENCES_CODE, and the File that a tool touched."""
+    await graph.apply(known())
+    rows = await ask(
+        neo4j_server,
+        """
+        MATCH (n)-[r:DEFINES|IMPORTS|REFERENCES_CODE|ACCESSED]->(m)
+        WITH coalesce(n.path, n.uuid) AS start, type(r) AS link, coalesce(r.how, r.type, '') AS how,
+             coalesce(m.path + ':' + m.name, m.path) AS end
+        RETURN start, link, how, end ORDER BY link, start, end
+        """,
+    )
+    assert [tuple(row.values()) for row in rows] == [
+        ("t1", "ACCESSED", "read", "beds.py"),
+        ("t1", "ACCESSED", "read", "list.txt"),
+        ("beds.py", "DEFINES", "", "beds.py:Bed"),
+        ("beds.py", "DEFINES", "", "beds.py:water"),
+        ("main.py", "DEFINES", "", "main.py:main"),
+        ("main.py", "IMPORTS", "", "beds.py"),
+        ("main.py", "IMPORTS", "", "gone.py"),
+        ("t1", "REFERENCES_CODE", "edited", "beds.py:water"),
+        ("t1", "REFERENCES_CODE", "named", "main.py:main"),
+    ]
+    # What is only imported is not of the index; what tools touched is counted as before.
+    assert [file.path for file in await graph.code_files(GARDEN)] == ["beds.py", "main.py"]
+    counts = (await graph.info()).counts
+    assert (counts["files"], counts["scopes"]) == (2, 3)
+    assert await graph.check() == []
+
+
+async def test_a_file_goes_when_nothing_has_to_do_with_it(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """X7: the node stays while a turn touched it or a file imports it, and not longer."""
+    await graph.apply(known())
+    paths = "MATCH (f:File) WITH f ORDER BY f.path RETURN collect(f.path) AS paths"
+    await graph.apply([DropCodeFiles(project_id=GARDEN, paths=("beds.py", "main.py", "never.py"))])
+    assert await one(neo4j_server, paths) == {"paths": ["beds.py", "list.txt"]}
+    assert await graph.code_projects() == []
+    left = await graph.find_scopes(ScopeQuery())
+    assert [(each.scope.name, each.defined) for each in left] == [("water", False), ("main", False)]
+    assert await graph.check() == []
+    await graph.delete_session("s")
+    assert await one(neo4j_server, "MATCH (n:Scope|File) RETURN count(n) AS n") == {"n": 0}
+    assert await graph.check() == []
+
+
+async def test_a_session_that_goes_leaves_the_index(graph: Neo4jStore) -> None:
+    """B53, X7: files that are of the index, or imported by them, are not the session's."""
+    await graph.apply(known())
+    before = await graph.code_files(GARDEN)
+    await graph.delete_session("s")
+    assert await graph.code_files(GARDEN) == before
+    assert (await graph.info()).counts["files"] == 0
+    assert await graph.check() == []
+
+
+async def test_a_joined_folder_keeps_its_files(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """X12b: accesses go to the project that it was joined to, what is defined stays."""
+    await graph.apply([project(GARDEN), project("root"), *known()])
+    before = await graph.code_files(GARDEN)
+    await graph.apply([project(GARDEN, "root")])
+    assert await graph.code_files(GARDEN) == before
+    assert await graph.code_files("root") == []
+    rows = await ask(
+        neo4j_server,
+        "MATCH (f:File)<-[:ACCESSED]-() RETURN f.projectId AS id, f.path AS path ORDER BY path",
+    )
+    assert [tuple(row.values()) for row in rows] == [("root", "beds.py"), ("root", "list.txt")]
+    for project_id in (GARDEN, "root"):
+        found = await graph.find_scopes(ScopeQuery(project_ids=(project_id,), name="water"))
+        assert [each.project_id for each in found] == [GARDEN]
+        asked = TurnsQuery(project_ids=(project_id,), paths=("beds.py",))
+        assert [turn.turn_id for turn in await graph.code_turns(asked)] == ["t1"]
+    assert [each.record_id for each in await graph.pending("references", limit=9)] == ["t2"]
+    assert await graph.check() == []
+
+
+async def test_names_longer_than_an_index_takes(graph: Neo4jStore) -> None:
+    """Reliability 28: a name or a path that no index holds is stored and found all the same."""
+    name = "é" * 9000
+    long = scope("long", name, qualified_name=f"A.{name}")
+    await graph.apply([put("a" * 9000, long, hash="h")])
+    for asked in (name, name.upper(), f"a.{name}"):
+        [found] = await graph.find_scopes(ScopeQuery(name=asked))
+        assert found.scope == long
+    [file] = await graph.code_files(GARDEN)
+    assert await graph.code_files(GARDEN, ["a" * 9000]) == [file]
+
+
+# --- from an older schema -----------------------------------------------------------------
+
+
+async def test_turns_of_an_older_schema_are_due(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """B95, reliability 11: of all that was said before, it is found out what it was about."""
+    await graph.apply([created("s"), *whole_turn("s", "t1"), begun("s", "t2")])
+    await ask(neo4j_server, "MATCH (e:SearchEntry) REMOVE e.referencesDue")
+    await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 4")
+    for name in ("scope_id", "code_project_id"):
+        await ask(neo4j_server, f"DROP CONSTRAINT {name}")
+    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    assert (await again.info()).schema_version == schema.VERSION
+    assert await again.pending("references", limit=9) == []
+    await again.apply([put("beds.py", scope("water", "water"))])
+    assert [each.record_id for each in await again.pending("references", limit=9)] == ["t1"]
+    assert (await again.count_pending())["references"] == 1
+    assert await again.check() == []
+    await again.aclose()
+
+
+# --- lost answers, and others at the same time --------------------------------------------
+
+
+@pytest.mark.parametrize("cut", ["before_commit", "after_commit", "in_answer", "deadlock"])
+async def test_a_lost_answer_changes_nothing(neo4j_server: Connection, cut: Cut) -> None:
+    """Reliability 23: written again, it is as if it had been written once."""
+    plain = await open_empty_neo4j_store(neo4j_server)
+    async with TcpProxy(neo4j_server.url) as proxy:
+        through = msgspec.structs.replace(neo4j_server, url=proxy.url)
+        store = await Neo4jStore.open(through, timeout_s=PATIENCE_S)
+        for write in known():
+            proxy.cuts = [cut]
+            await store.apply([write])
+            assert not proxy.cuts
+        before = await told(plain)
+        proxy.cuts = [cut]
+        await store.apply(known())
+        assert await told(plain) == before
+        proxy.cuts = [cut]
+        await store.apply([DropCodeFiles(project_id=GARDEN, paths=("beds.py",))])
+        assert [each.defined for each in await plain.find_scopes(ScopeQuery())] == [False, True]
+        assert await plain.check() == []
+        await store.aclose()
+    await plain.aclose()
+
+
+async def test_two_who_put_the_same_files(graph: Neo4jStore, neo4j_server: Connection) -> None:
+    """D27: scopes that wander between files while turns are linked and sessions go; none is lost
+    that something holds, and none stays that nothing holds."""
+    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    here = [scope(f"x{n}", f"x{n}", n + 1) for n in range(20)]
+
+    async def wander(store: Neo4jStore, first: str, second: str) -> None:
+        for n in range(8):
+            part = here[n : n + 10]
+            await store.apply([put(first, *part, imports=(second,)), put(second)])
+            await store.apply([put(first), put(second, *part, imports=(first,))])
+
+    async def link(store: Neo4jStore) -> None:
+        for n in range(8):
+            await store.apply([created(f"s{n}"), *whole_turn(f"s{n}", f"t{n}")])
+            await store.apply([refers(f"t{n}", **{f"x{n}": "read", f"x{n + 8}": "edited"})])
+            if n % 2:
+                await store.delete_session(f"s{n}")
+
+    async def touch(store: Neo4jStore) -> None:
+        await store.apply([created("r"), begun("r", "u")])
+        for n in range(8):
+            await store.apply([called("r", "u", n, "b.py", "a.py")])
+
+    await asyncio.gather(
+        wander(graph, "a.py", "b.py"), wander(other, "b.py", "a.py"), link(other), touch(graph)
+    )
+    assert await graph.check() == []
+    # A scope that went while nothing held it can't have been referred to.
+    for reference in await graph.references_of([f"t{n}" for n in range(0, 8, 2)]):
+        ids = {each.scope_id for each in reference.references}
+        held = {each.scope.scope_id for each in await graph.find_scopes(ScopeQuery(limit=999))}
+        assert ids <= held
+    await other.aclose()
+
+
+async def test_a_conversation_goes_on_while_files_come_in(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """Issue 7: who waits to link a turn holds nothing that its session needs."""
+    await graph.apply(known())
+    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    driver = AsyncGraphDatabase.driver(neo4j_server.url, auth=("neo4j", neo4j_server.password))
+    async with driver, driver.session() as session:
+        files = await session.begin_transaction()
+        await (await files.run(STATEMENTS["lock_code"], ids=[GARDEN])).consume()
+        linking = asyncio.create_task(other.apply([refers("t2", Bed="read")]))
+        await asyncio.sleep(0.5)
+        async with asyncio.timeout(PATIENCE_S / 2):
+            await graph.apply([begun("s", "t3"), called("s", "t3", 0, "beds.py")])
+            await graph.apply([finished("s", "t3")])
+        assert not linking.done()
+        await files.commit()
+        await linking
+    assert [each.turn_id for each in await graph.references_of(["t2"])] == ["t2"]
+    await other.aclose()
+
+
+# --- damage ---------------------------------------------------------------------------
+
+DAMAGE = [
+    (
+        "a scope has all of its fields",
+        "MATCH (s:Scope) REMOVE s.kind, s.name, s.qualifiedName, s.nameKey, s.qualifiedKey,"
+        " s.tailKey, s.signature, s.docstring, s.startLine, s.endLine, s.hash",
+    ),
+    ("a scope has all of its fields", "MATCH (s:Scope {scopeId: 'main'}) REMOVE s.scopeId"),
+    ("a scope has all of its fields", "MATCH (s:Scope) REMOVE s.projectId, s.path"),
+    ("a scope is of the file that defines it", "MATCH (s:Scope) SET s.path = 'elsewhere.py'"),
+    (
+        "a scope is of the file that defines it",
+        "MATCH (f:File {path: 'main.py'}), (s:Scope {scopeId: 'water'}) MERGE (f)-[:DEFINES]->(s)",
+    ),
+    (
+        "a scope is defined or referred to",
+        "MATCH ()-[d:DEFINES]->(:Scope {scopeId: 'Bed'}) DELETE d",
+    ),
+    ("a scope is defined or referred to", "CREATE (:Scope)"),
+    ("a file with scopes says of what they were read", "MATCH (f:File) REMOVE f.hash"),
+    ("a file with scopes says of what they were read", "MATCH (f:File) REMOVE f.language"),
+    ("a project with code is known", "MATCH (c:CodeProject) DELETE c"),
+    (
+        "a turn refers to a scope once and says how",
+        "MATCH (t:ConversationTurn {uuid: 't1'}), (s:Scope {scopeId: 'water'})"
+        " CREATE (t)-[:REFERENCES_CODE {how: 'read'}]->(s)",
+    ),
+    (
+        "a turn refers to a scope once and says how",
+        "MATCH (:ConversationTurn)-[r:REFERENCES_CODE]->() SET r.how = 7",
+    ),
+    (
+        "a turn refers to a scope once and says how",
+        "MATCH (:ConversationTurn)-[r:REFERENCES_CODE]->() REMOVE r.how",
+    ),
+    (
+        "a turn that refers to code was looked at",
+        "MATCH (t:ConversationTurn) REMOVE t.referencesKnown",
+    ),
+]  # fmt: skip
+DERIVED = [
+    (
+        "turns whose references are to be found are known",
+        "MATCH (e:SearchEntry) REMOVE e.referencesDue",
+    ),
+    (
+        "turns whose references are to be found are known",
+        "MATCH (e:SearchEntry) SET e.referencesDue = e.at",
+    ),
+]
+
+
+async def mended(server: Connection) -> list[str]:
+    """What was done; nothing is left, and nothing is done the second time."""
+    repair = await Repair.open(server, timeout_s=60)
+    try:
+        done = await repair.mend(at(99))
+        assert await repair.findings() == []
+        assert await repair.mend(at(99)) == []
+        return [each.what for each in done]
+    finally:
+        await repair.aclose()
+
+
+@pytest.mark.parametrize(("what", "statement"), [*DAMAGE, *DERIVED])
+async def test_damage_is_found_and_mended(
+    graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
+) -> None:
+    """P4: no reference is lost, and all that is there can be read afterwards."""
+    await graph.apply(known())
+    before = await graph.references_of(["t1"])
+    assert await graph.check() == []
+    await ask(neo4j_server, statement)
+    assert what in [finding.what for finding in await graph.check()]
+    assert await mended(neo4j_server)
+    [after] = await graph.references_of(["t1"])
+    assert len(after.references) == 2
+    if ".how" not in statement and "REMOVE s.scopeId" not in statement:
+        assert [after] == before
+    files = await graph.code_files(GARDEN)
+    assert [file.path for file in files] == ["beds.py", "main.py"]
+    assert len([each for file in files for each in file.scopes]) == (
+        2 if "'Bed'" in statement else 3
+    )
+    assert [each.record_id for each in await graph.pending("references", limit=9)] == ["t2"]
+    # And the next look at the files makes them what they are.
+    await graph.apply([write for write in known() if isinstance(write, PutCodeFile)])
+    assert [file.scopes for file in await graph.code_files(GARDEN)] == [
+        write.file.scopes for write in known() if isinstance(write, PutCodeFile)
+    ]
+    assert await graph.check() == []
+
+
+@pytest.mark.parametrize(
+    ("constraint", "statement", "change"),
+    [
+        (
+            "scope_id",
+            "MATCH (s:Scope {scopeId: 'water'})<-[:DEFINES]-(f)"
+            " CREATE (f)-[:DEFINES]->(n:Scope) SET n = properties(s)",
+            "gave a scope an id of its own",
+        ),
+        (
+            "code_project_id",
+            "MATCH (c:CodeProject) CREATE (n:CodeProject) SET n = properties(c)",
+            "set a double project with code aside",
+        ),
+        (
+            "file_path",
+            "MATCH (f:File {path: 'beds.py'}) CREATE (n:File) SET n = properties(f)"
+            " WITH f, n MATCH (f)-[d:DEFINES]->(s) CREATE (n)-[:DEFINES]->(s) DELETE d"
+            " WITH DISTINCT f, n MATCH (g)-[r:IMPORTS]->(f) CREATE (g)-[:IMPORTS {order: 0}]->(n)"
+            " DELETE r WITH f REMOVE f.hash, f.language",
+            "brought together a file that was there twice",
+        ),
+    ],
+)
+async def test_what_is_there_twice(
+    graph: Neo4jStore, neo4j_server: Connection, constraint: str, statement: str, change: str
+) -> None:
+    """P4: a lost constraint let a second one in; nothing of either is deleted."""
+    await graph.apply(known())
+    before = await graph.code_files(GARDEN)
+    references = await graph.references_of(["t1"])
+    await ask(neo4j_server, f"DROP CONSTRAINT {constraint}")
+    await ask(neo4j_server, statement)
+    [nodes] = await ask(neo4j_server, "MATCH (n) RETURN count(n) AS nodes")
+    assert "no id is there twice" in [finding.what for finding in await graph.check()]
+    assert change in await mended(neo4j_server)
+    assert await ask(neo4j_server, "MATCH (n) RETURN count(n) AS nodes") == [nodes]
+    assert await graph.references_of(["t1"]) == references
+    files = await graph.code_files(GARDEN)
+    assert [(file.path, file.hash, file.imports) for file in files] == [
+        (file.path, file.hash, file.imports) for file in before
+    ]
+    held = {each.scope_id for file in files for each in file.scopes}
+    assert {"water", "Bed", "main"} <= held
+
+
+def test_every_check_has_its_damage() -> None:
+    """Issue 4: no kind of damage is only believed to be found."""
+    checks = {name.replace("_", " ") for name in named_statements("code_checks.cypher")}
+    assert {what for what, _ in DAMAGE} == checks
+
+
+# --- plans and size -----------------------------------------------------------------------
+
+
+def _filled(which: str, conditions: str) -> str:
+    chosen = STATEMENTS[which].replace("/* conditions */", conditions)
+    return STATEMENTS["find_scopes"].replace("/* which */", chosen)
+
+
+PLANS = {
+    "due": RECALL["pending_references"].replace("/* session */", ""),
+    "due-in-a-session": RECALL["pending_references_of_session"],
+    "named-here": _filled("scopes_by_name", "AND s.projectId IN $projects"),
+    "named-anywhere": _filled("scopes_by_name", "AND s.projectId IS NOT NULL"),
+    "of-a-file": _filled("scopes_by_place", "AND s.projectId IN $projects AND s.path = $path"),
+    "turns": STATEMENTS["code_turns"],
+    "together": STATEMENTS["changed_with"],
+    "references": STATEMENTS["references_of"],
+    "files": STATEMENTS["code_files"].replace("/* which */", STATEMENTS["files_after"]),
+    "a-file": STATEMENTS["code_files"].replace("/* which */", STATEMENTS["files_of_paths"]),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+async def test_what_is_asked_often_goes_by_an_index(
+    graph: Neo4jStore, neo4j_server: Connection, name: str
+) -> None:
+    """B95, B96: no look at all scopes, files or turns of the store."""
+    given = {
+        "projects": ["p"], "projectIds": ["p"], "projectId": "p", "path": "a", "paths": ["a"],
+        "after": "", "limit": 9, "most": 9, "ids": ["t"], "scopeIds": ["x"], "sessionId": None,
+        "nameKey": "a", "tailKey": "a", "qualifiedKey": "a",
+    }  # fmt: skip
+    driver = AsyncGraphDatabase.driver(neo4j_server.url, auth=("neo4j", neo4j_server.password))
+    async with driver:
+        _, summary, _ = await driver.execute_query(f"EXPLAIN {PLANS[name]}", **given)
+    steps = []
+    waiting = [summary.plan]
+    while waiting:
+        step = waiting.pop()
+        arguments = step.get("args", {}).get("Details", "")
+        steps.append((step["operatorType"].partition("@")[0], arguments))
+        waiting += step.get("children", [])
+    assert any("Index" in kind for kind, _ in steps)
+    # The few nodes of projects with code are all looked at.
+    scanned = {what for kind, what in steps if kind in ("AllNodesScan", "NodeByLabelScan")}
+    assert scanned <= ({"c:CodeProject"} if name == "due" else set()), steps
+
+
+async def test_many_files_are_put_in_short_transactions(graph: Neo4jStore) -> None:
+    """B95: nobody waits long for a store that takes in an index, or throws it away."""
+    slowest = 0.0
+    for start in range(0, 600, 100):
+        writes = [
+            put(
+                f"pkg/m{n:04}.py",
+                *(scope(f"{n}-{k}", f"f{k}", 10 * k + 1) for k in range(10)),
+                imports=(f"pkg/m{n // 2:04}.py",),
+            )
+            for n in range(start, start + 100)
+        ]
+        began = time.monotonic()
+        await graph.apply(writes)
+        slowest = max(slowest, time.monotonic() - began)
+    # Below 0.3 s on a machine that does nothing else.
+    assert slowest < 5
+    files = await graph.code_files(GARDEN)
+    assert len(files) == 600
+    assert [file.path for file in files] == sorted(file.path for file in files)
+    assert [file.path for file in await graph.code_files(GARDEN, ["pkg/m0007.py", "no"])] == [
+        "pkg/m0007.py"
+    ]
+    assert len(await graph.find_scopes(ScopeQuery(limit=2**31 - 1))) == 6000
+    assert await graph.check() == []
+    paths = tuple(file.path for file in files)
+    await graph.apply([DropCodeFiles(project_id=GARDEN, paths=paths)])
+    assert (await graph.info()).counts["scopes"] == 0
+
+
+def test_every_statement_is_used() -> None:
+    """No dead Cypher."""
+    code = "".join(path.read_text("utf-8") for path in Path(neo4j.__file__).parent.glob("*.py"))
+    assert {name for name in STATEMENTS if f'"{name}"' not in code} == set()
