@@ -104,6 +104,11 @@ def know(secrets: Mapping[str, str]) -> None:
     _known.update(ordered)
 
 
+def known() -> tuple[tuple[str, str], ...]:
+    """Names and values that `know` was told: a child process that writes has to know them too."""
+    return tuple((name, value) for value, name in _known.items())
+
+
 def secrets_among(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that are named as keys, tokens and passwords are, but for paths to such.
 

@@ -11,11 +11,22 @@ CREATE TABLE files (
     language TEXT NOT NULL,
     line_count INTEGER NOT NULL,
     left_out TEXT NOT NULL,  -- why it is not cut; empty when it is
-    to_mirror INTEGER NOT NULL  -- the store does not know it as it is now
+    written TEXT NOT NULL,  -- its imports as the language writes them, JSON
+    resolved INTEGER NOT NULL,  -- `imports` follows from them
+    to_mirror INTEGER NOT NULL  -- the epoch since when the store does not know it as it is; 0: it does
 ) STRICT;
 
+CREATE INDEX files_to_mirror ON files (file) WHERE to_mirror;
+CREATE INDEX files_to_resolve ON files (file) WHERE NOT resolved;
+
+-- What the store has to be told of too: that they define nothing any more.
+CREATE TABLE gone (
+    path TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+
 -- `scope` is its row in the text index: a sequence number, then 8 bits of its length, as in
--- ragmem/store/sqlite/words.py.
+-- ragmem/store/sqlite/words.py. What is indexed or embedded of it is never changed in place: it gets
+-- a new row with the next sequence number, so that what is held in memory stays true.
 CREATE TABLE scopes (
     scope INTEGER PRIMARY KEY,
     scope_id TEXT NOT NULL UNIQUE,
@@ -61,22 +72,30 @@ CREATE TABLE imports (
 CREATE INDEX imports_by_imported ON imports (imported);
 
 -- By the hash of what was embedded: a scope that comes back (another branch) has its vector at
--- once. `to_embed` holds the texts that wait, so that no file is read again for them.
+-- once. `to_embed` keeps the texts, so that no file is read again when the embedder is another.
+-- Both are written by ragmem/codeindex/vectors.py alone.
 CREATE TABLE vectors (
-    embed_hash TEXT PRIMARY KEY,
+    place INTEGER PRIMARY KEY AUTOINCREMENT,  -- what a search has in memory is not read again
+    embed_hash TEXT NOT NULL UNIQUE,
     packed BLOB NOT NULL,  -- see ragmem/store/vectors.py
-    used_at TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
+    unused_at TEXT NOT NULL  -- since when no scope has it; empty while one does
+) STRICT;
 CREATE TABLE to_embed (
-    embed_hash TEXT PRIMARY KEY,
-    text TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
+    place INTEGER PRIMARY KEY,
+    embed_hash TEXT NOT NULL UNIQUE,
+    text TEXT NOT NULL,
+    waits INTEGER NOT NULL  -- it has no vector of this embedder
+) STRICT;
+CREATE INDEX to_embed_waiting ON to_embed (place) WHERE waits;
 
 CREATE TABLE state (
     only INTEGER PRIMARY KEY CHECK (only = 1),
     version INTEGER NOT NULL,  -- of this schema, the cutting and the terms together
     epoch INTEGER NOT NULL,  -- goes up whenever scopes or vectors change
+    sequence INTEGER NOT NULL,  -- the last one of a scope's row: none is given twice
     refreshed_at TEXT NOT NULL,
+    left_out TEXT NOT NULL,  -- files that have no row here, by the reason, JSON
+    seeded INTEGER NOT NULL,  -- scopes have the ids that the store had for them
     model_id TEXT NOT NULL,  -- of the embedder; empty before there is a vector
     dimension INTEGER NOT NULL,
     document_count INTEGER NOT NULL,  -- scopes, and their terms

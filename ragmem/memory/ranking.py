@@ -33,6 +33,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from ragmem.memory.timewords import TimeSpan
+from ragmem.scores import group_z_scores, middle_for_unknown, z_scores
 from ragmem.store.recall import TURN_LEVEL, Candidate
 
 
@@ -102,14 +103,14 @@ def rank(
         return ()
     before = [one.text if one else 0.0 for one in _before(found)]
     text = [c.text + weights.before * b for c, b in zip(found, before, strict=True)]
-    by_text = _z_scores([c.text for c in found])
-    by_before = [weights.before * z for z in _z_scores(before)]
-    similarity = _known([c.similarity for c in found])
+    by_text = z_scores([c.text for c in found])
+    by_before = [weights.before * z for z in z_scores(before)]
+    similarity = middle_for_unknown([c.similarity for c in found])
     vector = weights.foreign_vector if foreign else weights.vector
-    by_vector = [vector * z for z in _z_scores(similarity)]
+    by_vector = [vector * z for z in z_scores(similarity)]
     sessions = [c.session_id for c in found]
-    of_text = _by_session(sessions, text)
-    of_vector = _by_session(sessions, similarity)
+    of_text = group_z_scores(sessions, text, best_of=_BEST_OF_SESSION)
+    of_vector = group_z_scores(sessions, similarity, best_of=_BEST_OF_SESSION)
     ranked = []
     for i, candidate in enumerate(found):
         session = of_text[candidate.session_id] + vector * of_vector[candidate.session_id]
@@ -234,34 +235,6 @@ def _before(found: Sequence[Candidate]) -> list[Candidate | None]:
         turns.get((c.session_id, c.turn_index - 1)) if c.level == TURN_LEVEL else None
         for c in found
     ]
-
-
-def _known(similarities: Sequence[float | None]) -> list[float]:
-    """A turn without a vector yet is neither near nor far: the middle of the others."""
-    known = [s for s in similarities if s is not None]
-    middle = math.fsum(known) / len(known) if known else 0.0
-    return [middle if s is None else s for s in similarities]
-
-
-def _z_scores(values: Sequence[float]) -> list[float]:
-    """Distances from the mean in standard deviations; zeros when all are alike."""
-    mean = math.fsum(values) / len(values)
-    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
-    if deviation < 1e-9:
-        return [0.0] * len(values)
-    return [(v - mean) / deviation for v in values]
-
-
-def _by_session(sessions: Sequence[str], scores: Sequence[float]) -> dict[str, float]:
-    """For each session the mean of its best scores, as a z-score among the sessions."""
-    members: dict[str, list[float]] = {}
-    for session, score in zip(sessions, scores, strict=True):
-        members.setdefault(session, []).append(score)
-    means = []
-    for values in members.values():
-        best = sorted(values, reverse=True)[:_BEST_OF_SESSION]
-        means.append(math.fsum(best) / len(best))
-    return dict(zip(members, _z_scores(means), strict=True))
 
 
 def _recency(at: datetime, now: datetime, half_life_days: float) -> float:

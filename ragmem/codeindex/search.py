@@ -1,0 +1,368 @@
+"""Search over scopes: words in four fields, vectors, names, and those that call each other.
+
+As over turns (ragmem/store/sqlite/search.py) the lists of scopes that have a word are read alone,
+with the field of each place in the same number, and scored together.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import apsw
+import msgspec
+
+from ragmem.codeindex.naming import named_in
+from ragmem.codeindex.ranking import DEFAULT_WEIGHTS, Candidate, Ranked, Weights, mixed, rank
+from ragmem.codeindex.telling import Reasons
+from ragmem.codeindex.values import CodeHit
+from ragmem.codeindex.vectors import Resident
+from ragmem.codeindex.wording import length_of
+from ragmem.records import ScopeKind
+from ragmem.terms import QueryTerm, guess_language, query_terms
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+
+class CodeQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of the code."""
+
+    text: str
+    vector: bytes = b""
+    """Of the text, float32; empty: by words only."""
+    embedder: str = ""
+    """Whose vector it is."""
+    limit: int = 10
+    near: frozenset[str] = frozenset()
+    """Paths that the conversation has touched."""
+
+
+class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+    """How the words of a scope count."""
+
+    k1: float = 1.2
+    b: float = 0.6
+    """How much long scopes are held to be so because they say more of all."""
+    fields: tuple[float, float, float, float] = (3.0, 1.5, 1.5, 1.0)
+    """What a word counts among the names, in the path, in what is said about it, in its lines."""
+    candidates: int = 100
+    """The best by text, and as many by vector."""
+
+
+DEFAULT_TUNING = Tuning()
+_LEAST_HITS = 6_000
+"""Scopes that are looked at for a question's words at most, in a small project."""
+_SHARE_OF_HITS = 0.3
+"""The same in a large one, of its scopes: the commonest words are left out."""
+_CALLERS = 100
+_DEFINED = 3
+"""Scopes of one name at most: a call of a name that more have tells nothing."""
+_LENT = 50
+
+
+def search(
+    connection: apsw.Connection,
+    question: CodeQuestion,
+    resident: Resident,
+    *,
+    weights: Weights = DEFAULT_WEIGHTS,
+    tuning: Tuning = DEFAULT_TUNING,
+) -> list[CodeHit]:
+    """The best scopes, without their texts; the connection is in one transaction meanwhile."""
+    found: list[CodeHit] = []
+    with connection:
+        found = _search(connection, question, resident, weights, tuning)
+    return found
+
+
+def _search(
+    connection: apsw.Connection,
+    question: CodeQuestion,
+    resident: Resident,
+    weights: Weights,
+    tuning: Tuning,
+) -> list[CodeHit]:
+    held = connection.execute("SELECT document_count, term_count FROM state").fetchone()
+    if held is None or not held[0] or question.limit < 1:
+        return []
+    count, length = int(str(held[0])), float(str(held[1]))
+    asked = query_terms(question.text)
+    lists = _lists(connection, asked, count, length / count, tuning)
+    text = _Scores(*_summed(lists))
+    near = _Scores(*resident.similarities(connection, question.vector, question.embedder))
+    best = {*text.best(tuning.candidates), *near.best(tuning.candidates)}
+    named = named_in(connection, question.text)
+    lent = _lent(connection, text.best(_CALLERS), text)
+    callers = sorted(lent, key=lambda scope: -lent[scope].score)[:_LENT]
+    rows = _rows(connection, {*best, *named, *callers})
+    scores, cosines = text.of(rows), near.of(rows)
+    candidates = [
+        Candidate(
+            scope=row.scope,
+            path=row.path,
+            kind=row.kind,
+            text=scores.get(row.scope, 0.0),
+            similarity=cosines.get(row.scope),
+            lent=lent[row.scope].score if row.scope in lent else 0.0,
+            named=named[row.scope].surely if row.scope in named else 0.0,
+        )
+        for row in rows.values()
+    ]
+    imports = _imports(connection, {row.path for row in rows.values()})
+    ranked = rank(
+        candidates,
+        question=question.text,
+        near=question.near,
+        imports=imports,
+        foreign=guess_language(question.text) not in (None, "english"),
+        weights=weights,
+    )
+    found = mixed(ranked)[: question.limit]
+    tellers = {scope: loan.caller for scope, loan in lent.items()}
+    reasons = Reasons(
+        terms=[(each.term, each.scopes, each.scores) for each in lists],
+        named=named,
+        lent=_told(connection, [one.candidate.scope for one in found], tellers),
+        importers=_importers(imports, {one.candidate.path for one in found}),
+    )
+    return [_hit(rows[one.candidate.scope], one, reasons) for one in found]
+
+
+# --- by words -------------------------------------------------------------------------
+
+
+class _List(NamedTuple):
+    """The scopes that have a term, sorted, and what it is worth in each."""
+
+    term: QueryTerm
+    scopes: "Numbers"
+    scores: "Floats"
+
+
+def _lists(
+    connection: apsw.Connection,
+    asked: Sequence[QueryTerm],
+    count: int,
+    mean_length: float,
+    tuning: Tuning,
+) -> list[_List]:
+    import numpy as np
+
+    fields = np.array(tuning.fields)
+    lists = []
+    for term, held in _rare(connection, asked, count):
+        places = _places(connection, term.term)
+        scopes, field = places >> 2, places & 3
+        shape = 1 - tuning.b + tuning.b * length_of(scopes) / max(1.0, mean_length)
+        # Names and paths are about as long in all: only the rest is held against its length.
+        each = fields[field] / np.where(field >= 2, shape, 1.0)
+        starts = np.flatnonzero(np.diff(scopes, prepend=-1))
+        counts = np.add.reduceat(each, starts)
+        idf = math.log(1 + (count - held + 0.5) / (held + 0.5))
+        scores = term.weight * idf * counts * (tuning.k1 + 1) / (counts + tuning.k1)
+        lists.append(_List(term, scopes[starts], scores))
+    return lists
+
+
+def _rare(
+    connection: apsw.Connection, asked: Sequence[QueryTerm], count: int
+) -> list[tuple[QueryTerm, int]]:
+    """The terms and how many scopes have each, rarest first, as many as may be read."""
+    left = max(_LEAST_HITS, int(_SHARE_OF_HITS * count))
+    counted = []
+    for term in asked:
+        if held := connection.execute(
+            "SELECT doc FROM text_terms WHERE term = ?", (term.term,)
+        ).get:
+            counted.append((min(int(held), count), term))
+    chosen: list[tuple[QueryTerm, int]] = []
+    for held, term in sorted(counted, key=lambda each: (each[0], each[1].term)):
+        left -= held
+        if left >= 0 or not chosen:
+            chosen.append((term, held))
+    return chosen
+
+
+def _places(connection: apsw.Connection, term: str) -> "Numbers":
+    """Where a term stands: rows of scopes, each with two bits of the field, sorted by scope."""
+    import numpy as np
+
+    # One string of numbers is read far faster than so many rows.
+    joined = connection.execute(
+        """
+        SELECT group_concat(doc * 4 + CASE col
+            WHEN 'body' THEN 3 WHEN 'about' THEN 2 WHEN 'paths' THEN 1 ELSE 0 END)
+        FROM text_places WHERE term = ?
+        """,
+        (term,),
+    ).get
+    return np.fromstring(joined, np.int64, sep=",") if joined else np.empty(0, np.int64)
+
+
+def _summed(lists: Sequence[_List]) -> "tuple[Numbers, Floats]":
+    import numpy as np
+
+    if not lists:
+        return np.empty(0, np.int64), np.empty(0)
+    merged = np.concatenate([each.scopes for each in lists])
+    together = np.concatenate([each.scores for each in lists])
+    # Each list is sorted: a stable sort merges them.
+    order = np.argsort(merged, kind="stable")
+    merged = merged[order]
+    starts = np.flatnonzero(np.diff(merged, prepend=-1))
+    return merged[starts], np.add.reduceat(together[order], starts)
+
+
+class _Scores:
+    """Scopes with a score each."""
+
+    def __init__(self, scopes: "Numbers", scores: "NDArray[np.floating]") -> None:
+        self._scopes, self._scores = scopes, scores
+
+    def best(self, limit: int) -> list[int]:
+        """The best, best first; of equals the newest."""
+        import numpy as np
+
+        places = np.arange(len(self._scopes))
+        if len(places) > limit:
+            least = np.partition(self._scores, -limit)[-limit]
+            places = np.flatnonzero(self._scores >= least)
+        order = np.lexsort((self._scopes[places], self._scores[places]))[::-1][:limit]
+        found: list[int] = self._scopes[places][order].tolist()
+        return found
+
+    def of(self, wanted: Iterable[int]) -> dict[int, float]:
+        """Those of these scopes that have one."""
+        import numpy as np
+
+        places = np.flatnonzero(np.isin(self._scopes, np.fromiter(wanted, np.int64)))
+        scores = self._scores[places].astype(np.float64)
+        return dict(zip(self._scopes[places].tolist(), scores.tolist(), strict=True))
+
+
+# --- what is around them -----------------------------------------------------------------
+
+
+class _Loan(NamedTuple):
+    score: float
+    caller: int
+
+
+def _lent(connection: apsw.Connection, callers: Sequence[int], scores: _Scores) -> dict[int, _Loan]:
+    """Of scopes that these call: the best of their scores. Names that many have are left out."""
+    own = scores.of(callers)
+    called = connection.execute(
+        """
+        SELECT name_key, json_group_array(scope) FROM calls
+        WHERE scope IN (SELECT value FROM json_each(?)) GROUP BY name_key
+        """,
+        (_listed(callers),),
+    ).fetchall()
+    lent: dict[int, _Loan] = {}
+    for name, found in called:
+        defined = connection.execute(
+            "SELECT scope FROM scopes WHERE name_key = ? LIMIT ?", (name, _DEFINED + 1)
+        ).fetchall()
+        if len(defined) > _DEFINED:
+            continue
+        calling = msgspec.json.decode(str(found), type=list[int])
+        for scope in (int(str(row[0])) for row in defined):
+            best = max((_Loan(own[c], c) for c in calling if c != scope), default=None)
+            if best and (scope not in lent or best.score > lent[scope].score):
+                lent[scope] = best
+    return lent
+
+
+def _imports(connection: apsw.Connection, paths: Collection[str]) -> dict[str, list[str]]:
+    """Among these files, who imports whom."""
+    found: dict[str, list[str]] = {}
+    for path, imported in connection.execute(
+        """
+        SELECT f.path, i.imported FROM json_each(:paths) AS chosen
+        CROSS JOIN files AS f ON f.path = chosen.value
+        CROSS JOIN imports AS i ON i.file = f.file
+        WHERE i.imported IN (SELECT value FROM json_each(:paths))
+        """,
+        {"paths": msgspec.json.encode(sorted(paths)).decode()},
+    ):
+        found.setdefault(str(path), []).append(str(imported))
+    return found
+
+
+# --- what is shown -------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    scope: int
+    scope_id: str
+    kind: ScopeKind
+    path: str
+    name: str
+    qualified_name: str
+    signature: str
+    docstring: str
+    start_line: int
+    end_line: int
+
+
+def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, _Row]:
+    found = connection.execute(
+        """
+        SELECT s.scope, s.scope_id, s.kind, f.path, s.name, s.qualified_name, s.signature,
+            s.docstring, s.start_line, s.end_line
+        FROM json_each(?) AS chosen CROSS JOIN scopes AS s ON s.scope = chosen.value
+        JOIN files AS f USING (file)
+        """,
+        (_listed(sorted(scopes)),),
+    )
+    return {row.scope: row for row in (_Row(*each) for each in found)}
+
+
+def _told(
+    connection: apsw.Connection, scopes: Collection[int], callers: Mapping[int, int]
+) -> dict[int, str]:
+    """Of these scopes that a caller has lent to, who it was, in words."""
+    chosen = {scope: callers[scope] for scope in scopes if scope in callers}
+    rows = _rows(connection, set(chosen.values()))
+    told = {}
+    for scope, caller in chosen.items():
+        if row := rows.get(caller):
+            is_code = row.kind not in ("section", "text")
+            how = f"called by {row.qualified_name or row.path}"
+            told[scope] = how if is_code else f"told of in {row.path}"
+    return told
+
+
+def _importers(imports: Mapping[str, Collection[str]], found: Collection[str]) -> dict[str, str]:
+    """Of a file one of the others that were found, which imports it."""
+    return {
+        imported: path
+        for path in sorted(found, reverse=True)
+        for imported in imports.get(path, ())
+        if imported != path
+    }
+
+
+def _hit(row: _Row, ranked: Ranked, reasons: Reasons) -> CodeHit:
+    return CodeHit(
+        scope_id=row.scope_id,
+        kind=row.kind,
+        path=row.path,
+        name=row.name,
+        qualified_name=row.qualified_name,
+        signature=row.signature,
+        docstring=row.docstring,
+        start_line=row.start_line,
+        end_line=row.end_line,
+        score=ranked.score,
+        similarity=ranked.candidate.similarity,
+        why=reasons.why(ranked, row.qualified_name),
+    )
+
+
+def _listed(scopes: Iterable[int]) -> str:
+    return msgspec.json.encode(list(scopes)).decode()

@@ -1,0 +1,72 @@
+"""Why a scope was found, in words."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ragmem.codeindex.naming import Named
+from ragmem.codeindex.ranking import Ranked
+from ragmem.terms import QueryTerm, terms
+from ragmem.text import one_line
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_WORDS = 5
+_CHARS = 120
+
+
+class Reasons(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search knows of all that it has found."""
+
+    terms: "Sequence[tuple[QueryTerm, NDArray[np.int64], NDArray[np.float64]]]"
+    """Of each of the question's terms the scopes that have it, sorted, and what it is worth."""
+    named: Mapping[int, Named]
+    """By scope."""
+    lent: Mapping[int, str]
+    """By scope: who calls it, or what text tells of it."""
+    importers: Mapping[str, str]
+    """By path: a file that imports it, of which something was found too."""
+
+    def why(self, ranked: Ranked, qualified_name: str) -> tuple[str, ...]:
+        """The most telling first: that the question names it, then by what each adds."""
+        one, parts = ranked.candidate, ranked.parts
+        said = self.named.get(one.scope)
+        own = set(terms(qualified_name, language="english"))
+        words = self._words(one.scope)
+        in_name = [] if said else [word for word in words if word in own]
+        rest = [word for word in words if word not in own]
+        told: list[tuple[float, str]] = []
+        if in_name:
+            told.append((parts["text"] + 1, f"name: {', '.join(in_name[:_WORDS])}"))
+        if rest:
+            told.append((parts["text"], f"words: {', '.join(rest[:_WORDS])}"))
+        for part, text in (
+            ("vector", "meaning"),
+            ("lent", self.lent.get(one.scope, "")),
+            ("near", "touched in this conversation"),
+            ("imports", self._imported(one.path)),
+        ):
+            if text and parts[part] > 0:
+                told.append((parts[part], text))
+        first = [f"{said.what}: {said.text}"] if said else []
+        ordered = [text for _, text in sorted(told, key=lambda each: -each[0])]
+        return tuple(one_line(text, _CHARS) for text in first + ordered)
+
+    def _imported(self, path: str) -> str:
+        importer = self.importers.get(path)
+        return f"imported by {importer}" if importer else ""
+
+    def _words(self, scope: int) -> list[str]:
+        """Terms of the question that it has, the most telling first; no stem beside its word."""
+        import numpy as np
+
+        found = []
+        for term, scopes, scores in self.terms:
+            place = int(np.searchsorted(scopes, scope))
+            if place < len(scopes) and scopes[place] == scope and term.kind not in ("stop", "edge"):
+                found.append((-float(scores[place]), term.term))
+        words = [word for _, word in sorted(found)]
+        return [w for w in words if not any(o != w and o.startswith(w[:-1]) for o in words)]

@@ -1,0 +1,158 @@
+"""What a scope is found by: its index terms in four fields, and the text that is embedded."""
+
+import math
+import re
+from collections import Counter
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from ragmem.codeindex.values import CutScope
+from ragmem.terms import terms
+from ragmem.terms.languages import STOP_WORDS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    D = TypeVar("D", int, NDArray[np.int64])
+
+VERSION = 1
+"""Goes up when the same scope gets other terms or another text: what is indexed depends on it."""
+
+LENGTH_BITS = 8
+_STEPS = 16
+"""Lengths told apart between one and its double."""
+_MOST_OF_A_TERM = 8
+"""Times that a term counts in one field."""
+_MOST_TERMS = 400
+"""Distinct ones of a scope's lines, the commonest and first: more is a table of data."""
+_BODY_CHARS = 60_000
+_ABOUT_CHARS = 4_000
+_PATH_PARTS = 3
+"""At the end of a path that are found as one: `store/base.py`."""
+
+_STOPS = STOP_WORDS["english"]
+_NUMBERED = re.compile(r"#\d+$")
+"""Of the second scope of a name in its file."""
+
+
+class Worded(NamedTuple):
+    """The columns of the text index, terms joined with spaces, and what is embedded."""
+
+    names: str
+    paths: str
+    about: str
+    body: str
+    length: int
+    """Terms of what is said about it and of its lines: the names of all are about as long."""
+    embedded: str
+    """Empty where there is nothing to embed."""
+
+
+def worded(path: str, language: str, scope: CutScope) -> Worded:
+    """The words of a scope of a file, and its text for the embedder."""
+    about = _capped(_telling(f"{scope.docstring}\n{scope.signature}"[:_ABOUT_CHARS]))
+    body = _capped(_telling(scope.text[:_BODY_CHARS]), _MOST_TERMS)
+    return Worded(
+        names=" ".join(_names(scope)),
+        paths=" ".join(_paths(path, language)),
+        about=" ".join(about),
+        body=" ".join(body),
+        length=len(about) + len(body),
+        embedded=embedded(path, scope),
+    )
+
+
+def _names(scope: CutScope) -> list[str]:
+    """The qualified name's terms; those of the last name twice: that of its class is context."""
+    return terms(_NUMBERED.sub("", scope.qualified_name), language="english") + terms(
+        scope.name, language="english"
+    )
+
+
+def _paths(path: str, language: str) -> list[str]:
+    parts = path.split("/")
+    ends = ("/".join(parts[-n:]) for n in range(2, min(_PATH_PARTS, len(parts) - 1) + 1))
+    found = (term for end in (path, *ends, language) for term in terms(end, language="english"))
+    return list(dict.fromkeys(found))
+
+
+def _telling(text: str) -> list[str]:
+    return [term for term in terms(text, language="english") if term not in _STOPS]
+
+
+def _capped(found: list[str], most: int = 0) -> list[str]:
+    """Each term so often at most, and the commonest of them where there are many."""
+    counted = Counter(found)
+    if most and len(counted) > most:
+        counted = Counter(dict(counted.most_common(most)))
+    return [term for each, n in counted.items() for term in repeat(each, min(n, _MOST_OF_A_TERM))]
+
+
+# --- what is embedded -------------------------------------------------------------------
+
+_EMBEDDED_CHARS = 480
+"""Some 120 tokens of code and words."""
+_DOCSTRING_CHARS = 280
+_SIGNATURE_CHARS = 140
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
+
+
+def embedded(path: str, scope: CutScope) -> str:
+    """Its name in words and where it is, what is said of it, its signature, how it begins.
+
+    Nothing of a block that only imports.
+    """
+    name = _NUMBERED.sub("", scope.qualified_name)
+    if scope.kind == "block" and name == "imports":
+        return ""
+    words = _in_words(name)
+    where = _in_words(" ".join(path.rsplit(".", 1)[0].split("/")[-3:]))
+    kind = "" if scope.kind in ("block", "text") else scope.kind
+    head = " ".join(filter(None, (kind, words, "in", where))) if words else where
+    doc = " ".join(scope.docstring.split())[:_DOCSTRING_CHARS]
+    parts = [head, doc, " ".join(scope.signature.split())[:_SIGNATURE_CHARS]]
+    left = _EMBEDDED_CHARS - sum(len(part) + 1 for part in parts)
+    if left > 0:
+        parts.append(_beginning(scope, left))
+    text = "\n".join(filter(None, parts))
+    return text if any(map(str.isalnum, text)) else ""
+
+
+def _in_words(name: str) -> str:
+    return " ".join(word if word.isupper() else word.lower() for word in _WORDS.findall(name))
+
+
+def _beginning(scope: CutScope, room: int) -> str:
+    """Its first lines that say something, without what the signature and the docstring say."""
+    known = f"{' '.join(scope.signature.split())} {' '.join(scope.docstring.split())}"
+    found: list[str] = []
+    for line in islice(scope.text.splitlines(), 200):
+        said = " ".join(line.split())
+        if room <= 0:
+            break
+        if not any(map(str.isalnum, said)) or _bare(said) in known:
+            continue
+        found.append(said[:room])
+        room -= len(said) + 1
+    return " ".join(found)
+
+
+def _bare(line: str) -> str:
+    """A line without the marks of a comment or a string around it."""
+    return line.strip("\"'/*#!;-<> ")
+
+
+# --- the rows of the text index -------------------------------------------------------------
+
+
+def numbered(sequence: int, length: int) -> int:
+    """The row of a scope: with its length in it, so that a search need not look it up."""
+    code = min(round(_STEPS * math.log2(length + 1)), (1 << LENGTH_BITS) - 1)
+    return sequence << LENGTH_BITS | code
+
+
+def length_of(scopes: "NDArray[np.int64]") -> "NDArray[np.float64]":
+    """Terms of each, within 3 %."""
+    lengths: NDArray[np.float64] = 2.0 ** ((scopes & (1 << LENGTH_BITS) - 1) / _STEPS) - 1
+    return lengths

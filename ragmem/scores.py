@@ -1,0 +1,36 @@
+"""Scores of different kinds on one scale: what the rankings of turns and of code share."""
+
+import math
+from collections.abc import Sequence
+
+_LEAST_DEVIATION = 1e-9
+
+
+def z_scores(values: Sequence[float]) -> list[float]:
+    """Distances from the mean in standard deviations; zeros when all are alike."""
+    mean = math.fsum(values) / len(values)
+    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
+    if deviation < _LEAST_DEVIATION:
+        return [0.0] * len(values)
+    return [(v - mean) / deviation for v in values]
+
+
+def middle_for_unknown(values: Sequence[float | None]) -> list[float]:
+    """What has no score yet is neither near nor far: it gets the mean of the others."""
+    known = [v for v in values if v is not None]
+    middle = math.fsum(known) / len(known) if known else 0.0
+    return [middle if v is None else v for v in values]
+
+
+def group_z_scores(
+    groups: Sequence[str], scores: Sequence[float], *, best_of: int
+) -> dict[str, float]:
+    """For each group the mean of its best so many scores, as a z-score among the groups."""
+    members: dict[str, list[float]] = {}
+    for group, score in zip(groups, scores, strict=True):
+        members.setdefault(group, []).append(score)
+    means = []
+    for values in members.values():
+        best = sorted(values, reverse=True)[:best_of]
+        means.append(math.fsum(best) / len(best))
+    return dict(zip(members, z_scores(means), strict=True))
