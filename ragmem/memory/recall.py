@@ -297,7 +297,7 @@ def _import_all() -> None:
     load_numpy()
     # Regular expressions for time words take 60 ms to compile.
     import ragmem.memory.ranking
-    import ragmem.memory.timewords  # noqa: F401
+    import ragmem.memory.timewords.readers  # noqa: F401
 
 
 def _ends(text: str) -> str:

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.memory.timewords import names_only_time, time_spans, without_time_words
+from ragmem.memory.timewords import (
+    may_name_a_time,
+    names_only_time,
+    time_spans,
+    without_time_words,
+)
+from ragmem.memory.timewords.tables import DAY_PARTS, MONTHS, RECENT, UNITS, WEEKDAYS
 
 PARIS = ZoneInfo("Europe/Paris")
 NOW = datetime(2026, 3, 18, 15, 30, tzinfo=PARIS)  # A Wednesday.
@@ -184,3 +190,14 @@ def test_no_question_breaks_it(question: str, now: datetime) -> None:
         assert 0 < span.confidence <= 1
     without_time_words(question, spans)
     names_only_time(question, spans)
+
+
+@pytest.mark.parametrize("text", sorted({*UNITS, *MONTHS, *WEEKDAYS, *DAY_PARTS, *RECENT}))
+def test_whatever_names_a_time_is_looked_at(text: str) -> None:
+    """Expressions are only compiled for a question that may name one."""
+    assert may_name_a_time(f"x {text} y")
+
+
+def test_what_names_none_is_not_looked_at() -> None:
+    assert not may_name_a_time("where is the lease renewed")
+    assert time_spans("Where is the lease renewed?", NOW) == ()

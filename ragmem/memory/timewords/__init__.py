@@ -9,12 +9,15 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmem.memory.timewords.readers import READERS, Days, Reader
-from ragmem.memory.timewords.tables import ANYTHING
+from ragmem.memory.timewords.tables import ANYTHING, TELLING
 from ragmem.terms import guess_language, query_terms
+
+if TYPE_CHECKING:
+    from ragmem.memory.timewords.readers import Days, Reader
 
 
 class TimeSpan(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +40,11 @@ def time_spans(question: str, now: datetime) -> tuple[TimeSpan, ...]:
     """
     now = now if now.tzinfo else now.replace(tzinfo=UTC)
     text = _plain(question[:2_000])
+    if not may_name_a_time(text):
+        return ()
+    # To compile its expressions takes longer than all else of a small question.
+    from ragmem.memory.timewords.readers import READERS
+
     found: list[tuple[int, TimeSpan]] = []
     taken = [False] * (len(text) + 1)
     language = guess_language(question)
@@ -54,6 +62,15 @@ def time_spans(question: str, now: datetime) -> tuple[TimeSpan, ...]:
             found.append((at, _span(days, text[at : match.end()], now, relative)))
     found.sort(key=lambda pair: pair[0])
     return _joined(text, found, now)
+
+
+def may_name_a_time(plain: str) -> bool:
+    """Whether a text, without case and accents, has a digit or a word without which none does."""
+    return _DIGIT.search(plain) is not None or not TELLING.isdisjoint(_WORD.findall(plain))
+
+
+_DIGIT = re.compile(r"\d")
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 def without_time_words(question: str, spans: tuple[TimeSpan, ...]) -> str:
@@ -99,14 +116,14 @@ def _is_other(words: str, language: str | None) -> bool:
     return words.startswith("hier") and language in ("german", "dutch")
 
 
-def _read(read: Reader, match: re.Match[str], now: datetime) -> Days | None:
+def _read(read: "Reader", match: re.Match[str], now: datetime) -> "Days | None":
     try:
         return read(match, now.replace(tzinfo=None))
     except (ValueError, OverflowError):  # The 31st of February; a million years ago.
         return None
 
 
-def _span(days: Days, text: str, now: datetime, relative: bool) -> TimeSpan:
+def _span(days: "Days", text: str, now: datetime, relative: bool) -> TimeSpan:
     zone = now.tzinfo
     return TimeSpan(
         start_at=_placed(days.start, zone),

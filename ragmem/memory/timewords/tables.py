@@ -1,5 +1,6 @@
 """The words of time in seven languages, without case and accents; see `readers`."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 
@@ -304,3 +305,15 @@ ANYTHING = frozenset(
     for word in words.split()
 )
 """Words of a question that is about whatever there was, as index terms."""
+
+
+def _longest_words() -> frozenset[str]:
+    named = [*UNITS, *MONTHS, *WEEKDAYS, *DAY_PARTS, *TODAY, *YESTERDAY, *BEFORE_YESTERDAY]
+    nights = ["last night", "hier nuit", "cette nuit", "letzte nacht", "anoche", "stanotte"]
+    return frozenset(
+        max(re.split(r"[^\w]+", words), key=len) for words in [*named, *RECENT, *nights]
+    )
+
+
+TELLING = _longest_words()
+"""Of all that names a time without a digit the longest word."""
