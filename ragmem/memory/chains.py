@@ -127,7 +127,7 @@ def about(chain: Chain, now: datetime) -> list[Line]:
     ]
     if memory.subjects:
         lines.append((_STEP, f"about {one_line(', '.join(memory.subjects), 400)}"))
-    if memory.at and memory.kind != "deadline":
+    if memory.at and memory.kind != "deadline" and day(memory.at) != day(memory.created_at):
         lines.append((_STEP, f"happened {day(memory.at)}"))
     if minute(memory.updated_at) != minute(memory.created_at):
         lines.append((_STEP, f"last written {minute(memory.updated_at)}"))

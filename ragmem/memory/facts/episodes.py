@@ -145,32 +145,49 @@ _NAME = re.compile(
     r"([A-ZÀ-ÖØ-Þ][\w'’-]+(?:\s[A-ZÀ-ÖØ-Þ][\w'’-]+)?)"
 )
 
+_AND = re.compile(r"^[\s,;:.–—-]*(?:(?:and|et|y|e|und)\b\s*)?", re.IGNORECASE)
+
 
 def episodes(user_message: str, answer: str, now: datetime) -> list[Episode]:
-    """What is notable in a turn, the person's first; `now`: when it was said, in their zone."""
+    """What is notable in a turn, the person's first; `now`: when it was said, in their zone.
+
+    A sentence of the answer that repeats one of the person's is theirs.
+    """
     found: list[Episode] = []
-    for speaker, text in (("person", own_words(user_message)), ("model", prose(answer))):
-        for sentence in sentences(text):
-            episode = _read(sentence, "person" if speaker == "person" else "model", now)
-            if episode and all(plain(e.quote) != plain(sentence) for e in found):
-                found.append(episode)
-    return found[:_MOST]
+    for sentence in sentences(own_words(user_message)):
+        found += _introduced(sentence, now) or _read(sentence, "person", now)
+    told = [plain(e.quote).rstrip(".! ") for e in found]
+    for sentence in sentences(prose(answer)):
+        flat = plain(sentence)
+        if not any(each in flat for each in told):
+            found += _read(sentence, "model", now)
+    distinct: dict[tuple[str, str], Episode] = {}
+    for episode in found:
+        distinct.setdefault((plain(episode.quote), episode.kind), episode)
+    return list(distinct.values())[:_MOST]
 
 
-def _read(sentence: str, speaker: Speaker, now: datetime) -> Episode | None:
+def _introduced(sentence: str, now: datetime) -> list[Episode]:
+    """Who the person is, and what they go on to tell in the same sentence."""
+    name = _NAME.search(sentence)
+    if not name or len(sentence) > _LONGEST or _ASKS.search(plain(sentence)):
+        return []
+    named = Episode(
+        kind="fact",
+        content=f"The person's name is {name[1]}",
+        quote=sentence,
+        speaker="person",
+        scope="user",
+    )
+    rest = _AND.sub("", sentence[name.end() :])
+    more = _read(rest[:1].upper() + rest[1:], "person", now)
+    return [named, *(msgspec.structs.replace(each, quote=sentence) for each in more)]
+
+
+def _read(sentence: str, speaker: Speaker, now: datetime) -> list[Episode]:
     flat = plain(sentence)
-    if len(sentence) > _LONGEST or len(flat.split()) < _LEAST_WORDS:
-        return None
-    if speaker == "person" and (name := _NAME.search(sentence)) and not _ASKS.search(flat):
-        return Episode(
-            kind="fact",
-            content=f"The person's name is {name[1]}",
-            quote=sentence,
-            speaker="person",
-            scope="user",
-        )
-    if _ASKS.search(flat):
-        return None
+    if len(sentence) > _LONGEST or len(flat.split()) < _LEAST_WORDS or _ASKS.search(flat):
+        return []
     due = _due(sentence, flat, now)
     kind: MemoryKind
     if due is not None:
@@ -180,17 +197,19 @@ def _read(sentence: str, speaker: Speaker, now: datetime) -> Episode | None:
     elif speaker == "person" and _PREFERENCE.search(flat) and not _NO_PREFERENCE.search(flat):
         kind = "preference"
     else:
-        return None
+        return []
     content = sentence
     if due is not None and due.text != due.day.isoformat():
         content = f"{sentence[: due.end]} ({due.day.isoformat()}){sentence[due.end :]}"
-    return Episode(
-        kind=kind,
-        content=content,
-        quote=sentence,
-        speaker=speaker,
-        at=due.at(now) if due else None,
-    )
+    return [
+        Episode(
+            kind=kind,
+            content=content,
+            quote=sentence,
+            speaker=speaker,
+            at=due.at(now) if due else None,
+        )
+    ]
 
 
 def _due(sentence: str, flat: str, now: datetime) -> Day | None:

@@ -2,12 +2,15 @@
 
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragmem.config import Config, FactsConfig, load_config
+from ragmem.errors import ConfigError
 from ragmem.memory.facts.dates import days
 from ragmem.memory.facts.drafts import is_about_person, tags
 from ragmem.memory.facts.episodes import episodes
@@ -16,6 +19,7 @@ from ragmem.memory.facts.sources import covers, is_rule
 from ragmem.memory.facts.ttl import expiry, past_their_time
 from ragmem.memory.facts.words import is_greeting, is_instruction, own_words, problem_with
 from ragmem.records import MemoryRecord
+from ragmem.tools.memory import RememberParams
 
 from .knowing import NOW
 
@@ -208,6 +212,24 @@ def test_no_moment(text: str) -> None:
     assert episodes(text, "", NOW) == []
 
 
+def test_a_sentence_may_tell_a_name_and_something_else() -> None:
+    """E63: each is a moment of its own."""
+    said = "My name is Ana and we decided to use metric units everywhere."
+    found = episodes(said, "", NOW)
+    assert [(each.kind, each.content) for each in found] == [
+        ("fact", "The person's name is Ana"),
+        ("decision", "We decided to use metric units everywhere."),
+    ]
+    assert {each.quote for each in found} == {said}
+
+
+def test_an_answer_that_repeats_the_person_tells_nothing() -> None:
+    """E63: what the person said is not said by the model as well."""
+    said = "We decided to use metric units everywhere."
+    found = episodes(said, f"The answer to the question is: {said}", NOW)
+    assert [(each.speaker, each.content) for each in found] == [("person", said)]
+
+
 def test_moments_of_an_answer() -> None:
     """E63, reliability.md 1.5: decisions and deadlines of the agent are its own; no preference."""
     answer = "We decided to use SQLite.\n\nI prefer tabs.\n\n```\nWe decided to use Redis.\n```"
@@ -342,3 +364,27 @@ def test_a_time_zone_decides_the_day() -> None:
     [here] = days("tomorrow", late)
     [there] = days("tomorrow", late.astimezone(ZoneInfo("Asia/Tokyo")))
     assert (here.day.day, there.day.day) == (15, 16)
+
+
+# --- the design record ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["qdrant", "pgvector", "files"])
+def test_stores_that_are_none(tmp_path: Path, kind: str) -> None:
+    """D54 as X11 has it: two stores, and every other kind is an error that names them."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "none.toml", environ={"RAGMEM_STORE": kind})
+    assert caught.value.hint == "It is one of sqlite, neo4j."
+
+
+def test_decisions_that_were_made() -> None:
+    """D77, D53 as X5 has it: the shipped embedder unless another is named; tags are flat;
+    durations are readable; there is no upper limit of memories, and no way for a model to
+    update or forget one."""
+    config = Config()
+    assert config.model.embedding == ""
+    assert tags(["a:b:c", "Mickael"]) == ("a", "b", "c", "mickael")
+    assert expiry("7d", NOW)[0] == NOW + timedelta(days=7)
+    assert expiry(None, NOW) == (None, "")
+    assert [name for name in FactsConfig.__struct_fields__ if "max" in name] == []
+    assert list(RememberParams.__struct_fields__) == ["content", "subjects", "reason", "ttl"]
