@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ragmem.cli import memory_profile
+from ragmem.cli.completing import memory_ids
 from ragmem.cli.memory_acts import (
     Listed,
     add_one,
@@ -41,7 +42,13 @@ app = typer.Typer(
 app.add_typer(memory_profile.app, name="profile")
 
 Reference = Annotated[
-    str, typer.Argument(metavar="ID", help="An id, or the tail of one.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="An id, or the tail of one.",
+        show_default=False,
+        autocompletion=memory_ids,
+    ),
 ]
 Everywhere = Annotated[bool, typer.Option("--all", help="Those of every project.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most so many.")]
@@ -142,6 +149,9 @@ def edit(
         list[str] | None,
         typer.Option("--subject", metavar="S", help="What it is about instead; may be repeated."),
     ] = None,
+    no_subjects: Annotated[
+        bool, typer.Option("--no-subjects", help="It is about nothing in particular.")
+    ] = False,
     kind: Annotated[Kind | None, typer.Option("--kind", help="What it is instead.")] = None,
     ttl: Annotated[
         str | None,
@@ -150,9 +160,11 @@ def edit(
     scope: ScopeOption = None,
 ) -> None:
     """Correct one; what is not given stays."""
+    if subject and no_subjects:
+        raise UsageError("Give --subject or --no-subjects, not both.")
     change = Change(
         content=words(content),
-        subjects=subjects_of(subject),
+        subjects=() if no_subjects else subjects_of(subject),
         kind=kind,
         ttl=ttl_of(ttl),
         scope=scope,
@@ -160,7 +172,7 @@ def edit(
     if change == Change():
         raise UsageError(
             "There is nothing to change.",
-            hint="Give the new text, or --kind, --subject, --ttl, --scope.",
+            hint="Give the new text, or --kind, --subject, --no-subjects, --ttl, --scope.",
         )
     config, paths = settings()
     raise typer.Exit(run_async(lambda _: edit_one(config, paths, reference, change)))

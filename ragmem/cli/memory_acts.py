@@ -27,7 +27,7 @@ from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.ids import short_id
 from ragmem.memory.chains import Chain, about, chain_of, summed_up, told
 from ragmem.memory.facts.values import Draft, Remembered
-from ragmem.memory.notes import facts_of, forget, forgotten_text, here, tell
+from ragmem.memory.notes import facts_of, forget, forgotten_text, here, said_so, tell
 from ragmem.records import EPISODE_KINDS, MemoryKind, MemoryRecord, utc_now
 from ragmem.store.memories import MemoryQuery
 from ragmem.text import counted, one_line, visible
@@ -202,7 +202,8 @@ async def add_one(config: Config, paths: Paths, change: Change) -> int:
 def _report(remembered: Remembered) -> int:
     memory = remembered.memory
     if memory is None:
-        raise UsageError(f"It was not kept: {remembered.note or 'there is nothing to remember'}")
+        why = remembered.note.removeprefix("Not remembered: ")
+        raise UsageError(f"It was not kept: {why or 'there is nothing to remember'}")
     if remembered.note:
         say(f"note: {visible(remembered.note)}\n")
     write(_line(memory))
@@ -210,6 +211,11 @@ def _report(remembered: Remembered) -> int:
         say("It was known already.\n")
     for each in remembered.superseded:
         say(f"It takes the place of {_line(each)}")
+    if memory.kind == "fact" and said_so(memory.content).kind == "rule":
+        say(
+            "note: it is kept as a fact, told where it bears on the question. As a rule it stands "
+            f"in every request: `ragmem memory edit {short_id(memory.memory_id)} --kind rule`.\n"
+        )
     return EXIT_DONE
 
 
@@ -229,6 +235,11 @@ async def edit_one(config: Config, paths: Paths, reference: str, change: Change)
             project_id=await _project_id(app),
         )
     write(_line(changed))
+    if change.pinned is not None and changed.stands_always:
+        rule = " It is a rule." if not changed.pinned else ""
+        say(f"It stands in the system message of every request.{rule}\n")
+    elif change.pinned is not None:
+        say("It is told only where it bears on the question.\n")
     return EXIT_DONE
 
 

@@ -52,7 +52,9 @@ def subjects_of(given: list[str] | None) -> tuple[str, ...] | None:
         return None
     subjects = tuple(dict.fromkeys(" ".join(typed(each).split()).casefold() for each in given))
     if "" in subjects:
-        raise UsageError("--subject is empty.")
+        raise UsageError(
+            "--subject is empty.", hint="Leave it out; `edit --no-subjects` takes them away."
+        )
     return subjects
 
 

@@ -17,14 +17,18 @@ from ragmem.metrics import Metrics
 from ragmem.records import (
     AddSummary,
     BeginTurn,
+    CodeScope,
     CreateSession,
+    DropCodeFiles,
     Evidence,
     FinishTurn,
     MarkExtracted,
     MemoryRecord,
+    PutCodeFile,
     PutInsight,
     PutMemory,
     PutProfile,
+    PutReferences,
     PutSession,
     PutTurn,
     PutVectors,
@@ -186,8 +190,13 @@ def _lasts(applied: Applied | None) -> bool:
 def redacted(write: Write) -> Write:
     """The write without secrets (P10); ids, times and paths stay as they are."""
     match write:
-        case RegisterProject() | PutVectors() | MarkExtracted():
+        case RegisterProject() | PutVectors() | MarkExtracted() | DropCodeFiles() | PutReferences():
             return write
+        case PutCodeFile():
+            scopes = tuple(map(_redacted_scope, write.file.scopes))
+            return msgspec.structs.replace(
+                write, file=msgspec.structs.replace(write.file, scopes=scopes)
+            )
         case CreateSession() | PutSession():
             return msgspec.structs.replace(write, session=_redacted_session(write.session))
         case UpdateSession():
@@ -278,6 +287,16 @@ def _redacted_memory(memory: MemoryRecord) -> MemoryRecord:
         content=redact(memory.content),
         subjects=redact_all(memory.subjects),
         evidence=tuple(map(_redacted_evidence, memory.evidence)),
+    )
+
+
+def _redacted_scope(scope: CodeScope) -> CodeScope:
+    return msgspec.structs.replace(
+        scope,
+        name=redact(scope.name),
+        qualified_name=redact(scope.qualified_name),
+        signature=redact(scope.signature),
+        docstring=redact(scope.docstring),
     )
 
 

@@ -32,7 +32,8 @@ NOTE_KEY = ("#text", "remembers a fact; with always or never, a rule")
 _NOTE = re.compile(r"#(?![#!\d])[^\n]*")
 _ID = re.compile(r"[0-9a-f-]{4,36}")
 _LISTED, _FOUND = 20, 8
-_LINE_CHARS = 500
+_MOST_ROWS = 3
+"""Of what a memory says: `/why` and `ragmem memory show` have it whole."""
 
 
 def is_note(text: str) -> bool:
@@ -67,14 +68,15 @@ async def _memory(text: str, talk: Talk, page: Page) -> Stays:
     project_id = talk.session.project_id
     if text:
         found = await facts.search(text, project_id=project_id, limit=_FOUND, floor=False)
-        page.show(found_list(found) if found else Text("Nothing was found.", style="dim"))
+        none = Text("Nothing of what is remembered is like that.", style="dim")
+        page.show(found_list(found, page.width) if found else none)
         return ""
     recent = await facts.recent(project_id=project_id, limit=_LISTED)
     if not recent:
         said = "Nothing is remembered in this project, or of you. # before a sentence remembers it."
         page.show(Text(said, style="dim"))
         return ""
-    page.show(memory_list(recent))
+    page.show(memory_list(recent, page.width))
     if len(recent) == _LISTED:
         said = f"The newest {_LISTED}; `ragmem memory list` shows them all, /memory text searches."
         page.show(Text(said, style="dim"))
@@ -113,7 +115,7 @@ async def _forget(reference: str, talk: Talk, page: Page) -> Stays:
     facts = facts_of(talk.app.memory)
     memory = await facts.find(reference)
     earlier = len(await facts.history(memory))
-    page.show(memory_list([memory]))
+    page.show(memory_list([memory], page.width))
     with_them = f" With {counted(earlier, 'earlier version')}." if earlier else ""
     question = Question(f"Forget it for ever?{with_them}", (("y", "yes"), ("n", "no")))
     if await page.ask(question) != "y":
@@ -136,28 +138,34 @@ MEMORY_HANDLERS: dict[str, Callable[[str, Talk, Page], Awaitable[Stays]]] = {
 # --- how their answers look ---------------------------------------------------
 
 
-def memory_list(found: Sequence[MemoryRecord]) -> RenderableType:
-    """What each is, and below it what it says, clipped to the line."""
+def memory_list(found: Sequence[MemoryRecord], width: int) -> RenderableType:
+    """What each is, and below it what it says, in a few lines."""
     now = datetime.now(UTC)
-    return Group(*(part for memory in found for part in _entry(memory, summed_up(memory, now))))
+    return Group(
+        *(part for memory in found for part in _entry(memory, summed_up(memory, now), width))
+    )
 
 
-def found_list(found: Sequence[FactHit]) -> RenderableType:
+def found_list(found: Sequence[FactHit], width: int) -> RenderableType:
     """The same, with why each was found."""
     now = datetime.now(UTC)
     parts: list[Text] = []
     for hit in found:
         alike = [] if hit.similarity is None else [f"{hit.similarity * 100:.0f}% alike"]
         why = [f"found by {one_line(hit.why, 80)}"] if hit.why else []
-        parts += _entry(hit.memory, " · ".join([summed_up(hit.memory, now), *alike, *why]))
+        parts += _entry(hit.memory, " · ".join([summed_up(hit.memory, now), *alike, *why]), width)
     return Group(*parts)
 
 
-def _entry(memory: MemoryRecord, head: str) -> list[Text]:
-    said = Text(
-        f"  {one_line(memory.content, _LINE_CHARS)}", "dim", no_wrap=True, overflow="ellipsis"
-    )
-    return [Text(head, style="cyan"), said]
+def _entry(memory: MemoryRecord, head: str, width: int) -> list[Text]:
+    """The head where lines break between words, and what it says, each line behind a margin."""
+    rows = wrap(one_line(memory.content, 4_000), max(20, width - 2))
+    if len(rows) > _MOST_ROWS:
+        rows = [*rows[: _MOST_ROWS - 1], f"{rows[_MOST_ROWS - 1][: max(19, width - 3)]}…"]
+    return [
+        *(Text(row, style="cyan") for row in wrap(head, max(20, width))),
+        *(Text(f"  {row}", style="dim", no_wrap=True, overflow="ellipsis") for row in rows),
+    ]
 
 
 def chain_text(lines: Sequence[Line], width: int) -> RenderableType:

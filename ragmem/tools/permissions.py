@@ -118,8 +118,8 @@ class Permissions:
         if remembered and not protected:
             self._edits_remembered = True
 
-    async def command(self, command: str) -> None:
-        """Ask for a command, which is shown whole."""
+    async def command(self, command: str, *, known: str = "") -> None:
+        """Ask for a command, which is shown whole; with what is `known` of it, on one line."""
         if self._mode == "plan":
             raise _denied("This is plan mode: no command is run. Say what you would run instead.")
         if self._mode == "bypassPermissions" or "run_command" in self._allow:
@@ -130,7 +130,7 @@ class Permissions:
                 title="run_command",
                 kind="command",
                 body=command,
-                warnings=_command_warnings(command),
+                warnings=(*_command_warnings(command), *filter(None, [known])),
                 key=_key("command", str(self._workspace.cwd), command),
             ),
             "The command was not allowed",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -55,6 +56,19 @@ class RunCommandParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ) = None
 
 
+async def _never_failed(_: str) -> str:
+    return ""
+
+
+class Commands(msgspec.Struct, frozen=True):
+    """How commands are run."""
+
+    timeout_s: float = 120
+    """Of a command that names none."""
+    failed_before: Callable[[str], Awaitable[str]] = _never_failed
+    """What is remembered of a command that is about to be run again, on one line; else empty."""
+
+
 class RunCommand:
     """Runs what was approved; every command asks (see `Permissions`)."""
 
@@ -68,17 +82,17 @@ class RunCommand:
         permissions: Permissions,
         *,
         outputs: Path,
-        default_timeout_s: float = 120,
+        commands: Commands = Commands(),  # noqa: B008 - frozen
     ) -> None:
         self._workspace = workspace
         self._permissions = permissions
         self._outputs = outputs
-        self._default_timeout_s = default_timeout_s
+        self._commands = commands
         self.description = (
             "Run a command with bash in the working directory. The person is asked first. Each "
             "call is a fresh shell: nothing carries over but files. There is no input and no "
             "terminal, and what is left running in the background is stopped when the command "
-            f"ends. It is stopped after {default_timeout_s:g} s unless `timeout` says otherwise. "
+            f"ends. It is stopped after {commands.timeout_s:g} s unless `timeout` says otherwise. "
             f"Output beyond {MAX_SHOWN_CHARS:,} characters goes to a file that the answer names. "
             "Prefer read_file, grep_files, glob_files and edit_file to cat, grep, find and sed."
         )
@@ -97,15 +111,16 @@ class RunCommand:
                 f"The command is longer than {MAX_COMMAND_BYTES:,} bytes. "
                 "Write it to a file with create_file and run that."
             )
-        await self._permissions.command(command)
+        known = await self._commands.failed_before(command)
+        await self._permissions.command(command, known=known)
         if not self._workspace.cwd.is_dir():
             raise ToolFailure(f"The working directory {self._workspace.cwd} is gone.")
-        timeout = params.timeout or self._default_timeout_s
+        timeout = params.timeout or self._commands.timeout_s
         output = _Output(self._outputs)
         ended = await interruptible(
             lambda stop: _run(command, self._workspace.cwd, timeout, output, stop)
         )
-        return _report(ended, output, timeout)
+        return _report(ended, output, timeout, known)
 
 
 class _Ended(msgspec.Struct, frozen=True):
@@ -303,10 +318,13 @@ def _drain(pipe: int, output: _Output) -> None:
         output.feed(data)
 
 
-def _report(ended: _Ended, output: _Output, timeout_s: float) -> ToolOutput:
+def _report(ended: _Ended, output: _Output, timeout_s: float, known: str) -> ToolOutput:
+    """`known`: what is remembered of the same command, said where it has failed again."""
     body = output.text().rstrip("\n")
     output.close()
     shown = body or "(no output)"
+    if known and (ended.reason != "exit" or ended.status != 0):
+        shown, body = f"{known}\n{shown}", f"{known}\n{body}"
     if ended.reason == "timeout":
         raise ToolFailure(
             f"Stopped after {timeout_s:g} s, with everything that it had started. Give a larger "

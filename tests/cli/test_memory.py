@@ -248,8 +248,9 @@ def test_said_again_it_is_known_and_more_precisely_it_takes_the_place(ragmem: Ra
         (("add", "x", "--kind", "rumour"), "error: Invalid value for '--kind': 'rumour' is not"),
         (("add", "x", "--scope", "all"), "error: Invalid value for '--scope'"),
         (("add", "x", "--subject", ""), "error: --subject is empty.\n"),
-        (("add", "Hello!"), "error: It was not kept: "),
+        (("add", "Hello!"), "error: It was not kept: it is a greeting"),
         (("edit", "cafe1234"), "error: There is nothing to change.\n"),
+        (("edit", "cafe1234", "--subject", "a", "--no-subjects"), "error: Give --subject or --no-"),
         (("show", "cafe1234"), "error: "),
         (("why", "nonsense"), "error: "),
         (("import", "no-such-file"), "error: no-such-file can't be read: No such file"),
@@ -374,11 +375,29 @@ def test_a_memory_is_corrected_and_pinned(ragmem: Ragmem) -> None:
     (document,) = listed(ragmem)
     assert (document["expires_at"], document["scope"]) == (None, "user")
     assert (document["subjects"], document["content"]) == (["database"], "The port is 5439.")
+    done(ragmem, "edit", tail, "--no-subjects")
+    (document,) = listed(ragmem)
+    assert (document["subjects"], document["content"]) == ([], "The port is 5439.")
     done(ragmem, "pin", tail)
     assert listed(ragmem)[0]["pinned"] is True
     assert "  pinned  " in done(ragmem, "list").out
-    done(ragmem, "unpin", tail)
+    said = ragmem.run("memory", "unpin", tail)
+    assert (said.code, said.err) == (0, "It is told only where it bears on the question.\n")
     assert listed(ragmem)[0]["pinned"] is False
+
+
+def test_what_reads_like_a_rule_is_said_to_be_none(ragmem: Ragmem) -> None:
+    """X20: a fact is told where it bears on the question; whoever wants more is told how."""
+    ended = ragmem.run("memory", "add", "Always answer in French")
+    tail = ended.out.split()[0]
+    assert ended.err == (
+        "note: it is kept as a fact, told where it bears on the question. As a rule it stands in "
+        f"every request: `ragmem memory edit {tail} --kind rule`.\n"
+    )
+    done(ragmem, "edit", tail, "--kind", "rule")
+    said = ragmem.run("memory", "unpin", tail)
+    assert said.err == "It stands in the system message of every request. It is a rule.\n"
+    assert ragmem.run("memory", "add", "The gate squeaks.").err == ""
 
 
 def test_forgetting_takes_the_earlier_versions_along(ragmem: Ragmem) -> None:
@@ -731,6 +750,7 @@ Arguments:
 
 Options:
   --subject S                     What it is about instead; may be repeated.
+  --no-subjects                   It is about nothing in particular.
   --kind <fact|preference|decision|deadline|failure|rule>
                                   What it is instead.
   --ttl 7d                        How long it holds from now, or `never`.

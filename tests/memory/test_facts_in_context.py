@@ -17,6 +17,7 @@ from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.instructions import NO_INSTRUCTIONS
 from ragmem.memory.memory import Memory
+from ragmem.memory.recalling import PINNED_UNKNOWN
 from ragmem.records import MemoryRecord, Project, Session, TurnStatus, UpdateSession, utc_now
 from ragmem.store.base import Store
 from tests.fakes.hash_embedder import HashEmbedder
@@ -241,3 +242,32 @@ async def test_what_was_talked_about_before(room: Room, tmp_path: Path) -> None:
     assert "Tell me of Ports of staging!" in named
     recent = await room.context("What did we talk about before?", strategy="recent")
     assert "Conversation Summary" not in recent.messages[-1].text
+
+
+async def test_a_memory_that_is_too_slow_for_the_rules_says_so(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A96, X20: whoever made rules is to know that a request went without them; once they were
+    read, or where it is sure that there are none, nothing is said."""
+    assert PINNED_UNKNOWN not in (await room.context("Hello there")).notices
+    rule = await room.knows("Answer in French", kind="rule")
+    cold = Memory(room.memory._store, MemoryConfig(), clock=room.clock)
+    fresh = msgspec.structs.replace(room, memory=cold)
+
+    async def silence(*_: Any, **__: Any) -> Any:
+        await asyncio.sleep(60)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ragmem.memory.patience._PATIENCE_S", 0.05)
+        patch.setattr(Facts, "recent", silence)
+        patch.setattr(Facts, "pinned", silence)
+        context = await fresh.context("Hello there")
+        assert context.notices == (PINNED_UNKNOWN,)
+        assert pinned(context) == []
+    context = await fresh.context("Hello there")
+    assert (context.notices, pinned(context)) == ((), [rule.memory_id])
+    with monkeypatch.context() as patch:
+        patch.setattr("ragmem.memory.patience._PATIENCE_S", 0.05)
+        patch.setattr(Facts, "pinned", silence)
+        context = await fresh.context("Hello again")
+        assert (context.notices, pinned(context)) == ((), [rule.memory_id])

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo, UsageChunk
 from ragmem.memory.summaries import Ledger, Spending, Summarizer
 from ragmem.memory.summaries import ledger as ledger_module
+from ragmem.memory.summaries.spending import day_spent_text
 from ragmem.memory.worker import Worker
 from ragmem.store.base import Store
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 
+from .builders import a_turn
 from .working import DIGEST, a_session, no_wait
 
 PRICED = ModelInfo(
@@ -146,3 +149,67 @@ def test_many_processes_lose_nothing(tmp_path: Path) -> None:
     ]
     assert [child.wait() for child in children] == [0, 0, 0]
     assert Ledger(file).spent("s") == Spending(calls=600, cost_usd=300.0)
+
+
+# --- a day of all sessions ----------------------------------------------------------------
+
+
+async def test_a_day_may_cost_so_much_over_all_sessions(store: Store, tmp_path: Path) -> None:
+    """Issue 6, X13: a hundred imported sessions, each within its own limit, add up."""
+    sessions = [await a_session(store, 2, chars=60, start_minute=100 * n) for n in range(5)]
+    config = SummariesConfig(max_cost_usd_per_day=0.03)
+    usage = UsageChunk(input_tokens=600, output_tokens=100)
+    llm = ScriptedLLM([Says(DIGEST.text, usage=usage)], info=PRICED, repeat=True)
+    for _ in range(3):
+        last = await one_process(store, llm, config, tmp_path / "spending.jsonl")
+    assert 0.01 < sum(last.spent(each).cost_usd for each in sessions) <= 0.03
+    made = [s for each in sessions for s in await store.summaries(each, level=1)]
+    assert len(made) == 10
+    assert any(s.extractive for s in made)
+    assert not all(s.extractive for s in made)
+
+
+async def test_it_is_said_once(tmp_path: Path) -> None:
+    """Issue 6: a notice, when the first summary is cut for it; a free model knows no limit."""
+    config = SummariesConfig(max_cost_usd_per_day=0.0)
+    for info, times in ((PRICED, 1), (ModelInfo(name="ollama/mine", context_window=8_000), 0)):
+        llm = ScriptedLLM([Says(DIGEST.text)], info=info, repeat=True)
+        ledger = Ledger(tmp_path / info.name.replace("/", "-"))
+        summarizer = Summarizer(llm, config, ledger=ledger, sleep=no_wait)
+        said: list[str] = []
+        summarizer.say = said.append
+        for turn in (a_turn(1), a_turn(2)):
+            await summarizer.summarize_turn(turn)
+        assert len(said) == times
+        assert len(llm.requests) == (0 if times else 2)
+    assert "max_cost_usd_per_day" in day_spent_text(config)
+
+
+def test_a_new_day_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 6: what was spent yesterday is no reason today, also after the lines were added up."""
+    monkeypatch.setattr(ledger_module, "_LARGEST_BYTES", 2_000)
+    file = tmp_path / "spending.jsonl"
+    day = date(2026, 1, 14)
+
+    def today() -> date:
+        return day
+
+    first, second = Ledger(file, today=today), Ledger(file, today=today)
+    for number in range(60):
+        first.add(f"s{number % 3}", Spending(calls=1, cost_usd=0.5))
+    assert second.spent_today() == first.spent_today() == 30.0
+    day += timedelta(days=1)
+    assert second.spent_today() == 0.0
+    second.add("s0", Spending(calls=1, cost_usd=0.25))
+    assert first.spent_today() == Ledger(file, today=today).spent_today() == 0.25
+    assert Ledger(file, today=today).spent("s0").cost_usd == 10.25
+    assert Ledger(today=today).spent_today() == 0.0
+
+
+def test_a_ledger_from_before_is_read(tmp_path: Path) -> None:
+    """Issue 6: lines without a day count for their session."""
+    file = tmp_path / "spending.jsonl"
+    Ledger(file).add("s", Spending(calls=2))
+    file.write_text(file.read_text().replace("}", ',"usd":0.5}'))
+    assert Ledger(file).spent("s").cost_usd == 0.5
+    assert Ledger(file).spent_today() == 0.0

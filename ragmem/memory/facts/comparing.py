@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal
 
 import msgspec
@@ -19,6 +19,8 @@ _NEARLY = 0.85
 """Shared of all words, from which two texts say the same in nearly equal words."""
 _LEAST_WORDS = 3
 _MOST_EVIDENCE = 10
+_MOST_NORMAL = 10_000
+"""Texts of memories: each new one is compared with all."""
 _SINGULAR: frozenset[MemoryKind] = frozenset(["failure", "rule"])
 """Kinds that are compared with their like only."""
 _NAME = re.compile(
@@ -115,11 +117,13 @@ def union(*groups: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item for group in groups for item in group))
 
 
+@lru_cache(maxsize=_MOST_NORMAL)
 def normal(text: str) -> str:
     """For "the same words": without case, accents and punctuation."""
     return _MARKS.sub(" ", plain(text)).strip()
 
 
+@lru_cache(maxsize=_MOST_NORMAL)
 def words_of(text: str) -> frozenset[str]:
     """Its words that tell something, as index terms."""
     language = guess_language(text)

@@ -107,7 +107,7 @@ class Extractor:
             beside: list[Write] = [MarkExtracted(turn_ids=(turn.turn_id,))]
             beside += await self._mended(store, turn, session)
             await self._facts.settle(drafts, session.project_id, beside=beside)
-            await self._judge(store, turn, session)
+            await self._judge(turn, session)
 
     # --- what a model finds -------------------------------------------------------
 
@@ -154,13 +154,13 @@ class Extractor:
 
     # --- what has changed ---------------------------------------------------------
 
-    async def _judge(self, store: Store, turn: Turn, session: Session) -> None:
+    async def _judge(self, turn: Turn, session: Session) -> None:
         """Ask which older memories no longer hold, of those on the same subjects (X4)."""
         asker = self._asker
         if asker is None or not asker.uses_model(turn.session_id):
             return
         asked = 0
-        for memory in await self._new(store, turn, session):
+        for memory in await self._new(turn, session):
             for old in await self._facts.rivals(memory):
                 pair = (memory.memory_id, old.memory_id)
                 if pair in self._judged:
@@ -173,13 +173,12 @@ class Extractor:
                 if relation in ("same", "updates"):
                     await self._facts.supersede(memory, old)
 
-    async def _new(self, store: Store, turn: Turn, session: Session) -> list[MemoryRecord]:
+    async def _new(self, turn: Turn, session: Session) -> list[MemoryRecord]:
         """What came of this turn, by whichever way, and what the person noted shortly before."""
-        query = MemoryQuery(project_ids=(session.project_id,), alive_at=self._clock())
         since = turn.started_at - _SHORTLY
         return [
             memory
-            for memory in await store.memories(query)
+            for memory in await self._facts.current(session.project_id)
             if memory.kind not in ("failure", "rule")
             and (
                 any(place.turn_id == turn.turn_id for place in memory.evidence)

@@ -5,8 +5,8 @@ question is decided here. All that is written goes through one door, `settle`: c
 with what is known, under a lease that all processes share, in one transaction.
 """
 
+import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from ragmem.errors import (
     UsageError,
 )
 from ragmem.ids import short_id
+from ragmem.memory.facts.shelves import Shelves
 from ragmem.memory.facts.ttl import expiry, past_their_time
 from ragmem.memory.facts.turnstile import Turnstile
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
@@ -30,7 +31,6 @@ from ragmem.memory.facts.vectors import FactVectors
 from ragmem.memory.recording import redacted
 from ragmem.metrics import Metrics
 from ragmem.records import (
-    MEMORY_LEVEL,
     MemoryKind,
     MemoryRecord,
     MemoryScope,
@@ -46,6 +46,7 @@ from ragmem.store.memories import MemoryQuery
 from ragmem.text import clean, one_line
 
 if TYPE_CHECKING:
+    from ragmem.memory.facts.settling import Desk
     from ragmem.memory.facts.shelf import About, Shelf
 
 _log = logging.getLogger("ragmem")
@@ -76,8 +77,7 @@ class Facts:
         self._clock = clock
         self._turnstile = Turnstile(owner_id)
         self._vectors = FactVectors(embedder, self._metrics)
-        self._shelves: dict[str | None, Shelf] = {}
-        self._writes = 0
+        self._shelves = Shelves(self._vectors.model_id, clock)
         self.on_written: Callable[[Remembered], None] = lambda _: None
         """Called with each memory that was added or updated: the person is to see it."""
 
@@ -107,6 +107,7 @@ class Facts:
         vectors, model_id = await self._vectors.rows(store, [memory.content for memory, _ in fresh])
         async with self._turnstile.alone(store):
             desk = Desk(duplicate=self._thresholds.duplicate, now=now)
+            revision = await self._tell(desk, store, project_id) if fresh else None
             out: list[Remembered] = []
             at = 0
             for _draft, problem in told:
@@ -116,18 +117,27 @@ class Facts:
                 memory, note = fresh[at]
                 vector = vectors[at] if vectors else b""
                 at += 1
-                await desk.fetch(store, memory.project_id, model_id)
                 out.append(desk.settle(memory, vector, note=note))
             writes: list[Write] = [redacted(write) for write in desk.writes]
             writes += self._vectors.puts(desk.vectors, model_id)
             if writes or beside:
                 await store.apply([*writes, *beside])
-                self._changed()
+                await self._shelves.wrote(store, [*writes, *beside], revision)
         for remembered in out:
             self._metrics.count(f"memories.{remembered.action}")
             if remembered.action in ("added", "updated"):
                 self.on_written(remembered)
         return out
+
+    async def _tell(self, desk: "Desk", store: Store, project_id: str | None) -> int | None:
+        """Tell what is known; the revision of that."""
+        try:
+            shelf = await self._shelves.of(store, project_id, surely=True)
+        except StoreUnavailable:
+            # Kept by the spool, uncompared: the next that is like it takes its place.
+            return None
+        desk.know(shelf.memories, shelf.rows, project_id)
+        return shelf.revision
 
     async def supersede(self, new: MemoryRecord, old: MemoryRecord) -> bool:
         """Let one known memory take another's place; whether both were still there for it (X4)."""
@@ -145,8 +155,10 @@ class Facts:
             merged = carried_over(new, [old])
             merged = msgspec.structs.replace(merged, kind=new.kind, updated_at=now)
             put = redacted(PutMemory(memory=merged, supersedes=(old.memory_id,)))
-            await store.apply([put, *await self._vectors.of(store, merged)])
-            self._changed()
+            vector = await self._vectors.of(store, merged)
+            revision = await self._shelves.before_writing(store)
+            await store.apply([put, *vector])
+            await self._shelves.wrote(store, [put], revision)
         self._metrics.count("memories.superseded")
         self.on_written(Remembered(action="updated", memory=merged, superseded=(old,)))
         return True
@@ -176,7 +188,7 @@ class Facts:
             return []
         store = await self._open_store()
         with self._metrics.time("facts.search"):
-            shelf = await self._shelf(store, project_id)
+            shelf = await self._shelves.of(store, project_id)
             if not shelf.book.entries:
                 return []
             asked = Asked(
@@ -187,7 +199,8 @@ class Facts:
                 floored=floor,
             )
             near = await self._near(store, shelf, text, patience_s)
-            found = search(shelf.book, asked, near, self._clock())
+            # Thousands take a moment: whoever types comes first.
+            found = await asyncio.to_thread(search, shelf.book, asked, near, self._clock())
         self._metrics.count("facts.searches")
         self._metrics.count("facts.found", 1 if found else 0)
         return found
@@ -195,14 +208,15 @@ class Facts:
     async def recent(self, *, project_id: str | None, limit: int) -> list[MemoryRecord]:
         """The latest, newest first (D72)."""
         store = await self._open_store()
+        scope = (project_id,) if project_id else ()
         return await store.memories(
-            msgspec.structs.replace(_scope(project_id), alive_at=self._clock(), limit=max(0, limit))
+            MemoryQuery(project_ids=scope, alive_at=self._clock(), limit=max(0, limit))
         )
 
     async def pinned(self, project_id: str | None) -> list[MemoryRecord]:
         """Pinned ones and rules, oldest first: between turns their order stays."""
         store = await self._open_store()
-        shelf = await self._shelf(store, project_id)
+        shelf = await self._shelves.of(store, project_id)
         now = self._clock()
         found = [
             entry.memory
@@ -216,7 +230,7 @@ class Facts:
         from ragmem.memory.facts.shelf import About
 
         hits = await self.search(text, project_id=project_id, limit=_ALREADY)
-        shelf = await self._shelf(await self._open_store(), project_id)
+        shelf = await self._shelves.of(await self._open_store(), project_id)
         return About(tuple(hit.memory for hit in hits), shelf.counts())
 
     async def rivals(self, memory: MemoryRecord) -> list[MemoryRecord]:
@@ -227,19 +241,24 @@ class Facts:
         from ragmem.memory.facts.comparing import Known, rivals
 
         store = await self._open_store()
-        query = MemoryQuery(
-            project_ids=(memory.project_id,) if memory.project_id else (),
-            user_wide=memory.project_id is None,
-            alive_at=self._clock(),
-        )
-        known = {one.memory_id: one for one in await store.memories(query)}
-        rows = await store.small_vectors(list(known), MEMORY_LEVEL, self._vectors.model_id)
-        if memory.memory_id not in rows or memory.memory_id not in known:
+        shelf = await self._shelves.of(store, memory.project_id)
+        now = self._clock()
+        known = {
+            one.memory_id: one
+            for one in shelf.memories
+            if one.scope == memory.scope and one.is_current(now)
+        }
+        rows = {name: row for name, row in shelf.rows.items() if name in known}
+        if memory.memory_id not in rows:
             return []
         near = cosines(rows[memory.memory_id], rows)
-        return rivals(
-            memory, [Known(known[i], near[i]) for i in near if i in known], self._thresholds
-        )
+        return rivals(memory, [Known(known[i], near[i]) for i in near], self._thresholds)
+
+    async def current(self, project_id: str | None) -> list[MemoryRecord]:
+        """All that hold in the project, and the person's own; newest first."""
+        shelf = await self._shelves.of(await self._open_store(), project_id)
+        now = self._clock()
+        return [memory for memory in shelf.memories if memory.is_current(now)]
 
     async def find(self, reference: str) -> MemoryRecord:
         """By its id or an unambiguous end of it; MemoryNotFound, AmbiguousMemory."""
@@ -309,15 +328,17 @@ class Facts:
                     return current
                 edited = msgspec.structs.replace(edited, updated_at=now)
                 vector = await self._vectors.of(store, edited)
-                await store.apply([redacted(PutMemory(memory=edited)), *vector])
-                self._changed()
+                put = redacted(PutMemory(memory=edited))
+                revision = await self._shelves.before_writing(store)
+                await store.apply([put, *vector])
+                await self._shelves.wrote(store, [put], revision)
         return await self.find(memory.memory_id)
 
     async def forget(self, memory: MemoryRecord) -> int:
         """Remove it, with what it took the place of; how many went (X39)."""
         store = await self._open_store()
         count = await store.forget_memories([memory.memory_id])
-        self._changed()
+        self._shelves.aged()
         _log.info("%d memories were forgotten on request", count)
         return count
 
@@ -328,7 +349,7 @@ class Facts:
         gone = past_their_time(await store.memories(query), self._clock())
         count = await store.forget_memories(gone) if gone else 0
         if count:
-            self._changed()
+            self._shelves.aged()
             _log.info("%d memories past their time were removed", count)
         return count
 
@@ -358,25 +379,6 @@ class Facts:
 
     # --- what it stands on --------------------------------------------------------
 
-    async def _shelf(self, store: Store, project_id: str | None) -> "Shelf":
-        """What is known of a scope, made ready; read again when it may have changed."""
-        from ragmem.memory.facts.shelf import Shelf
-
-        shelf = self._shelves.get(project_id)
-        if shelf is not None and shelf.is_fresh(time.monotonic()):
-            return shelf
-        query = msgspec.structs.replace(_scope(project_id), alive_at=self._clock())
-        model_id = self._vectors.model_id
-        before, writes = shelf or Shelf.empty(), self._writes
-        shelf = await before.renewed(store, query, model_id, read_at=time.monotonic())
-        if writes == self._writes:
-            self._shelves[project_id] = shelf
-        return shelf
-
-    def _changed(self) -> None:
-        self._writes += 1
-        self._shelves = {name: shelf.aged() for name, shelf in self._shelves.items()}
-
     async def _near(
         self, store: Store, shelf: "Shelf", text: str, patience_s: float | None
     ) -> dict[int, float]:
@@ -385,10 +387,6 @@ class Facts:
             return {}
         rows, _ = await self._vectors.rows(store, [text], query=True, patience_s=patience_s)
         return shelf.cosines(rows[0]) if rows else {}
-
-
-def _scope(project_id: str | None) -> MemoryQuery:
-    return MemoryQuery(project_ids=(project_id,) if project_id else ())
 
 
 def _owner(memory: MemoryRecord, scope: MemoryScope | None, project_id: str | None) -> str | None:

@@ -1,22 +1,26 @@
 """What was tried and failed, from the recorded calls alone: no model is asked."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import msgspec
 
+from ragmem.ids import short_id
+from ragmem.memory.facts.comparing import failed_command
 from ragmem.memory.facts.sources import Source, argument, evidence_of
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.facts.words import is_instruction
 from ragmem.memory.summaries.material import WRITING_TOOLS
 from ragmem.memory.window import result_text
-from ragmem.records import ToolCall, Turn
+from ragmem.records import MemoryRecord, ToolCall, Turn
 from ragmem.redact import redact
-from ragmem.text import clean, one_line
+from ragmem.text import clean, one_line, visible
 
 _COMMAND = "run_command"
 _SUBJECT_CHARS = 200
 _REASON_CHARS = 240
+_REMINDER = "This failed on"
 _MOST = 3
 """Of one turn: the last ones."""
 _TTL = "30d"
@@ -27,6 +31,8 @@ _ASKING = re.compile(
     r"more|sed|awk|curl|ping|lsof|ss|netstat|nc|host|dig|nslookup|mountpoint|id|groups"
 )
 """Programs whose exit code is an answer, or whose failure tells nothing for later."""
+_SHELL = re.compile(r"^(?:/\S*/)?(?:ba|da|k|z)?sh: (?:line )?\d+: ")
+"""Who says it, and where in a command of one line: it tells nothing."""
 _TELLING = (
     "error",
     "exception",
@@ -98,6 +104,38 @@ def subject_of(call: ToolCall) -> str:
     return ""
 
 
+def failed_before(command: str, memories: Iterable[MemoryRecord], cwd: Path) -> MemoryRecord | None:
+    """The failure that is known of this very command, but for white space and `cd` to here."""
+    wanted = _same_command(command, cwd)
+    # What was clipped may have gone on in another way.
+    if not wanted or len(wanted) >= _SUBJECT_CHARS - 1:
+        return None
+    for memory in memories:
+        failed = failed_command(memory) if memory.kind == "failure" else None
+        if failed and _same_command(failed.removeprefix("`"), cwd) == wanted:
+            return memory
+    return None
+
+
+def reminder(memory: MemoryRecord) -> str:
+    """The line that is said of it before the same is tried again."""
+    day = (memory.at or memory.created_at).astimezone().date().isoformat()
+    why = memory.content.partition("` failed")[2].strip(" :.") or "no reason was kept"
+    return (
+        f"{_REMINDER} {day}: {one_line(visible(why), _REASON_CHARS)}; see memory "
+        f"{short_id(memory.memory_id)}."
+    )
+
+
+def _same_command(command: str, cwd: Path) -> str:
+    """As it is compared; empty for what never fails."""
+    line = " ".join(redact(clean(command)).replace("`", "'").split())
+    for here in (".", "./", str(cwd), f"{cwd}/", f"'{cwd}'", f'"{cwd}"'):
+        for mark in (" && ", "; ", ";"):
+            line = line.removeprefix(f"cd {here}{mark}")
+    return line
+
+
 def beginning(subject: str) -> str:
     """Of the memory's content; by it the same failure is known again."""
     return f"`{subject}` failed"
@@ -146,7 +184,8 @@ def _reason(call: ToolCall) -> str:
     code = _exit_code(call)
     head = f"exit code {code}" if code is not None else ""
     lines = [one_line(redact(clean(line)), _REASON_CHARS) for line in text.split("\n")[-400:]]
-    lines = [line for line in lines if line and not line.startswith("Exit code ")]
+    lines = [line for line in lines if line and not line.startswith(("Exit code ", _REMINDER))]
+    lines = [_SHELL.sub("", line) for line in lines]
     telling = [line for line in lines if any(word in line.casefold() for word in _TELLING)]
     # A program's last word tells most; a tool's first does.
     chosen = (telling or lines)[-1:] if call.tool_name == _COMMAND else lines[:1]

@@ -49,6 +49,8 @@ class Book(msgspec.Struct, frozen=True):
     entries: tuple[Entry, ...]
     postings: dict[str, list[int]]
     """Places in `entries`, by term."""
+    subjects: dict[str, list[int]]
+    """The same, by subject."""
     mean_length: float
     aliases: dict[str, frozenset[str]]
     """The other names of who has some."""
@@ -146,13 +148,16 @@ def entry_of(memory: MemoryRecord) -> Entry:
 def book_of(entries: Sequence[Entry]) -> Book:
     """Newest first, as the store gives them."""
     postings: dict[str, list[int]] = {}
+    subjects: dict[str, list[int]] = {}
     for place, entry in enumerate(entries):
         for term in entry.counts:
             postings.setdefault(term, []).append(place)
+        for subject in entry.subjects:
+            subjects.setdefault(subject, []).append(place)
     total = sum(entry.length for entry in entries)
     mean = total / len(entries) if entries else 1.0
     aliases = _aliases(entry.memory for entry in entries)
-    return Book(tuple(entries), postings, mean or 1.0, aliases)
+    return Book(tuple(entries), postings, subjects, mean or 1.0, aliases)
 
 
 # --- a search -----------------------------------------------------------------------------
@@ -168,12 +173,14 @@ def search(
     """
     alive = {i for i, e in enumerate(book.entries) if e.memory.is_current(now)}
     named, others = _named(book, asked)
+    about = {i for name in named | others for i in book.subjects.get(name, ())}
     if asked.subjects:
-        wanted = named | others
-        alive = {i for i in alive if book.entries[i].subjects & wanted}
+        alive &= about
     words, telling = _by_words(book, asked.text, others)
+    near = {i for i, s in similarities.items() if asked.floor is None or s > asked.floor}
     scored: dict[int, tuple[float, str]] = {}
-    for i in alive:
+    # All others would score nothing.
+    for i in alive & (about | words.keys() | near):
         found = _scored(
             book.entries[i], asked, words.get(i, 0.0), similarities.get(i), (named, others)
         )
@@ -233,8 +240,7 @@ def _named(book: Book, asked: Asked) -> tuple[frozenset[str], frozenset[str]]:
         for i in range(len(words) - n + 1)
     }
     spans |= {word.removesuffix("'s") for word in words}
-    subjects = {subject for entry in book.entries for subject in entry.subjects}
-    named = {span for span in spans if span in subjects or span in book.aliases}
+    named = {span for span in spans if span in book.subjects or span in book.aliases}
     named |= set(map(plain, asked.subjects))
     others = {other for name in named for other in book.aliases.get(name, ())}
     return frozenset(named), frozenset(others - named)

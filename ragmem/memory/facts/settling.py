@@ -1,14 +1,12 @@
 """What becomes of drafts, one after the other, before anything of it is written."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from ragmem.embedder.numbers import cosines
-from ragmem.errors import StoreUnavailable
 from ragmem.memory.facts.comparing import Known, compare
 from ragmem.memory.facts.values import Remembered
-from ragmem.records import MEMORY_LEVEL, MemoryRecord, PutMemory
-from ragmem.store.base import Store
-from ragmem.store.memories import MemoryQuery
+from ragmem.records import MemoryRecord, PutMemory
 
 
 class Desk:
@@ -32,24 +30,15 @@ class Desk:
         """Of what is put, where there are some: text and row, by memory."""
         return {i: found for i, found in self._new_vectors.items() if i in self._puts}
 
-    async def fetch(self, store: Store, project_id: str | None, model_id: str) -> None:
-        """Read what is known in that scope, once."""
-        if project_id in self._known:
-            return
-        query = MemoryQuery(
-            project_ids=(project_id,) if project_id else (),
-            user_wide=project_id is None,
-            alive_at=self._now,
-        )
-        try:
-            found = await store.memories(query)
-            if model_id:
-                ids = [memory.memory_id for memory in found]
-                self._rows |= await store.small_vectors(ids, MEMORY_LEVEL, model_id)
-        except StoreUnavailable:
-            # Kept by the spool, uncompared: the next that is like it takes its place.
-            found = []
-        self._known[project_id] = {memory.memory_id: memory for memory in found}
+    def know(
+        self, memories: Sequence[MemoryRecord], rows: Mapping[str, bytes], project_id: str | None
+    ) -> None:
+        """What is current in the project and of the person; the vectors of those that have some."""
+        for memory in memories:
+            if memory.is_current(self._now):
+                scope = project_id if memory.project_id else None
+                self._known.setdefault(scope, {})[memory.memory_id] = memory
+        self._rows |= rows
 
     def settle(self, memory: MemoryRecord, row: bytes, *, note: str = "") -> Remembered:
         """What becomes of one; those after it are compared with the outcome."""

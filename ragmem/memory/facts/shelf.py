@@ -44,50 +44,68 @@ class Shelf(msgspec.Struct, frozen=True):
     places: tuple[int, ...]
     """Of each row: where its memory stands in the book."""
     model_id: str
+    revision: int
+    """Of the store's memories: what is here is no older."""
     read_at: float
     """On the monotonic clock."""
 
     @classmethod
     def empty(cls) -> Self:
         """Before anything was read."""
-        return cls(book_of(()), {}, None, (), "", float("-inf"))
+        return cls(book_of(()), {}, None, (), "", -1, float("-inf"))
 
     @property
     def has_vectors(self) -> bool:
         """Whether anything can be compared by its meaning."""
         return bool(self.places)
 
+    @property
+    def memories(self) -> list[MemoryRecord]:
+        """All of them, newest first."""
+        return [entry.memory for entry in self.book.entries]
+
     def is_fresh(self, now: float) -> bool:
-        """Whether it need not be read again yet."""
+        """Whether nobody need be asked yet if it still holds."""
         return now - self.read_at < FRESH_S
 
     def aged(self) -> Self:
-        """To be read again before the next question."""
+        """To be looked at again before the next question."""
         return msgspec.structs.replace(self, read_at=float("-inf"))
 
     async def renewed(
-        self, store: Store, query: MemoryQuery, model_id: str, *, read_at: float
+        self, store: Store, query: MemoryQuery, model_id: str, *, revision: int, read_at: float
     ) -> Shelf:
         """Read again; what has not changed since is not made ready a second time."""
         found = await store.memories(query)
         before = {entry.memory.memory_id: entry for entry in self.book.entries}
         # Thousands of new ones take a moment: whoever types comes first.
         entries = await asyncio.to_thread(_entries, found, before)
-        same = len(entries) == len(self.book.entries) and all(
-            one is other for one, other in zip(entries, self.book.entries, strict=True)
-        )
         rows = dict(self.rows) if model_id == self.model_id else {}
         kept = {entry.memory.memory_id for entry in entries if _is_kept(entry, before)}
         rows = {memory_id: row for memory_id, row in rows.items() if memory_id in kept}
         missing = [m.memory_id for m in found if m.memory_id not in rows] if model_id else []
         new = await store.small_vectors(missing, MEMORY_LEVEL, model_id) if missing else {}
-        if same and not new and model_id == self.model_id:
-            return msgspec.structs.replace(self, read_at=read_at)
-        rows |= new
-        places = tuple(i for i, e in enumerate(entries) if e.memory.memory_id in rows)
-        book = self.book if same else await asyncio.to_thread(book_of, entries)
-        matrix = _matrix([rows[entries[i].memory.memory_id] for i in places]) if places else None
-        return Shelf(book, rows, matrix, places, model_id, read_at)
+        if not new and model_id == self.model_id and _same(entries, self.book.entries):
+            return msgspec.structs.replace(self, revision=revision, read_at=read_at)
+        shelf = msgspec.structs.replace(self, model_id=model_id, revision=revision, read_at=read_at)
+        return await asyncio.to_thread(_filled, shelf, entries, rows | new)
+
+    async def changed(
+        self,
+        gone: Sequence[str],
+        found: Sequence[MemoryRecord],
+        new: Mapping[str, bytes],
+        *,
+        revision: int,
+        read_at: float,
+    ) -> Shelf:
+        """Without the memories `gone`, and with these, which have these vectors."""
+        out = {*gone, *(memory.memory_id for memory in found)}
+        kept = [entry for entry in self.book.entries if entry.memory.memory_id not in out]
+        entries = sorted(kept + [entry_of(memory) for memory in found], key=_age, reverse=True)
+        rows = {memory_id: row for memory_id, row in self.rows.items() if memory_id not in out}
+        shelf = msgspec.structs.replace(self, revision=revision, read_at=read_at)
+        return await asyncio.to_thread(_filled, shelf, entries, rows | dict(new))
 
     def counts(self) -> dict[str, int]:
         """How many memories there are of each subject."""
@@ -101,6 +119,29 @@ class Shelf(msgspec.Struct, frozen=True):
 
         found = self.matrix @ np.frombuffer(row, dtype="<f4")
         return dict(zip(self.places, map(float, np.nan_to_num(found, nan=-1.0)), strict=True))
+
+
+def _filled(shelf: Shelf, entries: Sequence[Entry], rows: dict[str, bytes]) -> Shelf:
+    places = tuple(i for i, e in enumerate(entries) if e.memory.memory_id in rows)
+    matrix = _matrix([rows[entries[i].memory.memory_id] for i in places]) if places else None
+    same = _same(entries, shelf.book.entries)
+    return msgspec.structs.replace(
+        shelf,
+        book=shelf.book if same else book_of(entries),
+        rows=rows,
+        matrix=matrix,
+        places=places,
+    )
+
+
+def _same(entries: Sequence[Entry], others: Sequence[Entry]) -> bool:
+    return len(entries) == len(others) and all(
+        one is other for one, other in zip(entries, others, strict=True)
+    )
+
+
+def _age(entry: Entry) -> tuple[object, str]:
+    return entry.memory.created_at, entry.memory.memory_id
 
 
 def _matrix(rows: list[bytes]) -> Matrix:

@@ -1,4 +1,4 @@
-"""What background calls cost each session, over all processes of a home.
+"""What background calls cost each session, and all of them each day, over all processes of a home.
 
 A line of JSON a call in a small file of its own: a call that left no summary left no
 record in the store either, so without this each new process would begin at nought.
@@ -6,8 +6,9 @@ record in the store either, so without this each new process would begin at noug
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import date
 from pathlib import Path
 
 import msgspec
@@ -21,14 +22,45 @@ FILE = "spending.jsonl"
 _LARGEST_BYTES = 500_000
 """Then the lines of a session become one."""
 _NAME_CHARS = 16
+_KEPT_DAYS = 31
 _PATIENCE_S = 0.5
 
 
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    s: str
-    """Stands for the session: its id is not kept, so that nothing of a deleted one is."""
+    s: str = ""
+    """Stands for the session: its id is not kept, so that nothing of a deleted one is. Empty: of
+    all sessions of a day."""
     n: int = 0
     usd: float = 0.0
+    d: str = ""
+    """The day, where the person is; empty: that of sessions, of many days together."""
+
+
+class _Sums:
+    """Lines added up."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, _Line] = {}
+        self.days: dict[str, float] = {}
+
+    def add(self, lines: Iterable[_Line]) -> None:
+        """A line of a call counts for its session and for its day."""
+        for line in lines:
+            if line.s:
+                known = self.of(line.s)
+                self.sessions[line.s] = _Line(line.s, known.n + line.n, known.usd + line.usd)
+            if line.d:
+                self.days[line.d] = self.days.get(line.d, 0.0) + line.usd
+
+    def of(self, name: str) -> _Line:
+        """A session's."""
+        return self.sessions.get(name, _Line(name))
+
+    def lines(self) -> list[_Line]:
+        """The same in fewer lines; of days the latest."""
+        latest = sorted(self.days)[-_KEPT_DAYS:]
+        days = [_Line(usd=self.days[day], d=day) for day in latest]
+        return [*self.sessions.values(), *days]
 
 
 class Ledger:
@@ -37,12 +69,13 @@ class Ledger:
     Without a file, or where it can't be read or written, it knows of this process alone.
     """
 
-    def __init__(self, file: Path | None = None) -> None:
+    def __init__(self, file: Path | None = None, *, today: Callable[[], date] = date.today) -> None:
         self._file = file
+        self._today = today
         self._own: dict[str, Spending] = {}
-        self._kept: dict[str, _Line] = {}
+        self._kept = _Sums()
         """Of all processes, as far as the file was read."""
-        self._unkept: dict[str, _Line] = {}
+        self._unkept = _Sums()
         """Of this process: what the file does not hold."""
         self._read: tuple[int, int] = (0, 0)
 
@@ -54,20 +87,26 @@ class Ledger:
         """What all processes spent: calls and cost are everybody's, all else is this process'."""
         self._catch_up()
         name = _name(session_id)
-        kept = self._kept.get(name, _Line(name))
-        unkept = self._unkept.get(name, _Line(name))
+        kept, unkept = self._kept.of(name), self._unkept.of(name)
         return msgspec.structs.replace(
             self.own(session_id), calls=kept.n + unkept.n, cost_usd=kept.usd + unkept.usd
         )
+
+    def spent_today(self) -> float:
+        """What all processes spent for all sessions, in dollars."""
+        self._catch_up()
+        day = self._today().isoformat()
+        return self._kept.days.get(day, 0.0) + self._unkept.days.get(day, 0.0)
 
     def add(self, session_id: str, more: Spending) -> None:
         """Count what was just spent; calls are kept for other processes."""
         self._own[session_id] = self.own(session_id) + more
         if not more.calls:
             return
-        line = _Line(_name(session_id), more.calls, more.cost_usd)
+        day = self._today().isoformat() if more.cost_usd else ""
+        line = _Line(_name(session_id), more.calls, more.cost_usd, day)
         if not self._append(line):
-            _sum_up(self._unkept, [line])
+            self._unkept.add([line])
 
     def _catch_up(self) -> None:
         """Read what was appended since; all of it where the file was written anew."""
@@ -81,11 +120,11 @@ class Ledger:
             with self._file.open("rb") as file:
                 inode = os.fstat(file.fileno()).st_ino
                 if inode != known:
-                    self._kept, start = {}, 0
+                    self._kept, start = _Sums(), 0
                 file.seek(start)
                 data = file.read()
             whole = data.rfind(b"\n") + 1
-            _sum_up(self._kept, _lines(data[:whole]))
+            self._kept.add(_lines(data[:whole]))
             self._read = inode, start + whole
 
     def _append(self, line: _Line) -> bool:
@@ -105,9 +144,9 @@ class Ledger:
 
     @staticmethod
     def _add_up(file: Path) -> None:
-        sums: dict[str, _Line] = {}
-        _sum_up(sums, _lines(file.read_bytes()))
-        replace_private(file, _ENCODER.encode_lines(sums.values()), sync=False)
+        sums = _Sums()
+        sums.add(_lines(file.read_bytes()))
+        replace_private(file, _ENCODER.encode_lines(sums.lines()), sync=False)
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -125,9 +164,3 @@ def _lines(data: bytes) -> list[_Line]:
         with suppress(msgspec.DecodeError):
             found.append(_DECODER.decode(line))
     return found
-
-
-def _sum_up(sums: dict[str, _Line], lines: Iterable[_Line]) -> None:
-    for line in lines:
-        known = sums.get(line.s, _Line(line.s))
-        sums[line.s] = _Line(line.s, known.n + line.n, known.usd + line.usd)

@@ -69,11 +69,33 @@ def one_call(
     )
 
 
+def is_day_spent(
+    today_usd: float, config: SummariesConfig, info: ModelInfo, sent_chars: int
+) -> bool:
+    """Whether one more call would be more than all sessions together may cost in a day."""
+    if is_free(info):
+        return False
+    return today_usd + _expected(info, sent_chars) > config.max_cost_usd_per_day
+
+
+def day_spent_text(config: SummariesConfig) -> str:
+    """For the person."""
+    return (
+        f"Background work has cost today what it may (${config.max_cost_usd_per_day:,.2f}): until "
+        "tomorrow summaries are cut from the turns, and no facts are looked for. "
+        "memory.summaries.max_cost_usd_per_day sets it."
+    )
+
+
+def _expected(info: ModelInfo, sent_chars: int) -> float:
+    return info.cost_usd(estimate_tokens(sent_chars), _EXPECTED_OUTPUT_TOKENS) or 0.0
+
+
 def may_call(spent: Spending, config: SummariesConfig, info: ModelInfo, sent_chars: int) -> bool:
     """Whether one more call stays within the session's limits."""
     if is_free(info):
         return True
-    expected = info.cost_usd(estimate_tokens(sent_chars), _EXPECTED_OUTPUT_TOKENS) or 0.0
+    expected = _expected(info, sent_chars)
     return (
         spent.calls < config.max_calls_per_session
         and spent.cost_usd + expected <= config.max_cost_usd_per_session

@@ -3,24 +3,22 @@
 import asyncio
 import posixpath
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import msgspec
 
 from ragmem.config import SummariesConfig
-from ragmem.errors import ContextTooLong, LLMError, ProviderUnavailable, StreamCut
+from ragmem.errors import ContextTooLong, ProviderUnavailable
 from ragmem.llm.base import (
     LLM,
     Assembler,
-    Chunk,
     ModelInfo,
     Request,
-    TextChunk,
 )
 from ragmem.llm.retry import wait_s
+from ragmem.memory.summaries.answers import heard, may_pass
 from ragmem.memory.summaries.digest import (
     MAX_FINDINGS,
     MAX_TOPICS,
@@ -43,7 +41,14 @@ from ragmem.memory.summaries.material import (
     union,
 )
 from ragmem.memory.summaries.plan import summary_id
-from ragmem.memory.summaries.spending import Spending, is_free, may_call, one_call
+from ragmem.memory.summaries.spending import (
+    Spending,
+    day_spent_text,
+    is_day_spent,
+    is_free,
+    may_call,
+    one_call,
+)
 from ragmem.messages import Message, system, user
 from ragmem.metrics import Metrics
 from ragmem.prompts import prompt
@@ -63,10 +68,8 @@ _MOST_REFUSALS = 3
 _MOST_PARTS = 8
 _LARGEST_ROOM = 24_000
 _PROMPT_CHARS = 2_400
-_CALL_TIMEOUT_S = 120.0
 _OUTPUT_TOKENS = 4_000
 """With room for a reasoning model's thoughts."""
-_LONGEST_ANSWER = 40_000
 _CHARS_PER_TOKEN = 4
 _USUAL_TOKENS = (2_000, 300)
 """Of a call whose record is gone with its process: read, and written."""
@@ -122,6 +125,8 @@ class Summarizer:
         self._clock = clock
         self._sleep = sleep
         self._refusals = 0
+        self.say: Callable[[str], None] | None = None
+        """Told once when the day's limit is reached."""
 
     def spent(self, session_id: str) -> Spending:
         """What this session's summaries cost, with what was spent before this process."""
@@ -146,8 +151,20 @@ class Summarizer:
         return (
             self._llm is not None
             and self._refusals < _MOST_REFUSALS
-            and may_call(self.spent(session_id), self._config, self._llm.info, 0)
+            and self._may_ask(session_id, self._llm.info, 0)
         )
+
+    def _may_ask(self, session_id: str, info: ModelInfo, sent_chars: int) -> bool:
+        """Within the session's limits, and those of the day: past these it is said, once."""
+        config = self._config
+        if not may_call(self.spent(session_id), config, info, sent_chars):
+            return False
+        if not is_day_spent(self._ledger.spent_today(), config, info, sent_chars):
+            return True
+        say, self.say = self.say, None
+        if say:
+            say(day_spent_text(config))
+        return False
 
     async def summarize_turn(
         self,
@@ -300,10 +317,10 @@ class Summarizer:
             tag = _tag(data)
             asked = request(data, tag, problem, llm.info)
             sent = sum(message.char_count for message in asked.messages)
-            if not may_call(self.spent(session_id), self._config, llm.info, sent):
+            if not self._may_ask(session_id, llm.info, sent):
                 return None
             answer = Assembler()
-            error = await _read(llm, asked, answer)
+            error = await heard(llm, asked, answer)
             found, wrong = None, str(error or "")
             if error is None:
                 try:
@@ -317,7 +334,7 @@ class Summarizer:
                 return found
             if isinstance(error, ContextTooLong):
                 data = clip_middle(data, len(data) // 2)
-            elif error is not None and not _may_pass(error):
+            elif error is not None and not may_pass(error):
                 self._refusals += 1
                 return None
             elif error is not None and attempt < _TRIES:
@@ -335,31 +352,6 @@ class Summarizer:
 def is_too_small(info: ModelInfo) -> bool:
     """Whether extractive summaries are better than this model's."""
     return info.context_window is not None and info.context_window < SMALLEST_WINDOW
-
-
-async def _read(llm: LLM, request: Request, answer: Assembler) -> LLMError | None:
-    """Ask, and collect what is said; why it can't be used, where it is not whole."""
-    try:
-        async with asyncio.timeout(_CALL_TIMEOUT_S):
-            # Every adapter's stream is a generator: closed, it lets go of its connection.
-            stream = cast("AsyncGenerator[Chunk, None]", llm.stream(request))
-            length = 0
-            async with aclosing(stream) as chunks:
-                async for chunk in chunks:
-                    answer.feed(chunk)
-                    length += len(chunk.text) if isinstance(chunk, TextChunk) else 0
-                    if length > _LONGEST_ANSWER:
-                        return StreamCut("The model's answer was endless.")
-        answer.completion()
-    except LLMError as error:
-        return error
-    except TimeoutError:
-        return StreamCut(f"The model took longer than {_CALL_TIMEOUT_S:g} s.")
-    return None
-
-
-def _may_pass(error: LLMError) -> bool:
-    return isinstance(error, ProviderUnavailable | StreamCut)
 
 
 def _tag(data: str) -> str:

@@ -1,0 +1,38 @@
+"""What a model says to a background call: heard to its end, within bounds."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import cast
+
+from ragmem.errors import LLMError, ProviderUnavailable, StreamCut
+from ragmem.llm.base import LLM, Assembler, Chunk, Request, TextChunk
+
+_CALL_TIMEOUT_S = 120.0
+_LONGEST_ANSWER = 40_000
+
+
+async def heard(llm: LLM, request: Request, answer: Assembler) -> LLMError | None:
+    """Ask, and collect what is said; why it can't be used, where it is not whole."""
+    try:
+        async with asyncio.timeout(_CALL_TIMEOUT_S):
+            # Every adapter's stream is a generator: closed, it lets go of its connection.
+            stream = cast("AsyncGenerator[Chunk, None]", llm.stream(request))
+            length = 0
+            async with aclosing(stream) as chunks:
+                async for chunk in chunks:
+                    answer.feed(chunk)
+                    length += len(chunk.text) if isinstance(chunk, TextChunk) else 0
+                    if length > _LONGEST_ANSWER:
+                        return StreamCut("The model's answer was endless.")
+        answer.completion()
+    except LLMError as error:
+        return error
+    except TimeoutError:
+        return StreamCut(f"The model took longer than {_CALL_TIMEOUT_S:g} s.")
+    return None
+
+
+def may_pass(error: LLMError) -> bool:
+    """Whether the same call may come to something when it is made again."""
+    return isinstance(error, ProviderUnavailable | StreamCut)
