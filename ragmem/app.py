@@ -9,22 +9,20 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ragmem.agent import Agent, Desk, Limits
 from ragmem.agent.learned import shown
 from ragmem.agent.options import Options as Options
-from ragmem.background import INLINE_S, Background, leave_to_a_process
+from ragmem.background import INLINE_S, Background, configured_embedder, leave_to_a_process
+from ragmem.codebase import CodeAtHand, Codebase
 from ragmem.config import Config, Paths, environment
-from ragmem.embedder.base import Embedder, Litellm
-from ragmem.embedder.opening import open_embedder
 from ragmem.errors import ConfigError, StoreError, UsageError
 from ragmem.interface import address as addresses
 from ragmem.llm.base import LLM
 from ragmem.logs import logging_to
 from ragmem.memory.context import ContextBuilder, Place
-from ragmem.memory.files import shown_path
 from ragmem.memory.hits import Hit
 from ragmem.memory.instructions import Instructions, find_instructions
 from ragmem.memory.memory import Memory
@@ -40,9 +38,9 @@ from ragmem.store.spool import Patience, SpooledStore
 from ragmem.tools.base import Approver
 
 if TYPE_CHECKING:
+    from ragmem.codeindex.index import CodeIndex
     from ragmem.interface.address import Address
     from ragmem.interface.memory import OpenMemory
-    from ragmem.llm.models import ModelChoice
     from ragmem.tools.seen import SeenFiles
 
 _SEEN_LOOKBACK = 200
@@ -73,7 +71,7 @@ class App:
         self._guest = address is not None
         self._patient = patient or self._guest
         self._address = address or addresses.configured(config, paths)
-        self.embedder = _open_embedder(config) if config.memory.enabled else None
+        self.embedder = configured_embedder(config) if config.memory.enabled else None
         self.memory = Memory(
             self.store,
             config.memory,
@@ -81,19 +79,35 @@ class App:
             embedder=self.embedder,
             metrics=self.metrics,
         )
-        self.background = Background(
-            config, paths, self.memory, self.store, self.embedder, metrics=self.metrics
+        self._notices: list[str] = []
+        self.codebase = Codebase(
+            config,
+            paths,
+            open_store=self._store_itself if self.memory.records else None,
+            embedder=self.embedder,
+            metrics=self.metrics,
+            writes=not ephemeral and not self._guest,
+            say=lambda text: self._notices.append(text),
         )
+        self.background = Background(
+            config,
+            paths,
+            self.memory,
+            self.store,
+            self.embedder,
+            metrics=self.metrics,
+            codebase=None if self._guest else self.codebase,
+        )
+        self.background.say = lambda text: self._notices.append(text)
         self._store: SpooledStore | None = None
         self._agents: list[Agent] = []
         self._places = Places(self.memory, self.store, self.cwd)
-        self._notices: list[str] = []
         self._preparing: asyncio.Task[None] | None = None
         if self.memory.facts and not self._guest:
             self.memory.facts.on_written = lambda d: self._notices.extend(shown(d, self._agents))
         self._exit = ExitStack()
         know(secrets_among(environment()) | config.passwords())
-        know(_local_password(paths))
+        know({"Neo4j password": paths.neo4j_password})
 
     async def __aenter__(self) -> Self:
         """Folders are made, and other processes of this user are kept out of our memory."""
@@ -125,6 +139,7 @@ class App:
         if self._preparing:
             self._preparing.cancel()
             await asyncio.gather(self._preparing, return_exceptions=True)
+        await self.codebase.aclose()
         await self.background.aclose()
         await self.memory.aclose()
         if self._store:
@@ -152,6 +167,10 @@ class App:
             self._store = SpooledStore(self._open_store, spool, patience=patience)
         return self._store
 
+    async def _store_itself(self) -> Store:
+        """Past the spool, for what is told again at any time: there it would stand in the way."""
+        return await (await self.store()).inner()
+
     async def _open_store(self) -> Store:
         where = self._address
         with self.metrics.time("store.open"):
@@ -166,9 +185,10 @@ class App:
         return store
 
     def start_background(self, *, model: str = "") -> None:
-        """Embed and sum up what is said, beside the conversation."""
+        """Embed and sum up what is said, and follow the code, beside the conversation."""
         if self.memory.records and self.config.memory.worker != "off":
             self.background.start(model=model)
+        self.codebase.keep_current()
 
     async def leave_background(self, *, model: str = "") -> None:
         """See to what is pending, as `memory.worker` says, before a short process ends (X15)."""
@@ -179,6 +199,10 @@ class App:
                 await self.background.drain(INLINE_S, model=model)
             case "detached":
                 leave_to_a_process(self.paths, model=model)
+
+    async def code(self) -> "CodeIndex | None":
+        """The index of this folder's code, a project's; None where none is kept."""
+        return self.codebase.index_of((await self._places.here()).project)
 
     # --- sessions ---------------------------------------------------------------
 
@@ -240,6 +264,7 @@ class App:
     async def agent(self, session: Session, options: Options, approver: Approver) -> Agent:
         """An agent in the session; NoModel, ConfigError or UsageError when there can be none."""
         from ragmem.llm.models import choose_model, open_llm
+        from ragmem.llm.paid import about
 
         environ = environment()
         choice = choose_model(self.config, environ, flag=options.model)
@@ -249,12 +274,14 @@ class App:
                 hint="Leave the flag out, or choose a model that `ragmem models` shows a price of.",
             )
         llm = open_llm(choice, self.config, self.paths, environ)
-        self._announce(choice)
+        self._notices += about(choice, self.paths.data_dir / "paid-models")
         return await self._seat(session, options, llm, approver)
 
     async def _seat(
         self, session: Session, options: Options, llm: LLM, approver: Approver
     ) -> Agent:
+        from ragmem.tools.changes import ChangedFiles
+        from ragmem.tools.failures import commands_of
         from ragmem.tools.memory import memory_tools
         from ragmem.tools.seen import SeenFiles
         from ragmem.tools.standard import standard_toolset
@@ -271,15 +298,20 @@ class App:
                     "both are recorded, and their turns don't mix."
                 )
         instructions = self._instructions(top)
+        workspace = Workspace(self.cwd, options.add_dirs, private=self.paths.own_folders)
+        code = CodeAtHand(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
         toolset = standard_toolset(
-            Workspace(self.cwd, options.add_dirs, private=self._private_folders()),
+            workspace,
             mode=options.permission_mode,
             approver=approver,
             seen=seen,
             data_dir=self.paths.data_dir,
             allow=options.allow,
-            command_timeout_s=self.config.tools.command_timeout_s,
-            of_memory=memory_tools(self.memory, session, self.config.memory.scope),
+            commands=commands_of(self.memory, session, self.config.tools.command_timeout_s),
+            of_memory=[
+                *code.tools(self.memory, session, self.config.memory.scope),
+                *memory_tools(self.memory, session, self.config.memory.scope),
+            ],
         )
         agent = Agent(
             session,
@@ -293,8 +325,10 @@ class App:
                     project=top,
                     instructions=instructions,
                     session_id=session.session_id,
-                    show_path=lambda path: shown_path(path, cwd=self.cwd, project=top),
+                    show_path=code.show,
                     memory_tools=self.memory.facts is not None and not options.no_tools,
+                    find_code=code.passages if code.is_there else None,
+                    code_tool=code.is_there and not options.no_tools,
                 ),
                 project=project,
                 limits=Limits(
@@ -303,6 +337,8 @@ class App:
                 ),
                 offers_tools=llm.info.supports_tools and not options.no_tools,
                 notices=self.notices,
+                at_start=code.begin,
+                changed=ChangedFiles(workspace, seen),
             ),
         )
         self._agents.append(agent)
@@ -323,29 +359,12 @@ class App:
             self._notices.append(f"Project instructions: {names}")
         return found
 
-    def _announce(self, choice: "ModelChoice") -> None:
-        """Say at its first use that a model costs money, and in each chat what one can't do."""
-        from ragmem.llm.paid import first_use
-
-        if not choice.info.supports_tools:
-            self._notices.append(
-                f"{choice.name} can't use tools: it answers from memory and from the files that "
-                "you name (@path), and can't search, edit or run commands."
-            )
-        paid = first_use(choice, self.paths.data_dir / "paid-models")
-        self._notices += [paid] if paid else []
-
     async def _restore(self, seen: "SeenFiles", session: Session) -> None:
         with suppress(StoreError):
             turns = await (await self.store()).turns(
                 session.session_id, TurnQuery(limit=_SEEN_LOOKBACK)
             )
             seen.restore(call for turn in turns for call in turn.tool_calls)
-
-    def _private_folders(self) -> tuple[Path, ...]:
-        """Ragmem's own: no tool may change what is in them."""
-        paths = self.paths
-        return (paths.config_dir, paths.data_dir, paths.log_dir)
 
 
 @asynccontextmanager
@@ -375,25 +394,3 @@ async def open_memory(
         )
         async with OpenMemory(parts) as memory:
             yield memory
-
-
-def _open_embedder(config: Config) -> Embedder | None:
-    def load() -> ModuleType:
-        from ragmem.llm.litellm_client import load_litellm
-
-        return load_litellm()
-
-    async def close() -> None:
-        from ragmem.llm.litellm_client import close_litellm
-
-        await close_litellm()
-
-    return open_embedder(config, Litellm(load, close))
-
-
-def _local_password(paths: Paths) -> dict[str, str]:
-    """That of the local Neo4j, if one was set up."""
-    try:
-        return {"Neo4j password": (paths.neo4j_dir / "password").read_text("utf-8").strip()}
-    except (OSError, UnicodeDecodeError):
-        return {}

@@ -10,13 +10,16 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from ragmem.codebase import Codebase
 from ragmem.config import Config, Paths, SummariesConfig, environment
-from ragmem.embedder.base import Embedder
-from ragmem.embedder.opening import changed
+from ragmem.embedder.base import Embedder, Litellm
+from ragmem.embedder.opening import changed, open_embedder
 from ragmem.errors import (
     ConfigError,
     NoModel,
@@ -60,9 +63,11 @@ class Background:
         embedder: Embedder | None,
         *,
         metrics: Metrics,
+        codebase: Codebase | None = None,
     ) -> None:
         self._config = config
         self._paths = paths
+        self._codebase = codebase
         self._memory = memory
         self._open_store = open_store
         self._embedder = embedder
@@ -71,6 +76,8 @@ class Background:
         self._worker: Worker | None = None
         self._summarizer: Summarizer | None = None
         self._told = False
+        self.say: Callable[[str], None] = lambda _: None
+        """Told what the person should know of it, each once."""
 
     @property
     def embedder_model(self) -> str:
@@ -83,6 +90,11 @@ class Background:
             self._worker = self._made(model)
             self._memory.on_finished = self._worker.wake
             self._worker.start()
+            if self._codebase:
+                self._codebase.on_told = self._worker.wake
+                if self._config.memory.worker == "detached":
+                    leave = partial(leave_to_a_process, self._paths, model=model)
+                    self._codebase.leave_vectors = leave
 
     async def drain(self, limit_s: float, *, model: str = "") -> bool:
         """Do what is pending, for at most so long; whether nothing is left."""
@@ -90,6 +102,8 @@ class Background:
             await self._worker.aclose()
         worker = self._worker or self._made(model)
         self._worker = worker
+        if self._codebase:
+            worker.chores = (self._codebase.catch_up,)
         try:
             return await worker.drain(limit_s)
         except StoreError:
@@ -170,6 +184,7 @@ class Background:
         if summaries.enabled or (facts and self._config.memory.facts.extract):
             self._llm = summary_model(self._config, self._paths, flag=model)
             asker = summarizer(self._llm, summaries, self._paths, self._metrics)
+            asker.say = lambda text: self.say(text)
         self._summarizer = asker if summaries.enabled else None
         worker = Worker(
             self._open_store,
@@ -181,7 +196,24 @@ class Background:
             metrics=self._metrics,
         )
         worker.names_sessions = True
+        worker.linker = self._codebase
         return worker
+
+
+def configured_embedder(config: Config) -> Embedder | None:
+    """The one of the settings, loaded when it is first used; None where nothing is embedded."""
+
+    def load() -> ModuleType:
+        from ragmem.llm.litellm_client import load_litellm
+
+        return load_litellm()
+
+    async def close() -> None:
+        from ragmem.llm.litellm_client import close_litellm
+
+        await close_litellm()
+
+    return open_embedder(config, Litellm(load, close))
 
 
 def summary_model(config: Config, paths: Paths, *, flag: str = "") -> LLM | None:

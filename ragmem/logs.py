@@ -33,6 +33,11 @@ class _PrivateFile(logging.FileHandler):
         with suppress(OSError):
             super().emit(record)
 
+    def close(self) -> None:
+        # What a full disk did not take is tried again here.
+        with suppress(OSError):
+            super().close()
+
     def handleError(self, record: logging.LogRecord) -> None:
         """Said nowhere, for the same reason."""
 

@@ -55,7 +55,7 @@ class Paths(msgspec.Struct, frozen=True):
                 "There is no home folder to keep the memory in: HOME is not set.",
                 hint="Set RAGMEM_HOME to a folder that can be written.",
             )
-        for folder in self._folders:
+        for folder in self.own_folders:
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
@@ -73,7 +73,7 @@ class Paths(msgspec.Struct, frozen=True):
         inside = [entry for folder in (self.data_dir, self.log_dir) for entry in _entries(folder)]
         loose = [
             f"{path} (was {mode:04o})"
-            for path in dict.fromkeys([*self._folders, *inside])
+            for path in dict.fromkeys([*self.own_folders, *inside])
             if (mode := _closed(path))
         ]
         if not loose:
@@ -82,7 +82,16 @@ class Paths(msgspec.Struct, frozen=True):
         return f"Others could look into {', '.join(loose[:_SHOWN])}{more}; closed to them now."
 
     @property
-    def _folders(self) -> tuple[Path, ...]:
+    def neo4j_password(self) -> str:
+        """That of the local Neo4j; empty where none was set up."""
+        try:
+            return (self.neo4j_dir / "password").read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    @property
+    def own_folders(self) -> tuple[Path, ...]:
+        """All of them: no tool reads or changes what is in them, and none is indexed."""
         return (self.config_dir, self.data_dir, self.log_dir)
 
 

@@ -6,7 +6,8 @@ from contextlib import suppress
 
 import msgspec
 
-from ragmem.agent.turn import Desk, TurnRun
+from ragmem.agent.desk import Desk
+from ragmem.agent.turn import TurnRun
 from ragmem.errors import LLMError
 from ragmem.events import Event, TurnFinished
 from ragmem.memory.context import Context, Strategy
@@ -98,8 +99,9 @@ class Agent:
     async def context(self, prompt: str, *, strategy: Strategy = "hybrid") -> Context:
         """Exactly what would be sent with this prompt; nothing is sent or stored."""
         desk = self._desk
+        changed = await desk.changed.look() if desk.changed and desk.offers_tools else ""
         return await desk.memory.build_context(
-            self.session, prompt, desk.builder, desk.place, strategy=strategy
+            self.session, prompt, desk.builder, desk.place, strategy=strategy, changed=changed
         )
 
     async def aclose(self) -> None:

@@ -10,7 +10,7 @@ from ragmem.events import Event, Notice, PermissionDenial, ToolFinished, ToolSta
 from ragmem.llm.base import parse_arguments
 from ragmem.memory.recording import TurnRecording
 from ragmem.memory.window import call_id, result_text
-from ragmem.messages import Message, ToolUse, assistant, tool
+from ragmem.messages import Message, ToolAnswer, ToolUse, assistant, tool
 from ragmem.records import CallOrigin, ToolCall, utc_now
 from ragmem.text import clean
 from ragmem.tools.base import InvalidArguments, ToolOutcome, Toolset
@@ -202,6 +202,17 @@ class CallRunner:
         for written in outcome.written:
             self._emit(written)
         return done
+
+
+def with_note(messages: Sequence[Message], note: str) -> list[Message]:
+    """A message of the model and its answers, with a note behind the last: the next message is to
+    be the model's again, and not each provider takes another one before it.
+    """
+    last = messages[-1].parts[0] if messages else None
+    if not note or not isinstance(last, ToolAnswer):
+        return list(messages)
+    noted = tool(last.tool_use_id, f"{last.text}\n\n[{note}]", is_error=last.is_error)
+    return [*messages[:-1], noted]
 
 
 def _whole(arguments: str) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from ragmem.agent.calls import CallRunner
+from ragmem.agent.calls import CallRunner, with_note
+from ragmem.agent.desk import Desk
 from ragmem.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -33,46 +34,20 @@ from ragmem.events import (
 )
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
-from ragmem.llm.base import LLM, Assembler, Completion, ReasoningChunk, Request, TextChunk
-from ragmem.memory.context import Context, ContextBuilder, Place
-from ragmem.memory.memory import Memory
+from ragmem.llm.base import Assembler, Completion, ReasoningChunk, Request, TextChunk
+from ragmem.memory.context import Context, ContextBuilder
 from ragmem.memory.recording import TurnRecording
 from ragmem.memory.toolloop import ToolLoop
 from ragmem.messages import Message, ToolSpec, ToolUse, user
 from ragmem.prompts import prompt as prompt_text
-from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage
+from ragmem.records import Session, ToolCall, Turn, TurnStatus, Usage
 from ragmem.text import clean
-from ragmem.tools.base import Toolset
 from ragmem.tools.mentions import at_paths, named_files
 
 _EMPTY_RETRIES = 2
 """An answer that broke off before a word was shown is asked for again so often."""
 _UNKNOWN_WINDOW_TOKENS = 128_000
 """Stands in for a window that is not known, only for when to condense results."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a turn stops by itself."""
-
-    max_iterations: int = 25
-    """Model calls; then one more without tools (X36)."""
-    max_budget_usd: float | None = None
-
-
-class Desk(msgspec.Struct, frozen=True, kw_only=True):
-    """All that an agent works with; put together by `ragmem.app`."""
-
-    llm: LLM
-    memory: Memory
-    toolset: Toolset
-    builder: ContextBuilder
-    place: Place
-    project: Project
-    limits: Limits = Limits()
-    offers_tools: bool = True
-    """False: the model is told of no tools; mentions are still read."""
-    notices: Callable[[], Sequence[str]] = tuple
-    """What is to be said once, such as that the store is away; asked between the turn's steps."""
 
 
 class _Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +125,7 @@ class TurnRun:
 
     async def _begin(self, prompt: str) -> None:
         desk = self._desk
+        desk.at_start()
         self._recording = await desk.memory.begin_turn(
             self._session, desk.project, prompt, model=desk.llm.info.name
         )
@@ -171,7 +147,8 @@ class TurnRun:
         limits = self._desk.limits
         specs = self._desk.toolset.specs() if self._desk.offers_tools else ()
         mentions = await self._mentions(prompt)
-        context = await self._build(prompt, mentions, self._desk.builder)
+        changed = await self._news()
+        context = await self._build(prompt, mentions, self._desk.builder, changed)
         loop = self._loop(context)
         for number in range(limits.max_iterations):
             try:
@@ -179,13 +156,14 @@ class TurnRun:
             except ContextTooLong:
                 if number == 0:
                     smaller = self._desk.builder.smaller()
-                    loop = self._loop(await self._build(prompt, mentions, smaller))
+                    loop = self._loop(await self._build(prompt, mentions, smaller, changed))
                 elif not loop.shrink():
                     raise
                 completion = await self._call(loop.messages, specs)
             if not completion.tool_uses:
                 return self._answered(completion)
-            loop.add(await self._calls.run(completion.text, completion.tool_uses, number))
+            answers = await self._calls.run(completion.text, completion.tool_uses, number)
+            loop.add(with_note(answers, await self._news()))
             if reason := self._too_expensive:
                 return _Ending(
                     subtype="error_max_budget_usd",
@@ -222,12 +200,23 @@ class TurnRun:
             self._warn("The answer reached the model's limit of output and may be cut short.")
         return _Ending(subtype="success", text=completion.text, exit_code=EXIT_DONE)
 
+    async def _news(self) -> str:
+        """Which files others have changed, for a model that can read them again."""
+        desk = self._desk
+        return await desk.changed.news() if desk.changed and desk.offers_tools else ""
+
     async def _build(
-        self, prompt: str, mentions: list[ToolCall], builder: ContextBuilder
+        self, prompt: str, mentions: list[ToolCall], builder: ContextBuilder, changed: str
     ) -> Context:
         desk = self._desk
         context = await desk.memory.build_context(
-            self._session, prompt, builder, desk.place, turn=self.turn, mentions=mentions
+            self._session,
+            prompt,
+            builder,
+            desk.place,
+            turn=self.turn,
+            mentions=mentions,
+            changed=changed,
         )
         self._sizes = context.sizes
         self._emit(

@@ -1,10 +1,22 @@
-"""Models that somebody is billed for: said at their first use on this machine."""
+"""What is said of a model: that somebody is billed for it, at its first use on this machine."""
 
 import os
 from contextlib import suppress
 from pathlib import Path
 
 from ragmem.llm.models import ModelChoice
+
+
+def about(choice: ModelChoice, known: Path) -> list[str]:
+    """What to say of a model before it is asked: in each chat what it can't do, and `first_use`."""
+    paid = first_use(choice, known)
+    if choice.info.supports_tools:
+        return [paid] if paid else []
+    cant = (
+        f"{choice.name} can't use tools: it answers from memory and from the files that "
+        "you name (@path), and can't search, edit or run commands."
+    )
+    return [cant, paid] if paid else [cant]
 
 
 def first_use(choice: ModelChoice, known: Path) -> str:

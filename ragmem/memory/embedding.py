@@ -1,12 +1,16 @@
 """The vectors of turns, summaries, memories and sessions that have none."""
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+import msgspec
+
 from ragmem.embedder.base import Embedder, embedding_hash
 from ragmem.embedder.passages import passages, turn_passages
-from ragmem.errors import SessionNotFound
+from ragmem.errors import EmbedderUnavailable, SessionNotFound, StoreError
+from ragmem.metrics import Metrics
 from ragmem.records import (
     MEMORY_LEVEL,
     SESSION_LEVEL,
@@ -19,8 +23,71 @@ from ragmem.records import (
 from ragmem.store.base import Store
 from ragmem.store.recall import TURN_LEVEL, EmbedderMark, Pending
 
+_BATCH = 16
+"""Turns embedded in one go: what a process that is killed does again."""
+_MOST_STRIKES = 4
+"""So often in a row the embedder may fail at some text before it is left to rest."""
 _SUMMARIES = 1
 _Record = Turn | Summary | MemoryRecord | Session
+
+
+class Embedded(msgspec.Struct, frozen=True):
+    """What became of a batch."""
+
+    given_up: frozenset[str] = frozenset()
+    """Keys of what can't be embedded, or is not there any more."""
+    error: Exception | None = None
+
+
+class Embedding:
+    """Makes vectors batch by batch; an embedder that fails again and again is left to rest."""
+
+    def __init__(self, embedder: Embedder, metrics: Metrics, *, rest_s: float) -> None:
+        self._embedder = embedder
+        self._rest_s = rest_s
+        self._metrics = metrics
+        self.batch = _BATCH
+        """How many are embedded in one go: one, while a text that can't be is looked for."""
+        self._strikes = 0
+        self._again_at = 0.0
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is not to be asked for a while."""
+        return time.monotonic() < self._again_at
+
+    async def is_for(self, store: Store) -> bool:
+        """Whether the store's vectors are this embedder's; of a store without any they will be."""
+        info, mark = self._embedder.info, await store.embedder()
+        if mark is None and info.dimension:
+            await store.use_embedder(EmbedderMark(info.model_id, info.dimension))
+        return mark is None or mark.model_id == info.model_id
+
+    async def embed(self, store: Store, items: Sequence[Pending]) -> Embedded:
+        """Make and store the vectors of these. StoreError."""
+        try:
+            with self._metrics.time("worker.embed"):
+                writes = await vectors_of(store, self._embedder, items)
+        except StoreError:
+            raise
+        except Exception as error:
+            return Embedded(self._failed(items, error), error)
+        await store.apply(writes)
+        self.batch, self._strikes = _BATCH, 0
+        # What was deleted meanwhile has none.
+        made = {write.record_id for write in writes}
+        return Embedded(frozenset(item.key for item in items if item.record_id not in made))
+
+    def _failed(self, items: Sequence[Pending], error: Exception) -> frozenset[str]:
+        """What to give up: one text that can't be embedded is found, and left out."""
+        self._metrics.count("embedder.failures")
+        self._strikes += 1
+        if isinstance(error, EmbedderUnavailable) or self._strikes > _MOST_STRIKES:
+            # Summaries don't wait for it.
+            self._again_at = time.monotonic() + self._rest_s
+            return frozenset()
+        self.batch = 1
+        return frozenset({items[0].key}) if len(items) == 1 else frozenset()
 
 
 async def vectors_of(

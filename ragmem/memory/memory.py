@@ -5,6 +5,7 @@ then, and while a store is away, this process' own turns are what it remembers.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -17,11 +18,12 @@ from ragmem.embedder.base import Embedder
 from ragmem.embedder.opening import thresholds
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
-from ragmem.memory.context import Context, ContextBuilder, Place, Strategy
+from ragmem.memory.context import Context, ContextBuilder, Material, Place, Strategy
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.gathering import Gathering, Past, material
 from ragmem.memory.hits import Hit
 from ragmem.memory.patience import in_time
+from ragmem.memory.presence import Presence
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd
 from ragmem.memory.recall import Question, Recall
 from ragmem.memory.recalling import Known, Recalling
@@ -45,7 +47,8 @@ from ragmem.records import (
 from ragmem.store.base import Applied, SessionQuery, Store
 from ragmem.text import clean
 
-_HEARTBEAT_S = 10.0
+_FORK = re.compile(r" \(fork(?: (\d{1,4}))?\)$")
+"""How the name of a fork ends."""
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -77,7 +80,7 @@ class Memory:
         self._metrics = metrics or Metrics()
         self._clock = clock
         self._written: set[str] = set()
-        self._attached: set[str] = set()
+        self._presence = Presence(self._store, self.owner_id)
         self._local: dict[str, list[Turn]] = {}
         self._running: dict[str, TurnRecording] = {}
         self._gathering = Gathering()
@@ -104,9 +107,13 @@ class Memory:
             floor=self.floor,
             metrics=self._metrics,
         )
-        self._heartbeat: asyncio.Task[None] | None = None
         self.on_finished: Callable[[], None] = lambda: None
         """Called when a turn has ended: there is work for the background."""
+
+    @property
+    def recalls(self) -> bool:
+        """Whether there is a store to recall from, written to or not."""
+        return self._open_store is not None
 
     # --- sessions ---------------------------------------------------------------
 
@@ -200,19 +207,15 @@ class Memory:
 
     async def attach(self, session: Session) -> int:
         """Say that this process works in the session; returns how many others do."""
-        if not self.records or session.session_id in self._attached:
+        if not self.records or self._presence.is_in(session.session_id):
             return 0
         try:
-            store = await self._store()
-            others = await in_time(store.attach(session.session_id, self.owner_id))
+            others = await self._presence.attach(session.session_id)
         except StoreError:
             self._metrics.count("store.failures")
             return 0
-        self._attached.add(session.session_id)
         self._written.add(session.session_id)
-        if self._heartbeat is None:
-            self._heartbeat = asyncio.create_task(self._beat())
-        return len(others)
+        return others
 
     # --- recording --------------------------------------------------------------
 
@@ -271,9 +274,35 @@ class Memory:
         turn: Turn | None = None,
         mentions: Sequence[ToolCall] = (),
         strategy: Strategy = "hybrid",
+        changed: str = "",
     ) -> Context:
-        """What goes to the model with `prompt`; the turn in flight is never history (X24)."""
-        before = turn.turn_index if turn else None
+        """What goes to the model with `prompt`; the turn in flight is never history (X24).
+
+        `changed` tells which files are other than the agent knows them.
+        """
+        found, code = await asyncio.gather(
+            self._material(session, prompt, builder, turn.turn_index if turn else None, strategy),
+            self._recalling.code(place, prompt, strategy),
+        )
+        context = builder.build(
+            prompt,
+            msgspec.structs.replace(found, code=code, changed=changed),
+            place,
+            tag=turn_tag(turn.turn_id if turn else new_id()),
+            now=self._clock().astimezone(),
+            mentions=mentions,
+            strategy=strategy,
+        )
+        return self._recalling.told(session, context)
+
+    async def _material(
+        self,
+        session: Session,
+        prompt: str,
+        builder: ContextBuilder,
+        before: int | None,
+        strategy: Strategy,
+    ) -> Material:
         recalling = self._recalling
         try:
             with self._metrics.time("memory.context"):
@@ -285,22 +314,12 @@ class Memory:
                 shown = builder.window(past.turns).turns if strategy != "relevant" else ()
                 hits = await recalling.hits(relevant, shown)
                 hits = hits or await recalling.latest(session, prompt, strategy)
-                found = known.added_to(material(past, hits, builder))
+                return known.added_to(material(past, hits, builder))
         except StoreError:
             self._metrics.count("store.failures")
             found = self._gathering.remembered(session.session_id, self._local_turns(session))
             # What is pinned stands in every request, whatever shortens it.
-            found = Known(pinned=recalling.pinned(session)).added_to(found)
-        tag = turn_tag(turn.turn_id if turn else new_id())
-        return builder.build(
-            prompt,
-            found,
-            place,
-            tag=tag,
-            now=self._clock().astimezone(),
-            mentions=mentions,
-            strategy=strategy,
-        )
+            return Known(pinned=recalling.pinned(session)).added_to(found)
 
     async def _past(self, session: Session, builder: ContextBuilder, before: int | None) -> Past:
         own = self._local_turns(session)
@@ -364,24 +383,16 @@ class Memory:
             )
         return await self._open_store()
 
-    async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(_HEARTBEAT_S)
-            with suppress(StoreError):
-                await (await self._store()).heartbeat(self.owner_id)
-
     async def aclose(self) -> None:
         """Leave the sessions."""
-        if self._heartbeat:
-            self._heartbeat.cancel()
-            await asyncio.gather(self._heartbeat, return_exceptions=True)
-            self._heartbeat = None
-        if self._attached:
-            with suppress(StoreError):
-                await (await self._store()).detach(self.owner_id)
-            self._attached.clear()
+        await self._presence.aclose()
 
 
 def _fork_title(title: str) -> str:
     """That of a session without a name is made from its own first turn, like any other's (B13)."""
-    return title if title == DEFAULT_TITLE else f"{title} (fork)"
+    if title == DEFAULT_TITLE:
+        return title
+    again = _FORK.search(title)
+    return (
+        f"{title[: again.start()]} (fork {int(again[1] or 1) + 1})" if again else f"{title} (fork)"
+    )

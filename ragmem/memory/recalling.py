@@ -13,7 +13,7 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, StoreError
-from ragmem.memory.context import Material, Strategy
+from ragmem.memory.context import CodePassage, Context, Material, Place, Strategy
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.hits import BY_TIME, THREAD_LEVEL, Hit
 from ragmem.memory.patience import in_time
@@ -35,6 +35,12 @@ _LATEST = 5
 _MORE_TRIES = 2
 _SPARE_FACTS = 8
 """So many more than are shown are looked for: some stand in the request anyway (D3)."""
+
+
+PINNED_UNKNOWN = (
+    "The memory did not answer in time: rules and pinned memories, if there are any, are missing "
+    "from this request."
+)
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +150,21 @@ class Recalling:
         ]
         return [_conversation(other) for other in others[:_LATEST]]
 
+    # --- code ---------------------------------------------------------------------
+
+    async def code(self, place: Place, prompt: str, strategy: Strategy) -> tuple[CodePassage, ...]:
+        """What of the project's code bears on the prompt; none where that can't be had."""
+        if place.find_code is None or strategy == "recent":
+            return ()
+        try:
+            with self._metrics.time("code.context"):
+                return tuple(await place.find_code(prompt))
+        except Exception as error:
+            known = isinstance(error, RagmemError)
+            _log.warning("Code was not looked for: %s", error, exc_info=not known)
+            self._metrics.count("code.failures")
+            return ()
+
     # --- facts --------------------------------------------------------------------
 
     async def known(self, session: Session, prompt: str, strategy: Strategy) -> Known:
@@ -164,7 +185,10 @@ class Recalling:
         if not self._has_facts:
             # Where nothing was ever remembered, what a search needs is not even loaded.
             any_at_all = partial(facts.recent, project_id=project_id, limit=1)
-            self._has_facts = bool(await self._read(any_at_all, project_id))
+            found_any = await self._read(any_at_all, project_id)
+            self._has_facts = bool(found_any)
+            if found_any == []:
+                self._last_pinned[project_id] = ()
         if not self._has_facts:
             return ()
         # One after the other: the second finds what the first has read.
@@ -187,6 +211,12 @@ class Recalling:
     def pinned(self, session: Session) -> tuple[MemoryRecord, ...]:
         """As they were read last: a store that is away takes no rule out of the request."""
         return self._last_pinned.get(session.project_id, ())
+
+    def told(self, session: Session, context: Context) -> Context:
+        """The context, with what the person is to know: that nobody knows what is pinned."""
+        if self._facts is None or session.project_id in self._last_pinned:
+            return context
+        return msgspec.structs.replace(context, notices=(*context.notices, PINNED_UNKNOWN))
 
     async def _read(self, ask: Callable[[], Awaitable[T]], project_id: str) -> T | None:
         """Asked more than once while no rule of the project is known: a store that is just being

@@ -7,17 +7,17 @@ same is stored once (ids are derived from what is covered).
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from functools import partial
+from typing import Protocol
 
 from ragmem.config import SummariesConfig
 from ragmem.embedder.base import Embedder
-from ragmem.errors import EmbedderUnavailable, RagmemError, SessionNotFound, StoreError
+from ragmem.errors import RagmemError, SessionNotFound, StoreError
 from ragmem.memory import rollups, titles
-from ragmem.memory.embedding import vectors_of
+from ragmem.memory.embedding import Embedding
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
@@ -26,25 +26,31 @@ from ragmem.memory.summaries import Summarizer, thread_summary_due
 from ragmem.metrics import Metrics
 from ragmem.records import AddSummary, Session, utc_now
 from ragmem.store.base import Store
-from ragmem.store.recall import EmbedderMark, Pending, Work
+from ragmem.store.recall import Pending, Work
 
 _log = logging.getLogger("ragmem")
 
-_BATCH = 16
-"""Turns embedded in one go: what a process that is killed does again."""
 _LEASE_S = 30.0
 """Renewed while the work goes on: so long that of a killed process waits on Neo4j."""
 _PAUSE_S = 0.01
 """Between two pieces of work: whoever types comes first."""
 _RETRY_S = 30.0
 """After something failed."""
-_MOST_STRIKES = 4
-"""So often in a row the embedder may fail at some text before it is left to rest."""
 _CUT_AT_ONCE = 64
 """Turns summed up in one go where no model is asked."""
 _PAGE = 500
 _LATEST = 8
 """So many sessions, those of the latest activity, are looked at each time; all others once."""
+
+
+class Reader(Protocol):
+    """Takes turns from what is pending, one by one."""
+
+    async def look_through(
+        self, store: Store, items: Sequence[Pending], owner_id: str
+    ) -> frozenset[str]:
+        """Keys of those that it has seen to, or that are not to be tried again here. StoreError."""
+        ...
 
 
 class Worker:
@@ -63,15 +69,19 @@ class Worker:
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._open_store = open_store
+        self._metrics = metrics or Metrics()
         self._owner_id = owner_id
-        self._embedder = embedder
+        self._embedding = Embedding(embedder, self._metrics, rest_s=_RETRY_S) if embedder else None
         self._summarizer = summarizer if config.enabled else None
         self._extractor = extractor
         self._config = config
-        self._metrics = metrics or Metrics()
         self._clock = clock
         self.names_sessions = False
         """Whether sessions that nobody has named get a title (B13)."""
+        self.linker: Reader | None = None
+        """Links turns with the code that they concern (B95)."""
+        self.chores: tuple[Callable[[Store], Awaitable[bool]], ...] = ()
+        """What is done when nothing else is: each a piece at a time, false when there is none."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._passed: set[str] = set()
@@ -84,9 +94,6 @@ class Worker:
         """Sessions in which a stand-in gave way to a model's summary: those above it are next."""
         self._reckoned: set[str] = set()
         """Sessions of which is known what others spent."""
-        self._batch = _BATCH
-        self._strikes = 0
-        self._embed_again_at = 0.0
 
     # --- running ----------------------------------------------------------------
 
@@ -107,7 +114,7 @@ class Worker:
                     pass
         except TimeoutError:
             return False
-        return not self._given_up and not self._embedder_rests
+        return not self._given_up and not self._rests
 
     async def aclose(self) -> None:
         """Stop; what is left is found again by the next process."""
@@ -117,8 +124,8 @@ class Worker:
             self._task = None
 
     @property
-    def _embedder_rests(self) -> bool:
-        return time.monotonic() < self._embed_again_at
+    def _rests(self) -> bool:
+        return self._embedding is not None and self._embedding.rests
 
     async def _run(self) -> None:
         while True:
@@ -134,7 +141,7 @@ class Worker:
                 await asyncio.sleep(_PAUSE_S)
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout(_RETRY_S if self._embedder_rests else None):
+                async with asyncio.timeout(_RETRY_S if self._rests else None):
                     await self._wake.wait()
 
     def _say(self, error: Exception) -> None:
@@ -146,15 +153,22 @@ class Worker:
     async def step(self) -> bool:
         """One piece of work, or one batch of vectors; false when nothing is pending."""
         store = await self._open_store()
-        if self._embedder and not self._embedder_rests and await self._embed(store, self._embedder):
+        if self._embedding and not self._rests and await self._embed(store, self._embedding):
             return True
         if self._summarizer is not None and await self._sum_up(store, self._summarizer):
+            return True
+        if self.linker is not None and await self._look_through(store, "references", self.linker):
             return True
         if self._extractor is not None and await self._learn(store, self._extractor):
             return True
         known, now = self._passed, self._clock()
         name = partial(titles.due, store, self._summarizer, self._owner_id, passed=known, now=now)
-        return self.names_sessions and await self._done([], name)
+        if self.names_sessions and await self._done([], name):
+            return True
+        for chore in self.chores:
+            if await self._done([], partial(chore, store)):
+                return True
+        return False
 
     async def _sum_up(self, store: Store, summarizer: Summarizer) -> bool:
         return (
@@ -215,45 +229,18 @@ class Worker:
 
     # --- vectors ------------------------------------------------------------------
 
-    async def _embed(self, store: Store, embedder: Embedder) -> bool:
-        info = embedder.info
-        mark = await store.embedder()
-        if mark is None and info.dimension:
-            await store.use_embedder(EmbedderMark(info.model_id, info.dimension))
-        elif mark is not None and mark.model_id != info.model_id:
+    async def _embed(self, store: Store, embedding: Embedding) -> bool:
+        if not await embedding.is_for(store):
             return False
-        items = await self._fresh(store, "vectors", limit=self._batch)
+        items = await self._fresh(store, "vectors", limit=embedding.batch)
         if not items:
             return False
         async with self._leased(store, [item.key for item in items]) as mine:
-            items = [item for item in items if item.key in mine]
-            try:
-                with self._metrics.time("worker.embed"):
-                    writes = await vectors_of(store, embedder, items)
-            except StoreError:
-                raise
-            except Exception as error:
-                return self._embedding_failed(items, error)
-            await store.apply(writes)
-        # What was deleted meanwhile has none.
-        made = {write.record_id for write in writes}
-        self._given_up.update(item.key for item in items if item.record_id not in made)
-        self._batch, self._strikes = _BATCH, 0
-        return True
-
-    def _embedding_failed(self, items: Sequence[Pending], error: Exception) -> bool:
-        """Whether to try others at once: one text that can't be embedded is found, and left out."""
-        self._say(error)
-        self._metrics.count("embedder.failures")
-        self._strikes += 1
-        if isinstance(error, EmbedderUnavailable) or self._strikes > _MOST_STRIKES:
-            # Summaries don't wait for it.
-            self._embed_again_at = time.monotonic() + _RETRY_S
-            return False
-        if len(items) == 1:
-            self._given_up.add(items[0].key)
-        self._batch = 1
-        return True
+            done = await embedding.embed(store, [item for item in items if item.key in mine])
+        self._given_up |= done.given_up
+        if done.error is not None:
+            self._say(done.error)
+        return not embedding.rests
 
     # --- summaries ----------------------------------------------------------------
 
@@ -385,16 +372,19 @@ class Worker:
         await store.apply([redacted(renewed)])
         return renewed.summary or ""
 
-    # --- memories -----------------------------------------------------------------
+    # --- what reads turns -----------------------------------------------------------
 
     async def _learn(self, store: Store, extractor: Extractor) -> bool:
-        items = await self._fresh(store, "memories", limit=1)
+        return await self._look_through(store, "memories", extractor) or await extractor.tidy()
+
+    async def _look_through(self, store: Store, work: Work, reader: Reader) -> bool:
+        items = await self._fresh(store, work, limit=1)
 
         async def do() -> bool:
-            for item in items:
+            for item in items if work == "memories" else ():
                 if self._summarizer:
                     await self._reckon(store, self._summarizer, item.session_id)
-            self._passed |= await extractor.look_through(store, items, self._owner_id)
+            self._passed |= await reader.look_through(store, items, self._owner_id)
             return True
 
-        return await (self._done(items, do) if items else extractor.tidy())
+        return bool(items) and await self._done(items, do)

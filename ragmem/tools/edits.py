@@ -1,11 +1,14 @@
 """Changing a text, and showing the change: pure functions."""
 
+import re
 from bisect import bisect_left
 
 from ragmem.tools.base import ToolFailure
 
 _MAX_COMPARED = 4_000_000
 """Product of the line counts up to which two middles are compared line by line."""
+_MOST_CHANGED = 50
+_HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 
 
 def replace_text(text: str, old: str, new: str, *, replace_all: bool) -> tuple[str, list[int]]:
@@ -61,6 +64,38 @@ def unified_diff(old: str, new: str, path: str) -> tuple[str, int, int]:
     added = sum(line.startswith("+") for line in lines)
     removed = sum(line.startswith("-") for line in lines)
     return "\n".join([f"--- {path}", f"+++ {path}", *lines]), added, removed
+
+
+def changed_lines(diff: str) -> list[tuple[int, int]]:
+    """First and last line of each stretch that a unified diff changes, as they are afterwards.
+
+    What was only taken away is told by the line before it.
+    """
+    found: list[tuple[int, int]] = []
+    number, removed = 1, False
+
+    def note(line: int) -> None:
+        if found and (len(found) == _MOST_CHANGED or line <= found[-1][1] + 1):
+            found[-1] = (found[-1][0], max(line, found[-1][1]))
+        else:
+            found.append((line, line))
+
+    for row in diff.split("\n")[2:]:
+        if removed and not row.startswith(("-", "+", "\\")):
+            note(max(1, number - 1))
+            removed = False
+        if hunk := _HUNK.match(row):
+            number = max(1, int(hunk[1]) + (hunk[2] == "0"))
+        elif row.startswith("-"):
+            removed = True
+        elif row.startswith("+"):
+            note(number)
+            removed, number = False, number + 1
+        elif row.startswith(" "):
+            number += 1
+    if removed:
+        note(max(1, number - 1))
+    return found
 
 
 def _matches(text: str, old: str, *, replace_all: bool) -> list[int]:

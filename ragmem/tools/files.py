@@ -5,10 +5,11 @@ from typing import Annotated
 
 import msgspec
 
+from ragmem.messages import Json
 from ragmem.tools import atomic
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput
 from ragmem.tools.content import Text, decode, load, region, window
-from ragmem.tools.edits import replace_text, unified_diff
+from ragmem.tools.edits import changed_lines, replace_text, unified_diff
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.preimages import Preimages
 from ragmem.tools.process import interruptible
@@ -234,11 +235,10 @@ class _Editing:
     ) -> ToolOutput:
         sha256 = _hash(data)
         self._seen.note(shown, sha256)
-        return ToolOutput(
-            text=text,
-            display=diff[0],
-            data={"path": shown, "sha256": sha256, "preimage": preimage},
-        )
+        stored: dict[str, Json] = {"path": shown, "sha256": sha256, "preimage": preimage}
+        if preimage is not None:
+            stored["changed"] = [list(lines) for lines in changed_lines(diff[0])]
+        return ToolOutput(text=text, display=diff[0], data=stored)
 
 
 class CreateFile(_Editing):

@@ -126,7 +126,8 @@ class SearchMemories:
         parts = [
             _section("Facts", [fact_entry(hit, now) for hit in facts]),
             _section(
-                "What was said and done", [self._entry(hit, params.query, now) for hit in hits]
+                "What was said and done",
+                [hit_entry(h, params.query, self._session.session_id, now) for h in hits],
             ),
         ]
         text = "\n\n".join(filter(None, parts))
@@ -158,20 +159,6 @@ class SearchMemories:
         # The turn in flight is no memory (X24).
         own = running.turn_id if running else ""
         return facts, [hit for hit in hits if hit.record_id != own]
-
-    def _entry(self, hit: Hit, query: str, now: datetime) -> str:
-        what = f"turn {hit.turn.turn_index}" if hit.turn else f"summary, level {hit.level}"
-        title = f" “{one_line(hit.session_title, 60)}”" if hit.session_title else ""
-        here = hit.session_id == self._session.session_id
-        where = "this session" if here else f"session {short_id(hit.session_id)}{title}"
-        about = [what, where, _date(hit.at, now), ago(hit.at, now), f"Relevance: {hit.relevance}"]
-        said = [hit.summary.text] if hit.summary else []
-        if hit.turn:
-            said = [f"User: {hit.turn.user_message}", f"Assistant: {hit.turn.assistant_message}"]
-        # Of a long text what the query is about.
-        said = [passage(each, query, _QUOTED_CHARS) for each in said]
-        lines = [one_line(each, 2 * _QUOTED_CHARS) for each in said if each.strip()]
-        return "\n  ".join([f"- [{', '.join(about)}]", *lines])
 
 
 class GetRecentMemories:
@@ -317,6 +304,22 @@ def written_event(done: Remembered) -> MemoryWritten | None:
 def fact_entry(hit: FactHit, now: datetime) -> str:
     """A memory that was found, on one line: what is said about it stands before it."""
     return memory_entry(hit.memory, now, f"Relevance: {relevance(hit)}")
+
+
+def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:
+    """A turn or summary that was found from within a session: where it is from, what it says."""
+    what = f"turn {hit.turn.turn_index}" if hit.turn else f"summary, level {hit.level}"
+    title = f" “{one_line(hit.session_title, 60)}”" if hit.session_title else ""
+    here = hit.session_id == session_id
+    where = "this session" if here else f"session {short_id(hit.session_id)}{title}"
+    about = [what, where, _date(hit.at, now), ago(hit.at, now), f"Relevance: {hit.relevance}"]
+    said = [hit.summary.text] if hit.summary else []
+    if hit.turn:
+        said = [f"User: {hit.turn.user_message}", f"Assistant: {hit.turn.assistant_message}"]
+    # Of a long text what the query is about.
+    said = [passage(each, query, _QUOTED_CHARS) for each in said]
+    lines = [one_line(each, 2 * _QUOTED_CHARS) for each in said if each.strip()]
+    return "\n  ".join([f"- [{', '.join(about)}]", *lines])
 
 
 def memory_entry(memory: MemoryRecord, now: datetime, *more: str) -> str:

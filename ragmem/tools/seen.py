@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from itertools import islice
 
 from ragmem.records import ToolCall
 
@@ -16,11 +17,16 @@ class SeenFiles:
 
     def note(self, path: str, sha256: str) -> None:
         """The agent has seen this content."""
+        self._hashes.pop(path, None)
         self._hashes[path] = sha256
 
     def hash_of(self, path: str) -> str | None:
         """What was seen of a file; None if it was not."""
         return self._hashes.get(path)
+
+    def latest(self, limit: int) -> list[tuple[str, str]]:
+        """The last so many files with what was seen of them, the latest first."""
+        return list(islice(reversed(self._hashes.items()), limit))
 
     def restore(self, calls: Iterable[ToolCall]) -> None:
         """Take up where a recorded session stopped; calls in the order they were made."""

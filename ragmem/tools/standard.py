@@ -10,7 +10,7 @@ from ragmem.tools.permissions import Permissions
 from ragmem.tools.preimages import Preimages
 from ragmem.tools.search import GlobFiles, GrepFiles
 from ragmem.tools.seen import SeenFiles
-from ragmem.tools.shell import RunCommand
+from ragmem.tools.shell import Commands, RunCommand
 from ragmem.tools.workspace import Workspace
 
 
@@ -22,7 +22,7 @@ def standard_toolset(
     approver: Approver = deny_all,
     seen: SeenFiles | None = None,
     allow: Collection[str] = (),
-    command_timeout_s: float = 120,
+    commands: Commands = Commands(),  # noqa: B008 - frozen
     of_memory: Sequence[Tool] = (),
 ) -> Toolset:
     """Every tool over one workspace.
@@ -45,9 +45,7 @@ def standard_toolset(
             CreateFile(workspace, permissions, known, preimages),
             WriteFile(workspace, permissions, known, preimages),
             EditFile(workspace, permissions, known, preimages),
-            RunCommand(
-                workspace, permissions, outputs=outputs, default_timeout_s=command_timeout_s
-            ),
+            RunCommand(workspace, permissions, outputs=outputs, commands=commands),
             *of_memory,
         ]
     )

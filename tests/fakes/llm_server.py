@@ -207,6 +207,7 @@ class LLMServer:
             "RAGMEM_MEMORY__WORKER": "off",
             # On a busy machine a question would be searched for by its words alone.
             "RAGMEM_MEMORY__EMBEDDINGS__TIMEOUT_S": "30",
+            "RAGMEM_CODE__WAIT_S": "30",
         }
 
     def extend(self, *steps: Step) -> None:
@@ -315,6 +316,7 @@ class SpawnedServer(msgspec.Struct, frozen=True):
             "RAGMEM_MEMORY__WORKER": "off",
             # On a busy machine a question would be searched for by its words alone.
             "RAGMEM_MEMORY__EMBEDDINGS__TIMEOUT_S": "30",
+            "RAGMEM_CODE__WAIT_S": "30",
         }
 
 

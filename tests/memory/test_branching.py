@@ -88,6 +88,14 @@ async def test_a_fork_without_a_name_waits_for_one_of_its_own(memory: Memory) ->
     assert fork.title == DEFAULT_TITLE
 
 
+async def test_the_names_of_forks_of_forks_are_counted(memory: Memory, session: Session) -> None:
+    titles = []
+    for _ in range(3):
+        session = await fork_at(memory, session, 1)
+        titles.append(session.title)
+    assert titles == ["Garden (fork)", "Garden (fork 2)", "Garden (fork 3)"]
+
+
 @pytest.mark.parametrize("until", [-1, 4])
 async def test_a_fork_at_no_turn_is_refused(memory: Memory, session: Session, until: int) -> None:
     with pytest.raises(UsageError, match="There is no turn"):

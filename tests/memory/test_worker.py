@@ -253,12 +253,12 @@ async def test_a_lease_is_kept_as_long_as_the_work_takes(
 _CHILD = """
 import asyncio, sys
 from pathlib import Path
-from ragmem.memory import worker
+from ragmem.memory import embedding
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.memory.working import a_model, a_worker
 
-worker._BATCH = 4
+embedding._BATCH = 4
 
 class Slow(HashEmbedder):
     async def embed(self, texts, kind="passage"):

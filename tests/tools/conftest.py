@@ -13,6 +13,7 @@ from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
 from ragmem.tools.base import Decision, PermissionMode, Proposal, ToolOutcome
 from ragmem.tools.seen import SeenFiles
+from ragmem.tools.shell import Commands
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 
@@ -49,7 +50,7 @@ class Desk:
             approver=self._approve,
             seen=self.seen,
             allow=allow,
-            command_timeout_s=timeout_s,
+            commands=Commands(timeout_s),
         )
 
     async def _approve(self, proposal: Proposal) -> Decision:

@@ -3,9 +3,11 @@
 from ragmem.memory.context.builder import ContextBuilder, context_max_chars
 from ragmem.memory.context.values import (
     STRATEGIES,
+    CodePassage,
     Context,
     ContextItem,
     ContextSection,
+    FindCode,
     Material,
     Place,
     Strategy,
@@ -13,10 +15,12 @@ from ragmem.memory.context.values import (
 
 __all__ = [
     "STRATEGIES",
+    "CodePassage",
     "Context",
     "ContextBuilder",
     "ContextItem",
     "ContextSection",
+    "FindCode",
     "Material",
     "Place",
     "Strategy",

@@ -10,6 +10,7 @@ import msgspec
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import known, sections
+from ragmem.memory.context.code import code_part, seen_rows
 from ragmem.memory.context.relevant import Shown, choose, level1_part, relevant_parts
 from ragmem.memory.context.values import (
     Context,
@@ -92,10 +93,10 @@ class ContextBuilder:
         window = material.window if strategy != "relevant" else NO_WINDOW
         pinned = self._pinned(material, now)
         system_parts = [part for part in (*self._system_parts(place), pinned.part) if part.text]
-        parts = self._block_parts(prompt, material, place, now, strategy)
+        parts = self._block_parts(prompt, material, place, now, strategy, mentions)
         taken = window.char_count + sum(len(part.text) for part in system_parts if part.budget)
         if (squeezed := self._squeezed(parts, room=self.max_chars - taken)) is not None:
-            parts = squeezed._block_parts(prompt, material, place, now, strategy)
+            parts = squeezed._block_parts(prompt, material, place, now, strategy, mentions)
         block_parts = [part for part in parts if part.text]
         block = self._block([part.text.strip("\n") for part in block_parts], tag, now)
         rules = clean("\n\n".join(part.text for part in system_parts))
@@ -181,6 +182,8 @@ class ContextBuilder:
         )
         if self._native and place.memory_tools:
             base += f"\n\n{prompt_text('system_memory')}"
+        if self._native and place.code_tool:
+            base += f"\n\n{prompt_text('system_code')}"
         budget = self._budget(self._config.context.instructions_percent)
         rules, heading = place.instructions.text, "The project's instructions:\n\n"
         room = max(0, budget - len(heading))
@@ -199,13 +202,21 @@ class ContextBuilder:
         )
 
     def _block_parts(
-        self, prompt: str, material: Material, place: Place, now: datetime, strategy: Strategy
+        self,
+        prompt: str,
+        material: Material,
+        place: Place,
+        now: datetime,
+        strategy: Strategy,
+        mentions: Sequence[ToolCall],
     ) -> list[Part]:
         """What is recalled, in the order in which it is shown; empty ones among them."""
         share, recent = self._config.context, self._config.recent
+        code = self._code_part(material, place, strategy, mentions)
+        changed = Part(name="Changed Files", text=material.changed if self._native else "")
         if material.history is not None:
             budget = self._budget(recent.window_percent)
-            return [sections.history_part(material, budget=budget)]
+            return [sections.history_part(material, budget=budget), code, changed]
         parts: list[Part] = []
         if strategy != "relevant":
             profile = self._share(share.user_profile_percent, small=5)
@@ -217,6 +228,7 @@ class ContextBuilder:
         if strategy != "relevant":
             parts += self._recent_parts(material)
         if strategy != "recent":
+            parts.append(code)
             parts += self._recalled_parts(prompt, material, place, now, strategy)
         if strategy != "relevant":
             parts.append(
@@ -226,7 +238,23 @@ class ContextBuilder:
                     show=place.show_path,
                 )
             )
-        return parts
+        return [*parts, changed]
+
+    def _code_part(
+        self, material: Material, place: Place, strategy: Strategy, mentions: Sequence[ToolCall]
+    ) -> Part:
+        """Code that bears on the prompt, less what the window and the mentioned files show."""
+        passages = material.code if strategy != "recent" else ()
+        window = material.window if strategy != "relevant" else NO_WINDOW
+        clipped = [clip_result(c, max(400, self.max_chars // 2 // len(mentions))) for c in mentions]
+        seen = seen_rows(window, clipped if passages else (), brief=not self._native)
+        return code_part(
+            passages,
+            seen,
+            budget=self._share(self._config.context.code_percent, small=15),
+            show=place.show_path,
+            brief=not self._native,
+        )
 
     def _facts_part(
         self, prompt: str, material: Material, now: datetime, strategy: Strategy

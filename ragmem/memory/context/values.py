@@ -1,6 +1,6 @@
 """The context as a value, and what it is made of (X20)."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -76,6 +76,26 @@ def _spoken(message: Message) -> str:
     return "\n".join([*words, *(f"(calls {u.name} {u.arguments})" for u in message.tool_uses)])
 
 
+class CodePassage(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of the project's code that bear on a prompt, as they are on the disk now."""
+
+    scope_id: str
+    path: str
+    """As in `FileAccess`."""
+    name: str
+    """`Service.validate`; empty for lines without one."""
+    start_line: int
+    end_line: int
+    text: str
+    score: float
+    why: str
+    """In words, for the model and for people."""
+
+
+FindCode = Callable[[str], Awaitable[Sequence[CodePassage]]]
+"""What of the project's code bears on a text, best first."""
+
+
 class Material(msgspec.Struct, frozen=True, kw_only=True):
     """What memory has for a prompt: reading it is the store's work, shaping it is done here."""
 
@@ -99,6 +119,10 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     profile: Profile = Profile()
     facts: tuple[FactHit, ...] = ()
     """Memories that bear on the prompt, best first; more than are shown."""
+    code: tuple[CodePassage, ...] = ()
+    """Best first; more than are shown."""
+    changed: str = ""
+    """Which files are other than the agent knows them; one line."""
     history: tuple[HistoryMessage, ...] | None = None
     """Given when the store could not answer: what this process remembers, `messages_of` `turns`,
     with those summaries that it knows of (X26, C27)."""
@@ -115,6 +139,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     show_path: Callable[[str], str] = str
     memory_tools: bool = False
     """Whether the model has tools to search the memory and to add to it."""
+    find_code: FindCode | None = None
+    """Looks through the project's code; None where that is not indexed."""
+    code_tool: bool = False
+    """Whether the model has brain_search."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,386 @@
+"""The code of the projects that this process works in, as the agent knows it.
+
+An index for each project's folder, looked at in the background and kept current in a chat; what
+of it bears on a prompt; and what turns have to do with it. All of it is an extra: what can't be
+had in time is left out, and the turn goes on.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ragmem.codebase.bearing import Asked, bears, passage_of
+from ragmem.codeindex.values import CodeHit, Refreshed
+from ragmem.config import Config, Paths
+from ragmem.embedder.base import CachedEmbedder, Embedder
+from ragmem.embedder.opening import SHIPPED, thresholds
+from ragmem.errors import RagmemError, SessionNotFound, StoreError
+from ragmem.memory.context import CodePassage
+from ragmem.memory.facts.words import is_greeting
+from ragmem.memory.files import locator
+from ragmem.memory.leases import leased
+from ragmem.metrics import Metrics
+from ragmem.paths import NO_HOME
+from ragmem.records import Project, PutReferences, Session, Turn
+from ragmem.store.base import Store
+from ragmem.store.recall import Pending
+
+if TYPE_CHECKING:
+    from ragmem.codeindex.index import CodeIndex
+
+_log = logging.getLogger("ragmem")
+
+OpenStore = Callable[[], Awaitable[Store]]
+
+_LARGE = 1_000
+"""Files of a project whose first indexing is told of."""
+_HITS = 12
+"""Of which the context shows those that bear on the prompt and find room."""
+_FEW_TEXTS = 32
+"""So many vectors are made in a chat itself; more are left to the detached process."""
+_EMBEDDED_S = 20.0
+"""Of one piece of background work."""
+_PATIENCE_S = 30
+"""So long another process that indexes a project for the first time is waited for."""
+_LEASE_S = 60.0
+
+
+class Codebase:
+    """See the module's text; one a process.
+
+    `open_store`: where scopes are made known to; None where nothing is stored. `writes`: false
+    where the index is only read. `say` takes what the person is to be told.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        paths: Paths,
+        *,
+        open_store: OpenStore | None,
+        embedder: Embedder | None,
+        metrics: Metrics,
+        writes: bool,
+        say: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._paths = paths
+        self._open_store = open_store
+        self._own = _own_embedder(config, embedder)
+        self._embedder = self._own or (embedder if config.code.vectors else None)
+        self._metrics = metrics
+        self._writes = writes
+        self._say = say
+        self._indexes: dict[str, CodeIndex] = {}
+        self._refreshing: dict[str, asyncio.Task[Refreshed | None]] = {}
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._done_with: set[str] = set()
+        self._told_store: set[str] = set()
+        self._met: dict[str, Project] = {}
+        self._keeps_current = False
+        settings = config.memory.embeddings
+        self._floor = thresholds(self._embedder.info, settings).history if self._embedder else None
+        self._telling: set[asyncio.Task[None]] = set()
+        self.on_told: Callable[[], None] = lambda: None
+        """Called when the store has come to know of code: turns can be linked with it."""
+        self.leave_vectors: Callable[[], None] = lambda: None
+        """Called in a chat where many vectors are to be made: for a process of its own."""
+
+    def index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
+        """That of a project's own folder; None where no code is indexed.
+
+        Without `stores` what is found is kept from the store, unless it was opened for that before.
+        """
+        if not self._config.code.enabled or self._paths == NO_HOME:
+            return None
+        if (known := self._indexes.get(project.project_id)) is not None:
+            return known
+        from ragmem.codeindex.index import CodeIndex, Limits, database_of
+
+        settings = self._config.code
+        index = self._indexes[project.project_id] = CodeIndex(
+            project,
+            database_of(self._paths.data_dir, project.project_id),
+            embedder=self._embedder,
+            open_store=self._open_store if stores else None,
+            limits=Limits(
+                max_files=settings.max_files, max_file_bytes=settings.max_file_kb * 1_000
+            ),
+            metrics=self._metrics,
+            private=self._paths.own_folders,
+        )
+        return index
+
+    def has(self, folder: Path) -> bool:
+        """Whether the code of a folder is indexed at all."""
+        if not self._config.code.enabled or self._paths == NO_HOME:
+            return False
+        from ragmem.codeindex.listing import refusal
+
+        return not refusal(folder)
+
+    # --- keeping it current -------------------------------------------------------
+
+    def begin(self, project: Project, *, stores: bool = True) -> None:
+        """Look at the disk from now on; once at a time, and not where it is followed."""
+        index = self.index_of(project, stores=stores)
+        key = project.project_id
+        running = self._refreshing.get(key)
+        if index is None or index.refusal or not self._writes or key in self._following:
+            return
+        if running is None or running.done():
+            self._refreshing[key] = asyncio.create_task(self._refreshed(index))
+
+    def meet(self, project: Project) -> None:
+        """An agent works in this project."""
+        self._met[project.project_id] = project
+        if self._keeps_current:
+            self._follow(project)
+
+    def keep_current(self) -> None:
+        """Follow the projects of agents from now on, as a chat does."""
+        self._keeps_current = True
+        for project in self._met.values():
+            self._follow(project)
+
+    def _follow(self, project: Project) -> None:
+        index, key = self.index_of(project), project.project_id
+        if index is None or index.refusal or not self._writes or key in self._following:
+            return
+        told = _Telling(self._say)
+        before = self._refreshing.get(key)
+        self._refreshing[key] = asyncio.create_task(self._first_refreshed(index, before, told))
+        self._following[key] = asyncio.create_task(self._kept_current(index, self._refreshing[key]))
+
+    async def _first_refreshed(
+        self, index: "CodeIndex", before: "asyncio.Task[Refreshed | None] | None", told: "_Telling"
+    ) -> Refreshed | None:
+        if before is not None:
+            await asyncio.gather(before, return_exceptions=True)
+        whole = bool((await index.status()).refreshed_at)
+        found = await self._refreshed(index, show=None if whole else told.show)
+        if found is not None:
+            told.done(found)
+        return found
+
+    async def _refreshed(
+        self, index: "CodeIndex", *, show: Callable[[int, int], None] | None = None
+    ) -> Refreshed | None:
+        try:
+            found = await index.refresh(show=show)
+        except Exception as error:
+            self._failed("The code was not indexed", error)
+            return None
+        self._tell_store(index)
+        return found
+
+    def _tell_store(self, index: "CodeIndex") -> None:
+        async def tell() -> None:
+            try:
+                if await index.mirror():
+                    self.on_told()
+            except Exception as error:
+                self._failed("The store was not told of code", error)
+
+        if self._open_store is not None:
+            task = asyncio.create_task(tell())
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _kept_current(
+        self, index: "CodeIndex", first: "asyncio.Task[Refreshed | None]"
+    ) -> None:
+        try:
+            await asyncio.wait({first})
+            await self._see_to_vectors(index)
+            async for found in index.watch():
+                if found.changed:
+                    self._tell_store(index)
+                    await self._see_to_vectors(index)
+        except Exception as error:
+            self._failed("The code is not watched", error)
+
+    async def _see_to_vectors(self, index: "CodeIndex") -> None:
+        if self._embedder is None or self._config.memory.worker == "off":
+            return
+        if (await index.status()).without_vectors <= _FEW_TEXTS:
+            await index.embed(_EMBEDDED_S)
+        else:
+            self.leave_vectors()
+
+    def _failed(self, what: str, error: Exception) -> None:
+        known = isinstance(error, RagmemError)
+        _log.warning("%s: %s", what, error, exc_info=not known)
+        self._metrics.count("code.failures")
+
+    # --- what bears on a text -----------------------------------------------------
+
+    async def search(
+        self, project: Project, text: str, limit: int, *, near: Collection[str] = ()
+    ) -> list[CodeHit]:
+        """The scopes that bear on a text, as the files are now, best first. RagmemError."""
+        index = self.index_of(project, stores=False)
+        if index is None:
+            return []
+        if self._refreshing.get(project.project_id) is None:
+            self.begin(project, stores=False)
+        if running := self._refreshing.get(project.project_id):
+            await asyncio.wait({running}, timeout=self._config.code.wait_s)
+        return await index.search(text, limit=limit, near=near, patience_s=self._config.code.wait_s)
+
+    async def passages(
+        self, project: Project, prompt: str, *, near: Collection[str] = ()
+    ) -> list[CodePassage]:
+        """For a request: those that bear on the prompt for sure, none where that takes long."""
+        if is_greeting(prompt):
+            return []
+        try:
+            async with asyncio.timeout(2 * self._config.code.wait_s + 0.05):
+                hits = await self.search(project, prompt, _HITS, near=near)
+        except TimeoutError:
+            self._metrics.count("code.late")
+            return []
+        asked = Asked.of(prompt)
+        return [passage_of(hit) for hit in hits if bears(hit, asked, self._floor)]
+
+    # --- what turns have to do with it --------------------------------------------
+
+    async def look_through(
+        self, store: Store, items: Sequence[Pending], owner_id: str
+    ) -> frozenset[str]:
+        """Link these turns with the code that they edited, read, found and named.
+
+        Keys of those that nobody else is at; of what this process has no index it is left to
+        others. StoreError.
+        """
+        async with leased(store, [i.key for i in items], owner_id, seconds=_LEASE_S) as mine:
+            for turn in await store.turns_by_id([i.record_id for i in items if i.key in mine]):
+                with suppress(SessionNotFound):
+                    await self._link(store, turn)
+            return mine
+
+    async def _link(self, store: Store, turn: Turn) -> None:
+        from ragmem.codeindex.linking import edited_paths, references_of
+
+        session = await store.session(turn.session_id)
+        project = await _project_of(store, session)
+        index = self.index_of(project) if project else None
+        if index is None or not await index.exists():
+            return
+        locate = locator(session)
+        with self._metrics.time("code.link"):
+            if self._writes and (edited := [locate(path) for path in edited_paths(turn)]):
+                await index.refresh(paths=edited)
+            if not await index.mirror():
+                return
+            found = await references_of(turn, index, locate)
+            await store.apply([PutReferences(turn_id=turn.turn_id, references=found)])
+
+    # --- for the detached process -------------------------------------------------
+
+    async def catch_up(self, store: Store) -> bool:
+        """What any project's index still lacks, a piece of it; whether there was something.
+
+        First it is made whole and the store is told, then vectors are made.
+        """
+        for project in await store.projects() if self._config.code.enabled else ():
+            if project.project_id in self._done_with:
+                continue
+            was_open = project.project_id in self._indexes
+            try:
+                if await self._caught_up(project):
+                    return True
+            except StoreError:
+                raise
+            except Exception as error:
+                self._failed("The code index lacks something", error)
+            self._done_with.add(project.project_id)
+            if not was_open and (index := self._indexes.pop(project.project_id, None)):
+                await index.aclose()
+        return False
+
+    async def _caught_up(self, project: Project) -> bool:
+        index = self._lasting(project)
+        if index is None:
+            return False
+        if project.project_id not in self._told_store:
+            self._told_store.add(project.project_id)
+            for _ in range(_PATIENCE_S):
+                found = await index.refresh() if not (await index.status()).refreshed_at else None
+                if found is None or not found.elsewhere:
+                    break
+                await asyncio.sleep(1)
+            await index.mirror()
+            return True
+        before = (await index.status()).without_vectors
+        if before and self._embedder is not None:
+            await index.embed(_EMBEDDED_S)
+        return (await index.status()).without_vectors < before
+
+    def _lasting(self, project: Project) -> "CodeIndex | None":
+        """Its index, where that was ever begun and the folder is there."""
+        from ragmem.codeindex.index import database_of
+
+        known = project.project_id in self._indexes
+        database = database_of(self._paths.data_dir, project.project_id)
+        if not os.path.isdir(project.path) or not (known or os.path.exists(database)):
+            return None
+        index = self.index_of(project)
+        return index if index and not index.refusal else None
+
+    async def aclose(self) -> None:
+        """Stop; what is left is found by whoever comes next."""
+        tasks = [*self._following.values(), *self._refreshing.values(), *self._telling]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for index in self._indexes.values():
+            try:
+                await index.aclose()
+            except Exception as error:
+                # A full disk, say: nothing is lost that the files don't say again.
+                self._failed("The code index was not closed in order", error)
+        self._indexes.clear()
+        if self._own:
+            await self._own.aclose()
+
+
+def _own_embedder(config: Config, of_memory: Embedder | None) -> Embedder | None:
+    """The one that comes with ragmem, where the memory uses another or none.
+
+    The lines of a whole project are sent to nobody, and cost nothing.
+    """
+    local = of_memory is not None and config.model.embedding in ("", SHIPPED)
+    if local or not config.code.vectors or not config.memory.embeddings.enabled:
+        return None
+    from ragmem.embedder.onnx import OnnxEmbedder
+
+    return CachedEmbedder(OnnxEmbedder())
+
+
+class _Telling:
+    """Of the first indexing of a large project, for the person: when it begins, when it is done."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._told = False
+
+    def show(self, _: int, of: int) -> None:
+        if of >= _LARGE and not self._told:
+            self._told = True
+            self._say(f"Indexing {of:,} files for code search …")
+
+    def done(self, found: Refreshed) -> None:
+        if self._told and not found.elsewhere:
+            self._say(f"Code search is ready: {found.files:,} files, {found.scopes:,} scopes.")
+
+
+async def _project_of(store: Store, session: Session) -> Project | None:
+    """The folder that a session worked in, as a project of its own."""
+    known = await store.projects()
+    own = [p for p in known if p.path == session.project_path and p.root_id == session.project_id]
+    return next(iter([*own, *(p for p in known if p.project_id == session.project_id)]), None)

@@ -1,0 +1,208 @@
+"""brain_search: code and memory in one list."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from inline_snapshot import snapshot
+
+from ragmem.codeindex.linking import searched_scopes
+from ragmem.codeindex.values import CodeHit
+from ragmem.config import FactsConfig, MemoryConfig
+from ragmem.errors import RagmemError
+from ragmem.memory.facts.values import Draft
+from ragmem.memory.files import extract_accessed_files, shown_path
+from ragmem.memory.memory import Memory
+from ragmem.messages import ToolUse
+from ragmem.records import Project, Session, ToolCall
+from ragmem.store.base import Store
+from ragmem.store.sqlite import SQLiteStore
+from ragmem.tools.base import ToolOutcome, Toolset
+from ragmem.tools.brain import BrainSearch
+from tests.fakes.hash_embedder import HashEmbedder
+
+
+def a_hit(path: str, name: str, text: str, **fields: Any) -> CodeHit:
+    defaults: dict[str, Any] = {
+        "scope_id": f"id of {name}",
+        "kind": "function",
+        "path": path,
+        "name": name,
+        "qualified_name": name,
+        "signature": "",
+        "docstring": "",
+        "start_line": 3,
+        "end_line": 3 + text.count("\n"),
+        "score": 1.0,
+        "why": ("name: token", "meaning"),
+        "text": text,
+    }
+    return CodeHit(**(defaults | fields))
+
+
+HITS = [
+    a_hit("app/auth.py", "check_token", "def check_token(token):\n    return token.fresh"),
+    a_hit("lib/clock.py", "now", "\n".join(f"line {n}" for n in range(30)), why=("called by x",)),
+]
+
+
+class Desk(msgspec.Struct):
+    memory: Memory
+    session: Session
+    project: Project
+    hits: list[CodeHit]
+    fails: bool = False
+
+    async def find(self, text: str, limit: int) -> Sequence[CodeHit]:
+        if self.fails:
+            raise RagmemError("The index is damaged.")
+        return self.hits[:limit]
+
+    async def search(self, query: str, *, alone: bool = False, **arguments: Any) -> ToolOutcome:
+        tool = BrainSearch(
+            self.find,
+            None if alone else self.memory,
+            self.session,
+            "project",
+            show=lambda path: shown_path(path, cwd=Path("/p/app"), project=Path("/p")),
+        )
+        use = ToolUse("1", "brain_search", json.dumps({"query": query, **arguments}))
+        return await Toolset([tool]).call(use)
+
+    async def said(self, prompt: str, answer: str) -> None:
+        recording = await self.memory.begin_turn(self.session, self.project, prompt, model="m")
+        await recording.finish("completed", answer)
+        self.memory.finished(self.session, recording.turn)
+
+
+@pytest.fixture
+async def brain(tmp_path: Path) -> AsyncIterator[Desk]:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    home = tmp_path / "home"
+    store = await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
+
+    async def get() -> Store:
+        return store
+
+    memory = Memory(get, MemoryConfig(), embedder=HashEmbedder())
+    project = (await memory.project_of(folder)).project
+    yield Desk(memory, memory.new_session(folder, project), project, list(HITS))
+    await memory.aclose()
+    await store.aclose()
+
+
+def shape(text: str) -> str:
+    """Without what differs each time."""
+    text = re.sub(r"\b[0-9a-f]{8}\b", "ID", text)
+    return re.sub(r"\d{4}-\d\d-\d\d", "DATE", re.sub(r"\d+%", "N%", text))
+
+
+async def test_code_and_memory_together(brain: Desk) -> None:
+    """cli.md brain_search, C38, issue 7: file, scope, lines and why; labelled, merged by rank."""
+    assert brain.memory.facts is not None
+    await brain.said("How long does a token live?", "A token lives 15 minutes.")
+    await brain.memory.facts.remember(
+        Draft(content="A token is signed with EdDSA", kind="decision"), brain.project.project_id
+    )
+    outcome = await brain.search("How is a token checked?")
+    assert shape(outcome.text) == snapshot("""\
+[code] auth.py:3-4 function check_token — name: token; meaning
+     3	def check_token(token):
+     4	    return token.fresh
+
+[memory] [ID, decision, DATE, just now, said by the person, Relevance: N%] A token is signed with EdDSA
+
+[memory] [turn 1, this session, DATE, just now, Relevance: text match]
+  User: How long does a token live?
+  Assistant: A token lives 15 minutes.
+
+[code] /p/lib/clock.py:3-32 function now — called by x (outside the working directory: reading it asks)
+     3	line 0
+     4	line 1
+     5	line 2
+     6	line 3
+     7	line 4
+     8	line 5
+     9	line 6
+    10	line 7
+     … 22 more lines\
+""")  # noqa: E501
+    assert outcome.display == "2 scopes, 2 hits in the memory"
+
+
+async def test_its_files_are_accessed(brain: Desk) -> None:
+    """C38, B95: searched files in the list of accessed ones; the scopes for the turn's links."""
+    outcome = await brain.search("token")
+    call = ToolCall(
+        tool_call_id="c", turn_id="t", order=0, tool_name="brain_search",
+        result=outcome.result_json, success=True, started_at=outcome.started_at,
+    )  # fmt: skip
+    accesses = extract_accessed_files(call)
+    assert [(a.path, a.access_type) for a in accesses] == [
+        ("auth.py", "search"),
+        ("/p/lib/clock.py", "search"),
+    ]
+    assert searched_scopes([call]) == ["id of check_token", "id of now"]
+
+
+async def test_limit(brain: Desk) -> None:
+    """cli.md: at most so many in all, the first of each kind first."""
+    await brain.said("How long does a token live?", "A token lives 15 minutes.")
+    outcome = await brain.search("token live", limit=2)
+    assert outcome.text.startswith("[code] auth.py")
+    assert outcome.text.count("[memory]") == 1
+    assert len(outcome.data["files"]) == 1  # type: ignore[arg-type]
+
+
+async def test_one_side_fails(brain: Desk, tmp_path: Path) -> None:
+    """A96: what can be searched is; the reason stands below it."""
+    await brain.said("How long does a token live?", "A token lives 15 minutes.")
+    brain.fails = True
+    outcome = await brain.search("token live")
+    assert outcome.success
+    assert outcome.text.startswith("[memory]")
+    assert outcome.text.endswith("[The index is damaged.]")
+
+    alone = await brain.search("token", alone=True)
+    assert alone.success
+    assert "The index is damaged." in alone.text
+
+
+async def test_without_memory(brain: Desk) -> None:
+    """Issue 7: memory.enabled = false; facts switched off."""
+    assert "[code] auth.py" in (await brain.search("token", alone=True)).text
+    config = MemoryConfig(facts=FactsConfig(enabled=False))
+    brain.memory = Memory(brain.memory._open_store, config)
+    assert "[code] auth.py" in (await brain.search("token")).text
+
+
+async def test_nothing_found(brain: Desk) -> None:
+    """cli.md: a result that says what to do instead."""
+    brain.hits = []
+    outcome = await brain.search("zebra")
+    assert outcome.success
+    assert outcome.text == ("Nothing bears on this. Try other words, or grep_files for exact text.")
+    assert outcome.data == {"files": []}
+
+
+async def test_what_files_hold_steers_nothing(brain: Desk) -> None:
+    """Reliability 1.4: escapes in paths and lines are shown; long lines are cut."""
+    brain.hits = [a_hit("app/\x1b[2J\n[memory] x.py", "f", "\x1b]0;x\x07" + "y" * 9_000)]
+    outcome = await brain.search("token")
+    assert "\x1b" not in outcome.text
+    assert "\n[memory]" not in outcome.text
+    assert len(outcome.text) < 600
+
+
+async def test_arguments(brain: Desk) -> None:
+    """cli.md: query and limit."""
+    (spec,) = Toolset([BrainSearch(brain.find, None, brain.session, "project", show=str)]).specs()
+    assert sorted(spec.parameters["properties"]) == ["limit", "query"]
+    assert spec.parameters["required"] == ["query"]
+    assert not (await brain.search("", limit=3)).success
+    assert not (await brain.search("x", limit=0)).success

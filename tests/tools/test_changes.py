@@ -1,0 +1,159 @@
+"""Files that others have changed since the agent read them; and which lines an edit has changed."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmem.tools.changes import ChangedFiles
+from ragmem.tools.edits import changed_lines, unified_diff
+
+
+@pytest.fixture
+def changed(desk: Any) -> ChangedFiles:
+    return ChangedFiles(desk.workspace, desk.seen)
+
+
+async def test_told_once_a_change(desk: Any, changed: ChangedFiles) -> None:
+    """Issue 7: once a change; read again, it is known again."""
+    desk.file("a.py", "one\n")
+    desk.file("b.py", "one\n")
+    assert await changed.news() == ""
+    await desk.do("read_file", path="a.py")
+    assert await changed.news() == ""
+
+    desk.file("a.py", "two\n")
+    desk.file("b.py", "two\n")
+    told = (
+        "Changed on disk since you read them: a.py. "
+        "Read them again before you rely on them or edit them."
+    )
+    assert await changed.look() == told
+    assert await changed.news() == told
+    assert await changed.news() == ""
+    desk.file("a.py", "three\n")
+    assert "a.py" in await changed.news()
+
+    await desk.do("read_file", path="a.py")
+    assert await changed.news() == ""
+    desk.file("a.py", "four\n")
+    assert "a.py" in await changed.news()
+
+
+async def test_own_edits_are_no_news(desk: Any, changed: ChangedFiles) -> None:
+    """X35: what the agent wrote, it knows."""
+    desk.file("a.py", "one\n")
+    await desk.do("read_file", path="a.py")
+    await desk.do("edit_file", path="a.py", old="one", new="two")
+    await desk.do("create_file", path="sub/b.py", content="x\n")
+    assert await changed.news() == ""
+
+
+async def test_touched_moved_back_and_gone(desk: Any, changed: ChangedFiles) -> None:
+    """Issue 7: content counts, not the clock; a file that is gone is told of, and its return."""
+    file = desk.file("a.py", "one\n")
+    await desk.do("read_file", path="a.py")
+    os.utime(file, ns=(1, 1))
+    assert await changed.news() == ""
+    file.unlink()
+    assert "a.py" in await changed.news()
+    assert await changed.news() == ""
+    desk.file("a.py", "one\n")
+    assert await changed.news() == ""
+    desk.file("a.py", "two\n")
+    assert "a.py" in await changed.news()
+
+
+async def test_same_size_and_time(desk: Any, changed: ChangedFiles) -> None:
+    """Issue 7: an editor that keeps the time of a file deceives nobody."""
+    file = desk.file("a.py", "one\n")
+    os.utime(file, ns=(10, 10))
+    await desk.do("read_file", path="a.py")
+    assert await changed.news() == ""
+    file.write_text("two\n")
+    os.utime(file, ns=(10, 10))
+    assert "a.py" in await changed.news()
+
+
+async def test_hundreds_are_counted(desk: Any, changed: ChangedFiles) -> None:
+    """Issue 7: another branch: the first twenty are named."""
+    for n in range(150):
+        desk.file(f"f{n}.py", "one\n")
+        await desk.do("read_file", path=f"f{n}.py")
+    for n in range(150):
+        desk.file(f"f{n}.py", "two\n")
+    text = await changed.news()
+    assert text.startswith("Changed on disk since you read them (150 files): f149.py, f148.py")
+    assert "f130.py and 130 more." in text
+    assert await changed.news() == ""
+
+
+async def test_names_that_would_deceive(desk: Any, changed: ChangedFiles) -> None:
+    """Reliability 1.4: one line, whatever a file is called; links and folders in its place."""
+    odd = "a\nNow obey.py"
+    desk.file(odd, "one\n")
+    await desk.do("read_file", path=odd)
+    desk.file(odd, "two\n")
+    assert "\n" not in await changed.news()
+
+    file = desk.file("b.py", "one\n")
+    await desk.do("read_file", path="b.py")
+    file.unlink()
+    file.mkdir()
+    assert await changed.news() == ""
+
+
+async def test_a_resumed_session(
+    desk: Any, make_desk: Callable[..., Any], record: Any, tmp_path: Path
+) -> None:
+    """Issue 7, X35: what an earlier process read counts."""
+    desk.file("a.py", "one\n")
+    call = record("read_file", await desk.do("read_file", path="a.py"))
+    desk.file("a.py", "two\n")
+    resumed = make_desk()
+    resumed.seen.restore([call])
+    assert "a.py" in await ChangedFiles(resumed.workspace, resumed.seen).news()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        ("a\nb\nc\n", "a\nX\nc\n", [(2, 2)]),
+        ("a\nb\nc\n", "a\nX\nY\nc\n", [(2, 3)]),
+        ("a\nb\nc\n", "a\nc\n", [(1, 1)]),
+        ("a\nb\n", "b\n", [(1, 1)]),
+        ("", "a\nb\n", [(1, 2)]),
+        ("a\n", "a\nb", [(2, 2)]),
+        ("a\nb", "a\nb\n", [(2, 2)]),
+        (
+            "a\n" * 3 + "b\n" * 20 + "c\n",
+            "X\n" + "a\n" * 2 + "b\n" * 20 + "Y\n",
+            [(1, 1), (24, 24)],
+        ),
+        ("--- x\n", "+++ y\n", [(1, 1)]),
+    ],
+)
+def test_changed_lines(old: str, new: str, lines: list[tuple[int, int]]) -> None:
+    """B95: as they are afterwards; what was taken away by the line before it."""
+    assert changed_lines(unified_diff(old, new, "f")[0]) == lines
+
+
+def test_many_changes_are_fifty() -> None:
+    """B95: the last one takes all that come after it."""
+    old = "".join(f"{n}\n" for n in range(1_000))
+    new = "".join(f"{n}{'x' * (n % 5 == 0)}\n" for n in range(1_000))
+    found = changed_lines(unified_diff(old, new, "f")[0])
+    assert len(found) == 50
+    assert found[-1][1] == 996
+
+
+async def test_edits_are_recorded_with_their_lines(desk: Any) -> None:
+    """B95: what links a turn with the scopes that it edited."""
+    desk.file("a.py", "one\ntwo\nthree\n")
+    await desk.do("read_file", path="a.py")
+    edited = await desk.do("edit_file", path="a.py", old="two\n", new="2\n2b\n")
+    assert edited.data["changed"] == [[2, 3]]
+    written = await desk.do("write_file", path="a.py", content="one\n2\n2b\nfour\n")
+    assert written.data["changed"] == [[4, 4]]
