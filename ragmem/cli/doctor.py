@@ -42,6 +42,7 @@ def doctor() -> None:
 async def examine() -> AsyncIterator["Check"]:
     """Every check in turn, as it is done."""
     from ragmem.cli import checks
+    from ragmem.cli.index_check import check_index
     from ragmem.tools.ripgrep import find_ripgrep
 
     paths, environ = find_paths(), environment()
@@ -62,6 +63,7 @@ async def examine() -> AsyncIterator["Check"]:
     if store.health != "broken":
         for check in await checks.check_background(config, paths):
             yield check
+        yield await check_index(config, paths, current_folder())
     yield await checks.check_neo4j(config, paths, environ)
     model = checks.check_model(config, environ)
     yield model

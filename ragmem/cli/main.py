@@ -30,6 +30,7 @@ _COMMANDS = (
     "memory",
     "import",
     "files",
+    "index",
     "store",
     "neo4j",
     "stats",

@@ -5,19 +5,23 @@ from datetime import UTC, datetime
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
 from ragmem.cli.choice import choose_session
-from ragmem.cli.documents import Document, to_json
+from ragmem.cli.documents import to_json
+from ragmem.cli.hits import HitDocument, flowing, hit_document, memory_hit_document
 from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Continue, Format, Resume, check_session_flags
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import say, typed, write, write_utf8
-from ragmem.cli.table import clip_to_width, display_width
+from ragmem.cli.table import clip_to_width
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.text import one_line, visible
 
 if TYPE_CHECKING:
+    from ragmem.app import App
+    from ragmem.memory.facts.values import FactHit
     from ragmem.memory.hits import Hit
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -26,27 +30,8 @@ ScopeName = Literal["session", "project", "all"]
 _NARROWEST = 30
 
 
-class HitDocument(Document, frozen=True, kw_only=True):
-    """One thing that was found."""
-
-    type: str
-    id: str
-    session_id: str
-    turn_index: int | None
-    level: int
-    text: str
-    path: str | None
-    name: str | None
-    start_line: int | None
-    end_line: int | None
-    score: float
-    similarity: float | None
-    timestamp: datetime
-    why: str
-
-
 @app.command()
-def search(
+def search(  # noqa: PLR0913 - one parameter a flag
     query: Annotated[
         str, typer.Argument(metavar="QUERY", show_default=False, help="What to look for.")
     ],
@@ -60,6 +45,10 @@ def search(
             "--levels", metavar="0,1,2", help="0 for turns, 1 and up for summaries; all by default."
         ),
     ] = None,
+    code: Annotated[
+        bool,
+        typer.Option("--code", help="In the project's files, with the sessions about each find."),
+    ] = False,
     no_semantic: Annotated[
         bool, typer.Option("--no-semantic", help="By words alone, not by meaning.")
     ] = False,
@@ -73,47 +62,121 @@ def search(
     """Find what was said and done, by its words and its meaning.
 
     In this project, unless --scope says otherwise; `session` is the newest one of this
-    folder, or that of -r.
+    folder, or that of -r. With --code: find functions, classes and sections by what they
+    are called, say and do; of one that QUERY names, which sessions had to do with it and
+    what was decided there.
     """
     check_session_flags(continue_last=continue_last, resume=resume, fork=False)
+    if code and (scope or levels is not None or continue_last or resume is not None):
+        raise UsageError(
+            "--code looks into the files of this project: it goes with neither --scope, --levels, "
+            "-c nor -r."
+        )
     query = typed(query)
     if not query.strip():
         raise UsageError("There is nothing to look for.")
-    wanted = _levels(levels)
+    asked = _Asked(
+        text=query,
+        scope=scope,
+        levels=_levels(levels),
+        semantic=not no_semantic,
+        limit=limit,
+        resume=resume,
+        continue_last=continue_last or resume is None,
+    )
     config, paths = settings()
 
     async def main(_: Interruption) -> int:
         async with open_app(config, paths) as opened:
-            session = None
-            if scope == "session" or resume is not None:
-                session = await choose_session(
-                    opened, continue_last=continue_last or resume is None, resume=resume
+            if code:
+                from ragmem.cli.code_search import search_code
+
+                await search_code(
+                    opened, query, limit=limit, semantic=asked.semantic, output=output
                 )
-            hits = await opened.search(
-                query,
-                scope=scope or ("session" if session else None),
-                session=session,
-                levels=wanted,
-                semantic=not no_semantic,
-                max_results=limit,
-            )
+                return EXIT_DONE
+            hits, memories = await _search(opened, asked)
             for notice in [*opened.notices(), await opened.background.vectors_notice()]:
                 if not notice:
                     continue
                 say(f"note: {visible(notice)}\n")
-        if output == "json":
-            write_utf8(to_json([hit_document(hit) for hit in hits]))
-        elif hits:
-            from ragmem.memory.hits import worth_showing
-
-            shown, none_close = worth_showing(hits, opened.memory.floor)
-            say(f"{none_close}\n" if none_close else "")
-            write(hits_text(shown, width=get_terminal_size((120, 24)).columns))
-        else:
-            say("Nothing was found.\n")
+        _print(hits, memories, limit=limit, output=output, floor=opened.memory.floor)
         return EXIT_DONE
 
     raise typer.Exit(run_async(main))
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+    scope: ScopeName | None
+    levels: tuple[int, ...]
+    semantic: bool
+    limit: int
+    resume: str | None
+    continue_last: bool
+
+
+async def _search(opened: "App", asked: _Asked) -> "tuple[list[Hit], list[FactHit]]":
+    """Turns and summaries, and memories unless levels of the others are asked for."""
+    session = None
+    if asked.scope == "session" or asked.resume is not None:
+        session = await choose_session(
+            opened, continue_last=asked.continue_last, resume=asked.resume
+        )
+    scope = asked.scope or ("session" if session else opened.config.memory.scope)
+    hits = await opened.search(
+        asked.text,
+        scope=scope,
+        session=session,
+        levels=asked.levels,
+        semantic=asked.semantic,
+        max_results=asked.limit,
+    )
+    if asked.levels:
+        return hits, []
+    from ragmem.cli.memory_hits import search_memories
+
+    memories = await search_memories(
+        opened,
+        asked.text,
+        scope=scope,
+        session=session,
+        semantic=asked.semantic,
+        limit=asked.limit,
+    )
+    return hits, memories
+
+
+def _print(
+    hits: "list[Hit]",
+    memories: "list[FactHit]",
+    *,
+    limit: int,
+    output: Literal["table", "json"],
+    floor: float | None,
+) -> None:
+    from ragmem.cli.memory_hits import merged
+    from ragmem.memory.hits import worth_showing
+
+    if output == "json":
+        found = merged(hits, memories, limit)
+        write_utf8(to_json([_document(hit) for hit in found]))
+        return
+    shown, none_close = worth_showing(hits, floor)
+    if none_close and memories:  # what is not close is of no use beside what is
+        shown, none_close = (), ""
+    found = merged(shown, memories, limit)
+    if not found:
+        say("Nothing was found.\n")
+        return
+    say(f"{none_close}\n" if none_close else "")
+    write(hits_text(found, width=get_terminal_size((120, 24)).columns))
+
+
+def _document(hit: "Hit | FactHit") -> HitDocument:
+    from ragmem.memory.hits import Hit
+
+    return hit_document(hit) if isinstance(hit, Hit) else memory_hit_document(hit)
 
 
 def _levels(text: str | None) -> tuple[int, ...]:
@@ -128,50 +191,20 @@ def _levels(text: str | None) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def hits_text(hits: "Sequence[Hit]", *, width: int) -> str:
+def hits_text(hits: "Sequence[Hit | FactHit]", *, width: int) -> str:
     """For people: where each stands, what it says, why it was found."""
+    from ragmem.cli.memory_hits import memory_facts, memory_rows
+    from ragmem.memory.hits import Hit
+
     now = datetime.now(UTC)
     width = max(_NARROWEST, width)
     lines: list[str] = []
     for hit in hits:
-        lines += _flow(hit.facts(now), width)
-        lines += [f"  {clip_to_width(visible(said), width - 2)}" for said in hit.quotes()]
+        if isinstance(hit, Hit):
+            lines += flowing(hit.facts(now), width)
+            lines += [f"  {clip_to_width(visible(said), width - 2)}" for said in hit.quotes()]
+        else:
+            lines += flowing(memory_facts(hit, now), width)
+            lines += memory_rows(hit, width)
         lines.append("")
     return "\n".join(lines)
-
-
-def _flow(parts: list[str], width: int) -> list[str]:
-    """As many as fit on a line, the further ones indented below."""
-    lines = [""]
-    for part in parts:
-        longer = f"{lines[-1]} · {part}" if lines[-1].strip() else f"{lines[-1]}{part}"
-        if lines[-1].strip() and display_width(longer) > width:
-            lines.append(f"  {part}")
-        else:
-            lines[-1] = longer
-    return [clip_to_width(visible(line), width) for line in lines]
-
-
-def hit_document(hit: "Hit") -> HitDocument:
-    """As JSON; what belongs to code alone is null."""
-    text = ""
-    if hit.turn:
-        text = f"User: {hit.turn.user_message}\nAssistant: {hit.turn.assistant_message}"
-    elif hit.summary:
-        text = hit.summary.text
-    return HitDocument(
-        type=hit.type,
-        id=hit.record_id,
-        session_id=hit.session_id,
-        turn_index=hit.turn.turn_index if hit.turn else None,
-        level=hit.level,
-        text=text,
-        path=None,
-        name=None,
-        start_line=None,
-        end_line=None,
-        score=hit.score,
-        similarity=hit.similarity,
-        timestamp=hit.at,
-        why=hit.why,
-    )

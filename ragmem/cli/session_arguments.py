@@ -4,8 +4,16 @@ from typing import Annotated, Literal
 
 import typer
 
+from ragmem.cli.completing import session_ids
+
 Reference = Annotated[
-    str, typer.Argument(metavar="ID", help="An id, the tail of one, or a name.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="An id, the tail of one, or a name.",
+        show_default=False,
+        autocompletion=session_ids,
+    ),
 ]
 OrNewest = Annotated[
     str | None,
@@ -13,6 +21,7 @@ OrNewest = Annotated[
         metavar="[ID]",
         help="An id, the tail of one, or a name; else the newest of this folder.",
         show_default=False,
+        autocompletion=session_ids,
     ),
 ]
 Wide = Literal["project", "all"]

@@ -10,10 +10,10 @@ import typer
 
 from ragmem.cli.choice import last_session, session_name
 from ragmem.cli.documents import SessionDocument, session_document, to_json
+from ragmem.cli.hits import HitDocument, hit_document
 from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Format
 from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.search import HitDocument, hit_document
 from ragmem.cli.session_arguments import Wide, WideScope
 from ragmem.cli.streams import say, typed, write, write_utf8
 from ragmem.cli.table import clip_to_width, hanging, table

@@ -16,6 +16,7 @@ from ragmem.errors import EXIT_DONE
 from ragmem.text import bar, counted, visible
 
 if TYPE_CHECKING:
+    from ragmem.app import App
     from ragmem.metrics.kept import Measured, Timing
     from ragmem.store.base import StoreInfo
 
@@ -69,6 +70,15 @@ class DayDocument(Document, frozen=True, kw_only=True):
     cost_usd: float
 
 
+class CodeDocument(Document, frozen=True, kw_only=True):
+    """The code index of this folder's project."""
+
+    files: int
+    scopes: int
+    without_vectors: int
+    size_bytes: int
+
+
 class StatsDocument(Document, frozen=True, kw_only=True):
     """All that is measured; times, tokens and costs since `since`, on this machine."""
 
@@ -96,6 +106,10 @@ class StatsDocument(Document, frozen=True, kw_only=True):
     background_calls: int
     background_calls_failed: int
     background_cost_usd: float
+    background_cost_usd_today: float = 0.0
+    """Of all sessions, in all processes, since midnight."""
+    max_cost_usd_per_day: float = 0.0
+    """Beyond it background work asks no paid model until tomorrow."""
     pending: dict[str, int]
     """At most a thousand of each are counted: what waits for `vectors`, turns that no model has
     summed up (`level1`), sessions that may be due for a `roll_up` or a summary of their own
@@ -103,6 +117,8 @@ class StatsDocument(Document, frozen=True, kw_only=True):
     background_process: bool
     """Whether a detached process is at work now."""
     days: tuple[DayDocument, ...]
+    code: CodeDocument | None = None
+    """null where nothing of this folder is indexed."""
 
 
 @app.command()
@@ -115,16 +131,21 @@ def stats(output: Format = "table") -> None:
 
     async def main(_: Interruption) -> int:
         from ragmem.background import is_at_work
+        from ragmem.memory.summaries.ledger import FILE, Ledger
         from ragmem.metrics.kept import read
 
         async with open_app(config, paths) as opened:
             store = await opened.store()
             found, pending = await store.info(), await store.count_pending()
+            code = await code_document(opened)
         document = stats_document(
             found,
             read(paths.data_dir),
             pending={str(work): count for work, count in pending.items()},
             at_work=is_at_work(paths),
+            code=code,
+            spent_today_usd=Ledger(paths.data_dir / FILE).spent_today(),
+            most_a_day_usd=config.memory.summaries.max_cost_usd_per_day,
         )
         if output == "json":
             write_utf8(to_json(document))
@@ -136,8 +157,29 @@ def stats(output: Format = "table") -> None:
     raise typer.Exit(run_async(main))
 
 
+async def code_document(opened: "App") -> CodeDocument | None:
+    """How much of this folder's code is indexed."""
+    code = await opened.code()
+    if code is None or not await code.exists():
+        return None
+    status = await code.status()
+    return CodeDocument(
+        files=status.files,
+        scopes=status.scopes,
+        without_vectors=status.without_vectors,
+        size_bytes=status.size_bytes,
+    )
+
+
 def stats_document(
-    found: "StoreInfo", days: "list[Measured]", *, pending: dict[str, int], at_work: bool
+    found: "StoreInfo",
+    days: "list[Measured]",
+    *,
+    pending: dict[str, int],
+    at_work: bool,
+    code: CodeDocument | None = None,
+    spent_today_usd: float = 0.0,
+    most_a_day_usd: float = 0.0,
 ) -> StatsDocument:
     """What the store tells and what was measured, as one document."""
     from ragmem.metrics.kept import Measured, total
@@ -171,6 +213,8 @@ def stats_document(
         background_calls=int(whole.count("background.calls")),
         background_calls_failed=int(whole.count("background.failed_calls")),
         background_cost_usd=whole.count("background.cost_usd"),
+        background_cost_usd_today=spent_today_usd,
+        max_cost_usd_per_day=most_a_day_usd,
         pending=pending,
         background_process=at_work,
         days=tuple(
@@ -182,6 +226,7 @@ def stats_document(
             )
             for each in days
         ),
+        code=code,
     )
 
 
@@ -202,6 +247,8 @@ def stats_text(document: StatsDocument, *, width: int, today: date) -> str:
     size = document.database_size_bytes
     where = visible(document.store) + (f", {size / 1e6:,.1f} MB" if size else "")
     lines = [*hanging("memory     ", where, width), *hanging(" " * 11, counts, width)]
+    if document.code:
+        lines += hanging("code       ", _code(document.code), width)
     lines += _bars("summaries", _levels(document), width)
     lines += _bars("turns", _days(document, today), width)
     if document.since:
@@ -213,6 +260,12 @@ def stats_text(document: StatsDocument, *, width: int, today: date) -> str:
     for name, said in _sums(document):
         lines += hanging(f"{name:<10} ", said, width)
     return "\n".join(lines) + "\n"
+
+
+def _code(code: CodeDocument) -> str:
+    missing = f", {code.without_vectors:,} without vectors" if code.without_vectors else ""
+    counts = f"{counted(code.files, 'file')}, {counted(code.scopes, 'scope')}{missing}"
+    return f"{counts}, {code.size_bytes / 1e6:,.1f} MB"
 
 
 def _levels(document: StatsDocument) -> list[tuple[str, int]]:
@@ -276,7 +329,8 @@ def _sums(document: StatsDocument) -> list[tuple[str, str]]:
             f"{document.background_calls:,} calls"
             + (f", {failed:,} failed" if failed else "")
             + f", ${document.background_cost_usd:,.4f}, "
-            f"{tokens.background_input:,} tokens in, {tokens.background_output:,} out",
+            f"{tokens.background_input:,} tokens in, {tokens.background_output:,} out"
+            + _today(document),
         ),
         (
             "pending",
@@ -284,6 +338,14 @@ def _sums(document: StatsDocument) -> list[tuple[str, str]]:
             + ("; a process is at work on it" if document.background_process else ""),
         ),
     ]
+
+
+def _today(document: StatsDocument) -> str:
+    """What was spent of what a day may cost; nothing where nothing was."""
+    spent, most = document.background_cost_usd_today, document.max_cost_usd_per_day
+    if not spent:
+        return ""
+    return f"; ${spent:,.4f} of ${most:,.2f} that a day may cost"
 
 
 def _cost(found: "Measured") -> float:

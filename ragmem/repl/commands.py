@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Group
 from rich.text import Text
 
-from ragmem.errors import RagmemError, SessionNotFound
+from ragmem.errors import RagmemError, SessionNotFound, UsageError
 from ragmem.memory.hits import worth_showing
 from ragmem.memory.projects import folder_name
 from ragmem.records import Session, Usage
-from ragmem.repl.listings import columns, context_list, file_list, hit_list, session_list
+from ragmem.repl.listings import (
+    code_list,
+    columns,
+    context_list,
+    file_list,
+    hit_list,
+    session_list,
+)
 from ragmem.repl.memory_commands import (
     MEMORY_COMMANDS,
     MEMORY_HANDLERS,
@@ -40,7 +47,7 @@ COMMANDS = {
     "resume": "go on in another session: /resume [id or name]",
     **SESSION_COMMANDS,
     "files": "files this session has touched",
-    "search": "what was said and done before: /search text",
+    "search": "what was said and done before: /search text; in the files: /search --code text",
     "summarize": "sum this session up now",
     "context": "what is sent with a prompt: /context [prompt]",
     **MEMORY_COMMANDS,
@@ -160,7 +167,10 @@ async def _context(prompt: str, talk: Talk, page: Page) -> Then:
 
 
 async def _search(text: str, talk: Talk, page: Page) -> Then:
-    if not text:
+    first, _, rest = text.partition(" ")
+    if first == "--code" and rest.strip():
+        return await _search_code(rest.strip(), talk, page)
+    if not text or first == "--code":
         page.show(failure("Search for what?", "/search followed by words.", page.width))
         return ""
     found = await talk.app.search(text, session=talk.session)
@@ -171,6 +181,23 @@ async def _search(text: str, talk: Talk, page: Page) -> Then:
     if none_close:
         page.show(Text(none_close, style="dim"))
     page.show(hit_list(shown))
+    return ""
+
+
+async def _search_code(text: str, talk: Talk, page: Page) -> Then:
+    code = await talk.app.code()
+    if code is None:
+        raise UsageError(
+            "The code index is switched off.",
+            hint="`ragmem config set code.enabled true` switches it on.",
+        )
+    found = await code.search(text)
+    if found:
+        page.show(code_list(found))
+        return ""
+    is_there = await code.exists()
+    said = "Nothing was found." if is_there else "Nothing of this project is indexed yet."
+    page.show(Text(said, style="dim"))
     return ""
 
 

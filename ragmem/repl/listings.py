@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ragmem.codeindex.values import CodeHit
 from ragmem.ids import short_id
 from ragmem.memory.context import Context
 from ragmem.memory.hits import Hit
@@ -77,6 +78,23 @@ def hit_list(found: Sequence[Hit]) -> RenderableType:
         lines += [
             Text(f"  {said}", style="dim", no_wrap=True, overflow="ellipsis")
             for said in hit.quotes()
+        ]
+    return Group(*lines)
+
+
+def code_list(found: Sequence[CodeHit]) -> RenderableType:
+    """Where each stands and why it was found, and below it how it begins."""
+    lines: list[Text] = []
+    for hit in found:
+        place = f"{hit.path}:{hit.start_line}-{hit.end_line}"
+        why = f"found by {'; '.join(hit.why)}" if hit.why else ""
+        facts = [one_line(each, 300) for each in (hit.qualified_name, place, why) if each]
+        lines.append(Text(" · ".join(facts), style="cyan"))
+        first = hit.signature or next((row for row in hit.text.splitlines() if row.strip()), "")
+        lines += [
+            Text(f"  {one_line(said, 500)}", style="dim", no_wrap=True, overflow="ellipsis")
+            for said in (first, hit.docstring.partition("\n")[0])
+            if said.strip()
         ]
     return Group(*lines)
 

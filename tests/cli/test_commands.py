@@ -197,6 +197,7 @@ def test_doctor_on_a_machine_where_all_is_well(ragmem: Ragmem) -> None:
         "folders",
         "config",
         "store",
+        "code",
         "embedder",
         "background",
         "neo4j",

@@ -59,6 +59,7 @@ def test_the_commands() -> None:
             ],
             "import": ["claude-code", "codex"],
             "files": [],
+            "index": [],
             "store": ["backup", "check", "info", "migrate", "reembed", "repair", "use"],
             "neo4j": ["down", "logs", "status", "up"],
             "stats": [],
@@ -95,6 +96,7 @@ Commands:
   memory    Show, add, correct and forget facts, rules and preferences.
   import    Take over sessions of other coding agents.
   files     List the files that a session has touched.
+  index     Bring the index of this project's code up to date.
   store     Show and choose where memory is kept; move, keep and mend it.
   neo4j     Run a local Neo4j, for `ragmem store use neo4j`.
   stats     Show how much is remembered, how fast, how well, at what cost.
@@ -224,7 +226,9 @@ Usage: ragmem search [OPTIONS] {QUERY}
   Find what was said and done, by its words and its meaning.
 
   In this project, unless --scope says otherwise; `session` is the newest one
-  of this folder, or that of -r.
+  of this folder, or that of -r. With --code: find functions, classes and
+  sections by what they are called, say and do; of one that QUERY names, which
+  sessions had to do with it and what was decided there.
 
 Arguments:
   QUERY <str>  What to look for.  [required]
@@ -234,6 +238,8 @@ Options:
                                  configured.
   --levels 0,1,2                 0 for turns, 1 and up for summaries; all by
                                  default.
+  --code                         In the project's files, with the sessions
+                                 about each find.
   --no-semantic                  By words alone, not by meaning.
   --limit N                      At most so many.  [default: 10; 1<=x<=100]
   -c, --continue                 Continue the newest session of this folder.
@@ -279,13 +285,24 @@ Options:
   -h, --help         Show this message and exit.
 """)
     assert help_of("files") == snapshot("""\
-Usage: ragmem files [OPTIONS]
+Usage: ragmem files [OPTIONS] [[PATH]]
 
   List the files that a session has touched.
 
-  Without -r: the newest session of this folder.
+  Without -r: the newest session of this folder. With PATH: what changes
+  together with that file, what it imports and what imports it, which sessions
+  touched it, and what was decided there; --related tells that of each file of
+  the session.
+
+Arguments:
+  [PATH] <str>  Tell of this file, whoever touched it.
 
 Options:
+  --related              Of each file: what changes with it, imports,
+                         sessions, decisions.
+  --since WHEN           What the agent has changed in this project since: 7d,
+                         12h, 2w, a date, or the end of a session (its id or
+                         name).
   -r, --resume [ID]      Resume a session: its id, the tail of one, or its
                          name.
   --format <table|json>  How to print it.  [default: table]

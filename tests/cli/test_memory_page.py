@@ -54,7 +54,7 @@ LEARNED = json.dumps(
         ]
     }
 )
-_BLOCK = re.compile(r"(?<=```console\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"(?<=```console\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
 _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _ID = re.compile(r"\b(?=[a-f]*[0-9])[0-9a-f]{8}\b")
 
@@ -94,7 +94,7 @@ def test_its_parts_are_those_of_a_request() -> None:
     rows = [row.split(" | ")[0].removeprefix("| ") for row in table.splitlines()[2:] if row]
     code = "".join(path.read_text() for path in (SOURCE / "ragmem/memory/context").glob("*.py"))
     names = [name for row in rows for name in row.split(", ")]
-    assert len(names) == 14
+    assert len(names) == 16
     assert [name for name in names if f'"{name}"' not in code] == []
 
 
@@ -116,7 +116,7 @@ def replayed(page: str, folder: Path) -> str:
     with LLMServer([said], repeat=True) as server:
         env = {**server.env, "RAGMEM_MODEL__SUMMARY": "openai/small"}
         garden = Garden(folder, {**env, "RAGMEM_MEMORY__WORKER": "inline"})
-        return _BLOCK.sub(lambda found: garden.run_block(found[0]), page)
+        return BLOCK.sub(lambda found: garden.run_block(found[0]), page)
 
 
 class Garden:
@@ -124,9 +124,9 @@ class Garden:
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         ragmem = Ragmem(folder, env)
-        self._project = folder / "garden"
-        ragmem.project.rename(self._project)
-        (self._project / "water.py").write_text(WATER)
+        self.project = folder / "garden"
+        ragmem.project.rename(self.project)
+        (self.project / "water.py").write_text(WATER)
         programs = folder / "bin"
         programs.mkdir()
         program = programs / "ragmem"
@@ -154,7 +154,7 @@ class Garden:
     def _run(self, line: str) -> str:
         done = subprocess.run(
             ["bash", "-c", line],
-            cwd=self._project,
+            cwd=self.project,
             env=self._env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

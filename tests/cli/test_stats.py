@@ -231,6 +231,18 @@ def test_stats_as_json() -> None:
     assert document.counts["turns"] == 1234
 
 
+def test_what_a_day_may_cost_is_shown() -> None:
+    """Issue 6: what was spent today of all sessions, beside what it may be."""
+    document = stats_document(
+        INFO, days(), pending={}, at_work=False, spent_today_usd=0.25, most_a_day_usd=5.0
+    )
+    assert (document.background_cost_usd_today, document.max_cost_usd_per_day) == (0.25, 5.0)
+    text = " ".join(stats_text(document, width=80, today=TODAY).split())
+    assert "; $0.2500 of $5.00 that a day may cost" in text
+    nothing = stats_document(INFO, days(), pending={}, at_work=False, most_a_day_usd=5.0)
+    assert "a day may cost" not in stats_text(nothing, width=80, today=TODAY)
+
+
 def test_stats_are_kept_across_runs(tmp_path: Path) -> None:
     """A103 to A109 in real processes: an `ask`, a search, and then the numbers of both."""
     with LLMServer([Answer("It listens on port 5439.")], repeat=True) as server:

@@ -1,5 +1,6 @@
 """`/memory`, `/why`, `/pin`, `/forget`, `#text`: on a real store, and on a pty."""
 
+import io
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from ragmem.app import App, Options
 from ragmem.config import Config, find_paths
@@ -14,7 +16,7 @@ from ragmem.ids import new_id, short_id
 from ragmem.memory.notes import said_so
 from ragmem.records import Evidence, MemoryRecord, PutMemory
 from ragmem.repl.commands import COMMANDS, is_command, run_command
-from ragmem.repl.memory_commands import is_note
+from ragmem.repl.memory_commands import is_note, memory_list
 from ragmem.repl.page import Page
 from ragmem.repl.talk import Talk
 from ragmem.repl.terminal import Question
@@ -330,3 +332,19 @@ def test_a_chat_remembers_and_forgets(house: House) -> None:
         assert chat.exit_code() == 0
     assert house.server.requests == []
     assert house.sessions() == []
+
+
+@pytest.mark.parametrize("width", [42, 100])
+def test_what_a_memory_says_takes_a_few_lines(width: int) -> None:
+    """Issue 6: on a narrow terminal too it can be read; at most three lines of each."""
+    short = a_memory("Always write tests with pytest, never unittest, and keep them fast")
+    long = a_memory("Plants " + "need shade and water " * 30)
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(memory_list([short, long], width))
+    lines = console.export_text().splitlines()
+    assert all(len(line) <= width for line in lines)
+    said = " ".join(line.strip() for line in lines if line.startswith("  "))
+    assert "Always write tests with pytest, never unittest, and keep them fast" in said
+    assert said.endswith("…")
+    plants = [n for n, line in enumerate(lines) if "Plants need" in line]
+    assert len(lines) - plants[0] == 3

@@ -1,0 +1,318 @@
+"""`ragmem index`: the project's files, cut into what they define, ready to be searched."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+import typer
+
+from ragmem.cli.documents import Document, to_json
+from ragmem.cli.opening import open_app, settings
+from ragmem.cli.options import Format
+from ragmem.cli.runner import Interruption, run_async
+from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.table import hanging
+from ragmem.errors import EXIT_DONE, StoreError, UsageError
+from ragmem.records import RegisterProject, utc_now
+from ragmem.text import ago, counted, one_line, visible
+
+if TYPE_CHECKING:
+    from ragmem.app import App
+    from ragmem.codeindex.index import CodeIndex
+    from ragmem.codeindex.values import IndexStatus, Refreshed
+    from ragmem.records import Project
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+_LOOK_AGAIN_S = 0.5
+_NARROWEST = 40
+_NAMED = 3
+"""Files of a change that are named on its line."""
+
+
+class StatusDocument(Document, frozen=True, kw_only=True):
+    """What is indexed of this project."""
+
+    path: str
+    """The project's folder."""
+    files: int
+    scopes: int
+    languages: dict[str, int]
+    """Files of each, the most first."""
+    left_out: dict[str, int]
+    """Files that are not indexed, by the reason."""
+    without_vectors: int
+    """Texts that are not found by their meaning yet."""
+    refreshed_at: datetime | None
+    size_bytes: int
+
+
+class IndexDocument(StatusDocument, frozen=True, kw_only=True):
+    """The same after a look at the disk, with what that came to."""
+
+    changed: tuple[str, ...]
+    """Files that are new or other than they were."""
+    removed: tuple[str, ...]
+    seconds: float
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    rebuild: bool
+    vectors: bool
+    watch: bool
+    output: Literal["table", "json"]
+
+
+@app.command()
+def index(
+    watch: Annotated[
+        bool, typer.Option("--watch", help="And keep it current until Ctrl-C.")
+    ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make it anew from all files.")
+    ] = False,
+    vectors: Annotated[
+        bool,
+        typer.Option(
+            "--vectors", help="Wait for the search by meaning too, not only for that by words."
+        ),
+    ] = False,
+    status: Annotated[
+        bool, typer.Option("--status", help="Only show what is indexed; nothing is looked at.")
+    ] = False,
+    output: Format = "table",
+) -> None:
+    """Bring the index of this project's code up to date.
+
+    Only what has changed is read. Nothing is sent anywhere, and a chat does it by
+    itself.
+    """
+    if status and (watch or rebuild or vectors):
+        raise UsageError("--status only looks: it goes with neither of the others.")
+    if watch and output == "json":
+        raise UsageError("--watch prints lines until Ctrl-C: it does not go with --format json.")
+    asked = _Asked(rebuild=rebuild, vectors=vectors, watch=watch, output=output)
+    config, paths = settings()
+
+    async def main(_: Interruption) -> int:
+        async with open_app(config, paths) as opened:
+            code = await code_of(opened)
+            if status:
+                _print_status(await code.status(), output)
+            else:
+                await _index(opened, code, asked)
+                if watch:
+                    await _watch(opened, code)
+            for notice in opened.notices():
+                say(f"note: {visible(notice)}\n")
+        return EXIT_DONE
+
+    raise typer.Exit(run_async(main))
+
+
+async def code_of(opened: "App") -> "CodeIndex":
+    """The index of this folder's project; UsageError where none is kept."""
+    code = await opened.code()
+    if code is None:
+        raise UsageError(
+            "The code index is switched off.",
+            hint="`ragmem config set code.enabled true` switches it on.",
+        )
+    return code
+
+
+async def project_here(opened: "App") -> "Project":
+    """This folder's project; while the memory is away, the file system's word counts."""
+    from ragmem.memory.projects import locate
+
+    try:
+        return (await opened.memory.project_of(opened.cwd)).project
+    except StoreError:
+        return locate(opened.cwd, (), now=utc_now()).project
+
+
+async def brought_up_to_date(code: "CodeIndex", *, rebuild: bool = False) -> "Refreshed":
+    """As the disk is now, showing how far it is; waits for another process that is at it."""
+    from ragmem.cli.index_progress import progress
+
+    told = False
+    try:
+        with progress("indexing") as show:
+            while (found := await code.refresh(show=show, rebuild=rebuild)).elsewhere:
+                if not told:
+                    say("Another process of ragmem is indexing this project: waiting for it.\n")
+                    told = True
+                await asyncio.sleep(_LOOK_AGAIN_S)
+    except asyncio.CancelledError:
+        say("Stopped. What was indexed stays; run it again to go on.\n")
+        raise
+    return found
+
+
+async def _index(opened: "App", code: "CodeIndex", asked: _Asked) -> None:
+    is_first = not await code.exists()
+    if asked.vectors:
+        _check_vectors(opened)
+    found = await brought_up_to_date(code, rebuild=asked.rebuild)
+    await _make_known(opened)
+    await code.mirror()
+    if asked.vectors:
+        await _embed(code)
+    status = await code.status()
+    if asked.output == "json":
+        write_utf8(to_json(index_document(found, status)))
+    else:
+        whole = is_first or asked.rebuild
+        follow = "" if asked.vectors else _follow(opened, status)
+        width = get_terminal_size((100, 24)).columns
+        write(refreshed_text(found, follow=follow, whole=whole, width=width))
+    await opened.leave_background()
+
+
+async def _make_known(opened: "App") -> None:
+    """A project without a session is one too: the process in the background is to find it."""
+    if not opened.memory.records:
+        return
+    with suppress(StoreError):
+        located = await opened.memory.project_of(opened.cwd)
+        if located.is_new:
+            await opened.memory.record([RegisterProject(project=located.project)])
+
+
+def _check_vectors(opened: "App") -> None:
+    if opened.embedder is None:
+        raise UsageError(
+            "Nothing is embedded here.",
+            hint="Set memory.enabled and memory.embeddings.enabled to true.",
+        )
+    if not opened.config.code.vectors:
+        raise UsageError(
+            "Code is not embedded here.",
+            hint="`ragmem config set code.vectors true` switches it on.",
+        )
+
+
+async def _embed(code: "CodeIndex") -> None:
+    from ragmem.cli.index_progress import progress
+
+    try:
+        with progress("embedding") as show:
+            await code.embed(None, show)
+    except asyncio.CancelledError:
+        say("Stopped. What was embedded stays; run it again to go on.\n")
+        raise
+
+
+def _follow(opened: "App", status: "IndexStatus") -> str:
+    """What is to be said of vectors that are still to be made."""
+    count = status.without_vectors
+    if not count or opened.embedder is None or not opened.config.code.vectors:
+        return ""
+    if opened.memory.records and opened.config.memory.worker != "off":
+        where = " in the background" if opened.config.memory.worker == "detached" else ""
+        return f"Vectors of {count:,} follow{where}."
+    return f"{count:,} have no vectors: `ragmem index --vectors` makes them."
+
+
+async def _watch(opened: "App", code: "CodeIndex") -> None:
+    say("Watching for changes; Ctrl-C ends it.\n")
+    async for found in code.watch():
+        if found.changed or found.removed:
+            write(f"{datetime.now().astimezone():%H:%M:%S}  {changes_text(found)}\n")
+            await opened.leave_background()
+    say("The project's folder is not there any more.\n")
+
+
+def changes_text(found: "Refreshed") -> str:
+    """Which files are other than they were, in a line."""
+    parts = []
+    for verb, paths in (("changed", found.changed), ("removed", found.removed)):
+        if paths:
+            named = ", ".join(one_line(path, 120) for path in paths[:_NAMED])
+            more = len(paths) - _NAMED
+            parts.append(f"{verb} {named}" + (f" and {more:,} more" if more > 0 else ""))
+    return f"{'; '.join(parts)} ({found.seconds:.1f} s)"
+
+
+def refreshed_text(found: "Refreshed", *, follow: str, whole: bool, width: int) -> str:
+    """What a look at the disk came to; `whole`: with what was left out."""
+    parts = [f"{counted(found.files, 'file')}, {counted(found.scopes, 'scope')}"]
+    if not whole:
+        changes = [
+            f"{len(paths):,} {verb}"
+            for verb, paths in (("changed", found.changed), ("removed", found.removed))
+            if paths
+        ]
+        parts.append(", ".join(changes) or "nothing changed")
+    said = f"{'; '.join(parts)}; {found.seconds:.1f} s. {follow}".strip()
+    lines = hanging("", said, width)
+    if whole and found.left_out:
+        lines += hanging("", f"Left out: {left_out_text(found.left_out)}.", width)
+    return "\n".join(lines) + "\n"
+
+
+def left_out_text(left_out: Mapping[str, int]) -> str:
+    """`512 binary, 4 secret`."""
+    ordered = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {one_line(reason, 60)}" for reason, count in ordered)
+
+
+def summed_up(status: "IndexStatus", now: datetime) -> str:
+    """How much is indexed, in a line; empty where nothing is."""
+    if not status.refreshed_at:
+        return ""
+    missing = f", {status.without_vectors:,} without vectors" if status.without_vectors else ""
+    return (
+        f"{counted(status.files, 'file')}, {counted(status.scopes, 'scope')}{missing}, "
+        f"{status.size_bytes / 1e6:,.1f} MB, looked at "
+        f"{ago(datetime.fromisoformat(status.refreshed_at), now)}"
+    )
+
+
+def _print_status(status: "IndexStatus", output: Literal["table", "json"]) -> None:
+    if output == "json":
+        write_utf8(to_json(status_document(status)))
+    elif not status.refreshed_at:
+        say("Nothing of this project is indexed yet. `ragmem index` does it.\n")
+    else:
+        width = get_terminal_size((100, 24)).columns
+        write(status_text(status, datetime.now(UTC), width=width))
+
+
+def status_text(status: "IndexStatus", now: datetime, *, width: int) -> str:
+    """For people, a line for each thing."""
+    width = max(_NARROWEST, width)
+    languages = ", ".join(
+        f"{count:,} {one_line(name, 40)}" for name, count in status.languages.items()
+    )
+    missing = f", {status.without_vectors:,} without vectors" if status.without_vectors else ""
+    rows = [
+        ("project", visible(status.path)),
+        ("files", f"{status.files:,}" + (f": {languages}" if languages else "")),
+        ("scopes", f"{status.scopes:,}{missing}"),
+        ("left out", left_out_text(status.left_out) or "nothing"),
+        ("looked at", ago(datetime.fromisoformat(status.refreshed_at), now)),
+        ("size", f"{status.size_bytes / 1e6:,.1f} MB"),
+    ]
+    lines = [line for name, said in rows for line in hanging(f"{name:<10} ", said, width)]
+    return "\n".join(lines) + "\n"
+
+
+def status_document(status: "IndexStatus") -> StatusDocument:
+    """As JSON."""
+    at = datetime.fromisoformat(status.refreshed_at) if status.refreshed_at else None
+    return StatusDocument(**{**msgspec.structs.asdict(status), "refreshed_at": at})
+
+
+def index_document(found: "Refreshed", status: "IndexStatus") -> IndexDocument:
+    """As JSON."""
+    return IndexDocument(
+        **msgspec.structs.asdict(status_document(status)),
+        changed=found.changed,
+        removed=found.removed,
+        seconds=round(found.seconds, 3),
+    )

@@ -1,0 +1,298 @@
+"""`ragmem index`: the code index from nothing, brought up to date, looked at, followed."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from tests.cli.coding import EVIL, garden, many, on_a_terminal, without_times
+from tests.cli.process import Ragmem
+from tests.cli.test_help import help_of
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path) -> Ragmem:
+    """In the garden."""
+    made = Ragmem(tmp_path)
+    garden(made)
+    return made
+
+
+def test_help() -> None:
+    assert help_of("index") == snapshot("""\
+Usage: ragmem index [OPTIONS]
+
+  Bring the index of this project's code up to date.
+
+  Only what has changed is read. Nothing is sent anywhere, and a chat does it
+  by itself.
+
+Options:
+  --watch                And keep it current until Ctrl-C.
+  --rebuild              Make it anew from all files.
+  --vectors              Wait for the search by meaning too, not only for that
+                         by words.
+  --status               Only show what is indexed; nothing is looked at.
+  --format <table|json>  How to print it.  [default: table]
+  -h, --help             Show this message and exit.
+""")
+
+
+def test_the_first_time_and_the_next(ragmem: Ragmem) -> None:
+    """Issue 7: only what changed is read again; a quiet line says so, what was left out once."""
+    ragmem.env["COLUMNS"] = "200"
+    (ragmem.project / "photo.png").write_bytes(b"\x89PNG\0\0")
+    (ragmem.project / ".env").write_text("KEY=1\n")
+    first = ragmem.run("index")
+    assert (first.code, first.err) == (0, "")
+    assert told(first.out) == [
+        "3 files, 8 scopes",
+        "N s. 7 have no vectors: `ragmem index --vectors` makes them.",
+        "Left out: 1 binary, 1 secret.",
+    ]
+    (ragmem.project / "plan.py").unlink()
+    (ragmem.project / "water.py").write_text("def rain() -> None: ...\n")
+    second = ragmem.run("index")
+    assert (second.code, second.err) == (0, "")
+    waiting = "N s. 2 have no vectors: `ragmem index --vectors` makes them."
+    assert told(second.out) == ["2 files, 2 scopes", "1 changed, 1 removed", waiting]
+    assert told(ragmem.run("index").out) == ["2 files, 2 scopes", "nothing changed", waiting]
+
+
+def told(out: str) -> list[str]:
+    """The parts of the line, and the lines below it."""
+    return [part for row in without_times(out).splitlines() for part in row.split("; ")]
+
+
+def test_as_json(ragmem: Ragmem) -> None:
+    """cli.md: one document, stable keys; `--status` has all but what was done."""
+    done = ragmem.run("index", "--format", "json").json
+    assert set(done) == {
+        "path",
+        "files",
+        "scopes",
+        "languages",
+        "left_out",
+        "without_vectors",
+        "refreshed_at",
+        "size_bytes",
+        "changed",
+        "removed",
+        "seconds",
+    }
+    assert done["path"] == str(ragmem.project)
+    assert sorted(done["changed"]) == ["README.md", "plan.py", "water.py"]
+    assert done["languages"] == {"python": 2, "markdown": 1}
+    status = ragmem.run("index", "--status", "--format", "json").json
+    assert set(done) - set(status) == {"changed", "removed", "seconds"}
+    assert {key: status[key] for key in ("files", "scopes")} == {
+        key: done[key] for key in ("files", "scopes")
+    }
+
+
+def test_status(ragmem: Ragmem) -> None:
+    """Before and after; it looks at nothing."""
+    done = ragmem.run("index", "--status")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "Nothing of this project is indexed yet. `ragmem index` does it.\n"
+    empty = ragmem.run("index", "--status", "--format", "json").json
+    assert (empty["files"], empty["refreshed_at"]) == (0, None)
+    ragmem.run("index")
+    (ragmem.project / "new.py").write_text("def new() -> None: ...\n")
+    shown = ragmem.run("index", "--status").out.replace(str(ragmem.project), "PROJECT")
+    assert without_times(shown) == snapshot("""\
+project    PROJECT
+files      3: 2 python, 1 markdown
+scopes     8, 7 without vectors
+left out   nothing
+looked at  AGO
+size       N MB
+""")
+
+
+def test_from_a_folder_inside_the_whole_project_is_indexed(ragmem: Ragmem) -> None:
+    """Issue 7: the project, whatever the folder that is worked in."""
+    (ragmem.project / ".git").mkdir()
+    inside = ragmem.project / "beds"
+    inside.mkdir()
+    done = ragmem.run("index", "--format", "json", cwd=inside).json
+    assert (done["path"], done["files"]) == (str(ragmem.project), 3)
+
+
+def test_rebuild_reads_all_again(ragmem: Ragmem) -> None:
+    ragmem.run("index")
+    again = ragmem.run("index", "--rebuild", "--format", "json").json
+    assert len(again["changed"]) == 3
+
+
+def test_vectors_now(ragmem: Ragmem) -> None:
+    """What waits for the background otherwise is done when it returns; then nothing waits."""
+    waiting = ragmem.run("index", "--format", "json").json["without_vectors"]
+    assert waiting > 0
+    said = ragmem.run("index").out
+    assert f"{waiting} have no vectors: `ragmem index --vectors` makes them." in said
+    assert ragmem.run("index", "--vectors", "--format", "json").json["without_vectors"] == 0
+    assert "vectors" not in ragmem.run("index").out
+
+
+def test_vectors_follow_by_the_detached_process(ragmem: Ragmem) -> None:
+    """X15: nobody waits for them, and a project without a session is seen to as well."""
+    env = {"RAGMEM_MEMORY__WORKER": "detached"}
+    assert "follow in the background." in ragmem.run("index", env=env).out
+    left = -1
+    for _ in range(120):
+        if not (
+            left := ragmem.run("index", "--status", "--format", "json").json["without_vectors"]
+        ):
+            break
+    assert left == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--status", "--rebuild"), "error: --status only looks: it goes with neither"),
+        (("--status", "--watch"), "error: --status only looks: it goes with neither"),
+        (("--watch", "--format", "json"), "error: --watch prints lines until Ctrl-C"),
+    ],
+)
+def test_flags_that_exclude_each_other(ragmem: Ragmem, flags: tuple[str, ...], said: str) -> None:
+    done = ragmem.run("index", *flags)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(said)
+
+
+def test_switched_off(ragmem: Ragmem) -> None:
+    """What to do is said."""
+    done = ragmem.run("index", env={"RAGMEM_CODE__ENABLED": "false"})
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "error: The code index is switched off.\n"
+        "`ragmem config set code.enabled true` switches it on.\n"
+    )
+    for setting in ("RAGMEM_MEMORY__EMBEDDINGS__ENABLED", "RAGMEM_CODE__VECTORS"):
+        done = ragmem.run("index", "--vectors", env={setting: "false"})
+        assert (done.code, done.out) == (2, "")
+        assert "embedded here." in done.err
+
+
+def test_a_home_folder_is_no_project(ragmem: Ragmem, tmp_path: Path) -> None:
+    """Not by accident: what to do instead is said."""
+    for folder in (tmp_path, Path("/")):
+        done = ragmem.run("index", cwd=folder)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith("error: ")
+        assert len(done.err.splitlines()) == 2
+
+
+def test_without_memory(ragmem: Ragmem) -> None:
+    """The index is a copy of the person's own files: it is there without a memory."""
+    done = ragmem.run("index", env={"RAGMEM_MEMORY__ENABLED": "false"})
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("3 files, ")
+
+
+def test_watching(ragmem: Ragmem) -> None:
+    """One line a change, within its second; Ctrl-C ends it."""
+    process = ragmem.start("index", "--watch")
+    try:
+        assert b"3 files" in _line(process)
+        assert b"Watching" in _line(process, stream="stderr")
+        (ragmem.project / "shed.py").write_text("def shed() -> None: ...\n")
+        assert b"  changed shed.py (" in _line(process)
+        (ragmem.project / "plan.py").unlink()
+        assert b"  removed plan.py (" in _line(process)
+        (ragmem.project / f"{EVIL}.py").write_text("def evil() -> None: ...\n")
+        assert b"  changed \\e]0;owned\\x07\\e[31m.py (" in _line(process)
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, b"")
+    assert ragmem.run("index").out.startswith("4 files, ")
+
+
+def _line(process: "subprocess.Popen[bytes]", stream: str = "stdout") -> bytes:
+    pipe = getattr(process, stream)
+    ready, _, _ = select.select([pipe], [], [], 30)
+    assert ready, "nothing came"
+    line: bytes = pipe.readline()
+    return line
+
+
+def test_two_at_once(ragmem: Ragmem) -> None:
+    """Each ends with all of it indexed, whichever of them did it."""
+    many(ragmem.project / "beds", 300)
+    both = [ragmem.start("index", "--format", "json") for _ in range(2)]
+    found = [process.communicate(timeout=60) for process in both]
+    assert [json.loads(out)["files"] for out, _ in found] == [303, 303]
+
+
+def test_interrupted(ragmem: Ragmem) -> None:
+    """130, and what was done stays; the next one does the rest."""
+    many(ragmem.project / "beds", 1_500)
+    process = ragmem.start("index")
+    for _ in range(1_000):
+        if (ragmem.home / "data" / "code").is_dir() or process.poll() is not None:
+            break
+        select.select([], [], [], 0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, (out, err)
+    assert out == b""
+    assert ragmem.run("index", "--format", "json").json["files"] == 1_503
+
+
+def test_a_bar_on_a_terminal(ragmem: Ragmem) -> None:
+    """While many are read; then the line alone is left. At 40 columns too."""
+    many(ragmem.project / "beds", 400)
+    raw, rows = on_a_terminal(ragmem, "index", columns=40)
+    assert b"indexing" in raw
+    waiting = "N s. 407 have no vectors: `ragmem index --vectors` makes them."
+    assert told(" ".join(rows)) == ["403 files, 408 scopes", waiting]
+    assert max(map(len, rows)) <= 40
+    raw, rows = on_a_terminal(ragmem, "index")
+    assert b"indexing" not in raw
+    assert told(" ".join(rows)) == ["403 files, 408 scopes", "nothing changed", waiting]
+    _, rows = on_a_terminal(ragmem, "index", "--status", columns=40)
+    assert max(map(len, rows)) <= 40
+
+
+def test_in_a_pipe_quarters_are_told(ragmem: Ragmem) -> None:
+    many(ragmem.project / "beds", 400)
+    said = ragmem.run("index").err.splitlines()
+    assert said[-1] == "indexing: 403 of 403"
+    assert len(said) <= 4
+
+
+def test_doctor_and_stats_tell_of_it(ragmem: Ragmem) -> None:
+    """A line each, of this folder's project."""
+    assert ragmem.run("stats", "--format", "json").json["code"] is None
+    told = [row for row in ragmem.run("doctor").out.splitlines() if row[7:].startswith("code ")]
+    assert told == [
+        "ok     code        nothing of this folder yet; `ragmem index` or a chat here makes it"
+    ]
+    ragmem.run("index")
+    assert set(ragmem.run("stats", "--format", "json").json["code"]) == {
+        "files",
+        "scopes",
+        "without_vectors",
+        "size_bytes",
+    }
+    assert "\ncode       3 files, " in ragmem.run("stats").out
+    told = [row for row in ragmem.run("doctor").out.splitlines() if row[7:].startswith("code ")]
+    assert told[0].startswith("ok     code        3 files, ")
+
+
+def test_names_that_are_no_text(ragmem: Ragmem) -> None:
+    """Bad input: a name with a newline is one file; one that is no UTF-8 is counted."""
+    (ragmem.project / "two\nlines.py").write_text("def odd() -> None: ...\n")
+    os.close(os.open(os.fsencode(ragmem.project) + b"/\xff.py", os.O_CREAT | os.O_WRONLY))
+    done = ragmem.run("index", "--format", "json").json
+    assert "two\nlines.py" in done["changed"]
+    assert sum(done["left_out"].values()) == 1
+    assert ragmem.run("index").code == 0

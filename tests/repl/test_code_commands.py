@@ -1,0 +1,68 @@
+"""`/search --code`: what the project's files define, from within a chat."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ragmem.app import App, Options
+from ragmem.config import Config, find_paths
+from ragmem.repl.talk import Talk
+from ragmem.tools.base import deny_all
+from tests.cli.coding import EVIL, WATER
+from tests.repl.test_memory_commands import Chat, Paper, chat
+
+__all__ = ["chat"]
+
+
+async def indexed(chat: Chat) -> None:
+    code = await chat.app.code()
+    assert code is not None
+    await code.refresh()
+
+
+async def test_code_is_found_in_a_chat(chat: Chat) -> None:
+    """cli.md, issue 7: where it stands, why it was found, how it begins."""
+    (chat.app.cwd / "water.py").write_text(WATER)
+    none = await chat.said("/search --code litres")
+    assert none.strip() == "Nothing of this project is indexed yet."
+    await indexed(chat)
+    shown = await chat.said("/search --code what do the plants drink")
+    first, second, third, *_ = shown.strip().splitlines()
+    assert first.startswith("litres · water.py:14-16 · found by ")
+    assert second.strip() == "def litres(plants: int, days: int) -> float"
+    assert third.strip() == "What so many plants drink."
+    assert (await chat.said("/search --code qzxwv")).strip() == "Nothing was found."
+
+
+@pytest.mark.parametrize("line", ["/search --code", "/search --code  "])
+async def test_nothing_asked(chat: Chat, line: str) -> None:
+    assert "Search for what?" in await chat.said(line)
+
+
+async def test_it_is_harmless_to_the_terminal(chat: Chat) -> None:
+    """Paths, names and signatures can't steer it."""
+    (chat.app.cwd / f"{EVIL}.md").write_text(f"# Fern {EVIL}\n\nFerns drink.\n")
+    await indexed(chat)
+    shown = await chat.said("/search --code fern drink")
+    assert "\\e]0;owned\\x07" in shown
+    assert "\x1b]0;" not in shown
+    assert "\x1b[31m" not in shown
+
+
+async def test_switched_off(tmp_path: Path) -> None:
+    """What to do is said, and the chat goes on."""
+    config = Config()
+    config = msgspec.structs.replace(
+        config, code=msgspec.structs.replace(config.code, enabled=False)
+    )
+    project = tmp_path / "project"
+    project.mkdir()
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
+    async with App(config, paths, cwd=project) as app:
+        agent: Any = None
+        talk = Talk(app, Options(), deny_all, await app.start_session(), agent)
+        shown = await Chat(app, talk, Paper()).said("/search --code litres")
+    assert "The code index is switched off." in shown
+    assert "code.enabled true" in shown
