@@ -6,6 +6,8 @@
     scripts/bench --only context [--turns 1000,100000] [--store sqlite,neo4j]
     scripts/bench --only recall  [--store sqlite,neo4j]
     scripts/bench --only peer
+    scripts/bench --only memories [--store sqlite,neo4j]
+    scripts/bench --only code    [--sets ragmem,django,cosmos]
     scripts/bench --only growth  [--turns 1000,100000] [--store sqlite,neo4j]
 
 Without `--only`, or with a part of a row's name: starts, each timed against
@@ -30,6 +32,8 @@ import msgspec
 
 from benches import context, search
 from benches.asking import measure_asking
+from benches.code import Codes, code_table, measure_code
+from benches.code import joined as joined_codes
 from benches.context import Contexts, context_table
 from benches.draining import Drains, drain_table, measure_draining
 from benches.growth import Growth, growth_table, measure_growth
@@ -39,6 +43,9 @@ from benches.pictures import write_pictures
 from benches.plots import write_plots
 from benches.recalling import Recalls, measure_recall, recall_table
 from benches.recording import measure_recording
+from benches.remembering import COUNT as MEMORIES
+from benches.remembering import Memories, measure_memories, memories_table
+from benches.remembering import joined as joined_memories
 from benches.results import CannotMeasure, Result, table
 from benches.search import Searches, search_table
 from benches.starts import measure_starts
@@ -49,7 +56,7 @@ ASK = "ask"
 GROWTH_SIZES = "1000,100000"
 STORES = "sqlite,neo4j"
 
-Measured = Searches | Contexts | Recalls | Peers | Drains
+Measured = Searches | Contexts | Recalls | Peers | Drains | Codes | Memories
 
 
 def main() -> int:
@@ -104,7 +111,9 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--store", default=STORES, help=f"which ({STORES})")
     parser.add_argument(
-        "--sets", default="", help="recall, peer: labelled sets, by name with commas between (all)"
+        "--sets",
+        default="",
+        help="recall, peer: labelled sets, code: code bases; names with commas between (all)",
     )
     parser.add_argument(
         "--conversation", type=int, default=context.CONVERSATION, help="context: turns of it"
@@ -151,6 +160,22 @@ def _recall(folder: Path, options: argparse.Namespace) -> Recalls:
     return Recalls(turns, found)
 
 
+def _code(folder: Path, options: argparse.Namespace) -> Codes:
+    found = []
+    for each in measure_code(folder, _sets(options)):
+        found.append(each)
+        print(code_table(each), file=sys.stderr)
+    return joined_codes(found)
+
+
+def _memories(folder: Path, options: argparse.Namespace) -> Memories:
+    found = []
+    for each in measure_memories(folder, options.store.split(","), MEMORIES):
+        found.append(each)
+        print(memories_table(each), file=sys.stderr)
+    return joined_memories(found)
+
+
 def _sets(options: argparse.Namespace) -> list[str]:
     return [name for name in options.sets.split(",") if name]
 
@@ -160,6 +185,8 @@ PARTS: dict[str, Callable[[Path, argparse.Namespace], Measured]] = {
     "search": _search,
     "context": _context,
     "recall": _recall,
+    "code": _code,
+    "memories": _memories,
     "peer": lambda folder, options: measure_peer(folder, _sets(options)),
 }
 
@@ -203,7 +230,7 @@ def show(found: Measured, options: argparse.Namespace, *, again: bool = False) -
         print(text(found))
         if not again:
             print(f"\n{machine()}")
-    if options.plot and not isinstance(found, Drains):
+    if options.plot and not isinstance(found, Drains | Memories):
         for file in write_pictures(found, options.plot):
             print(file, file=sys.stderr)
     return 0 if kept(found) else 1
@@ -222,6 +249,10 @@ def text(found: Measured) -> str:
             return peer_table(found)
         case Drains():
             return drain_table(found)
+        case Codes():
+            return code_table(found)
+        case Memories():
+            return memories_table(found)
 
 
 def kept(found: Measured) -> bool:
@@ -231,6 +262,10 @@ def kept(found: Measured) -> bool:
             return all(b.target_ms is None or b.spread.p95 < b.target_ms for b in built)
         case Drains(drained=drained):
             return all(d.target_s is None or d.seconds < d.target_s for d in drained)
+        case Codes(indexed=indexed):
+            return all(each.kept for each in indexed)
+        case Memories():
+            return found.kept
     return True
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benches.charts import Bars, Chart, Line, Point, drawn, drawn_bars
+from benches.code import Codes
 from benches.context import Built, Contexts, Step
 from benches.memories import DEPTHS
 from benches.peer import Peers
@@ -14,8 +15,10 @@ _NAMES = {"sqlite": "SQLite", "neo4j": "Neo4j"}
 _GROUPS = [f"among {depth}" for depth in DEPTHS]
 _RECALL = "share of the evidence found"
 
+Drawn = Searches | Contexts | Recalls | Peers | Codes
 
-def pictures(found: Searches | Contexts | Recalls | Peers) -> dict[str, str]:
+
+def pictures(found: Drawn) -> dict[str, str]:
     """SVGs by name, of what there is enough of."""
     match found:
         case Searches():
@@ -26,9 +29,11 @@ def pictures(found: Searches | Contexts | Recalls | Peers) -> dict[str, str]:
             return _recalls(found.recalled)
         case Peers():
             return _peers(found)
+        case Codes():
+            return _codes(found)
 
 
-def write_pictures(found: Searches | Contexts | Recalls | Peers, folder: Path) -> list[Path]:
+def write_pictures(found: Drawn, folder: Path) -> list[Path]:
     """A file for each picture."""
     written = []
     for name, drawing in pictures(found).items():
@@ -176,6 +181,24 @@ def _peers(found: Peers) -> dict[str, str]:
             )
         )
     }
+
+
+def _codes(found: Codes) -> dict[str, str]:
+    """Of each code base the share among 10, in the questions whose answer has no docstring."""
+    bases = list(dict.fromkeys(each.base for each in found.found))
+    ways = list(dict.fromkeys(each.way for each in found.found))
+    held = {(each.base, each.way): each.recalls for each in found.found}
+    pictures = {}
+    for name, group, title in (
+        ("code-docstrings", "docstring taken out", "From a docstring that is not there"),
+        ("code-notes", "release notes", "From release notes"),
+    ):
+        having = [base for base in bases if group in held[base, ways[0]]]
+        if having:
+            series = [(way, [held[base, way][group][2] for base in having]) for way in ways]
+            title = f"{title}: the scope among 10"
+            pictures[name] = drawn_bars(Bars(title, "share found", having, series))
+    return pictures
 
 
 def _store_named(name: str) -> str:
