@@ -196,7 +196,8 @@ class Filing:
         scopes: list[tuple[int | str, ...]] = []
         texts: list[tuple[int | str, ...]] = []
         calls: list[tuple[str, int]] = []
-        given: set[str] = set()
+        # Those that are kept are out of the table for now.
+        given = {kept_id for _, kept_id in chosen if kept_id}
         for place, kept_id in sorted(chosen):
             each = row.scopes[place]
             known = _known(each)

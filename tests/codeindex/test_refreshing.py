@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from random import Random
 
 import pytest
 
@@ -169,6 +170,23 @@ async def test_a_moved_scope_leaves_room_for_another(tree):
     tree.sound()
 
 
+async def test_a_scope_of_the_same_name_before_the_first(tree):
+    """Issue 7: those that are numbered by their place keep their ids, and the new one has its own."""
+    one = "def run():\n    return 'one'\n"
+    two = "def run():\n    return 'two'\n"
+    asked = "SELECT scope_id FROM scopes WHERE name = 'run' ORDER BY start_line"
+    async with tree.index() as index:
+        tree.write("app/runs.py", one + "\n\n" + two)
+        await index.refresh()
+        before = tree.rows(asked)
+        tree.write("app/runs.py", "def run():\n    return 'zero'\n\n\n" + one + "\n\n" + two)
+        await index.refresh()
+        new, *kept = tree.rows(asked)
+    assert kept == before
+    assert new not in before
+    tree.sound()
+
+
 async def test_what_becomes_binary_leaves_the_index(tree):
     """A file's place is kept, its scopes go; and come back."""
     async with tree.index() as index:
@@ -223,3 +241,27 @@ async def test_imports_follow_the_files(tree):
         await index.refresh()
         assert "app/auth.py" not in (await index.neighbours("app/main.py"))[0]
         assert await index.neighbours("nowhere.py") == ([], [])
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_any_edits_leave_it_whole(tree, seed):
+    """Issue 7: scopes that come, go, double, move and change places, in any order."""
+    random = Random(seed)
+    paths = ["app/one.py", "app/two.py", "notes.md"]
+    async with tree.index() as index:
+        for _ in range(25):
+            for path in random.sample(paths, random.randint(1, 3)):
+                if random.random() < 0.1:
+                    (tree.root / path).unlink(missing_ok=True)
+                    continue
+                shape = "## {0}\n\n{1} words\n" if path.endswith(".md") else _FUNCTION
+                scopes = [
+                    shape.format(random.choice("abc"), random.randint(1, 4))
+                    for _ in range(random.randint(0, 6))
+                ]
+                tree.write(path, "\n\n".join(scopes))
+            await index.refresh()
+            tree.sound()
+
+
+_FUNCTION = "def {0}():\n    return {1}\n"
