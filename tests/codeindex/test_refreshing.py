@@ -171,7 +171,7 @@ async def test_a_moved_scope_leaves_room_for_another(tree):
 
 
 async def test_a_scope_of_the_same_name_before_the_first(tree):
-    """Issue 7: those that are numbered by their place keep their ids, and the new one has its own."""
+    """Issue 7: those numbered by their place keep their ids, and the new one has its own."""
     one = "def run():\n    return 'one'\n"
     two = "def run():\n    return 'two'\n"
     asked = "SELECT scope_id FROM scopes WHERE name = 'run' ORDER BY start_line"
