@@ -16,12 +16,12 @@ from typing import TypeVar
 
 import apsw
 
+from ragmem.codeindex import versions
 from ragmem.errors import RagmemError, StoreError, StoreRefused, StoreUnavailable
 
 T = TypeVar("T")
 
 _APPLICATION_ID = 0x72616763
-_SCHEMA_VERSION = 1
 _BUSY_MS = 10_000
 _CACHE_KIB = 16_384
 _SCHEMA = Path(__file__).with_name("schema.sql")
@@ -35,10 +35,9 @@ def database_of(data_dir: Path, project_id: str) -> Path:
 
 def version() -> int:
     """Of all that the rows depend on; an index of another one is made anew."""
-    from ragmem.codeindex import cutting, wording
     from ragmem.terms import TERMS_VERSION
 
-    parts = (_SCHEMA_VERSION, cutting.VERSION, wording.VERSION, TERMS_VERSION)
+    parts = (versions.SCHEMA, versions.CUTTING, versions.WORDING, TERMS_VERSION)
     number = 0
     for part in parts:
         number = number * 1000 + part

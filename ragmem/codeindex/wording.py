@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     D = TypeVar("D", int, NDArray[np.int64])
 
-VERSION = 1
-"""Goes up when the same scope gets other terms or another text: what is indexed depends on it."""
-
 LENGTH_BITS = 8
 _STEPS = 16
 """Lengths told apart between one and its double."""

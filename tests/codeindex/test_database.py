@@ -173,9 +173,9 @@ async def test_plain_words(database):
 
 def test_the_version_is_of_all_parts():
     """Schema, cutting, wording, terms: a change of any makes the index anew."""
-    from ragmem.codeindex import cutting, wording
+    from ragmem.codeindex import versions
     from ragmem.terms import TERMS_VERSION
 
-    assert version() == 1_000_000_000 + cutting.VERSION * 1_000_000 + (
-        wording.VERSION * 1000 + TERMS_VERSION
+    assert version() == versions.SCHEMA * 1_000_000_000 + (
+        versions.CUTTING * 1_000_000 + versions.WORDING * 1000 + TERMS_VERSION
     )

@@ -11,10 +11,7 @@ from ragmem.codeindex.cutting.plain import text_pieces
 from ragmem.codeindex.cutting.source import Source
 from ragmem.codeindex.values import Cut
 
-__all__ = ["VERSION", "cut", "language_of"]
-
-VERSION = 1
-"""Goes up when the same file would be cut otherwise, or scopes would get other names."""
+__all__ = ["cut", "language_of"]
 
 _MOST = 4000
 """Scopes of one file: more of them are a table, and no one looks for its rows by name."""
