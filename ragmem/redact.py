@@ -8,8 +8,8 @@ character a bounded number of times: the time is linear in the text's length.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from urllib.parse import quote
 
 import msgspec
@@ -129,19 +129,36 @@ def passwords_in(addresses: Mapping[str, str]) -> dict[str, str]:
 
 def redact(text: str) -> str:
     """The text without the secrets that are known, or known by their format."""
+    return _redacted(text, keep_lines=False)
+
+
+def redact_lines(text: str) -> str:
+    """The same with as many lines as before: what stands behind a secret keeps its number."""
+    return _redacted(text, keep_lines=True)
+
+
+def _redacted(text: str, *, keep_lines: bool) -> str:
+    def mark(name: str, secret: str) -> str:
+        return f"[redacted: {name}]" + "\n" * (secret.count("\n") if keep_lines else 0)
+
     for value, name in _known.items():
         if value in text:
-            text = text.replace(value, f"[redacted: {name}]")
+            text = text.replace(value, mark(name, value))
     for rule in RULES:
         for prefix in rule.prefixes:
             if prefix in text:
-                text = _compiled(prefix, rule.pattern).sub(f"[redacted: {rule.kind}]", text)
+                pattern = _compiled(prefix, rule.pattern)
+                text = pattern.sub(partial(_marked, mark, rule.kind), text)
     return text
 
 
 def redact_all(texts: Iterable[str]) -> tuple[str, ...]:
     """Each of them."""
     return tuple(redact(text) for text in texts)
+
+
+def _marked(mark: Callable[[str, str], str], kind: str, found: re.Match[str]) -> str:
+    return mark(kind, found[0])
 
 
 @cache

@@ -92,7 +92,7 @@ def index(
     itself.
     """
     if status and (watch or rebuild or vectors):
-        raise UsageError("--status only looks: it goes with neither of the others.")
+        raise UsageError("--status only looks: it goes with none of the others.")
     if watch and output == "json":
         raise UsageError("--watch prints lines until Ctrl-C: it does not go with --format json.")
     asked = _Asked(rebuild=rebuild, vectors=vectors, watch=watch, output=output)
@@ -102,6 +102,7 @@ def index(
         async with open_app(config, paths) as opened:
             code = await code_of(opened)
             if status:
+                code.refuse()
                 _print_status(await code.status(), output)
             else:
                 await _index(opened, code, asked)

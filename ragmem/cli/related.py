@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Literal
 
@@ -25,7 +26,7 @@ from ragmem.memory.code_past import CodePast, past_of_file
 from ragmem.memory.files import stored_path
 from ragmem.memory.projects import real_folder
 from ragmem.store.code import ChangedTogether
-from ragmem.text import ago, counted, one_line, visible
+from ragmem.text import ago, clean, counted, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -82,6 +83,8 @@ async def print_file(opened: "App", path: str, output: Literal["table", "json"])
     """Print what is known of one file."""
     if not path.strip():
         raise UsageError("Which file?")
+    if any("\ud800" <= character <= "\udfff" for character in path):
+        raise UsageError(f"{visible(clean(path))} is no name in UTF-8: such files are not indexed.")
     project = await project_here(opened)
     top = real_folder(project.path, opened.cwd)
     wanted = stored_path(path, cwd=opened.cwd, project=top)
@@ -91,9 +94,15 @@ async def print_file(opened: "App", path: str, output: Literal["table", "json"])
     elif found.is_known or found.past.memories:
         write(related_text([found], datetime.now(UTC), width=_columns()))
     else:
-        say(f"Nothing is known of {visible(wanted)}.\n")
-        if not (top / wanted).is_file():
-            say("There is no such file either; paths are those from this folder.\n")
+        say(_nothing_of(top / wanted, visible(wanted)))
+
+
+def _nothing_of(file: Path, shown: str) -> str:
+    if file.is_dir():
+        return f"{shown} is a folder: name a file.\n"
+    if file.is_file():
+        return f"No session has touched {shown}, and no file that is indexed imports it.\n"
+    return f"There is no file {shown}; paths are those from this folder.\n"
 
 
 async def print_related(
@@ -116,7 +125,7 @@ async def _related(
     opened: "App", project: "Project", paths: Sequence[str], *, of: "Session | None" = None
 ) -> list[Related]:
     code = await _code(opened)
-    store = await opened.store()
+    store = await opened.store() if opened.config.memory.enabled else None
     project_id = of.project_id if of else project.root_id
     return [await _one(store, code, project_id, path) for path in paths]
 
@@ -133,8 +142,13 @@ async def _code(opened: "App") -> "CodeIndex | None":
     return code
 
 
-async def _one(store: "Store", code: "CodeIndex | None", project_id: str, path: str) -> Related:
+async def _one(
+    store: "Store | None", code: "CodeIndex | None", project_id: str, path: str
+) -> Related:
+    """Without a store nothing is remembered: only what the files say."""
     imports, imported_by = await code.neighbours(path) if code else ([], [])
+    if store is None:
+        return Related(path=path, imports=tuple(imports), imported_by=tuple(imported_by))
     return Related(
         path=path,
         changed_with=tuple(await store.changed_with((project_id,), path)),

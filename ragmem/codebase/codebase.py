@@ -130,7 +130,7 @@ class Codebase:
         index = self.index_of(project, stores=stores)
         key = project.project_id
         running = self._refreshing.get(key)
-        if index is None or index.refusal or not self._writes or key in self._following:
+        if index is None or index.refusal or not self._writes or self._is_followed(key):
             return
         if running is None or running.done():
             self._refreshing[key] = asyncio.create_task(self._refreshed(index))
@@ -149,12 +149,17 @@ class Codebase:
 
     def _follow(self, project: Project) -> None:
         index, key = self.index_of(project), project.project_id
-        if index is None or index.refusal or not self._writes or key in self._following:
+        if index is None or index.refusal or not self._writes or self._is_followed(key):
             return
         told = _Telling(self._say)
         before = self._refreshing.get(key)
         self._refreshing[key] = asyncio.create_task(self._first_refreshed(index, before, told))
         self._following[key] = asyncio.create_task(self._kept_current(index, self._refreshing[key]))
+
+    def _is_followed(self, key: str) -> bool:
+        """Whether changes are seen; what watched has ended where the folder went, say."""
+        following = self._following.get(key)
+        return following is not None and not following.done()
 
     async def _first_refreshed(
         self, index: "CodeIndex", before: "asyncio.Task[Refreshed | None] | None", told: "_Telling"
@@ -207,10 +212,13 @@ class Codebase:
     async def _see_to_vectors(self, index: "CodeIndex") -> None:
         if self._embedder is None or self._config.memory.worker == "off":
             return
-        if (await index.status()).without_vectors <= _FEW_TEXTS:
-            await index.embed(_EMBEDDED_S)
-        else:
-            self.leave_vectors()
+        try:
+            if (await index.status()).without_vectors <= _FEW_TEXTS:
+                await index.embed(_EMBEDDED_S)
+            else:
+                self.leave_vectors()
+        except RagmemError as error:
+            self._failed("Code was not embedded", error)
 
     def _failed(self, what: str, error: Exception) -> None:
         known = isinstance(error, RagmemError)

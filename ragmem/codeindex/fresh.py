@@ -7,11 +7,17 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
-from ragmem.codeindex.reading import Content, NotRead, is_binary, is_racy, read
+from ragmem.codeindex.reading import (
+    Content,
+    NotRead,
+    is_binary,
+    is_racy,
+    read,
+    without_secrets,
+)
 from ragmem.codeindex.refreshing import opened_folder
 from ragmem.codeindex.values import CodeHit, Cut, CutScope
 from ragmem.errors import UsageError
-from ragmem.redact import redact
 
 
 class Stand(NamedTuple):
@@ -69,6 +75,7 @@ class _File:
             self._content = read(folder, path, most)
         except NotRead:
             self._content = None
+        self._shown: bytes | None = None
         self._lines: list[str] | None = None
         self._cut: Cut | None = None
 
@@ -81,26 +88,32 @@ class _File:
                 return None
             hit = msgspec.structs.replace(
                 hit,
-                name=redact(scope.name),
-                qualified_name=redact(scope.qualified_name),
-                signature=redact(scope.signature),
-                docstring=redact(scope.docstring),
+                name=scope.name,
+                qualified_name=scope.qualified_name,
+                signature=scope.signature,
+                docstring=scope.docstring,
                 start_line=scope.start_line,
                 end_line=scope.end_line,
             )
         if self._lines is None:
-            text = self._content.data.decode("utf-8", "replace").removeprefix("\ufeff")
+            text = self._data().decode("utf-8", "replace").removeprefix("\ufeff")
             self._lines = text.replace("\r\n", "\n").split("\n")
         text = "\n".join(self._lines[hit.start_line - 1 : hit.end_line])
-        return msgspec.structs.replace(hit, text=redact(text))
+        return msgspec.structs.replace(hit, text=text)
+
+    def _data(self) -> bytes:
+        """As it is indexed and shown: without its secrets."""
+        assert self._content is not None
+        if self._shown is None:
+            self._shown = without_secrets(self._content.data)
+        return self._shown
 
     def _again(self, hit: CodeHit, stand: Stand) -> CutScope | None:
         """The scope as it is now: that of its name, else the one with its text."""
         from ragmem.codeindex.cutting import cut
 
-        assert self._content is not None
         if self._cut is None:
-            self._cut = cut(self._path, self._content.data)
+            self._cut = cut(self._path, self._data())
         alike = [scope for scope in self._cut.scopes if scope.kind == hit.kind]
         named = (scope for scope in alike if scope.qualified_name == hit.qualified_name)
         same = (scope for scope in alike if scope.hash == stand.scope_hash)

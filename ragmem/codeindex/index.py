@@ -109,7 +109,7 @@ class CodeIndex:
         `paths`, relative to the project's folder: only these may have changed. `show` is told of
         how many files are done. The store hears of it afterwards, in the background.
         """
-        self._refuse()
+        self.refuse()
         if self._closing:
             raise _closed()
         async with self._one_refresh:
@@ -158,7 +158,8 @@ class CodeIndex:
         files, scopes, left_out = await self._read(counts, nothing)
         return Refreshed(files=files, scopes=scopes, left_out=left_out, elsewhere=True)
 
-    def _refuse(self) -> None:
+    def refuse(self) -> None:
+        """UsageError where the folder is none to be indexed."""
         if why := self.refusal:
             raise UsageError(
                 f"The folder {visible(str(self._root))} is not indexed: {why}.",
@@ -323,7 +324,7 @@ class CodeIndex:
         """
         from ragmem.codeindex.keeping import keep_current
 
-        self._refuse()
+        self.refuse()
         return keep_current(self, self._root, self._known_of)
 
     async def _known_of(self, paths: Collection[str]) -> set[str]:

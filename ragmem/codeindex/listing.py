@@ -48,7 +48,9 @@ _SECRET_NAMES = _names("""
     credentials.yml credentials.yaml credentials.toml credentials.ini credentials.xml
     credentials.txt secrets.json secrets.yml secrets.yaml secrets.toml secrets.ini secrets.txt
     client_secret.json service-account.json service_account.json token.json tokens.json
-    passwords.txt password.txt
+    passwords.txt password.txt .secret .secrets .passwd passwd htpasswd kubeconfig auth.json
+    application_default_credentials.json local.settings.json key.properties .yarnrc.yml
+    deploy_key terraform.tfvars
 """)
 _SECRET_SUFFIXES = _names("""
     pem key p12 pfx p8 kdbx kdb keystore jks ppk gpg pgp ovpn agekey tfstate keychain keytab
@@ -56,7 +58,9 @@ _SECRET_SUFFIXES = _names("""
 """)
 _SECRET_FOLDERS = _names(".ssh .gnupg .aws .azure .kube .docker .password-store")
 _SECRET_PATTERN = re.compile(
-    r"\.env\.(?!(?:example|sample|template|dist|defaults?)$).+|.*\.env"
+    r"\.env(?:rc)?[-._~](?!(?:example|sample|template|dist|defaults?)$).*|.*\.env|env\.local"
+    r"|(?:secret|password|passwd)s?\.(?:txt|ya?ml|json|toml|ini|csv|db)|\..*_history"
+    r"|.*\.tfvars(?:\.json)?|.*[-_]key\.json|.*private.*\.asc"
     r"|id_(?:rsa|dsa|ecdsa|ed25519).*|client_secret.*\.json|service[-_]account.*\.json"
     r"|.*\.tfstate\..*|.*\.(?:pem|key)\.(?:bak|old|orig)",
     re.DOTALL,

@@ -124,7 +124,14 @@ def scopes_of(connection: apsw.Connection, file: int) -> Iterator[CodeScope]:
         f"SELECT {SCOPE_COLUMNS} FROM scopes WHERE file = ? ORDER BY start_line, end_line, scope",
         (file,),
     ):
-        yield code_scope(row)
+        yield _without_value(code_scope(row))
+
+
+def _without_value(scope: CodeScope) -> CodeScope:
+    """A constant's first line is its value: that stays on this machine."""
+    if scope.kind != "constant":
+        return scope
+    return msgspec.structs.replace(scope, signature=scope.signature.partition("=")[0].rstrip())
 
 
 def code_scope(row: Sequence[object]) -> CodeScope:

@@ -14,9 +14,9 @@ from typing import Literal
 
 import msgspec
 
-from ragmem.codeindex.values import Cut, CutScope
+from ragmem.codeindex.values import Cut
 from ragmem.records import ScopeKind
-from ragmem.redact import redact
+from ragmem.redact import redact_lines
 from ragmem.text import clean
 
 _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
@@ -156,7 +156,7 @@ def cut_row(path: str, content: Content) -> FileRow:
     """The rows of what was read."""
     from ragmem.codeindex.cutting import cut
 
-    found = cut(path, content.data)
+    found = cut(path, without_secrets(content.data))
     if found.generated:
         return _left_out(path, content, "generated")
     return FileRow(
@@ -168,7 +168,7 @@ def cut_row(path: str, content: Content) -> FileRow:
         language=found.language,
         line_count=found.line_count,
         imports=tuple(map(clean, found.imports)),
-        scopes=tuple(_scope_rows(path, found, _holds_secrets(content.data))),
+        scopes=tuple(_scope_rows(path, found)),
     )
 
 
@@ -188,18 +188,18 @@ def is_binary(data: bytes) -> bool:
     return b"\0" in data[:_LOOKED_AT]
 
 
-def _holds_secrets(data: bytes) -> bool:
-    """Looked for once in the whole file: hardly any has one."""
+def without_secrets(data: bytes) -> bytes:
+    """The file with its lines, less its secrets: before it is cut, or half of one would be left."""
     text = data.decode("utf-8", "replace")
-    return redact(text) != text
+    redacted = redact_lines(text)
+    return data if redacted == text else redacted.encode("utf-8", "replace")
 
 
-def _scope_rows(path: str, found: Cut, secrets: bool) -> Iterator[ScopeRow]:
+def _scope_rows(path: str, found: Cut) -> Iterator[ScopeRow]:
     from ragmem.codeindex.vectors import embed_hash
     from ragmem.codeindex.wording import worded
 
-    for each in found.scopes:
-        scope = _without_secrets(each) if secrets else each
+    for scope in found.scopes:
         words = worded(path, found.language, scope)
         embedded = clean(words.embedded)
         yield ScopeRow(
@@ -220,14 +220,3 @@ def _scope_rows(path: str, found: Cut, secrets: bool) -> Iterator[ScopeRow]:
             embedded,
             embed_hash(embedded),
         )
-
-
-def _without_secrets(scope: CutScope) -> CutScope:
-    return msgspec.structs.replace(
-        scope,
-        name=redact(scope.name),
-        qualified_name=redact(scope.qualified_name),
-        signature=redact(scope.signature),
-        docstring=redact(scope.docstring),
-        text=redact(scope.text),
-    )

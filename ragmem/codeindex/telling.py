@@ -67,6 +67,10 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
         for term, scopes, scores in self.terms:
             place = int(np.searchsorted(scopes, scope))
             if place < len(scopes) and scopes[place] == scope and term.kind not in ("stop", "edge"):
-                found.append((-float(scores[place]), term.term))
-        words = [word for _, word in sorted(found)]
-        return [w for w in words if not any(o != w and o.startswith(w[:-1]) for o in words)]
+                found.append((-float(scores[place]), term.term, term.kind == "stem"))
+        whole = [word for _, word, is_stem in found if not is_stem]
+        return [
+            word
+            for _, word, is_stem in sorted(found)
+            if not (is_stem and any(other.startswith(word[:-1]) for other in whole))
+        ]

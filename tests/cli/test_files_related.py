@@ -226,12 +226,14 @@ def test_paths_are_those_from_the_folder(ragmem: Ragmem) -> None:
 def test_of_a_file_that_nothing_is_known_of(ragmem: Ragmem) -> None:
     (ragmem.project / "lone.txt").write_text("\n")
     done = ragmem.run("files", "lone.txt")
-    assert (done.code, done.out, done.err) == (0, "", "Nothing is known of lone.txt.\n")
+    said = "No session has touched lone.txt, and no file that is indexed imports it.\n"
+    assert (done.code, done.out, done.err) == (0, "", said)
     done = ragmem.run("files", f"{EVIL}.py")
     assert done.err == (
-        "Nothing is known of \\e]0;owned\\x07\\e[31m.py.\n"
-        "There is no such file either; paths are those from this folder.\n"
+        "There is no file \\e]0;owned\\x07\\e[31m.py; paths are those from this folder.\n"
     )
+    (ragmem.project / "folder").mkdir()
+    assert ragmem.run("files", "folder").err == "folder is a folder: name a file.\n"
     assert of(ragmem, "none.py") == [
         {
             "path": "none.py",

@@ -156,8 +156,8 @@ def test_vectors_follow_by_the_detached_process(ragmem: Ragmem) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--status", "--rebuild"), "error: --status only looks: it goes with neither"),
-        (("--status", "--watch"), "error: --status only looks: it goes with neither"),
+        (("--status", "--rebuild"), "error: --status only looks: it goes with none"),
+        (("--status", "--watch"), "error: --status only looks: it goes with none"),
         (("--watch", "--format", "json"), "error: --watch prints lines until Ctrl-C"),
     ],
 )

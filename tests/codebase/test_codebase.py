@@ -286,6 +286,28 @@ async def test_a_chat_keeps_it_current(desk: Desk) -> None:
 
 
 @SQLITE
+async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: Path) -> None:
+    """Issue 7: a folder that goes and comes back is looked at with the next turn."""
+    async with desk.codebase() as codebase:
+        at_hand = CodeAtHand(
+            codebase, desk.project, cwd=desk.folder, top=desk.folder, seen=SeenFiles()
+        )
+        codebase.keep_current()
+        assert await codebase.search(desk.project, "parse_duration", 5)
+        desk.folder.rename(tmp_path / "away")
+        await asyncio.sleep(3)
+        (tmp_path / "away").rename(desk.folder)
+        (desk.folder / "late.py").write_text("def come_in_late():\n    return 1\n")
+
+        async def found() -> bool:
+            at_hand.begin()
+            hits = await codebase.search(desk.project, "come_in_late", 5)
+            return any(hit.name == "come_in_late" for hit in hits)
+
+        await _until(found)
+
+
+@SQLITE
 async def test_the_app_of_a_chat_follows_what_its_agents_work_in(desk: Desk) -> None:
     """Issue 7: `start_background` keeps the code of the session's project current; one index a
     process, the same for commands and agents.

@@ -69,6 +69,29 @@ async def test_secrets_are_neither_kept_nor_shown(tree):
             assert key.lower().encode() not in file.read_bytes()
 
 
+async def test_no_half_of_a_secret_is_left(tree):
+    """X36: a key of many lines is gone before the file is cut; what follows keeps its line."""
+    body = [f"{n:03}" + "aB3" * 20 for n in range(70)]
+    begin, end = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
+    words = [f"giraffe line {n}" for n in range(30)]
+    tree.write("notes.txt", "\n".join([*words, begin, *body, end, *words, "wombat"]) + "\n")
+    async with tree.index() as index:
+        await index.refresh()
+        hits = await index.search("giraffe wombat", semantic=False)
+        assert len(hits) > 1
+        assert not any(line in hit.text for hit in hits for line in body)
+        (last,) = [hit for hit in hits if "wombat" in hit.text]
+        assert last.start_line + last.text.split("\n").index("wombat") == 30 + 72 + 30 + 1
+        tree.write("app/late.ts", f"import x from 'https://tok:{KEY}@host/x.js'\n{KEY}()\n")
+        await index.refresh()
+    for file in tree.database.parent.iterdir():
+        kept = file.read_bytes().lower()
+        assert not [line for line in [*body, KEY] if line.lower().encode() in kept]
+
+
+KEY = "sk-ant-api03-" + "a1B2" * 12
+
+
 async def test_scopes_by_place_and_by_name(tree):
     """B95: the innermost scopes of lines, and what a name may mean."""
     async with tree.index() as index:

@@ -184,6 +184,15 @@ def test_a_limit_is_kept(index: Index) -> None:
     assert index.ask("parse", limit=0) == []
 
 
+@pytest.mark.parametrize("word", ["issue", "retry", "cache", "taxe", "accounts"])
+def test_a_word_and_its_stem_are_told_as_one(tmp_path: Path, word: str) -> None:
+    """The one that stands in the question; neither drops the other."""
+    index = Index(tmp_path)
+    index.put({"a.py": [function("one", f"def one():\n    return {word!r}  # {word}")]})
+    [hit] = index.ask(f"where is the {word} kept")
+    assert f"words: {word}" in hit.why
+
+
 def test_why_shows_nothing_that_steers_a_terminal(tmp_path: Path) -> None:
     index = Index(tmp_path)
     index.put({"a.py": [function("`x\x1b[2J`", kind="section"), function("y")]})
