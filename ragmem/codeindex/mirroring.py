@@ -71,8 +71,8 @@ async def tell(
     if not await read(_was_whole, False):
         # What is not there yet would be taken for gone.
         return False
-    known = await read(_told_file, "")
-    if known and not await store.code_files(project_id, [known]):
+    path, content = await read(_told_file, ("", ""))
+    if path and [f.hash for f in await store.code_files(project_id, [path])] != [content]:
         await write(_forget_store)
     if not await read(_is_seeded, True):
         stored = await store.code_files(project_id)
@@ -116,6 +116,8 @@ def told(connection: apsw.Connection, batch: Batch) -> None:
         "UPDATE files SET to_mirror = 0 WHERE file = ? AND to_mirror = ?", batch.marks
     )
     connection.executemany("DELETE FROM gone WHERE path = ?", [(path,) for path in batch.gone])
+    if batch.marks:
+        connection.execute("UPDATE state SET told_file = ?", (batch.marks[-1][0],))
 
 
 def scopes_of(connection: apsw.Connection, file: int) -> Iterator[CodeScope]:
@@ -160,16 +162,20 @@ def _is_seeded(connection: apsw.Connection) -> bool:
     return bool(connection.execute("SELECT seeded FROM state").get)
 
 
-def _told_file(connection: apsw.Connection) -> str:
-    """A file that the store knows, if it is the one that was told."""
+def _told_file(connection: apsw.Connection) -> tuple[str, str]:
+    """The file that the store was told of last, and the hash of its content.
+
+    A store that was emptied or restored, or is another one, does not know it as it is.
+    """
     found = connection.execute(
-        "SELECT path FROM files WHERE left_out = '' AND NOT to_mirror LIMIT 1"
-    ).get
-    return "" if found is None else str(found)
+        "SELECT path, hash FROM files WHERE left_out = '' AND NOT to_mirror"
+        " ORDER BY file = (SELECT told_file FROM state) DESC LIMIT 1"
+    ).fetchone()
+    return ("", "") if found is None else (str(found[0]), str(found[1]))
 
 
 def _forget_store(connection: apsw.Connection) -> None:
-    """It is another one, or was emptied: all is to be told, once its own ids are known."""
+    """It is another one, was emptied or restored: all is to be told, once its own ids are known."""
     epoch = raise_epoch(connection)
     connection.execute("UPDATE files SET to_mirror = ? WHERE left_out = ''", (epoch,))
     connection.execute("UPDATE state SET seeded = 0")

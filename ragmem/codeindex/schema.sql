@@ -96,6 +96,7 @@ CREATE TABLE state (
     refreshed_at TEXT NOT NULL,
     left_out TEXT NOT NULL,  -- files that have no row here, by the reason, JSON
     seeded INTEGER NOT NULL,  -- scopes have the ids that the store had for them
+    told_file INTEGER NOT NULL DEFAULT 0,  -- the last one that the store was told of
     model_id TEXT NOT NULL,  -- of the embedder; empty before there is a vector
     dimension INTEGER NOT NULL,
     document_count INTEGER NOT NULL,  -- scopes, and their terms

@@ -12,6 +12,7 @@ from ragmem.records import (
     CodeReference,
     CreateSession,
     FinishTurn,
+    PutCodeFile,
     PutReferences,
     Session,
     utc_now,
@@ -238,6 +239,23 @@ async def test_another_store_is_told_all(tree, tmp_path):
                 assert await _stored(store) == tree.ids()
         finally:
             await store.aclose()
+
+
+async def test_a_store_that_was_restored_is_told_what_it_lacks(tree, open_store):
+    """An older backup in its place: what was told since is told again."""
+    store = await open_store()
+    async with tree.index(open_store=open_store) as index:
+        await index.refresh()
+        assert await index.mirror()
+        before = await store.code_files(PROJECT_ID)
+        tree.write("app/clock.py", CLOCK + "\n\ndef parse_date(text):\n    return text\n")
+        await index.refresh()
+        assert await index.mirror()
+        await store.apply([PutCodeFile(file=file) for file in before])
+        assert await _stored(store) != tree.ids()
+        await index.refresh()
+        assert await index.mirror()
+        assert await _stored(store) == tree.ids()
 
 
 async def test_only_one_process_tells(tree, tmp_path, open_store):

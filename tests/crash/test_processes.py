@@ -230,10 +230,15 @@ async def test_a_schema_made_by_half_is_completed(
     world.heard(first, "Hello")
     assert status == (-signal.SIGKILL if action.startswith("kill9") else 0), first.err
     assert "This is a bug" not in first.err
-    run = world.ask("And now?")
-    assert await asyncio.to_thread(run.wait) == 0, run.err
-    world.heard(run, "And now?")
-    assert await judged(world, sessions=world.sessions) == []
+    # Where making the rest takes longer than a turn waits, the next process writes what is spooled.
+    for prompt in ("And now?", "And then?", "At last?"):
+        run = world.ask(prompt)
+        assert await asyncio.to_thread(run.wait) == 0, run.err
+        world.heard(run, prompt)
+        wrong = await judged(world, sessions=world.sessions)
+        if not wrong:
+            break
+    assert wrong == []
     listed = await ask(neo4j_server, "SHOW CONSTRAINTS YIELD name RETURN count(*) AS count")
     wanted = Path(schema.__file__).with_name("schema.cypher").read_text().count("CREATE CONSTRAINT")
     assert [row["count"] for row in listed] == [wanted]

@@ -193,7 +193,8 @@ def test_a_hundred_ctrl_c(tmp_path: Path) -> None:
         # Signals that arrive together are one: the rest may or may not have been enough.
         if chat.child.isalive():
             chat.send(CTRL_C + CTRL_C)
-        assert chat.exit_code() == 130
+        # One that comes when all is done, and Python on its way out, ends it: 130 to a shell too.
+        assert chat.exit_code() in (130, -signal.SIGINT)
         assert chat.log("finished")[0]["subtype"] == "interrupted"
         assert chat.log("closed")
         assert chat.is_restored()
