@@ -171,17 +171,21 @@ def _places(call: ToolCall) -> Iterator[Place]:
 
 
 def _matches(text: str) -> Iterator[Place]:
-    """A page of matches: a path on a line of its own, below it `12:text` for each match."""
-    path, lines, count = "", list[Lines](), 0
+    """A page of matches: a path on a line of its own, below it `12:text` for each match.
+
+    A path stands first, or behind an empty line, whatever it looks like (`[id]/page.tsx`).
+    """
+    path, lines, begins = "", list[Lines](), True
+    count = 0
     for row in text.split("\n"):
-        if match := _MATCH.match(row):
-            if path and count < _MOST_LINES:
-                lines.append((int(match[1]), int(match[1])))
-                count += 1
-        elif not re.match(r"\d+-|--$|\[|$", row):
+        if begins and row:
             if lines:
                 yield Place("found", path, tuple(lines))
             path, lines = row, []
+        elif path and count < _MOST_LINES and (match := _MATCH.match(row)):
+            lines.append((int(match[1]), int(match[1])))
+            count += 1
+        begins = not row
     if lines:
         yield Place("found", path, tuple(lines))
 

@@ -123,6 +123,18 @@ async def test_matches_are_read_with_their_context() -> None:
     }
 
 
+async def test_a_path_may_look_like_a_match_or_a_note() -> None:
+    """C38: what stands behind an empty line is a path."""
+    page = "a.py\n3:def x\n\n[id]/b.py\n7:foo\n\n0001-c.py\n2:bar\n[1–3; there is more]"
+    index = Index(a=[("x", 1, 9)], **{"[id]__b": [("foo", 1, 9)], "0001-c": [("bar", 1, 9)]})
+    turn = a_turn(a_call("grep_files", path=".", text=page))
+    assert await found(turn, index) == {
+        "a:x": "found",
+        "[id]__b:foo": "found",
+        "0001-c:bar": "found",
+    }
+
+
 async def test_brain_search_names_its_scopes() -> None:
     """C38, B95."""
     files = [{"path": "a.py", "scope_id": "s1"}, {"path": "b.py"}]
