@@ -12,7 +12,7 @@ from ragmem.cli.documents import Document, to_json
 from ragmem.cli.index import project_here
 from ragmem.cli.streams import say, write, write_utf8
 from ragmem.cli.table import table
-from ragmem.errors import UsageError
+from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
 from ragmem.store.base import SessionQuery
 from ragmem.text import ago, one_line
@@ -78,7 +78,13 @@ async def _start(opened: "App", since: str) -> datetime:
             return datetime.fromisoformat(since.strip()).astimezone()
         except ValueError:
             raise UsageError(f"--since: {one_line(since, 40)!r} is no date.") from None
-    return (await opened.resume_session(since)).last_activity_at
+    try:
+        return (await opened.resume_session(since)).last_activity_at
+    except SessionNotFound:
+        raise UsageError(
+            f"--since: {one_line(since, 40)!r} is no age, no date and no session.",
+            hint="Such as 7d, 12h, 2w, 2026-11-01, or the id or name of a session.",
+        ) from None
 
 
 def _own_writes(

@@ -286,7 +286,7 @@ def test_a_fork_changed_only_what_it_changed_itself(ragmem: Ragmem) -> None:
         (("--since", "1h", "-r", "x"), "--since is about all files"),
         (("water.py", "-r", "x"), "PATH is looked for in all sessions"),
         (("--since", "2026-99-99"), "'2026-99-99' is no date"),
-        (("--since", "soon"), "Conversation soon not found"),
+        (("--since", "soon"), "'soon' is no age, no date and no session"),
         ((" ",), "Which file?"),
     ],
 )
