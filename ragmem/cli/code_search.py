@@ -188,7 +188,7 @@ def _facts(found: FoundCode, place: str, now: datetime) -> list[str]:
     lines = f"{hit.start_line}-{hit.end_line}"
     where = one_line(f"{place}:{lines}" if found.defined else f"was in {place}", 400)
     alike = "" if hit.similarity is None else f"{hit.similarity * 100:.0f}% alike"
-    why = f"found by {one_line('; '.join(hit.why), 200)}" if hit.why else ""
+    why = one_line(hit.reasons, 200)
     past = "" if found.named else in_sessions(found.past, now)
     name = one_line(hit.qualified_name, 200)
     return [each for each in (name, hit.kind, where, alike, why, past) if each]

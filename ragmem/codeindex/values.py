@@ -4,6 +4,8 @@ import msgspec
 
 from ragmem.records import ScopeKind
 
+_OWN = ("name: ", "file: ", "words: ")
+
 
 class CutScope(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of a file, as it was cut out of it."""
@@ -58,6 +60,13 @@ class CodeHit(msgspec.Struct, frozen=True, kw_only=True):
     `words: token, expired`, `meaning`, `called by login`, `imported by app.py`."""
     text: str = ""
     """Its lines as they are on the disk now; empty where they were not read."""
+
+    @property
+    def reasons(self) -> str:
+        """`why` as a phrase: what it was found by itself, then what others say for it."""
+        own = [each for each in self.why if each == "meaning" or each.startswith(_OWN)]
+        lent = [each for each in self.why if each not in own]
+        return "; ".join(([f"found by {own[0]}", *own[1:]] if own else []) + lent)
 
 
 class Refreshed(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,8 +87,7 @@ def code_list(found: Sequence[CodeHit]) -> RenderableType:
     lines: list[Text] = []
     for hit in found:
         place = f"{hit.path}:{hit.start_line}-{hit.end_line}"
-        why = f"found by {'; '.join(hit.why)}" if hit.why else ""
-        facts = [one_line(each, 300) for each in (hit.qualified_name, place, why) if each]
+        facts = [one_line(each, 300) for each in (hit.qualified_name, place, hit.reasons) if each]
         lines.append(Text(" · ".join(facts), style="cyan"))
         first = hit.signature or next((row for row in hit.text.splitlines() if row.strip()), "")
         lines += [
