@@ -25,6 +25,7 @@ from ragmem.codeindex.values import CodeHit
 from ragmem.errors import StoreError
 from ragmem.memory.code_past import NO_PAST, CodePast, inside_of, past_of_scopes
 from ragmem.memory.files import shown_path
+from ragmem.memory.hits import worth_showing
 from ragmem.memory.projects import real_folder
 from ragmem.store.code import FoundScope, ScopeQuery
 from ragmem.text import one_line, visible
@@ -77,8 +78,11 @@ async def search_code(
     spare = _SPARE if names else 0
     hits = await code.search(query, limit=limit + spare, semantic=semantic)
     # What is called exactly so is what is meant, however much the others have to say of it.
-    hits = sorted(hits, key=lambda hit: not _is_named(hit, names))[:limit]
-    found = await with_past(opened, project, query, hits)
+    shown: Sequence[CodeHit] = sorted(hits, key=lambda hit: not _is_named(hit, names))[:limit]
+    none_close = ""
+    if output == "table":
+        shown, none_close = worth_showing(shown, opened.memory.floor)
+    found = await with_past(opened, project, query, shown)
     if refreshed.changed or refreshed.removed:
         await opened.leave_background()
     for notice in opened.notices():
@@ -89,6 +93,7 @@ async def search_code(
         top = real_folder(project.path, opened.cwd)
         places = [shown_path(each.hit.path, cwd=opened.cwd, project=top) for each in found]
         width = get_terminal_size((120, 24)).columns
+        say(f"{none_close}\n" if none_close else "")
         write(code_text(found, places, datetime.now(UTC), width=width))
     else:
         say("Nothing was found.\n")

@@ -7,6 +7,7 @@ import msgspec
 
 from ragmem.codeindex.naming import Named
 from ragmem.codeindex.ranking import Ranked
+from ragmem.codeindex.values import MEANING
 from ragmem.terms import QueryTerm, terms
 from ragmem.text import one_line
 
@@ -44,7 +45,7 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
         if rest:
             told.append((parts["text"], f"words: {', '.join(rest[:_WORDS])}"))
         for part, text in (
-            ("vector", "meaning"),
+            ("vector", MEANING),
             ("lent", self.lent.get(one.scope, "")),
             ("near", "touched in this conversation"),
             ("imports", self._imported(one.path)),

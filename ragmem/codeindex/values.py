@@ -4,6 +4,8 @@ import msgspec
 
 from ragmem.records import ScopeKind
 
+MEANING = "meaning"
+"""In `why`, of what is near by its vector."""
 _OWN = ("name: ", "file: ", "words: ")
 
 
@@ -61,10 +63,15 @@ class CodeHit(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     """Its lines as they are on the disk now; empty where they were not read."""
 
+    def is_close(self, floor: float | None) -> bool:
+        """Whether it has a word or name of the question, or is more alike than `floor`."""
+        alike = self.similarity is not None and floor is not None and self.similarity > floor
+        return alike or any(each.startswith(_OWN) for each in self.why)
+
     @property
     def reasons(self) -> str:
         """`why` as a phrase: what it was found by itself, then what others say for it."""
-        own = [each for each in self.why if each == "meaning" or each.startswith(_OWN)]
+        own = [each for each in self.why if each == MEANING or each.startswith(_OWN)]
         lent = [each for each in self.why if each not in own]
         return "; ".join(([f"found by {own[0]}", *own[1:]] if own else []) + lent)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -82,7 +82,14 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
 
 
-def worth_showing(hits: Sequence[Hit], floor: float | None) -> tuple[Sequence[Hit], str]:
+class _Found(Protocol):
+    def is_close(self, floor: float | None) -> bool: ...
+
+
+F = TypeVar("F", bound=_Found)
+
+
+def worth_showing(hits: Sequence[F], floor: float | None) -> tuple[Sequence[F], str]:
     """For people: the hits, or the nearest few and a word about it where none is close."""
     if not hits or any(hit.is_close(floor) for hit in hits):
         return hits, ""

@@ -193,7 +193,10 @@ async def _search_code(text: str, talk: Talk, page: Page) -> Then:
         )
     found = await code.search(text)
     if found:
-        page.show(code_list(found))
+        shown, none_close = worth_showing(found, talk.app.memory.floor)
+        if none_close:
+            page.show(Text(none_close, style="dim"))
+        page.show(code_list(shown))
         return ""
     is_there = await code.exists()
     said = "Nothing was found." if is_there else "Nothing of this project is indexed yet."

@@ -235,6 +235,16 @@ def test_names_that_steer_a_terminal(plain: Ragmem) -> None:
     assert b"\x1b[31m" not in raw
 
 
+def test_what_is_only_near_is_said_to_be(plain: Ragmem) -> None:
+    """By meaning something is always the nearest: a person is told that none of it is close."""
+    assert plain.run("index", "--vectors").code == 0
+    done = plain.run("search", "--code", "qzxwv")
+    assert "Nothing shares a word with this" in done.err
+    assert 0 < len([line for line in done.out.splitlines() if " · " in line]) <= 3
+    done = plain.run("search", "--code", "how much do the plants drink")
+    assert "Nothing shares a word" not in done.err
+
+
 def test_nothing_found_and_nothing_asked(plain: Ragmem) -> None:
     done = plain.run("search", "--code", "qzxwv", "--no-semantic")
     assert (done.code, done.out, done.err) == (0, "", "Nothing was found.\n")
