@@ -150,7 +150,11 @@ async def _resume(reference: str, talk: Talk, page: Page) -> Then:
     return "session"
 
 
-async def _files(_: str, talk: Talk, page: Page) -> Then:
+async def _files(text: str, talk: Talk, page: Page) -> Then:
+    if text:
+        hint = "What is known of one, `ragmem files PATH` tells at the command line."
+        page.show(failure("/files lists those of this session.", hint, page.width))
+        return ""
     try:
         found = await talk.app.memory.recently_accessed_files(talk.session.session_id)
     except SessionNotFound:

@@ -41,6 +41,10 @@ async def test_nothing_asked(chat: Chat, line: str) -> None:
     assert "Search for what?" in await chat.said(line)
 
 
+async def test_files_takes_nothing(chat: Chat) -> None:
+    assert "`ragmem files PATH`" in await chat.said("/files water.py")
+
+
 async def test_it_is_harmless_to_the_terminal(chat: Chat) -> None:
     """Paths, names and signatures can't steer it."""
     (chat.app.cwd / f"{EVIL}.md").write_text(f"# Fern {EVIL}\n\nFerns drink.\n")
