@@ -18,6 +18,9 @@ import msgspec
 
 from ragmem.records import AccessType, CodeFile, CodeScope, PutReferences, ReferenceHow
 
+MOST_CHANGED = 50
+"""Files that a turn may write to, that something be learned of what changes together."""
+
 
 class ScopeQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which scopes; conditions combine with AND. By path, then by first line."""

@@ -5,7 +5,14 @@ from datetime import datetime
 from functools import partial
 
 from ragmem.records import REFERENCE_HOWS, CodeFile, CodeReference, PutReferences
-from ragmem.store.code import ChangedTogether, CodeTurn, FoundScope, ScopeQuery, TurnsQuery
+from ragmem.store.code import (
+    MOST_CHANGED,
+    ChangedTogether,
+    CodeTurn,
+    FoundScope,
+    ScopeQuery,
+    TurnsQuery,
+)
 from ragmem.store.neo4j.code_shapes import qualified_key, tail_key, to_file, to_found
 from ragmem.store.neo4j.coding import STATEMENTS
 from ragmem.store.neo4j.gateway import Gateway, Transaction
@@ -14,8 +21,6 @@ from ragmem.text import clean
 
 _FILES_AT_ONCE = 500
 _SCOPES_AT_ONCE = 5_000
-_MOST_CHANGED = 50
-"""Files that a turn may write to, if something is to be learned from it."""
 
 
 class Neo4jCode:
@@ -105,7 +110,7 @@ class Neo4jCode:
                 STATEMENTS["changed_with"],
                 projectIds=await _family(tx, project_ids),
                 path=path_key(path),
-                most=_MOST_CHANGED,
+                most=MOST_CHANGED,
                 limit=max(0, limit),
             )
             return [

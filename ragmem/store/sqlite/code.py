@@ -12,12 +12,16 @@ from ragmem.records import (
     CodeScope,
     PutReferences,
 )
-from ragmem.store.code import ChangedTogether, CodeTurn, FoundScope, ScopeQuery, TurnsQuery
+from ragmem.store.code import (
+    MOST_CHANGED,
+    ChangedTogether,
+    CodeTurn,
+    FoundScope,
+    ScopeQuery,
+    TurnsQuery,
+)
 from ragmem.store.sqlite.rows import Row, record, rows, value
 from ragmem.text import clean
-
-MOST_CHANGED = 50
-"""Files: of a turn that wrote to more of them nothing is learned."""
 
 
 def name_key(name: str) -> str:
