@@ -2,18 +2,20 @@
 
 import asyncio
 import random
+import struct
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from neo4j import AsyncGraphDatabase
 
 from ragmem.records import PutTurn, Turn
-from ragmem.store.neo4j import Connection, Neo4jStore, spaces
+from ragmem.store.neo4j import Connection, Neo4jStore, search, spaces
 from ragmem.store.neo4j.commonness import Commonness, sample
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.mending import CHECKS, WORDS
 from ragmem.store.neo4j.repair import Repair
-from ragmem.store.recall import EmbedderMark, Scope, SearchQuery, WeightedTerm
+from ragmem.store.recall import EmbedderMark, Interval, Scope, SearchQuery, WeightedTerm
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found
@@ -155,6 +157,51 @@ async def test_the_nearest_are_the_exact_ones(
         best = sorted(hits, key=lambda hit: -(hit.similarity or -1))[:20]
         assert len({hit.record_id for hit in best} & set(exact)) >= 19
         await store.aclose()
+
+
+async def test_what_stands_around_is_the_same_from_memory(
+    graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 5, B92: with forks, turns without vectors, summaries, times, another's page to come."""
+    monkeypatch.setattr(spaces, "PAGE", 25)
+    monkeypatch.setattr(spaces, "PLACES", 10)
+    monkeypatch.setattr(search, "PLACES_AFTER_S", 0)
+    rng = random.Random(3)
+    await graph.use_embedder(MARK)
+    for name in ("a", "b"):
+        await graph.apply([created(name, project_id=f"p{name}"), *turns(30, session_id=name)])
+        await graph.apply([summed(name, f"{name}-0003")])
+    await graph.apply([created("f", project_id="pb", parent_session_id="a", forked_at_index=9)])
+    for n in (10, 11):
+        await graph.apply(whole_turn("f", f"f-{n}", f"ferns {n}", started_at=at(50 + n)))
+    ids = [f"{name}-{n:04d}" for name in "ab" for n in range(1, 31) if rng.random() < 0.8]
+    for each in (*ids, "f-11"):
+        vector = struct.pack("<4f", *(rng.uniform(-1, 1) for _ in range(4)))
+        await graph.apply([embedded(each, vector)])
+    scopes = [Scope(), Scope(project_ids=("pa",)), Scope(project_ids=("pa", "pb"))]
+    scopes += [Scope(project_ids=("pb",), session_ids=("f",)), Scope(session_ids=("f", "a"))]
+    queries = [
+        msgspec.structs.replace(asking(text, vector, scope=scope, limit=limit), intervals=times)
+        for scope in scopes
+        for text, vector in (("ferns 7 11 29", EAST), ("", NORTH), ("ferns 1", b""))
+        for limit in (1, 4)
+        for times in ((), (Interval(start_at=at(8), end_at=at(14)),))
+    ]
+    held = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    for query in queries:
+        await held.search(query)
+        while held._searcher._reading:
+            await asyncio.gather(*held._searcher._reading.values())
+    assert all(space.placed for space in held._searcher._spaces.values())
+    monkeypatch.setattr(spaces, "PAGE", 1000)
+    monkeypatch.setattr(search, "PLACES_AFTER_S", 1000)
+    for query in queries:
+        bare = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+        fresh = await found(bare, query)
+        assert not any(space.placed for space in bare._searcher._spaces.values())
+        await bare.aclose()
+        assert await found(held, query) == fresh
+    await held.aclose()
 
 
 async def test_a_replaced_vector_is_not_read_again_as_it_was(

@@ -293,14 +293,20 @@ WITH e
 ORDER BY e.projectId DESC, e.sequence DESC
 LIMIT $limit
 RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e.level) AS levels,
-       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs;
+       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs,
+       collect(CASE WHEN $placed THEN coalesce(e.recordId, '') END) AS ids,
+       collect(CASE WHEN $placed THEN coalesce(e.sessionId, '') END) AS sessions,
+       collect(CASE WHEN $placed THEN coalesce(toString(e.at), '') END) AS times;
 
 // :vectors_of_session
 MATCH (e:SearchEntry)
 // Unsorted, else it would be read in the order of all that there is.
 WHERE e.sessionId = $id AND e.turnIndex >= -1 AND $after < e.sequence < $before AND e.embedder = $embedder AND e.dimension = $dimension
 RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e.level) AS levels,
-       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs;
+       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs,
+       collect(CASE WHEN $placed THEN coalesce(e.recordId, '') END) AS ids,
+       collect(CASE WHEN $placed THEN coalesce(e.sessionId, '') END) AS sessions,
+       collect(CASE WHEN $placed THEN coalesce(toString(e.at), '') END) AS times;
 
 // :vectors_of_all
 MATCH (e:SearchEntry)
@@ -309,7 +315,15 @@ WITH e
 ORDER BY e.sequence DESC
 LIMIT $limit
 RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e.level) AS levels,
-       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs;
+       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs,
+       collect(CASE WHEN $placed THEN coalesce(e.recordId, '') END) AS ids,
+       collect(CASE WHEN $placed THEN coalesce(e.sessionId, '') END) AS sessions,
+       collect(CASE WHEN $placed THEN coalesce(toString(e.at), '') END) AS times;
+
+// :places
+UNWIND $numbers AS number
+MATCH (e:SearchEntry {number: number})
+RETURN collect([number, e.recordId, e.sessionId, toString(e.at)]) AS found;
 
 // :around
 // The hits, and of turns those before and after: before a fork's first comes the last shared one.

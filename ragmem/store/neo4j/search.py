@@ -10,12 +10,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
 from ragmem.errors import StoreError
 from ragmem.store.neo4j import times
+from ragmem.store.neo4j.around import Area, Entry, around
 from ragmem.store.neo4j.commonness import Commonness, sample
 from ragmem.store.neo4j.entries import (
     STATEMENTS,
@@ -39,35 +39,13 @@ from ragmem.text import clean
 
 MOST_BYTES = 256 * 2**20
 """Of vectors in memory; of a space that is larger the newest are held."""
+PLACES_AFTER_S = 1.0
+"""What asks once and ends need not read them."""
 _MOST_TERMS = 64
 _MOST_SAMPLES = 16
 _LEAST_WEIGHT = 0.0001
 _MOST_CLAUSES = 900
 """Of a question to Lucene, which refuses more than 1,024."""
-
-
-class _Area(NamedTuple):
-    """Where to look, as it is stored."""
-
-    projects: Sequence[str]
-    lasts: Mapping[str, int]
-    """Sessions that are not of these projects: the last turn that is seen of each."""
-    own: frozenset[str]
-    """Those of them that were asked for themselves: their summaries count too."""
-    everywhere: bool
-    total: int
-    """Entries of the whole store."""
-
-
-class _Entry(msgspec.Struct):
-    record_id: str
-    level: int
-    session_id: str
-    turn_index: int
-    at: str
-    number: int | None
-    text: float = 0.0
-    similarity: float | None = None
 
 
 class Searcher:
@@ -114,46 +92,29 @@ class Searcher:
             raise
         compared = list(zip(spaces, await comparing, strict=True))
         near = _nearest(query, area, compared)
-        hits = list(entries)
         timely = await self._of_times(tx, query, area, terms, [each for _, each in compared])
-        entries |= {name: e for name, e in timely.items() if e and name not in entries}
         if not entries and not near and not timely:
             return []
-        partial = any(not space.complete for space, _ in compared)
-        [[found]] = await tx.values(
-            STATEMENTS["around"],
-            ids=hits,
-            timely=list(timely),
-            numbers=[each.number for each in near],
-            everywhere=area.everywhere,
-            projects=area.projects,
-            lasts=area.lasts,
-            withVectors=partial,
-        )
-        numbers = [columns[5] for columns in found if columns[5] is not None]
-        cosines: dict[int, float] = {}
-        for _, each in compared:
-            cosines.update(each.of(numbers))
-        for *columns, pack in found:
-            if columns[0] not in entries and columns[1] == TURN_LEVEL and not _turns(query):
-                continue
-            entry = entries.setdefault(columns[0], _Entry(*columns))
+        there = await around(tx, area, entries.values(), near, timely, spaces)
+        for entry in there.entries.values():
             if entry.number is not None:
-                entry.similarity = cosines.get(entry.number)
-            if entry.similarity is None and pack and version:
+                entry.similarity = _cosine(compared, entry.number)
+            if entry.similarity is None and version and entry.record_id in there.packs:
+                pack = there.packs[entry.record_id]
                 entry.similarity = similarity(query.vector, pack, version.dimension)
-        return [_candidate(entry) for entry in entries.values()]
+        found = there.entries.values()
+        return [_candidate(entry) for entry in found if entry.level != TURN_LEVEL or _turns(query)]
 
     async def _by_words(
-        self, tx: Transaction, query: SearchQuery, area: _Area, terms: Sequence[WeightedTerm]
-    ) -> dict[str, _Entry]:
+        self, tx: Transaction, query: SearchQuery, area: Area, terms: Sequence[WeightedTerm]
+    ) -> dict[str, Entry]:
         """The best by text."""
-        entries: dict[str, _Entry] = {}
+        entries: dict[str, Entry] = {}
         commonness = await self._commonness(tx, area) if terms else {}
         if texts := _texts(query, area, terms, commonness):
             [[found]] = await tx.values(STATEMENTS["search_text"], texts=texts, limit=query.limit)
             for *columns, score in found:
-                known = entries.setdefault(columns[0], _Entry(*columns))
+                known = entries.setdefault(columns[0], Entry(*columns))
                 known.text = max(known.text, score)
         return entries
 
@@ -161,12 +122,12 @@ class Searcher:
         self,
         tx: Transaction,
         query: SearchQuery,
-        area: _Area,
+        area: Area,
         terms: Sequence[WeightedTerm],
         compared: Sequence[Compared],
-    ) -> dict[str, _Entry | None]:
+    ) -> dict[str, Entry | None]:
         """Turns of the intervals, by id; those found by text with what is known of them."""
-        chosen: dict[str, _Entry | None] = {}
+        chosen: dict[str, Entry | None] = {}
         if not _turns(query) or not query.intervals:
             return chosen
         commonness = await self._commonness(tx, area) if terms else {}
@@ -184,12 +145,12 @@ class Searcher:
             chosen |= dict.fromkeys(name for name, _ in newest[: query.of_interval])
             chosen |= dict.fromkeys(names[each.number] for each in near)
             for *columns, score in await times.spoken(tx, interval, texts, query.of_interval):
-                known = chosen.get(columns[0]) or _Entry(*columns)
+                known = chosen.get(columns[0]) or Entry(*columns)
                 known.text = max(known.text, score)
                 chosen[columns[0]] = known
         return chosen
 
-    async def _commonness(self, tx: Transaction, area: _Area) -> Mapping[str, Commonness]:
+    async def _commonness(self, tx: Transaction, area: Area) -> Mapping[str, Commonness]:
         """Of words, by project; of a few projects."""
         found = {}
         for project_id in area.projects[:_MOST_SAMPLES]:
@@ -201,7 +162,7 @@ class Searcher:
             del self._samples[next(iter(self._samples))]
         return found
 
-    async def _refreshed(self, tx: Transaction, area: _Area, version: Version) -> list[Space]:
+    async def _refreshed(self, tx: Transaction, area: Area, version: Version) -> list[Space]:
         if area.everywhere:
             keys = [Key("all")]
         else:
@@ -215,8 +176,8 @@ class Searcher:
             self._spaces.move_to_end(key)
             async with space.lock:
                 await space.refresh(tx)
-            if not space.complete and key not in self._reading:
-                task = asyncio.create_task(self._read_older(space))
+            if not (space.complete and space.placed) and key not in self._reading:
+                task = asyncio.create_task(self._read_more(space))
                 self._reading[key] = task
                 task.add_done_callback(partial(self._read_it, key))
             spaces.append(space)
@@ -225,11 +186,14 @@ class Searcher:
     def _read_it(self, key: Key, _: asyncio.Task[None]) -> None:
         del self._reading[key]
 
-    async def _read_older(self, space: Space) -> None:
-        """The rest of a space, while others search."""
+    async def _read_more(self, space: Space) -> None:
+        """The rest of a space, while others search; then where the first page stands."""
         try:
             while not space.complete and space.size_bytes < self._most_bytes:
                 await self._gateway.read(space.read_older, patient=False)
+            await asyncio.sleep(PLACES_AFTER_S)
+            while not space.placed:
+                await self._gateway.read(space.read_places, patient=False)
         except StoreError:
             # The next search begins where this has ended.
             return
@@ -253,7 +217,7 @@ def _summary_levels(query: SearchQuery) -> tuple[int, ...] | None:
     return levels if levels or not query.levels else None
 
 
-async def _area(tx: Transaction, query: SearchQuery) -> tuple[_Area, Version | None]:
+async def _area(tx: Transaction, query: SearchQuery) -> tuple[Area, Version | None]:
     """The scope, and of what vectors the question may be compared with."""
     scope = query.scope
     [row] = await tx.run(
@@ -266,7 +230,7 @@ async def _area(tx: Transaction, query: SearchQuery) -> tuple[_Area, Version | N
             lasts[session_id] = max(lasts.get(session_id, 0), last)
             if is_own:
                 own.add(session_id)
-    area = _Area(
+    area = Area(
         projects=row["projects"],
         lasts=lasts,
         own=frozenset(own),
@@ -283,7 +247,7 @@ async def _area(tx: Transaction, query: SearchQuery) -> tuple[_Area, Version | N
 
 def _texts(
     query: SearchQuery,
-    area: _Area,
+    area: Area,
     terms: Sequence[WeightedTerm],
     commonness: Mapping[str, Commonness],
 ) -> list[Properties]:
@@ -341,7 +305,7 @@ def _quoted(term: str) -> str:
 
 
 def _nearest(
-    query: SearchQuery, area: _Area, compared: Sequence[tuple[Space, Compared]]
+    query: SearchQuery, area: Area, compared: Sequence[tuple[Space, Compared]]
 ) -> list[Near]:
     """The best turns and the best summaries, of all spaces together."""
     levels = _summary_levels(query)
@@ -363,7 +327,14 @@ def _best(found: Mapping[int, float], limit: int) -> list[Near]:
     return sorted(near, key=lambda each: -each.similarity)[:limit]
 
 
-def _candidate(entry: _Entry) -> Candidate:
+def _cosine(compared: Sequence[tuple[Space, Compared]], number: int) -> float | None:
+    for _, each in compared:
+        if found := each.of([number]):
+            return found[number]
+    return None
+
+
+def _candidate(entry: Entry) -> Candidate:
     return Candidate(
         record_id=entry.record_id,
         level=entry.level,

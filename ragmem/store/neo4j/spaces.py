@@ -2,10 +2,12 @@
 
 They are read once, the newest first, and from then on what is new (`sequence`). What is
 beyond the first page comes while other things are done: until then what is found by
-vector is of the newest 20,000, and of what was found by words.
+vector is of the newest 20,000, and of what was found by words. So does where the first
+page's records stand, which the first search of a process does not wait for.
 """
 
 import asyncio
+import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 PAGE = 20_000
 """Entries that are read at a time."""
+PLACES = 2_000
+"""Entries of which it is asked at a time where they stand."""
+_PLACED_BYTES = 300
+"""About what a record takes in memory beside its vectors."""
 _END = 2**62
 
 
@@ -49,12 +55,27 @@ class Near(NamedTuple):
     similarity: float
 
 
+class Place(NamedTuple):
+    """Where a record stands."""
+
+    record_id: str
+    level: int
+    session_id: str
+    turn_index: int
+    at: str
+    number: int
+
+
 class _Page(NamedTuple):
     numbers: list[int]
     sequences: list[int]
     levels: list[int]
     indexes: list[int]
     packs: list[bytes]
+    ids: list[str]
+    """Empty, as the next two, where it was not asked for."""
+    sessions: list[str]
+    times: list[str]
 
 
 class Space:
@@ -67,7 +88,17 @@ class Space:
         """Whether the oldest have been read too."""
         self.lock = asyncio.Lock()
         """Held while it is changed, and while another thread reads it."""
+        self.placed = False
+        """Whether it was asked of all where they stand."""
         self._matrix = Matrix(version.dimension)
+        self._rows: dict[int, int] = {}
+        """By number the row that is up to date."""
+        self._stood: list[tuple[str, bytes] | None] = []
+        """By row the session, and the record's id and time."""
+        self._waiting: list[int] | None = None
+        """Numbers of those of which it is still to be asked where they stand."""
+        self._turns: dict[str, dict[int, int]] = {}
+        """By session and turn index the row."""
         self._numbers = array("q")
         self._levels = array("q")
         self._indexes = array("q")
@@ -78,12 +109,12 @@ class Space:
     @property
     def size_bytes(self) -> int:
         """About what it takes in memory."""
-        return self._matrix.size_bytes + 25 * len(self._numbers)
+        return self._matrix.size_bytes + _PLACED_BYTES * len(self._numbers)
 
     async def refresh(self, tx: Transaction) -> None:
         """Read what is new; the first time the newest page. To be called with the lock."""
         if self._newest == 0:
-            page = await self._read(tx, after=0, before=_END)
+            page = await self._read(tx, after=0, before=_END, placed=False)
             self._add(page, newer=True)
             self.complete = len(page.numbers) < PAGE
             return
@@ -97,7 +128,20 @@ class Space:
             self._add(page, newer=False)
         self.complete = len(page.numbers) < PAGE
 
-    async def _read(self, tx: Transaction, *, after: int, before: int, limit: int = PAGE) -> _Page:
+    async def read_places(self, tx: Transaction) -> None:
+        """Where some more of its records stand."""
+        if self._waiting is None:
+            self._waiting = [n for n, row in self._rows.items() if self._stood[row] is None]
+        [[found]] = await tx.values(STATEMENTS["places"], numbers=self._waiting[-PLACES:])
+        async with self.lock:
+            for number, *stood in found:
+                self._put(self._rows[number], *stood)
+        del self._waiting[-PLACES:]
+        self.placed = not self._waiting
+
+    async def _read(
+        self, tx: Transaction, *, after: int, before: int, limit: int = PAGE, placed: bool = True
+    ) -> _Page:
         [values] = await tx.values(
             STATEMENTS[f"vectors_of_{self.key.kind}"],
             id=self.key.id,
@@ -106,6 +150,7 @@ class Space:
             after=after,
             before=before,
             limit=limit,
+            placed=placed,
             none=b"",
         )
         return _Page(*values)
@@ -135,7 +180,43 @@ class Space:
         ):
             values.extend(column[i] for i in taken)
         self._alive.extend(b"\1" * len(taken))
+        self._stood.extend([None] * len(taken))
         self._matrix.add(range(first, len(self._numbers)), [page.packs[i] for i in taken])
+        for place, i in enumerate(taken.tolist(), first):
+            self._rows[page.numbers[i]] = place
+            if page.ids:
+                self._put(place, page.ids[i], page.sessions[i], page.times[i])
+
+    def _put(self, row: int, record_id: str, session_id: str, at: str) -> None:
+        if not (record_id and session_id and at):
+            return
+        session_id = sys.intern(session_id)
+        if self._levels[row] == 0:
+            self._turns.setdefault(session_id, {})[self._indexes[row]] = row
+        self._stood[row] = (session_id, f"{record_id}\0{at}".encode())
+
+    def row(self, number: int) -> int | None:
+        """Of a record, if it is here."""
+        return self._rows.get(number)
+
+    def place(self, number: int) -> Place | None:
+        """Of a record, if it is known."""
+        row = self._rows.get(number)
+        return None if row is None else self._place(row)
+
+    def turn(self, session_id: str, turn_index: int) -> Place | None:
+        """Of a session's turn, if it is known."""
+        row = self._turns.get(session_id, {}).get(turn_index)
+        return None if row is None else self._place(row)
+
+    def _place(self, row: int) -> Place | None:
+        stood = self._stood[row]
+        if stood is None:
+            return None
+        record_id, _, at = stood[1].decode().partition("\0")
+        return Place(
+            record_id, self._levels[row], stood[0], self._indexes[row], at, self._numbers[row]
+        )
 
     async def compared(self, vector: bytes) -> "Compared":
         """All of them, with their cosines; in another thread: 100,000 take 10 ms."""
@@ -148,22 +229,29 @@ class Space:
         rows, similarities = self._matrix.similarities(vector)
         alive = np.frombuffer(bytes(self._alive), np.uint8)[rows].astype(bool)
         rows, similarities = rows[alive], similarities[alive]
+        by_row = np.full(len(self._numbers), np.nan, np.float32)
+        by_row[rows] = similarities
         return Compared(
+            self,
             np.array(self._numbers)[rows],
             np.array(self._levels)[rows],
             np.array(self._indexes)[rows],
             similarities,
+            by_row,
         )
 
 
 class Compared(NamedTuple):
     """A space's records and their cosines with a question, side by side."""
 
+    space: Space
     numbers: "Numbers"
     levels: "Numbers"
     indexes: "Numbers"
     """Of turns; -1 for summaries."""
     similarities: "NDArray[np.float32]"
+    by_row: "NDArray[np.float32]"
+    """The same by the rows of the space; nan for one that has no vector now."""
 
     def best(self, allowed: "Mask", limit: int) -> list[Near]:
         """The nearest of those that are allowed."""
@@ -176,10 +264,13 @@ class Compared(NamedTuple):
 
     def of(self, numbers: Iterable[int]) -> Mapping[int, float]:
         """The cosines of these records, as far as they are here."""
-        import numpy as np
-
-        rows = np.flatnonzero(np.isin(self.numbers, np.array(list(numbers), np.int64)))
-        return {int(self.numbers[row]): float(self.similarities[row]) for row in rows}
+        found = {}
+        for number in numbers:
+            row = self.space.row(number)
+            # One that came after the comparison is not in it.
+            if row is not None and row < len(self.by_row):
+                found[number] = float(self.by_row[row])
+        return {number: cosine for number, cosine in found.items() if cosine == cosine}
 
 
 def similarity(vector: bytes, pack: bytes, dimension: int) -> float | None:
