@@ -36,15 +36,14 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that empty a Neo4j database run after each other, in the worker whose server it is.
 
-    There are two of them, so that they take half the time; with a server that was
-    given (RAGMEM_TEST_NEO4J_URI) one. Tests that run servers of their own share a
-    worker too: each takes half a gigabyte.
+    Those of a file stay together, so that all workers share them, each with a server; with one
+    that was given (RAGMEM_TEST_NEO4J_URI) all do. Tests that run servers of their own share
+    a worker too: each takes half a gigabyte.
     """
     given = "RAGMEM_TEST_NEO4J_URI" in os.environ
     for item in items:
         if _uses_neo4j(item):
-            of_the_store = given or item.path.parent.name == "store"
-            group = "neo4j" if of_the_store else "neo4j_above"
+            group = "neo4j" if given else f"neo4j {item.path.relative_to(item.config.rootpath)}"
             item.add_marker(pytest.mark.xdist_group(group))
         elif item.path.name == "test_neo4j_server.py":
             item.add_marker(pytest.mark.xdist_group("neo4j_server"))
