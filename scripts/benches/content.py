@@ -35,7 +35,8 @@ MARK = EmbedderMark("bench", DIMENSION)
 _VOCABULARY = 40_000
 _TURNS_OF_A_SESSION = 40
 _BLOCK = 1_000
-_BATCH = 200
+_BATCH = 1_000
+_ORDER = (RegisterProject, PutSession, PutTurn, PutVectors)
 _START = datetime(2024, 1, 1, tzinfo=UTC)
 _SYLLABLES = ("ba", "co", "di", "fe", "gu", "hal", "in", "jo", "ket", "lo", "mar", "ne", "or")
 
@@ -95,7 +96,8 @@ class Content:
         return [n for start, end in zip(starts, ends, strict=True) for n in range(start, end)]
 
     async def writes(self, project: int | None = None) -> AsyncIterator[list[Write]]:
-        """All of it, or all of one project, in batches."""
+        """All of it, or all of one project, in batches: of each what is alike together, since a
+        graph stores that at once."""
         batch: list[Write] = []
         for number in range(self.projects) if project is None else (project,):
             path = f"{self._top}/p{number}"
@@ -106,9 +108,9 @@ class Content:
                 batch.append(PutSession(session=self._session(number)))
             batch += self._turn(number)
             if len(batch) >= _BATCH:
-                yield batch
+                yield sorted(batch, key=_order)
                 batch = []
-        yield batch
+        yield sorted(batch, key=_order)
 
     def _session(self, number: int) -> Session:
         project, at = self.project_of(number), _START + timedelta(minutes=number)
@@ -186,3 +188,7 @@ def _word(number: int) -> str:
     if number % 17 == 3:
         return "_".join(parts)
     return "".join(parts) if number % 19 else f"src/{''.join(parts)}.py"
+
+
+def _order(write: Write) -> int:
+    return _ORDER.index(type(write))
