@@ -1,18 +1,23 @@
 """Scores of different kinds on one scale: what the rankings of turns and of code share."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 _LEAST_DEVIATION = 1e-9
 
 
 def z_scores(values: Sequence[float]) -> list[float]:
     """Distances from the mean in standard deviations; zeros when all are alike."""
+    return list(map(scale_of(values), values))
+
+
+def scale_of(values: Sequence[float]) -> Callable[[float], float]:
+    """What makes a z-score among these values of any value; zeros when all are alike."""
     mean = math.fsum(values) / len(values)
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
     if deviation < _LEAST_DEVIATION:
-        return [0.0] * len(values)
-    return [(v - mean) / deviation for v in values]
+        return lambda value: 0.0
+    return lambda value: (value - mean) / deviation
 
 
 def middle_for_unknown(values: Sequence[float | None]) -> list[float]:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ragmem.codeindex.linking import names_in
+from ragmem.codeindex.names import is_named, names_in
 from ragmem.codeindex.values import CodeHit
 from ragmem.memory.context import CodePassage
 from ragmem.memory.passages import question_words
@@ -29,18 +29,14 @@ class Asked(msgspec.Struct, frozen=True):
 
     def names_scope(self, hit: CodeHit) -> bool:
         """Whether it calls the scope by its name, with what it is in or without."""
-        name, whole = hit.name.casefold(), hit.qualified_name.casefold()
-        return bool(name) and any(
-            said in (name, whole) or whole.endswith(f".{said}") or said.endswith(f".{whole}")
-            for said in self.names
-        )
+        return is_named(hit.name, hit.qualified_name, self.names)
 
 
 def bears(hit: CodeHit, asked: Asked, floor: float | None) -> bool:
     """Whether a hit has to do with a question beyond doubt.
 
-    It or its file is named, or it is as alike as a past turn would have to be, or it holds
-    several of the words and is not about something else.
+    It, its file or its folder is named, or it is as alike as a past turn would have to be, or it
+    holds several of the words and is not about something else.
     """
     alike = hit.similarity if floor is not None else None
     if alike is not None and floor is not None and alike > floor:
@@ -48,7 +44,7 @@ def bears(hit: CodeHit, asked: Asked, floor: float | None) -> bool:
     held: set[str] = set()
     for reason in hit.why:
         kind, _, found = reason.partition(": ")
-        if kind == "file":
+        if kind in ("file", "folder"):
             return True
         if kind in ("name", "words"):
             held.update(found.split(", "))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 import apsw
 
@@ -13,6 +14,23 @@ from ragmem.store.code import FoundScope
 _MOST_OF_A_NAME = 5
 """Scopes: a name that more have tells nothing."""
 _LOOKED_THROUGH = 2_000
+
+
+class Span(Protocol):
+    """Lines of a file, 1-based and included."""
+
+    @property
+    def start_line(self) -> int:
+        """The first."""
+        ...
+
+    @property
+    def end_line(self) -> int:
+        """The last."""
+        ...
+
+
+S = TypeVar("S", bound=Span)
 
 
 def scopes_at(
@@ -28,11 +46,11 @@ def scopes_at(
             (path,),
         )
     ]
-    touched = {each.scope_id for first, last in lines for each in _innermost(scopes, first, last)}
+    touched = {each.scope_id for first, last in lines for each in innermost(scopes, first, last)}
     return [scope for scope in scopes if scope.scope_id in touched]
 
 
-def _innermost(scopes: Sequence[CodeScope], first: int, last: int) -> Iterable[CodeScope]:
+def innermost(scopes: Sequence[S], first: int, last: int) -> Iterable[S]:
     """Of each line in the range the shortest scope that it is in."""
     near = [scope for scope in scopes if scope.start_line <= last and scope.end_line >= first]
     starts = {first, *(s.start_line for s in near), *(s.end_line + 1 for s in near)}

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import apsw
 import msgspec
 
-from ragmem.codeindex.naming import named_in
-from ragmem.codeindex.ranking import DEFAULT_WEIGHTS, Candidate, Ranked, Weights, mixed, rank
+from ragmem.codeindex.loans import TEXTS, Loan, best_of, loans
+from ragmem.codeindex.naming import Named, named_in
+from ragmem.codeindex.ranking import Candidate, Ranked, Weights, mixed, rank
 from ragmem.codeindex.telling import Reasons
 from ragmem.codeindex.values import CodeHit
 from ragmem.codeindex.vectors import Resident
@@ -58,10 +59,13 @@ _LEAST_HITS = 6_000
 """Scopes that are looked at for a question's words at most, in a small project."""
 _SHARE_OF_HITS = 0.3
 """The same in a large one, of its scopes: the commonest words are left out."""
+_COLUMNS = "npab"
+"""What the columns of the text index begin with: names, paths, about, body."""
+_COLUMN_BITS = 7
 _CALLERS = 100
-_DEFINED = 3
-"""Scopes of one name at most: a call of a name that more have tells nothing."""
 _LENT = 50
+_OF_A_PLACE = 30
+"""The best by text, and as many by vector, of the scopes of a place that the question names."""
 
 
 def search(
@@ -69,7 +73,7 @@ def search(
     question: CodeQuestion,
     resident: Resident,
     *,
-    weights: Weights = DEFAULT_WEIGHTS,
+    weights: Weights | None = None,
     tuning: Tuning = DEFAULT_TUNING,
 ) -> list[CodeHit]:
     """The best scopes, without their texts; the connection is in one transaction meanwhile."""
@@ -83,7 +87,7 @@ def _search(
     connection: apsw.Connection,
     question: CodeQuestion,
     resident: Resident,
-    weights: Weights,
+    weights: Weights | None,
     tuning: Tuning,
 ) -> list[CodeHit]:
     held = connection.execute("SELECT document_count, term_count FROM state").fetchone()
@@ -96,10 +100,10 @@ def _search(
     near = _Scores(*resident.similarities(connection, question.vector, question.embedder))
     best = {*text.best(tuning.candidates), *near.best(tuning.candidates)}
     named = named_in(connection, question.text)
-    lent = _lent(connection, text.best(_CALLERS), text)
-    callers = sorted(lent, key=lambda scope: -lent[scope].score)[:_LENT]
-    rows = _rows(connection, {*best, *named, *callers})
-    scores, cosines = text.of(rows), near.of(rows)
+    rows = _rows(connection, {*best, *_of_places(named, text, near)})
+    lent, told = loans(connection, text.of(text.best(_CALLERS)))
+    rows |= _rows(connection, {*best_of(lent, _LENT), *best_of(told, _LENT)} - rows.keys())
+    scores, cosines, held = text.of(rows), near.of(rows), _held(lists, sorted(rows))
     candidates = [
         Candidate(
             scope=row.scope,
@@ -107,8 +111,11 @@ def _search(
             kind=row.kind,
             text=scores.get(row.scope, 0.0),
             similarity=cosines.get(row.scope),
+            held=held.get(row.scope, 0.0),
             lent=lent[row.scope].score if row.scope in lent else 0.0,
+            told=told[row.scope].score if row.scope in told else 0.0,
             named=named[row.scope].surely if row.scope in named else 0.0,
+            meant=row.scope in named and named[row.scope].what != "folder",
         )
         for row in rows.values()
     ]
@@ -122,11 +129,12 @@ def _search(
         weights=weights,
     )
     found = mixed(ranked)[: question.limit]
-    tellers = {scope: loan.caller for scope, loan in lent.items()}
     reasons = Reasons(
+        question=question.text,
         terms=[(each.term, each.scopes, each.scores) for each in lists],
         named=named,
-        lent=_told(connection, [one.candidate.scope for one in found], tellers),
+        lent=_lenders(connection, [one.candidate.scope for one in found], lent),
+        told=_lenders(connection, [one.candidate.scope for one in found], told),
         importers=_importers(imports, {one.candidate.path for one in found}),
     )
     return [_hit(rows[one.candidate.scope], one, reasons) for one in found]
@@ -136,9 +144,10 @@ def _search(
 
 
 class _List(NamedTuple):
-    """The scopes that have a term, sorted, and what it is worth in each."""
+    """The scopes that have a term, sorted, and what it is worth: at all, and in each."""
 
     term: QueryTerm
+    worth: float
     scopes: "Numbers"
     scores: "Floats"
 
@@ -153,18 +162,21 @@ def _lists(
     import numpy as np
 
     fields = np.array(tuning.fields)
+    column = np.zeros(1 << _COLUMN_BITS, np.int64)
+    column[list(map(ord, _COLUMNS))] = range(len(_COLUMNS))
     lists = []
     for term, held in _rare(connection, asked, count):
         places = _places(connection, term.term)
-        scopes, field = places >> 2, places & 3
+        scopes, field = places >> _COLUMN_BITS, column[places & (1 << _COLUMN_BITS) - 1]
         shape = 1 - tuning.b + tuning.b * length_of(scopes) / max(1.0, mean_length)
         # Names and paths are about as long in all: only the rest is held against its length.
         each = fields[field] / np.where(field >= 2, shape, 1.0)
         starts = np.flatnonzero(np.diff(scopes, prepend=-1))
         counts = np.add.reduceat(each, starts)
         idf = math.log(1 + (count - held + 0.5) / (held + 0.5))
-        scores = term.weight * idf * counts * (tuning.k1 + 1) / (counts + tuning.k1)
-        lists.append(_List(term, scopes[starts], scores))
+        worth = term.weight * idf
+        scores = worth * counts * (tuning.k1 + 1) / (counts + tuning.k1)
+        lists.append(_List(term, worth, scopes[starts], scores))
     return lists
 
 
@@ -188,17 +200,13 @@ def _rare(
 
 
 def _places(connection: apsw.Connection, term: str) -> "Numbers":
-    """Where a term stands: rows of scopes, each with two bits of the field, sorted by scope."""
+    """Where a term stands: rows of scopes, each with its column's letter, sorted by scope."""
     import numpy as np
 
     # One string of numbers is read far faster than so many rows.
     joined = connection.execute(
-        """
-        SELECT group_concat(doc * 4 + CASE col
-            WHEN 'body' THEN 3 WHEN 'about' THEN 2 WHEN 'paths' THEN 1 ELSE 0 END)
-        FROM text_places WHERE term = ?
-        """,
-        (term,),
+        "SELECT group_concat(doc * ? + unicode(col)) FROM text_places WHERE term = ?",
+        (1 << _COLUMN_BITS, term),
     ).get
     return np.fromstring(joined, np.int64, sep=",") if joined else np.empty(0, np.int64)
 
@@ -218,7 +226,7 @@ def _summed(lists: Sequence[_List]) -> "tuple[Numbers, Floats]":
 
 
 class _Scores:
-    """Scopes with a score each."""
+    """Scopes, sorted, with a score each."""
 
     def __init__(self, scopes: "Numbers", scores: "NDArray[np.floating]") -> None:
         self._scopes, self._scores = scopes, scores
@@ -239,7 +247,11 @@ class _Scores:
         """Those of these scopes that have one."""
         import numpy as np
 
-        places = np.flatnonzero(np.isin(self._scopes, np.fromiter(wanted, np.int64)))
+        if not len(self._scopes):
+            return {}
+        asked = np.fromiter(wanted, np.int64)
+        places = np.searchsorted(self._scopes, asked).clip(max=len(self._scopes) - 1)
+        places = places[self._scopes[places] == asked]
         scores = self._scores[places].astype(np.float64)
         return dict(zip(self._scopes[places].tolist(), scores.tolist(), strict=True))
 
@@ -247,49 +259,44 @@ class _Scores:
 # --- what is around them -----------------------------------------------------------------
 
 
-class _Loan(NamedTuple):
-    score: float
-    caller: int
+def _of_places(named: Mapping[int, Named], text: _Scores, near: _Scores) -> set[int]:
+    """Of what the question names by its name all; of what is in a place the first, and the best."""
+    first = {scope for scope, one in named.items() if one.first}
+    others = sorted(named.keys() - first)
+    found = (best_of(scores.of(others), _OF_A_PLACE) for scores in (text, near))
+    return first.union(*found) if others else first
 
 
-def _lent(connection: apsw.Connection, callers: Sequence[int], scores: _Scores) -> dict[int, _Loan]:
-    """Of scopes that these call: the best of their scores. Names that many have are left out."""
-    own = scores.of(callers)
-    called = connection.execute(
-        """
-        SELECT name_key, json_group_array(scope) FROM calls
-        WHERE scope IN (SELECT value FROM json_each(?)) GROUP BY name_key
-        """,
-        (_listed(callers),),
-    ).fetchall()
-    lent: dict[int, _Loan] = {}
-    for name, found in called:
-        defined = connection.execute(
-            "SELECT scope FROM scopes WHERE name_key = ? LIMIT ?", (name, _DEFINED + 1)
-        ).fetchall()
-        if len(defined) > _DEFINED:
-            continue
-        calling = msgspec.json.decode(str(found), type=list[int])
-        for scope in (int(str(row[0])) for row in defined):
-            best = max((_Loan(own[c], c) for c in calling if c != scope), default=None)
-            if best and (scope not in lent or best.score > lent[scope].score):
-                lent[scope] = best
-    return lent
+def _held(lists: Sequence[_List], scopes: Sequence[int]) -> dict[int, float]:
+    """Of each scope the share of what the question's words are worth that it has."""
+    import numpy as np
+
+    telling = [each for each in lists if each.term.kind not in ("stop", "edge")]
+    whole = sum(each.worth for each in telling)
+    if not whole:
+        return {}
+    asked = np.array(scopes, np.int64)
+    shares = np.zeros(len(asked))
+    for each in telling:
+        places = np.searchsorted(each.scopes, asked).clip(max=len(each.scopes) - 1)
+        shares += each.worth / whole * (each.scopes[places] == asked)
+    return dict(zip(scopes, shares.tolist(), strict=True))
 
 
 def _imports(connection: apsw.Connection, paths: Collection[str]) -> dict[str, list[str]]:
     """Among these files, who imports whom."""
     found: dict[str, list[str]] = {}
+    # With both ends given SQLite would look each one up with each other.
     for path, imported in connection.execute(
         """
-        SELECT f.path, i.imported FROM json_each(:paths) AS chosen
+        SELECT f.path, i.imported FROM json_each(?) AS chosen
         CROSS JOIN files AS f ON f.path = chosen.value
         CROSS JOIN imports AS i ON i.file = f.file
-        WHERE i.imported IN (SELECT value FROM json_each(:paths))
         """,
-        {"paths": msgspec.json.encode(sorted(paths)).decode()},
+        (msgspec.json.encode(sorted(paths)).decode(),),
     ):
-        found.setdefault(str(path), []).append(str(imported))
+        if imported in paths:
+            found.setdefault(str(path), []).append(str(imported))
     return found
 
 
@@ -308,6 +315,11 @@ class _Row(NamedTuple):
     start_line: int
     end_line: int
 
+    @property
+    def is_code(self) -> bool:
+        """Whether it has a name in a file of code."""
+        return bool(self.qualified_name) and self.kind not in TEXTS
+
 
 def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, _Row]:
     found = connection.execute(
@@ -322,19 +334,17 @@ def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, _Ro
     return {row.scope: row for row in (_Row(*each) for each in found)}
 
 
-def _told(
-    connection: apsw.Connection, scopes: Collection[int], callers: Mapping[int, int]
+def _lenders(
+    connection: apsw.Connection, scopes: Collection[int], given: Mapping[int, Loan]
 ) -> dict[int, str]:
-    """Of these scopes that a caller has lent to, who it was, in words."""
-    chosen = {scope: callers[scope] for scope in scopes if scope in callers}
+    """Of these scopes that something has lent to, what that is called."""
+    chosen = {scope: given[scope].lender for scope in scopes if scope in given}
     rows = _rows(connection, set(chosen.values()))
-    told = {}
-    for scope, caller in chosen.items():
-        if row := rows.get(caller):
-            is_code = row.kind not in ("section", "text")
-            how = f"called by {row.qualified_name or row.path}"
-            told[scope] = how if is_code else f"told of in {row.path}"
-    return told
+    return {
+        scope: rows[lender].qualified_name if rows[lender].is_code else rows[lender].path
+        for scope, lender in chosen.items()
+        if lender in rows
+    }
 
 
 def _importers(imports: Mapping[str, Collection[str]], found: Collection[str]) -> dict[str, str]:

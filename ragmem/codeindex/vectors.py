@@ -165,11 +165,15 @@ class Resident:
         """Of the last vector and the last scope that were read."""
         self._live: Numbers | None = None
         """Rows of all scopes, sorted, where some in memory are gone."""
+        self._order: Numbers | None = None
+        """Of those in memory that are there, sorted by their rows; made when it is asked for."""
+        self._scopes: Numbers | None = None
+        """Their rows."""
 
     def similarities(
         self, connection: apsw.Connection, vector: bytes, model_id: str
     ) -> "tuple[Numbers, Floats]":
-        """Rows of the scopes that have a vector of this model, and their cosines with this one."""
+        """Rows of the scopes that have a vector of this model, sorted; their cosines with this."""
         import numpy as np
 
         mark = _mark(connection)
@@ -183,10 +187,12 @@ class Resident:
             self._read(connection)
             self._epoch = epoch
         scopes, cosines = self._matrix.similarities(vector)
-        if self._live is None:
-            return scopes, cosines
-        inside = _among(self._live, scopes)
-        return scopes[inside], cosines[inside]
+        if self._order is None or self._scopes is None:
+            order = np.argsort(scopes, kind="stable")
+            if self._live is not None:
+                order = order[_among(self._live, scopes[order])]
+            self._order, self._scopes = order, scopes[order]
+        return self._scopes, cosines[self._order]
 
     def _read(self, connection: apsw.Connection) -> None:
         import numpy as np
@@ -202,6 +208,7 @@ class Resident:
         self._place = int(connection.execute("SELECT coalesce(max(place), 0) FROM vectors").get)
         self._scope = int(live[-1]) if len(live) else 0
         self._live = live if gone else None
+        self._order = self._scopes = None
 
 
 def _live(connection: apsw.Connection) -> "Numbers":

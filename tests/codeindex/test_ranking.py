@@ -2,11 +2,20 @@
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmem.codeindex.ranking import Candidate, Weights, is_test, mixed, rank
+from ragmem.codeindex.ranking import (
+    DEFAULT_WEIGHTS,
+    WITHOUT_VECTORS,
+    Candidate,
+    Weights,
+    is_test,
+    mixed,
+    rank,
+)
 from ragmem.records import SCOPE_KINDS
 
 
@@ -17,7 +26,10 @@ def one(
     text: float = 0.0,
     similarity: float | None = None,
     lent: float = 0.0,
+    told: float = 0.0,
+    held: float = 0.0,
     named: float = 0.0,
+    meant: bool = False,
 ) -> Candidate:
     return Candidate(
         scope=scope,
@@ -26,7 +38,10 @@ def one(
         text=text,
         similarity=similarity,
         lent=lent,
+        told=told,
+        held=held,
         named=named,
+        meant=meant,
     )
 
 
@@ -62,6 +77,49 @@ def test_a_called_scope_has_a_share_of_its_callers_score() -> None:
     assert ranked[0].parts["lent"] > 0
 
 
+@given(
+    own=st.floats(0, 10),
+    callers=st.lists(st.floats(0, 10), min_size=1, max_size=8),
+    lends=st.integers(0, 7),
+    similar=st.none() | st.floats(0, 1),
+)
+def test_what_callers_lend_lifts_none_above_the_best(
+    own: float, callers: list[float], lends: int, similar: float | None
+) -> None:
+    """Issue 7: the one that holds most of the words itself, all else being equal."""
+    lender = callers[lends % len(callers)]
+    called = one(0, "z.py", text=own, lent=lender, similarity=similar)
+    others = [one(n, f"{n}.py", text=t, similarity=similar) for n, t in enumerate(callers, 1)]
+    ranked = {each.candidate.scope: each.score for each in rank([called, *others])}
+    best = max(others, key=lambda other: other.text)
+    if best.text >= own:
+        assert ranked[best.scope] >= ranked[0] - 1e-9
+
+
+def test_a_text_that_names_it_speaks_for_a_function() -> None:
+    """A section is not what is asked about: what it tells of is."""
+    section = msgspec.structs.replace(one(1, "a.md", text=9, similarity=0.2), kind="section")
+    named = one(2, "b.py", text=4, told=9, similarity=0.2)
+    others = [one(n, f"{n}.py", text=1, similarity=0.1) for n in range(3, 9)]
+    ranked = rank([section, *others, named])
+    assert [each.candidate for each in ranked[:2]] == [named, section]
+    assert ranked[0].parts["told"] > 0
+
+
+def test_one_that_has_all_the_words_comes_before_one_that_has_one_often() -> None:
+    whole, often = one(1, "a.py", text=5, held=1.0), one(2, "b.py", text=5.1, held=0.5)
+    others = [one(n, f"{n}.py", text=n / 3) for n in range(3, 12)]
+    assert rank([often, *others, whole])[0].candidate == whole
+
+
+def test_without_vectors_the_words_are_weighed_otherwise() -> None:
+    some = [one(1, "a.py", text=1, lent=9), one(2, "b.py", text=3, told=2), one(3, "c.py")]
+    near = [*some, one(4, "d.py", similarity=0.5)]
+    assert rank(some) == rank(some, weights=WITHOUT_VECTORS)
+    assert rank(near) == rank(near, weights=DEFAULT_WEIGHTS)
+    assert rank(some) != rank(some, weights=DEFAULT_WEIGHTS)
+
+
 def test_a_file_next_to_a_good_one_gains_a_little() -> None:
     """By the edges between files that import each other, either way."""
     good, mate, stranger = one(1, "a.py", text=9), one(2, "b.py", text=1), one(3, "c.py", text=1)
@@ -95,14 +153,14 @@ def test_a_meaning_counts_less_in_a_language_that_the_embedder_knows_badly() -> 
 
 
 def test_one_file_does_not_fill_the_list() -> None:
-    """Three of a file among the first ten, the others behind; what is named stays in its place."""
+    """Three of a file among the first ten, the others behind; what is meant stays in its place."""
     of_one = [one(n, "a.py", text=100 - n) for n in range(8)]
     others = [one(n, f"{n}.py", text=50 - n) for n in range(8, 20)]
     paths = [each.candidate.path for each in mixed(rank([*of_one, *others]))]
     assert paths[:10].count("a.py") == 3
     assert paths.count("a.py") == 8
-    named = [one(n, "a.py", text=100 - n, named=1.0) for n in range(8)]
-    paths = [each.candidate.path for each in mixed(rank([*named, *others]))]
+    meant = [one(n, "a.py", text=100 - n, meant=True) for n in range(8)]
+    paths = [each.candidate.path for each in mixed(rank([*meant, *others]))]
     assert paths[:8] == ["a.py"] * 8
 
 
@@ -139,6 +197,8 @@ _CANDIDATES = st.lists(
         text=st.floats(0, 100),
         similarity=st.none() | st.floats(-1, 1),
         lent=st.floats(0, 100),
+        told=st.floats(0, 100),
+        held=st.floats(0, 1),
         named=st.floats(0, 1),
     ),
     max_size=30,

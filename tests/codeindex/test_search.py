@@ -125,6 +125,104 @@ def test_a_question_in_words_finds_a_function_by_what_docs_say(index: Index) -> 
     assert "told of in docs/clock.md" in found.why
 
 
+def test_who_has_the_words_comes_before_those_that_it_calls(tmp_path: Path) -> None:
+    """Issue 7: nothing is lent so much that it comes before the best that has the words itself."""
+    index = Index(tmp_path)
+    index.put(
+        {
+            "src/auth.py": [
+                function(
+                    "AuthService.validate",
+                    "def validate(self, token):\n    return self.lookup(token) is not None",
+                    docstring="Checks a token.",
+                    calls=["lookup"],
+                    kind="method",
+                ),
+                function(
+                    "AuthService.lookup",
+                    "def lookup(self, token):\n    return hash(token)",
+                    docstring="The person of a token.",
+                    kind="method",
+                    line=5,
+                ),
+                function("login", docstring="Let a person in by the name.", line=9),
+            ]
+        }
+    )
+    assert index.names("where are tokens checked")[:2] == [
+        "AuthService.validate",
+        "AuthService.lookup",
+    ]
+
+
+def test_a_named_class_keeps_its_methods(tmp_path: Path) -> None:
+    """Issue 7: more than three of its file among the first ten, before strangers."""
+    index = Index(tmp_path)
+    methods = [f"AuthService.check_{word}" for word in ("token", "name", "age", "role", "key")]
+    index.put(
+        {
+            "src/auth.py": [
+                function("AuthService", "class AuthService: ...", kind="class"),
+                *(
+                    function(name, "def f(): check", docstring="Check it.", kind="method", line=n)
+                    for n, name in enumerate(methods, 2)
+                ),
+            ],
+            **{
+                f"src/x{n}.py": [function("check", docstring=f"Check {n} things.")]
+                for n in range(9)
+            },
+        }
+    )
+    found = index.names("how does AuthService check things")
+    assert found[0] == "AuthService"
+    assert set(methods) <= set(found)
+    assert index.names("how are things checked").count("AuthService") == 0
+
+
+def test_a_line_comes_first_and_then_its_file(index: Index) -> None:
+    """Issue 7: `path:line` as a compiler says it."""
+    hits = index.ask("why does src/clock.py:10 fail")
+    assert [hit.qualified_name for hit in hits[:2]] == ["parse_date", "parse_duration"]
+    assert [hit.why[0] for hit in hits[:2]] == ["file: src/clock.py:10", "file: src/clock.py"]
+
+
+def test_a_folder_s_files_come_before_others(tmp_path: Path) -> None:
+    """Issue 7: the best of them first, not all of one file, also where it is a large folder."""
+    index = Index(tmp_path)
+    index.put(
+        {
+            f"lib/store/part_{n}.py": [
+                function(f"open_{n}_{m}", docstring="Open a row.", line=m + 1) for m in range(9)
+            ]
+            for n in range(9)
+        }
+        | {
+            "lib/store/late.py": [function("zip_rows", docstring="Compress rows of a table.")],
+            "app.py": [function("compress_rows", docstring="Compress rows of a table.")],
+        }
+    )
+    question = "how are rows of a table compressed"
+    assert index.ask(question)[0].path == "app.py"
+    hits = index.ask(f"{question} in lib/store/")
+    assert hits[0].qualified_name == "zip_rows"
+    assert hits[0].why[0] == "folder: lib/store/"
+    assert {hit.path for hit in hits[1:]} >= {f"lib/store/part_{n}.py" for n in range(3)}
+    assert all(hit.path.startswith("lib/store/") for hit in hits)
+
+
+def test_a_module_s_file_comes_first(index: Index) -> None:
+    hits = index.ask("what does src.clock offer")
+    assert [hit.path for hit in hits[:2]] == ["src/clock.py"] * 2
+    assert hits[0].why[0] == "file: src.clock"
+
+
+def test_a_name_is_told_as_the_question_writes_it(index: Index) -> None:
+    (hit, *_) = index.ask("When does it Parse a duration of Seconds")
+    assert hit.qualified_name == "parse_duration"
+    assert hit.why[:2] == ("name: Parse, duration", "words: Seconds")
+
+
 def test_a_name_that_many_have_is_lent_nothing(tmp_path: Path) -> None:
     index = Index(tmp_path)
     index.put({f"{n}.py": [function("get", f"def get(): return {n}")] for n in range(4)})

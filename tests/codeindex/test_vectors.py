@@ -22,6 +22,7 @@ def names_by_cosine(index: Index, resident: Resident | None = None) -> dict[str,
         index.connection, vector_of(EAST), MODEL
     )
     names = dict(index.connection.execute("SELECT scope, qualified_name FROM scopes"))
+    assert scopes.tolist() == sorted(scopes.tolist()), "a search looks them up"
     found = [str(names[scope]) for scope in scopes.tolist()]
     assert len(set(found)) == len(found), "a scope has one cosine"
     return {name: round(cosine, 2) for name, cosine in zip(found, cosines.tolist(), strict=True)}
@@ -107,6 +108,16 @@ def test_what_is_in_memory_follows_each_change(index: Index) -> None:
     index.put({"c.py": [function("one")]})  # In another place: the text to embed is another.
     index.remove("a.py")
     assert names_by_cosine(index) == names_by_cosine(index, Resident()) == {"three": 1.0}
+
+
+def test_those_whose_vectors_came_late_are_among_the_others(index: Index) -> None:
+    index.put({"a.py": [function("old")], "b.py": [function("new")]})
+    index.embed({"new": EAST})
+    assert names_by_cosine(index) == {"new": 1.0}
+    index.embed({"old": NORTH})
+    assert names_by_cosine(index) == {"old": 0.0, "new": 1.0}
+    index.remove("b.py")
+    assert names_by_cosine(index) == {"old": 0.0}
 
 
 def test_two_scopes_with_one_text_share_a_vector(index: Index) -> None:
