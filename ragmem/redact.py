@@ -34,6 +34,8 @@ class Rule(msgspec.Struct, frozen=True):
     kind: str
     prefixes: tuple[str, ...]
     pattern: str
+    over_lines: bool = False
+    """What it finds may reach over several lines."""
 
 
 # Between the lines of a key: space, escapes, quotes of a diff or a mail, line numbers.
@@ -85,7 +87,7 @@ RULES = (
     Rule("Postman key", ("PMAK-",), r"[a-f0-9]{24}-[a-f0-9]{34}"),
     Rule("age key", ("AGE-SECRET-KEY-1",), r"[A-Z0-9]{40,}+"),
     Rule("JWT", ("eyJ",), r"[A-Za-z0-9_-]{10,}+\.eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{10,}+"),
-    Rule("private key", ("-----BEGIN ",), _PRIVATE_KEY),
+    Rule("private key", ("-----BEGIN ",), _PRIVATE_KEY, over_lines=True),
 )
 
 _known: dict[str, str] = {}
@@ -135,6 +137,13 @@ def redact(text: str) -> str:
 def redact_lines(text: str) -> str:
     """The same with as many lines as before: what stands behind a secret keeps its number."""
     return _redacted(text, keep_lines=True)
+
+
+def reaches_over_lines(text: str) -> bool:
+    """Whether a secret in it may: then no lines of it can be redacted without the others."""
+    return any("\n" in value and value in text for value in _known) or any(
+        prefix in text for rule in RULES if rule.over_lines for prefix in rule.prefixes
+    )
 
 
 def _redacted(text: str, *, keep_lines: bool) -> str:

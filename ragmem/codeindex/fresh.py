@@ -7,6 +7,7 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
+from ragmem.codeindex.identity import known_of
 from ragmem.codeindex.reading import (
     Content,
     NotRead,
@@ -18,6 +19,7 @@ from ragmem.codeindex.reading import (
 from ragmem.codeindex.refreshing import opened_folder
 from ragmem.codeindex.values import CodeHit, Cut, CutScope
 from ragmem.errors import UsageError
+from ragmem.redact import reaches_over_lines, redact_lines
 
 
 class Stand(NamedTuple):
@@ -77,6 +79,8 @@ class _File:
             self._content = None
         self._shown: bytes | None = None
         self._lines: list[str] | None = None
+        self._is_redacted = False
+        """Of all the lines; else those that are shown are yet to be."""
         self._cut: Cut | None = None
 
     def fresh(self, hit: CodeHit, stand: Stand | None) -> CodeHit | None:
@@ -95,11 +99,20 @@ class _File:
                 start_line=scope.start_line,
                 end_line=scope.end_line,
             )
+        return msgspec.structs.replace(hit, text=self._shown_lines(hit.start_line, hit.end_line))
+
+    def _shown_lines(self, first: int, last: int) -> str:
+        """Without their secrets; to look for those in all of a file takes ten times as long."""
+        assert self._content is not None
         if self._lines is None:
-            text = self._data().decode("utf-8", "replace").removeprefix("\ufeff")
+            text = self._content.data.decode("utf-8", "replace")
+            self._is_redacted = reaches_over_lines(text)
+            if self._is_redacted:
+                text = self._data().decode("utf-8", "replace")
+            text = text.removeprefix("\ufeff")
             self._lines = text.replace("\r\n", "\n").split("\n")
-        text = "\n".join(self._lines[hit.start_line - 1 : hit.end_line])
-        return msgspec.structs.replace(hit, text=text)
+        shown = "\n".join(self._lines[first - 1 : last])
+        return shown if self._is_redacted else redact_lines(shown)
 
     def _data(self) -> bytes:
         """As it is indexed and shown: without its secrets."""
@@ -109,15 +122,20 @@ class _File:
         return self._shown
 
     def _again(self, hit: CodeHit, stand: Stand) -> CutScope | None:
-        """The scope as it is now: that of its name, else the one with its text."""
+        """The scope as it is now: that of its name, else the only one with its text."""
         from ragmem.codeindex.cutting import cut
 
         if self._cut is None:
             self._cut = cut(self._path, self._data())
         alike = [scope for scope in self._cut.scopes if scope.kind == hit.kind]
         named = (scope for scope in alike if scope.qualified_name == hit.qualified_name)
-        same = (scope for scope in alike if scope.hash == stand.scope_hash)
-        return next(named, None) or next(same, None)
+        same = [
+            scope
+            for scope in alike
+            if scope.hash == stand.scope_hash
+            and (scope.name == hit.name or known_of(scope).is_telling)
+        ]
+        return next(named, None) or (same[0] if len(same) == 1 else None)
 
 
 def _is_as(content: Content, stand: Stand) -> bool:
