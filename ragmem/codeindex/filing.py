@@ -1,14 +1,16 @@
 """Rows of files put into the index, and taken out: the writing half of a refresh."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 import apsw
 import msgspec
 
-from ragmem.codeindex import vectors
+from ragmem.codeindex import moves, vectors
 from ragmem.codeindex.database import raise_epoch
-from ragmem.codeindex.identity import Known, assign, follow, scope_id_of
+from ragmem.codeindex.identity import Known, assign, follow, known_of, scope_id_of
 from ragmem.codeindex.reading import FileRow, ScopeRow
 from ragmem.codeindex.wording import numbered
 
@@ -32,12 +34,12 @@ class _Old(NamedTuple):
     @property
     def known(self) -> Known:
         """What it goes by."""
-        return Known(self.kind, self.name, self.qualified_name, self.hash)
+        return known_of(self)
 
     def says_the_same(self, row: ScopeRow) -> bool:
         """Whether all that is indexed of it would be the same: only its lines may be others."""
         return (
-            self.known == _known(row)
+            self.known == known_of(row)
             and self.signature == row.signature
             and self.docstring == row.docstring
             and self.term_count == row.length
@@ -45,21 +47,18 @@ class _Old(NamedTuple):
         )
 
 
-def _known(row: ScopeRow) -> Known:
-    return Known(row.kind, row.name, row.qualified_name, row.hash)
-
-
 class Filing:
     """What one refresh changes, transaction by transaction; `follow_moved` in the last."""
 
-    def __init__(self, connection: apsw.Connection, project_id: str) -> None:
+    def __init__(self, connection: apsw.Connection, project_id: str, now: datetime) -> None:
         self.changed: list[str] = []
         self.removed: list[str] = []
         self.unread: list[FileRow] = []
         """Of files that could not be read, or are left out for what is in them."""
         self._connection = connection
         self._project_id = project_id
-        self._vanished: list[tuple[str, Known]] = []
+        self._now = now
+        self._vanished: dict[str, Known] = {}
         self._fresh: list[tuple[int, Known]] = []
         self._is_first = not connection.execute("SELECT sequence FROM state").get
         self._epoch = self._sequence = self._documents = self._terms = 0
@@ -80,7 +79,11 @@ class Filing:
 
     def follow_moved(self) -> None:
         """Give scopes that went elsewhere their ids back; in the caller's transaction."""
-        moved = dict(follow(self._vanished, self._fresh))
+        self._give(dict(follow(self._vanished.items(), self._fresh)))
+        moves.forget(self._connection, self._now)
+        self._give(dict(follow(*moves.lately(self._connection))))
+
+    def _give(self, moved: Mapping[int, str]) -> None:
         if not moved:
             return
         epoch = raise_epoch(self._connection)
@@ -158,9 +161,9 @@ class Filing:
 
     def _put_scopes(self, file: int, row: FileRow) -> None:
         old = [] if self._is_first else self._scopes_of(file)
-        assigned = assign([each.known for each in old], [_known(each) for each in row.scopes])
+        assigned = assign([each.known for each in old], [known_of(each) for each in row.scopes])
         self._drop([old[place] for place in assigned.vanished])
-        self._vanished += [(old[n].scope_id, old[n].known) for n in assigned.vanished]
+        self._note_vanished([old[place] for place in assigned.vanished])
         replaced = {
             new: old[place].scope_id
             for new, place in assigned.kept.items()
@@ -196,22 +199,23 @@ class Filing:
         scopes: list[tuple[int | str, ...]] = []
         texts: list[tuple[int | str, ...]] = []
         calls: list[tuple[str, int]] = []
+        fresh: list[tuple[int, Known]] = []
         # Those that are kept are out of the table for now.
         given = {kept_id for _, kept_id in chosen if kept_id}
         for place, kept_id in sorted(chosen):
             each = row.scopes[place]
-            known = _known(each)
+            known = known_of(each)
             self._sequence += 1
             scope = numbered(self._sequence, each.length)
             scope_id = kept_id or scope_id_of(
                 self._project_id,
                 path,
                 known,
-                is_taken=lambda found: found in given or self._is_taken(found),
+                is_taken=partial(self._is_anothers, given, known),
             )
             given.add(scope_id)
             if kept_id is None and not self._is_first:
-                self._fresh.append((scope, known))
+                fresh.append((scope, known))
             scopes.append(
                 (
                     scope, scope_id, file, each.kind, each.name, each.qualified_name,
@@ -229,16 +233,32 @@ class Filing:
         many(f"INSERT INTO scopes VALUES ({', '.join('?' * 14)})", scopes)
         many("INSERT INTO texts (rowid, names, paths, about, body) VALUES (?, ?, ?, ?, ?)", texts)
         many("INSERT INTO calls (name_key, scope) VALUES (?, ?)", calls)
+        self._fresh += fresh
+        moves.note_came(self._connection, fresh, self._now)
         vectors.want(
             self._connection,
             [(row.scopes[n].embed_hash, row.scopes[n].embedded) for n, _ in chosen],
         )
 
-    def _is_taken(self, scope_id: str) -> bool:
+    def _is_anothers(self, given: Collection[str], known: Known, scope_id: str) -> bool:
+        """Whether a new scope can't have that id, lest it gets the history of another one."""
         if self._is_first:
-            return False
+            return scope_id in given
+        return (
+            scope_id in given
+            or scope_id in self._vanished
+            or self._is_taken(scope_id)
+            or moves.went_by_another_name(self._connection, scope_id, known)
+        )
+
+    def _is_taken(self, scope_id: str) -> bool:
         found = self._connection.execute("SELECT 1 FROM scopes WHERE scope_id = ?", (scope_id,))
         return found.get is not None
+
+    def _note_vanished(self, scopes: Iterable[_Old]) -> None:
+        went = {each.scope_id: each.known for each in scopes}
+        self._vanished |= went
+        moves.note_went(self._connection, went.items(), self._now)
 
     def _drop(self, scopes: Sequence[_Old]) -> None:
         keys = [(each.scope,) for each in scopes]
@@ -256,7 +276,7 @@ class Filing:
         file, left_out = int(str(found[0])), found[1]
         old = self._scopes_of(file)
         self._drop(old)
-        self._vanished += [(each.scope_id, each.known) for each in old]
+        self._note_vanished(old)
         self._connection.execute("DELETE FROM imports WHERE file = ?", (file,))
         self._connection.execute("DELETE FROM files WHERE file = ?", (file,))
         if not left_out:

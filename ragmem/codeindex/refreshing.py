@@ -110,7 +110,7 @@ def refresh(
         _stop_if_told(stop)
         to_cut, touched = _to_cut(root, plan.limits, seen, look, stop)
         known = set(seen) - set(look.removed)
-        filing = Filing(connection, plan.project_id)
+        filing = Filing(connection, plan.project_id, plan.now)
         if touched or look.removed:
             with transaction(connection):
                 _touch(connection, touched)

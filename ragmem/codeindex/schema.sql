@@ -46,7 +46,6 @@ CREATE TABLE scopes (
 
 CREATE INDEX scopes_by_file ON scopes (file, start_line);
 CREATE INDEX scopes_by_name ON scopes (name_key);
-CREATE INDEX scopes_by_hash ON scopes (hash);
 CREATE INDEX scopes_by_embedded ON scopes (embed_hash);
 
 -- Terms are made in Python (ragmem.terms), joined with spaces.
@@ -56,6 +55,20 @@ CREATE VIRTUAL TABLE texts USING fts5 (
 );
 CREATE VIRTUAL TABLE text_terms USING fts5vocab (texts, row);
 CREATE VIRTUAL TABLE text_places USING fts5vocab (texts, instance);
+
+-- Scopes that went and came lately; see ragmem/codeindex/moves.py.
+CREATE TABLE went (
+    scope_id TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    qualified_name TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    at TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE came (
+    scope_id TEXT PRIMARY KEY,
+    at TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE calls (
     name_key TEXT NOT NULL,  -- of what is called

@@ -6,7 +6,7 @@ from ragmem.records import ScopeKind
 
 MEANING = "meaning"
 """In `why`, of what is near by its vector."""
-_OWN = ("name: ", "file: ", "words: ")
+_OWN = ("name: ", "file: ", "folder: ", "words: ")
 
 
 class CutScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,3 +107,5 @@ class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
     refreshed_at: str = ""
     """ISO 8601; empty: never."""
     size_bytes: int = 0
+    watched: bool = False
+    """A process follows the files as they change."""

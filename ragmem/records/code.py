@@ -2,7 +2,7 @@
 them.
 
 A scope is a piece of a file with a name of its own: a function, a class, a section of a text. Its
-id stays while its name and kind stay in the file, and goes with it where it is moved.
+id stays while its name and kind stay in the file, and goes with it where it is moved or renamed.
 """
 
 from typing import Literal
@@ -44,7 +44,7 @@ class CodeScope(Record, frozen=True, kw_only=True):
     end_line: int
     """The last one, included."""
     hash: str
-    """Of its text without what indents it: follows it where it is moved."""
+    """Of its text without its name and what indents it: follows it where it is moved or renamed."""
 
 
 class CodeFile(Record, frozen=True, kw_only=True):

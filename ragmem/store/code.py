@@ -32,6 +32,8 @@ class ScopeQuery(msgspec.Struct, frozen=True, kw_only=True):
     (`Service.validate`); upper and lower case alike. Empty: any."""
     path: str = ""
     """Of this file."""
+    defined: bool | None = None
+    """Only those that their file defines still, or only those that it doesn't; None: both."""
     limit: int = 100
 
 

@@ -14,7 +14,7 @@ from ragmem.codeindex.search import CodeQuestion, search
 from ragmem.codeindex.values import CodeHit, CutScope
 from ragmem.codeindex.vectors import Resident, embed_hash
 from ragmem.codeindex.wording import worded
-from ragmem.records import ScopeKind
+from ragmem.records import ScopeKind, utc_now
 
 MODEL = "test-model"
 DIMENSION = 4
@@ -86,12 +86,12 @@ class Index:
     def put(self, files: Mapping[str, Sequence[CutScope]]) -> None:
         """These files are so now."""
         with transaction(self.connection):
-            Filing(self.connection, "project").put([row(p, s) for p, s in files.items()])
+            Filing(self.connection, "project", utc_now()).put([row(p, s) for p, s in files.items()])
 
     def remove(self, *paths: str) -> None:
         """These files are no more."""
         with transaction(self.connection):
-            Filing(self.connection, "project").remove(paths)
+            Filing(self.connection, "project", utc_now()).remove(paths)
 
     def import_file(self, path: str, imported: str) -> None:
         """An edge, as resolving writes it."""

@@ -3,12 +3,16 @@
 import asyncio
 import os
 import time
+from datetime import timedelta
 from random import Random
 
+import apsw
 import pytest
 
+from ragmem.codeindex import moves, refreshing
 from ragmem.codeindex.index import Limits
 from ragmem.codeindex.values import IndexStatus
+from ragmem.errors import StoreError
 from tests.codeindex.trees import AUTH, CLOCK, Tree, small
 
 
@@ -155,6 +159,48 @@ async def test_moved_scopes_take_their_ids_along(tree):
     tree.sound()
 
 
+async def test_renamed_scopes_keep_their_ids(tree):
+    """Issue 7: in their place, with all that is in them, and with a move to another file."""
+    async with tree.index() as index:
+        await index.refresh()
+        before = tree.ids()
+        text = AUTH.replace("validate", "check").replace("AuthService", "Guard")
+        tree.write("app/auth.py", text)
+        tree.write("app/clock.py", "LATER = 1\n")
+        tree.write("app/time.py", CLOCK.replace("parse_duration", "seconds_of"))
+        await index.refresh()
+        after = tree.ids()
+        assert (await _names(index, "seconds_of"))[0] == "seconds_of"
+    names = {"AuthService": "Guard", "AuthService.validate": "Guard.check",
+             "AuthService.lookup": "Guard.lookup", "login": "login"}  # fmt: skip
+    for old, new in names.items():
+        assert after["app/auth.py", new] == before["app/auth.py", old]
+    assert after["app/time.py", "seconds_of"] == before["app/clock.py", "parse_duration"]
+    assert len(set(after.values())) == len(after)
+    tree.sound()
+
+
+async def test_stubs_that_go_are_not_those_that_come(tree):
+    """What many share tells nothing: neither in the file nor in another one."""
+    stub = "    def {0}(self):\n        pass\n"
+    stubs = f"class Bed:\n{stub.format('on_open')}\n{stub.format('done')}"
+    tree.write("app/bed.py", stubs)
+    async with tree.index() as index:
+        await index.refresh()
+        before = set(tree.ids().values())
+        tree.write("app/bed.py", stubs.replace("on_open", "first").replace("done", "last"))
+        await index.refresh()
+        stays, other = tree.ids(), "def elsewhere():\n    pass\n"
+        assert stays["app/bed.py", "Bed"] in before
+        for name in ("Bed.first", "Bed.last"):
+            assert stays["app/bed.py", name] not in before
+        tree.write("app/bed.py", "class Bed:\n    x = 1\n")
+        tree.write("app/more.py", other)
+        await index.refresh()
+        assert tree.ids()["app/more.py", "elsewhere"] not in {*before, *stays.values()}
+    tree.sound()
+
+
 async def test_a_moved_scope_leaves_room_for_another(tree):
     """The id that would be made for a new scope may be at work in another file."""
     async with tree.index() as index:
@@ -167,6 +213,94 @@ async def test_a_moved_scope_leaves_room_for_another(tree):
         ids = tree.ids()
     assert ids["app/time.py", "parse_duration"] == moved
     assert ids["app/clock.py", "parse_duration"] != moved
+    tree.sound()
+
+
+@pytest.mark.parametrize("added_first", [True, False])
+async def test_moved_with_two_edits(tree, added_first):
+    """Issue 7: as agents move code: what is told apart by a look between the edits is one move."""
+    edits = [("app/time.py", CLOCK), ("app/clock.py", "LATER = 1\n")]
+    async with tree.index() as index:
+        await index.refresh()
+        before = tree.ids()["app/clock.py", "parse_duration"]
+        for path, text in edits if added_first else reversed(edits):
+            tree.write(path, text)
+            await index.refresh()
+        assert tree.ids()["app/time.py", "parse_duration"] == before
+        tree.write("app/clock.py", CLOCK)
+        await index.refresh()
+        assert tree.ids()["app/time.py", "parse_duration"] == before
+    tree.sound()
+
+
+async def test_a_copy_of_long_ago_stays_what_it_is(tree, monkeypatch):
+    """Not each piece of code that says the same as one that goes is that one."""
+    tree.write("app/time.py", CLOCK)
+    async with tree.index() as index:
+        await index.refresh()
+        before = tree.ids()
+        tree.write("app/clock.py", "LATER = 1\n")
+        await index.refresh()
+        copy = ("app/time.py", "parse_duration")
+        assert tree.ids()[copy] == before[copy]
+        monkeypatch.setattr(moves, "_FOLLOWED_FOR", timedelta(0))
+        tree.write("app/later.py", CLOCK)
+        await index.refresh()
+        assert tree.ids()["app/later.py", "parse_duration"] not in before.values()
+    assert tree.rows("SELECT 1 FROM went UNION ALL SELECT 1 FROM came") == []
+    tree.sound()
+
+
+async def test_what_was_away_for_a_while_stays_what_it_is(tree):
+    """Switching branches there and back makes no copy of what says the same elsewhere."""
+    tree.write("app/time.py", CLOCK)
+    async with tree.index() as index:
+        await index.refresh()
+        before = tree.ids()
+        (tree.root / "app/time.py").unlink()
+        await index.refresh()
+        tree.write("app/time.py", CLOCK)
+        await index.refresh()
+        tree.write("app/clock.py", "LATER = 1\n")
+        await index.refresh()
+        back = ("app/time.py", "parse_duration")
+        assert tree.ids()[back] == before[back]
+    tree.sound()
+
+
+async def test_killed_while_code_is_moved(tree, monkeypatch):
+    """Reliability: what went is written down with its going."""
+
+    def killed(*_: object) -> None:
+        raise apsw.FullError("killed")
+
+    async with tree.index() as index:
+        await index.refresh()
+        before = tree.ids()["app/clock.py", "parse_duration"]
+        (tree.root / "app/clock.py").rename(tree.root / "app/time.py")
+        with monkeypatch.context() as patch:
+            patch.setattr(refreshing, "_finish", killed)
+            with pytest.raises(StoreError):
+                await index.refresh()
+        assert tree.ids()["app/time.py", "parse_duration"] != before
+        await index.refresh()
+        assert tree.ids()["app/time.py", "parse_duration"] == before
+    tree.sound()
+
+
+async def test_a_new_scope_takes_no_history(tree):
+    """One that is called as another was once called, which is moved just then."""
+    async with tree.index() as index:
+        await index.refresh()
+        before = tree.ids()["app/clock.py", "parse_duration"]
+        tree.write("app/clock.py", CLOCK.replace("parse_duration", "seconds_of"))
+        await index.refresh()
+        assert tree.ids()["app/clock.py", "seconds_of"] == before
+        tree.write("app/clock.py", "def parse_duration(text):\n    return 7\n")
+        tree.write("app/time.py", CLOCK.replace("parse_duration", "seconds_of"))
+        await index.refresh()
+        assert tree.ids()["app/time.py", "seconds_of"] == before
+        assert tree.ids()["app/clock.py", "parse_duration"] != before
     tree.sound()
 
 

@@ -423,6 +423,14 @@ IN_GARDEN = (GARDEN,)
         (ScopeQuery(path="auth.py", limit=2), ["service", "validate"]),
         (ScopeQuery(path="auth.py", limit=0), []),
         (ScopeQuery(path="blocks.py"), ["block"]),
+        (ScopeQuery(name="validate", defined=False, limit=1), ["lost"]),
+        (ScopeQuery(name="validate", defined=False, project_ids=(KITCHEN,)), []),
+        (
+            ScopeQuery(name="validate", defined=True, project_ids=IN_GARDEN),
+            ["shed", "other", "validate", "again", "loose"],
+        ),
+        (ScopeQuery(defined=False), ["lost"]),
+        (ScopeQuery(path="old.py", defined=True), []),
         (
             ScopeQuery(),
             ["kitchen", "shed", "other", "service", "validate", "again", "loose", "block", "head",

@@ -504,6 +504,10 @@ PLANS = {
     "due-in-a-session": RECALL["pending_references_of_session"],
     "named-here": _filled("scopes_by_name", "AND s.projectId IN $projects"),
     "named-anywhere": _filled("scopes_by_name", "AND s.projectId IS NOT NULL"),
+    "gone": _filled(
+        "scopes_by_name",
+        "AND s.projectId IN $projects AND NOT EXISTS { (s)<-[:DEFINES]-(:File) }",
+    ),
     "of-a-file": _filled("scopes_by_place", "AND s.projectId IN $projects AND s.path = $path"),
     "turns": STATEMENTS["code_turns"],
     "together": STATEMENTS["changed_with"],

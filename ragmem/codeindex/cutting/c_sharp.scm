@@ -1,6 +1,6 @@
 (class_declaration name: (_) @name body: (_) @body) @class
 (struct_declaration name: (_) @name body: (_) @body) @class
-(interface_declaration name: (_) @name body: (_) @body) @class
+(interface_declaration name: (_) @name body: (_) @body) @interface
 (enum_declaration name: (_) @name body: (_) @body) @class
 (record_declaration name: (_) @name) @class
 (record_declaration name: (_) @name body: (_) @body) @class

@@ -24,6 +24,7 @@ _ALIASED = re.compile(r"[^=]*=\s*[\w.]+\s*(?:\[|\|)|[^=]*=\s*(?:\w+\.)?(?:New|Na
 _GENERIC = re.compile(r"<[^<>]*>|\[[^\[\]]*\]")
 _KINDS: dict[str, ScopeKind] = {
     "class": "class",
+    "interface": "type",
     "impl": "class",
     "module": "class",
     "type": "type",
@@ -100,6 +101,7 @@ class _Cutter:
         piece.qualified = _joined(path, owner, name) if one.role != "impl" else _joined(path, owner)
         piece.signature = signature_of(self.source, one, self.comment)
         piece.docstring = said.docstring
+        piece.named = one.named
         if self.language == "python" and one.body >= 0:
             top = self.source.between(one.body, min(one.end, one.body + 20_000))
             piece.docstring = string_text(top) or said.docstring
@@ -198,7 +200,7 @@ def _scope_kind(one: Definition, outer: _Open | None, owner: str) -> ScopeKind:
 
 
 def _within(one: Definition) -> str:
-    if one.role in ("class", "impl"):
+    if one.role in ("class", "interface", "impl"):
         return "class"
     if one.role == "module":
         return "top"

@@ -3,7 +3,7 @@
   receiver: (parameter_list (parameter_declaration type: (_) @owner))
   name: (_) @name body: (_) @body) @function
 (type_spec name: (_) @name type: (struct_type (field_declaration_list) @body)) @class
-(type_spec name: (_) @name type: (interface_type)) @class
+(type_spec name: (_) @name type: (interface_type)) @interface
 (type_spec name: (_) @name) @type
 (type_alias name: (_) @name) @type
 ; A group of types has each of its own.

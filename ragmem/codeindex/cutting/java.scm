@@ -1,8 +1,8 @@
 (class_declaration name: (_) @name body: (_) @body) @class
-(interface_declaration name: (_) @name body: (_) @body) @class
+(interface_declaration name: (_) @name body: (_) @body) @interface
 (enum_declaration name: (_) @name body: (_) @body) @class
 (record_declaration name: (_) @name body: (_) @body) @class
-(annotation_type_declaration name: (_) @name body: (_) @body) @class
+(annotation_type_declaration name: (_) @name body: (_) @body) @interface
 (method_declaration name: (_) @name body: (_) @body) @function
 (method_declaration !body name: (_) @name) @declaration
 (constructor_declaration name: (_) @name body: (_) @body) @function

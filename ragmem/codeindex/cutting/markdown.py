@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ragmem.codeindex.cutting.blocks import first_words
 from ragmem.codeindex.cutting.mentions import mentions
 from ragmem.codeindex.cutting.pieces import Piece
-from ragmem.codeindex.cutting.source import Source, trimmed
+from ragmem.codeindex.cutting.source import NOWHERE, Source, Span, trimmed
 
 _MOST_SECTIONS = 300
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
@@ -47,6 +47,7 @@ def section_pieces(source: Source, language: str) -> list[Piece]:
         path.append(heading)
         piece = _piece(source, "section", *rows)
         piece.name = heading.name
+        piece.named = _named(source, piece)
         piece.qualified = ".".join(one.name for one in path if one.name)
         if not any(char.isalnum() for char in piece.signature):
             piece.signature = heading.name  # it has a line above it
@@ -61,6 +62,16 @@ def _piece(source: Source, kind: str, start: int, end: int) -> Piece:
     piece.signature = first_words(source, start, end)
     piece.calls = mentions(source, start, end)
     return piece
+
+
+def _named(source: Source, piece: Piece) -> Span:
+    """Where its heading stands: below a line, where there is one above it too."""
+    for row in range(piece.first, min(piece.first + 2, piece.last + 1)):
+        line = source.lines[row]
+        first = next((n for n, char in enumerate(line) if char.isalnum()), -1)
+        if first >= 0:
+            return Span(row, first, len(line))
+    return NOWHERE
 
 
 def _fewer(headings: list[_Heading]) -> list[_Heading]:

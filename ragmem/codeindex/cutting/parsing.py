@@ -6,7 +6,7 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from ragmem.codeindex.cutting.languages import loaded
-from ragmem.codeindex.cutting.source import Source
+from ragmem.codeindex.cutting.source import NOWHERE, Source, Span
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -25,6 +25,7 @@ _REPEATED, _REPEATED_FROM = 40, 1500
 # name the first of these counts; `outer` only lends the lines around it.
 ROLES = (
     "class",  # functions in it are methods
+    "interface",  # the same: what others have to keep to
     "impl",  # of a type that is defined elsewhere
     "module",
     "tested",  # describe("…", () => …)
@@ -44,7 +45,8 @@ class Definition:
     """Something with a name, where it stands, in bytes and rows from 0 (both rows included)."""
 
     __slots__ = (
-        "body", "end", "first", "header", "last", "name", "owner", "role", "start", "tester",
+        "body", "end", "first", "header", "last", "name", "named", "owner", "role", "start",
+        "tester",
     )  # fmt: skip
 
     def __init__(self, role: str, name: str, node: "tree_sitter.Node") -> None:
@@ -58,6 +60,8 @@ class Definition:
         """Where its body begins; -1 where it has none."""
         self.first: int = node.start_point[0]
         self.last = _last_row(node)
+        self.named = NOWHERE
+        """Where its name stands."""
         self.owner = ""
         """The type that it is a method of, or the trait that it implements."""
         self.tester = ""
@@ -180,6 +184,7 @@ def _define(
     name = nodes["name"][0]
     role = next(role for role in ROLES if role in nodes)
     new = Definition(role, _text(source, name), nodes[role][0])
+    new.named = _span(source, name)
     if "body" in nodes:
         new.body = nodes["body"][0].start_byte
     for key in ("owner", "trait"):
@@ -226,6 +231,14 @@ def _set_aside(source: Source, nodes: "dict[str, list[tree_sitter.Node]]", found
 def _text(source: Source, node: "tree_sitter.Node") -> str:
     # Never `node.text`, nor a predicate in a query: both read the file anew, and it isn't there.
     return source.between(node.start_byte, node.end_byte)
+
+
+def _span(source: Source, node: "tree_sitter.Node") -> Span:
+    (row, column), (last_row, _) = node.start_point, node.end_point
+    if row != last_row:
+        return NOWHERE
+    first = len(source.between(node.start_byte - column, node.start_byte))
+    return Span(row, first, first + len(_text(source, node)))
 
 
 def _last_row(node: "tree_sitter.Node") -> int:

@@ -2,8 +2,8 @@
 (method_declaration name: (_) @name body: (_) @body) @function
 (method_declaration !body name: (_) @name) @declaration
 (class_declaration name: (_) @name body: (_) @body) @class
-(interface_declaration name: (_) @name body: (_) @body) @class
-(trait_declaration name: (_) @name body: (_) @body) @class
+(interface_declaration name: (_) @name body: (_) @body) @interface
+(trait_declaration name: (_) @name body: (_) @body) @interface
 (enum_declaration name: (_) @name body: (_) @body) @class
 (program (const_declaration (const_element . (name) @name)) @exported)
 (namespace_definition name: (_) @name body: (_) @body) @namespace

@@ -1,11 +1,19 @@
 """Pieces of a file into scopes: text, hash and a name of its own for each."""
 
+import re
+from collections.abc import Iterator
 from hashlib import blake2b
 
-from ragmem.codeindex.cutting.source import Source, indent_of
+from ragmem.codeindex.cutting.source import NOWHERE, Source, indent_of
 from ragmem.codeindex.values import CutScope
 from ragmem.records import ScopeKind
 
+_NAME = "\0"
+"""In the place of a name; no source has it."""
+_OWN = ("self.", "cls.", "this.", "this->", "Self::", "self::", "static::")
+_RULE = re.compile(r"\s*([^\w\s])\1{2,}\s*$")
+_SAID = re.compile(r"\s*//+[ \t]*([\w.]+)")
+"""What is said above in Go begins with the name; not all who rename it see to that."""
 _LONGEST_NAME = 120
 _LONGEST_QUALIFIED = 300
 LONGEST_SIGNATURE = 300
@@ -16,7 +24,8 @@ class Piece:
     """A scope in the making. Rows count from 0, both included."""
 
     __slots__ = (
-        "calls", "docstring", "first", "kind", "last", "name", "parts", "qualified", "signature",
+        "calls", "docstring", "first", "kind", "last", "name", "named", "parts", "qualified",
+        "signature",
     )  # fmt: skip
 
     def __init__(self, kind: ScopeKind, first: int, last: int, name: str = "") -> None:
@@ -24,6 +33,8 @@ class Piece:
         self.first = first
         self.last = last
         self.name = name
+        self.named = NOWHERE
+        """Where its name stands."""
         self.qualified = name
         self.signature = ""
         self.docstring = ""
@@ -50,7 +61,7 @@ def scopes_of(source: Source, pieces: list[Piece]) -> tuple[CutScope, ...]:
                 end_line=piece.last + 1,
                 text=text,
                 calls=tuple(piece.calls),
-                hash=hash_of(text),
+                hash=hash_of(_nameless(source, piece, text)),
             )
         )
     return tuple(scopes)
@@ -93,6 +104,66 @@ def _text(source: Source, piece: Piece) -> str:
         row = part.last + 1
     lines += source.lines[row : piece.last + 1]
     return "\n".join(lines)
+
+
+def _nameless(source: Source, piece: Piece, text: str) -> str:
+    """Its text as it would be under any name: what is renamed is known again by it."""
+    row, first, last = piece.named
+    if not piece.first <= row <= piece.last:
+        return text
+    if piece.kind == "section":
+        return _headless(text, row - piece.first, first)
+    if any(piece.first < part.first <= row for part in piece.parts):
+        return text
+    start = sum(len(line) + 1 for line in source.lines[piece.first : row])
+    first, last = start + first, start + last
+    spans = [(first, last)]
+    if row > piece.first and (said := _SAID.match(text)):
+        spans.append(said.span(1))
+    if piece.name.isidentifier():
+        every = piece.kind in ("class", "type")
+        spans += [
+            (found, behind)
+            for found, behind in _found(piece.name, text)
+            if all(behind <= a or found >= b for a, b in spans)
+            and (every or _is_called(text, found, behind))
+        ]
+    kept, at = [], 0
+    for found, behind in sorted(spans):
+        kept.append(text[at:found])
+        at = behind
+    return _NAME.join([*kept, text[at:]])
+
+
+def _headless(text: str, row: int, first: int) -> str:
+    """Without its heading, and the lines as long as that around it."""
+    lines = text.split("\n")
+    lines[row] = lines[row][:first] + _NAME
+    for near in (row - 1, row + 1):
+        if 0 <= near < len(lines) and _RULE.match(lines[near]):
+            lines[near] = _NAME
+    return "\n".join(lines)
+
+
+def _found(name: str, text: str) -> Iterator[tuple[int, int]]:
+    """Where a name stands as a word."""
+    at = 0
+    while (found := text.find(name, at)) >= 0:
+        at = found + len(name)
+        if not (_is_part(text[found - 1 : found]) or _is_part(text[at : at + 1])):
+            yield found, at
+
+
+def _is_part(char: str) -> bool:
+    return char.isalnum() or char in ("_", "$")
+
+
+def _is_called(text: str, found: int, behind: int) -> bool:
+    """Whether a function's name means the function itself there: it is called, or decorates."""
+    before, after = text[max(0, found - 8) : found], text[behind : behind + 1]
+    if after == "(":
+        return before.endswith(_OWN) or not before.endswith((".", "->", "::"))
+    return after == "." and before.endswith("@")
 
 
 def hash_of(text: str) -> str:

@@ -5,7 +5,7 @@
 (struct_item name: (_) @name body: (_) @body) @class
 (enum_item name: (_) @name body: (_) @body) @class
 (union_item name: (_) @name body: (_) @body) @class
-(trait_item name: (_) @name body: (_) @body) @class
+(trait_item name: (_) @name body: (_) @body) @interface
 (impl_item !trait type: (_) @name body: (_) @body) @impl
 (impl_item trait: (_) @trait type: (_) @name body: (_) @body) @impl
 (mod_item name: (_) @name body: (_) @body) @module

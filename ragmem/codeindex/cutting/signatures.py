@@ -21,7 +21,15 @@ def signature_of(source: Source, definition: Definition, comment: str) -> str:
     start = definition.header
     end = definition.body if definition.body > start else definition.end
     text = source.between(start, min(end, start + 4 * LONGEST_SIGNATURE))
-    if definition.role in ("function", "class", "type", "exported", "constant", "outer"):
+    if definition.role in (
+        "function",
+        "class",
+        "interface",
+        "type",
+        "exported",
+        "constant",
+        "outer",
+    ):
         text = _words_before(source, definition) + text
     while (attribute := _ATTRIBUTE.match(text)) and attribute.end():
         text = text[attribute.end() :]

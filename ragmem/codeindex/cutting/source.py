@@ -2,7 +2,19 @@
 
 import codecs
 from itertools import pairwise
+from typing import NamedTuple
 
+
+class Span(NamedTuple):
+    """Some characters of a row."""
+
+    row: int
+    first: int
+    last: int
+    """Not included."""
+
+
+NOWHERE = Span(-1, 0, 0)
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 

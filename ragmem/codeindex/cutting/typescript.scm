@@ -3,7 +3,7 @@
   name: (_) @name
   value: [(arrow_function body: (_) @body) (function_expression body: (_) @body)]) @function
 (abstract_class_declaration name: (_) @name body: (_) @body) @class
-(interface_declaration name: (_) @name body: (_) @body) @class
+(interface_declaration name: (_) @name body: (_) @body) @interface
 (enum_declaration name: (_) @name body: (_) @body) @class
 (type_alias_declaration name: (_) @name) @type
 (internal_module name: (_) @name body: (_) @body) @module

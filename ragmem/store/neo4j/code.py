@@ -155,6 +155,8 @@ async def _scope_ids(tx: Transaction, query: ScopeQuery) -> list[str]:
     conditions = ["s.projectId IN $projects" if projects else "s.projectId IS NOT NULL"]
     if query.path:
         conditions.append("s.path = $path")
+    if query.defined is not None:
+        conditions.append(f"{'' if query.defined else 'NOT '}EXISTS {{ (s)<-[:DEFINES]-(:File) }}")
     which = STATEMENTS["scopes_by_name" if query.name else "scopes_by_place"]
     which = which.replace("/* conditions */", "".join(f" AND {each}" for each in conditions))
     [[found]] = await tx.values(

@@ -126,6 +126,7 @@ def find_scopes(connection: apsw.Connection, query: ScopeQuery) -> list[FoundSco
             (query.name, _CALLED_SO),
             (query.project_ids, "project_id IN (SELECT value FROM json_each(:projects))"),
             (query.path, "path = :path"),
+            (query.defined is not None, "defined = :defined"),
         )
         if given
     ]
@@ -142,6 +143,7 @@ def find_scopes(connection: apsw.Connection, query: ScopeQuery) -> list[FoundSco
             "past_parts": f"{tail}/",  # what comes right after the dot
             "projects": family(connection, query.project_ids),
             "path": query.path,
+            "defined": bool(query.defined),
             "limit": max(0, query.limit),
         },
     )

@@ -247,7 +247,7 @@ def test_typescript() -> None:
         [
             ("block", "imports", "1-3", "import type { Store } from '../store'", "", ()),
             ("type", "Key", "5-6", "export type Key = string | number", "A key.", ()),
-            ("class", "Cache", "7-10", "export interface Cache<T> extends Base", "", ()),
+            ("type", "Cache", "7-10", "export interface Cache<T> extends Base", "", ()),
             ("class", "Colour", "11-11", "export enum Colour", "", ()),
             ("class", "foo", "12-14", "module 'foo'", "", ()),
             ("class", "Outer.Inner", "15-18", "namespace Outer.Inner", "", ()),

@@ -104,7 +104,7 @@ It is safe for use by many.\
             ),
             ("block", "#3", "28-28", "type (", "", ()),
             (
-                "class",
+                "type",
                 "Store",
                 "29-32",
                 "Store interface { Get(key string) (string, error) }",
@@ -250,7 +250,7 @@ In two steps.\
                 "",
                 (),
             ),
-            ("class", "Store", "39-43", "pub trait Store: Send", "", ()),
+            ("type", "Store", "39-43", "pub trait Store: Send", "", ()),
             (
                 "method",
                 "Store.lookup",

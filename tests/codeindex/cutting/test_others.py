@@ -78,7 +78,7 @@ def test_java() -> None:
                 "",
                 ("validate", "current"),
             ),
-            ("class", "AuthService.Listener", "25-30", "interface Listener", "", ()),
+            ("type", "AuthService.Listener", "25-30", "interface Listener", "", ()),
             (
                 "method",
                 "AuthService.Listener.onToken",
@@ -97,7 +97,7 @@ def test_java() -> None:
             ),
             ("class", "AuthService.State", "31-31", "enum State", "", ()),
             ("class", "Point", "33-33", "record Point(int x, int y)", "", ()),
-            ("class", "Marked", "34-34", "@interface Marked", "", ()),
+            ("type", "Marked", "34-34", "@interface Marked", "", ()),
         ]
     )
 
@@ -327,7 +327,7 @@ def test_c_sharp() -> None:
             ),
             ("class", "Shop.Auth.Point", "22-22", "public record Point(int X, int Y)", "", ()),
             ("type", "Shop.Auth.Told", "23-23", "public delegate void Told(string token)", "", ()),
-            ("class", "Shop.Auth.IAuth", "24-24", "public interface IAuth", "", ()),
+            ("type", "Shop.Auth.IAuth", "24-24", "public interface IAuth", "", ()),
         ]
     )
 
@@ -450,7 +450,7 @@ def test_php() -> None:
                 "Whether it is good.",
                 ("lookup", "Token", "fresh", "check"),
             ),
-            ("class", "App.Auth.Logs", "24-24", "trait Logs", "", ()),
+            ("type", "App.Auth.Logs", "24-24", "trait Logs", "", ()),
             ("method", "App.Auth.Logs.log", "24-24", "function log()", "", ("write",)),
             ("function", "App.Auth.login", "25-25", "function login($name)", "", ("make",)),
             ("block", "", "27-27", "echo login('x');", "", ("login",)),
