@@ -96,14 +96,17 @@ class Background:
                     leave = partial(leave_to_a_process, self._paths, model=model)
                     self._codebase.leave_vectors = leave
 
-    async def drain(self, limit_s: float, *, model: str = "") -> bool:
-        """Do what is pending, for at most so long; whether nothing is left."""
+    async def drain(self, limit_s: float, *, model: str = "", everywhere: bool = False) -> bool:
+        """Do what is pending, for at most so long; whether nothing is left.
+
+        Code is embedded of this process' own projects, or `everywhere`.
+        """
         if self._worker:
             await self._worker.aclose()
         worker = self._worker or self._made(model)
         self._worker = worker
         if self._codebase:
-            worker.chores = (self._codebase.catch_up,)
+            worker.chores = (partial(self._codebase.catch_up, everywhere=everywhere),)
         try:
             return await worker.drain(limit_s)
         except StoreError:
@@ -271,7 +274,7 @@ async def work_alone(background: Background, paths: Paths, *, model: str = "") -
     try:
         with suppress(OSError):
             os.nice(_NICENESS)
-        await background.drain(LONGEST_S, model=model)
+        await background.drain(LONGEST_S, model=model, everywhere=True)
     finally:
         os.close(handle)
     return True

@@ -9,23 +9,22 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragmem.codebase.bearing import Asked, bears, passage_of
+from ragmem.codebase.turns import TurnLinks
 from ragmem.codeindex.values import CodeHit, Refreshed
 from ragmem.config import Config, Paths
 from ragmem.embedder.base import CachedEmbedder, Embedder
 from ragmem.embedder.opening import SHIPPED, thresholds
-from ragmem.errors import RagmemError, SessionNotFound, StoreError
+from ragmem.errors import RagmemError, StoreError
 from ragmem.memory.context import CodePassage
 from ragmem.memory.facts.words import is_greeting
-from ragmem.memory.files import locator
-from ragmem.memory.leases import leased
 from ragmem.metrics import Metrics
 from ragmem.paths import NO_HOME
-from ragmem.records import Project, PutReferences, Session, Turn
+from ragmem.records import Project
 from ragmem.store.base import Store
 from ragmem.store.recall import Pending
 
@@ -46,7 +45,6 @@ _EMBEDDED_S = 20.0
 """Of one piece of background work."""
 _PATIENCE_S = 30
 """So long another process that indexes a project for the first time is waited for."""
-_LEASE_S = 60.0
 
 
 class Codebase:
@@ -80,6 +78,10 @@ class Codebase:
         self._following: dict[str, asyncio.Task[None]] = {}
         self._done_with: set[str] = set()
         self._told_store: set[str] = set()
+        self._ours: set[str] = set()
+        self._links = TurnLinks(
+            self._known_index_of, self._refreshing.get, writes=writes, metrics=metrics
+        )
         self._met: dict[str, Project] = {}
         self._keeps_current = False
         settings = config.memory.embeddings
@@ -95,6 +97,11 @@ class Codebase:
 
         Without `stores` what is found is kept from the store, unless it was opened for that before.
         """
+        self._ours.add(project.project_id)
+        return self._known_index_of(project, stores=stores)
+
+    def _known_index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
+        """That of a project of any session: one that is only seen to in passing too."""
         if not self._config.code.enabled or self._paths == NO_HOME:
             return None
         if (known := self._indexes.get(project.project_id)) is not None:
@@ -113,6 +120,7 @@ class Codebase:
             metrics=self._metrics,
             private=self._paths.own_folders,
         )
+        index.when_told(partial(self._told, project.project_id))
         return index
 
     def has(self, folder: Path) -> bool:
@@ -176,25 +184,25 @@ class Codebase:
         self, index: "CodeIndex", *, show: Callable[[int, int], None] | None = None
     ) -> Refreshed | None:
         try:
-            found = await index.refresh(show=show)
+            return await index.refresh(show=show)
         except Exception as error:
             self._failed("The code was not indexed", error)
             return None
-        self._tell_store(index)
-        return found
 
-    def _tell_store(self, index: "CodeIndex") -> None:
-        async def tell() -> None:
+    def _told(self, project_id: str) -> None:
+        """The store knows of a project's code as it was looked at last."""
+
+        async def link() -> None:
             try:
-                if await index.mirror():
-                    self.on_told()
+                if self._open_store is not None:
+                    await self._links.after(project_id, self._open_store)
             except Exception as error:
-                self._failed("The store was not told of code", error)
+                self._failed("Turns were not linked with code", error)
 
-        if self._open_store is not None:
-            task = asyncio.create_task(tell())
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+        task = asyncio.create_task(link())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+        self.on_told()
 
     async def _kept_current(
         self, index: "CodeIndex", first: "asyncio.Task[Refreshed | None]"
@@ -204,7 +212,6 @@ class Codebase:
             await self._see_to_vectors(index)
             async for found in index.watch():
                 if found.changed:
-                    self._tell_store(index)
                     await self._see_to_vectors(index)
         except Exception as error:
             self._failed("The code is not watched", error)
@@ -265,38 +272,19 @@ class Codebase:
         Keys of those that nobody else is at; of what this process has no index it is left to
         others. StoreError.
         """
-        async with leased(store, [i.key for i in items], owner_id, seconds=_LEASE_S) as mine:
-            for turn in await store.turns_by_id([i.record_id for i in items if i.key in mine]):
-                with suppress(SessionNotFound):
-                    await self._link(store, turn)
-            return mine
-
-    async def _link(self, store: Store, turn: Turn) -> None:
-        from ragmem.codeindex.linking import edited_paths, references_of
-
-        session = await store.session(turn.session_id)
-        project = await _project_of(store, session)
-        index = self.index_of(project) if project else None
-        if index is None or not await index.exists():
-            return
-        locate = locator(session)
-        with self._metrics.time("code.link"):
-            if self._writes and (edited := [locate(path) for path in edited_paths(turn)]):
-                await index.refresh(paths=edited)
-            if not await index.mirror():
-                return
-            found = await references_of(turn, index, locate)
-            await store.apply([PutReferences(turn_id=turn.turn_id, references=found)])
+        return await self._links.look_through(store, items, owner_id)
 
     # --- for the detached process -------------------------------------------------
 
-    async def catch_up(self, store: Store) -> bool:
+    async def catch_up(self, store: Store, *, everywhere: bool = True) -> bool:
         """What any project's index still lacks, a piece of it; whether there was something.
 
-        First it is made whole and the store is told, then vectors are made.
+        First it is made whole and the store is told, then vectors are made. Not `everywhere`: only
+        for the projects that this process was asked about.
         """
         for project in await store.projects() if self._config.code.enabled else ():
-            if project.project_id in self._done_with:
+            key = project.project_id
+            if key in self._done_with or not (everywhere or key in self._ours):
                 continue
             was_open = project.project_id in self._indexes
             try:
@@ -337,7 +325,7 @@ class Codebase:
         database = database_of(self._paths.data_dir, project.project_id)
         if not os.path.isdir(project.path) or not (known or os.path.exists(database)):
             return None
-        index = self.index_of(project)
+        index = self._known_index_of(project)
         return index if index and not index.refusal else None
 
     async def aclose(self) -> None:
@@ -385,10 +373,3 @@ class _Telling:
     def done(self, found: Refreshed) -> None:
         if self._told and not found.elsewhere:
             self._say(f"Code search is ready: {found.files:,} files, {found.scopes:,} scopes.")
-
-
-async def _project_of(store: Store, session: Session) -> Project | None:
-    """The folder that a session worked in, as a project of its own."""
-    known = await store.projects()
-    own = [p for p in known if p.path == session.project_path and p.root_id == session.project_id]
-    return next(iter([*own, *(p for p in known if p.project_id == session.project_id)]), None)

@@ -1,30 +1,27 @@
-"""The file of the index: opened, made anew where it is not what it should be, used from threads.
-
-All of it follows from the project's files, so it is written without waiting for the disk, and a
-damaged one is thrown away.
-"""
+"""The file of the index, used from threads; what goes wrong with it in plain words."""
 
 import asyncio
 import errno
-import os
-import stat
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 
-from ragmem.codeindex import versions
+from ragmem.codeindex.opening import leave_log, throw_away
+from ragmem.codeindex.opening import open_for_reading as open_for_reading
+from ragmem.codeindex.opening import open_for_writing as open_for_writing
+from ragmem.codeindex.opening import transaction as transaction
+from ragmem.codeindex.opening import version as version
 from ragmem.errors import RagmemError, StoreError, StoreRefused, StoreUnavailable
+from ragmem.logs import LOGGER
 
 T = TypeVar("T")
 
-_APPLICATION_ID = 0x72616763
-_BUSY_MS = 10_000
-_CACHE_KIB = 16_384
-_SCHEMA = Path(__file__).with_name("schema.sql")
+_OPENED_AT_MOST = 3
+"""Times, where somebody puts another one in its place just then."""
 _NO_HARM = "Nothing is lost: the index follows from the files, and your memory is elsewhere."
 
 
@@ -33,130 +30,23 @@ def database_of(data_dir: Path, project_id: str) -> Path:
     return data_dir / "code" / f"{project_id}.sqlite"
 
 
-def version() -> int:
-    """Of all that the rows depend on; an index of another one is made anew."""
-    from ragmem.terms import TERMS_VERSION
-
-    parts = (versions.SCHEMA, versions.CUTTING, versions.WORDING, TERMS_VERSION)
-    number = 0
-    for part in parts:
-        number = number * 1000 + part
-    return number
-
-
-def open_for_writing(database: Path) -> apsw.Connection:
-    """A connection to an index of this version, if need be to an empty one."""
-    _prepare(database)
-    try:
-        return _opened_or_made(database)
-    except (apsw.NotADBError, apsw.CorruptError, _Foreign):
-        throw_away(database)
-        _prepare(database)
-        return _opened_or_made(database)
-
-
-def open_for_reading(database: Path) -> apsw.Connection | None:
-    """None where there is no index of this version."""
-    if not database.exists():
-        return None
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        _leave_log(connection)
-        connection.set_busy_timeout(_BUSY_MS)
-        connection.pragma("query_only", True)
-        if _is_ours(connection):
-            return connection
-    except (apsw.NotADBError, apsw.CorruptError):
-        pass
-    except BaseException:
-        connection.close()
-        raise
-    connection.close()
-    return None
-
-
-def throw_away(database: Path) -> None:
-    """Remove it with its log; who has it open goes on with what it was."""
-    for suffix in ("", "-wal", "-shm"):
-        database.with_name(database.name + suffix).unlink(missing_ok=True)
-
-
-class _Foreign(Exception):
-    """Another version's file, or another program's."""
-
-
-def _prepare(database: Path) -> None:
-    folder = database.parent
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if stat.S_IMODE(folder.stat().st_mode) & 0o077:
-        folder.chmod(0o700)
-    # SQLite gives its log the same mode.
-    os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-
-
-def _opened_or_made(database: Path) -> apsw.Connection:
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        connection.set_busy_timeout(_BUSY_MS)
-        if not connection.execute("SELECT count(*) FROM sqlite_schema").get:
-            _make(connection)
-        elif not _is_ours(connection):
-            raise _Foreign
-        connection.pragma("journal_mode", "WAL")
-        connection.pragma("synchronous", "NORMAL")
-        connection.pragma("cache_size", -_CACHE_KIB)
-        # Pages of the log before it is moved into the file: a first run makes many.
-        connection.pragma("wal_autocheckpoint", 8_000)
-        connection.pragma("journal_size_limit", 0)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _is_ours(connection: apsw.Connection) -> bool:
-    if connection.pragma("application_id") != _APPLICATION_ID:
-        return False
-    return bool(connection.execute("SELECT version FROM state").get == version())
-
-
-def _make(connection: apsw.Connection) -> None:
-    with transaction(connection):
-        # Two processes may have come to it at once.
-        if connection.execute("SELECT count(*) FROM sqlite_schema").get:
-            return
-        connection.execute(_SCHEMA.read_text("utf-8"))
-        connection.execute(
-            "INSERT INTO state (only, version, epoch, sequence, refreshed_at, left_out, seeded,"
-            " model_id, dimension, document_count, term_count)"
-            " VALUES (1, ?, 1, 0, '', '{}', 0, '', 0, 0, 0)",
-            (version(),),
-        )
-        connection.pragma("application_id", _APPLICATION_ID)
-
-
-@contextmanager
-def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All of the block or none."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
 class Lane:
     """One thread with a connection of its own, awaited from the event loop.
 
-    Where the file was replaced, the connection is opened anew.
+    Where the file was replaced, the connection is opened anew; where it is damaged, it is thrown
+    away by who may do that, and is as good as none to others.
     """
 
-    def __init__(self, database: Path, connect: Callable[[Path], apsw.Connection | None]) -> None:
+    def __init__(
+        self,
+        database: Path,
+        connect: Callable[[Path], apsw.Connection | None],
+        *,
+        throws_away: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._database = database
         self._connect = connect
+        self._throws_away = throws_away
         self._connection: apsw.Connection | None = None
         self._inode = 0
         self._closed = False
@@ -207,6 +97,9 @@ class Lane:
                 return otherwise if connection is None else job(connection)
             except (apsw.CorruptError, apsw.NotADBError):
                 # What is read of it is as good as none; who writes makes it anew, once.
+                if not self._throws_away():
+                    self._leave_damaged()
+                    return otherwise
                 self._throw_away()
                 connection = self._current()
                 return otherwise if connection is None else job(connection)
@@ -215,9 +108,15 @@ class Lane:
         except OSError as error:
             raise refused(self._database, error) from error
 
+    def _leave_damaged(self) -> None:
+        logging.getLogger(LOGGER).warning("The code index %s is damaged.", self._database)
+        if self._connection is not None:
+            leave_log(self._connection)
+        self._close()
+
     def _throw_away(self) -> None:
         if self._connection is not None:
-            _leave_log(self._connection)
+            leave_log(self._connection)
         self._close()
         throw_away(self._database)
 
@@ -225,15 +124,20 @@ class Lane:
         if self._connection is not None and self._inode != _inode_of(self._database):
             self._close()
         if self._connection is None:
-            self._connection = self._connect(self._database)
-            self._inode = _inode_of(self._database)
+            for _ in range(_OPENED_AT_MOST):
+                self._close()
+                before = _inode_of(self._database)
+                self._connection = self._connect(self._database)
+                self._inode = _inode_of(self._database)
+                if self._connection is None or before == self._inode:
+                    break
         return self._connection
 
     def _close(self) -> None:
         if self._connection is None:
             return
         if self._inode != _inode_of(self._database):
-            _leave_log(self._connection)
+            leave_log(self._connection)
         self._connection.close()
         self._connection = None
 
@@ -243,11 +147,6 @@ def _inode_of(database: Path) -> int:
         return database.stat().st_ino
     except OSError:
         return 0
-
-
-def _leave_log(connection: apsw.Connection) -> None:
-    """Who closes a database last removes its log by name: not that of another one in its place."""
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
 def reading(connection: apsw.Connection, query: Callable[[apsw.Connection], T]) -> T:

@@ -1,7 +1,6 @@
 """The code index of one project's folder: made from the files, searched, kept current."""
 
 import asyncio
-import logging
 import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import apsw
+import msgspec
 
 from ragmem.codeindex import finding, mirroring
 from ragmem.codeindex.database import (
@@ -24,14 +24,14 @@ from ragmem.codeindex.database import (
 )
 from ragmem.codeindex.database import database_of as database_of
 from ragmem.codeindex.embedding import embed
+from ragmem.codeindex.followers import is_followed
 from ragmem.codeindex.fresh import Stand, stands_of, with_texts
 from ragmem.codeindex.listing import Limits as Limits
 from ragmem.codeindex.listing import refusal
 from ragmem.codeindex.refreshing import Plan, Stopped, counts, refresh
 from ragmem.codeindex.values import CodeHit, IndexStatus, Refreshed
 from ragmem.embedder.base import Embedder
-from ragmem.errors import EmbedderError, RagmemError, StoreUnavailable, UsageError
-from ragmem.logs import LOGGER
+from ragmem.errors import EmbedderError, StoreUnavailable, UsageError
 from ragmem.metrics import Metrics
 from ragmem.records import CodeScope, Project, utc_now
 from ragmem.store.base import Store
@@ -75,17 +75,24 @@ class CodeIndex:
         self._root = Path(os.path.realpath(project.path))
         self._database = database
         self._embedder = embedder
-        self._open_store = open_store
         self._limits = limits
         self._metrics = metrics or Metrics()
         self._clock = clock
         self._private = tuple(Path(os.path.realpath(path)) for path in (database.parent, *private))
         self._writer = Lane(database, open_for_writing)
-        self._reader = Lane(database, open_for_reading)
+        self._has_written = False
+        """What only looks never removes a damaged index."""
+        self._reader = Lane(database, open_for_reading, throws_away=lambda: self._has_written)
         self._resident: Resident | None = None
         self._one_refresh = asyncio.Lock()
-        self._one_mirror = asyncio.Lock()
-        self._mirroring: asyncio.Task[bool] | None = None
+        self._mirror = mirroring.Mirror(
+            project,
+            self._read,
+            self._write,
+            open_store=open_store,
+            lock=partial(self._locked, "mirror"),
+            metrics=self._metrics,
+        )
         self._closing = False
         self._stop = threading.Event()
         """Of the refresh that is under way."""
@@ -115,10 +122,10 @@ class CodeIndex:
         async with self._one_refresh:
             lock = self._locked("refresh")
             if lock is None:
-                return await self._elsewhere()
+                return await self.as_it_is()
             with self._metrics.time("code.refresh"):
                 done = await self._refreshed(show, rebuild, paths, lock)
-        self._mirror_later()
+        self._mirror.tell_later()
         return done
 
     async def _refreshed(
@@ -128,6 +135,7 @@ class CodeIndex:
         paths: Collection[str] | None,
         lock: int,
     ) -> Refreshed:
+        self._has_written = True
         if rebuild:
             self._writer.throw_away()
         stop = self._stop = threading.Event()
@@ -153,7 +161,8 @@ class CodeIndex:
         )
         return await _ended(running, stop)
 
-    async def _elsewhere(self) -> Refreshed:
+    async def as_it_is(self) -> Refreshed:
+        """What there is, where nothing can be done about it."""
         nothing: tuple[int, int, dict[str, int]] = (0, 0, {})
         files, scopes, left_out = await self._read(counts, nothing)
         return Refreshed(files=files, scopes=scopes, left_out=left_out, elsewhere=True)
@@ -183,30 +192,11 @@ class CodeIndex:
 
         Not where another process is at it, nor while the store is away: then it is done later.
         """
-        if self._open_store is None:
-            return False
-        async with self._one_mirror:
-            lock = self._locked("mirror")
-            if lock is None:
-                return False
-            try:
-                with self._metrics.time("code.mirror"):
-                    store = await self._open_store()
-                    return await mirroring.tell(
-                        store, self.project, self._read, self._write, lambda: self._closing
-                    )
-            except RagmemError as error:
-                self._metrics.count("code.mirror_failed")
-                logging.getLogger(LOGGER).warning("The store was not told of code: %s", error)
-                return False
-            finally:
-                os.close(lock)
+        return await self._mirror.tell()
 
-    def _mirror_later(self) -> None:
-        if self._open_store is None or self._closing:
-            return
-        if self._mirroring is None or self._mirroring.done():
-            self._mirroring = asyncio.create_task(self.mirror())
+    def when_told(self, told: Callable[[], None]) -> None:
+        """`told` is called when the store knows what a refresh has found."""
+        self._mirror.on_told = told
 
     # --- vectors ---------------------------------------------------------------------------
 
@@ -302,10 +292,11 @@ class CodeIndex:
         """What there is."""
         path = str(self._root)
         size_bytes = sum(map(_size, (self._database, self._log)))
-        return await self._read(
+        found = await self._read(
             partial(finding.status, path=path, size_bytes=size_bytes),
             IndexStatus(path=path, files=0, scopes=0),
         )
+        return msgspec.structs.replace(found, watched=is_followed(self._followers))
 
     async def exists(self) -> bool:
         """Whether anything was ever indexed."""
@@ -325,7 +316,11 @@ class CodeIndex:
         from ragmem.codeindex.keeping import keep_current
 
         self.refuse()
-        return keep_current(self, self._root, self._known_of)
+        return keep_current(self, self._root, self._known_of, followers=self._followers)
+
+    @property
+    def _followers(self) -> Path:
+        return self._database.with_suffix(".watch.lock")
 
     async def _known_of(self, paths: Collection[str]) -> set[str]:
         return await self._read(lambda found: finding.known_of(found, paths), set())
@@ -334,8 +329,7 @@ class CodeIndex:
         """Release everything; safe to call twice."""
         self._closing = True
         self._stop.set()
-        if self._mirroring is not None:
-            await asyncio.wait([self._mirroring])
+        await self._mirror.aclose()
         await self._reader.aclose()
         await self._writer.aclose()
 

@@ -4,10 +4,11 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Protocol
 
+from ragmem.codeindex.followers import following
 from ragmem.codeindex.listing import says_what_is_ignored
 from ragmem.codeindex.values import Refreshed
 from ragmem.codeindex.watching import EVERYTHING, changed_paths
@@ -16,7 +17,8 @@ from ragmem.logs import LOGGER
 
 _LONGEST_PAUSE_S = 10.0
 _AGAIN_S = 0.5
-"""Where another process is at it, or it failed."""
+"""Where another process is at it, or it failed; each time that it fails twice as long."""
+_LONGEST_AGAIN_S = 60.0
 _MANY = 500
 """Changes at once: then the project is looked at as a whole."""
 
@@ -26,17 +28,24 @@ class _Index(Protocol):
 
 
 async def keep_current(
-    index: _Index, root: Path, known_of: Callable[[Collection[str]], Awaitable[set[str]]]
+    index: _Index,
+    root: Path,
+    known_of: Callable[[Collection[str]], Awaitable[set[str]]],
+    *,
+    followers: Path,
 ) -> AsyncGenerator[Refreshed, None]:
     """A refresh after each change that concerns the index.
 
     Whether a new path does takes a listing of the project: where those that came were ignored ones
-    (a build writes its outputs), the next are looked at less and less often.
+    (a build writes its outputs), the next are looked at less and less often. Others see by the
+    file `followers` that it is done.
     """
     changes: asyncio.Queue[frozenset[str] | None] = asyncio.Queue()
     pump = asyncio.create_task(_pump(root, changes))
+    held = ExitStack()
+    held.enter_context(following(followers))
     try:
-        due = _Due()
+        due, again_s = _Due(), _AGAIN_S
         while True:
             try:
                 async with asyncio.timeout(due.wait_s()):
@@ -46,17 +55,23 @@ async def keep_current(
                 due.add(paths, await known_of(paths))
             except TimeoutError:
                 pass
+            except RagmemError:
+                # It could not be asked what it knows: then it is looked at as a whole.
+                due.add(EVERYTHING, set())
             if not due.is_now():
                 continue
             refreshed = await _refreshed(index, due.taken())
-            if refreshed is None:
+            if refreshed is None or refreshed.elsewhere:
                 due.add(EVERYTHING, set())
-                due.later(_AGAIN_S)
+                due.later(again_s)
+                again_s = _AGAIN_S if refreshed else min(2 * again_s, _LONGEST_AGAIN_S)
                 continue
+            again_s = _AGAIN_S
             due.judge(refreshed)
             if refreshed.changed or refreshed.removed:
                 yield refreshed
     finally:
+        held.close()
         pump.cancel()
         with suppress(asyncio.CancelledError):
             await pump
@@ -72,13 +87,12 @@ async def _pump(root: Path, changes: "asyncio.Queue[frozenset[str] | None]") -> 
 
 
 async def _refreshed(index: _Index, paths: frozenset[str] | None) -> Refreshed | None:
-    """None where it has to be tried again."""
+    """None where it failed."""
     try:
-        done = await index.refresh(paths=paths)
+        return await index.refresh(paths=paths)
     except RagmemError as error:
         logging.getLogger(LOGGER).warning("The code index was not brought up to date: %s", error)
         return None
-    return None if done.elsewhere else done
 
 
 class _Due:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from ragmem.codeindex.names import is_telling, names_in
 from ragmem.records import CodeReference, CodeScope, ReferenceHow, ToolCall, Turn
 from ragmem.store.code import FoundScope
 
@@ -13,15 +14,10 @@ MOST_REFERENCES = 100
 """Of one turn; the strongest are kept."""
 MOST_READ = 20
 """Scopes of one read: of a large file those that are spoken of, then those at its top."""
-MOST_NAMES = 200
 _MOST_LINES = 200
-_LOOKED_AT_CHARS = 20_000
 _EDITS = ("edit_file", "write_file", "create_file")
 _LAST_LINE = 10_000_000
 
-_BACKTICKS = re.compile(r"`{1,3}([^`\n]{1,200})`{1,3}")
-_NAME = re.compile(r"[^\W\d]\w*(?:(?:\.|::|#)[^\W\d]\w*)*(\(\))?")
-_INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
 _MATCH = re.compile(r"(\d{1,9}):")
 
 Lines = tuple[int, int]
@@ -46,6 +42,28 @@ class Place(msgspec.Struct, frozen=True):
     path: str
     """As the tool gave it."""
     lines: tuple[Lines, ...]
+    replaced: tuple[int, ...] = ()
+    """Of an edit, how many lines each of those took the place of; empty where that is not known."""
+
+    def later(self, edit: "Place") -> "Place":
+        """Where its lines are after a later edit of the same file."""
+        if len(edit.replaced) != len(edit.lines):
+            return self
+        moved = [(min(_moved(first, edit)), max(_moved(last, edit))) for first, last in self.lines]
+        return msgspec.structs.replace(self, lines=tuple(moved))
+
+
+def _moved(line: int, edit: Place) -> Lines:
+    """Where a line is after an edit: itself, or all that took its place."""
+    grown = 0
+    for (first, last), replaced in zip(edit.lines, edit.replaced, strict=True):
+        begins = first - grown
+        if line < begins:
+            break
+        if line < begins + replaced:
+            return first, last
+        grown += last - first + 1 - replaced
+    return line + grown, line + grown
 
 
 class _Item(msgspec.Struct, frozen=True):
@@ -58,6 +76,7 @@ class _Result(msgspec.Struct, frozen=True):
     first_line: int = 0
     last_line: int = 0
     changed: tuple[Lines, ...] | None = None
+    replaced: tuple[int, ...] = ()
     files: tuple[_Item, ...] = ()
 
 
@@ -92,8 +111,15 @@ def edited_paths(turn: Turn) -> list[str]:
 
 
 def places_of(turn: Turn) -> list[Place]:
-    """What its finished calls were about, in their order."""
-    return [place for call in turn.tool_calls if call.success for place in _places(call)]
+    """What its finished calls were about, in their order, with the lines as the turn left them."""
+    places: list[Place] = []
+    for call in turn.tool_calls:
+        now = list(_places(call)) if call.success else []
+        for edit in now:
+            if edit.how == "edited":
+                places = [p.later(edit) if p.path == edit.path else p for p in places]
+        places += now
+    return places
 
 
 def searched_scopes(calls: Iterable[ToolCall]) -> list[str]:
@@ -106,32 +132,6 @@ def searched_scopes(calls: Iterable[ToolCall]) -> list[str]:
         if item.scope_id
     ]
     return list(dict.fromkeys(found))
-
-
-def names_in(text: str) -> list[str]:
-    """What in a text looks like the name of a piece of code, each once.
-
-    With an underscore, a capital inside, a dot or `()`; any word where it stands alone in
-    backticks. `#` and `::` become dots.
-    """
-    text = text[:_LOOKED_AT_CHARS]
-    names: dict[str, None] = {}
-    for quoted in _BACKTICKS.findall(text):
-        if whole := _NAME.fullmatch(quoted.strip()):
-            names[_plain(whole[0])] = None
-    for found in _NAME.finditer(text):
-        if _is_telling(found[0]):
-            names[_plain(found[0])] = None
-    return list(names)[:MOST_NAMES]
-
-
-def _is_telling(name: str) -> bool:
-    bare = name.strip("_")
-    return "_" in bare or bool(_INNER_CAPITAL.search(name)) or any(c in name for c in ".:#(")
-
-
-def _plain(name: str) -> str:
-    return name.removesuffix("()").replace("::", ".").replace("#", ".")
 
 
 async def _named(turn: Turn, scopes: Scopes) -> dict[str, None]:
@@ -153,7 +153,7 @@ def _suffixes(name: str) -> Iterator[str]:
     yield name
     while "." in name:
         name = name.partition(".")[2]
-        if "." in name or _is_telling(name):
+        if "." in name or is_telling(name):
             yield name
 
 
@@ -164,8 +164,10 @@ def _places(call: ToolCall) -> Iterator[Place]:
     if call.tool_name == "read_file" and result.path and result.last_line > 0:
         yield Place("read", result.path, ((result.first_line, result.last_line),))
     elif call.tool_name in _EDITS and result.path:
-        whole = ((1, _LAST_LINE),)
-        yield Place("edited", result.path, whole if result.changed is None else result.changed)
+        if result.changed is None:
+            yield Place("edited", result.path, ((1, _LAST_LINE),))
+        else:
+            yield Place("edited", result.path, result.changed, result.replaced)
     elif call.tool_name == "grep_files":
         yield from _matches(result.text)
 

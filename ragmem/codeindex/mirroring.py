@@ -5,6 +5,9 @@ in between. What could not be told stays marked.
 """
 
 import asyncio
+import logging
+import os
+import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
@@ -13,7 +16,10 @@ import apsw
 import msgspec
 
 from ragmem.codeindex.database import raise_epoch
-from ragmem.codeindex.identity import Known, assign, follow, scope_id_of
+from ragmem.codeindex.identity import Known, assign, follow, known_of, scope_id_of
+from ragmem.errors import RagmemError
+from ragmem.logs import LOGGER
+from ragmem.metrics import Metrics
 from ragmem.records import (
     CodeFile,
     CodeScope,
@@ -28,6 +34,10 @@ T = TypeVar("T")
 
 FILES_AT_ONCE = 50
 PAUSE_S = 0.05
+_TOLD_WITHIN_S = 2.0
+"""Who leaves waits no longer for a store; the rest is told by the next process."""
+
+_MACRO = re.compile(r"\s*#\s*define\s+\w+")
 
 SCOPE_COLUMNS = (
     "scope_id, kind, name, qualified_name, signature, docstring, start_line, end_line, hash"
@@ -61,6 +71,88 @@ class Reader(Protocol):
 
 Writer = Callable[[Callable[[apsw.Connection], object]], Awaitable[None]]
 """Runs a transaction on the index."""
+
+
+class Mirror:
+    """The one that tells a store of an index; without `open_store` nobody is told.
+
+    `lock` gives what one process at a time has, or None.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        read: Reader,
+        write: Writer,
+        *,
+        open_store: Callable[[], Awaitable[Store]] | None,
+        lock: Callable[[], int | None],
+        metrics: Metrics,
+    ) -> None:
+        self._project = project
+        self._read = read
+        self._write = write
+        self._open_store = open_store
+        self._lock = lock
+        self._metrics = metrics
+        self._one = asyncio.Lock()
+        self._telling: asyncio.Task[None] | None = None
+        self._again = False
+        self._closing = False
+        self.on_told: Callable[[], None] = lambda: None
+        """Called when the store knows all that `tell_later` was for."""
+
+    async def tell(self) -> bool:
+        """Tell of all that the store does not know; whether it knows it all now.
+
+        Not where another process is at it, nor while the store is away: then it is done later.
+        """
+        if self._open_store is None:
+            return False
+        async with self._one:
+            try:
+                lock = self._lock()
+                if lock is None:
+                    return False
+                try:
+                    with self._metrics.time("code.mirror"):
+                        store = await self._open_store()
+                        return await tell(
+                            store, self._project, self._read, self._write, lambda: self._closing
+                        )
+                finally:
+                    os.close(lock)
+            except RagmemError as error:
+                self._metrics.count("code.mirror_failed")
+                logging.getLogger(LOGGER).warning("The store was not told of code: %s", error)
+                return False
+
+    def tell_later(self) -> None:
+        """In the background; what changes while it is told is told after that."""
+        if self._open_store is None or self._closing:
+            return
+        self._again = True
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        while self._again and not self._closing:
+            self._again = False
+            try:
+                if await self.tell() and not self._closing:
+                    self.on_told()
+            except Exception:
+                # A bug: it must not end what goes on beside it.
+                logging.getLogger(LOGGER).exception("The store was not told of code")
+
+    async def aclose(self) -> None:
+        """Stop after what is being told just now, or where that takes long."""
+        self._closing = True
+        if self._telling is None:
+            return
+        await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
+        self._telling.cancel()
+        await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
 
 
 async def tell(
@@ -133,7 +225,10 @@ def _without_value(scope: CodeScope) -> CodeScope:
     """A constant's first line is its value: that stays on this machine."""
     if scope.kind != "constant":
         return scope
-    return msgspec.structs.replace(scope, signature=scope.signature.partition("=")[0].rstrip())
+    left = scope.signature.partition("=")[0]
+    if macro := _MACRO.match(left):
+        left = macro[0]
+    return msgspec.structs.replace(scope, signature=left.rstrip())
 
 
 def code_scope(row: Sequence[object]) -> CodeScope:
@@ -194,11 +289,11 @@ def seed(connection: apsw.Connection, project_id: str, stored: Sequence[CodeFile
         here = local.pop(file.path, None)
         if here is None:
             connection.execute("INSERT OR IGNORE INTO gone (path) VALUES (?)", (file.path,))
-            vanished += [(scope.scope_id, _known(scope)) for scope in file.scopes]
+            vanished += [(scope.scope_id, known_of(scope)) for scope in file.scopes]
             continue
-        assigned = assign([_known(s) for s in file.scopes], [known for _, known in here])
+        assigned = assign([known_of(s) for s in file.scopes], [known for _, known in here])
         wanted |= {here[new][0]: file.scopes[n].scope_id for new, n in assigned.kept.items()}
-        vanished += [(file.scopes[n].scope_id, _known(file.scopes[n])) for n in assigned.vanished]
+        vanished += [(file.scopes[n].scope_id, known_of(file.scopes[n])) for n in assigned.vanished]
         fresh += [here[new] for new in assigned.fresh]
     fresh += [scope for scopes in local.values() for scope in scopes]
     wanted |= dict(follow(vanished, fresh))
@@ -238,20 +333,16 @@ def _files(
         )
 
 
-def _known(scope: CodeScope) -> Known:
-    return Known(scope.kind, scope.name, scope.qualified_name, scope.hash)
-
-
 def _local(connection: apsw.Connection) -> dict[str, list[tuple[int, Known]]]:
     found: dict[str, list[tuple[int, Known]]] = {
         str(path): [] for (path,) in connection.execute("SELECT path FROM files WHERE left_out=''")
     }
-    for path, scope, kind, name, qualified_name, digest in connection.execute(
-        "SELECT f.path, s.scope, s.kind, s.name, s.qualified_name, s.hash FROM scopes AS s"
+    columns = ", ".join(f"s.{column}" for column in SCOPE_COLUMNS.split(", "))
+    for path, scope, *row in connection.execute(
+        f"SELECT f.path, s.scope, {columns} FROM scopes AS s"
         " JOIN files AS f USING (file) ORDER BY f.path, s.start_line, s.scope"
     ):
-        known = Known(str(kind), str(name), str(qualified_name), str(digest))
-        found[str(path)].append((int(str(scope)), known))
+        found[str(path)].append((int(str(scope)), known_of(code_scope(row))))
     return found
 
 
@@ -287,9 +378,10 @@ def _rename(connection: apsw.Connection, project_id: str, wanted: dict[int, str]
 
 
 def _another(connection: apsw.Connection, project_id: str, scope: int, taken: set[str]) -> str:
-    path, *known = connection.execute(
+    path, kind, name, qualified_name, digest = connection.execute(
         "SELECT f.path, s.kind, s.name, s.qualified_name, s.hash FROM scopes AS s"
         " JOIN files AS f USING (file) WHERE s.scope = ?",
         (scope,),
     ).get
-    return scope_id_of(project_id, str(path), Known(*map(str, known)), is_taken=taken.__contains__)
+    known = Known(str(kind), str(name), str(qualified_name), str(digest))
+    return scope_id_of(project_id, str(path), known, is_taken=taken.__contains__)

@@ -3,18 +3,19 @@
 import asyncio
 import logging
 import os
+import queue
 import threading
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import watchfiles
+from watchfiles import Change
+from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from ragmem.logs import LOGGER
-
-if TYPE_CHECKING:
-    from watchfiles import Change
 
 EVERYTHING: frozenset[str] = frozenset({""})
 """Stands for the whole project: what changed is not known."""
@@ -25,6 +26,13 @@ _QUIET_MS = 150
 _TIMEOUT_MS = 1_000
 """Without a change, and it is looked whether the folder is still there."""
 _POLL_S = 30.0
+_AGAIN_S = 1.0
+"""At least so long, and ten times what it takes, until folders are looked for again."""
+_FAILURES_AT_MOST = 5
+"""One after the other: folders that went just then."""
+
+Tell = Callable[[frozenset[str] | Exception | None], None]
+Changes = set[tuple[Change, str]]
 
 
 async def changed_paths(root: Path) -> AsyncGenerator[frozenset[str], None]:
@@ -64,37 +72,235 @@ async def changed_paths(root: Path) -> AsyncGenerator[frozenset[str], None]:
         yield EVERYTHING
 
 
-def _listen(
-    root: Path,
-    stop: threading.Event,
-    tell: Callable[[frozenset[str] | Exception | None], None],
-) -> None:
+def _listen(root: Path, stop: threading.Event, tell: Tell) -> None:
     """In a thread of its own: paths, then None, or the error for which there are none."""
-    top = os.path.join(root, "")
-    listens = False
+    listening = _Listening(root, tell)
     try:
-        for changes in watchfiles.watch(
-            root,
-            watch_filter=lambda _, path: not _is_gits(path.removeprefix(top)),
-            debounce=_TOGETHER_MS,
-            step=_QUIET_MS,
-            rust_timeout=_TIMEOUT_MS,
-            yield_on_timeout=True,
-            stop_event=stop,
-            raise_interrupt=False,
-            ignore_permission_denied=True,
-        ):
-            if not _is_there(root):
-                break
-            if not listens:
-                tell(EVERYTHING)
-                listens = True
-            if paths := _paths(changes, top):
-                tell(paths)
+        listening.run(stop)
     except Exception as error:  # the system's, or the library's own kind
         tell(error)
     else:
         tell(None)
+    finally:
+        listening.end()
+
+
+class Folders(NamedTuple):
+    """What is watched of a project, so that no link is followed.
+
+    The library follows links to folders wherever it watches a whole tree, out of the project and
+    round in circles.
+    """
+
+    trees: tuple[str, ...]
+    """Folders with all that is in them: no links to folders."""
+    single: tuple[str, ...]
+    """Folders without what is in them: those with such links, and those that they are in."""
+
+
+def folders_of(root: str) -> Folders:
+    """Of a folder that is there; unreadable ones, and those without a proper name, are left out."""
+    below: dict[str, list[str]] = {}
+    linking: set[str] = set()
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        inside, has_links = _inside(folder)
+        below[folder] = inside
+        waiting += inside
+        if has_links:
+            linking |= set(_up(folder, root)) - linking
+    trees = [child for folder in linking for child in below[folder] if child not in linking]
+    watched = [root] if root not in linking else trees
+    return Folders(
+        tuple(sorted(path for path in watched if not _is_gits(path[len(root) + 1 :]))),
+        tuple(sorted(path for path in linking if not _is_gits(path[len(root) + 1 :]))),
+    )
+
+
+def _inside(folder: str) -> tuple[list[str], bool]:
+    """Its folders, and whether it has links to some, or folders that can't be named."""
+    inside: list[str] = []
+    has_links = False
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if entry.is_dir(follow_symlinks=False) and _is_nameable(entry.path):
+                    inside.append(entry.path)
+                elif entry.is_dir():
+                    has_links = True
+    return inside, has_links
+
+
+def _up(folder: str, root: str) -> Iterable[str]:
+    yield folder
+    while folder != root:
+        folder = os.path.dirname(folder)
+        yield folder
+
+
+def _is_nameable(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class _Ear:
+    """A thread that watches some folders and hands on what it hears; an empty set when nothing."""
+
+    def __init__(
+        self, folders: tuple[str, ...], top: str, heard: "queue.SimpleQueue[_Heard]", *, whole: bool
+    ) -> None:
+        """`whole`: with all that is in them."""
+        self.whole = whole
+        self.listens = False
+        self._folders = folders
+        self._top = top
+        self._heard = heard
+        self._stop = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def end(self) -> None:
+        """Within a second."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        try:
+            for changes in watchfiles.watch(
+                *self._folders,
+                watch_filter=lambda _, path: not _is_gits(path.removeprefix(self._top)),
+                debounce=_TOGETHER_MS,
+                step=_QUIET_MS,
+                rust_timeout=_TIMEOUT_MS,
+                yield_on_timeout=True,
+                stop_event=self._stop,
+                raise_interrupt=False,
+                ignore_permission_denied=True,
+                recursive=self.whole,
+            ):
+                self._heard.put((self, changes))
+        except Exception as error:  # the system's, or the library's own kind
+            self._heard.put((self, error))
+
+
+_Heard = tuple[_Ear, Changes | Exception]
+
+
+class _Listening:
+    """To a project's folders, as they come and go.
+
+    The library meets links where it begins with a tree, so that is begun with anew where folders
+    come that are not watched yet, or hold links. Until the new ears listen the old ones go on.
+    """
+
+    def __init__(self, root: Path, tell: Tell) -> None:
+        self._root = root
+        self._top = os.path.join(root, "")
+        self._tell = tell
+        self._heard: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
+        self._ears: list[_Ear] = []
+        self._before: list[_Ear] = []
+        self._begin_at: float | None = 0.0
+        """When folders are looked for again; None: not."""
+        self._not_before = 0.0
+        self._new = EVERYTHING
+        """What is to be told once it is watched."""
+        self._untold: frozenset[str] = frozenset()
+        """Of that what is begun with."""
+        self._failures = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """Until it is told to stop, or the folder goes; raises what keeps it from listening."""
+        while not stop.is_set() and _is_there(self._root):
+            if self._begin_at is not None and time.monotonic() >= self._begin_at:
+                self._begin()
+            with suppress(queue.Empty):
+                ear, heard = self._heard.get(timeout=self._wait_s())
+                if isinstance(heard, Exception):
+                    self._fail(ear, heard)
+                else:
+                    self._take(ear, heard)
+
+    def end(self) -> None:
+        """Listen no more."""
+        for ear in (*self._before, *self._ears):
+            ear.end()
+
+    def _wait_s(self) -> float:
+        most = _TIMEOUT_MS / 1000
+        if self._begin_at is None:
+            return most
+        return min(most, max(0.0, self._begin_at - time.monotonic()))
+
+    def _begin(self) -> None:
+        started = time.monotonic()
+        folders = folders_of(str(self._root))
+        self._before += self._ears
+        self._ears = [
+            _Ear(some, self._top, self._heard, whole=whole)
+            for some, whole in ((folders.trees, True), (folders.single, False))
+            if some
+        ]
+        self._untold, self._new = self._untold | self._new, frozenset()
+        self._begin_at = None
+        now = time.monotonic()
+        self._not_before = now + max(_AGAIN_S, 10 * (now - started))
+
+    def _fail(self, ear: _Ear, error: Exception) -> None:
+        """Begin again after a while, or raise what would only come again.
+
+        A folder may go while it is begun with; a file may have a strange name; and what is too
+        much for the system beside the old ears may be little enough without them.
+        """
+        if ear not in self._ears:
+            return
+        is_strange = isinstance(error, WatchfilesRustInternalError)
+        went = isinstance(error, FileNotFoundError) and self._failures < _FAILURES_AT_MOST
+        if not (is_strange or went or self._before):
+            raise error
+        self._failures += 1
+        if is_strange:
+            # It may come again before anything is heard: a log with a strange name.
+            self._tell(EVERYTHING)
+        self.end()
+        self._ears, self._before, self._new = [], [], EVERYTHING
+        self._begin_at = max(self._not_before, time.monotonic() + min(_POLL_S, 2**self._failures))
+
+    def _take(self, ear: _Ear, changes: Changes) -> None:
+        ear.listens = True
+        if (self._before or self._untold) and all(each.listens for each in self._ears):
+            for old in self._before:
+                old.end()
+            self._before = []
+            self._tell(self._untold)
+            self._untold = frozenset()
+        paths = {path for _, path in changes if path.startswith(self._top)}
+        if paths:
+            self._failures = 0
+            self._tell(frozenset(path.removeprefix(self._top) for path in paths))
+        came = {path for change, path in changes if change == Change.added} & paths
+        if new := [path for path in _outermost(came) if _is_new(path, is_watched=ear.whole)]:
+            self._new |= {path.removeprefix(self._top) for path in new}
+            if self._begin_at is None:
+                self._begin_at = self._not_before
+
+
+def _outermost(paths: set[str]) -> Iterable[str]:
+    """Without those that lie in another one of them."""
+    last = ""
+    for path in sorted(paths, key=lambda path: path.split("/")):
+        if not last or not path.startswith(f"{last}/"):
+            last = path
+            yield path
+
+
+def _is_new(path: str, *, is_watched: bool) -> bool:
+    """Whether it is a folder that is not watched, or one that is watched though it holds links."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        return False
+    return not is_watched or bool(folders_of(path).single)
 
 
 def _is_there(root: Path) -> bool:
@@ -103,7 +309,3 @@ def _is_there(root: Path) -> bool:
 
 def _is_gits(path: str) -> bool:
     return path == ".git" or path.startswith(".git/") or "/.git/" in path
-
-
-def _paths(changes: "set[tuple[Change, str]]", top: str) -> frozenset[str]:
-    return frozenset(path.removeprefix(top) for _, path in changes if path.startswith(top))

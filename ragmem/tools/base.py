@@ -122,9 +122,21 @@ class InvalidArguments(ValueError):
 class Toolset:
     """The tools of one agent, called by name."""
 
-    def __init__(self, tools: Sequence[Tool], *, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        *,
+        of_person: Sequence[Tool] = (),
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
         self._tools = {tool.name: tool for tool in tools}
+        self._of_person = tuple(of_person)
         self._clock = clock
+
+    @property
+    def of_person(self) -> "Toolset":
+        """What the person may do by themself, in the same place and unasked."""
+        return Toolset(self._of_person, clock=self._clock)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.recall import Question, ScopeName, scope_of
 from ragmem.messages import Json
 from ragmem.records import Session, utc_now
-from ragmem.text import counted, one_line, visible
+from ragmem.text import counted, line_range, one_line, visible
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput
 from ragmem.tools.memory import fact_entry, hit_entry
 
@@ -139,7 +139,8 @@ class BrainSearch:
         lines = hit.text.split("\n")
         name = f" {hit.kind} {hit.qualified_name}" if hit.qualified_name else ""
         why = "; ".join(hit.why)
-        head = one_line(f"[code] {path}:{hit.start_line}-{hit.end_line}{name} — {why}", 400)
+        place = f"{path}:{line_range(hit.start_line, hit.end_line)}"
+        head = one_line(f"[code] {place}{name} — {why}", 400)
         if is_outside(path):
             head += f" ({OUTSIDE})"
         rows = [

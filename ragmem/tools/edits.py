@@ -66,36 +66,37 @@ def unified_diff(old: str, new: str, path: str) -> tuple[str, int, int]:
     return "\n".join([f"--- {path}", f"+++ {path}", *lines]), added, removed
 
 
-def changed_lines(diff: str) -> list[tuple[int, int]]:
+def changed_lines(diff: str) -> list[tuple[int, int, int]]:
     """First and last line of each stretch that a unified diff changes, as they are afterwards.
 
-    What was only taken away is told by the line before it.
+    With how many lines were there before. What was only taken away is told by the line before it.
     """
-    found: list[tuple[int, int]] = []
-    number, removed = 1, False
+    found: list[tuple[int, int, int]] = []
+    number, removed = 1, 0
 
-    def note(line: int) -> None:
+    def note(line: int, more: int) -> None:
         if found and (len(found) == _MOST_CHANGED or line <= found[-1][1] + 1):
-            found[-1] = (found[-1][0], max(line, found[-1][1]))
+            first, last, grown = found[-1]
+            found[-1] = (first, max(line, last), grown + more)
         else:
-            found.append((line, line))
+            found.append((line, line, more))
 
     for row in diff.split("\n")[2:]:
         if removed and not row.startswith(("-", "+", "\\")):
-            note(max(1, number - 1))
-            removed = False
+            note(max(1, number - 1), -removed)
+            removed = 0
         if hunk := _HUNK.match(row):
             number = max(1, int(hunk[1]) + (hunk[2] == "0"))
         elif row.startswith("-"):
-            removed = True
+            removed += 1
         elif row.startswith("+"):
-            note(number)
-            removed, number = False, number + 1
+            note(number, 1 - removed)
+            removed, number = 0, number + 1
         elif row.startswith(" "):
             number += 1
     if removed:
-        note(max(1, number - 1))
-    return found
+        note(max(1, number - 1), -removed)
+    return [(first, last, last - first + 1 - grown) for first, last, grown in found]
 
 
 def _matches(text: str, old: str, *, replace_all: bool) -> list[int]:

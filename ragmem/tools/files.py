@@ -237,7 +237,9 @@ class _Editing:
         self._seen.note(shown, sha256)
         stored: dict[str, Json] = {"path": shown, "sha256": sha256, "preimage": preimage}
         if preimage is not None:
-            stored["changed"] = [list(lines) for lines in changed_lines(diff[0])]
+            changed = changed_lines(diff[0])
+            stored["changed"] = [[first, last] for first, last, _ in changed]
+            stored["replaced"] = [count for _, _, count in changed]
         return ToolOutput(text=text, display=diff[0], data=stored)
 
 

@@ -1,5 +1,6 @@
 """run_command: one shell command, asked for, on a leash, with bounded output."""
 
+import asyncio
 import contextlib
 import os
 import select
@@ -67,6 +68,8 @@ class Commands(msgspec.Struct, frozen=True):
     """Of a command that names none."""
     failed_before: Callable[[str], Awaitable[str]] = _never_failed
     """What is remembered of a command that is about to be run again, on one line; else empty."""
+    keeps_stopped: bool = False
+    """Whether what a command had printed when it was stopped is its answer."""
 
 
 class RunCommand:
@@ -117,9 +120,14 @@ class RunCommand:
             raise ToolFailure(f"The working directory {self._workspace.cwd} is gone.")
         timeout = params.timeout or self._commands.timeout_s
         output = _Output(self._outputs)
-        ended = await interruptible(
-            lambda stop: _run(command, self._workspace.cwd, timeout, output, stop)
-        )
+        try:
+            ended = await interruptible(
+                lambda stop: _run(command, self._workspace.cwd, timeout, output, stop)
+            )
+        except asyncio.CancelledError:
+            if not self._commands.keeps_stopped:
+                raise
+            raise ToolFailure(f"Stopped by the person.\n{output.text().rstrip()}") from None
         return _report(ended, output, timeout, known)
 
 
@@ -326,9 +334,11 @@ def _report(ended: _Ended, output: _Output, timeout_s: float, known: str) -> Too
     if known and (ended.reason != "exit" or ended.status != 0):
         shown, body = f"{known}\n{shown}", f"{known}\n{body}"
     if ended.reason == "timeout":
+        longer = f"Give a larger timeout (at most {MAX_TIMEOUT_S}), or make"
+        advice = longer if timeout_s < MAX_TIMEOUT_S else "Make"
         raise ToolFailure(
-            f"Stopped after {timeout_s:g} s, with everything that it had started. Give a larger "
-            f"timeout (at most {MAX_TIMEOUT_S}), or make it do less.\n{shown}"
+            f"Stopped after {timeout_s:g} s, with everything that it had started. {advice} it do "
+            f"less.\n{shown}"
         )
     if ended.reason == "endless":
         raise ToolFailure(

@@ -10,7 +10,7 @@ from ragmem.tools.permissions import Permissions
 from ragmem.tools.preimages import Preimages
 from ragmem.tools.search import GlobFiles, GrepFiles
 from ragmem.tools.seen import SeenFiles
-from ragmem.tools.shell import Commands, RunCommand
+from ragmem.tools.shell import MAX_TIMEOUT_S, Commands, RunCommand
 from ragmem.tools.workspace import Workspace
 
 
@@ -47,5 +47,13 @@ def standard_toolset(
             EditFile(workspace, permissions, known, preimages),
             RunCommand(workspace, permissions, outputs=outputs, commands=commands),
             *of_memory,
-        ]
+        ],
+        of_person=[
+            RunCommand(
+                workspace,
+                Permissions(workspace, mode="bypassPermissions", outputs=outputs),
+                outputs=outputs,
+                commands=Commands(MAX_TIMEOUT_S, keeps_stopped=True),
+            )
+        ],
     )

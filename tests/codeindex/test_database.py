@@ -1,7 +1,9 @@
 """The file of the index, and the threads that own its connections."""
 
 import asyncio
+import os
 import stat
+import sys
 from pathlib import Path
 
 import apsw
@@ -17,7 +19,9 @@ from ragmem.codeindex.database import (
     transaction,
     version,
 )
+from ragmem.codeindex.opening import throw_away
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
+from ragmem.store.locks import lock
 
 
 @pytest.fixture
@@ -169,6 +173,116 @@ async def test_plain_words(database):
         await other.aclose()
     with pytest.raises(StoreUnavailable, match="closed"):
         await writer.run(_epoch, otherwise=0)
+
+
+def _damage(database: Path) -> None:
+    """The page that the files begin at."""
+    connection = open_for_writing(database)
+    page = int(
+        str(connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'files'").get)
+    )
+    connection.close()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
+
+
+def _file_count(connection: apsw.Connection) -> int:
+    return int(str(connection.execute("SELECT coalesce(sum(size), 0) FROM files").get))
+
+
+async def test_who_only_looks_removes_no_damaged_one(database, caplog):
+    """Reliability: what is damaged finds nothing, and stays for who may make it anew."""
+    _damage(database)
+    damaged = database.read_bytes()
+
+    looking = Lane(database, open_for_reading, throws_away=lambda: False)
+    try:
+        assert await looking.run(_file_count, otherwise=-1) == -1
+        assert await looking.run(_file_count, otherwise=-1) == -1
+        assert database.read_bytes() == damaged
+        assert "is damaged" in caplog.text
+    finally:
+        await looking.aclose()
+    writing = Lane(database, open_for_writing)
+    try:
+        assert await writing.run(_file_count, otherwise=-1) == 0
+    finally:
+        await writing.aclose()
+
+
+async def test_killed_while_it_was_removed(database):
+    """kill -9 between the database and its log: the log is no part of the next one."""
+    old = Lane(database, open_for_writing)
+    for _ in range(3):
+        await old.run(raise_epoch, otherwise=0)
+    log = database.with_name(f"{database.name}-wal")
+    assert log.stat().st_size
+    left = log.read_bytes()
+    database.unlink()
+    await old.aclose()
+    log.write_bytes(left)
+    new = Lane(database, open_for_writing)
+    try:
+        assert await new.run(raise_epoch, otherwise=0) == 2
+        assert await new.run(raise_epoch, otherwise=0) == 3
+    finally:
+        await new.aclose()
+
+
+@pytest.mark.parametrize("opens", [open_for_reading, open_for_writing, throw_away])
+async def test_one_at_a_time_opens_or_removes_it(database, opens):
+    """Nobody opens a database while another takes its log away, in any process."""
+    open_for_writing(database).close()
+    held = lock(database.with_suffix(".open.lock"), timeout_s=5)
+    waiting = asyncio.create_task(asyncio.to_thread(opens, database))
+    try:
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        assert database.exists()
+    finally:
+        os.close(held)
+    connection = await waiting
+    assert database.exists() is (opens is not throw_away)
+    if connection is not None:
+        connection.close()
+
+
+_WRITES = """
+import asyncio, sys
+from pathlib import Path
+from ragmem.codeindex.database import Lane, open_for_writing, raise_epoch
+
+async def main():
+    lane = Lane(Path(sys.argv[1]), open_for_writing)
+    for _ in range(150):
+        await lane.run(raise_epoch, otherwise=0)
+    await lane.aclose()
+
+asyncio.run(main())
+"""
+
+
+async def test_others_write_while_it_is_thrown_away(database):
+    """Two processes that write, one that makes it anew again and again: it stays whole."""
+    lane = Lane(database, open_for_writing)
+    await lane.run(raise_epoch, otherwise=0)
+    others = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", _WRITES, str(database), stderr=asyncio.subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    ended = asyncio.gather(*(other.communicate() for other in others))
+    while not ended.done():
+        lane.throw_away()
+        await lane.run(raise_epoch, otherwise=0)
+        await asyncio.sleep(0.005)
+    assert [error.decode() for _, error in ended.result()] == ["", ""]
+    await lane.aclose()
+    connection = apsw.Connection(str(database))
+    assert connection.execute("PRAGMA integrity_check").get == "ok"
+    connection.close()
 
 
 def test_the_version_is_of_all_parts():

@@ -33,6 +33,9 @@ async def test_lines_are_those_of_the_disk(tree):
         assert "* 3600" in hit.text
         renamed = CLOCK.replace("parse_duration", "parse_span")
         tree.write("app/clock.py", renamed)
+        (hit, *_) = await index.search("parse_duration", semantic=False)
+        assert (hit.name, hit.text.rstrip()) == ("parse_span", renamed.rstrip())
+        tree.write("app/clock.py", renamed.replace("60", "61"))
         assert all(hit.path != "app/clock.py" for hit in await index.search("parse_duration"))
         (tree.root / "app/clock.py").unlink()
         assert all(hit.path != "app/clock.py" for hit in await index.search("parse_duration"))
@@ -166,6 +169,27 @@ async def test_closing_twice_and_asking_afterwards(tree):
         await index.aclose()
         with pytest.raises(StoreError, match="closed"):
             await index.refresh()
+
+
+async def test_who_only_searches_removes_nothing(tree):
+    """`--ephemeral`: a damaged index finds nothing and stays; who may write makes it anew."""
+    async with tree.index() as index:
+        await index.refresh()
+    ((page,),) = tree.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'scopes'")
+    with tree.database.open("r+b") as file:
+        file.seek((int(str(page)) - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    damaged = tree.database.read_bytes()
+    async with tree.index() as index:
+        assert await index.search("parse_duration") == []
+        assert await index.scopes_named(["parse_duration"]) == {}
+    assert tree.database.read_bytes() == damaged
+    async with tree.index() as index:
+        await index.refresh()
+        await index.search("parse_duration")
+        await index.refresh()
+        assert await index.search("parse_duration")
+    tree.sound()
 
 
 async def test_closing_ends_a_refresh(tmp_path):

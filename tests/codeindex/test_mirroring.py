@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import msgspec
 import pytest
 
-from ragmem.codeindex import mirroring
+from ragmem.codeindex import mirroring, versions
 from ragmem.errors import StoreUnavailable
 from ragmem.records import (
     BeginTurn,
@@ -18,7 +19,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store.base import Store
-from ragmem.store.code import ScopeQuery
+from ragmem.store.code import ScopeQuery, TurnsQuery
 from ragmem.store.sqlite import SQLiteStore
 from tests.codeindex.trees import AUTH, CLOCK, PROJECT_ID, Tree
 
@@ -117,6 +118,30 @@ async def test_files_scopes_and_imports(tree, open_store):
         assert tree.rows("SELECT 1 FROM files WHERE to_mirror") == []
 
 
+async def test_values_of_constants_stay_here(tree, open_store):
+    """B95: the store knows that there is one, not what it is."""
+    tree.write("a.h", '#define API_BASE "hidden=1"\n#  define LIMIT 77\n')
+    tree.write("app/limits.py", 'API_BASE: str = "hidden"\n')
+    tree.write("app/limits.ts", 'export const API_BASE = "hidden";\n')
+    store = await open_store()
+    async with tree.index(open_store=open_store) as index:
+        await index.refresh()
+        assert await index.mirror()
+    found = {
+        (file.path, scope.name): scope.signature
+        for file in await store.code_files(PROJECT_ID)
+        for scope in file.scopes
+        if scope.kind == "constant"
+    }
+    assert found == {
+        ("a.h", "API_BASE"): "#define API_BASE",
+        ("a.h", "LIMIT"): "# define LIMIT",
+        ("app/limits.py", "API_BASE"): "API_BASE: str",
+        ("app/limits.ts", "API_BASE"): "export const API_BASE",
+        ("app/main.py", "PERSON"): "PERSON",
+    }
+
+
 async def test_references_survive(tree, open_store):
     """Issue 7: an edit, a move to another file, and an index that was lost."""
     store = await open_store()
@@ -169,6 +194,68 @@ async def test_a_lost_index_follows_what_moved_meanwhile(tree, open_store):
     tree.sound()
 
 
+async def test_renamed_it_keeps_its_references(tree, open_store):
+    """Issue 7: the turn that referred to `validate` is found under its new name `check`."""
+    store = await open_store()
+    async with tree.index(open_store=open_store) as index:
+        await index.refresh()
+        assert await index.mirror()
+        scope_id = tree.ids()["app/auth.py", "AuthService.validate"]
+        turn_id = await _refer(store, scope_id)
+        tree.write("app/auth.py", AUTH.replace("validate", "check"))
+        await index.refresh()
+        assert await index.mirror()
+    (found,) = await store.find_scopes(ScopeQuery(project_ids=(PROJECT_ID,), name="check"))
+    assert (found.scope.scope_id, found.defined) == (scope_id, True)
+    (turn,) = await store.code_turns(TurnsQuery(scope_ids=(found.scope.scope_id,)))
+    assert turn.turn_id == turn_id
+    assert await store.find_scopes(ScopeQuery(name="validate")) == []
+
+
+async def test_an_index_of_another_version_keeps_the_ids(tree, open_store, monkeypatch):
+    """What the store has was cut by an earlier version: other hashes, and interfaces as classes."""
+    tree.write("app/bed.ts", "export interface Bed {\n  /** Its size. */\n  size(): number;\n}\n")
+    store = await open_store()
+    async with tree.index(open_store=open_store) as index:
+        await index.refresh()
+        assert await index.mirror()
+        before = tree.ids()
+        tree.write("app/time.py", CLOCK)
+        (tree.root / "app/clock.py").unlink()
+        await index.refresh()
+        assert await index.mirror()
+    moved = tree.ids()
+    assert moved["app/time.py", "parse_duration"] == before["app/clock.py", "parse_duration"]
+    replace = msgspec.structs.replace
+    await store.apply(
+        [
+            PutCodeFile(
+                file=replace(
+                    file,
+                    scopes=tuple(
+                        replace(
+                            scope,
+                            hash=scope.hash[::-1],
+                            kind="class" if scope.kind == "type" else scope.kind,
+                        )
+                        for scope in file.scopes
+                    ),
+                )
+            )
+            for file in await store.code_files(PROJECT_ID)
+        ]
+    )
+    monkeypatch.setattr(versions, "CUTTING", versions.CUTTING + 1)
+    async with tree.index(open_store=open_store) as index:
+        await index.refresh()
+        assert await index.mirror()
+    assert tree.ids() == moved
+    assert await _stored(store) == moved
+    (bed,) = await store.find_scopes(ScopeQuery(name="Bed"))
+    assert bed.scope.kind == "type"
+    tree.sound()
+
+
 async def test_what_the_store_knows_is_not_told_again(tree, open_store):
     """A rebuilt index has the same ids, and nothing to tell."""
     store = await open_store()
@@ -207,6 +294,31 @@ async def test_a_store_that_is_away(tree, tmp_path):
                 await asyncio.sleep(0.02)
     finally:
         await store.aclose()
+
+
+async def test_each_refresh_is_told_of(tree, open_store):
+    """Also one that ends while the store is being told of the one before."""
+    store = await open_store()
+    told = 0
+
+    def count() -> None:
+        nonlocal told
+        told += 1
+
+    async with tree.index(open_store=open_store) as index:
+        index.when_told(count)
+        for number in range(8):
+            tree.write("app/clock.py", CLOCK.replace("60", f"{number}00"))
+            await index.refresh()
+            await asyncio.sleep(number / 50)
+        async with asyncio.timeout(20):
+            while (
+                not told
+                or await _stored(store) != tree.ids()
+                or tree.rows("SELECT 1 FROM files WHERE to_mirror")
+            ):
+                await asyncio.sleep(0.02)
+        assert told <= 8
 
 
 async def test_an_index_that_is_not_whole_tells_nothing(tree, open_store):

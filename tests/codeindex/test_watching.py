@@ -2,14 +2,22 @@
 
 import asyncio
 import contextlib
+import itertools
+import os
 import shutil
+import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ragmem.codeindex.index import CodeIndex
+from ragmem.codeindex.keeping import keep_current
 from ragmem.codeindex.values import Refreshed
+from ragmem.codeindex.watching import Folders, folders_of
+from ragmem.errors import StoreRefused, StoreUnavailable
 from tests.codeindex.trees import AUTH, CLOCK, Tree
 
 
@@ -125,6 +133,145 @@ async def test_many_changes_at_once(tree):
         assert len(watched.seen) <= 10
 
 
+def _watched_count() -> int:
+    """Folders that this process watches just now."""
+    count = 0
+    for file in Path("/proc/self/fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            count += file.read_text().count("inotify wd:")
+    return count
+
+
+def _large(folder: Path) -> Path:
+    for number in range(300):
+        (folder / f"d{number}").mkdir(parents=True)
+    (folder / "out.py").write_text("def outside():\n    pass\n")
+    return folder
+
+
+async def test_links_out_of_the_project_are_not_followed(tree, tmp_path):
+    """Issue 7: a link to a large folder, and one in a circle: neither watched nor listed."""
+    outside = _large(tmp_path / "outside")
+    (tree.root / "app" / "data").symlink_to(outside)
+    (tree.root / "app" / "round").symlink_to(tree.root)
+    async with _watching(tree) as watched:
+        assert 0 < _watched_count() < 50
+        (outside / "d1" / "more.py").write_text("def more():\n    pass\n")
+        (outside / "out.py").write_text("def out():\n    pass\n")
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        assert (await watched.until("app/clock.py")).changed == ("app/clock.py",)
+        # What comes beside the link, in new folders too, is seen all the same.
+        tree.write("app/new/deep/late.py", "def late():\n    pass\n")
+        await watched.until("app/new/deep/late.py")
+        await asyncio.sleep(2.5)
+        watched.seen.clear()
+        tree.write("app/new/deep/late.py", "def later():\n    pass\n")
+        await watched.until("app/new/deep/late.py")
+        assert _watched_count() < 50
+    assert {path for path, _ in tree.ids()} <= {
+        "app/auth.py", "app/clock.py", "app/new/deep/late.py", "begun.py",
+    }  # fmt: skip
+
+
+async def test_links_that_come_later(tree, tmp_path):
+    """A folder that is moved in with a link in it."""
+    outside = _large(tmp_path / "outside")
+    moved = tmp_path / "moved"
+    (moved / "deep").mkdir(parents=True)
+    (moved / "deep" / "link").symlink_to(outside)
+    (moved / "deep" / "in.py").write_text("def come_in():\n    pass\n")
+    async with _watching(tree) as watched:
+        moved.rename(tree.root / "moved")
+        (tree.root / "app" / "link").symlink_to(outside)
+        await watched.until("moved/deep/in.py")
+        async with asyncio.timeout(20):
+            while _watched_count() > 50:
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(1.5)
+        watched.seen.clear()
+        tree.write("moved/deep/in.py", "def stay():\n    pass\n")
+        await watched.until("moved/deep/in.py")
+        assert _watched_count() < 50
+
+
+async def test_too_much_for_the_system_for_a_moment(tree, tmp_path, monkeypatch, caplog):
+    """The old ears and the new ones together are over the limit: it goes on without the old."""
+    import watchfiles
+
+    real, begun = watchfiles.watch, 0
+
+    def watch(*folders: str, **settings: Any) -> Iterator[set[Any]]:
+        nonlocal begun
+        begun += 1
+        if begun == 3:
+            raise OSError("OS file watch limit reached.")
+        yield from real(*folders, **settings)
+
+    monkeypatch.setattr(watchfiles, "watch", watch)
+    (tree.root / "link").symlink_to(tmp_path)
+    async with _watching(tree) as watched:
+        assert begun == 2
+        tree.write("new/late.py", "def late():\n    pass\n")
+        await watched.until("new/late.py")
+        async with asyncio.timeout(20):
+            while begun < 5:
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(1.5)
+        watched.seen.clear()
+        tree.write("new/late.py", "def later():\n    pass\n")
+        await watched.until("new/late.py", patience_s=10)
+    assert "can't be watched" not in caplog.text
+
+
+def test_what_is_watched(tmp_path):
+    """Trees without links as a whole, folders with links by themselves."""
+    for path in ("a/x/y", "b/z", "c", ".git/refs"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "file").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "c" / "plain").write_text("")
+    (tmp_path / "c" / "link").symlink_to("plain")
+    top = str(tmp_path)
+    assert folders_of(top) == Folders((top,), ())
+    (tmp_path / "a" / "x" / "link").symlink_to(tmp_path)
+    assert folders_of(top) == Folders(
+        (f"{top}/a/x/y", f"{top}/b", f"{top}/c"), (top, f"{top}/a", f"{top}/a/x")
+    )
+    (tmp_path / ".git" / "refs" / "heads").symlink_to(tmp_path / "b")
+    (tmp_path / "a" / "x" / "link").unlink()
+    assert folders_of(top) == Folders((f"{top}/a", f"{top}/b", f"{top}/c"), (top,))
+
+
+async def test_a_name_that_is_no_text(tree):
+    """Bad input: it does not end the watching."""
+    async with _watching(tree) as watched:
+        with open(os.fsencode(tree.root) + b"/app/\xff.py", "wb") as file:
+            file.write(b"x = 1\n")
+        await asyncio.sleep(1)
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        await watched.until("app/clock.py")
+
+
+async def test_a_name_that_is_no_text_and_is_written_all_the_time(tree):
+    """Issue 7: a log, say: the listening ends before it has begun, and changes are seen still."""
+    stop = threading.Event()
+
+    def scribble() -> None:
+        while not stop.wait(0.02):
+            with open(os.fsencode(tree.root) + b"/app/\xff.log", "ab") as file:
+                file.write(b"x")
+
+    async with _watching(tree) as watched:
+        writing = threading.Thread(target=scribble)
+        writing.start()
+        try:
+            await asyncio.sleep(1)
+            tree.write("app/clock.py", CLOCK.replace("60", "61"))
+            await watched.until("app/clock.py")
+        finally:
+            stop.set()
+            writing.join()
+
+
 async def test_the_folder_goes(tree):
     """Quietly, that is the end of it."""
     async with _watching(tree) as watched:
@@ -156,6 +303,49 @@ async def test_where_the_system_can_not_watch(tree, monkeypatch, caplog):
         with contextlib.suppress(asyncio.CancelledError):
             await task
     assert "can't be watched" in caplog.text
+
+
+async def test_what_can_not_be_written_is_tried_less_and_less(tmp_path):
+    """Reliability 8: a home that can only be read, a full disk: no line in the log each second."""
+    asked: list[float] = []
+
+    class Failing:
+        async def refresh(self, *, paths: Collection[str] | None = None) -> Refreshed:
+            asked.append(time.monotonic())
+            if len(asked) < 5:
+                raise StoreRefused("The code index can't be used.")
+            return Refreshed(files=1, scopes=1, changed=("a.py",))
+
+    async def known_of(_: Collection[str]) -> set[str]:
+        return set()
+
+    kept = keep_current(Failing(), tmp_path, known_of, followers=tmp_path / "watch.lock")
+    async with contextlib.aclosing(kept) as changes:
+        assert (await anext(changes)).changed == ("a.py",)
+    pauses = [after - before for before, after in itertools.pairwise(asked)]
+    assert pauses == pytest.approx([0.5, 1, 2, 4], abs=0.4)
+
+
+async def test_an_index_that_can_not_be_asked_for_a_moment(tmp_path):
+    """Reliability 15: who follows the files goes on, and loses no change."""
+    asked: list[Collection[str] | None] = []
+
+    class Index:
+        async def refresh(self, *, paths: Collection[str] | None = None) -> Refreshed:
+            asked.append(paths)
+            return Refreshed(files=1, scopes=1, changed=("a.py",))
+
+    failures = [StoreUnavailable("The code index is in use."), None]
+
+    async def known_of(_: Collection[str]) -> set[str]:
+        if failures and (failure := failures.pop(0)):
+            raise failure
+        return set()
+
+    kept = keep_current(Index(), tmp_path, known_of, followers=tmp_path / "watch.lock")
+    async with contextlib.aclosing(kept) as changes, asyncio.timeout(20):
+        assert (await anext(changes)).changed == ("a.py",)
+    assert asked == [None]
 
 
 async def test_another_process_is_at_it(tree):

@@ -120,23 +120,24 @@ async def test_a_resumed_session(
 @pytest.mark.parametrize(
     ("old", "new", "lines"),
     [
-        ("a\nb\nc\n", "a\nX\nc\n", [(2, 2)]),
-        ("a\nb\nc\n", "a\nX\nY\nc\n", [(2, 3)]),
-        ("a\nb\nc\n", "a\nc\n", [(1, 1)]),
-        ("a\nb\n", "b\n", [(1, 1)]),
-        ("", "a\nb\n", [(1, 2)]),
-        ("a\n", "a\nb", [(2, 2)]),
-        ("a\nb", "a\nb\n", [(2, 2)]),
+        ("a\nb\nc\n", "a\nX\nc\n", [(2, 2, 1)]),
+        ("a\nb\nc\n", "a\nX\nY\nc\n", [(2, 3, 1)]),
+        ("a\nb\nc\n", "a\nc\n", [(1, 1, 2)]),
+        ("a\nb\n", "b\n", [(1, 1, 2)]),
+        ("", "a\nb\n", [(1, 2, 0)]),
+        ("a\nb\n", "a\nX\nY\nb\n", [(2, 3, 0)]),
+        ("a\n", "a\nb", [(2, 2, 0)]),
+        ("a\nb", "a\nb\n", [(2, 2, 1)]),
         (
             "a\n" * 3 + "b\n" * 20 + "c\n",
             "X\n" + "a\n" * 2 + "b\n" * 20 + "Y\n",
-            [(1, 1), (24, 24)],
+            [(1, 1, 1), (24, 24, 1)],
         ),
-        ("--- x\n", "+++ y\n", [(1, 1)]),
+        ("--- x\n", "+++ y\n", [(1, 1, 1)]),
     ],
 )
-def test_changed_lines(old: str, new: str, lines: list[tuple[int, int]]) -> None:
-    """B95: as they are afterwards; what was taken away by the line before it."""
+def test_changed_lines(old: str, new: str, lines: list[tuple[int, int, int]]) -> None:
+    """B95: as they are afterwards, and how many they were; what went by the line before it."""
     assert changed_lines(unified_diff(old, new, "f")[0]) == lines
 
 
@@ -146,7 +147,7 @@ def test_many_changes_are_fifty() -> None:
     new = "".join(f"{n}{'x' * (n % 5 == 0)}\n" for n in range(1_000))
     found = changed_lines(unified_diff(old, new, "f")[0])
     assert len(found) == 50
-    assert found[-1][1] == 996
+    assert found[-1][1:] == (996, found[-1][1] - found[-1][0] + 1)
 
 
 async def test_edits_are_recorded_with_their_lines(desk: Any) -> None:
@@ -154,6 +155,6 @@ async def test_edits_are_recorded_with_their_lines(desk: Any) -> None:
     desk.file("a.py", "one\ntwo\nthree\n")
     await desk.do("read_file", path="a.py")
     edited = await desk.do("edit_file", path="a.py", old="two\n", new="2\n2b\n")
-    assert edited.data["changed"] == [[2, 3]]
+    assert (edited.data["changed"], edited.data["replaced"]) == ([[2, 3]], [1])
     written = await desk.do("write_file", path="a.py", content="one\n2\n2b\nfour\n")
-    assert written.data["changed"] == [[4, 4]]
+    assert (written.data["changed"], written.data["replaced"]) == ([[4, 4]], [1])

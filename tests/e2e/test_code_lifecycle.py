@@ -1,0 +1,126 @@
+"""The index of code over processes: where nothing can be written, what each does at its end."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import Ragmem
+from tests.codebase.conftest import AUTH, CLOCK
+from tests.fakes.llm_server import Answer, LLMServer
+
+from .test_poor_homes import READ_ONLY, mounted, plain, run
+
+
+@pytest.fixture
+def server() -> Iterator[LLMServer]:
+    with LLMServer([Answer("ok")], repeat=True) as running:
+        yield running
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
+    made = Ragmem(tmp_path, server.env)
+    (made.project / ".git").mkdir()
+    (made.project / "auth.py").write_text(AUTH)
+    (made.project / "clock.py").write_text(CLOCK)
+    return made
+
+
+def files(home: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in home.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("has_log", [False, True])
+def test_a_home_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem, has_log: bool) -> None:
+    """Reliability 8, issue 7: what was indexed is found, with its lines as they are now."""
+    assert ragmem.run("index").code == 0
+    (database,) = ragmem.home.glob("data/code/*.sqlite")
+    log = database.with_name(f"{database.name}-wal")
+    if has_log:
+        _leave_log(database)
+    assert (log.exists() and log.stat().st_size > 0) is has_log
+    (ragmem.project / "auth.py").write_text("# moved\n" + AUTH)
+    (ragmem.project / "late.py").write_text("def come_in_late():\n    return 1\n")
+    before = files(ragmem.home)
+    through = mounted(READ_ONLY, ragmem.home)
+    code, out, err = plain(run(ragmem, "search", "--code", "login", through=through), tmp_path)
+    assert code == 0, err
+    assert "login · function · auth.py:17-19" in out
+    assert "note: Files that are new since the last look are not found." in err
+    assert "Read-only file system" in err
+    code, out, err = plain(run(ragmem, "index", "--status", through=through), tmp_path)
+    assert code == 0, err
+    assert "2 python" in out
+    code, _, err = plain(run(ragmem, "index", through=through), tmp_path)
+    assert (code != 0, "Read-only file system" in err) == (True, True)
+    code, out, err = plain(run(ragmem, "ask", "Hello?", through=through), tmp_path)
+    assert (code, out) == (0, "ok\n")
+    assert files(ragmem.home) == before
+
+
+def _leave_log(database: Path) -> None:
+    """As a process leaves it that was killed: all of the index is in its log."""
+    copies = {suffix: database.with_name(f"copy{suffix}") for suffix in ("", "-wal")}
+    import apsw
+
+    connection = apsw.Connection(str(database))
+    connection.pragma("journal_mode", "WAL")
+    connection.execute("UPDATE state SET epoch = epoch + 1")
+    for suffix, copy in copies.items():
+        shutil.copyfile(database.with_name(database.name + suffix), copy)
+    connection.close()
+    for suffix, copy in copies.items():
+        os.replace(copy, database.with_name(database.name + suffix))
+    database.with_name(f"{database.name}-shm").unlink(missing_ok=True)
+
+
+def test_a_home_that_can_only_be_read_without_an_index(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Reliability 8: said what and why."""
+    assert ragmem.run("sessions", "list").code == 0
+    through = mounted(READ_ONLY, ragmem.home)
+    code, out, err = plain(run(ragmem, "search", "--code", "login", through=through), tmp_path)
+    assert code != 0
+    assert out == ""
+    assert "The code index" in err
+    assert "Read-only file system" in err
+
+
+def test_inline_links_the_first_turn(ragmem: Ragmem) -> None:
+    """X15, B95: `memory.worker = inline`: the turn that began the index is linked by its end."""
+    for number in range(400):
+        text = "".join(f"def f{number}_{n}(a):\n    return a + {n}\n\n\n" for n in range(20))
+        (ragmem.project / f"m{number}.py").write_text(text)
+    env = {
+        "RAGMEM_MEMORY__WORKER": "inline",
+        "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",
+        "RAGMEM_MEMORY__FACTS__EXTRACT": "false",
+        "RAGMEM_CODE__WAIT_S": "0",
+        "RAGMEM_CODE__VECTORS": "false",
+    }
+    done = ragmem.run("ask", "What does `parse_duration` do?", env=env)
+    assert done.code == 0, done.err
+    found = ragmem.run("search", "--code", "parse_duration", "--format", "json").json
+    (scope,) = [hit for hit in found if hit["name"] == "parse_duration"]
+    assert [session["how"] for session in scope["sessions"]] == [["named"]]
+
+
+def test_inline_makes_vectors_of_its_own_project(ragmem: Ragmem, tmp_path: Path) -> None:
+    """X15: what other projects lack is left to the detached process."""
+    other = tmp_path / "other"
+    (other / ".git").mkdir(parents=True)
+    (other / "b.py").write_text(CLOCK.replace("parse_duration", "another_one"))
+    assert ragmem.run("index", cwd=other).code == 0
+    inline = {"RAGMEM_MEMORY__WORKER": "inline"}
+    assert ragmem.run("ask", "What does `parse_duration` do?", env=inline).code == 0
+
+    def without(folder: Path) -> int:
+        shown = ragmem.run("index", "--status", "--format", "json", cwd=folder).json
+        return int(shown["without_vectors"])
+
+    assert without(ragmem.project) == 0
+    assert without(other) > 0
+    assert ragmem.run("work").code == 0
+    assert without(other) == 0
