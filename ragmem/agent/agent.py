@@ -7,6 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from ragmem.agent.desk import Desk
+from ragmem.agent.own_command import CommandRun
 from ragmem.agent.turn import TurnRun
 from ragmem.errors import LLMError
 from ragmem.events import Event, TurnFinished
@@ -44,15 +45,25 @@ class Agent:
         """The last one, as it is recorded so far; None before the first."""
         return self._run.turn if self._run else None
 
-    async def ask(self, prompt: str) -> AsyncGenerator[Event, None]:
+    def ask(self, prompt: str) -> AsyncGenerator[Event, None]:
         """Answer; the last event is always TurnFinished.
 
         An error that is not a RagmemError is a bug: the turn is recorded as
         failed, then it is raised here. Closing the iterator interrupts the turn.
         """
+        return self._events(TurnRun, prompt)
+
+    def run_command(self, command: str) -> AsyncGenerator[Event, None]:
+        """Run a command of the person's own: recorded as a turn, so that the next one knows of it.
+
+        The model is not asked. Otherwise as `ask`.
+        """
+        return self._events(CommandRun, command)
+
+    async def _events(self, kind: type[TurnRun], text: str) -> AsyncGenerator[Event, None]:
         events: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._run = TurnRun(self.session, self._desk, events.put_nowait)
-        task = self._task = asyncio.create_task(self._run.run(prompt))
+        self._run = kind(self.session, self._desk, events.put_nowait)
+        task = self._task = asyncio.create_task(self._run.run(text))
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:

@@ -103,6 +103,13 @@ class CallRunner:
         self._emit(self._started(call))
         return await self._finished(call, outcome)
 
+    async def own(self, use: ToolUse) -> None:
+        """Run what the person runs by themself: it is theirs to repeat, and nobody is asked."""
+        call = self._new_call(use, 0, origin="person")
+        self._emit(self._started(call))
+        await self._recording.call(call)
+        await self._finished(call, await self._toolset.call(use))
+
     def _new_call(
         self, use: ToolUse, iteration: int, *, preamble: str = "", origin: CallOrigin = "model"
     ) -> ToolCall:

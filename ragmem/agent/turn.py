@@ -50,7 +50,9 @@ _UNKNOWN_WINDOW_TOKENS = 128_000
 """Stands in for a window that is not known, only for when to condense results."""
 
 
-class _Ending(msgspec.Struct, frozen=True, kw_only=True):
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a turn has ended."""
+
     subtype: Subtype
     text: str
     error: str = ""
@@ -59,6 +61,7 @@ class _Ending(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> TurnStatus:
+        """As it is recorded."""
         match self.subtype:
             case "interrupted":
                 return "interrupted"
@@ -99,21 +102,21 @@ class TurnRun:
 
     async def run(self, prompt: str) -> None:
         """Never raises RagmemError or CancelledError: those are ways for a turn to end."""
-        ending = _Ending(subtype="error_during_execution", text="", error="internal error")
+        ending = Ending(subtype="error_during_execution", text="", error="internal error")
         interrupted = await _settled(self._begin(prompt))
         try:
             if interrupted:
                 raise asyncio.CancelledError
             ending = await self._answer(prompt)
         except asyncio.CancelledError:
-            ending = _Ending(
+            ending = Ending(
                 subtype="interrupted",
                 text=self._partial,
                 error="interrupted",
                 exit_code=EXIT_SIGINT,
             )
         except RagmemError as error:
-            ending = _Ending(
+            ending = Ending(
                 subtype="error_during_execution",
                 text=self._partial,
                 error=str(error),
@@ -142,7 +145,7 @@ class TurnRun:
         )
         self._say_notices()
 
-    async def _answer(self, prompt: str) -> _Ending:
+    async def _answer(self, prompt: str) -> Ending:
         """The loop."""
         limits = self._desk.limits
         specs = self._desk.toolset.specs() if self._desk.offers_tools else ()
@@ -165,7 +168,7 @@ class TurnRun:
             answers = await self._calls.run(completion.text, completion.tool_uses, number)
             loop.add(with_note(answers, await self._news()))
             if reason := self._too_expensive:
-                return _Ending(
+                return Ending(
                     subtype="error_max_budget_usd",
                     text=completion.text,
                     error=reason,
@@ -181,10 +184,10 @@ class TurnRun:
         room = min(window // 2, max(window // 4, window * 3 // 4 - context.chars))
         return ToolLoop(context.messages, limit=context.chars + room)
 
-    async def _final_answer(self, messages: Sequence[Message]) -> _Ending:
+    async def _final_answer(self, messages: Sequence[Message]) -> Ending:
         """Asked once, without tools, at the limit (X36)."""
         completion = await self._call([*messages, user(prompt_text("final_answer"))], ())
-        return _Ending(
+        return Ending(
             subtype="error_max_turns",
             text=completion.text,
             error="The model kept repeating itself."
@@ -193,12 +196,12 @@ class TurnRun:
             hint="Go on with `-c`, or raise tools.max_iterations or --max-turns.",
         )
 
-    def _answered(self, completion: Completion) -> _Ending:
+    def _answered(self, completion: Completion) -> Ending:
         if completion.end_reason == "content_filter" and not completion.text.strip():
             raise ProviderRefused("The provider's content filter withheld the answer.")
         if completion.end_reason == "length":
             self._warn("The answer reached the model's limit of output and may be cut short.")
-        return _Ending(subtype="success", text=completion.text, exit_code=EXIT_DONE)
+        return Ending(subtype="success", text=completion.text, exit_code=EXIT_DONE)
 
     async def _news(self) -> str:
         """Which files others have changed, for a model that can read them again."""
@@ -317,7 +320,7 @@ class TurnRun:
     def _warn(self, text: str) -> None:
         self._emit(Notice(level="warning", text=text))
 
-    async def _finish(self, ending: _Ending) -> None:
+    async def _finish(self, ending: Ending) -> None:
         desk = self._desk
         reasoning = "\n\n".join(filter(None, self._reasoning))
         await self._recording.finish(

@@ -17,6 +17,10 @@ _MARKS = {
     "running": "[This turn is still running in another process.]",
 }
 
+_OWN_COMMAND = "(The person ran this by themself; nothing was asked.)"
+_OWN_OUTPUT_CHARS = 600
+"""Of what it printed, for a model that gets the conversation as text."""
+
 
 class Window(msgspec.Struct, frozen=True):
     """The turns that are replayed, and what they cost."""
@@ -53,11 +57,14 @@ class _StoredResult(msgspec.Struct, frozen=True):
 
 
 def with_mentions(prompt: str, calls: Sequence[ToolCall], tag: str) -> str:
-    """The person's words, then each file that they mention, as quoted data."""
+    """The person's words, then what they show with them (files, what a command of their own
+    printed) as quoted data.
+    """
     blocks = [prompt]
     for call in calls:
-        if call.origin == "mention":
-            blocks.append(f"<file-{tag}>\n{result_text(call)}\n</file-{tag}>")
+        if call.origin != "model":
+            what = f"{'file' if call.origin == 'mention' else 'output'}-{tag}"
+            blocks.append(f"<{what}>\n{result_text(call)}\n</{what}>")
     return "\n\n".join(blocks)
 
 
@@ -84,7 +91,8 @@ def turn_messages(turn: Turn, *, result_limit: int) -> tuple[Message, ...]:
             tool(call_id(c.tool_call_id), result_text(c), is_error=not c.success) for c in batch
         )
     said = [turn.assistant_message, _MARKS.get(turn.status, "")]
-    out.append(assistant("\n\n".join(filter(None, said)) or "(no answer)"))
+    nothing = _OWN_COMMAND if turn.is_own_command else "(no answer)"
+    out.append(assistant("\n\n".join(filter(None, said)) or nothing))
     return tuple(out)
 
 
@@ -173,6 +181,9 @@ def recent_text(turns: Sequence[Turn], *, limit: int, max_chars: int) -> tuple[s
 
 def _raw_entry(turn: Turn) -> str:
     answer = "\n".join(filter(None, (turn.assistant_message, _MARKS.get(turn.status, ""))))
+    if turn.is_own_command:
+        printed = clip_middle("\n".join(map(result_text, turn.tool_calls)), _OWN_OUTPUT_CHARS)
+        return f"User: {turn.user_message}\nIt printed: {printed}\n"
     lines = [f"User: {turn.user_message}", f"Assistant: {answer}"]
     if turn.tool_calls:
         lines.append("Tools: " + ", ".join(call.tool_name for call in turn.tool_calls))

@@ -77,6 +77,11 @@ class Session(Record, frozen=True, kw_only=True):
         """As section B calls its id."""
         return self.session_id
 
+    @property
+    def called(self) -> str:
+        """For people: its title, or the newest prompt of one that was never named."""
+        return (self.title == DEFAULT_TITLE and self.last_message) or self.title
+
 
 class FileAccess(Record, frozen=True, kw_only=True):
     """One access of a tool to one file."""
@@ -189,6 +194,11 @@ class Turn(Record, frozen=True, kw_only=True):
     def char_count(self) -> int:
         """Code points of user and assistant text; tool results do not count (A43)."""
         return len(self.user_message) + len(self.assistant_message)
+
+    @property
+    def is_own_command(self) -> bool:
+        """Whether the person ran a command by themself: nothing was asked, nothing said."""
+        return any(call.origin == "person" for call in self.tool_calls)
 
 
 class Summary(Record, frozen=True, kw_only=True):

@@ -242,7 +242,9 @@ def _moments(turn: Turn) -> Sequence[Draft]:
                 evidence_of(turn, Source(episode.speaker, episode.quote), locate=lambda path: path),
             ),
         )
-        for episode in episodes(turn.user_message, turn.assistant_message, now)
+        for episode in episodes(
+            "" if turn.is_own_command else turn.user_message, turn.assistant_message, now
+        )
         # What an agent has read it may repeat: an order in its answer is nobody's decision.
         if episode.speaker == "person"
         or episode.kind == "deadline"

@@ -63,6 +63,7 @@ _NOT_TRIED = (
     "Read it",
     "was not read",
     "interrupted",
+    "Stopped by the person",
 )
 """In errors of what was refused, called wrongly, or not begun: nothing is learned from those."""
 

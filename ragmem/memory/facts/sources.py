@@ -63,7 +63,7 @@ class Sources:
     """What was said, pasted and read in a turn; of what was recalled nothing."""
 
     def __init__(self, turn: Turn) -> None:
-        own = own_words(turn.user_message)
+        own = "" if turn.is_own_command else own_words(turn.user_message)
         self.own = own
         self.answer = turn.assistant_message[:_LONGEST_READ]
         self.results = [

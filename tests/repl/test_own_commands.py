@@ -1,0 +1,168 @@
+"""`!command`: the person's own commands in a chat, real processes on a pty, real store."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ragmem.repl.own_commands import is_own_command
+from tests.e2e.test_chat_pty import CTRL_C, House, loaded
+from tests.fakes.llm_server import Answer, LLMServer
+from tests.repl.pty_chat import PtyChat
+
+KEY = "sk-ant-api03-" + "a1B2c3D4e5" * 9 + "AA"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with LLMServer() as server:
+        yield House(tmp_path, server)
+
+
+def left(chat: PtyChat) -> None:
+    chat.send("/exit\r")
+    assert chat.exit_code() == 0
+    assert chat.is_restored()
+
+
+def test_a_command_is_run_shown_recorded_and_known_to_the_agent(house: House) -> None:
+    """cli.md, in chat: `!command` runs a command and shows its output to the agent; X25."""
+    house.server.extend(Answer("It says hello."))
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("!python3 a.py; ls /nowhere; exit 3\r")
+        chat.wait_for(r"^  hello\n  ls: .*/nowhere.*\n  ⎿ Exit code 3 \(.*\)$")
+        assert not house.server.requests  # it is the person's, not the model's
+        chat.send("what did it say?\r")
+        chat.wait_for(r"^It says hello\.")
+        assert re.search(r"<output-[0-9a-f]{10}>\\nExit code 3\\nhello\\nls: ", house.last_prompt())
+        assert "!python3 a.py; ls /nowhere; exit 3" in house.last_prompt()
+        left(chat)
+    (session,) = house.sessions()
+    own, asked = session["turns"]
+    assert (own["user_message"], own["status"]) == (
+        "!python3 a.py; ls /nowhere; exit 3",
+        "completed",
+    )
+    (call,) = own["tool_calls"]
+    assert call["tool_name"] == "run_command"
+    assert "hello" in str(call["result"])
+    assert (asked["user_message"], asked["tool_calls"]) == ("what did it say?", [])
+
+
+def test_it_is_known_after_a_restart(house: House) -> None:
+    """X40: what was run yesterday is in the session that is resumed."""
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("!echo kumquat | tr a-z A-Z\r")
+        chat.wait_for(r"^  KUMQUAT\n  ⎿ Exit code 0")
+        left(chat)
+        assert "Resume with: ragmem chat -r" in chat.text
+    house.server.extend(Answer("A fruit."))
+    with house.chat("chat", "-c") as chat:
+        chat.wait_for(r"^› !echo kumquat")
+        loaded(chat)
+        chat.send("what is that?\r")
+        chat.wait_for(r"^A fruit\.")
+        assert "Exit code 0\\nKUMQUAT" in house.last_prompt()
+
+
+def test_what_is_printed_is_stored_and_sent_without_secrets(house: House) -> None:
+    """P10: a key in the output is the person's to see; stored and sent it is not."""
+    (house.project / "key.txt").write_text(f"key {KEY}\n")
+    house.server.extend(Answer("I see none."))
+    with house.chat("chat", columns=160) as chat:
+        loaded(chat)
+        chat.send("!cat key.txt\r")
+        chat.wait_for(r"^  key sk-ant-api03")
+        chat.send("which key?\r")
+        chat.wait_for(r"^I see none\.")
+        left(chat)
+    assert KEY not in house.last_prompt()
+    assert "[redacted" in house.last_prompt()
+    assert KEY not in str(house.sessions())
+
+
+def test_ctrl_c_ends_it_and_keeps_what_it_printed(house: House) -> None:
+    """cli.md: Ctrl-C interrupts; the process is gone, its output known, the chat goes on."""
+    house.server.extend(Answer("You stopped it."))
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("!echo begun; sleep 3600; touch never\r")
+        chat.wait_for_screen(r"^● run_command echo begun.*\nworking · [1-9][\d.]* s · Esc stops")
+        chat.send(CTRL_C)
+        chat.wait_for(r"^  begun\n  ⎿ Stopped by the person\.")
+        chat.send("and?\r")
+        chat.wait_for(r"^You stopped it\.")
+        assert "Stopped by the person.\\nbegun" in house.last_prompt()
+        left(chat)
+    first, _ = house.sessions()[0]["turns"]
+    assert first["status"] == "interrupted"
+    assert not (house.project / "never").exists()
+
+
+def test_the_terminal_is_safe_and_long_output_is_limited(house: House) -> None:
+    """Reliability 1.4, 36: no escape sequence passes; the middle of what is long is left out."""
+    (house.project / "evil").write_text("\x1b]0;owned\x07\x9b31mred\n")
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("!cat evil; seq 5000\r")
+        chat.wait_for(r"^  5000\n  ⎿ Exit code 0")
+        assert re.search(r"^  59\n  … [\d,]+ more lines …\n  \d+$", chat.text, re.MULTILINE)
+        assert b"\x1b]0;owned" not in chat.raw
+        assert b"\x9b31m" not in chat.raw
+        left(chat)
+
+
+def test_what_is_no_command(house: House) -> None:
+    """Nothing runs that was not meant to; the hint says what to type."""
+    house.server.extend(Answer("A picture."), Answer("As you say."))
+    with house.chat("chat") as chat:
+        loaded(chat)
+        chat.send("!\r")
+        chat.wait_for(r"^✗ Run what\?\n  ! followed by a command\.")
+        chat.send("\x1b[200~!touch one\ntouch two\x1b[201~\r")
+        chat.wait_for(r"^✗ A command is one line: nothing was run\.")
+        chat.send("![alt](a.png)\r")
+        chat.wait_for(r"^A picture\.")
+        chat.send(" !touch three\r")
+        chat.wait_for(r"^As you say\.")
+        left(chat)
+    assert sorted(path.name for path in house.project.iterdir()) == ["a.py"]
+    assert len(house.sessions()[0]["turns"]) == 2
+
+
+def test_nobody_is_asked_and_plan_mode_stops_only_the_agent(house: House) -> None:
+    """cli.md, permissions: they bind the agent; the person has typed it."""
+    with house.chat("chat", "--permission-mode", "plan") as chat:
+        loaded(chat)
+        chat.send("!touch mine\r")
+        chat.wait_for(r"^  \(no output\)\n  ⎿ Exit code 0")
+        left(chat)
+    assert (house.project / "mine").exists()
+
+
+def test_on_a_dumb_terminal(house: House) -> None:
+    """TERM=dumb: lines in, lines out."""
+    with house.chat("chat", env={"TERM": "dumb"}) as chat:
+        chat.wait_for(r"/help")
+        chat.send("!echo hi\n")
+        chat.wait_for(r"  hi\n  ⎿ Exit code 0")
+        chat.send("/help\n")
+        chat.wait_for(r"!command +runs it")
+
+
+@pytest.mark.parametrize(
+    ("text", "own"),
+    [
+        ("!ls", True),
+        ("! ls", True),
+        ("!", True),
+        (" !ls", False),
+        ("![a](b)", False),
+        ("a!", False),
+    ],
+)
+def test_which_prompts_are(text: str, own: bool) -> None:
+    assert is_own_command(text) is own
