@@ -1,6 +1,7 @@
 """Text at the doors: what enters the store, a request or the terminal passes here."""
 
 import unicodedata
+from collections.abc import Sequence
 from datetime import datetime
 
 # Kept where a control character is shown in clear: line feed and tab.
@@ -126,3 +127,64 @@ def bar(part: float, whole: float, width: int) -> str:
     share = min(1.0, part / whole) if whole > 0 else 0.0
     filled = min(width, max(1, round(share * width))) if part > 0 else 0
     return "█" * filled + "·" * (width - filled)
+
+
+def line_range(first: int, last: int) -> str:
+    """Lines of a file, both included: `11-13`; `11` where it is one."""
+    return str(first) if first == last else f"{first}-{last}"
+
+
+# --- on a terminal --------------------------------------------------------------------
+
+
+def hanging(head: str, text: str, width: int | None = None) -> list[str]:
+    """A text behind its head, cut between words, the further rows below the first."""
+    row, rows = head, []
+    margin = " " * display_width(head)
+    for word in text.split():
+        longer = row + word if row in (head, margin) else f"{row} {word}"
+        if width is not None and row not in (head, margin) and display_width(longer) > width:
+            rows.append(row)
+            longer = margin + word
+        row = longer
+    return [*rows, row.rstrip()]
+
+
+def display_width(text: str) -> int:
+    """Columns on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(_char_width(char) for char in text)
+
+
+def clip_to_width(text: str, width: int) -> str:
+    """At most `width` columns, with an ellipsis where something is left out."""
+    if display_width(text) <= width:
+        return text
+    kept, room = [], width - 1
+    for char in text:
+        room -= _char_width(char)
+        if room < 0:
+            break
+        kept.append(char)
+    return "".join(kept) + "…"
+
+
+def flowing(parts: Sequence[str], width: int) -> list[str]:
+    """As many as fit on a line, the further ones indented below."""
+    lines = [""]
+    for part in parts:
+        longer = f"{lines[-1]} · {part}" if lines[-1].strip() else f"{lines[-1]}{part}"
+        if lines[-1].strip() and display_width(longer) > width:
+            lines.append(f"  {part}")
+        else:
+            lines[-1] = longer
+    return [clip_to_width(visible(line), width) for line in lines]
+
+
+def _char_width(char: str) -> int:
+    if char.isascii():
+        return 1
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -121,5 +121,5 @@ def _table(found: list[ChangedFileDocument]) -> str:
         (ago(each.timestamp, now), str(each.turn_count), short_id(each.session_ids[0]), each.path)
         for each in found
     ]
-    width = max(60, get_terminal_size((120, 24)).columns)
+    width = get_terminal_size((120, 24)).columns
     return table(("CHANGED", "TURNS", "SESSION", "PATH"), rows, width=width)

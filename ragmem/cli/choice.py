@@ -12,7 +12,7 @@ from ragmem.cli.table import table
 from ragmem.errors import AmbiguousSession, SessionNotFound, UsageError
 from ragmem.ids import short_id
 from ragmem.memory.projects import folder_name
-from ragmem.records import DEFAULT_TITLE, Session
+from ragmem.records import Session
 from ragmem.store.base import SessionQuery
 from ragmem.text import ago, one_line
 
@@ -75,9 +75,7 @@ def session_rows(sessions: Sequence[Session], now: datetime) -> list[tuple[str, 
 
 def session_name(session: Session) -> str:
     """Its title, or the newest prompt of one that was never named."""
-    if session.title != DEFAULT_TITLE or not session.last_message:
-        return one_line(session.title, 120)
-    return one_line(session.last_message, 120)
+    return one_line(session.called, 120)
 
 
 def _settle(typed: asyncio.Future[None]) -> None:

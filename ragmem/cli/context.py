@@ -28,7 +28,6 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _BAR = 10
 _WIDTH = 140
-_NARROWEST = 80
 
 
 class ContextItemDocument(Document, frozen=True, kw_only=True):
@@ -114,7 +113,7 @@ def context(
             write_utf8(to_json(context_document(session.session_id, built)))
         else:
             width = get_terminal_size((_WIDTH, 24)).columns
-            say(budgets_table(built, width=max(_NARROWEST, width)) + "\n")
+            say(budgets_table(built, width=width) + "\n")
             write(visible(built.text()) + "\n")
         return EXIT_DONE
 

@@ -29,7 +29,7 @@ def files(
     path: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PATH]", help="Tell of this file, whoever touched it.", show_default=False
+            metavar="PATH", help="Tell of this file, whoever touched it.", show_default=False
         ),
     ] = None,
     related: Annotated[
@@ -99,7 +99,7 @@ def _print(accesses: "Sequence[FileAccess]", output: Literal["table", "json"]) -
             (access.access_type, str(access.turn_index), ago(access.accessed_at, now), access.path)
             for access in accesses
         ]
-        width = max(60, get_terminal_size((120, 24)).columns)
+        width = get_terminal_size((120, 24)).columns
         write(table(("ACCESS", "TURN", "WHEN", "PATH"), rows, width=width))
     else:
         say("No files yet.\n")

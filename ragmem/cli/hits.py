@@ -1,12 +1,10 @@
-"""What the searches print: a hit as JSON, and its facts on a terminal."""
+"""What the searches print: a hit as JSON."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ragmem.cli.documents import Document
-from ragmem.cli.table import clip_to_width, display_width
-from ragmem.text import visible
+from ragmem.text import flowing as flowing
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.values import FactHit
@@ -82,15 +80,3 @@ def memory_hit_document(hit: "FactHit") -> HitDocument:
         timestamp=memory.created_at,
         why=hit.why,
     )
-
-
-def flowing(parts: Sequence[str], width: int) -> list[str]:
-    """As many as fit on a line, the further ones indented below."""
-    lines = [""]
-    for part in parts:
-        longer = f"{lines[-1]} · {part}" if lines[-1].strip() else f"{lines[-1]}{part}"
-        if lines[-1].strip() and display_width(longer) > width:
-            lines.append(f"  {part}")
-        else:
-            lines[-1] = longer
-    return [clip_to_width(visible(line), width) for line in lines]

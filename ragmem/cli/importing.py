@@ -326,7 +326,7 @@ def report_text(report: ImportDocument, label: str) -> str:
             )
             for each in came[:_SHOWN]
         ]
-        width = max(60, get_terminal_size((120, 24)).columns)
+        width = get_terminal_size((120, 24)).columns
         lines.append(table(header, rows, width=width).rstrip("\n"))
         if len(came) > _SHOWN:
             lines.append(f"… and {len(came) - _SHOWN:,} more")

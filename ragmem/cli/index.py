@@ -16,6 +16,7 @@ from ragmem.cli.options import Format
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import say, write, write_utf8
 from ragmem.cli.table import hanging
+from ragmem.config import how_to_set
 from ragmem.errors import EXIT_DONE, StoreError, UsageError
 from ragmem.records import RegisterProject, utc_now
 from ragmem.text import ago, counted, one_line, visible
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _LOOK_AGAIN_S = 0.5
-_NARROWEST = 40
 _NAMED = 3
 """Files of a change that are named on its line."""
 
@@ -49,6 +49,8 @@ class StatusDocument(Document, frozen=True, kw_only=True):
     """Texts that are not found by their meaning yet."""
     refreshed_at: datetime | None
     size_bytes: int
+    watched: bool
+    """A chat, or `--watch`, follows the files as they change."""
 
 
 class IndexDocument(StatusDocument, frozen=True, kw_only=True):
@@ -103,7 +105,7 @@ def index(
             code = await code_of(opened)
             if status:
                 code.refuse()
-                _print_status(await code.status(), output)
+                _print_status(opened, await code.status(), output)
             else:
                 await _index(opened, code, asked)
                 if watch:
@@ -121,7 +123,7 @@ async def code_of(opened: "App") -> "CodeIndex":
     if code is None:
         raise UsageError(
             "The code index is switched off.",
-            hint="`ragmem config set code.enabled true` switches it on.",
+            hint=how_to_set("code.enabled", "true"),
         )
     return code
 
@@ -136,8 +138,13 @@ async def project_here(opened: "App") -> "Project":
         return locate(opened.cwd, (), now=utc_now()).project
 
 
-async def brought_up_to_date(code: "CodeIndex", *, rebuild: bool = False) -> "Refreshed":
-    """As the disk is now, showing how far it is; waits for another process that is at it."""
+async def brought_up_to_date(
+    code: "CodeIndex", *, rebuild: bool = False, only_reads: bool = False
+) -> "Refreshed":
+    """As the disk is now, showing how far it is; waits for another process that is at it.
+
+    Who `only_reads` goes on with what was indexed before where nothing can be written.
+    """
     from ragmem.cli.index_progress import progress
 
     told = False
@@ -151,11 +158,17 @@ async def brought_up_to_date(code: "CodeIndex", *, rebuild: bool = False) -> "Re
     except asyncio.CancelledError:
         say("Stopped. What was indexed stays; run it again to go on.\n")
         raise
+    except StoreError as error:
+        if not only_reads or not await code.exists():
+            raise
+        say(f"note: Files that are new since the last look are not found. {visible(str(error))}\n")
+        return await code.as_it_is()
     return found
 
 
 async def _index(opened: "App", code: "CodeIndex", asked: _Asked) -> None:
-    is_first = not await code.exists()
+    before = await code.status()
+    is_first = not before.refreshed_at
     if asked.vectors:
         _check_vectors(opened)
     found = await brought_up_to_date(code, rebuild=asked.rebuild)
@@ -170,7 +183,11 @@ async def _index(opened: "App", code: "CodeIndex", asked: _Asked) -> None:
         whole = is_first or asked.rebuild
         follow = "" if asked.vectors else _follow(opened, status)
         width = get_terminal_size((100, 24)).columns
-        write(refreshed_text(found, follow=follow, whole=whole, width=width))
+        if found.files or found.removed:
+            went_on = is_first and before.files > 0 and not asked.rebuild
+            write(refreshed_text(found, follow=follow, whole=whole, width=width, went_on=went_on))
+        else:
+            write(nothing_text(found, status.path, width=width))
     await opened.leave_background()
 
 
@@ -193,7 +210,7 @@ def _check_vectors(opened: "App") -> None:
     if not opened.config.code.vectors:
         raise UsageError(
             "Code is not embedded here.",
-            hint="`ragmem config set code.vectors true` switches it on.",
+            hint=how_to_set("code.vectors", "true"),
         )
 
 
@@ -211,12 +228,16 @@ async def _embed(code: "CodeIndex") -> None:
 def _follow(opened: "App", status: "IndexStatus") -> str:
     """What is to be said of vectors that are still to be made."""
     count = status.without_vectors
-    if not count or opened.embedder is None or not opened.config.code.vectors:
+    if not count or not _makes_vectors(opened):
         return ""
     if opened.memory.records and opened.config.memory.worker != "off":
         where = " in the background" if opened.config.memory.worker == "detached" else ""
         return f"Vectors of {count:,} follow{where}."
     return f"{count:,} have no vectors: `ragmem index --vectors` makes them."
+
+
+def _makes_vectors(opened: "App") -> bool:
+    return opened.embedder is not None and opened.config.code.vectors
 
 
 async def _watch(opened: "App", code: "CodeIndex") -> None:
@@ -239,10 +260,37 @@ def changes_text(found: "Refreshed") -> str:
     return f"{'; '.join(parts)} ({found.seconds:.1f} s)"
 
 
-def refreshed_text(found: "Refreshed", *, follow: str, whole: bool, width: int) -> str:
-    """What a look at the disk came to; `whole`: with what was left out."""
+def vectors_note(opened: "App", status: "IndexStatus") -> str:
+    """That a search can't go by the meaning of all yet; empty where it can, or is not to."""
+    count = status.without_vectors
+    if not count or not _makes_vectors(opened):
+        return ""
+    made = opened.memory.records and opened.config.memory.worker != "off"
+    rest = "they are being made" if made else "`ragmem index --vectors` makes them"
+    have = "piece of the code has" if count == 1 else "pieces of the code have"
+    return f"{count:,} {have} no vectors yet and can be found by words alone: {rest}."
+
+
+def nothing_text(found: "Refreshed", path: str, *, width: int) -> str:
+    """Where there is nothing to be indexed."""
+    said = f"There is no file to be indexed in {one_line(path, 400)}."
+    lines = hanging("", said, width)
+    if found.left_out:
+        lines += hanging("", f"Left out: {left_out_text(found.left_out)}.", width)
+    return "\n".join(lines) + "\n"
+
+
+def refreshed_text(
+    found: "Refreshed", *, follow: str, whole: bool, width: int, went_on: bool = False
+) -> str:
+    """What a look at the disk came to; `whole`: with what was left out.
+
+    `went_on`: the first look had been stopped before its end.
+    """
     parts = [f"{counted(found.files, 'file')}, {counted(found.scopes, 'scope')}"]
-    if not whole:
+    if went_on:
+        parts.append(f"went on with the first index, of which {len(found.changed):,} were left")
+    elif not whole:
         changes = [
             f"{len(paths):,} {verb}"
             for verb, paths in (("changed", found.changed), ("removed", found.removed))
@@ -274,29 +322,34 @@ def summed_up(status: "IndexStatus", now: datetime) -> str:
     )
 
 
-def _print_status(status: "IndexStatus", output: Literal["table", "json"]) -> None:
+def _print_status(opened: "App", status: "IndexStatus", output: Literal["table", "json"]) -> None:
     if output == "json":
         write_utf8(to_json(status_document(status)))
-    elif not status.refreshed_at:
+    elif not status.refreshed_at and not status.files:
         say("Nothing of this project is indexed yet. `ragmem index` does it.\n")
     else:
         width = get_terminal_size((100, 24)).columns
-        write(status_text(status, datetime.now(UTC), width=width))
+        vectors = f"{status.without_vectors:,} to go" if status.without_vectors else "all made"
+        vectors = vectors if _makes_vectors(opened) else "none are made, as the settings say"
+        write(status_text(status, datetime.now(UTC), vectors=vectors, width=width))
 
 
-def status_text(status: "IndexStatus", now: datetime, *, width: int) -> str:
+def status_text(status: "IndexStatus", now: datetime, *, vectors: str, width: int) -> str:
     """For people, a line for each thing."""
-    width = max(_NARROWEST, width)
     languages = ", ".join(
         f"{count:,} {one_line(name, 40)}" for name, count in status.languages.items()
     )
-    missing = f", {status.without_vectors:,} without vectors" if status.without_vectors else ""
+    looked_at = "not yet to the end; `ragmem index` goes on"
+    if status.refreshed_at:
+        looked_at = ago(datetime.fromisoformat(status.refreshed_at), now)
     rows = [
         ("project", visible(status.path)),
         ("files", f"{status.files:,}" + (f": {languages}" if languages else "")),
-        ("scopes", f"{status.scopes:,}{missing}"),
+        ("scopes", f"{status.scopes:,}"),
+        ("vectors", vectors),
         ("left out", left_out_text(status.left_out) or "nothing"),
-        ("looked at", ago(datetime.fromisoformat(status.refreshed_at), now)),
+        ("looked at", looked_at),
+        ("watched", "yes, as files change" if status.watched else "no"),
         ("size", f"{status.size_bytes / 1e6:,.1f} MB"),
     ]
     lines = [line for name, said in rows for line in hanging(f"{name:<10} ", said, width)]

@@ -26,10 +26,11 @@ def progress(what: str) -> Iterator[Show]:
 
 def _bar(what: str, stack: ExitStack) -> Show:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
+    counts = TextColumn("{task.completed:,.0f} of {task.total:,.0f}")
+    columns = (TextColumn("{task.description}"), BarColumn(), counts, Remaining())
     shown = Progress(*columns, console=Console(stderr=True), transient=True)
     tasks: list[TaskID] = []
 

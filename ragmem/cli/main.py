@@ -1,8 +1,9 @@
 """`run(argv) -> exit code`: each command, imported when it is called, and every error's way out."""
 
 import errno
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from importlib import import_module
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,6 +40,8 @@ _COMMANDS = (
     "doctor",
     "work",
 )
+_WIDE = 60
+"""Columns from which on there is room for what an option does beside it."""
 _MODULES = {"import": "importing"}
 """Of commands whose names Python keeps for itself."""
 
@@ -148,7 +151,30 @@ def _arm_failpoints() -> None:
 
 
 def _dispatch(words: list[str]) -> int:
-    return command().main(args=words, prog_name="ragmem", standalone_mode=False) or EXIT_DONE
+    columns = get_terminal_size().columns
+    if columns >= _WIDE:
+        return command().main(args=words, prog_name="ragmem", standalone_mode=False) or EXIT_DONE
+    _stack_help()
+    # What stands in a section is indented, beside that width.
+    width = columns - 2
+    return (
+        command().main(args=words, prog_name="ragmem", standalone_mode=False, terminal_width=width)
+        or EXIT_DONE
+    )
+
+
+def _stack_help() -> None:
+    """In help, what an option does stands below it."""
+    context = typer.core.TyperGroup.context_class
+    beside = context.formatter_class
+
+    class Stacked(beside):  # type: ignore[misc, valid-type]
+        def write_dl(
+            self, rows: Iterable[tuple[str, str]], col_max: int = 2, col_spacing: int = 2
+        ) -> None:
+            super().write_dl(rows, min(col_max, 2), col_spacing)
+
+    context.formatter_class = Stacked
 
 
 def _exit_code(error: BaseException) -> int:

@@ -143,7 +143,7 @@ def edit(
     reference: Reference,
     content: Annotated[
         str | None,
-        typer.Argument(metavar="[CONTENT]", help="How it is to read.", show_default=False),
+        typer.Argument(metavar="CONTENT", help="How it is to read.", show_default=False),
     ] = None,
     subject: Annotated[
         list[str] | None,

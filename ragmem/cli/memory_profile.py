@@ -9,10 +9,11 @@ import typer
 from ragmem.cli.choice import ask_line
 from ragmem.cli.documents import to_json
 from ragmem.cli.memory_acts import Listed, listed, opened_facts
-from ragmem.cli.memory_values import TextFormat, folded, profile_document, words
+from ragmem.cli.memory_values import TextFormat, profile_document, words
 from ragmem.cli.opening import settings
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import is_interactive, say, write, write_utf8
+from ragmem.cli.table import folded
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.memory.notes import facts_of
 from ragmem.records import MemoryRecord, Profile

@@ -9,7 +9,7 @@ import typer
 
 from ragmem.cli.documents import Document
 from ragmem.cli.streams import typed
-from ragmem.cli.table import clip_to_width, display_width, hanging, table
+from ragmem.cli.table import clip_to_width, folded, table
 from ragmem.errors import UsageError
 from ragmem.ids import short_id
 from ragmem.memory.chains import Line, day, marks
@@ -22,7 +22,6 @@ ScopeName = MemoryScope
 Shown = Literal["project", "user", "all"]
 TextFormat = Annotated[Literal["text", "json"], typer.Option("--format", help="How to print it.")]
 
-NARROWEST = 60
 _ROOMY, _WIDE = 80, 100
 
 
@@ -172,7 +171,6 @@ def memories_table(
 
     With `projects`, the names of folders by the project's id, each says which is its own.
     """
-    width = max(NARROWEST, width)
     roomy = width >= _ROOMY
     noted = [", ".join(marks(memory, now)) for memory in memories]
     columns: list[tuple[str, list[str]]] = [
@@ -207,27 +205,13 @@ def episodes_table(memories: Sequence[MemoryRecord], now: datetime, *, width: in
         )
         for memory in memories
     ]
-    return table(("ID", "SAID", "KIND", "DATE", "EPISODE"), rows, width=max(NARROWEST, width))
+    return table(("ID", "SAID", "KIND", "DATE", "EPISODE"), rows, width=width)
 
 
 def page(lines: Sequence[Line], width: int) -> str:
     """Lines between words, each row behind its line's margin."""
     rows = [row for indent, text in lines for row in folded(" " * indent, text, width)]
     return "\n".join(rows) + "\n"
-
-
-def folded(head: str, text: str, width: int) -> list[str]:
-    """`hanging`, with what has no blanks to be cut at cut where the row ends: nothing is lost."""
-    width = max(NARROWEST, width)
-    margin = " " * display_width(head)
-    rows: list[str] = []
-    for row in hanging(head, text, width):
-        while display_width(row) > width:
-            fits = next(n for n in range(len(row), 0, -1) if display_width(row[:n]) <= width)
-            rows.append(row[:fits])
-            row = margin + row[fits:]
-        rows.append(row)
-    return rows
 
 
 _WHO = {"person": "you", "model": "model", "tool": "tool"}

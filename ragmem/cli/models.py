@@ -51,7 +51,7 @@ def models(output: Format = "table") -> None:
     if output == "json":
         write_utf8(to_json(found))
     else:
-        width = max(80, get_terminal_size((120, 24)).columns)
+        width = get_terminal_size((120, 24)).columns
         write(table(("", "MODEL", "WINDOW", "$/M IN, OUT", "WHY"), _rows(found), width=width))
 
 

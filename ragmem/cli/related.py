@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ragmem.cli.code_documents import (
-    SHOWN,
     CodeSessionDocument,
     decided_documents,
-    in_sessions,
-    past_lines,
     session_documents,
 )
 from ragmem.cli.documents import Document, to_json
@@ -21,6 +18,7 @@ from ragmem.cli.index import brought_up_to_date, project_here
 from ragmem.cli.memory_values import MemoryDocument
 from ragmem.cli.streams import say, write, write_utf8
 from ragmem.cli.table import hanging
+from ragmem.codebase.shown import SHOWN, in_sessions, past_lines
 from ragmem.errors import UsageError
 from ragmem.memory.code_past import CodePast, past_of_file
 from ragmem.memory.files import stored_path
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from ragmem.records import FileAccess, Project, Session
     from ragmem.store.base import Store
 
-_NARROWEST = 40
+_NARROWEST = 20
 _FILES = 20
 """Of a session so many are told of, the latest."""
 
@@ -136,7 +134,7 @@ async def _code(opened: "App") -> "CodeIndex | None":
     if code is None:
         return None
     try:
-        await brought_up_to_date(code)
+        await brought_up_to_date(code, only_reads=True)
     except UsageError:  # a home folder, say: nothing of it is indexed
         return None
     return code

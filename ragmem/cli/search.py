@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 ScopeName = Literal["session", "project", "all"]
-_NARROWEST = 30
+_NARROWEST = 20
 
 
 @app.command()

@@ -18,7 +18,7 @@ Reference = Annotated[
 OrNewest = Annotated[
     str | None,
     typer.Argument(
-        metavar="[ID]",
+        metavar="ID",
         help="An id, the tail of one, or a name; else the newest of this folder.",
         show_default=False,
         autocompletion=session_ids,

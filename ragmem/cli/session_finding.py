@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ragmem.memory.hits import Hit
     from ragmem.memory.similar import SimilarSession
 
-_NARROWEST = 40
+_NARROWEST = 20
 
 
 class FoundSessionDocument(SessionDocument, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ def similar(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TEXT|ID]",
+            metavar="TEXT|ID",
             help="A text, or a session by its id or name; else the newest of this folder.",
             show_default=False,
         ),
@@ -135,8 +135,10 @@ def similar(
         elif found:
             write(similar_table(found, datetime.now(UTC)))
         else:
-            say("No session with a summary is like this. ")
-            say("`ragmem sessions summarize` makes one; `sessions search` looks into all turns.\n")
+            say(
+                "No session with a summary is like this. `ragmem sessions summarize` makes one; "
+                "`sessions search` looks into all turns.\n"
+            )
         return EXIT_DONE
 
     raise typer.Exit(run_async(main))
@@ -209,7 +211,7 @@ def similar_table(found: "Sequence[SimilarSession]", now: datetime) -> str:
         )
         for each in found
     ]
-    width = max(60, get_terminal_size((120, 24)).columns)
+    width = get_terminal_size((120, 24)).columns
     return table(("ID", "ALIKE", "LAST ACTIVITY", "TITLE AND SUMMARY"), rows, width=width)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.memory.insights import Look
 
-_NARROWEST = 40
+_NARROWEST = 20
 Found = tuple[Session, Insight]
 
 

@@ -249,7 +249,7 @@ def sessions_table(sessions: list[Session], now: datetime, *, with_folder: bool)
         rows = [
             (*row[:3], session.cwd, row[3]) for row, session in zip(rows, sessions, strict=True)
         ]
-    return table(header, rows, width=max(60, get_terminal_size((120, 24)).columns))
+    return table(header, rows, width=get_terminal_size((120, 24)).columns)
 
 
 def _marks(session: Session) -> str:

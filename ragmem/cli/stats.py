@@ -33,7 +33,7 @@ _TIMES = (
 _WAITING = (("vectors", "without vectors"), ("level1", "not summed up by a model"))
 """What is due for certain; of roll-ups and sessions only some are."""
 _SHOWN_DAYS = 14
-_NARROWEST = 40
+_NARROWEST = 20
 _TIME_COLUMNS = ("MEAN", "P50", "P95", "MAX")
 _FEW_TIME_COLUMNS = ("P50", "P95")
 _ALL_TIMES = 60

@@ -105,7 +105,7 @@ def backup(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]", help="A new file; else one in `backups`.", show_default=False
+            metavar="FILE", help="A new file; else one in `backups`.", show_default=False
         ),
     ] = None,
 ) -> None:

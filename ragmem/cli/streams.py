@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ragmem.errors import RagmemError, UsageError
+from ragmem.text import display_width, hanging
 
 STDIN_LIMIT = 10 * 1024 * 1024
 _PATIENCE_S = 3.0
+_NARROWEST = 20
 
 
 def secure_standard_streams() -> None:
@@ -52,12 +54,38 @@ def write_utf8(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print to stderr; whether anybody reads it changes nothing."""
+    """Print to stderr, cut between words on a terminal; whether anybody reads it changes nothing.
+
+    What steers the terminal, or is to go on in its line, is printed as it is.
+    """
     try:
+        if text.endswith("\n") and "\r" not in text and "\x1b" not in text:
+            text = _wrapped(text)
         sys.stderr.write(text)
         sys.stderr.flush()
     except (OSError, ValueError):
         return
+
+
+def _wrapped(text: str) -> str:
+    """Lines that a terminal would break anywhere; those that are laid out stay as they are."""
+    columns = _columns()
+    if not columns:
+        return text
+    width = max(_NARROWEST, columns)
+    lines: list[str] = []
+    for line in text.split("\n"):
+        laid_out = "  " in line or display_width(line) <= width
+        lines += [line] if laid_out else hanging("", line, width)
+    return "\n".join(lines)
+
+
+def _columns() -> int:
+    """Of the terminal that stderr is; 0 where it is none, or does not say."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        return 0
 
 
 @contextmanager

@@ -25,10 +25,11 @@ def progress(total: int) -> Iterator[Show]:
 @contextmanager
 def _bars(total: int) -> Iterator[Show]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
 
-    columns = (TextColumn("{task.description:<9}"), BarColumn(), MofNCompleteColumn(), Remaining())
+    counts = TextColumn("{task.completed:,.0f} of {task.total:,.0f}")
+    columns = (TextColumn("{task.description:<9}"), BarColumn(), counts, Remaining())
     with Progress(*columns, console=Console(stderr=True)) as shown:
         tasks: dict[Phase, TaskID] = {}
 

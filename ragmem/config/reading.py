@@ -196,6 +196,15 @@ def _from_environment(
     return found
 
 
+def how_to_set(dotted: str, value: str, environ: Mapping[str, str] = os.environ) -> str:
+    """What a person does so that a setting gets this value: a variable wins over the file."""
+    given = _from_environment(environ).get(tuple(dotted.split(".")))
+    if given is not None and given[0] != value:
+        said, variable = given
+        return f"{variable} is {said!r} in the environment: unset it, or set it to {value}."
+    return f"`ragmem config set {dotted} {value}` switches it on."
+
+
 def _parse_variable(path: tuple[str, ...], value: str, variable: str) -> Any:
     return parse(path, value, f"{variable}={value!r}")
 

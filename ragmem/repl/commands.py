@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Group
 from rich.text import Text
 
+from ragmem.codebase.found import find_code
+from ragmem.config import how_to_set
 from ragmem.errors import RagmemError, SessionNotFound, UsageError
 from ragmem.memory.hits import worth_showing
 from ragmem.memory.projects import folder_name
@@ -26,6 +28,7 @@ from ragmem.repl.memory_commands import (
     is_note,
     remember,
 )
+from ragmem.repl.own_commands import COMMAND_KEY
 from ragmem.repl.page import Page
 from ragmem.repl.render import failure, spent
 from ragmem.repl.session_commands import SESSION_COMMANDS, SESSION_HANDLERS
@@ -58,6 +61,7 @@ COMMANDS = {
 _KEYS = (
     ("@path", "names a file; Tab completes"),
     NOTE_KEY,
+    COMMAND_KEY,
     ("Alt-Enter, \\ Enter", "adds a line"),
     ("Ctrl-R, Up", "earlier prompts"),
     ("Esc", "stops the answer, keeps what came"),
@@ -146,7 +150,11 @@ async def _resume(reference: str, talk: Talk, page: Page) -> Then:
         if chosen is None:
             return ""
         reference = chosen
-    await talk.resume(reference)
+    try:
+        await talk.resume(reference)
+    except SessionNotFound as error:
+        hint = "/sessions lists those of this folder, `ragmem sessions list --all` every one."
+        raise SessionNotFound(str(error), hint=hint) from None
     return "session"
 
 
@@ -189,18 +197,24 @@ async def _search(text: str, talk: Talk, page: Page) -> Then:
 
 
 async def _search_code(text: str, talk: Talk, page: Page) -> Then:
-    code = await talk.app.code()
+    app = talk.app
+    code = await app.code()
     if code is None:
-        raise UsageError(
-            "The code index is switched off.",
-            hint="`ragmem config set code.enabled true` switches it on.",
-        )
-    found = await code.search(text)
-    if found:
-        shown, none_close = worth_showing(found, talk.app.memory.floor)
+        raise UsageError("The code index is switched off.", hint=how_to_set("code.enabled", "true"))
+    finds = await find_code(
+        code,
+        text,
+        project_id=code.project.root_id,
+        open_store=app.store if app.config.memory.enabled else None,
+    )
+    if finds.problem:
+        page.say(f"What the memory has of this is not shown. {finds.problem}")
+    if finds.found:
+        shown, none_close = worth_showing(finds.found, app.memory.floor)
         if none_close:
             page.show(Text(none_close, style="dim"))
-        page.show(code_list(shown))
+        top = code.project.path
+        page.show(code_list(shown, cwd=app.cwd, project=top, width=page.width))
         return ""
     is_there = await code.exists()
     said = "Nothing was found." if is_there else "Nothing of this project is indexed yet."

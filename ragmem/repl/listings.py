@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ragmem.codeindex.values import CodeHit
+from ragmem.codebase.found import FoundCode
+from ragmem.codebase.shown import code_text
 from ragmem.ids import short_id
 from ragmem.memory.context import Context
 from ragmem.memory.hits import Hit
@@ -82,20 +84,16 @@ def hit_list(found: Sequence[Hit]) -> RenderableType:
     return Group(*lines)
 
 
-def code_list(found: Sequence[CodeHit]) -> RenderableType:
-    """Where each stands and why it was found, and below it how it begins."""
-    lines: list[Text] = []
-    for hit in found:
-        place = f"{hit.path}:{hit.start_line}-{hit.end_line}"
-        facts = [one_line(each, 300) for each in (hit.qualified_name, place, hit.reasons) if each]
-        lines.append(Text(" · ".join(facts), style="cyan"))
-        first = hit.signature or next((row for row in hit.text.splitlines() if row.strip()), "")
-        lines += [
-            Text(f"  {one_line(said, 500)}", style="dim", no_wrap=True, overflow="ellipsis")
-            for said in (first, hit.docstring.partition("\n")[0])
-            if said.strip()
-        ]
-    return Group(*lines)
+def code_list(found: Sequence[FoundCode], *, cwd: Path, project: str, width: int) -> RenderableType:
+    """As `ragmem search --code` shows it."""
+    text = code_text(found, datetime.now(UTC), cwd=cwd, project=project, width=width)
+    rows = text.rstrip().split("\n")
+    return Group(
+        *(
+            Text(row, "dim" if row.startswith(" ") else "cyan", no_wrap=True, overflow="ellipsis")
+            for row in rows
+        )
+    )
 
 
 def context_list(context: Context, width: int) -> RenderableType:

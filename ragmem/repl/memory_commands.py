@@ -8,8 +8,10 @@ from typing import Literal
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ragmem.errors import MemoryNotFound
 from ragmem.ids import short_id
 from ragmem.memory.chains import Line, chain_of, summed_up, told
+from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
 from ragmem.memory.notes import facts_of, forget, forgotten_text, here, said_so, tell
 from ragmem.records import MemoryRecord
@@ -88,9 +90,16 @@ async def _why(reference: str, talk: Talk, page: Page) -> Stays:
         page.show(failure("Why what?", "/why followed by an id, as /memory shows it.", page.width))
         return ""
     facts = facts_of(talk.app.memory)
-    chain = await chain_of(await facts.find(reference), facts, await talk.app.store())
+    chain = await chain_of(await _found(facts, reference), facts, await talk.app.store())
     page.show(chain_text(told(chain, datetime.now(UTC)), page.width))
     return ""
+
+
+async def _found(facts: Facts, reference: str) -> MemoryRecord:
+    try:
+        return await facts.find(reference)
+    except MemoryNotFound as error:
+        raise MemoryNotFound(str(error), hint="/memory shows what is remembered.") from None
 
 
 async def _pin(said: str, talk: Talk, page: Page) -> Stays:
@@ -101,7 +110,7 @@ async def _pin(said: str, talk: Talk, page: Page) -> Stays:
         await _tell(said_so(said, pinned=True), talk, page)
         return ""
     facts = facts_of(talk.app.memory)
-    memory = await facts.edit(await facts.find(said), pinned=True)
+    memory = await facts.edit(await _found(facts, said), pinned=True)
     line = _dim(f"pinned {short_id(memory.memory_id)}: {memory.content}", page.width)
     page.show(line, "notice")
     return ""
@@ -113,7 +122,7 @@ async def _forget(reference: str, talk: Talk, page: Page) -> Stays:
         page.show(failure("Forget what?", said, page.width))
         return ""
     facts = facts_of(talk.app.memory)
-    memory = await facts.find(reference)
+    memory = await _found(facts, reference)
     earlier = len(await facts.history(memory))
     page.show(memory_list([memory], page.width))
     with_them = f" With {counted(earlier, 'earlier version')}." if earlier else ""

@@ -39,6 +39,8 @@ Part = tuple[Kind, RenderableType]
 class TurnView:
     """Feed it a turn's events; print what comes back."""
 
+    _waiting = "waiting for the model"
+
     def __init__(
         self, *, shows_live: bool = True, clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -135,6 +137,6 @@ class TurnView:
         elif self._thought:
             doing = f"thinking ({self._thought:,} characters)"
         else:
-            doing = "answering" if self._answering else "waiting for the model"
+            doing = "answering" if self._answering else self._waiting
         seconds = int(self._clock() - self._started)
         return one_line(f"{doing} · {duration(seconds * 1000)} · Esc stops", columns)

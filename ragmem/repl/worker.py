@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from ragmem.text import one_line
 
 if TYPE_CHECKING:
     from ragmem.app import App, Options
+    from ragmem.events import Event
     from ragmem.repl.page import Page
     from ragmem.repl.render import Ink
     from ragmem.repl.turn_view import TurnView
@@ -206,8 +207,12 @@ class Worker:
     async def _do(self, text: str, talk: Talk, page: "Page") -> None:
         from ragmem.repl.commands import is_command, run_command
         from ragmem.repl.greeting import introduce, notices
+        from ragmem.repl.own_commands import is_own_command
 
-        if not is_command(text):
+        if is_own_command(text):
+            await self._own_command(text, talk, page)
+            self._files.renew()
+        elif not is_command(text):
             await self._turn(text, talk, page)
             self._files.renew()
         else:
@@ -223,22 +228,42 @@ class Worker:
         from ragmem.repl.reminder import Reminder
         from ragmem.repl.turn_view import TurnView
 
-        view = self._view = TurnView(shows_live=self._ink != "none")
         reminder = Reminder(talk, page, text)
+        view = TurnView(shows_live=self._ink != "none")
+        try:
+            await self._show(talk.agent.ask(text), view, talk, page, reminder.see)
+        finally:
+            reminder.close()
+
+    async def _own_command(self, text: str, talk: Talk, page: "Page") -> None:
+        from ragmem.repl.own_commands import CommandView, own_command
+
+        if command := own_command(text, page):
+            await self._show(talk.agent.run_command(command), CommandView(), talk, page)
+
+    async def _show(
+        self,
+        events: "AsyncGenerator[Event, None]",
+        view: "TurnView",
+        talk: Talk,
+        page: "Page",
+        see: "Callable[[Event], None]" = lambda _: None,
+    ) -> None:
+        """The events of a turn, on the page and live; `see` is told of each that is shown."""
+        self._view = view
         ticking = asyncio.create_task(self._tick())
         try:
-            async with aclosing(talk.agent.ask(text)) as events:
+            async with aclosing(events):
                 async for event in events:
                     if isinstance(event, TurnFinished):
-                        talk.finished(event, view.context_chars)
+                        talk.finished(event, view.context_chars or talk.context_chars)
                         self._view = None
                     for kind, part in view.show(event, page.width):
                         page.show(part, kind)
-                    reminder.see(event)
+                    see(event)
                     self.terminal.refresh()
         finally:
             ticking.cancel()
-            reminder.close()
             self._view = None
             self.terminal.refresh()
 

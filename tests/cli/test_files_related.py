@@ -78,7 +78,7 @@ def of(ragmem: Ragmem, *arguments: str, **options: Any) -> list[dict[str, Any]]:
 
 def test_help() -> None:
     assert help_of("files") == snapshot("""\
-Usage: ragmem files [OPTIONS] [[PATH]]
+Usage: ragmem files [OPTIONS] [PATH]
 
   List the files that a session has touched.
 
@@ -88,7 +88,7 @@ Usage: ragmem files [OPTIONS] [[PATH]]
   the session.
 
 Arguments:
-  [PATH] <str>  Tell of this file, whoever touched it.
+  PATH <str>  Tell of this file, whoever touched it.
 
 Options:
   --related              Of each file: what changes with it, imports,

@@ -272,20 +272,19 @@ Options:
   -h, --help  Show this message and exit.
 """)
     assert help_of("sessions", "summarize") == snapshot("""\
-Usage: ragmem sessions summarize [OPTIONS] [[ID]]
+Usage: ragmem sessions summarize [OPTIONS] [ID]
 
   Sum a session up now, and show what came of it.
 
 Arguments:
-  [ID] <str>  An id, the tail of one, or a name; else the newest of this
-              folder.
+  ID <str>  An id, the tail of one, or a name; else the newest of this folder.
 
 Options:
   -m, --model MODEL  Model, as provider/model.
   -h, --help         Show this message and exit.
 """)
     assert help_of("files") == snapshot("""\
-Usage: ragmem files [OPTIONS] [[PATH]]
+Usage: ragmem files [OPTIONS] [PATH]
 
   List the files that a session has touched.
 
@@ -295,7 +294,7 @@ Usage: ragmem files [OPTIONS] [[PATH]]
   the session.
 
 Arguments:
-  [PATH] <str>  Tell of this file, whoever touched it.
+  PATH <str>  Tell of this file, whoever touched it.
 
 Options:
   --related              Of each file: what changes with it, imports,

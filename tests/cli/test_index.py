@@ -81,6 +81,7 @@ def test_as_json(ragmem: Ragmem) -> None:
         "without_vectors",
         "refreshed_at",
         "size_bytes",
+        "watched",
         "changed",
         "removed",
         "seconds",
@@ -108,11 +109,32 @@ def test_status(ragmem: Ragmem) -> None:
     assert without_times(shown) == snapshot("""\
 project    PROJECT
 files      3: 2 python, 1 markdown
-scopes     8, 7 without vectors
+scopes     8
+vectors    7 to go
 left out   nothing
 looked at  AGO
+watched    no
 size       N MB
 """)
+    off = ragmem.run("index", "--status", env={"RAGMEM_CODE__VECTORS": "false"}).out
+    assert "\nvectors    none are made, as the settings say\n" in off
+    ragmem.run("index", "--vectors")
+    assert "\nvectors    all made\n" in ragmem.run("index", "--status").out
+
+
+def test_nothing_to_index(tmp_path: Path) -> None:
+    """A new folder, and one of pictures alone: said as what it is."""
+    ragmem = Ragmem(tmp_path, {"COLUMNS": "400"})
+    done = ragmem.run("index")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == f"There is no file to be indexed in {ragmem.project}.\n"
+    (ragmem.project / "photo.png").write_bytes(b"\x89PNG\0\0")
+    assert ragmem.run("index").out.endswith("\nLeft out: 1 binary.\n")
+    assert ragmem.run("index", "--format", "json").json["files"] == 0
+    (ragmem.project / "a.py").write_text("def a() -> None: ...\n")
+    assert ragmem.run("index").out.startswith("1 file, 1 scope; 1 changed; ")
+    (ragmem.project / "a.py").unlink()
+    assert ragmem.run("index").out.startswith("0 files, 0 scopes; 1 removed; ")
 
 
 def test_from_a_folder_inside_the_whole_project_is_indexed(ragmem: Ragmem) -> None:
@@ -173,12 +195,37 @@ def test_switched_off(ragmem: Ragmem) -> None:
     assert (done.code, done.out) == (2, "")
     assert done.err == (
         "error: The code index is switched off.\n"
+        "RAGMEM_CODE__ENABLED is 'false' in the environment: unset it, or set it to true.\n"
+    )
+    ragmem.run("config", "set", "code.enabled", "false")
+    assert ragmem.run("index").err == (
+        "error: The code index is switched off.\n"
         "`ragmem config set code.enabled true` switches it on.\n"
     )
+    ragmem.run("config", "set", "code.enabled", "true")
     for setting in ("RAGMEM_MEMORY__EMBEDDINGS__ENABLED", "RAGMEM_CODE__VECTORS"):
         done = ragmem.run("index", "--vectors", env={setting: "false"})
         assert (done.code, done.out) == (2, "")
         assert "embedded here." in done.err
+
+
+def test_a_search_says_while_vectors_are_missing(ragmem: Ragmem) -> None:
+    """Issue 7: text search is there at once, vectors follow; what is not yet found so is said."""
+    ragmem.run("index")
+    asked = ("search", "--code", "how much do the plants drink")
+    note = (
+        "note: 7 pieces of the code have no vectors yet and can be found by words alone: "
+        "`ragmem index --vectors` makes them.\n"
+    )
+    assert ragmem.run(*asked).err == note
+    assert ragmem.run(*asked, "--no-semantic").err == ""
+    assert ragmem.run(*asked, env={"RAGMEM_CODE__VECTORS": "false"}).err == ""
+    assert ragmem.run(*asked, "--format", "json").err == note
+    assert (
+        "they are being made.\n" in ragmem.run(*asked, env={"RAGMEM_MEMORY__WORKER": "inline"}).err
+    )
+    ragmem.run("index", "--vectors")
+    assert ragmem.run(*asked).err == ""
 
 
 def test_a_home_folder_is_no_project(ragmem: Ragmem, tmp_path: Path) -> None:
@@ -203,6 +250,7 @@ def test_watching(ragmem: Ragmem) -> None:
     try:
         assert b"3 files" in _line(process)
         assert b"Watching" in _line(process, stream="stderr")
+        assert "\nwatched    yes, as files change\n" in ragmem.run("index", "--status").out
         (ragmem.project / "shed.py").write_text("def shed() -> None: ...\n")
         assert b"  changed shed.py (" in _line(process)
         (ragmem.project / "plan.py").unlink()
@@ -213,6 +261,7 @@ def test_watching(ragmem: Ragmem) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (130, b"")
+    assert ragmem.run("index", "--status", "--format", "json").json["watched"] is False
     assert ragmem.run("index").out.startswith("4 files, ")
 
 
@@ -244,20 +293,30 @@ def test_interrupted(ragmem: Ragmem) -> None:
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130, (out, err)
     assert out == b""
+    begun = ragmem.run("index", "--status", "--format", "json").json
+    assert begun["refreshed_at"] is None
+    if begun["files"]:
+        told = ragmem.run("index", "--status").out
+        assert "\nlooked at  not yet to the end; `ragmem index` goes on\n" in told
+    said = ragmem.run("index").out
+    went_on = f"; went on with the first index, of which {1_503 - begun['files']:,} were left; "
+    assert said.startswith("1,503 files, ")
+    assert (went_on in said) == (begun["files"] > 0)
     assert ragmem.run("index", "--format", "json").json["files"] == 1_503
 
 
 def test_a_bar_on_a_terminal(ragmem: Ragmem) -> None:
     """While many are read; then the line alone is left. At 40 columns too."""
-    many(ragmem.project / "beds", 400)
+    many(ragmem.project / "beds", 1_200)
     raw, rows = on_a_terminal(ragmem, "index", columns=40)
     assert b"indexing" in raw
-    waiting = "N s. 407 have no vectors: `ragmem index --vectors` makes them."
-    assert told(" ".join(rows)) == ["403 files, 408 scopes", waiting]
+    assert b" of 1,203" in raw
+    waiting = "N s. 1,207 have no vectors: `ragmem index --vectors` makes them."
+    assert told(" ".join(rows)) == ["1,203 files, 1,208 scopes", waiting]
     assert max(map(len, rows)) <= 40
     raw, rows = on_a_terminal(ragmem, "index")
     assert b"indexing" not in raw
-    assert told(" ".join(rows)) == ["403 files, 408 scopes", "nothing changed", waiting]
+    assert told(" ".join(rows)) == ["1,203 files, 1,208 scopes", "nothing changed", waiting]
     _, rows = on_a_terminal(ragmem, "index", "--status", columns=40)
     assert max(map(len, rows)) <= 40
 

@@ -740,13 +740,13 @@ Options:
   -h, --help                      Show this message and exit.
 """)
     assert help_of("memory", "edit") == snapshot("""\
-Usage: ragmem memory edit [OPTIONS] {ID} [[CONTENT]]
+Usage: ragmem memory edit [OPTIONS] {ID} [CONTENT]
 
   Correct one; what is not given stays.
 
 Arguments:
-  ID <str>         An id, or the tail of one.  [required]
-  [CONTENT] <str>  How it is to read.
+  ID <str>       An id, or the tail of one.  [required]
+  CONTENT <str>  How it is to read.
 
 Options:
   --subject S                     What it is about instead; may be repeated.

@@ -8,6 +8,15 @@ import pytest
 
 from ragmem.app import App, Options
 from ragmem.config import Config, find_paths
+from ragmem.ids import short_id
+from ragmem.records import (
+    BeginTurn,
+    CodeReference,
+    CreateSession,
+    FinishTurn,
+    PutReferences,
+    TurnStatus,
+)
 from ragmem.repl.talk import Talk
 from ragmem.tools.base import deny_all
 from tests.cli.coding import EVIL, WATER
@@ -30,10 +39,47 @@ async def test_code_is_found_in_a_chat(chat: Chat) -> None:
     await indexed(chat)
     shown = await chat.said("/search --code what do the plants drink")
     first, second, third, *_ = shown.strip().splitlines()
-    assert first.startswith("litres · water.py:14-16 · found by ")
+    assert first.startswith("litres · function · water.py:14-16 · found by ")
     assert second.strip() == "def litres(plants: int, days: int) -> float"
     assert third.strip() == "What so many plants drink."
     assert (await chat.said("/search --code qzxwv")).strip() == "Nothing was found."
+
+
+async def test_a_chat_tells_what_the_command_tells(chat: Chat) -> None:
+    """Issue 7: the sessions about it, what is gone, and no more columns than there are."""
+    (chat.app.cwd / "water.py").write_text(WATER)
+    await indexed(chat)
+    code = await chat.app.code()
+    assert code is not None
+    assert await code.mirror()
+    session = chat.talk.session
+    now = session.started_at
+    done: TurnStatus = "completed"
+    drain = (await code.scopes_named(["Tank.drain"]))["Tank.drain"][0].scope.scope_id
+    reference = CodeReference(scope_id=drain, how="edited")
+    await (await chat.app.store()).apply(
+        [
+            CreateSession(session=session),
+            BeginTurn(
+                turn_id="t", session_id=session.session_id, user_message="Less!", started_at=now
+            ),
+            FinishTurn(turn_id="t", session_id=session.session_id, status=done, finished_at=now),
+            PutReferences(turn_id="t", references=(reference,)),
+        ]
+    )
+    shown = (await chat.said("/search --code Tank.drain")).strip().splitlines()
+    assert shown[0].startswith("Tank.drain · method · water.py:9-11 · ")
+    place = shown.index("  sessions")
+    assert f"  {short_id(session.session_id)}  Less! · edited · just now" in shown[place + 1]
+    chat.paper.columns = 34
+    narrow = await chat.said("/search --code Tank.drain")
+    assert max(map(len, narrow.splitlines())) <= 34
+    assert "  sessions" in narrow
+    chat.paper.columns = 100
+    (chat.app.cwd / "water.py").write_text("def rain() -> None: ...\n")
+    await indexed(chat)
+    assert await code.mirror()
+    assert "Tank.drain · method · was in water.py" in await chat.said("/search --code Tank.drain")
 
 
 @pytest.mark.parametrize("line", ["/search --code", "/search --code  "])

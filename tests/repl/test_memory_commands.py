@@ -231,7 +231,18 @@ async def test_why_shows_where_it_comes_from(chat: Chat) -> None:
     assert "· pinned\n  confirmed by you · " in confirmed
     assert "    file pom.xml\n" in confirmed
     assert "Why what?" in await chat.said("/why")
-    assert "not found" in await chat.said("/why cafe1234")
+    for command in ("why", "pin", "forget"):  # in a chat, what can be typed there
+        none = await chat.said(f"/{command} cafe1234")
+        assert "not found" in none
+        assert "  /memory shows what is remembered.\n" in none
+        assert "ragmem memory" not in none
+
+
+async def test_a_session_that_there_is_not(chat: Chat) -> None:
+    """In a chat, what can be typed there."""
+    shown = await chat.said("/resume cafe1234")
+    assert "not found" in shown
+    assert "  /sessions lists those of this folder, " in shown
 
 
 async def test_pin_takes_an_id_or_a_text(chat: Chat) -> None:

@@ -9,7 +9,7 @@ from ragmem.memory.context.values import CodePassage, ContextItem, Part
 from ragmem.memory.window import Window, result_text
 from ragmem.messages import TextPart, ToolAnswer
 from ragmem.records import ToolCall
-from ragmem.text import one_line, visible
+from ragmem.text import line_range, one_line, visible
 
 CODE_HEADING = "## Relevant Code"
 MOST_PASSAGES = 8
@@ -162,7 +162,7 @@ def _short(row: str) -> str:
 
 
 def _label(passage: CodePassage, path: str) -> str:
-    lines = f"{passage.start_line}-{passage.end_line}"
+    lines = line_range(passage.start_line, passage.end_line)
     return one_line(f"{path}:{lines} {passage.name}".rstrip(), 200)
 
 

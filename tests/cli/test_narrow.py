@@ -1,0 +1,116 @@
+"""On narrow terminals: every row fits, nothing that may have to be typed again is cut."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from ragmem.cli.table import display_width, folded, table
+from tests.cli.coding import garden, on_a_terminal
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import Answer, Call, LLMServer
+
+DEEP = "beds/along/the/southern/wall/behind_the_old_greenhouse/tomatoes_and_basil.py"
+ROWS = [
+    ("4eb4e6d6", "active", "12", "just now", "Water the tomatoes in the morning, not at noon"),
+    ("b7214b3d", "active", "1", "3 weeks ago", DEEP),
+]
+HEADER = ("ID", "STATUS", "TURNS", "LAST ACTIVITY", "TITLE")
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
+    """In the garden, after a turn that has changed a file far down, and with a memory."""
+    with LLMServer() as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        garden(ragmem)
+        (ragmem.project / DEEP).parent.mkdir(parents=True)
+        ragmem.run("memory", "add", "The tomatoes are watered in the morning only, not at noon")
+        made = {"path": DEEP, "content": "BED = 1\n"}
+        server.extend(Answer(tools=[Call("create_file", made)]), Answer("It is made."))
+        assert ragmem.run("ask", "--yolo", "Make a bed of tomatoes along the wall").code == 0
+        yield ragmem
+
+
+@pytest.mark.parametrize("columns", [42, 30])
+@pytest.mark.parametrize(
+    "command",
+    ["sessions list", "sessions list --all", "files", "files --since 7d", "memory list", "models"],
+)
+def test_rows_fit(ragmem: Ragmem, command: str, columns: int) -> None:
+    """cli.md, ids: those that are shown can be typed; on a phone too."""
+    _, rows = on_a_terminal(ragmem, *command.split(), columns=columns)
+    assert max(map(display_width, rows)) <= columns
+    words = set(" ".join(rows).split())
+    if command.startswith(("sessions", "files --since")):
+        (session,) = ragmem.sessions()
+        assert session["session_id"][-8:] in words
+    if command.startswith("memory"):
+        (memory,) = ragmem.run("memory", "list", "--format", "json").json
+        assert memory["id"][-8:] in words
+    if command.startswith("files"):
+        assert DEEP in "".join(row.strip() for row in rows)
+
+
+def test_the_context_fits(ragmem: Ragmem) -> None:
+    """Its sections with their budgets, above the request itself."""
+    _, rows = on_a_terminal(ragmem, "context", "Hello", columns=42)
+    budgets = rows[: next(i for i, row in enumerate(rows) if row.startswith("["))]
+    assert budgets[0].startswith("System  chars ")
+    assert max(map(display_width, budgets)) <= 42
+
+
+def test_help_and_messages_are_cut_between_words(ragmem: Ragmem) -> None:
+    """At 44 and 30 columns."""
+    _, rows = on_a_terminal(ragmem, "index", "--help", columns=44)
+    assert max(map(display_width, rows)) <= 44
+    assert rows[1:3] == ["  Bring the index of this project's code", "  up to date."]
+    _, rows = on_a_terminal(ragmem, "search", "--help", columns=30)
+    assert max(map(display_width, rows)) <= 30
+    assert rows[rows.index("  --code") + 1 :][:3] == [
+        "      In the project's",
+        "      files, with the",
+        "      sessions about each",
+    ]
+    _, rows = on_a_terminal(ragmem, "sessions", "list", "--cwd", "/nowhere", columns=44)
+    assert rows == [
+        "No sessions of /nowhere.",
+        "--all shows those of every folder, --cwd DIR",
+        "those of one that was renamed.",
+    ]
+
+
+def test_a_row_becomes_a_paragraph() -> None:
+    """What is a number says of what; a path is whole."""
+    assert table(HEADER, ROWS, width=42) == snapshot("""\
+4eb4e6d6  active  turns 12  just now
+  Water the tomatoes in the morning, not
+  at noon
+b7214b3d  active  turns 1  3 weeks ago
+  beds/along/the/southern/wall/behind_the_
+  old_greenhouse/tomatoes_and_basil.py
+""")
+    wide = table(HEADER, ROWS, width=80).splitlines()
+    assert len(wide) == 3
+    assert max(map(len, wide)) == 80
+    assert table(HEADER, ROWS) == table(HEADER, ROWS, width=200)  # a pipe
+
+
+@given(
+    st.lists(st.tuples(*[st.text(max_size=40)] * 4), min_size=1, max_size=3),
+    st.integers(min_value=24, max_value=70),
+)
+def test_nothing_is_wider_than_the_terminal(rows: list[tuple[str, ...]], width: int) -> None:
+    """Whatever stands in the cells, where rows are paragraphs."""
+    first = [("4eb4e6d6", "wide enough to leave nothing " * 3, "1", "x" * 50), *rows]
+    shown = table(("ID", "ONE", "TWO", "LAST"), first, width=width)
+    assert max(map(display_width, shown.splitlines())) <= width
+
+
+def test_what_has_no_blanks_is_folded_whole() -> None:
+    rows = folded("  ", "日本語" * 9, 20)
+    assert max(map(display_width, rows)) <= 20
+    assert "".join(row.strip() for row in rows) == "日本語" * 9
