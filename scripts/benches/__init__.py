@@ -15,5 +15,8 @@ context.py     contexts in memories of any size, and over a long conversation
 memories.py    labelled sessions in a store, and the program's recall over it
 recalling.py   how much of the evidence is found
 peer.py        the same with neo4j-agent-memory, whose process is peer_client.py
+code.py        the code index: what it costs, how fast and how much it finds
+code_*.py      code bases, questions about them, plain ways to find; indexes made and kept; searches
+               by the number of scopes
 charts.py      SVG by hand     plots.py, pictures.py   what is drawn
 """

@@ -5,10 +5,7 @@ stand three plain ways: ripgrep (the scopes with most of the question's words), 
 of each scope, and the nearest vectors.
 """
 
-import contextlib
-import os
 import statistics
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -18,78 +15,19 @@ import apsw
 import msgspec
 
 from benches.code_bases import BASES, cleared, copied
+from benches.code_latency import BOTH as RAGMEM
+from benches.code_latency import Searched, measure_latency, searched_table
+from benches.code_making import Indexed, Place, indexed_table, make
 from benches.code_plain import Hit, Plain
 from benches.code_questions import Question
-from benches.growth import files_size, in_child
-from benches.results import CannotMeasure
+from benches.growth import in_child
 from benches.spread import Spread, spread
 from benches.tables import aligned
-from ragmem.codeindex.index import CodeIndex, database_of
 from ragmem.codeindex.search import CodeQuestion, search
 from ragmem.codeindex.vectors import Resident
-from ragmem.embedder.base import Embedder
 from ragmem.embedder.onnx import OnnxEmbedder
-from ragmem.ids import new_id
-from ragmem.records import Project, utc_now
 
 DEPTHS = (1, 5, 10, 20)
-_ROUNDS = 3
-_SAMPLE_S = 0.05
-RAGMEM = "ragmem, words and meaning"
-FIRST_S, RECHECK_S, CHANGE_S, MEMORY_BYTES = 30.0, 2.0, 1.0, 500e6
-"""Promised of 5,000 files."""
-
-
-class Place(msgspec.Struct, frozen=True):
-    """Where a copy and its index are."""
-
-    folder: Path
-
-    @property
-    def root(self) -> Path:
-        """The copy."""
-        return self.folder / "project"
-
-    @property
-    def database(self) -> Path:
-        """Its index."""
-        return database_of(self.folder / "data", "bench")
-
-    def index(self, embedder: Embedder) -> CodeIndex:
-        """As the program has it; without a store."""
-        project = Project(project_id="bench", path=str(self.root), created_at=utc_now())
-        return CodeIndex(project, self.database, embedder=embedder)
-
-
-class Indexed(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index of a code base costs."""
-
-    name: str
-    language: str
-    files: int
-    scopes: int
-    source_bytes: int
-    first_s: float
-    """From nothing until all is searchable by words."""
-    recheck_s: float
-    """A look at all files when none has changed; the least of some."""
-    change_s: float
-    """From a file being written until a search finds what is new in it; the least of some."""
-    embed_s: float
-    """All vectors, in the background's threads."""
-    index_bytes: int
-    first_rss_bytes: int
-    """The most memory of all processes together, while the index is made."""
-
-    @property
-    def kept(self) -> bool:
-        """Whether what is promised of 5,000 files is true of these."""
-        return (
-            self.first_s < FIRST_S * max(1.0, self.files / 5_000)
-            and self.recheck_s < RECHECK_S
-            and self.change_s < CHANGE_S
-            and self.first_rss_bytes < MEMORY_BYTES
-        )
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +48,12 @@ class Codes(msgspec.Struct, frozen=True, tag="code"):
 
     indexed: list[Indexed] = []
     found: list[Found] = []
+    searched: list[Searched] = []
+
+    @property
+    def kept(self) -> bool:
+        """Whether all that is promised is true."""
+        return all(made.kept for made in self.indexed) and all(row.kept for row in self.searched)
 
 
 def measure_code(folder: Path, names: Sequence[str] = ()) -> Iterator[Codes]:
@@ -119,73 +63,26 @@ def measure_code(folder: Path, names: Sequence[str] = ()) -> Iterator[Codes]:
             continue
         place = Place(folder / "code")
         got = copied(base, place.root)
-        indexed = in_child(make, place, base.name, got.size_bytes)
-        yield Codes([indexed], in_child(ask, place, base.name, got.questions))
+        indexed = in_child(make, place, base, got.size_bytes)
+        if base.asked:
+            yield Codes([indexed], in_child(ask, place, base.name, got.questions))
+        else:
+            yield Codes([indexed])
+            for searched in measure_latency(place, folder / "part"):
+                yield Codes(searched=searched)
         cleared(place.folder)
 
 
 def joined(parts: Sequence[Codes]) -> Codes:
     """Several runs' rows in one."""
-    return Codes([row for p in parts for row in p.indexed], [row for p in parts for row in p.found])
-
-
-# --- each in a process of its own ---------------------------------------------------------
-
-
-async def make(place: Place, name: str, source_bytes: int) -> Indexed:
-    """Index the copy, change it, and make its vectors."""
-    base = BASES[name]
-    embedder = OnnxEmbedder()
-    index = place.index(embedder)
-    with Memory() as first:
-        started = time.perf_counter()
-        made = await index.refresh()
-        first_s = time.perf_counter() - started
-    recheck_s = min([(await index.refresh()).seconds for _ in range(_ROUNDS)])
-    change_s = min([await _changed(index, place.root, base.suffix) for _ in range(_ROUNDS)])
-    started = time.perf_counter()
-    await index.embed()
-    embed_s = time.perf_counter() - started
-    await index.aclose()
-    await embedder.aclose()
-    return Indexed(
-        name=base.name,
-        language=base.language,
-        files=made.files,
-        scopes=made.scopes,
-        source_bytes=source_bytes,
-        first_s=first_s,
-        recheck_s=recheck_s,
-        change_s=change_s,
-        embed_s=embed_s,
-        index_bytes=files_size(place.database.parent),
-        first_rss_bytes=first.most_bytes,
+    return Codes(
+        [row for part in parts for row in part.indexed],
+        [row for part in parts for row in part.found],
+        [row for part in parts for row in part.searched],
     )
 
 
-async def _changed(index: CodeIndex, root: Path, suffix: str) -> float:
-    """Seconds from a file's being written until what is new in it is found."""
-    name = f"bench_{new_id()[-12:]}"
-    file = _one_file(root, suffix)
-    before = file.read_bytes()
-    mark = b"#" if suffix == ".py" else b"//"
-    try:
-        file.write_bytes(before + b"\n" + mark + b" " + name.encode() + b"\n")
-        started = time.perf_counter()
-        await index.refresh()
-        found = await index.search(name, limit=1, semantic=False)
-        seconds = time.perf_counter() - started
-    finally:
-        file.write_bytes(before)
-        await index.refresh()
-    if not found or found[0].path != str(file.relative_to(root)):
-        raise CannotMeasure(f"what is new in {file.name} was not found")
-    return seconds
-
-
-def _one_file(root: Path, suffix: str) -> Path:
-    """Of some size."""
-    return next(each for each in sorted(root.rglob(f"*{suffix}")) if each.stat().st_size > 8_000)
+# --- in a process of its own --------------------------------------------------------------
 
 
 async def ask(place: Place, name: str, questions: Sequence[Question]) -> list[Found]:
@@ -247,72 +144,15 @@ def _asked(
     )
 
 
-class Memory:
-    """The most resident memory of this process and its children, looked at often."""
-
-    def __init__(self) -> None:
-        self.most_bytes = 0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> "Memory":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(_SAMPLE_S):
-            family = [os.getpid(), *_below(os.getpid())]
-            self.most_bytes = max(self.most_bytes, sum(map(_resident, family)))
-
-
-def _below(pid: int) -> list[int]:
-    children = []
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            children += [int(each) for each in file.read_text().split()]
-    return [pid for child in children for pid in (child, *_below(child))]
-
-
-def _resident(pid: int) -> int:
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 # --- the report -----------------------------------------------------------------------------
 
 
 def code_table(found: Codes) -> str:
-    """A line for each code base; then for each way of searching it."""
-    heads = (
-        "index|files|scopes|MB|first, s|files/s|again, s|one file, s|vectors, s|on disk, MB|memory|"
-    )
-    rows = [heads.split("|")]
-    for made in found.indexed:
-        rows.append(
-            [
-                made.name,
-                f"{made.files:,}",
-                f"{made.scopes:,}",
-                f"{made.source_bytes / 1e6:.1f}",
-                f"{made.first_s:.1f}",
-                f"{made.files / made.first_s:,.0f}",
-                f"{made.recheck_s:.2f}",
-                f"{made.change_s:.2f}",
-                f"{made.embed_s:,.0f}",
-                f"{made.index_bytes / 1e6:.0f}",
-                f"{made.first_rss_bytes / 1e6:.0f} MB",
-                "ok" if made.kept else "MISSED",
-            ]
-        )
+    """What the indexes cost, how long a search takes; then how much each way finds."""
     names = [f"among {', '.join(map(str, DEPTHS))}", "questions", "min", "median", "p95"]
-    parts = [aligned(rows)]
+    parts = [indexed_table(found.indexed)] if found.indexed else []
+    if found.searched:
+        parts.append(searched_table(found.searched))
     for base in dict.fromkeys(each.base for each in found.found):
         own = [each for each in found.found if each.base == base]
         for group in own[0].recalls:

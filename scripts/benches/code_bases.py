@@ -1,9 +1,11 @@
 """The code that is searched: got from the package indexes, copied, and asked about.
 
 A large Python project and a large Go one, as source archives through pip and go, kept in a folder
-for temporary files; and this repository, on which weights were chosen.
+for temporary files; this repository, on which weights were chosen; and 5,000 files, of which is
+promised how fast they are indexed.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -12,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -33,6 +35,8 @@ from ragmem.codeindex.values import CutScope
 
 CACHE = Path(tempfile.gettempdir()) / "ragmem-bench-code"
 OF_DOCSTRINGS, OF_NOTES = 300, 200
+LARGE_FILES = 5_020
+"""Some of them are left out of the index: generated ones, and those that are too large."""
 _MOST_BYTES = 1_000_000
 
 
@@ -51,21 +55,91 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     """Patterns of what is not copied besides."""
     tuned: bool = False
     """Weights were chosen on half of its questions."""
+    asked: bool = True
+    """Whether questions are made from it; without, only speed is measured."""
+
+
+class Release(msgspec.Struct, frozen=True):
+    """A source archive of the package index, known by its hash."""
+
+    name: str
+    version: str
+    sha256: str
+
+
+DJANGO = Release(
+    "django", "5.2.7", "e0f6f12e2551b1716a95a63a1366ca91bbcd7be059862c1b18f989b1da356cdd"
+)
+SYMPY = Release(
+    "sympy", "1.13.3", "b27fd2c6530e0ab39e275fc9b683895367e51d5da91baa8d3d64db2565fec4d9"
+)
+TWISTED = Release(
+    "twisted", "24.11.0", "695d0556d5ec579dcc464d2856b634880ed1319f45b10d19043f2b57eb0115b5"
+)
+
+
+def released(release: Release) -> Path:
+    """The folder of an archive, got if need be."""
+    folder = CACHE / f"{release.name}-{release.version}"
+    if folder.exists():
+        return folder
+    archive = folder.with_name(f"{folder.name}.tar.gz")
+    if not archive.exists():
+        _download(release)
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if found != release.sha256:
+        raise CannotMeasure(f"{archive} is not what was released: its SHA-256 is {found}")
+    with tempfile.TemporaryDirectory(dir=CACHE) as made:
+        with tarfile.open(archive) as opened:
+            opened.extractall(made, filter="data")
+        (Path(made) / folder.name).rename(folder)
+    return folder
+
+
+def _download(release: Release) -> None:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    wanted = CACHE / f"{release.name}.txt"
+    wanted.write_text(f"{release.name}=={release.version} --hash=sha256:{release.sha256}\n")
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    source = ["--no-binary", ":all:", "--no-deps", "--require-hashes", "--dest", str(CACHE)]
+    _run([*pip, *source, "--requirement", str(wanted)])
+
+
+def large() -> Path:
+    """So many files of Python, of projects whose releases hold their tests too."""
+    return gathered((DJANGO, SYMPY, TWISTED), LARGE_FILES)
+
+
+def gathered(releases: Sequence[Release], count: int) -> Path:
+    """A folder with the first `count` Python files of these, each below its project's name."""
+    folder = CACHE / f"python-{count}"
+    if folder.exists():
+        return folder
+    taken = 0
+    with tempfile.TemporaryDirectory(dir=CACHE) as made:
+        target = Path(made) / folder.name
+        for release in releases:
+            source = released(release)
+            files = sorted(file for file in source.rglob("*.py") if file.is_file())
+            for file in files[: count - taken]:
+                copy = target / release.name / file.relative_to(source)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, copy)
+                taken += 1
+        if taken < count:
+            raise CannotMeasure(f"there are {taken:,} files, not {count:,}")
+        target.rename(folder)
+    return folder
+
+
+def here() -> Path:
+    """This repository."""
+    return ROOT
 
 
 def django() -> Path:
     """The source distribution of Django."""
-    found = next(CACHE.glob("[dD]jango-*.tar.gz"), None)
-    if found is None:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-        source = ["--no-binary", ":all:", "--no-deps", "--dest", str(CACHE)]
-        _run([*pip, *source, "Django==5.2.7"])
-        found = next(CACHE.glob("[dD]jango-*.tar.gz"))
-    folder = CACHE / found.name.removesuffix(".tar.gz")
-    if not folder.exists():
-        with tarfile.open(found) as archive:
-            archive.extractall(CACHE, filter="data")
-    return folder
+    return released(DJANGO)
 
 
 def cosmos() -> Path:
@@ -86,7 +160,7 @@ BASES = {
         Base(
             name="ragmem",
             language="Python",
-            get=lambda: ROOT,
+            get=here,
             suffix=".py",
             notes=["CHANGELOG.md"],
             left_out=[".*", "docs/measured/*"],
@@ -107,6 +181,14 @@ BASES = {
             get=cosmos,
             suffix=".go",
             notes=["CHANGELOG.md", "RELEASE_NOTES.md", "UPGRADING.md"],
+        ),
+        Base(
+            name="large: Django, SymPy, Twisted",
+            language="Python",
+            get=large,
+            suffix=".py",
+            notes=[],
+            asked=False,
         ),
     )
 }
@@ -135,12 +217,8 @@ def copied(base: Base, folder: Path) -> Copied:
     """Questions about a code base, and a copy of it without what half of them were made from."""
     source = base.get()
     files = _listed(source, base)
-    placed = [
-        Placed(path, scope)
-        for path in files
-        if path.endswith(base.suffix)
-        for scope in _scopes(path, (source / path).read_bytes())
-    ]
+    code = [path for path in files if path.endswith(base.suffix)] if base.asked else []
+    placed = placed_in(source, code)
     questions = of_docstrings(placed, OF_DOCSTRINGS, base.name)
     notes = sorted(note for pattern in base.notes for note in source.glob(pattern))
     entries = [entry for note in notes for entry in entries_of(note.read_text("utf-8"))]
@@ -160,6 +238,15 @@ def copied(base: Base, folder: Path) -> Copied:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
     return Copied(questions, len(files), size)
+
+
+def placed_in(folder: Path, paths: Iterable[str]) -> list[Placed]:
+    """The scopes of these files."""
+    return [
+        Placed(path, scope)
+        for path in paths
+        for scope in _scopes(path, (folder / path).read_bytes())
+    ]
 
 
 def _scopes(path: str, data: bytes) -> tuple[CutScope, ...]:

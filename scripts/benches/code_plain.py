@@ -71,6 +71,16 @@ class Plain:
                     "INSERT INTO lines (rowid, text) VALUES (?, ?)", (scope, f"{path}\n{said}")
                 )
 
+    @property
+    def scopes(self) -> int:
+        """How many there are."""
+        return len(self._hits)
+
+    @property
+    def files(self) -> int:
+        """Those that have any."""
+        return len(self._by_path)
+
     def by_vector(self, vector: bytes, limit: int) -> list[Hit]:
         """The nearest."""
         scopes, cosines = self._resident.similarities(self._connection, vector, self._model_id)

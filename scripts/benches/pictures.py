@@ -5,6 +5,8 @@ from pathlib import Path
 
 from benches.charts import Bars, Chart, Line, Point, drawn, drawn_bars
 from benches.code import Codes
+from benches.code_latency import BOTH
+from benches.code_latency import Searched as LatencyRow
 from benches.context import Built, Contexts, Step
 from benches.memories import DEPTHS
 from benches.peer import Peers
@@ -14,6 +16,7 @@ from benches.search import Searched, Searches
 _NAMES = {"sqlite": "SQLite", "neo4j": "Neo4j"}
 _GROUPS = [f"among {depth}" for depth in DEPTHS]
 _RECALL = "share of the evidence found"
+_OURS = "ragmem, "
 
 Drawn = Searches | Contexts | Recalls | Peers | Codes
 
@@ -198,7 +201,24 @@ def _codes(found: Codes) -> dict[str, str]:
             series = [(way, [held[base, way][group][2] for base in having]) for way in ways]
             title = f"{title}: the scope among 10"
             pictures[name] = drawn_bars(Bars(title, "share found", having, series))
-    return pictures
+    return pictures | _code_searches(found.searched)
+
+
+def _code_searches(rows: Sequence[LatencyRow]) -> dict[str, str]:
+    """Of each way the median, by the number of scopes; of ragmem's the 95th of 100 too."""
+    if len({row.scopes for row in rows}) < 2:
+        return {}
+    lines = []
+    for way in dict.fromkeys(row.way for row in rows):
+        own = [row for row in rows if row.way == way]
+        if way == BOTH:
+            p95 = [(row.scopes, row.spread.p95) for row in own]
+            lines.append(Line(f"{way.removeprefix(_OURS)}, p95", p95))
+        points = [(row.scopes, row.spread.median) for row in own]
+        name = way.removeprefix(_OURS)
+        lines.append(Line(name, points, dashed=name == way))
+    title = "A search of the code (median)"
+    return {"code-search": drawn(Chart(title, "milliseconds", lines, across="scopes"))}
 
 
 def _store_named(name: str) -> str:
