@@ -210,7 +210,7 @@ def test_a_chat_goes_on_without_memory(tmp_path: Path, ragmem: Ragmem) -> None:
     env = {**ragmem.env, "RAGMEM_HOME": str(tmp_path / "file")}
     with PtyChat([*COMMAND, "chat"], cwd=ragmem.project, env=env, columns=120) as chat:
         chat.wait_for_screen(r"openai/scripted")
-        chat.wait_for(r"Nothing of this is remembered: The folder$")
+        chat.wait_for(r"Nothing of this is remembered: The folder")
         for number in (1, 2):
             chat.send(f"question {number}\r")
             chat.until(lambda number=number: chat.text.count("The answer") == number)
