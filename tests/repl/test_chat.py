@@ -325,6 +325,8 @@ def test_a_folded_paste_survives_a_question_and_a_recall(tmp_path: Path) -> None
         chat.wait_for_screen(r"^queued: other words$")
         chat.send(ESC)
         chat.until(lambda: chat.prompts == ["edit", "other words"])
+        # Until then Ctrl-C would end the answer, and leave the draft.
+        chat.wait_for_screen(r"^You said 'other words'\.\n  2\.3 s · 2 model calls")
         chat.wait_for_screen(r"^› \[pasted 12 lines\]$")
         chat.send(CTRL_C + "slow\r")
         chat.wait_for_screen(r"word1 ")
