@@ -10,11 +10,10 @@ import typer
 from ragmem.cli.opening import current_folder
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import write
-from ragmem.cli.table import hanging
 from ragmem.config import Config, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
 from ragmem.redact import know, redact, secrets_among
-from ragmem.text import visible
+from ragmem.text import hanging, visible
 
 if TYPE_CHECKING:
     from ragmem.cli.checks import Check

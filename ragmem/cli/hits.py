@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ragmem.cli.documents import Document
-from ragmem.text import flowing as flowing
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.values import FactHit

@@ -19,7 +19,7 @@ from ragmem.cli.opening import settings
 from ragmem.cli.options import Format
 from ragmem.cli.runner import run_async
 from ragmem.cli.streams import say, write, write_utf8
-from ragmem.cli.table import clip_to_width, display_width, table
+from ragmem.cli.table import table
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.ids import short_id
@@ -41,7 +41,7 @@ from ragmem.store.transfer.foreign import (
     find_files,
     titles_beside,
 )
-from ragmem.text import clean, counted, visible
+from ragmem.text import clean, clip_to_width, counted, display_width, visible
 
 app = typer.Typer(
     rich_markup_mode=None,

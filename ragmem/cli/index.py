@@ -15,11 +15,10 @@ from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Format
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import say, write, write_utf8
-from ragmem.cli.table import hanging
 from ragmem.config import how_to_set
 from ragmem.errors import EXIT_DONE, StoreError, UsageError
 from ragmem.records import RegisterProject, utc_now
-from ragmem.text import ago, counted, one_line, visible
+from ragmem.text import ago, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App

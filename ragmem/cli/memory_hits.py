@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmem.cli.table import clip_to_width, hanging
 from ragmem.memory.chains import summed_up
 from ragmem.memory.recall import ScopeName
 from ragmem.store.memories import MemoryQuery
-from ragmem.text import one_line
+from ragmem.text import clip_to_width, hanging, one_line
 
 if TYPE_CHECKING:
     from ragmem.app import App

@@ -9,13 +9,13 @@ import typer
 
 from ragmem.cli.documents import Document
 from ragmem.cli.streams import typed
-from ragmem.cli.table import clip_to_width, folded, table
+from ragmem.cli.table import folded, table
 from ragmem.errors import UsageError
 from ragmem.ids import short_id
 from ragmem.memory.chains import Line, day, marks
 from ragmem.memory.facts.ttl import expiry
 from ragmem.records import MemoryKind, MemoryRecord, MemoryScope, Profile, utc_now
-from ragmem.text import ago, one_line
+from ragmem.text import ago, clip_to_width, one_line
 
 Kind = MemoryKind
 ScopeName = MemoryScope

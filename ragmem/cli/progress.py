@@ -4,7 +4,6 @@ import sys
 from shutil import get_terminal_size
 
 from ragmem.cli.streams import say
-from ragmem.cli.table import clip_to_width, display_width
 from ragmem.events import (
     Event,
     MemoryWritten,
@@ -16,7 +15,7 @@ from ragmem.events import (
     TurnFinished,
 )
 from ragmem.ids import short_id
-from ragmem.text import duration, one_line, visible
+from ragmem.text import clip_to_width, display_width, duration, one_line, visible
 
 _WAITING = "waiting for the model …"
 

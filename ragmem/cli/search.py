@@ -10,14 +10,13 @@ import typer
 
 from ragmem.cli.choice import choose_session
 from ragmem.cli.documents import to_json
-from ragmem.cli.hits import HitDocument, flowing, hit_document, memory_hit_document
+from ragmem.cli.hits import HitDocument, hit_document, memory_hit_document
 from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Continue, Format, Resume, check_session_flags
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import say, typed, write, write_utf8
-from ragmem.cli.table import clip_to_width
 from ragmem.errors import EXIT_DONE, UsageError
-from ragmem.text import one_line, visible
+from ragmem.text import clip_to_width, flowing, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App

@@ -16,11 +16,11 @@ from ragmem.cli.options import Format
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.session_arguments import Wide, WideScope
 from ragmem.cli.streams import say, typed, write, write_utf8
-from ragmem.cli.table import clip_to_width, hanging, table
+from ragmem.cli.table import table
 from ragmem.errors import EXIT_DONE, SessionNotFound, UsageError
 from ragmem.ids import short_id
 from ragmem.records import Session
-from ragmem.text import ago, counted, visible
+from ragmem.text import ago, clip_to_width, counted, hanging, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App

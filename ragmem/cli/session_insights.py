@@ -16,12 +16,11 @@ from ragmem.cli.options import Model
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.session_arguments import TextOrJson
 from ragmem.cli.streams import say, write, write_utf8
-from ragmem.cli.table import hanging
 from ragmem.cli.transfer_progress import progress
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
 from ragmem.records import Insight, Session
-from ragmem.text import ago, counted, one_line, visible
+from ragmem.text import ago, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App

@@ -11,9 +11,9 @@ from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Format
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import write, write_utf8
-from ragmem.cli.table import hanging, table
+from ragmem.cli.table import table
 from ragmem.errors import EXIT_DONE
-from ragmem.text import bar, counted, visible
+from ragmem.text import bar, counted, hanging, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App

@@ -3,10 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from ragmem.text import clip_to_width as clip_to_width
-from ragmem.text import display_width as display_width
-from ragmem.text import hanging as hanging
-from ragmem.text import one_line
+from ragmem.text import clip_to_width, display_width, hanging, one_line
 
 _GAP = "  "
 _NARROW = 100

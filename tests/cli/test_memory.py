@@ -15,7 +15,6 @@ from inline_snapshot import snapshot
 from ragmem.cli.memory_files import MemoriesDocument, decoded, encoded
 from ragmem.cli.memory_profile import profile_text
 from ragmem.cli.memory_values import episodes_table, memories_table, page
-from ragmem.cli.table import display_width
 from ragmem.config import Config, find_paths
 from ragmem.errors import UsageError
 from ragmem.ids import new_id, short_id
@@ -34,6 +33,7 @@ from ragmem.store.base import Archive
 from ragmem.store.memories import MemoryQuery
 from ragmem.store.neo4j import Connection
 from ragmem.store.opening import open_archive
+from ragmem.text import display_width
 from tests.cli.process import Done, Ragmem
 from tests.cli.test_help import help_of
 from tests.fakes.neo4j import in_thread, open_empty_neo4j_store

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from ragmem.cli.table import display_width, folded, table
+from ragmem.cli.table import folded, table
+from ragmem.text import display_width
 from tests.cli.coding import garden, on_a_terminal
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from ragmem.cli.table import clip_to_width, display_width, hanging, table
+from ragmem.cli.table import table
+from ragmem.text import clip_to_width, display_width, hanging
 
 
 def test_columns_are_aligned_by_what_a_terminal_shows() -> None:
