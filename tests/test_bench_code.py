@@ -198,6 +198,13 @@ got = copied(base, place.root)
 made = asyncio.run(make(place, base, got.size_bytes))
 print(msgspec.json.encode(Codes([made])).decode())
 """
+MEASURE_NOTHING = """
+from benches.code_making import Memory
+
+with Memory() as measured:
+    pass
+print(measured.most_of_one_bytes, measured.most_bytes)
+"""
 SEARCH = """
 import asyncio, shutil, sys
 from pathlib import Path
@@ -269,6 +276,13 @@ def project(tmp_path: Path) -> Path:
         )
         (folder / f"m{number}.py").write_text("\n\n".join(functions))
     return folder
+
+
+def test_memory_is_measured_however_short_the_time(tmp_path: Path) -> None:
+    script = tmp_path / "measure.py"
+    script.write_text(MEASURE_NOTHING)
+    of_one, of_all = map(int, run(script).split())
+    assert 1_000_000 < of_one <= of_all
 
 
 def test_what_an_index_costs_is_measured(tmp_path: Path, project: Path) -> None:
