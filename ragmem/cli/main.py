@@ -151,12 +151,12 @@ def _arm_failpoints() -> None:
 
 
 def _dispatch(words: list[str]) -> int:
+    width = None
     columns = get_terminal_size().columns
-    if columns >= _WIDE:
-        return command().main(args=words, prog_name="ragmem", standalone_mode=False) or EXIT_DONE
-    _stack_help()
-    # What stands in a section is indented, beside that width.
-    width = columns - 2
+    if columns < _WIDE:
+        _stack_help()
+        # What stands in a section is indented, beside that width.
+        width = columns - 2
     return (
         command().main(args=words, prog_name="ragmem", standalone_mode=False, terminal_width=width)
         or EXIT_DONE
