@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ragmem.codeindex.identity import HOLDERS
 from ragmem.codeindex.names import is_named, names_in
 from ragmem.codeindex.values import CodeHit
 from ragmem.errors import StoreError
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 _SPARE = 20
 """Hits beyond those that are shown, among which may be what the question names."""
-_HOLDS_OTHERS = ("class", "type", "section")
 
 
 class FoundCode(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +134,7 @@ async def _with_past(
     for each in found:
         hit = each.hit
         ids[hit.scope_id] = [hit.scope_id, *twins.get(hit.scope_id, ())]
-        if each.named and hit.kind in _HOLDS_OTHERS:
+        if each.named and hit.kind in HOLDERS:
             inside = await inside_of(store, project_id, hit.path, hit.qualified_name)
             ids[hit.scope_id] += inside
     pasts = await past_of_scopes(store, project_id, ids)

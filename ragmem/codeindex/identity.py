@@ -21,7 +21,8 @@ _MOST_COMPARED = 400
 """Pairs of names of one text: of more the order tells."""
 _COMPARED_IN_ALL = 4_000
 """Such pairs, in one file or one move: some hundred milliseconds."""
-_HOLDERS = ("class", "type", "section")
+HOLDERS = ("class", "type", "section")
+"""Kinds of what other scopes are in."""
 
 
 class Known(NamedTuple):
@@ -70,6 +71,12 @@ def known_of(scope: Described) -> Known:
     """What a scope goes by."""
     telling = is_telling(scope.docstring, scope.start_line, scope.end_line)
     return Known(scope.kind, scope.name, scope.qualified_name, scope.hash, telling)
+
+
+def read_known(row: Sequence[object]) -> Known:
+    """The same from a row of kind, name, qualified name and hash; of one that is telling."""
+    kind, name, qualified_name, digest = map(str, row)
+    return Known(kind, name, qualified_name, digest)
 
 
 def is_telling(docstring: str, start_line: int, end_line: int) -> bool:
@@ -124,7 +131,7 @@ class _Assigning:
         self._by(lambda each: (each.kind, each.qualified_name))
         if self._left_old and self._left_new:
             self._by(lambda each: each.qualified_name if each.kind in ("class", "type") else None)
-            self._renamed(_HOLDERS)
+            self._renamed(HOLDERS)
             self._with_their_holders()
             self._by(lambda each: (each.kind, each.name, each.hash) if each.name else None)
             self._renamed()
@@ -196,14 +203,14 @@ class _Assigning:
                 self._pair(holder, was)
 
     def _left_holders(self, scopes: Sequence[Known], left: set[int]) -> dict[str, int]:
-        return {scopes[n].qualified_name: n for n in sorted(left) if scopes[n].kind in _HOLDERS}
+        return {scopes[n].qualified_name: n for n in sorted(left) if scopes[n].kind in HOLDERS}
 
     def _with_their_holders(self) -> None:
         """By the name that a scope has in the class that its own was renamed to."""
         names = {
             was.qualified_name: self._new[place].qualified_name
             for place, partner in self._kept.items()
-            if (was := self._old[partner]).kind in _HOLDERS
+            if (was := self._old[partner]).kind in HOLDERS
             and was.qualified_name != self._new[place].qualified_name
         }
         if names:

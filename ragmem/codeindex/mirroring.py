@@ -16,7 +16,7 @@ import apsw
 import msgspec
 
 from ragmem.codeindex.database import raise_epoch
-from ragmem.codeindex.identity import Known, assign, follow, known_of, scope_id_of
+from ragmem.codeindex.identity import Known, assign, follow, known_of, read_known, scope_id_of
 from ragmem.errors import RagmemError
 from ragmem.logs import LOGGER
 from ragmem.metrics import Metrics
@@ -378,10 +378,9 @@ def _rename(connection: apsw.Connection, project_id: str, wanted: dict[int, str]
 
 
 def _another(connection: apsw.Connection, project_id: str, scope: int, taken: set[str]) -> str:
-    path, kind, name, qualified_name, digest = connection.execute(
+    path, *row = connection.execute(
         "SELECT f.path, s.kind, s.name, s.qualified_name, s.hash FROM scopes AS s"
         " JOIN files AS f USING (file) WHERE s.scope = ?",
         (scope,),
     ).get
-    known = Known(str(kind), str(name), str(qualified_name), str(digest))
-    return scope_id_of(project_id, str(path), known, is_taken=taken.__contains__)
+    return scope_id_of(project_id, str(path), read_known(row), is_taken=taken.__contains__)

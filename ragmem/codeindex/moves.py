@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import apsw
 
-from ragmem.codeindex.identity import Known
+from ragmem.codeindex.identity import Known, read_known
 
 _FOLLOWED_FOR = timedelta(hours=1)
 """Longer, and it is a copy."""
@@ -71,10 +71,6 @@ def lately(
         " JOIN scopes AS s USING (scope_id) ORDER BY came.at DESC, s.scope"
     )
     return (
-        [(str(scope_id), _known(*known)) for scope_id, *known in went],
-        [(int(str(scope)), _known(*known)) for scope, *known in came],
+        [(str(scope_id), read_known(known)) for scope_id, *known in went],
+        [(int(str(scope)), read_known(known)) for scope, *known in came],
     )
-
-
-def _known(kind: object, name: object, qualified_name: object, digest: object) -> Known:
-    return Known(str(kind), str(name), str(qualified_name), str(digest))
