@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import apsw
 
-from ragmem.codeindex.opening import leave_log, throw_away
+from ragmem.codeindex.opening import close, throw_away
 from ragmem.codeindex.opening import open_for_reading as open_for_reading
 from ragmem.codeindex.opening import open_for_writing as open_for_writing
 from ragmem.codeindex.opening import transaction as transaction
@@ -52,15 +52,21 @@ class Lane:
         self._closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ragmem-code")
 
-    async def run(self, job: Callable[[apsw.Connection], T], *, otherwise: T) -> T:
-        """The job's result; `otherwise` where there is no index. Errors in plain words."""
-        return await asyncio.wrap_future(self.submit(job, otherwise=otherwise))
+    async def run(
+        self, job: Callable[[apsw.Connection], T], *, otherwise: T, anew: bool = False
+    ) -> T:
+        """The job's result; `otherwise` where there is no index. Errors in plain words.
+
+        `anew`: on a file that is made anew for it.
+        """
+        return await asyncio.wrap_future(self.submit(job, otherwise=otherwise, anew=anew))
 
     def submit(
         self,
         job: Callable[[apsw.Connection], T],
         *,
         otherwise: T,
+        anew: bool = False,
         at_end: Callable[[], object] = lambda: None,
     ) -> "Future[T]":
         """As `run`, for who waits in another way; `at_end` is called whatever comes of it."""
@@ -70,15 +76,11 @@ class Lane:
 
         def whole() -> T:
             try:
-                return self._do(job, otherwise)
+                return self._do(job, otherwise, anew)
             finally:
                 at_end()
 
         return self._thread.submit(whole)
-
-    def throw_away(self) -> None:
-        """The file is made anew with the next job, once what was handed in is done."""
-        self._thread.submit(self._throw_away)
 
     async def aclose(self) -> None:
         """Wait for what was handed in; safe to call twice."""
@@ -90,8 +92,10 @@ class Lane:
         finally:
             self._thread.shutdown(wait=False)
 
-    def _do(self, job: Callable[[apsw.Connection], T], otherwise: T) -> T:
+    def _do(self, job: Callable[[apsw.Connection], T], otherwise: T, anew: bool) -> T:
         try:
+            if anew:
+                self._throw_away()
             try:
                 connection = self._current()
                 return otherwise if connection is None else job(connection)
@@ -110,13 +114,9 @@ class Lane:
 
     def _leave_damaged(self) -> None:
         logging.getLogger(LOGGER).warning("The code index %s is damaged.", self._database)
-        if self._connection is not None:
-            leave_log(self._connection)
         self._close()
 
     def _throw_away(self) -> None:
-        if self._connection is not None:
-            leave_log(self._connection)
         self._close()
         throw_away(self._database)
 
@@ -134,12 +134,9 @@ class Lane:
         return self._connection
 
     def _close(self) -> None:
-        if self._connection is None:
-            return
-        if self._inode != _inode_of(self._database):
-            leave_log(self._connection)
-        self._connection.close()
-        self._connection = None
+        if self._connection is not None:
+            close(self._connection)
+            self._connection = None
 
 
 def _inode_of(database: Path) -> int:

@@ -136,8 +136,6 @@ class CodeIndex:
         lock: int,
     ) -> Refreshed:
         self._has_written = True
-        if rebuild:
-            self._writer.throw_away()
         stop = self._stop = threading.Event()
         loop = asyncio.get_running_loop()
 
@@ -156,6 +154,7 @@ class CodeIndex:
         running = self._writer.submit(
             lambda connection: refresh(connection, plan, stop, told),
             otherwise=_NOTHING,
+            anew=rebuild,
             # Not before: cancelled, it goes on for a moment.
             at_end=partial(os.close, lock),
         )

@@ -10,7 +10,7 @@ import stat
 import tempfile
 import urllib.parse
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -152,6 +152,7 @@ def _connected_where_nothing_is_written(database: Path) -> apsw.Connection:
 def _opened_or_made(database: Path) -> apsw.Connection:
     connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
+        leave_log(connection)
         connection.set_busy_timeout(_BUSY_MS)
         if not connection.execute("SELECT count(*) FROM sqlite_schema").get:
             _make(connection)
@@ -203,6 +204,15 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
         raise
 
 
+def close(connection: apsw.Connection) -> None:
+    """What its log holds is moved into the file, if nobody reads just then; an empty log stays."""
+    if not connection.pragma("query_only"):
+        connection.set_busy_timeout(0)
+        with suppress(apsw.Error):
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    connection.close()
+
+
 def leave_log(connection: apsw.Connection) -> None:
-    """Who closes a database last removes its log by name: not that of another one in its place."""
+    """Who closes a database last removes its log by name, also that of another in its place."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)

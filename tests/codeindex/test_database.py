@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from ragmem.codeindex import opening
 from ragmem.codeindex.database import (
     Lane,
     database_of,
@@ -114,8 +115,8 @@ async def test_who_held_a_replaced_file_does_no_harm(database):
     await old.run(raise_epoch, otherwise=0)
     for reader in readers:
         assert await reader.run(_epoch, otherwise=0) == 2
-    new.throw_away()
-    for expected in (2, 3, 4):
+    assert await new.run(raise_epoch, otherwise=0, anew=True) == 2
+    for expected in (3, 4):
         assert await new.run(raise_epoch, otherwise=0) == expected
     await readers[0].aclose()
     await old.aclose()
@@ -127,6 +128,38 @@ async def test_who_held_a_replaced_file_does_no_harm(database):
     connection = apsw.Connection(str(database))
     assert _epoch(connection) == 5
     connection.close()
+
+
+async def test_closed_it_leaves_an_empty_log(database):
+    """All of it is in the file; and nobody removes a log by name, which another file may have."""
+    reader, writer = Lane(database, open_for_reading), Lane(database, open_for_writing)
+    assert await writer.run(raise_epoch, otherwise=0) == 2
+    assert await reader.run(_epoch, otherwise=0) == 2
+    log = database.with_name(f"{database.name}-wal")
+    assert log.stat().st_size > 0
+    await writer.aclose()
+    assert log.stat().st_size == 0
+    await reader.aclose()
+    assert log.exists()
+    again = Lane(database, open_for_writing)
+    assert await again.run(raise_epoch, otherwise=0) == 3
+    await again.aclose()
+
+
+async def test_one_that_can_not_be_made_anew_is_told(database, monkeypatch):
+    """Not the old one, as if it had been made anew."""
+    monkeypatch.setattr(opening, "_ALONE_WITHIN_S", 0.05)
+    writer = Lane(database, open_for_writing)
+    assert await writer.run(raise_epoch, otherwise=0) == 2
+    held = lock(database.with_suffix(".open.lock"), timeout_s=5)
+    try:
+        with pytest.raises(StoreUnavailable):
+            await writer.run(raise_epoch, otherwise=0, anew=True)
+    finally:
+        os.close(held)
+    assert await writer.run(_epoch, otherwise=0) == 2
+    assert await writer.run(raise_epoch, otherwise=0, anew=True) == 2
+    await writer.aclose()
 
 
 async def test_many_open_a_new_one_at_once(database):
@@ -275,8 +308,7 @@ async def test_others_write_while_it_is_thrown_away(database):
     ]
     ended = asyncio.gather(*(other.communicate() for other in others))
     while not ended.done():
-        lane.throw_away()
-        await lane.run(raise_epoch, otherwise=0)
+        await lane.run(raise_epoch, otherwise=0, anew=True)
         await asyncio.sleep(0.005)
     assert [error.decode() for _, error in ended.result()] == ["", ""]
     await lane.aclose()
