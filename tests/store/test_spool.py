@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -211,6 +211,33 @@ async def test_an_interrupted_caller_loses_no_write(home: Home) -> None:
         assert count_waiting(home.spool) == 2
     await settled(store, home.spool)
     assert len(await store.turns("s")) == 1
+
+
+async def test_what_follows_an_interrupted_write_comes_after_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A84: however late the store takes what nobody waits for any more."""
+    store = home.open(patience=Patience(stall_s=20))
+    await store.apply([created("s")])
+    inner, may_go_on, has_begun = await store.inner(), asyncio.Event(), asyncio.Event()
+    with monkeypatch.context() as patched:
+        apply = inner.apply
+
+        async def late(writes: Sequence[Write]) -> Applied:
+            has_begun.set()
+            await may_go_on.wait()
+            return await apply(writes)
+
+        patched.setattr(inner, "apply", late)
+        first = asyncio.create_task(store.apply(whole_turn("s", "first", "interrupted")))
+        await has_begun.wait()
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+    second = asyncio.create_task(store.apply(whole_turn("s", "second", "goes on")))
+    await asyncio.wait({second}, timeout=0.3)
+    may_go_on.set()
+    assert await second == Applied({"second": 2})
+    assert [turn.turn_id for turn in await store.turns("s")] == ["first", "second"]
 
 
 async def test_refusing_and_damaged_stores_are_away_too(home: Home) -> None:

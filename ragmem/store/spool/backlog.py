@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from ragmem.store.base import Applied, SessionQuery, Store
 from ragmem.store.spool.files import MOST_IN_MEMORY, NoRoom, Spool, count_waiting
 from ragmem.store.spool.lines import to_lines
 from ragmem.store.spool.replay import Replay, replay_left
+from ragmem.store.spool.running import Running
 from ragmem.store.spool.words import are, lost_text, writes_text
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ class Backlog:
         self._store: Store | None = None
         self._opening: asyncio.Task[Store] | None = None
         self._opening_since = 0.0
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._running = Running()
         self._in_flight: set[asyncio.Task[Applied]] = set()
         self._stalled_at: float | None = None
         self._waiting = 0
@@ -95,12 +96,12 @@ class Backlog:
             return Applied()
         if self._closed:
             raise _closed()
-        # Once begun it goes on to its end, also when the caller is interrupted.
-        return await asyncio.shield(self._keep(self._apply(tuple(writes))))
+        given = tuple(writes)
+        return await self._running.finish(lambda: self._apply(given))
 
     async def _apply(self, writes: Sequence[Write]) -> Applied:
         if not self._waiting and not self._in_flight and time.monotonic() >= self._retry_at:
-            attempt = self._keep(self._write_through(writes))
+            attempt = self._running.keep(self._write_through(writes))
             done, _ = await asyncio.wait({attempt}, timeout=self._patience.stall_s)
             if not done:
                 self._stalled_at = self._stalled_at or time.monotonic()
@@ -193,7 +194,7 @@ class Backlog:
         if self._replaying is None:
             self._cancel_timer()
             self._replay.begin()
-            self._replaying = self._keep(self._pass())
+            self._replaying = self._running.keep(self._pass())
         return self._replaying
 
     async def _pass(self) -> None:
@@ -234,7 +235,7 @@ class Backlog:
         self._away = error
         if isinstance(error, StoreDamaged) and self._store is not None:
             # Once it is put in order it has to be opened anew.
-            self._keep(self._store.aclose())
+            self._running.keep(self._store.aclose())
             self._store = None
         self._retry_at = time.monotonic() + self._pause_s
         self._schedule()
@@ -303,7 +304,7 @@ class Backlog:
             return self._store
         if self._opening is None:
             self._opening_since = time.monotonic()
-            self._opening = self._keep(self._open())
+            self._opening = self._running.keep(self._open())
         elif time.monotonic() - self._opening_since > self._patience.read_s:
             raise StoreUnavailable("The memory does not open.", hint="Try again.")
         return await asyncio.shield(self._opening)
@@ -370,27 +371,11 @@ class Backlog:
         for task in (self._replaying, self._opening, *self._in_flight):
             if task:
                 task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._patience.closing_s)
+        await self._running.wait(self._patience.closing_s)
         if self._store is not None:
             await self._store.aclose()
         await self._on_disk(self._spool.close)
         self._disk_thread.shutdown(wait=False)
-
-    # --- tasks and threads --------------------------------------------------------
-
-    def _keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """A task that goes on whoever waits for it; its error is for those who do."""
-
-        def ended(task: "asyncio.Task[T]") -> None:
-            self._tasks.discard(task)
-            if not task.cancelled():
-                task.exception()
-
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(ended)
-        return task
 
     def _on_disk(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         return asyncio.get_running_loop().run_in_executor(self._disk_thread, work)
