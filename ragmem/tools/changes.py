@@ -6,6 +6,7 @@ An edit of such a file is refused anyway (X35); told beforehand, it costs no vai
 import asyncio
 import hashlib
 import os
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -18,6 +19,9 @@ from ragmem.tools.workspace import Workspace, open_file
 _NAMED = 20
 _MOST_FILES = 2_000
 """Of those that were seen, the last so many are looked at."""
+_RACY_NS = 2_000_000_000
+"""Written so shortly before it was read, it may have changed since without a sign of it: a file
+system's clock ticks."""
 _GONE = ""
 
 
@@ -72,13 +76,16 @@ class ChangedFiles:
             before = self._hashes.get(path)
             if before and before[0] == _stat(os.stat(target.real, follow_symlinks=False)):
                 return before[1]
+            read_ns = time.time_ns()
             with open_file(target.real) as fd:
                 stat = _stat(os.fstat(fd))
                 data = read_span(fd, 0, MAX_TEXT_BYTES + 1)
         except (ToolFailure, OSError):
             return None
         sha256 = hashlib.sha256(data).hexdigest()
-        self._hashes[path] = (stat, sha256)
+        self._hashes.pop(path, None)
+        if abs(read_ns - max(stat.mtime_ns, stat.ctime_ns)) >= _RACY_NS:
+            self._hashes[path] = (stat, sha256)
         return sha256
 
 

@@ -1,12 +1,15 @@
 """Files that others have changed since the agent read them; and which lines an edit has changed."""
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from ragmem.tools import changes
 from ragmem.tools.changes import ChangedFiles
 from ragmem.tools.edits import changed_lines, unified_diff
 
@@ -75,6 +78,26 @@ async def test_same_size_and_time(desk: Any, changed: ChangedFiles) -> None:
     file.write_text("two\n")
     os.utime(file, ns=(10, 10))
     assert "a.py" in await changed.news()
+
+
+async def test_written_again_within_a_tick(
+    desk: Any, changed: ChangedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 7: a clock that ticks now and then, as many file systems' do, hides no change."""
+    fine = changes._stat
+
+    def ticking(status: os.stat_result) -> changes._Stat:
+        found, tick_ns = fine(status), 100_000_000
+        return msgspec.structs.replace(
+            found,
+            mtime_ns=found.mtime_ns // tick_ns * tick_ns,
+            ctime_ns=found.ctime_ns // tick_ns * tick_ns,
+        )
+
+    monkeypatch.setattr(changes, "_stat", ticking)
+    for n in range(100):
+        file = desk.file("a.py", f"{n:03}\n")
+        assert changed._hash_of("a.py") == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 async def test_hundreds_are_counted(desk: Any, changed: ChangedFiles) -> None:
