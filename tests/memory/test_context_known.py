@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -356,7 +356,7 @@ def test_the_fallback_keeps_what_is_pinned() -> None:
     assert names(context) == ["System", "Pinned", "Conversation History", "Prompt"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(1, 1_200), max_size=12),
     st.lists(st.integers(1, 1_200), max_size=12),
@@ -392,7 +392,8 @@ def test_each_section_keeps_its_budget(
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
+@example(30_420, False)  # What has a least size does not yield with the first squeeze.
 @given(st.integers(30_000, 100_000), st.booleans())
 def test_all_together_stay_within_the_maximum(max_chars: int, native: bool) -> None:
     """C12, X17, X20: every section flooded at once, what is recalled gives way."""

@@ -39,6 +39,8 @@ _PASSAGES_PERCENT = 20
 """Of mentioned files, for a model without tool calls: the more, the worse it answers."""
 _RESULT_SHARE = 10
 """A replayed tool result keeps at most one part in so many of the context."""
+_SQUEEZES = 3
+"""So often what is recalled is made smaller: some of it has a least size, and yields late."""
 
 
 def context_max_chars(config: MemoryConfig, info: ModelInfo) -> int:
@@ -95,8 +97,13 @@ class ContextBuilder:
         system_parts = [part for part in (*self._system_parts(place), pinned.part) if part.text]
         parts = self._block_parts(prompt, material, place, now, strategy, mentions)
         taken = window.char_count + sum(len(part.text) for part in system_parts if part.budget)
-        if (squeezed := self._squeezed(parts, room=self.max_chars - taken)) is not None:
-            parts = squeezed._block_parts(prompt, material, place, now, strategy, mentions)
+        builder = self
+        for _ in range(_SQUEEZES):
+            squeezed = builder._squeezed(parts, room=self.max_chars - taken)
+            if squeezed is None:
+                break
+            builder = squeezed
+            parts = builder._block_parts(prompt, material, place, now, strategy, mentions)
         block_parts = [part for part in parts if part.text]
         block = self._block([part.text.strip("\n") for part in block_parts], tag, now)
         rules = clean("\n\n".join(part.text for part in system_parts))
@@ -138,7 +145,7 @@ class ContextBuilder:
             return None
         wanted = sum(max(part.budget, len(part.text)) for part in parts if part.text)
         squeezed = copy(self)
-        squeezed._squeeze = max(0, room) / wanted
+        squeezed._squeeze *= max(0, room) / wanted
         return squeezed
 
     def _budget(self, percent: float) -> int:
