@@ -55,6 +55,8 @@ class Worker:
         self._arrived = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._stopped_at: float | None = None
+        self._seen_to_end = False
+        """The turn that runs has shown its last line: keys are meant for what comes after it."""
         self._view: TurnView | None = None
         # These are there once all is loaded.
         self._talk: Talk | None = None
@@ -92,7 +94,7 @@ class Worker:
     def stop(self) -> bool:
         """End what runs; prompts that wait come back into the draft, so that none runs unasked."""
         waited = self._recall()
-        if self._running is None or self._running.done():
+        if self._running is None or self._running.done() or self._seen_to_end:
             return waited
         now = time.monotonic()
         if self._view and self._talk and self._stopped_at is None:
@@ -189,7 +191,7 @@ class Worker:
             self.terminal.idle()
 
     async def _handle(self, submission: Submission, talk: Talk, page: "Page") -> None:
-        self._stopped_at = None
+        self._stopped_at, self._seen_to_end = None, False
         if self._ink != "none":
             page.prompt(submission.shown)
         self._running = asyncio.create_task(self._do(submission.text, talk, page))
@@ -257,7 +259,7 @@ class Worker:
                 async for event in events:
                     if isinstance(event, TurnFinished):
                         talk.finished(event, view.context_chars or talk.context_chars)
-                        self._view = None
+                        self._view, self._seen_to_end = None, True
                     for kind, part in view.show(event, page.width):
                         page.show(part, kind)
                     see(event)

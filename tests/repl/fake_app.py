@@ -1,7 +1,8 @@
 """An App, its Memory and its Agent, scripted by the prompts themselves; for the chat alone.
 
 Run as a program it is a whole chat on them: `python fake_app.py LOG [name=value …]`. LOG
-gets a line of JSON for each thing that reached the app.
+gets a line of JSON for each thing that reached the app. What is `held` goes on when the test
+lets it: nothing depends on which of the two processes is the quicker one.
 """
 
 import asyncio
@@ -39,6 +40,11 @@ from ragmem.tools.base import Approver, Proposal
 LONG_AGO = datetime(2024, 1, 2, 3, 4, tzinfo=UTC)
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[6n\x9b31m\rcarriage\bback\u202eright"
 DIFF = "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-print('old')\n+print('new')"
+
+
+def gate(log_file: Path, name: str) -> Path:
+    """What is held waits until this file is there."""
+    return log_file.with_name(f"go-{name}")
 
 
 def session(number: int = 1, **fields: Any) -> Session:
@@ -148,6 +154,7 @@ class FakeAgent:
         except asyncio.CancelledError:
             subtype = "interrupted"
         self._app.log("finished", prompt=prompt, subtype=subtype)
+        lingers = prompt == "lingering"
         emit(
             TurnFinished(
                 **ids,
@@ -160,6 +167,8 @@ class FakeAgent:
                 duration_ms=2345,
             )
         )
+        if lingers:
+            await self._app.held("end")
 
     async def _script(self, prompt: str, emit: Callable[[Event], None]) -> None:
         def say(text: str) -> None:
@@ -186,13 +195,8 @@ class FakeAgent:
                     say(piece)
                     await asyncio.sleep(0.05)
                 say("\n- one\n- two\n\n![alt](http://host/image.png) [link](http://host/)\n")
-            case ["tool"]:
-                emit(
-                    ToolStarted(tool_call_id="1", name="read_file", title="read_file ragmem/app.py")
-                )
-                await asyncio.sleep(0.3)
-                emit(_tool_done("1", "read_file", "120 lines", 12))
-                say("It is an app.")
+            case ["tool", *rest]:
+                await self._read(emit, held="held" in rest)
             case ["evil"]:
                 emit(ToolStarted(tool_call_id="1", name="read_file", title=f"read_file {EVIL}"))
                 emit(_tool_done("1", "read_file", EVIL, 1))
@@ -208,6 +212,13 @@ class FakeAgent:
                 )
             case _:
                 say(f"You said {prompt!r}.")
+
+    async def _read(self, emit: Callable[[Event], None], *, held: bool) -> None:
+        emit(ToolStarted(tool_call_id="1", name="read_file", title="read_file ragmem/app.py"))
+        if held:
+            await self._app.held("tool")
+        emit(_tool_done("1", "read_file", "120 lines", 12))
+        emit(TextDelta(text="It is an app."))
 
     async def _approve(
         self, tool: str, kind: Any, body: str, emit: Callable[[Event], None]
@@ -280,6 +291,11 @@ class FakeApp:
         with self._log_file.open("a") as file:
             file.write(json.dumps({"what": what, **fields}) + "\n")
 
+    async def held(self, name: str) -> None:
+        """Until the test lets it go on."""
+        while not gate(self._log_file, name).exists():
+            await asyncio.sleep(0.01)
+
     async def __aenter__(self) -> "FakeApp":
         self.log("opened")
         return self
@@ -324,18 +340,29 @@ class FakeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main(log: str, *settings: str) -> int:
-    """A chat; settings: past, no_model, load_s=1.5, resume=…, continue, color=never."""
+    """A chat; settings: early, past, no_model, resume=…, continue, color=never, hurried.
+
+    `early=held` and `load=held` hold it at its first prompt, and while it loads.
+    """
     from ragmem.repl import early
 
     given = dict(setting.partition("=")[::2] for setting in settings)
+
+    def hold(name: str) -> None:
+        while given.get(name) == "held" and not gate(Path(log), name).exists():
+            time.sleep(0.01)
+
     if "early" in given:
         early.show()
-        time.sleep(float(given["early"] or 0))
+        hold("early")
     from ragmem.errors import RagmemError
     from ragmem.repl.chat import Opening, run_chat
 
+    if "hurried" not in given:
+        _be_patient()
+
     def start() -> Any:
-        time.sleep(float(given.get("load_s", 0)))
+        hold("load")
         app = FakeApp(Path(log), past="past" in given, no_model="no_model" in given)
         return app, FakeOptions()
 
@@ -347,6 +374,14 @@ def main(log: str, *settings: str) -> int:
     except RagmemError as error:
         print(f"error: {error}\n{error.hint}", file=sys.stderr)
         return error.exit_code
+
+
+def _be_patient() -> None:
+    """A busy machine takes longer to leave in order, or to press a key a second time."""
+    from ragmem.repl import chat, input, plain
+
+    chat._EXIT_WITHIN_S = chat._KILLED_WITHIN_S = 50.0
+    input._LEAVE_WITHIN_S = plain._LEAVE_WITHIN_S = 50.0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import sys
 import termios
 import threading
@@ -15,8 +16,10 @@ from typing import Any, Self
 import pexpect
 import pyte
 
+from tests.repl.fake_app import gate
+
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class PtyChat:
@@ -50,6 +53,10 @@ class PtyChat:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Closing alone gives each of its signals a tenth of a second, and fails after the last.
+        if self.child.isalive():
+            self.child.kill(signal.SIGKILL)
+            self.until(lambda: not self.child.isalive(), "the end")
         self.child.close(force=True)
 
     # --- what a person does -----------------------------------------------------
@@ -121,9 +128,9 @@ class PtyChat:
     # --- its end --------------------------------------------------------------------
 
     def exit_code(self) -> int:
-        """Wait for the end."""
+        """Wait for the end, and for all that was written before it."""
         self.until(lambda: not self.child.isalive(), "the end")
-        self.pump()
+        self.until(lambda: self.child.flag_eof, "the last words")
         status = self.child.exitstatus
         return -self.child.signalstatus if status is None else status
 
@@ -152,14 +159,18 @@ class PtyChat:
 class FakeChat(PtyChat):
     """The chat on `fake_app`."""
 
-    def __init__(self, folder: Path, *settings: str, through: str = "", **options: Any) -> None:
+    def __init__(
+        self, folder: Path, *settings: str, through: str = "", jobs: bool = False, **options: Any
+    ) -> None:
         self.log_file = folder / "log"
         self.history = folder / "history"
         self.log_file.touch()
         script = str(Path(__file__).with_name("fake_app.py"))
         command = [sys.executable, "-P", "-W", "error", script, str(self.log_file), *settings]
         if through:
-            command = ["/bin/bash", "--norc", "-c", f"{shlex.join(command)} {through}"]
+            # Only the jobs of a shell that controls them are stopped by Ctrl-Z.
+            shell = ["/bin/bash", "--norc", *["-m"] * jobs, "-c"]
+            command = [*shell, f"{shlex.join(command)} {through}"]
         super().__init__(command, cwd=folder, **options)
 
     def log(self, what: str) -> list[dict[str, Any]]:
@@ -173,6 +184,10 @@ class FakeChat(PtyChat):
     def prompts(self) -> list[str]:
         """What was asked."""
         return [line["prompt"] for line in self.log("ask")]
+
+    def let(self, name: str) -> None:
+        """Let the app go on that waits for this; see `fake_app.gate`."""
+        gate(self.log_file, name).touch()
 
     def wait_until_loaded(self) -> None:
         """The toolbar shows the model."""

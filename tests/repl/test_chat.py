@@ -12,14 +12,17 @@ from tests.repl.fake_app import EVIL
 from tests.repl.pty_chat import FakeChat
 
 ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
+WORDS = r"word[1-9]\d* "
+"""Of an answer that goes on and on: those that came first may be out of sight already."""
 
 
 def test_a_question_and_its_answer(tmp_path: Path) -> None:
     """Issue 3, 1: prompt, tool calls as they run, Markdown, costs, the command that resumes."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
-        chat.send("tool\r")
+        chat.send("tool held\r")
         chat.wait_for_screen(r"^● read_file ragmem/app.py\nworking · .* · Esc stops")
+        chat.let("tool")
         chat.wait_for(r"^It is an app\.\n  2\.3 s · 2 model calls · 1,234 tokens in, 56 out")
         chat.send("markdown\r")
         chat.wait_for(r"^\[image: http://host/image.png\] link \(http://host/\)$")
@@ -29,19 +32,21 @@ def test_a_question_and_its_answer(tmp_path: Path) -> None:
         assert "● read_file ragmem/app.py\n  ⎿ 120 lines (12 ms)\n\nIt is an app." in chat.text
         assert "Title\n\nSome text and code.\n\n  x = 1\n\n • one\n • two\n\n[image:" in chat.text
         assert chat.text.endswith("Resume with: ragmem chat -r 00000002")
-        assert chat.prompts == ["tool", "markdown"]
+        assert chat.prompts == ["tool held", "markdown"]
         assert [*chat.log("opened"), *chat.log("closed")]
         assert chat.is_restored()
 
 
 def test_what_is_typed_before_the_prompt_is_ready_is_kept(tmp_path: Path) -> None:
     """Issue 3, 1: ready for typing before any heavy import; a typed-ahead Enter sends."""
-    with FakeChat(tmp_path, "early=1", "load_s=1", columns=40) as chat:
+    with FakeChat(tmp_path, "early=held", "load=held", columns=40) as chat:
         chat.wait_for_screen(r"^›")
         chat.send("a question that is longer than one row is\rand a dra")
         chat.wait_for_screen(r"and a dra")
+        chat.let("early")
         chat.wait_for_screen(r"loading …\nqueued: a question")
         chat.wait_for_screen(r"^› and a dra$")
+        chat.let("load")
         chat.send("ft\r")
         chat.until(lambda: len(chat.prompts) == 2)
         assert chat.prompts == ["a question that is longer than one row is", "and a draft"]
@@ -51,9 +56,11 @@ def test_what_is_typed_before_the_prompt_is_ready_is_kept(tmp_path: Path) -> Non
 
 def test_a_paste_before_the_prompt_is_ready_sends_nothing(tmp_path: Path) -> None:
     """A pasted line break is no Enter, also before prompt-toolkit reads."""
-    with FakeChat(tmp_path, "early=1") as chat:
+    with FakeChat(tmp_path, "early=held") as chat:
         chat.wait_for_screen(r"^›")
         chat.send(f"{ESC}[200~one\ntwo{ESC}[201~")
+        chat.wait_for_screen(r"two\^\[\[201~$")
+        chat.let("early")
         chat.wait_for_screen(r"^› one\n  two")
         chat.wait_until_loaded()
         assert chat.prompts == []
@@ -63,9 +70,11 @@ def test_a_paste_before_the_prompt_is_ready_sends_nothing(tmp_path: Path) -> Non
 
 def test_failing_to_start_leaves_a_clean_line(tmp_path: Path) -> None:
     """30, 50: the error, its hint and its exit code; typed text does not reach the shell."""
-    with FakeChat(tmp_path, "early=0.5", "no_model") as chat:
+    with FakeChat(tmp_path, "early=held", "no_model") as chat:
         chat.wait_for_screen(r"^›")
         chat.send("rm -rf everything")
+        chat.wait_for_screen(r"^› rm -rf everything$")
+        chat.let("early")
         assert chat.exit_code() == 2
         assert chat.screen == "error: No model can be used.\nSet OPENAI_API_KEY."
         assert chat.is_restored()
@@ -74,7 +83,7 @@ def test_failing_to_start_leaves_a_clean_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "code"), [(2, 130), (15, 143), (1, 129)])
 def test_signals_before_anything_is_imported(tmp_path: Path, number: int, code: int) -> None:
     """49, 50: the first prompt is erased, the terminal as it was, the exit code the signal's."""
-    with FakeChat(tmp_path, "early=20") as chat:
+    with FakeChat(tmp_path, "early=held") as chat:
         chat.wait_for_screen(r"^›")
         chat.send("typed")
         chat.wait_for_screen(r"^› typed")
@@ -108,7 +117,7 @@ def test_several_lines_and_history(tmp_path: Path) -> None:
         chat.send("two")
         chat.wait_for_screen(r"^› one\n  two\n  three")
         chat.send("\r")
-        chat.pump(0.3)
+        chat.until(lambda: "I-search" not in chat.screen)
         chat.send("\r")
         chat.until(lambda: chat.prompts[-1] == "one\ntwo\nthree")
 
@@ -133,10 +142,10 @@ def test_esc_stops_the_answer_and_keeps_what_came(tmp_path: Path) -> None:
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("slow\r")
-        chat.wait_for_screen(r"word3 ")
+        chat.wait_for_screen(WORDS)
         chat.send(ESC)
         chat.wait_for(r"^  interrupted$")
-        assert "word3 " in chat.text
+        assert "word1 " in chat.text
         assert [line["subtype"] for line in chat.log("finished")] == ["interrupted"]
         chat.send("again\r")
         chat.wait_for(r"You said 'again'")
@@ -146,11 +155,13 @@ def test_prompts_typed_meanwhile_are_queued(tmp_path: Path) -> None:
     """cli.md: queued, shown, done in order; when the answer is stopped they come back unsent."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
-        chat.send("tool\rfirst\rsecond\r")
-        chat.until(lambda: chat.prompts == ["tool", "first", "second"])
+        chat.send("tool held\rfirst\rsecond\r")
+        chat.wait_for_screen(r"^queued: first\nqueued: second$")
+        chat.let("tool")
+        chat.until(lambda: chat.prompts == ["tool held", "first", "second"])
         chat.wait_for(r"You said 'second'")
         chat.send("slow\r")
-        chat.wait_for_screen(r"word1 ")
+        chat.wait_for_screen(WORDS)
         chat.send("later\rdraft")
         chat.wait_for_screen(r"^queued: later$")
         chat.wait_for_screen(r"^› draft$")
@@ -165,7 +176,7 @@ def test_ctrl_c_interrupts_then_clears_then_leaves(tmp_path: Path) -> None:
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("slow\r")
-        chat.wait_for_screen(r"word1 ")
+        chat.wait_for_screen(WORDS)
         chat.send("draft")
         chat.wait_for_screen(r"^› draft")
         chat.send(CTRL_C)
@@ -180,16 +191,32 @@ def test_ctrl_c_interrupts_then_clears_then_leaves(tmp_path: Path) -> None:
         assert chat.is_restored()
 
 
+def test_ctrl_c_at_a_turn_that_is_over_clears_the_draft(tmp_path: Path) -> None:
+    """cli.md: the ladder goes by what is seen, though the turn's last work may not be done."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("lingering\rdraft")
+        chat.wait_for(r"^You said 'lingering'\.\n  2\.3 s · 2 model calls")
+        chat.wait_for_screen(r"^› draft$")
+        chat.send(CTRL_C)
+        chat.wait_for_screen(r"^›$")
+        chat.let("end")
+        chat.send("again\r")
+        chat.wait_for(r"You said 'again'")
+        assert "interrupted" not in chat.text
+
+
 def test_a_hundred_ctrl_c(tmp_path: Path) -> None:
     """49: SIGINT a hundred times in an answer: the turn is recorded, the terminal restored."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("slow\r")
-        chat.wait_for_screen(r"word1 ")
+        chat.wait_for_screen(WORDS)
         for _ in range(100):
             chat.child.kill(signal.SIGINT)
         chat.until(lambda: chat.log("finished"))
-        chat.pump(0.5)
+        # From then on the keys go to the draft again: before, they would end the turn once more.
+        chat.wait_for(r"interrupted")
         # Signals that arrive together are one: the rest may or may not have been enough.
         if chat.child.isalive():
             chat.send(CTRL_C + CTRL_C)
@@ -210,7 +237,7 @@ def test_signals_end_it_in_order(
         chat.wait_until_loaded()
         if busy:
             chat.send("slow\r")
-            chat.wait_for_screen(r"word1 ")
+            chat.wait_for_screen(WORDS)
         chat.child.kill(number)
         assert chat.exit_code() == code
         assert [line["subtype"] for line in chat.log("finished")] == ["interrupted"] * bool(busy)
@@ -220,7 +247,7 @@ def test_signals_end_it_in_order(
 
 def test_a_turn_that_does_not_end_is_left_behind(tmp_path: Path) -> None:
     """49: SIGTERM ends the process within two seconds, whatever does not listen."""
-    with FakeChat(tmp_path) as chat:
+    with FakeChat(tmp_path, "hurried") as chat:
         chat.wait_until_loaded()
         chat.send("deaf\r")
         chat.wait_for_screen(r"listening to nobody")
@@ -234,7 +261,7 @@ def test_a_terminal_that_goes_away_ends_it(tmp_path: Path) -> None:
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("slow\r")
-        chat.wait_for_screen(r"word1 ")
+        chat.wait_for_screen(WORDS)
         assert chat.hang_up() == 129
         assert chat.log("finished")[0]["subtype"] == "interrupted"
         assert chat.log("closed")
@@ -291,6 +318,7 @@ def test_a_reason_is_told_and_the_draft_is_kept(tmp_path: Path) -> None:
         chat.send("use make\r")
         chat.wait_for(r"^  denied: use make$")
         chat.wait_for_screen(r"^› my draft$")
+        chat.until(lambda: chat.log("decided"))
         assert chat.log("decided")[0]["reason"] == "use make"
 
 
@@ -329,7 +357,7 @@ def test_a_folded_paste_survives_a_question_and_a_recall(tmp_path: Path) -> None
         chat.wait_for_screen(r"^You said 'other words'\.\n  2\.3 s · 2 model calls")
         chat.wait_for_screen(r"^› \[pasted 12 lines\]$")
         chat.send(CTRL_C + "slow\r")
-        chat.wait_for_screen(r"word1 ")
+        chat.wait_for_screen(WORDS)
         chat.send(f"{ESC}[200~{lines}{ESC}[201~\r")
         chat.wait_for_screen(r"^queued: \[pasted 12 lines\]$")
         chat.send(ESC)
@@ -472,7 +500,7 @@ def test_resizing(tmp_path: Path) -> None:
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("slow\r")
-        chat.wait_for_screen(r"word1 ")
+        chat.wait_for_screen(WORDS)
         for columns, rows in ((40, 24), (1, 1), (3, 2), (500, 200), (20, 5), (60, 24)):
             chat.resize(columns, rows)
             chat.pump(0.15)
@@ -586,13 +614,28 @@ def test_wide_and_combining_characters(tmp_path: Path) -> None:
 
 
 def test_suspending_gives_the_terminal_back(tmp_path: Path) -> None:
-    """49: SIGTERM while stopped by Ctrl-Z is not lost; SIGCONT draws the prompt again."""
-    with FakeChat(tmp_path) as chat:
+    """49: Ctrl-Z, and the shell is there; SIGCONT draws the prompt again."""
+    with FakeChat(tmp_path, through="; echo is stopped; read; fg", jobs=True) as chat:
         chat.wait_until_loaded()
         chat.send("draft")
         chat.wait_for_screen(r"^› draft")
         chat.send("\x1a")
-        chat.pump(0.5)
-        chat.child.kill(signal.SIGCONT)
+        chat.wait_for(r"^is stopped$")
+        assert chat.is_restored()
+        chat.send("\r")
+        chat.wait_for(r"^is stopped\n[\s\S]*^› draft$")
         chat.send(" goes on\r")
         chat.until(lambda: chat.prompts == ["draft goes on"])
+
+
+def test_a_signal_while_it_is_stopped_is_not_lost(tmp_path: Path) -> None:
+    """49: SIGTERM while stopped by Ctrl-Z."""
+    ending = "; echo is stopped; read; kill -TERM %1; fg"
+    with FakeChat(tmp_path, through=ending, jobs=True) as chat:
+        chat.wait_until_loaded()
+        chat.send("\x1a")
+        chat.wait_for(r"^is stopped$")
+        chat.send("\r")
+        chat.until(lambda: chat.log("closed"))
+        chat.exit_code()
+        assert chat.is_restored()

@@ -22,7 +22,7 @@ from ragmem.repl.talk import Talk
 from ragmem.repl.terminal import Question
 from ragmem.store.memories import MemoryQuery
 from ragmem.tools.base import deny_all
-from tests.e2e.test_chat_pty import House
+from tests.e2e.test_chat_pty import AGO, House
 from tests.fakes.llm_server import Answer, LLMServer
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
@@ -332,7 +332,7 @@ def test_a_chat_remembers_and_forgets(house: House) -> None:
         chat.wait_for(r"^· remembered fact [0-9a-f]{8}: the gate squeaks when it rains")
         tail = chat.text.partition("remembered fact ")[2][:8]
         chat.send("/mem\t\r")
-        chat.wait_for(rf"^{tail} · fact · told by you · just now\n  the gate squeaks when it rains")
+        chat.wait_for(rf"^{tail} · fact · told by you · {AGO}\n  the gate squeaks when it rains")
         chat.send(f"/why {tail}\r")
         chat.wait_for(r"^Where it comes from\n.*told by you directly")
         chat.send(f"/forget {tail}\r")

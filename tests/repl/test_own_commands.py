@@ -89,8 +89,9 @@ def test_ctrl_c_ends_it_and_keeps_what_it_printed(house: House) -> None:
     house.server.extend(Answer("You stopped it."))
     with house.chat("chat") as chat:
         loaded(chat)
-        chat.send("!echo begun; sleep 3600; touch never\r")
-        chat.wait_for_screen(r"^● run_command echo begun.*\nworking · [1-9][\d.]* s · Esc stops")
+        chat.send("!echo begun; touch printed; sleep 3600; touch never\r")
+        chat.wait_for_screen(r"^● run_command echo begun.*\nworking · .* · Esc stops")
+        chat.until((house.project / "printed").exists, "the command to be at work")
         chat.send(CTRL_C)
         chat.wait_for(r"^  begun\n  ⎿ Stopped by the person\.")
         chat.send("and?\r")
