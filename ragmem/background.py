@@ -25,6 +25,7 @@ from ragmem.errors import (
     NoModel,
     SessionNotFound,
     StoreError,
+    StoreUnavailable,
     UsageError,
 )
 from ragmem.llm.base import LLM
@@ -34,7 +35,7 @@ from ragmem.metrics.kept import keep
 from ragmem.records import Session
 from ragmem.redact import redact
 from ragmem.store.base import Store
-from ragmem.store.locks import take
+from ragmem.store.locks import is_held, lock
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.extraction import Extractor
@@ -48,6 +49,8 @@ LONGEST_S = 600.0
 INLINE_S = 60.0
 """With `memory.worker = "inline"` a short process works no longer on what is pending."""
 _LOCK = "worker.lock"
+_LOOKED_AT_S = 0.5
+"""Who looks whether one is at work holds the lock for a moment."""
 _NICENESS = 10
 
 
@@ -250,10 +253,8 @@ def extractor(
 
 def leave_to_a_process(paths: Paths, *, model: str = "") -> None:
     """Start the detached process, unless one is at work already."""
-    handle = _lock(paths)
-    if handle is None:
+    if is_at_work(paths):
         return
-    os.close(handle)
     with suppress(OSError):
         subprocess.Popen(
             [sys.executable, "-P", "-m", "ragmem", COMMAND, *(["-m", model] if model else [])],
@@ -268,8 +269,10 @@ def leave_to_a_process(paths: Paths, *, model: str = "") -> None:
 
 async def work_alone(background: Background, paths: Paths, *, model: str = "") -> bool:
     """The detached process: false when another one is at work."""
-    handle = _lock(paths)
-    if handle is None:
+    try:
+        paths.locks_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = lock(paths.locks_dir / _LOCK, timeout_s=_LOOKED_AT_S)
+    except (StoreUnavailable, OSError):
         return False
     try:
         with suppress(OSError):
@@ -282,19 +285,7 @@ async def work_alone(background: Background, paths: Paths, *, model: str = "") -
 
 def is_at_work(paths: Paths) -> bool:
     """Whether a detached process works for this home."""
-    handle = _lock(paths)
-    if handle is None:
-        return True
-    os.close(handle)
-    return False
-
-
-def _lock(paths: Paths) -> int | None:
-    """A descriptor that holds the lock of the one process; None while another holds it."""
-    path = paths.locks_dir / _LOCK
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        return handle if take(path, handle) else None
+        return is_held(paths.locks_dir / _LOCK)
     except OSError:
-        return None
+        return False
