@@ -4,14 +4,17 @@ import os
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.fakes.neo4j import neo4j_server
 
 __all__ = ["neo4j_server"]
 
+# How long an example takes depends on what else the machine does.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Ten times as many lives of twice the length: pytest --hypothesis-profile=thorough.
-settings.register_profile("thorough")
+settings.register_profile("thorough", settings.get_profile("tests"))
+settings.load_profile("tests")
 
 _PREFIXES = ("RAGMEM_", "NEO4J_", "OPENAI_", "ANTHROPIC_", "LITELLM_", "OLLAMA_")
 _SUFFIXES = ("_API_KEY", "_PROXY", "_proxy")
@@ -30,6 +33,13 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # A test that forgets to say where its home is can't touch the person's own.
     os.environ["RAGMEM_HOME"] = "/dev/null/no-home-was-given"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no store that is away; where little patience is tested, it is set there."""
+    monkeypatch.setattr("ragmem.memory.patience._PATIENCE_S", 60.0)
+    monkeypatch.setattr("ragmem.tools.failures._PATIENCE_S", 60.0)
 
 
 @pytest.hookimpl(tryfirst=True)

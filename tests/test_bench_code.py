@@ -185,6 +185,7 @@ MAKE_INDEX = """
 import asyncio, sys
 from pathlib import Path
 import msgspec
+from benches import code_making
 from benches.code import Codes
 from benches.code_bases import Base, copied
 from benches.code_making import Place, make
@@ -193,6 +194,7 @@ def project():
     return Path(sys.argv[2])
 
 base = Base(name="small", language="Python", get=project, suffix=".py", notes=[], asked=False)
+code_making._EMBED_S = 500.0
 place = Place(Path(sys.argv[1]))
 got = copied(base, place.root)
 made = asyncio.run(make(place, base, got.size_bytes))
@@ -294,7 +296,7 @@ def test_what_an_index_costs_is_measured(tmp_path: Path, project: Path) -> None:
     assert (made["files"], made["scopes"]) == (10, 100)
     times = [value for key, value in made.items() if key.endswith("_s")]
     assert len(times) == 11
-    assert all(0 < each < 60 for each in times)
+    assert all(0 < each < 600 for each in times)
     assert made["vectors_rate"] == pytest.approx(100 / made["embed_s"], rel=0.01)
     assert 0 < made["process_rss_bytes"] <= made["first_rss_bytes"]
     assert "small" in bench("--measured", kept).stdout

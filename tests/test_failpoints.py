@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -158,15 +158,19 @@ def test_stop_waits_to_be_continued() -> None:
 
 
 def test_a_point_that_is_not_armed_costs_nothing() -> None:
-    """Issue 4: a look into a dictionary; far below a microsecond, on a busy machine too."""
-    best = min(_seconds(10_000) for _ in range(20))
-    assert best / 10_000 < 1e-6
+    """Issue 4: a look into a dictionary; on any machine a few calls of what does nothing."""
+    bare = min(_seconds(_nothing) for _ in range(20))
+    assert min(_seconds(failpoint) for _ in range(20)) < 10 * bare
 
 
-def _seconds(count: int) -> float:
+def _nothing(_: str) -> None:
+    return
+
+
+def _seconds(call: Callable[[str], None]) -> float:
     started = time.perf_counter()
-    for _ in range(count):
-        failpoint("sqlite.commit")
+    for _ in range(10_000):
+        call("sqlite.commit")
     return time.perf_counter() - started
 
 

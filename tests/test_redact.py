@@ -13,6 +13,8 @@ import pytest
 from ragmem import redact as module
 from ragmem.redact import RULES, know, redact, secrets_among
 
+pytestmark = pytest.mark.timeout(900)
+
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -203,15 +205,21 @@ HOSTILE = {
 
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
 def test_ten_megabytes_take_linear_time(unit: str) -> None:
-    """§1.6: the ceiling is generous; what backtracks or starts over would take hours."""
-    began = time.monotonic()
-    redact(unit * (_MEGA // len(unit)))
-    assert time.monotonic() - began < 30
+    """§1.6: ten times a tenth, at most some more; what backtracks or starts over takes hours."""
+    tenth_s = _cpu_seconds(unit * (_MEGA // 10 // len(unit)))
+    assert _cpu_seconds(unit * (_MEGA // len(unit))) < max(5, 40 * tenth_s)
+
+
+def _cpu_seconds(text: str) -> float:
+    """What else runs on the machine adds nothing to it."""
+    began = time.process_time()
+    redact(text)
+    return time.process_time() - began
 
 
 def test_a_single_run_of_ten_megabytes() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     for start in ("sk-", "eyJ", "-----BEGIN PRIVATE KEY-----"):
         redact(start + "a" * _MEGA)
         redact(start + " " * _MEGA)
-    assert time.monotonic() - began < 30
+    assert time.process_time() - began < 60

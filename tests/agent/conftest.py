@@ -53,6 +53,8 @@ class ReadFile:
         self.folder = folder
         self.running = 0
         self.most_at_once = 0
+        self.company = 1
+        """So many at once are waited for, the first time."""
 
     def title(self, params: PathParams) -> str:
         return params.path
@@ -60,6 +62,9 @@ class ReadFile:
     async def run(self, params: PathParams) -> ToolOutput:
         self.running += 1
         self.most_at_once = max(self.most_at_once, self.running)
+        async with asyncio.timeout(60):
+            while self.most_at_once < self.company:
+                await asyncio.sleep(0.01)
         await asyncio.sleep(0.01)
         self.running -= 1
         try:
@@ -186,7 +191,7 @@ async def bench(tmp_path: Path, open_sqlite: Callable[[], Any]) -> AsyncIterator
     async def get_spooled() -> Store:
         return spooled
 
-    patience = Patience(stall_s=10, read_s=10, retry_s=0.05, longest_retry_s=0.05)
+    patience = Patience(stall_s=60, read_s=60, retry_s=0.05, longest_retry_s=0.05)
     spooled = SpooledStore(get_store, tmp_path / "home" / "spool", patience=patience)
     memory = Memory(get_spooled, MemoryConfig())
     yield Bench(folder, store, spooled, memory, ReadFile(folder), Touch(folder))

@@ -1,6 +1,7 @@
 """The loop, on a real store: recording, tools, limits, faults."""
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -117,6 +118,7 @@ async def test_read_only_calls_run_at_once_and_effects_in_order(bench: Bench) ->
         use("read_file", path="c"),
     )
     agent, _ = await bench.agent([Says(tools=calls), Says("ok")])
+    bench.read_file.company = 2
     await agent.send("go")
     assert bench.read_file.most_at_once == 2
     (turn,) = await turns_of(bench, agent.session.session_id)
@@ -417,7 +419,13 @@ async def test_store_that_goes_away(bench: Bench, monkeypatch: pytest.MonkeyPatc
         assert "answer 5" in text
         assert "user: question 6" not in text
     assert bench.store.apply == apply
-    await asyncio.sleep(0.1)
+    # It is tried again now and then: what waited is stored before anybody asks.
+    is_back = False
+    async with asyncio.timeout(60):
+        while not is_back:
+            await asyncio.sleep(0.02)
+            with contextlib.suppress(StoreUnavailable):
+                is_back = bool(await bench.spooled.turns(agent.session.session_id))
     notices = [e.text async for e in agent.ask("back again") if isinstance(e, Notice)]
     assert notices == ["Memory is back. 14 writes that waited are stored."]
     turns = await turns_of(bench, agent.session.session_id)

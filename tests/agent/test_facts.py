@@ -136,7 +136,6 @@ async def test_the_search_before_the_prompt_stays(bench: Bench) -> None:
 # --- pinned rules ------------------------------------------------------------------
 
 
-@pytest.mark.timeout(300)
 async def test_a_rule_of_turn_1_stands_in_turn_200_and_after_a_resume(bench: Bench) -> None:
     """Issue 6, X20: to the byte, whatever is dropped from the context in between."""
     rule = "Never push to main without asking"

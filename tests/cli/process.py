@@ -67,7 +67,7 @@ class Ragmem:
             capture_output=True,
             cwd=cwd or self.project,
             env={**self.env, **(env or {})},
-            timeout=60,
+            timeout=120,
             check=False,
         )
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())

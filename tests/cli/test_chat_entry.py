@@ -26,7 +26,7 @@ def spawn(ragmem: Ragmem, *arguments: str) -> Any:
         cwd=ragmem.project,
         env=ragmem.env,
         encoding="utf-8",
-        timeout=30,
+        timeout=60,
         dimensions=(24, 100),
     )
 

@@ -244,30 +244,38 @@ def test_without_memory(ragmem: Ragmem) -> None:
     assert done.out.startswith("3 files, ")
 
 
-def test_watching(ragmem: Ragmem) -> None:
+def test_watching(ragmem: Ragmem, tmp_path: Path) -> None:
     """One line a change, within its second; Ctrl-C ends it."""
-    process = ragmem.start("index", "--watch")
+
+    def moved_in(name: str, text: str) -> None:
+        # Made here and filled a moment later it could be two changes.
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").rename(ragmem.project / name)
+
+    process = ragmem.start("index", "--watch", bufsize=0)
     try:
         assert b"3 files" in _line(process)
         assert b"Watching" in _line(process, stream="stderr")
-        assert "\nwatched    yes, as files change\n" in ragmem.run("index", "--status").out
-        (ragmem.project / "shed.py").write_text("def shed() -> None: ...\n")
+        while "\nwatched    yes, as files change\n" not in ragmem.run("index", "--status").out:
+            assert process.poll() is None
+        moved_in("shed.py", "def shed() -> None: ...\n")
         assert b"  changed shed.py (" in _line(process)
         (ragmem.project / "plan.py").unlink()
         assert b"  removed plan.py (" in _line(process)
-        (ragmem.project / f"{EVIL}.py").write_text("def evil() -> None: ...\n")
+        moved_in(f"{EVIL}.py", "def evil() -> None: ...\n")
         assert b"  changed \\e]0;owned\\x07\\e[31m.py (" in _line(process)
     finally:
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, b"")
     assert ragmem.run("index", "--status", "--format", "json").json["watched"] is False
     assert ragmem.run("index").out.startswith("4 files, ")
 
 
 def _line(process: "subprocess.Popen[bytes]", stream: str = "stdout") -> bytes:
+    """The next one; the process was started without buffers, which would hide a second one."""
     pipe = getattr(process, stream)
-    ready, _, _ = select.select([pipe], [], [], 30)
+    ready, _, _ = select.select([pipe], [], [], 60)
     assert ready, "nothing came"
     line: bytes = pipe.readline()
     return line
@@ -285,12 +293,12 @@ def test_interrupted(ragmem: Ragmem) -> None:
     """130, and what was done stays; the next one does the rest."""
     many(ragmem.project / "beds", 1_500)
     process = ragmem.start("index")
-    for _ in range(1_000):
+    for _ in range(6_000):
         if (ragmem.home / "data" / "code").is_dir() or process.poll() is not None:
             break
         select.select([], [], [], 0.01)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130, (out, err)
     assert out == b""
     begun = ragmem.run("index", "--status", "--format", "json").json

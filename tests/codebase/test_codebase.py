@@ -195,7 +195,7 @@ async def test_references_of_a_turn(desk: Desk) -> None:
             ("edit_file", {"path": "src/clock.py", "old": "* 60", "new": "* 60.0"}),
             ("create_file", {"path": "src/new.py", "content": "def fresh():\n    return 1\n"}),
         )
-        assert await a_worker(desk, codebase).drain(30)
+        assert await a_worker(desk, codebase).drain(90)
         assert await linked(desk.store, turn.turn_id) == {
             "parse_duration": "edited",
             "fresh": "edited",
@@ -218,7 +218,7 @@ async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
         assert [p.record_id for p in await desk.store.pending("references", limit=9)] == [
             turn.turn_id
         ]
-        assert await a_worker(desk, codebase).drain(30)
+        assert await a_worker(desk, codebase).drain(90)
         assert await desk.store.pending("references", limit=9) == []
         assert await desk.store.references_of([turn.turn_id]) == []
 
@@ -229,7 +229,7 @@ async def test_references_survive_edits(desk: Desk) -> None:
     async with desk.codebase() as codebase:
         codebase.begin(desk.project)
         turn = await desk.turn("read it", "ok", ("read_file", {"path": "src/clock.py"}))
-        assert await a_worker(desk, codebase).drain(30)
+        assert await a_worker(desk, codebase).drain(90)
         before = (await desk.store.references_of([turn.turn_id]))[0].references
         text = (desk.folder / "src" / "clock.py").read_text()
         (desk.folder / "src" / "clock.py").unlink()
@@ -254,14 +254,14 @@ async def test_turns_of_what_has_no_index_here_are_left(desk: Desk) -> None:
     for file in desk.paths.data_dir.glob("code/*"):
         file.unlink()
     async with desk.codebase() as codebase:
-        await a_worker(desk, codebase).drain(30)
+        await a_worker(desk, codebase).drain(90)
         assert len(await desk.store.pending("references", limit=9)) == 1
 
 
 # --- following --------------------------------------------------------------------
 
 
-async def _until(done: object, *, within_s: float = 20) -> None:
+async def _until(done: object, *, within_s: float = 60) -> None:
     async with asyncio.timeout(within_s):
         while not await done():  # type: ignore[operator]
             await asyncio.sleep(0.05)
@@ -348,7 +348,7 @@ async def test_the_first_time_with_many_files_is_told(desk: Desk) -> None:
     async with desk.codebase() as codebase:
         codebase.meet(desk.project)
         codebase.keep_current()
-        await _until(done, within_s=60)
+        await _until(done, within_s=100)
     assert desk.told == [
         "Indexing 1,002 files for code search …",
         desk.told[1],

@@ -2,6 +2,8 @@
 
 import asyncio
 import shutil
+import threading
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ import pytest
 
 from ragmem.codebase import turns
 from ragmem.codebase.codebase import Codebase
+from ragmem.codeindex import refreshing
+from ragmem.codeindex.reading import FileRow
 from ragmem.errors import StoreUnavailable
 from ragmem.metrics import Metrics
 from ragmem.records import Project, RegisterProject, Turn, utc_now
@@ -67,7 +71,7 @@ async def test_what_is_edited_elsewhere_takes_no_listing(desk: Desk, tmp_path: P
             "See `login`.", "ok", ("create_file", {"path": outside, "content": "x = 1\n"})
         )
         (desk.folder / "unlisted.py").write_text("def unlisted():\n    return 1\n")
-        assert await a_worker(desk, codebase).drain(30)
+        assert await a_worker(desk, codebase).drain(90)
         assert await linked(desk.store, turn.turn_id) == {"login": "named"}
         index = codebase.index_of(desk.project)
         assert index is not None
@@ -76,7 +80,7 @@ async def test_what_is_edited_elsewhere_takes_no_listing(desk: Desk, tmp_path: P
         turn = await desk.turn(
             "Go.", "ok", ("create_file", {"path": inside, "content": "def here():\n    pass\n"})
         )
-        assert await a_worker(desk, codebase).drain(30)
+        assert await a_worker(desk, codebase).drain(90)
         assert await linked(desk.store, turn.turn_id) == {"here": "edited"}
 
 
@@ -99,7 +103,7 @@ async def test_two_edits_of_a_file(desk: Desk) -> None:
                 {"path": "src/auth.py", "old": "class Auth", "new": f"{lines}class Auth"},
             ),
         )
-        assert await a_worker(desk, codebase).drain(30)
+        assert await a_worker(desk, codebase).drain(90)
         assert await linked(desk.store, turn.turn_id) == {
             **{f"added_{n}": "edited" for n in range(4)},
             "login": "edited",
@@ -120,7 +124,7 @@ async def test_a_folder_that_is_gone(desk: Desk) -> None:
             ("edit_file", {"path": "src/clock.py", "old": "* 60", "new": "* 61"}),
         )
         shutil.rmtree(desk.folder)
-        assert await a_worker(desk, codebase).drain(30)
+        assert await a_worker(desk, codebase).drain(90)
         assert await pending(desk) == 0
         assert await linked(desk.store, turn.turn_id) == {
             "parse_duration": "edited",
@@ -171,7 +175,7 @@ async def test_a_look_that_goes_on_is_waited_for(desk: Desk, is_known: bool) -> 
         turn = await desk.turn("What does `parse_duration` or function_7 do?", "ok")
         worker = a_worker(desk, codebase)
         worker.chores = (partial(codebase.catch_up, everywhere=False),)
-        assert await worker.drain(60)
+        assert await worker.drain(90)
         assert await hows(desk, turn) == {"named"}
 
 
@@ -179,16 +183,26 @@ async def test_a_look_that_goes_on_is_waited_for(desk: Desk, is_known: bool) -> 
 async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """B95: a look at many changes takes longer than a turn; it is linked afterwards."""
     monkeypatch.setattr(turns, "_READY_WITHIN_S", 0.01)
+    real, may_end = refreshing.cut_files, threading.Event()
+
+    def cut_files(
+        root: int, paths: Sequence[str], *, most: int, stop: threading.Event
+    ) -> Iterator[list[FileRow]]:
+        yield from real(root, paths, most=most, stop=stop)
+        may_end.wait(60)
+
     async with desk.codebase() as codebase:
         await indexed(desk, codebase)
+        monkeypatch.setattr(refreshing, "cut_files", cut_files)
         many(desk)
         codebase.begin(desk.project)
         turn = await desk.turn("What does function_7 do?", "ok")
         worker = a_worker(desk, codebase)
         worker.chores = ()
-        assert await worker.drain(30)
+        assert await worker.drain(90)
         assert await pending(desk) == 1
-        async with asyncio.timeout(30):
+        may_end.set()
+        async with asyncio.timeout(60):
             while await pending(desk):
                 await asyncio.sleep(0.05)
         assert await hows(desk, turn) == {"named"}
@@ -201,12 +215,11 @@ async def test_the_store_is_told_once(desk: Desk) -> None:
     told: list[int] = []
     async with desk.codebase(metrics=metrics) as codebase:
         codebase.on_told = lambda: told.append(1)
-        for _ in range(2):
+        for times in (1, 2):
             codebase.begin(desk.project)
             assert await codebase.search(desk.project, "parse_duration", 5)
-            before = len(told)
-            async with asyncio.timeout(20):
-                while len(told) == before:
+            async with asyncio.timeout(60):
+                while len(told) < times:
                     await asyncio.sleep(0.02)
             await asyncio.sleep(0.2)
             (desk.folder / "src" / "clock.py").write_text(CLOCK.replace("60", "61"))
@@ -251,7 +264,10 @@ async def test_a_store_that_hangs_keeps_nobody(desk: Desk) -> None:
     line = Line()
     frail = FrailStore(desk.store, line)  # type: ignore[arg-type]
 
+    asked = asyncio.Event()
+
     async def open_store() -> Store:
+        asked.set()
         return frail  # type: ignore[return-value]
 
     loop = asyncio.get_running_loop()
@@ -259,10 +275,11 @@ async def test_a_store_that_hangs_keeps_nobody(desk: Desk) -> None:
         line.set("silent")
         codebase.begin(desk.project)
         assert await codebase.search(desk.project, "parse_duration", 5)
+        await asked.wait()
         await asyncio.sleep(0.2)
         started = loop.time()
         await codebase.aclose()
-        assert 0.1 < loop.time() - started < 6
+        assert 0.1 < loop.time() - started < 30
     line.set("fine")
     assert await desk.store.code_files(desk.project.project_id) == []
     async with desk.codebase() as codebase:
@@ -298,7 +315,7 @@ async def test_an_index_that_can_not_be_written(desk: Desk, edits: bool) -> None
         index = codebase.index_of(desk.project)
         assert index is not None
         await index.refresh()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await pending(desk):
                 await asyncio.sleep(0.05)
         assert await hows(desk, turn) == ({"edited", "named"} if edits else {"read", "named"})

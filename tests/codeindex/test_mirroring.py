@@ -311,7 +311,7 @@ async def test_each_refresh_is_told_of(tree, open_store):
             tree.write("app/clock.py", CLOCK.replace("60", f"{number}00"))
             await index.refresh()
             await asyncio.sleep(number / 50)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (
                 not told
                 or await _stored(store) != tree.ids()

@@ -1,7 +1,7 @@
 """What a text names as code is named."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.codeindex.names import MOST_NAMES, is_named, names_in, said_in
@@ -116,7 +116,6 @@ def test_a_text_of_many_names() -> None:
     assert len(names_in(" ".join(f"a_{n}" for n in range(5_000)))) == MOST_NAMES
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="ab_A.:/\\#`()~$- 1\n\"',", max_size=80))
 def test_any_text_is_read(text: str) -> None:
     """Whatever is written: parts are never empty, and a place or a name is what is said."""

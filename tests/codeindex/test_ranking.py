@@ -4,7 +4,7 @@ import math
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.codeindex.ranking import (
@@ -206,7 +206,6 @@ _CANDIDATES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(_CANDIDATES)
 def test_every_order_is_whole_and_the_same_again(candidates: list[Candidate]) -> None:
     """Nothing is lost or doubled, scores are numbers, and the order of the given plays no part."""

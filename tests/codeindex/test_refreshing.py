@@ -9,7 +9,7 @@ from random import Random
 import apsw
 import pytest
 
-from ragmem.codeindex import moves, refreshing
+from ragmem.codeindex import moves, reading, refreshing
 from ragmem.codeindex.index import Limits
 from ragmem.codeindex.values import IndexStatus
 from ragmem.errors import StoreError
@@ -101,12 +101,14 @@ async def test_an_edit_touches_what_it_changes(tree):
     tree.sound()
 
 
-async def test_the_clocks_tick_hides_no_change(tree):
+async def test_the_clocks_tick_hides_no_change(tree, monkeypatch):
     """Same size, same time: what was just written is read again."""
     file = tree.root / "app/clock.py"
     async with tree.index() as index:
         await index.refresh()
         tree.write("app/clock.py", CLOCK)
+        # However long it takes until it is read: a tick is made here of a minute.
+        monkeypatch.setattr(reading, "_RACY_NS", 60_000_000_000)
         assert (await index.refresh()).changed == ()
         found = file.stat()
         tree.write("app/clock.py", CLOCK.replace("60", "61"))

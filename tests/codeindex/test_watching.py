@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ragmem.codeindex import keeping
 from ragmem.codeindex.index import CodeIndex
 from ragmem.codeindex.keeping import keep_current
 from ragmem.codeindex.values import Refreshed
@@ -46,7 +47,7 @@ class Watched:
                 self.seen.append(refreshed)
         self.ended = True
 
-    async def until(self, path: str, *, patience_s: float = 20) -> Refreshed:
+    async def until(self, path: str, *, patience_s: float = 60) -> Refreshed:
         """The refresh that found a change of this path."""
         async with asyncio.timeout(patience_s):
             while True:
@@ -60,15 +61,11 @@ class Watched:
 async def _watching(tree: Tree) -> AsyncIterator[Watched]:
     async with tree.index() as index:
         await index.refresh()
+        # What came before it listens is told once it does, and never again.
+        tree.write("begun.py", "begun = 1\n")
         watched = Watched(index)
         task = asyncio.create_task(watched.run())
-        # It has begun once it sees something.
-        for number in range(200):
-            tree.write("begun.py", f"begun = {number}\n")
-            with contextlib.suppress(TimeoutError):
-                await watched.until("begun.py", patience_s=0.5)
-                break
-        await asyncio.sleep(0.5)
+        await watched.until("begun.py")
         watched.seen.clear()
         try:
             yield watched
@@ -86,8 +83,9 @@ async def test_a_change_is_searchable_soon(tree):
         await watched.until("app/clock.py")
         (hit, *_) = await watched.index.search("read_span", semantic=False)
         assert hit.name == "read_span"
-        # A second where nobody else is at work; tests share their machine.
-        assert time.monotonic() - started < 5
+        # A second where nobody else is at work; tests share their machine. Looked at now and then,
+        # as where the system can't watch, it would take half a minute.
+        assert time.monotonic() - started < 15
         tree.write("new/folder/late.py", "def late_function():\n    return 1\n")
         await watched.until("new/folder/late.py")
         (tree.root / "app/auth.py").unlink()
@@ -125,12 +123,15 @@ async def test_what_is_ignored_stays_so(tree):
 async def test_many_changes_at_once(tree):
     """Issue 7: a branch is switched: one refresh, or a few."""
     async with _watching(tree) as watched:
+        started = time.monotonic()
         for number in range(100):
             tree.write(f"many/f{number}.py", f"def function_{number}():\n    pass\n")
-        async with asyncio.timeout(20):
+        # Where they come slowly, each pause of 0.15 s may end what is told together.
+        pauses = (time.monotonic() - started) / 0.15
+        async with asyncio.timeout(60):
             while sum(len(each.changed) for each in watched.seen) < 100:
                 await asyncio.sleep(0.05)
-        assert len(watched.seen) <= 10
+        assert len(watched.seen) <= 10 + pauses
 
 
 def _watched_count() -> int:
@@ -140,6 +141,13 @@ def _watched_count() -> int:
         with contextlib.suppress(OSError):
             count += file.read_text().count("inotify wd:")
     return count
+
+
+async def _few_are_watched() -> None:
+    """Who listened before ends within a second or so; on a busy machine later."""
+    async with asyncio.timeout(60):
+        while _watched_count() >= 50:
+            await asyncio.sleep(0.1)
 
 
 def _large(folder: Path) -> Path:
@@ -167,7 +175,7 @@ async def test_links_out_of_the_project_are_not_followed(tree, tmp_path):
         watched.seen.clear()
         tree.write("app/new/deep/late.py", "def later():\n    pass\n")
         await watched.until("app/new/deep/late.py")
-        assert _watched_count() < 50
+        await _few_are_watched()
     assert {path for path, _ in tree.ids()} <= {
         "app/auth.py", "app/clock.py", "app/new/deep/late.py", "begun.py",
     }  # fmt: skip
@@ -184,14 +192,12 @@ async def test_links_that_come_later(tree, tmp_path):
         moved.rename(tree.root / "moved")
         (tree.root / "app" / "link").symlink_to(outside)
         await watched.until("moved/deep/in.py")
-        async with asyncio.timeout(20):
-            while _watched_count() > 50:
-                await asyncio.sleep(0.1)
+        await _few_are_watched()
         await asyncio.sleep(1.5)
         watched.seen.clear()
         tree.write("moved/deep/in.py", "def stay():\n    pass\n")
         await watched.until("moved/deep/in.py")
-        assert _watched_count() < 50
+        await _few_are_watched()
 
 
 async def test_too_much_for_the_system_for_a_moment(tree, tmp_path, monkeypatch, caplog):
@@ -213,13 +219,13 @@ async def test_too_much_for_the_system_for_a_moment(tree, tmp_path, monkeypatch,
         assert begun == 2
         tree.write("new/late.py", "def late():\n    pass\n")
         await watched.until("new/late.py")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while begun < 5:
                 await asyncio.sleep(0.1)
         await asyncio.sleep(1.5)
         watched.seen.clear()
         tree.write("new/late.py", "def later():\n    pass\n")
-        await watched.until("new/late.py", patience_s=10)
+        await watched.until("new/late.py")
     assert "can't be watched" not in caplog.text
 
 
@@ -276,7 +282,7 @@ async def test_the_folder_goes(tree):
     """Quietly, that is the end of it."""
     async with _watching(tree) as watched:
         shutil.rmtree(tree.root)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not watched.ended:
                 await asyncio.sleep(0.05)
 
@@ -305,9 +311,17 @@ async def test_where_the_system_can_not_watch(tree, monkeypatch, caplog):
     assert "can't be watched" in caplog.text
 
 
-async def test_what_can_not_be_written_is_tried_less_and_less(tmp_path):
+async def test_what_can_not_be_written_is_tried_less_and_less(tmp_path, monkeypatch):
     """Reliability 8: a home that can only be read, a full disk: no line in the log each second."""
     asked: list[float] = []
+    meant: list[float] = []
+    later = keeping._Due.later
+
+    def put_off(due: keeping._Due, seconds: float) -> None:
+        meant.append(seconds)
+        later(due, seconds)
+
+    monkeypatch.setattr(keeping._Due, "later", put_off)
 
     class Failing:
         async def refresh(self, *, paths: Collection[str] | None = None) -> Refreshed:
@@ -322,8 +336,9 @@ async def test_what_can_not_be_written_is_tried_less_and_less(tmp_path):
     kept = keep_current(Failing(), tmp_path, known_of, followers=tmp_path / "watch.lock")
     async with contextlib.aclosing(kept) as changes:
         assert (await anext(changes)).changed == ("a.py",)
+    assert meant == [0.5, 1, 2, 4]
     pauses = [after - before for before, after in itertools.pairwise(asked)]
-    assert pauses == pytest.approx([0.5, 1, 2, 4], abs=0.4)
+    assert all(pause >= least for pause, least in zip(pauses, meant, strict=True)), pauses
 
 
 async def test_an_index_that_can_not_be_asked_for_a_moment(tmp_path):
@@ -343,7 +358,7 @@ async def test_an_index_that_can_not_be_asked_for_a_moment(tmp_path):
         return set()
 
     kept = keep_current(Index(), tmp_path, known_of, followers=tmp_path / "watch.lock")
-    async with contextlib.aclosing(kept) as changes, asyncio.timeout(20):
+    async with contextlib.aclosing(kept) as changes, asyncio.timeout(60):
         assert (await anext(changes)).changed == ("a.py",)
     assert asked == [None]
 

@@ -1,6 +1,6 @@
 """What a scope is found by."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -128,7 +128,6 @@ def test_imports_alone_have_no_vector() -> None:
     assert worded("a.py", "python", block).embedded == ""
 
 
-@settings(deadline=None)
 @given(
     path=st.text(min_size=1, max_size=60),
     name=st.text(max_size=40),
@@ -153,7 +152,6 @@ def test_any_text_gives_words(path: str, name: str, docstring: str, text: str) -
     assert isinstance(found, Worded)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 1 << 40), st.integers(0, 10_000))
 def test_a_row_bears_its_length(sequence: int, length: int) -> None:
     """Within 3 %, and rows of later scopes are larger."""

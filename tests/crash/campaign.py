@@ -25,6 +25,8 @@ from tests.crash.scenario import World, model
 from tests.crash.zygote import Run, Zygote
 from tests.fakes.llm_server import LLMServer
 
+_CATCHING_UP = 9
+"""Processes on a busy machine, of which each leaves only what it has written itself."""
 _LIFE = 10
 """Kills in one home; the next one is fresh."""
 _TURN = ("turn.", "model.", "call.", "tool.", "file.")
@@ -61,7 +63,7 @@ class Campaign:
         self._worlds = 0
         self._numbers = count(1)
         self._world: World
-        self._work_s = self._recovery_s = 1.0
+        self._work_s = self._recovery_s = self._pace = 1.0
         self.phases: Counter[str] = Counter()
         self.recoveries = 0
 
@@ -70,18 +72,14 @@ class Campaign:
         world = self._fresh()
         times = []
         for _ in range(4):
-            prompt, started = world.next_job(), time.monotonic()
-            await self._whole(prompt)
-            times.append(time.monotonic() - started)
+            times.append(await self._whole(world.next_job()))
         self._work_s = sorted(times[1:])[1]
-        started = time.monotonic()
-        await self._recover()
-        self._recovery_s = time.monotonic() - started
+        self._recovery_s = await self._whole(self._question())
         await self.finish()
         return self._work_s
 
     async def random_kills(self, times: int, on_kill: Callable[[int], object] = bool) -> None:
-        """So many kills, spread evenly over the scenario."""
+        """So many kills, spread evenly over the scenario, at the pace of the machine by then."""
         for number in range(times):
             if number % _LIFE == 0:
                 self._fresh()
@@ -89,12 +87,12 @@ class Campaign:
             length_s = self._work_s + (0.3 if real else 0.0)
             prompt = self._world.next_job()
             run = self._world.ask(prompt, real=real)
-            await self._kill(run, prompt, self._dice.random() * length_s * 1.05)
+            await self._kill(run, prompt, self._dice.random() * length_s * 1.05 * self._pace)
             if self._dice.random() < 0.25:
                 self.recoveries += 1
                 prompt = self._question()
                 run = self._world.ask(prompt)
-                await self._kill(run, prompt, self._dice.random() * self._recovery_s)
+                await self._kill(run, prompt, self._dice.random() * self._recovery_s * self._pace)
             await self._recover()
             if number % _LIFE == _LIFE - 1 or number == times - 1:
                 await self.finish()
@@ -222,19 +220,29 @@ class Campaign:
         if _is_bug(run.err):
             raise self._violation([run.err])
 
-    async def _whole(self, prompt: str) -> None:
-        """A turn that nobody disturbs has to succeed, whatever was before."""
+    async def _whole(self, prompt: str) -> float:
+        """A turn that nobody disturbs has to succeed, whatever was before; in how many seconds."""
+        started = time.monotonic()
         run = self._world.ask(prompt)
         status = await asyncio.to_thread(run.wait)
+        took_s = time.monotonic() - started
         said = self._world.heard(run, prompt)
         if status or said.result is None:
             raise self._violation([f"{prompt!r} ended with {status}: {run.out}{run.err}"])
+        return took_s
 
     async def _recover(self, running: int | None = None) -> None:
         """The next process goes on; then nothing may be wrong."""
         world = self._world
         self._server.requests.clear()
-        await self._whole(self._question())
+        left = world.left()
+        self._pace = await self._whole(self._question()) / self._recovery_s
+        for _ in range(_CATCHING_UP):
+            if left & world.left() or not world.left():
+                break
+            # Its own last writes took longer than it waits when it ends: they are the next one's.
+            left = world.left()
+            await self._whole(self._question())
         wrong = [
             problem
             for request in self._server.requests

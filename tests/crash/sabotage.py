@@ -26,12 +26,12 @@ def forget_starts() -> None:
 
 
 def answer_early() -> None:
-    """A tool call is acknowledged a second before it is committed."""
+    """A tool call is acknowledged half a minute before it is committed: never, if it dies first."""
     apply = SQLiteStore.apply
     background = set()
 
     async def later(store: SQLiteStore, writes: Sequence[Write]) -> None:
-        await asyncio.sleep(1)
+        await asyncio.sleep(30)
         await apply(store, writes)
 
     async def apply_later(self: SQLiteStore, writes: Sequence[Write]) -> Applied:

@@ -144,6 +144,11 @@ class World:
         self.jobs += 1
         return f"Do job {self.jobs}"
 
+    def left(self) -> set[str]:
+        """Files in which writes wait for the store, of processes that have ended, say."""
+        spool = self.home / "data" / "spool" / self.env["RAGMEM_STORE"]
+        return {file.name for file in spool.glob("*.jsonl") if file.stat().st_size}
+
     async def opened(self) -> Archive:
         """The store as it is, to be looked at."""
         if self.neo4j:

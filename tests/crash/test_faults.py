@@ -10,7 +10,7 @@ import pytest
 from tests.crash.campaign import campaign
 from tests.crash.zygote import Zygote
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1200)
 _SEED = 20260102
 
 

@@ -8,7 +8,7 @@ from ragmem.store.neo4j import Connection
 from tests.crash.campaign import Violation, campaign
 from tests.crash.zygote import Zygote
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1200)
 _SEED = 20260101
 
 

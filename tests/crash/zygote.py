@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
-_PATIENCE_S = 60.0
+_PATIENCE_S = 150.0
 _IMPORTED = (
     "agent",
     "app",

@@ -50,7 +50,7 @@ def test_a_signal_ends_the_turn_recorded_with_what_came(
     child = slow.start("ask", "Tell me", *STREAM)
     session_id = read_words(child, 3)
     child.send_signal(number)
-    out, err = child.communicate(timeout=20)
+    out, err = child.communicate(timeout=60)
     assert (child.returncode, err) == (code, b"")
     result = json.loads(out.splitlines()[-1])
     assert (result["type"], result["subtype"], result["error"]) == (
@@ -67,7 +67,7 @@ def test_the_next_ask_continues_an_interrupted_turn(slow: Ragmem) -> None:
     child = slow.start("ask", "Tell me", *STREAM)
     session_id = read_words(child, 3)
     child.send_signal(signal.SIGINT)
-    child.communicate(timeout=20)
+    child.communicate(timeout=60)
     with LLMServer([Answer("Again.")]) as server:
         slow.env.update(server.env)
         done = slow.run("ask", "Go on", "-c", "--output-format", "json")
@@ -82,7 +82,7 @@ def test_text_says_interrupted_on_stderr(slow: Ragmem) -> None:
         while not server.requests:
             time.sleep(0.01)
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=20)
+        out, err = child.communicate(timeout=60)
     assert (child.returncode, out, err) == (130, b"", b"interrupted\n")
 
 
@@ -91,7 +91,7 @@ def test_a_signal_while_stdin_is_read_leaves_nothing(slow: Ragmem) -> None:
     assert child.stderr
     assert child.stderr.readline().startswith(b"waiting for standard input")
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=20)
+    out, err = child.communicate(timeout=60)
     assert (child.returncode, out, err) == (130, b"", b"")
     assert slow.sessions() == []
 
@@ -106,9 +106,9 @@ def test_a_running_command_dies_with_the_turn(tmp_path: Path) -> None:
             assert child.poll() is None
             time.sleep(0.01)
         child.send_signal(signal.SIGTERM)
-        child.communicate(timeout=20)
+        child.communicate(timeout=60)
     assert child.returncode == 143
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while _lives(int(pid_file.read_text())):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -129,7 +129,7 @@ def test_when_the_reader_leaves_the_turn_is_recorded_and_all_is_quiet(slow: Ragm
     assert child.stdout
     assert child.stderr
     child.stdout.close()
-    assert child.wait(timeout=20) == 1
+    assert child.wait(timeout=60) == 1
     assert child.stderr.read() == b""
     child.stderr.close()
     assert only_turn(slow, session_id)["status"] == "interrupted"
@@ -147,7 +147,7 @@ def test_all_streams_closed_still_records_the_turn(tmp_path: Path) -> None:
             stderr=None,
             preexec_fn=lambda: [os.close(number) for number in (0, 1, 2)],
         )
-        assert child.wait(timeout=20) == 0
+        assert child.wait(timeout=60) == 0
     (session,) = ragmem.sessions()
     assert only_turn(ragmem, session["session_id"])["assistant_message"] == "The answer."
 
@@ -156,7 +156,7 @@ def test_a_full_disk_behind_stdout_is_exit_1_and_the_turn_is_recorded(tmp_path: 
     with LLMServer([Answer("The answer.")]) as server, open("/dev/full", "w") as full:
         ragmem = Ragmem(tmp_path, server.env)
         child = ragmem.start("ask", "Hello", stdout=full)
-        _, err = child.communicate(timeout=20)
+        _, err = child.communicate(timeout=60)
     assert child.returncode == 1
     assert err == b"error: The output could not be written: No space left on device.\n"
     (session,) = ragmem.sessions()
@@ -172,6 +172,7 @@ def test_a_signal_twice_ends_it_at_once(tmp_path: Path) -> None:
         child.send_signal(signal.SIGINT)
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=20)
-    assert child.returncode == 130
+        _, err = child.communicate(timeout=60)
+    # One that comes when all is done, and Python on its way out, ends it: 130 to a shell too.
+    assert child.returncode in (130, -signal.SIGINT)
     assert b"Traceback" not in err

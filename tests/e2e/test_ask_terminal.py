@@ -29,7 +29,7 @@ def spawn(ragmem: Ragmem, *arguments: str) -> Any:
         cwd=ragmem.project,
         env=ragmem.env,
         encoding="utf-8",
-        timeout=30,
+        timeout=60,
         dimensions=(24, 100),
     )
 
@@ -50,7 +50,7 @@ def test_words_and_tools_are_shown_as_they_come(tmp_path: Path) -> None:
         child = spawn(ragmem, "ask", "What is here?")
         child.expect_exact("waiting for the model …")
         child.expect_exact("I look.\r\n")
-        child.expect(r"● list_directory .*\(\d+ ms\)")
+        child.expect(r"● list_directory .*\([\d.]+ m?s\)")
         child.expect_exact("Nothing here.\r\n")
         child.expect(r"session [0-9a-f]{8} · openai/scripted")
         assert finish(child) == 0

@@ -1,13 +1,14 @@
 """/rename, /tag, /fork and /rewind in a real chat on a pty, with real files."""
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_chat_pty import EDIT, READ, House, loaded
-from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.e2e.test_chat_pty import AGO, EDIT, READ, House, loaded
+from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 from tests.repl.pty_chat import PtyChat
 
 AGAIN = Answer(tools=[Call("edit_file", {"path": "a.py", "old": "goodbye", "new": "farewell"})])
@@ -22,6 +23,8 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 def tail(chat: PtyChat) -> str:
     """Id of the session that the toolbar shows."""
+    # What is printed above it comes a moment before it is drawn again.
+    loaded(chat)
     found = re.search(r"openai/scripted · ([0-9a-f]{8})", chat.screen)
     assert found, chat.screen
     return found[1]
@@ -199,16 +202,25 @@ def test_past_sessions_like_this_one_are_told_once(house: House) -> None:
         past = tail(chat)
         chat.send("/summarize\r")
         chat.wait_for(r"^Authentication was refactored")
+        told = threading.Event()
+
+        def after_the_line(_: Received) -> Answer:
+            """What is not found before the answer is whole stays unsaid: here it waits for it."""
+            told.wait(60)
+            return Answer("Which one?", chunk_chars=1)
+
         house.server.extend(
-            Answer("Which one?", chunk_chars=1, chunk_delay_s=0.3),
+            after_the_line,
             Answer("Well."),
             Answer("Ferns."),
         )
         chat.send("/new\r")
         chat.until(lambda: tail(chat) != past)
-        said(chat, "refactoring authentication of login tokens", r"Which one\?")
-        line = rf"^· You had 1 session like this one: The login \({past}, just now\)\."
+        chat.send("refactoring authentication of login tokens\r")
+        line = rf"^· You had 1 session like this one: The login \({past}, {AGO}\)\."
         chat.wait_for(rf"{line} /resume goes on with one\.$")
+        told.set()
+        chat.wait_for(r"^Which one\?")
         said(chat, "refactoring authentication of login tokens", r"Well\.")
         chat.send("/new\r")
         chat.wait_for(r"^· A new session\.[\s\S]*A new session\.")

@@ -60,10 +60,10 @@ def join(ragmem: Ragmem, folder: Path, answer: str) -> tuple[int, str]:
         cwd=folder,
         env=ragmem.env,
         encoding="utf-8",
-        timeout=30,
+        timeout=60,
         dimensions=(24, 200),
     )
-    child.expect(r"\] |error: .*\n", timeout=30)
+    child.expect(r"\] |error: .*\n")
     shown = child.before + child.after
     if "error:" not in shown:
         child.sendline(answer)

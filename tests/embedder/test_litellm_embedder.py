@@ -38,7 +38,7 @@ def connect(
         api_key=KEY,
         api_base=server.url,
         key_variable="RAGMEM_API_KEY",
-        timeout_s=5.0,
+        timeout_s=60.0,
         retries=retries,
         **options,  # type: ignore[arg-type]
     )

@@ -257,7 +257,7 @@ class LLMServer:
         command += ["--port-file", str(port_file), "--record", str(record)]
         process = subprocess.Popen([*command, "--repeat"] if repeat else command)
         try:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while not port_file.exists():
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError("the scripted server did not start")
@@ -265,7 +265,7 @@ class LLMServer:
             yield SpawnedServer(int(port_file.read_text()), record)
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
     def take(self, request: Received) -> Answer:
         """Record the request and choose its answer."""

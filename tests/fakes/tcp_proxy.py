@@ -1,6 +1,7 @@
 """A loopback proxy that breaks connections at the moments that matter."""
 
 import asyncio
+import socket
 from types import TracebackType
 from typing import Literal, Self
 from urllib.parse import urlsplit
@@ -36,6 +37,7 @@ class TcpProxy:
         parts = urlsplit(target_url)
         self._target = (parts.hostname or "127.0.0.1", parts.port or 7687)
         self._server: asyncio.Server | None = None
+        self._place: socket.socket | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._links: set[_Link] = set()
         self.cuts: list[Cut] = []
@@ -62,10 +64,18 @@ class TcpProxy:
         at: TracebackType | None,
     ) -> None:
         await self.stop_listening()
+        if self._place:
+            self._place.close()
 
     async def listen(self, port: int = 0) -> None:
         """Accept connections."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
+        if self._place is None:
+            # Never listens: it keeps the port from every other program, also in the meantime.
+            self._place = socket.socket()
+            self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._place.bind(("127.0.0.1", port))
+            port = self._place.getsockname()[1]
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", port, reuse_port=True)
 
     async def stop_listening(self) -> int:
         """Refuse and drop every connection; the port, to listen there again."""

@@ -28,6 +28,9 @@ async def spot(
 ) -> Spot:
     """An empty memory. Work in the background is a test's own matter."""
     monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "off")
+    # A busy machine is no outage, nor is its embedder away: it is the interface that is tested.
+    monkeypatch.setenv("RAGMEM_STORE__TIMEOUT_S", "20")
+    monkeypatch.setenv("RAGMEM_MEMORY__EMBEDDINGS__TIMEOUT_S", "60")
     folder = tmp_path / "project"
     (folder / ".git").mkdir(parents=True)
     home = tmp_path / "home"
@@ -39,8 +42,6 @@ async def spot(
     await (await open_empty_neo4j_store(server)).aclose()
     monkeypatch.setenv("NEO4J_USERNAME", server.username)
     monkeypatch.setenv("NEO4J_PASSWORD", server.password)
-    # A busy machine is no outage: here it is the interface that is tested.
-    monkeypatch.setenv("RAGMEM_STORE__TIMEOUT_S", "20")
     return Spot(url=server.url, home=home, folder=folder)
 
 

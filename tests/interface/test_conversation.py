@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -68,6 +68,18 @@ async def an_agent(
     )
     async with agent:
         yield agent, llm, small
+
+
+class Gate(asyncio.Event):
+    """Tells when somebody waits for it: what came before was taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = asyncio.Event()
+
+    async def wait(self) -> Literal[True]:
+        self.reached.set()
+        return await super().wait()
 
 
 def said(llm: ScriptedLLM) -> str:
@@ -385,14 +397,12 @@ async def test_no_answer(memory: OpenMemory, spot: Spot) -> None:
 
 async def test_cancelled(memory: OpenMemory, spot: Spot) -> None:
     """X25: a message that is given up is stored as interrupted, with what came."""
-    gate = asyncio.Event()
+    gate = Gate()
     async with an_agent(memory, spot, Says("So far", gate=gate), Says("Whole.")) as found:
-        agent, llm, _ = found
+        agent, _, _ = found
         talk = await agent.create_conversation()
         task = asyncio.create_task(talk.send_message("Tell me"))
-        while not llm.requests:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
+        await gate.reached.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

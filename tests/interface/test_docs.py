@@ -27,6 +27,8 @@ def run(program: str, folder: Path) -> list[str]:
         "LANG": "C.UTF-8",
         # Where a model would be looked for: nothing is sent anywhere.
         "OLLAMA_HOST": "http://127.0.0.1:9",
+        # Nor is a busy machine one whose embedder is away.
+        "RAGMEM_MEMORY__EMBEDDINGS__TIMEOUT_S": "60",
     }
     done = subprocess.run(
         [sys.executable, "-P", "-W", "error", "-c", program],
@@ -34,7 +36,7 @@ def run(program: str, folder: Path) -> list[str]:
         text=True,
         cwd=folder,
         env=env,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()

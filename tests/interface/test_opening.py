@@ -30,7 +30,7 @@ def in_python(code: str, *arguments: object, **env: str) -> subprocess.Completed
         [sys.executable, "-P", "-W", "error", "-c", code, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE), "LANG": "C.UTF-8", **env},
     )
 
@@ -69,7 +69,7 @@ def test_its_types_are_seen(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=SOURCE,
-        timeout=110,
+        timeout=500,
     )
     assert 'Revealed type is "ragmem.interface.memory.OpenMemory"' in done.stdout
     assert 'Revealed type is "ragmem.records.conversation.Turn"' in done.stdout

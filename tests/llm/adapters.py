@@ -13,7 +13,7 @@ Connect = Callable[..., LLM]
 
 
 def openai_client(
-    url: str, *, timeout_s: float = 5.0, retries: int = 0, key: str | None = KEY
+    url: str, *, timeout_s: float = 60.0, retries: int = 0, key: str | None = KEY
 ) -> LLM:
     """The direct adapter."""
     endpoint = Endpoint(
@@ -24,7 +24,7 @@ def openai_client(
 
 
 def litellm_client(
-    url: str, *, timeout_s: float = 5.0, retries: int = 0, key: str | None = KEY
+    url: str, *, timeout_s: float = 60.0, retries: int = 0, key: str | None = KEY
 ) -> LLM:
     """The litellm adapter."""
     return LiteLLMClient(

@@ -22,6 +22,8 @@ from tests.fakes.llm_server import Answer, Call, LLMServer, Mode
 from tests.llm.adapters import KEY, Connect, all_text_of, asking, chunks_of, complete, feed
 
 WORDS = "The file prints hello, wörld 🎉, and nothing else."
+SHORT_S = 3.0
+"""The time limit where a server says nothing more: an answer of a busy machine comes before it."""
 AFTER_WORDS: list[Mode] = [
     "cut_rst",
     "cut_clean",
@@ -136,12 +138,12 @@ async def test_several_answers_over_one_adapter(connect: Connect) -> None:
 
 async def test_an_answer_can_be_left_in_the_middle(connect: Connect) -> None:
     """Interrupted by the person: the connection ends with it, the next answer comes."""
-    with LLMServer([Answer("word " * 200, chunk_delay_s=0.05), Answer("next")]) as server:
+    with LLMServer([Answer("word " * 2_000, chunk_delay_s=0.05), Answer("next")]) as server:
         llm = connect(server.url, retries=3)
         async with aclosing(llm.stream(asking())) as stream:
             assert isinstance(await anext(stream), TextChunk)
             started = time.monotonic()
-        assert time.monotonic() - started < 8
+        assert time.monotonic() - started < 30
         assert (await complete(llm)).text == "next"
         assert len(server.requests) == 2
 
@@ -175,7 +177,7 @@ async def test_length_and_filter_are_ends(connect: Connect) -> None:
 async def test_a_cut_after_words_is_told_and_not_retried(connect: Connect, mode: Mode) -> None:
     """Reliability 0.1, 29, 30: every cut is a StreamCut; nothing is asked twice after words."""
     with LLMServer([Answer(WORDS, mode=mode), Answer("never asked")]) as server:
-        llm = connect(server.url, timeout_s=0.5, retries=3)
+        llm = connect(server.url, timeout_s=SHORT_S, retries=3)
         assembler = Assembler()
         with pytest.raises(StreamCut) as caught:
             await feed(assembler, llm)
@@ -191,7 +193,7 @@ async def test_a_cut_tool_call_is_never_a_completion(connect: Connect, mode: Mod
     """Reliability 0.1: half of a command is not a command."""
     call = Call("run_command", {"command": "rm -rf ./build/cache && make all"})
     with LLMServer([Answer(tools=[call], mode=mode, chunk_chars=4)]) as server:
-        llm = connect(server.url, timeout_s=0.5)
+        llm = connect(server.url, timeout_s=SHORT_S)
         with pytest.raises((StreamCut, ProviderUnavailable)):
             await complete(llm)
 
@@ -242,7 +244,7 @@ async def test_silence_is_a_timeout(connect: Connect) -> None:
     """Reliability 29: a server that says nothing ends after llm.timeout_s, once."""
     with LLMServer([Answer(mode="silent")], repeat=True) as server:
         with pytest.raises(ProviderUnavailable, match="silent") as caught:
-            await complete(connect(server.url, timeout_s=0.5, retries=3))
+            await complete(connect(server.url, timeout_s=SHORT_S, retries=3))
         assert len(server.requests) == 1
     assert caught.value.exit_code == 75
 
@@ -251,9 +253,10 @@ async def test_nobody_listens(connect: Connect) -> None:
     """Reliability 29: connection refused."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
+        # Bound and not listened at: nobody else gets the port meanwhile.
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
-    with pytest.raises(ProviderUnavailable, match="can't be reached"):
-        await complete(connect(url, retries=1))
+        with pytest.raises(ProviderUnavailable, match="can't be reached"):
+            await complete(connect(url, retries=1))
 
 
 async def test_no_such_host(connect: Connect) -> None:
@@ -347,7 +350,7 @@ async def test_no_error_holds_the_key(connect: Connect, mode: Mode) -> None:
     """P10, reliability 1.6: not in the message, the hint, nor in any error behind it."""
     answer = Answer(WORDS, mode=mode, message=f"You sent {KEY} of sk-proj-abcdef123456, no good.")
     with LLMServer([answer], repeat=True) as server, pytest.raises(LLMError) as caught:
-        await complete(connect(server.url, timeout_s=0.5))
+        await complete(connect(server.url, timeout_s=SHORT_S))
     text = all_text_of(caught.value)
     assert KEY not in text
     assert "sk-proj-abcdef123456" not in text

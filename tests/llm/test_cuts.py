@@ -52,7 +52,7 @@ async def test_cut_at_every_byte(
     assert 0 < whole < len(offsets) / 2
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     text=st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(
         str.strip

@@ -114,7 +114,7 @@ def alive(pid: int) -> bool:
 
 def wait_until_gone(pid: int) -> None:
     """Give a process some seconds to end."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(pid)

@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -24,13 +25,16 @@ from tests.llm.adapters import complete
 
 
 @pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """An environment with a home, and an Ollama that is not there."""
     (tmp_path / "data").mkdir()
+    # One that is there answers, however busy the machine is.
+    monkeypatch.setattr(ollama, "PROBE_S", 20.0)
+    # Bound and not listened at: nobody else gets the port meanwhile.
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    return {"RAGMEM_HOME": str(tmp_path), "OLLAMA_HOST": f"127.0.0.1:{port}"}
+        yield {"RAGMEM_HOME": str(tmp_path), "OLLAMA_HOST": f"127.0.0.1:{port}"}
 
 
 @pytest.fixture

@@ -144,7 +144,7 @@ def test_queries_older_than_the_window() -> None:
     assert len(queries.items) + queries.dropped == first - 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000)), max_size=25),
     st.integers(2_000, 30_000),

@@ -165,28 +165,30 @@ async def test_a_long_conversation_costs_what_a_short_one_does(bench: Bench) -> 
     """C78, C80, X20, issue 5: time and size of a context over 300 turns stay flat."""
     embedder = HashEmbedder()
     builder = a_builder(32_000)
-    measured: dict[int, tuple[float, int]] = {}
+    took: dict[int, list[float]] = {100: [], 300: []}
+    chars: dict[int, int] = {}
     async with a_memory(bench.store, embedder) as memory:
         project = (await memory.project_of(bench.folder)).project
-        session = memory.new_session(bench.folder, project)
+        sessions = {turns: memory.new_session(bench.folder, project) for turns in took}
         worker = a_worker(bench.store, embedder=embedder)
         for number in range(1, 301):
-            await a_turn(memory, session, project, *small_talk(number))
+            for turns, session in sessions.items():
+                if number <= turns:
+                    await a_turn(memory, session, project, *small_talk(number))
             if number % 50 == 0:
                 await worker.drain()
-            if number in (100, 200, 300):
+        # By turns, so that what else the machine does meets both.
+        for i in range(9):
+            for turns, session in sessions.items():
                 current = await memory.find_session(session.session_id)
-                took = []
-                for i in range(9):
-                    started = time.perf_counter()
-                    built = await context(memory, current, f"the socket of step {i}?", builder)
-                    took.append(time.perf_counter() - started)
+                started = time.perf_counter()
+                built = await context(memory, current, f"the socket of step {i}?", builder)
+                took[turns].append((time.perf_counter() - started) * 1000)
                 assert built.chars <= builder.max_chars
-                measured[number] = (statistics.median(took) * 1000, built.chars)
-    print("\n" + "; ".join(f"{n} turns: {ms:.1f} ms, {c:,}" for n, (ms, c) in measured.items()))
-    (at_100, small), (at_300, large) = measured[100], measured[300]
-    assert at_300 < 3 * at_100 + 20
-    assert large < 1.7 * small
+                chars[turns] = built.chars
+    print("\n" + "; ".join(f"{n} turns: {min(took[n]):.1f} ms, {chars[n]:,}" for n in took))
+    assert min(took[300]) < 3 * min(took[100]) + 20
+    assert chars[300] < 1.7 * chars[100]
 
 
 async def test_out_of_the_window_and_found(store: Store, tmp_path: Path) -> None:
@@ -253,9 +255,9 @@ async def _timed(agent: Agent, prompt: str) -> float:
 
 async def test_a_slow_summariser_delays_nothing(bench: Bench) -> None:
     """A2, A9, A95, B90, B93, X15, X16: not the answer, not the next prompt, not the end."""
-    slow = ScriptedLLM([Says(DIGEST.text, delay_s=5)], repeat=True)
+    slow = ScriptedLLM([Says(DIGEST.text, delay_s=300)], repeat=True)
     embedder = HashEmbedder()
-    embedder.delay_s = 5
+    embedder.delay_s = 300
     worker = a_worker(bench.spooled, embedder=embedder, llm=slow)
     another = a_worker(bench.spooled, embedder=None, llm=slow)
     agent, _ = await bench.agent([Says("One."), Says("Two."), Says("Three.")])
@@ -263,18 +265,16 @@ async def test_a_slow_summariser_delays_nothing(bench: Bench) -> None:
     worker.start()
     another.start()
     took = [await _timed(agent, prompt) for prompt in ("first", "second", "third")]
-    for _ in range(200):
-        if slow.requests:
-            break
-        await asyncio.sleep(0.01)
-    assert slow.requests, "the summariser was at work"
-    assert max(took) < 4.5
+    async with asyncio.timeout(60):
+        while not slow.requests:
+            await asyncio.sleep(0.01)
+    assert max(took) < 30
     turns = await bench.store.turns(agent.session.session_id)
     assert [turn.status for turn in turns] == ["completed"] * 3
     started = time.monotonic()
     await worker.aclose()
     await another.aclose()
-    assert time.monotonic() - started < 4.5
+    assert time.monotonic() - started < 30
     assert (await bench.store.count_pending())["vectors"] == 3
     # Nothing of it is lost: the next process does it.
     assert await a_worker(bench.store, embedder=HashEmbedder(), llm=a_model()).drain()

@@ -81,7 +81,7 @@ async def room(store: Store, tmp_path: Path) -> AsyncIterator[Room]:
         return store
 
     clock, embedder = Clock(), HashEmbedder(1024)
-    config = MemoryConfig(embeddings=EmbeddingsConfig(timeout_s=1.0))
+    config = MemoryConfig(embeddings=EmbeddingsConfig(timeout_s=3.0))
     memory = Memory(get, config, embedder=embedder, clock=clock)
     project = (await memory.project_of(folder)).project
     session = memory.new_session(folder, project)
@@ -196,8 +196,8 @@ async def test_an_embedder_that_fails_or_dawdles(room: Room) -> None:
     room.embedder.failing = True
     assert told(await room.context("Does Mickael ski?")) == [ski.memory_id]
     room.embedder.failing = False
-    room.embedder.delay_s = 30
-    async with asyncio.timeout(15):
+    room.embedder.delay_s = 300
+    async with asyncio.timeout(60):
         assert told(await room.context("And what does Mickael do?")) == [ski.memory_id]
 
 
@@ -258,7 +258,7 @@ async def test_a_memory_that_is_too_slow_for_the_rules_says_so(
         await asyncio.sleep(60)
 
     with monkeypatch.context() as patch:
-        patch.setattr("ragmem.memory.patience._PATIENCE_S", 0.05)
+        patch.setattr("ragmem.memory.patience._PATIENCE_S", 1.0)
         patch.setattr(Facts, "recent", silence)
         patch.setattr(Facts, "pinned", silence)
         context = await fresh.context("Hello there")
@@ -267,7 +267,7 @@ async def test_a_memory_that_is_too_slow_for_the_rules_says_so(
     context = await fresh.context("Hello there")
     assert (context.notices, pinned(context)) == ((), [rule.memory_id])
     with monkeypatch.context() as patch:
-        patch.setattr("ragmem.memory.patience._PATIENCE_S", 0.05)
+        patch.setattr("ragmem.memory.patience._PATIENCE_S", 1.0)
         patch.setattr(Facts, "pinned", silence)
         context = await fresh.context("Hello again")
         assert (context.notices, pinned(context)) == ((), [rule.memory_id])

@@ -492,7 +492,11 @@ async def test_an_embedder_that_is_slow(store: Store) -> None:
 @pytest.mark.parametrize("mode", ["refusing", "silent"])
 @pytest.mark.parametrize("embedder_fails", [False, True])
 async def test_a_store_that_fails(
-    open_store: OpenStore, tmp_path: Path, mode: str, embedder_fails: bool
+    open_store: OpenStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    embedder_fails: bool,
 ) -> None:
     """A96, X26, B79: a context all the same, of what this process remembers."""
     inner = await open_store()
@@ -505,9 +509,11 @@ async def test_a_store_that_fails(
         await recording.finish("completed", "In burrows.")
         memory.finished(session, recording.turn)
         line.set(mode)  # type: ignore[arg-type]
-        started = time.monotonic()
-        built = await context(memory, session, "And wombats?")
-        assert time.monotonic() - started < 15
+        with monkeypatch.context() as patch:
+            patch.setattr("ragmem.memory.patience._PATIENCE_S", 2.0)
+            started = time.monotonic()
+            built = await context(memory, session, "And wombats?")
+        assert time.monotonic() - started < 60
         assert built.fallback
         assert "In burrows." in built.text()
         assert built.messages[-1].text.endswith("And wombats?")
@@ -584,7 +590,7 @@ async def test_a_question_of_a_million_characters(store: Store) -> None:
     await found(store, asked, embedder)
     started = time.monotonic()
     got = await found(store, asked, embedder, max_results=2)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     assert set(got) == {first, last}
     assert middle not in got
     assert all(len(text) <= 4_100 for _, text in embedder.seen)

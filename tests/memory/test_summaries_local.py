@@ -36,7 +36,6 @@ async def measured(llm: LLM | None, numbers: list[int]) -> tuple[int, int]:
     return own, held
 
 
-@pytest.mark.timeout(400)
 async def test_the_turns_themselves_say_more_than_the_model(tmp_path: object) -> None:
     """Issue 5: why SMALLEST_WINDOW stands where it does: asked as a larger model would be.
 

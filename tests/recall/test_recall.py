@@ -64,7 +64,8 @@ def test_words_alone_find_most(recall: ModuleType, sets: list[LabelledSet]) -> N
         ours, theirs = product.groups[half], plain.groups[half]
         assert all(mine > other + 0.05 for mine, other in zip(ours, theirs, strict=True))
     assert product.groups["all"][2] > 0.75
-    assert product.ms < 20
+    # Measured: 2 ms.
+    assert product.ms < 200
 
 
 async def test_the_store_finds_what_it_should(

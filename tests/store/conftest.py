@@ -13,7 +13,8 @@ OpenStore = Callable[[], Awaitable[Store]]
 
 
 # A busy machine must not make a write wait in the spool: here it is the store that is tested.
-_CALM = Patience(stall_s=20, read_s=20)
+_BUSY_S = 30.0
+_CALM = Patience(stall_s=60, read_s=60, left_s=60)
 
 
 @pytest.fixture(params=["sqlite", "neo4j", "spooled-sqlite", "spooled-neo4j"])
@@ -24,7 +25,9 @@ async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
     spooled, _, kind = request.param.rpartition("-")
 
     async def sqlite() -> Store:
-        return await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
+        return await SQLiteStore.open(
+            home / "memory.db", locks_dir=home / "locks", timeout_s=_BUSY_S
+        )
 
     async def neo4j() -> Store:
         from ragmem.store.neo4j import Neo4jStore

@@ -71,7 +71,6 @@ def a_story() -> list[Write]:
     ]
 
 
-@pytest.mark.timeout(300)
 async def test_each_write_twice_is_once(open_store: OpenStore) -> None:
     """A retry changes nothing, and is told the same."""
     store = await open_store()

@@ -717,7 +717,6 @@ def a_story() -> list[Write]:
 TURNS = ("t1", "t2", "t3")
 
 
-@pytest.mark.timeout(120)
 async def test_each_write_twice_is_once(store: Store) -> None:
     """P1: a retry changes nothing."""
     for write in a_story():

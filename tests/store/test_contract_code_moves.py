@@ -269,7 +269,7 @@ async def main(kind, point, *where):
         home = Path(where[0])
         store = await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
     else:
-        store = await Neo4jStore.open(Connection(where[0], password=where[1]))
+        store = await Neo4jStore.open(Connection(where[0], password=where[1]), timeout_s=50)
     arm(f"{point}:kill9@1")
     await store.apply(change())
 
@@ -296,7 +296,7 @@ async def killed_at(point: str, *where: str) -> None:
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
-        timeout=60,
+        timeout=110,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 

@@ -24,7 +24,7 @@ from ragmem.records import (
 )
 from ragmem.store.base import Archive, Store
 from ragmem.store.memories import MemoryQuery
-from ragmem.store.spool import count_waiting
+from ragmem.store.spool import Patience, count_waiting
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import (
     SessionDocument,
@@ -487,8 +487,9 @@ async def test_what_is_known_is_not_told_while_the_store_is_away(home: Home) -> 
 
 async def test_forgetting_waits_for_what_comes_before(home: Home) -> None:
     """X39: a memory that still waits in the spool is forgotten too."""
-    store = home.open()
+    store = home.open(timeout_s=60, patience=Patience(read_s=60, left_s=60))
     await store.apply([created("s")])
+    await settled(store, home.spool)
     with home.locked():
         await store.apply([remembered("m", "It is forgotten soon.")])
         assert count_waiting(home.spool) == 1

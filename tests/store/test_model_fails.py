@@ -17,6 +17,8 @@ from ragmem.store.sqlite import SQLiteStore
 from tests.store.life import Life, live
 from tests.store.model import Model
 
+pytestmark = pytest.mark.timeout(1200)
+
 
 class Watched(Life):
     """Keeps what was found, whatever Hypothesis makes of it.

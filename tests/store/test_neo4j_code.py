@@ -559,7 +559,7 @@ async def test_many_files_are_put_in_short_transactions(graph: Neo4jStore) -> No
         await graph.apply(writes)
         slowest = max(slowest, time.monotonic() - began)
     # Below 0.3 s on a machine that does nothing else.
-    assert slowest < 5
+    assert slowest < 20
     files = await graph.code_files(GARDEN)
     assert len(files) == 600
     assert [file.path for file in files] == sorted(file.path for file in files)

@@ -21,6 +21,7 @@ from ragmem.store.neo4j_server.layout import Layout, Running
 from tests.fakes.neo4j import PATIENCE_S, in_thread, jars, use_cached_jars
 from tests.store.samples import created, whole_turn
 
+pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).parents[2]
 CONFIG = Config()
 

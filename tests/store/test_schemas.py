@@ -237,7 +237,7 @@ import asyncio, sys
 from ragmem.failpoints import arm
 from ragmem.store.neo4j import Connection, Neo4jStore
 arm(sys.argv[3])
-asyncio.run(Neo4jStore.open(Connection(sys.argv[1], password=sys.argv[2])))
+asyncio.run(Neo4jStore.open(Connection(sys.argv[1], password=sys.argv[2]), timeout_s=50))
 """
 
 
@@ -248,7 +248,7 @@ def killed(script: str, *arguments: str) -> bool:
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
-        timeout=60,
+        timeout=110,
     )
     assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
     return done.returncode != 0

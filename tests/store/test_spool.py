@@ -22,11 +22,14 @@ from ragmem.store.base import Applied, SessionQuery, Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
 from ragmem.store.sqlite import SQLiteStore
-from tests.fakes.neo4j import open_empty_neo4j_store
+from tests.fakes.neo4j import PATIENCE_S, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import TcpProxy
+from tests.store.haste import limit
 from tests.store.samples import START, at, begun, called, created, finished, texts, whole_turn
 
 QUICK = Patience(retry_s=0.05, longest_retry_s=0.05)
+CALM = Patience(stall_s=20, read_s=20, left_s=60, retry_s=0.05, longest_retry_s=0.05)
+"""Of stores that are not slow, but may be on a busy machine: they are away, or they answer."""
 
 
 class Home:
@@ -40,7 +43,7 @@ class Home:
         self.error: StoreError | None = None
         """What opening the store fails with."""
 
-    def open(self, *, timeout_s: float = 5.0, patience: Patience = QUICK) -> SpooledStore:
+    def open(self, *, timeout_s: float = 5.0, patience: Patience = CALM) -> SpooledStore:
         """One more handle; each is as another process is."""
 
         async def inner() -> Store:
@@ -79,17 +82,22 @@ async def home(tmp_path: Path) -> AsyncIterator[Home]:
 
 async def settled(store: SpooledStore, folder: Path) -> None:
     """Wait until nothing waits any more."""
-    async with asyncio.timeout(20):
-        while count_waiting(folder):
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await store.sessions(SessionQuery())
+                if not count_waiting(folder):
+                    return
+            except StoreError:
+                pass
             await asyncio.sleep(0.02)
-        await store.sessions(SessionQuery())
 
 
 # --- away and back -------------------------------------------------------------------
 
 
 async def test_a_store_that_answers_needs_no_spool(home: Home) -> None:
-    store = home.open(patience=Patience(stall_s=20))
+    store = home.open()
     assert await store.apply([created("s"), begun("s", "t")]) == Applied({"t": 1})
     assert home.files == []
     assert store.take_notices() == []
@@ -98,8 +106,9 @@ async def test_a_store_that_answers_needs_no_spool(home: Home) -> None:
 
 async def test_a_write_that_stalls_is_acknowledged_by_the_disk(home: Home) -> None:
     """P1: within moments, synced, for this user alone whatever the umask; then it arrives."""
-    store = home.open()
+    store = home.open(timeout_s=60, patience=QUICK)
     await store.apply([created("s")])
+    await settled(store, home.spool)
     old = os.umask(0)
     try:
         with home.locked():
@@ -108,7 +117,7 @@ async def test_a_write_that_stalls_is_acknowledged_by_the_disk(home: Home) -> No
             took = time.monotonic() - began
             assert applied == Waiting()
             assert isinstance(applied, Waiting)
-            assert 0.15 < took < 1.5
+            assert 0.15 < took < 30
             (file,) = home.files
             assert [stat.S_IMODE(p.stat().st_mode) for p in (file, home.spool)] == [0o600, 0o700]
             assert stat.S_IMODE(home.spool.parent.stat().st_mode) == 0o700
@@ -127,12 +136,15 @@ async def test_while_away_nothing_waits_for_the_store(home: Home) -> None:
 
     Reliability 15: what a lock kept out for longer than the timeout is retried, not lost.
     """
-    store = home.open(timeout_s=0.3)
+    patience = Patience(stall_s=1, retry_s=0.05, longest_retry_s=0.05)
+    store = home.open(timeout_s=3, patience=patience)
     await store.apply([created("s"), *whole_turn("s", "t0", "zero")])
     await settled(store, home.spool)
     with home.locked():
         await store.apply(whole_turn("s", "t1", "one"))
-        await asyncio.sleep(0.6)
+        async with asyncio.timeout(60):
+            while store._backlog._away is None:
+                await asyncio.sleep(0.02)
         began = time.monotonic()
         for number in range(2, 30):
             assert isinstance(
@@ -140,7 +152,8 @@ async def test_while_away_nothing_waits_for_the_store(home: Home) -> None:
             )
         with pytest.raises(StoreUnavailable, match="in use by another process"):
             await store.turns("s")
-        assert time.monotonic() - began < 5
+        # Each on its own would wait for the store 28 times: a second, or three.
+        assert time.monotonic() - began < 20
         (notice,) = store.take_notices()
         assert notice.startswith("Memory is away: The memory's database")
         assert notice.endswith("What happens meanwhile is kept on this disk.")
@@ -158,11 +171,11 @@ async def test_while_away_nothing_waits_for_the_store(home: Home) -> None:
 async def test_the_index_is_told_when_the_store_is_back(home: Home) -> None:
     """A96: the first write after an outage takes those that waited with it, in order."""
     home.error = StoreUnavailable("It is down.", hint="Wait.")
-    store = home.open(patience=Patience(retry_s=0.2, longest_retry_s=0.2))
+    store = home.open(patience=Patience(stall_s=20, retry_s=0.2, longest_retry_s=0.2))
     assert isinstance(await store.apply([created("s"), *whole_turn("s", "t1")]), Waiting)
     home.error = None
     await asyncio.sleep(0.15)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while isinstance(applied := await store.apply([begun("s", "t2")]), Waiting):
             await asyncio.sleep(0.02)
     assert applied == Applied({"t2": 2})
@@ -171,7 +184,7 @@ async def test_the_index_is_told_when_the_store_is_back(home: Home) -> None:
 
 async def test_ten_flaps_with_many_writers(home: Home) -> None:
     """Reliability 22, P6: everything once, each writer's turns in its own order."""
-    store = home.open(timeout_s=0.1)
+    store = home.open(timeout_s=0.1, patience=QUICK)
     await store.apply([created("s")])
 
     async def writer(name: str) -> None:
@@ -198,7 +211,7 @@ async def test_ten_flaps_with_many_writers(home: Home) -> None:
 
 async def test_an_interrupted_caller_loses_no_write(home: Home) -> None:
     """P1: a write that was begun goes on to its end."""
-    store = home.open()
+    store = home.open(timeout_s=60, patience=QUICK)
     await store.apply([created("s")])
     await settled(store, home.spool)
     with home.locked():
@@ -207,8 +220,9 @@ async def test_an_interrupted_caller_loses_no_write(home: Home) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.sleep(0.5)
-        assert count_waiting(home.spool) == 2
+        async with asyncio.timeout(30):
+            while count_waiting(home.spool) != 2:
+                await asyncio.sleep(0.02)
     await settled(store, home.spool)
     assert len(await store.turns("s")) == 1
 
@@ -404,7 +418,7 @@ async def test_a_write_that_no_store_takes_does_not_hold_up_the_rest(home: Home)
     store = home.open()
     await store.apply([created("s"), *whole_turn("gone", "t0"), *whole_turn("s", "t1")])
     home.error = None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while count_waiting(home.spool) != 2:
             await asyncio.sleep(0.02)
     assert [turn.turn_id for turn in await store.turns("s")] == ["t1"]
@@ -488,7 +502,7 @@ async def test_memory_alone_is_caught_up_with_too(home: Home) -> None:
     for number in range(200):
         await store.apply(whole_turn("s", f"t{number:03}"))
     home.error = None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 turns = await store.turns("s")
@@ -513,11 +527,16 @@ async def proxy(neo4j_server: Connection) -> AsyncIterator[TcpProxy]:
 async def graph(
     neo4j_server: Connection, proxy: TcpProxy, tmp_path: Path
 ) -> AsyncIterator[SpooledStore]:
-    """A spooled store that reaches its server through the proxy."""
+    """A spooled store that reaches its server through the proxy; opened already."""
     through = msgspec.structs.replace(neo4j_server, url=proxy.url)
-    store = SpooledStore(
-        lambda: Neo4jStore.open(through, timeout_s=2), tmp_path / "spool", patience=QUICK
-    )
+
+    async def opened() -> Store:
+        store = await Neo4jStore.open(through, timeout_s=PATIENCE_S)
+        limit(store, 5)
+        return store
+
+    store = SpooledStore(opened, tmp_path / "spool", patience=QUICK)
+    await store.inner()
     yield store
     await store.aclose()
 
@@ -531,11 +550,11 @@ async def test_a_server_that_falls_silent(
     for number in range(1, 6):
         began = time.monotonic()
         assert isinstance(await graph.apply(whole_turn("s", f"t{number}")), Waiting)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         began = time.monotonic()
         with pytest.raises(StoreUnavailable):
             await graph.turns("s")
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 20
     assert [text[:14] for text in graph.take_notices()] == ["Memory is away"]
     proxy.silent = False
     await settled(graph, tmp_path / "spool")
@@ -584,7 +603,7 @@ async def test_down_at_the_start(tmp_path: Path) -> None:
     )
     try:
         assert isinstance(await store.apply([created(new_id())]), Waiting)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await store.sessions(SessionQuery())

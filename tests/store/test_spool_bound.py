@@ -17,7 +17,8 @@ from ragmem.store.spool.files import MOST_IN_MEMORY
 from ragmem.store.sqlite import SQLiteStore
 from tests.store.samples import START, begun, created, finished
 
-QUICK = Patience(retry_s=0.05, longest_retry_s=0.05)
+QUICK = Patience(stall_s=20, read_s=20, retry_s=0.05, longest_retry_s=0.05)
+"""To try again: a busy machine must not make a write wait that could be stored."""
 ROOM = 20_000
 
 
@@ -43,7 +44,7 @@ class Full:
     async def come_back(self) -> None:
         """Let it open, and wait until what waited is there."""
         self.away = False
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 with suppress(StoreUnavailable):
                     await self.store.sessions(SessionQuery())

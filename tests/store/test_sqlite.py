@@ -301,7 +301,7 @@ async def test_a_database_that_another_holds_is_busy_not_broken(tmp_path: Path) 
     started = time.monotonic()
     with pytest.raises(StoreUnavailable, match="in use by another process") as busy:
         await store.apply(whole_turn("s"))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert "nothing is damaged" in busy.value.hint
     with pytest.raises(StoreUnavailable):
         await store.attach("s", "me")
@@ -318,7 +318,7 @@ async def test_a_database_that_another_holds_is_busy_not_broken(tmp_path: Path) 
 
 async def test_waiting_writers_share_the_time(tmp_path: Path) -> None:
     """Five writes of this process wait for another's lock together, not one after the other."""
-    store = await open_at(tmp_path, timeout_s=1)
+    store = await open_at(tmp_path, timeout_s=3)
     await store.apply([created("s")])
     other = apsw.Connection(str(tmp_path / "memory.db"))
     other.execute("BEGIN IMMEDIATE")
@@ -327,7 +327,7 @@ async def test_waiting_writers_share_the_time(tmp_path: Path) -> None:
         *(store.apply([begun("s")]) for _ in range(5)), return_exceptions=True
     )
     assert [type(result) for result in results] == [StoreUnavailable] * 5
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 12
     other.close()
     await store.aclose()
 

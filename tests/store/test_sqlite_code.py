@@ -111,7 +111,7 @@ async def test_turns_are_recorded_while_code_is_written(tmp_path: Path) -> None:
     _, moments = await asyncio.gather(index(), talk())
     # Were they held up, it would be until the end.
     assert len(moments) > 4
-    assert max(after - before for before, after in pairwise(moments)) < 4
+    assert max(after - before for before, after in pairwise(moments)) < 30
     assert (await talking.info()).counts["scopes"] == 8000
     for store in (indexing, talking):
         assert await store.check() == []

@@ -19,7 +19,7 @@ def as_bytes(rows: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> list[by
     return [row.astype("<f4").tobytes() for row in rows]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 400))
 def test_what_is_unpacked_packs_to_the_same(seed: int, rows: int, dimension: int) -> None:
     """X11: a vector may be moved from store to store for ever."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
@@ -16,10 +15,6 @@ from ragmem.tools.seen import SeenFiles
 from ragmem.tools.shell import Commands
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
-
-# Slow machines are no bugs, and nothing is written outside of a test's own folder.
-settings.register_profile("tools", deadline=None, database=None)
-settings.load_profile("tools")
 
 
 class Desk:
@@ -163,7 +158,7 @@ def in_a_process() -> Callable[..., tuple[list, int]]:
             [sys.executable, "-c", _AS_ANYONE, _CALLS, str(cwd), json.dumps(uses)],
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=280,
             cwd=_REPOSITORY,
             env=env,
         )

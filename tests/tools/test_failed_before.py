@@ -85,7 +85,7 @@ async def test_the_same_command_again(desk: Desk) -> None:
     for _ in range(2):
         memory = await shell.learns(FAILS, first)
         first = await shell.run("  grow-ferns   --all ")
-        day = utc_now().astimezone().date().isoformat()
+        day = (memory.at or memory.created_at).astimezone().date().isoformat()
         [line] = shell.warnings
         assert line.startswith(f"This failed on {day}: exit code 127: ")
         assert line.endswith(f"{WHY}; see memory {short_id(memory.memory_id)}.")

@@ -46,7 +46,7 @@ def test_names_for_models_without_tools(prompt: str, paths: list[str]) -> None:
     assert named_files(prompt, FILES) == paths
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", [".", "-", "/", "./", "@", '@"', "a."])
 def test_a_huge_prompt_takes_no_time(piece: str) -> None:
     """P8, reliability 1.6: piped input of 10 MB is looked through in one pass."""

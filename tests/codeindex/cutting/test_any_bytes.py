@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import resources
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmem.codeindex import cutting
@@ -56,7 +56,7 @@ BITS = st.sampled_from(
         *(" ", "\t", "\n", "\n\n", "\r", "\r\n", "\f", "\0", "    ", "\n    "),
     ]
 ).map(str.encode) | st.binary(max_size=4)
-FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=150)
 
 
 @FEW

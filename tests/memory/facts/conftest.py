@@ -1,5 +1,13 @@
 """Facts on each real store."""
 
+import pytest
+
 from tests.store.conftest import open_store, store
 
 __all__ = ["open_store", "store"]
+
+
+@pytest.fixture(autouse=True)
+def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine too: who has waited for long goes on without its turn (D51)."""
+    monkeypatch.setattr("ragmem.memory.facts.turnstile._PATIENCE_S", 60.0)

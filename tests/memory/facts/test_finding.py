@@ -358,11 +358,14 @@ async def test_five_thousand_are_searched_fast(tmp_path: Path) -> None:
         await store.apply(writes)
     facts = facts_of(store, embedder=embedder)
     assert await found(facts, "plot 77 of word77")
-    spent = []
+    spent: dict[bool, list[float]] = {True: [], False: []}
     for n in range(7):
-        started = time.perf_counter()
-        assert await found(facts, f"what is on plot {n} of word{n}?")
-        spent.append(time.perf_counter() - started)
+        for is_known in spent:
+            asked = facts if is_known else facts_of(store, embedder=embedder)
+            started = time.perf_counter()
+            assert await found(asked, f"what is on plot {n} of word{n}?")
+            spent[is_known].append(time.perf_counter() - started)
     await store.aclose()
-    # Measured: 15 ms, and 110 ms more where they are read again. The machine may be busy.
-    assert sorted(spent)[3] < 0.06 * 5
+    # Measured: 15 ms, and 110 ms more where they are read again; side by side, however busy the
+    # machine is.
+    assert min(spent[True]) < min(spent[False]) / 2

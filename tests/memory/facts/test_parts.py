@@ -306,7 +306,7 @@ def test_nothing_takes_long(piece: str) -> None:
     episodes(text[:390], text[:390], NOW)
     is_greeting(text[:200])
     names_of(text[:150])
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 20
 
 
 @given(st.text(alphabet="a`~<>/stdin\n ", max_size=80))

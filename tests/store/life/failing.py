@@ -95,19 +95,21 @@ class Failing(Saying):
         self.acknowledged = not left.exists()
         if point in REPLAYING:
             self.line.set("fine")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not left.exists() and count_waiting(self.home / "spool"):
                     with suppress(StoreUnavailable):
                         await self.store.sessions(SessionQuery(limit=1))
                     await asyncio.sleep(0.005)
 
     def _die(self, left: Path) -> None:
-        for frail in self.frail:
-            frail.dead = True
-        left.mkdir()
-        left.rmdir()
-        copy_home(self.home, left)
-        left.mkdir(exist_ok=True)
+        # Once, though a write that was slow may come to the point when another is given up.
+        with self.dying:
+            if left.exists():
+                return
+            for frail in self.frail:
+                frail.dead = True
+            copy_home(self.home, left)
+            left.mkdir(exist_ok=True)
 
     def _rise(self, left: Path) -> None:
         mode = self.line.mode

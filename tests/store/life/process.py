@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -69,6 +70,7 @@ class Process(RuleBasedStateMachine):
         self.unsettled: set[str] = set()
         self.frozen: set[str] = set()
         self.acknowledged = self.failed = False
+        self.dying = threading.Lock()
         self.run(self._begin())
 
     # --- the process --------------------------------------------------------------
@@ -172,7 +174,7 @@ class Process(RuleBasedStateMachine):
         self.unsettled, self.frozen = set(), set()
 
     async def _settled(self) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await self.store.sessions(SessionQuery(limit=1))

@@ -22,7 +22,6 @@ def live(machine: type[Life], *, seeds: int, lives: int = 10, steps: int = 40) -
                 max_examples=lives,
                 stateful_step_count=2 * steps if thorough else steps,
                 database=None,
-                deadline=None,
                 phases=PHASES,
                 report_multiple_bugs=False,
                 suppress_health_check=list(HealthCheck),
