@@ -102,10 +102,11 @@ def _make_folder(folder: Path) -> None:
 
 
 def _prepare(database: Path) -> None:
+    # One that is there is not opened: closing it would free this process' locks on it.
     if not database.exists():
         _remove(database)
-    # SQLite gives its log the same mode.
-    os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        # SQLite gives its log the same mode.
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _opened(connect: Callable[[], apsw.Connection]) -> apsw.Connection | None:

@@ -321,11 +321,13 @@ async def test_no_other_program_takes_itself_for_the_last(tmp_path: Path) -> Non
     """P1, P4: the last to close a database moves its log into it and removes that: never from
     under a process that goes on writing there."""
     store = await open_at(tmp_path)
-    for step in ("opened", "written", "read"):
+    for step in ("opened", "written", "read", "opened twice"):
         if step == "written":
             await store.apply([created("s"), *whole_turn("s")])
         elif step == "read":
             assert len(await store.turns("s")) == 1
+        elif step == "opened twice":
+            await (await open_at(tmp_path)).aclose()
         asked = subprocess.run(
             [sys.executable, "-c", IS_THE_LAST, str(tmp_path / "memory.db")],
             capture_output=True,

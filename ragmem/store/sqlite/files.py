@@ -196,18 +196,29 @@ def translated(error: apsw.Error, database: Path, timeout_s: float) -> RagmemErr
             return None
 
 
+def header(database: Path) -> bytes:
+    """The first 100 bytes, by SQLite's own hands; raises what apsw does.
+
+    To open and close the file ourselves would free every lock that this process has on it: another
+    program that closes the database would take its log for one that nobody uses.
+    """
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB
+    # SQLite opens what a link leads to, never the link.
+    file = apsw.VFSFile("", str(database.resolve()), [flags, 0])
+    try:
+        return file.xRead(100, 0)
+    finally:
+        file.xClose()
+
+
 def _look_at_header(database: Path, size: int) -> None:
     """Damage that 100 bytes show: another kind of file, or one that was cut."""
-    handle = os.open(database, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        header = os.read(handle, 100)
-    finally:
-        os.close(handle)
-    if not header.startswith(_MAGIC) or len(header) < 100:
+    first = header(database)
+    if not first.startswith(_MAGIC) or len(first) < 100:
         raise damaged(database, "it is not a SQLite database")
-    page_size = int.from_bytes(header[16:18], "big")
+    page_size = int.from_bytes(first[16:18], "big")
     page_size = 65536 if page_size == 1 else page_size
-    pages = int.from_bytes(header[28:32], "big")
+    pages = int.from_bytes(first[28:32], "big")
     log = _beside(database, "-wal")
     # With a log, the pages that are missing may stand there.
     if size < pages * page_size and not (log.exists() and log.stat().st_size):

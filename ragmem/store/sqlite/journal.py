@@ -9,6 +9,8 @@ from pathlib import Path
 
 import apsw
 
+from ragmem.store.sqlite import files
+
 _WRITE_VERSION = 18
 """Where a database's header says which journal it has: 2 is a write-ahead log."""
 _NO_SHARED_MEMORY = (apsw.CantOpenError, apsw.IOError, apsw.ProtocolError)
@@ -24,9 +26,8 @@ def has_log(database: Path) -> bool:
     if not database.is_file():  # a pipe would not open before somebody writes to it
         return False
     try:
-        with database.open("rb") as file:
-            return file.read(_WRITE_VERSION + 1)[_WRITE_VERSION:] == b"\2"
-    except OSError:
+        return files.header(database)[_WRITE_VERSION : _WRITE_VERSION + 1] == b"\2"
+    except (apsw.Error, OSError):
         return False
 
 

@@ -73,10 +73,10 @@ def _tell_horizon(connection: apsw.Connection, clock: Callable[[], datetime]) ->
 
 def open_for_reading(database: Path, *, timeout_s: float) -> apsw.Connection:
     """A connection that reads while another writes."""
-    # What another process' crash left of a rollback journal, a reader has to undo. Which journal
-    # there is, is not looked up in the file: closing that would free the writer's lock on it, and
-    # another program that closes the database would take its log for one that nobody uses.
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
+    # What another process' crash left of a rollback journal, a reader has to undo.
+    only = journal.has_log(database)
+    flags = apsw.SQLITE_OPEN_READONLY if only else apsw.SQLITE_OPEN_READWRITE
+    connection = apsw.Connection(str(database), flags=flags)
     connection.set_busy_timeout(round(timeout_s * 1000))
     connection.pragma("query_only", True)
     return connection

@@ -83,9 +83,7 @@ class SQLiteStore(CodeHandle):
         try:
             had_log, known = journal.has_log(database), files.marker(database).exists()
             store._inode = await store._writer.run(lambda _: database.stat().st_ino)
-            # Asked of the connection: to open and close the file itself would free its lock.
-            has_log = await store._writer.run(lambda db: db.pragma("journal_mode") == "wal")
-            if not has_log and (had_log or not known):
+            if not journal.has_log(database) and (had_log or not known):
                 store.notice = journal.NOTICE
         except BaseException:
             await store.aclose()
