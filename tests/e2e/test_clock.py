@@ -192,17 +192,22 @@ def test_no_age_is_negative(jump: timedelta) -> None:
 
 # --- processes ---------------------------------------------------------------------------
 
-# The C library's clock, moved: what libfaketime does, in ten lines.
+# The C library's clock, moved: what libfaketime does, in a few lines. The environment is read at
+# the start, since another thread may be writing to it later.
 _MOVED_CLOCK = r"""
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <time.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+static long long offset_s;
+__attribute__((constructor)) static void read_offset(void) {
+    const char *given = getenv("TEST_CLOCK_OFFSET_S");
+    if (given) offset_s = atoll(given);
+}
 int clock_gettime(clockid_t id, struct timespec *now) {
     int code = (int)syscall(SYS_clock_gettime, id, now);
-    const char *offset = getenv("TEST_CLOCK_OFFSET_S");
-    if (code == 0 && id == CLOCK_REALTIME && offset) now->tv_sec += atoll(offset);
+    if (code == 0 && id == CLOCK_REALTIME) now->tv_sec += offset_s;
     return code;
 }
 """
