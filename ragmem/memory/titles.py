@@ -65,18 +65,25 @@ async def due(
 async def _name(
     store: Store, summarizer: Summarizer | None, session: Session, now: datetime
 ) -> bool:
+    # Whoever had it before may have done it.
+    if not await _is_unnamed(store, session.session_id):
+        return False
     turn = await _first_turn(store, session)
     if turn is None:
         return False
     title = await title_of(summarizer, session.session_id, turn)
-    try:
-        # Meanwhile the person may have given it a name, or deleted it.
-        if not title or (await store.session(session.session_id)).title != DEFAULT_TITLE:
-            return False
-    except SessionNotFound:
+    # Meanwhile the person may have given it a name, or deleted it.
+    if not title or not await _is_unnamed(store, session.session_id):
         return False
     await store.apply([redacted(UpdateSession(session_id=session.session_id, title=title, at=now))])
     return True
+
+
+async def _is_unnamed(store: Store, session_id: str) -> bool:
+    try:
+        return (await store.session(session_id)).title == DEFAULT_TITLE
+    except SessionNotFound:
+        return False
 
 
 async def _first_turn(store: Store, session: Session) -> Turn | None:

@@ -314,7 +314,8 @@ class Worker:
                     continue
                 self._passed.add(key)
                 async with self._leased(store, [key]) as mine:
-                    if not mine:
+                    # Whoever had it before may have done it.
+                    if not mine or (old, below) not in await rollups.renewable(store, session_id):
                         continue
                     summary = await summarizer.summarize_summaries(
                         session_id, old.level - 1, below, instead_of=old

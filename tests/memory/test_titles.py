@@ -11,8 +11,8 @@ from ragmem.config import SummariesConfig
 from ragmem.llm.base import Chunk, ModelInfo, Request
 from ragmem.memory.summaries import Summarizer
 from ragmem.memory.titles import TITLE_CHARS, due, title_from_words
-from ragmem.records import DEFAULT_TITLE, UpdateSession
-from ragmem.store.base import Store
+from ragmem.records import DEFAULT_TITLE, Session, UpdateSession
+from ragmem.store.base import SessionQuery, Store
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.memory.summarizing import Naps, a_summarizer, asked
 from tests.store.samples import at, begun, created, finished, whole_turn
@@ -109,6 +109,23 @@ async def test_two_processes_name_a_session_once(store: Store) -> None:
     )
     assert sorted(done) == [False, True]
     assert len(first.requests) + len(second.requests) == 1
+
+
+async def test_who_comes_later_with_an_old_list_asks_no_model(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X15: another process named it between the list of sessions and the lease."""
+    await store.apply([created("s"), *whole_turn("s", user="Where?")])
+    before = await store.sessions(SessionQuery())
+    assert await named(store, a_summarizer(GOOD)[0])
+
+    async def old_list(_: SessionQuery) -> list[Session]:
+        return before
+
+    monkeypatch.setattr(store, "sessions", old_list)
+    late, llm = a_summarizer(GOOD)
+    assert not await due(store, late, "late", passed=set(), now=at(9))
+    assert llm.requests == []
 
 
 @pytest.mark.parametrize(
