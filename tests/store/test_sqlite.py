@@ -15,10 +15,10 @@ import pytest
 
 from ragmem.errors import SessionNotFound, StoreError, StoreRefused, StoreUnavailable
 from ragmem.failpoints import arm
-from ragmem.records import Write
+from ragmem.records import Write, utc_now
 from ragmem.store.base import SessionQuery
 from ragmem.store.locks import lock
-from ragmem.store.sqlite import SQLiteStore, schema
+from ragmem.store.sqlite import SQLiteStore, files, schema
 from tests.store.samples import (
     at,
     begun,
@@ -520,3 +520,32 @@ async def test_a_deletion_says_when_another_process_still_reads_the_old_pages(
     held = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
     assert b"qqsec" not in held
     await store.aclose()
+
+
+def test_who_looks_while_another_makes_it_sees_one_moment(tmp_path: Path) -> None:
+    """Reliability 3.14: a new file gets its schema between two looks, and is nobody else's."""
+    database, locks = tmp_path / "memory.db", tmp_path / "locks"
+    files.prepare(database, locks)
+
+    def make() -> None:
+        schema.open_for_writing(database, locks, timeout_s=60, clock=utc_now).close()
+
+    makes = threading.Thread(target=make)
+    statements: list[str] = []
+
+    def between(_: object, statement: str, __: object) -> bool:
+        statements.append(statement)
+        if "user_version" in statement:
+            # It ends at once, or as soon as nobody reads any more.
+            makes.start()
+            makes.join(1)
+        return True
+
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.exec_trace = between
+    assert schema._version(connection, database) == 0
+    makes.join(60)
+    connection.exec_trace = None
+    assert schema._version(connection, database) == schema.VERSION
+    connection.close()
+    assert any("user_version" in each for each in statements)

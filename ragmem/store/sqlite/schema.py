@@ -87,17 +87,30 @@ def leave_untouched(connection: apsw.Connection) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
+def _at_one_moment(connection: apsw.Connection) -> tuple[int, int, int]:
+    """Whose it is, which version, how many tables: another process may be making it just then."""
+    is_inside = connection.in_transaction
+    if not is_inside:
+        connection.execute("BEGIN")
+    try:
+        pragmas = (connection.pragma(name) for name in ("application_id", "user_version"))
+        application, version = (int(str(value)) for value in pragmas)
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+        return application, version, int(str(tables))
+    finally:
+        if not is_inside and connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
 def _version(connection: apsw.Connection, database: Path) -> int:
     """The schema's version, 0 for a new file; StoreRefused for what is not ours to use."""
-    application = connection.pragma("application_id")
-    version = int(str(connection.pragma("user_version")))
-    if application != APPLICATION_ID:
-        tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
-        if application or version or tables:
-            raise StoreRefused(
-                f"{database} is another program's database.",
-                hint="Move it away, or set RAGMEM_HOME to another folder.",
-            )
+    application, version, tables = _at_one_moment(connection)
+    is_new = not (application or version or tables)
+    if application != APPLICATION_ID and not is_new:
+        raise StoreRefused(
+            f"{database} is another program's database.",
+            hint="Move it away, or set RAGMEM_HOME to another folder.",
+        )
     if version > VERSION:
         raise StoreRefused(
             f"The memory's database {database} was written by a newer ragmem "
