@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """Entry point of the console script and of `python -m ragmem`."""
+    _import_nothing_from_here()
     argv = sys.argv[1:]
     if argv in (["--version"], ["-V"]):
         # Before any import: shells and scripts ask this often.
@@ -26,6 +28,36 @@ def main() -> None:
     from ragmem.cli.main import run
 
     sys.exit(run(argv, before_message=before_message))
+
+
+def _import_nothing_from_here() -> None:
+    """Take what PYTHONPATH names of the current folder, above or below it, off the path.
+
+    An empty entry is that folder, whose modules are a stranger's. The folder that holds ragmem
+    itself stays. Processes that are started inherit the rest of the variable.
+    """
+    named = os.environ.get("PYTHONPATH")
+    if named is None:
+        return
+    try:
+        here = os.path.realpath(os.curdir, strict=True)
+    except OSError:
+        here = ""
+    own = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
+    def is_strange(entry: str) -> bool:
+        path = os.path.realpath(entry)
+        near = os.path.commonpath([path, here]) in (path, here) if here else not entry
+        return near and path != own
+
+    entries = named.split(os.pathsep)
+    strange = {os.path.realpath(entry) for entry in entries if is_strange(entry)}
+    if strange:
+        sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) not in strange]
+        kept = [entry for entry in entries if entry and os.path.realpath(entry) not in strange]
+        os.environ["PYTHONPATH"] = os.pathsep.join(kept)
+        if not kept:
+            del os.environ["PYTHONPATH"]
 
 
 def _import_msgspec() -> None:

@@ -1,6 +1,7 @@
 """`ragmem ask` as scripts and pipes use it: real processes, a real HTTP server, a real store."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -491,6 +492,25 @@ def test_a_plain_python_m_imports_nothing_of_the_folder(ragmem: Ragmem, tmp_path
     )
     assert (done.returncode, done.stdout) == (0, b"The answer.\n")
     assert not hits.exists()
+
+
+@pytest.mark.parametrize("entry", ["", ".", "{project}", "{project}/src"])
+def test_an_entry_of_pythonpath_imports_nothing_of_the_folder(
+    ragmem: Ragmem, tmp_path: Path, entry: str
+) -> None:
+    """Neither in the process nor in those that it starts: the background, the index."""
+    hits = tmp_path / "hits"
+    (ragmem.project / "src").mkdir()
+    for folder in (ragmem.project, ragmem.project / "src"):
+        for name in ("asyncio", "typer", "apsw", "httpx", "tree_sitter", "numpy", "onnxruntime"):
+            (folder / f"{name}.py").write_text(f"open({str(hits)!r}, 'a').write(__name__)\n")
+    path = os.pathsep.join([entry.format(project=ragmem.project), ragmem.env["PYTHONPATH"]])
+    env = {"PYTHONPATH": path, "RAGMEM_MEMORY__WORKER": "inline"}
+    for arguments in (["ask", "Hello"], ["index"], ["work"]):
+        done = ragmem.run(*arguments, env=env)
+        assert done.code == 0, done.err
+    assert ragmem.run("search", "--code", "open", "--format", "json", env=env).code == 0
+    assert not hits.exists(), hits.read_text()
 
 
 def test_permissions_never_come_from_the_environment(ragmem: Ragmem) -> None:
