@@ -156,6 +156,8 @@ class OnnxEmbedder:
 
 
 def _load(folder: Path) -> _Loaded:
+    # From 1.29 on onnxruntime reports how it is used, unless it is told not to before its import.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import numpy as np
         import onnxruntime
