@@ -1,19 +1,25 @@
 """Secrets, replaced before anything is written to a file: `[redacted: kind]`.
 
-Two kinds are known: the very values of keys and passwords that this process was
-given (`know`), and keys that show by their public format what they are. Every
-rule starts with a fixed text, which is looked for first, and looks at each
-character a bounded number of times: the time is linear in the text's length.
+Three kinds are known: the very values of keys and passwords that this process was
+given (`know`), also in base64, hex and URLs; keys that show by their public format
+what they are; and what is assigned to a name such as DB_PASSWORD. Every rule starts
+with a fixed text, which is looked for first, and looks at each character a bounded
+number of times: the time is linear in the text's length. The public formats follow
+the rules of gitleaks (MIT, see docs/licences.md).
 """
 
 import json
+import math
 import re
+from base64 import b64encode
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from urllib.parse import quote
 
 import msgspec
 
+_URL_SAFE = str.maketrans("+/", "-_")
 _SHORTEST_SECRET = 8
 """A value that is shorter would be found in innocent words."""
 _SECRET_NAME = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$")
@@ -55,7 +61,14 @@ RULES = (
     Rule("Stripe secret", ("whsec_",), r"[A-Za-z0-9+/=]{24,}+"),
     Rule("GitHub token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"[A-Za-z0-9]{30,}+"),
     Rule("GitHub token", ("github_pat_",), r"[A-Za-z0-9_]{22,}+"),
-    Rule("GitLab token", ("glpat-", "glptt-", "gldt-", "glrt-"), r"[A-Za-z0-9_.-]{20,}+"),
+    Rule(
+        "GitLab token",
+        (
+            *("glpat-", "glptt-", "gldt-", "glrt-", "glft-", "glimt-", "glagent-", "gloas-"),
+            *("glsoat-", "glcbt-", "glffct-", "GR1348941"),
+        ),
+        r"[A-Za-z0-9_.-]{20,}+",
+    ),
     Rule("Slack token", ("xoxb-", "xoxp-", "xoxa-", "xoxs-", "xoxr-"), r"[A-Za-z0-9-]{10,}+"),
     Rule("Slack token", ("xapp-", "xoxe-", "xoxe."), r"[A-Za-z0-9.-]{20,}+"),
     Rule("Slack webhook", ("hooks.slack.com/services/",), r"[A-Za-z0-9/]{40,}+"),
@@ -85,10 +98,77 @@ RULES = (
     Rule("Grafana token", ("glsa_", "glc_"), r"[A-Za-z0-9_+/=]{32,}+"),
     Rule("Supabase token", ("sbp_",), r"[a-f0-9]{40}"),
     Rule("Postman key", ("PMAK-",), r"[a-f0-9]{24}-[a-f0-9]{34}"),
+    Rule("1Password key", ("ops_eyJ",), r"[A-Za-z0-9+/=]{100,}+"),
+    Rule("Adobe secret", ("p8e-",), r"[A-Za-z0-9]{32}"),
+    Rule("Alibaba key", ("LTAI",), r"[A-Za-z0-9]{20}"),
+    Rule("Artifactory key", ("AKCp",), r"[A-Za-z0-9]{60,}+"),
+    Rule("Artifactory token", ("cmVmd",), r"[A-Za-z0-9]{59}"),
+    Rule("Atlassian token", ("ATATT3",), r"[A-Za-z0-9_=-]{50,}+"),
+    Rule("Bedrock key", ("ABSK",), r"[A-Za-z0-9+/=]{100,}+"),
+    Rule("Bedrock key", ("bedrock-api-key-",), r"[A-Za-z0-9+/=]{40,}+"),
+    Rule("Clojars token", ("CLOJARS_",), r"[a-z0-9]{60}"),
+    Rule("Cloudflare key", ("v1.0-",), r"[a-f0-9]{24}-[a-f0-9]{146}"),
+    Rule("Doppler token", ("dp.pt.",), r"[A-Za-z0-9]{43}"),
+    Rule("Duffel token", ("duffel_test_", "duffel_live_"), r"[A-Za-z0-9_=-]{43}"),
+    Rule("Dynatrace token", ("dt0c01.",), r"[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}"),
+    Rule("EasyPost key", ("EZAK", "EZTK"), r"[A-Za-z0-9]{54}"),
+    Rule("Facebook token", ("EAAM", "EAAC"), r"[A-Za-z0-9]{100,}+"),
+    Rule("Flutterwave key", ("FLWSECK_TEST-", "FLWSECK-"), r"[a-h0-9]{12,}+"),
+    Rule("Fly token", ("fo1_", "fm1a_", "fm1r_", "fm2_"), r"[A-Za-z0-9_+/=-]{43,}+"),
+    Rule("Frame.io token", ("fio-u-",), r"[A-Za-z0-9_=-]{64}"),
+    Rule("Grafana key", ("eyJrIjoi",), r"[A-Za-z0-9]{70,}+={0,3}"),
+    Rule("Heroku key", ("HRKU-AA",), r"[A-Za-z0-9_-]{58}"),
+    Rule("Netlify token", ("nfp_",), r"[A-Za-z0-9_-]{36,}+"),
+    Rule("New Relic key", ("NRAK-", "NRII-"), r"[A-Za-z0-9-]{27,}+"),
+    Rule("Octopus key", ("API-",), r"[A-Z0-9]{26}(?![A-Za-z0-9])"),
+    Rule("OpenShift token", ("sha256~",), r"[A-Za-z0-9_-]{43}"),
+    Rule("PlanetScale secret", ("pscale_tkn_", "pscale_oauth_", "pscale_pw_"), r"[\w=.-]{32,64}"),
+    Rule("Prefect token", ("pnu_",), r"[A-Za-z0-9]{36}"),
+    Rule("Pulumi token", ("pul-",), r"[a-f0-9]{40}"),
+    Rule("ReadMe token", ("rdme_",), r"[a-z0-9]{70}"),
+    Rule("RubyGems token", ("rubygems_",), r"[a-f0-9]{48}"),
+    Rule("Scalingo token", ("tk-us-",), r"[\w-]{48}"),
+    Rule("Brevo token", ("xkeysib-",), r"[a-f0-9]{64}-[A-Za-z0-9]{16}"),
+    Rule("Sentry token", ("sntrys_", "sntryu_"), r"[A-Za-z0-9+/=_]{40,}+"),
+    Rule("Shippo token", ("shippo_live_", "shippo_test_"), r"[A-Fa-f0-9]{40}"),
+    Rule("SonarQube token", ("squ_", "sqp_", "sqa_"), r"[A-Za-z0-9]{40}"),
+    Rule("Sourcegraph token", ("sgp_",), r"[A-Za-z0-9_]{40,}+"),
+    Rule("Square token", ("sq0atp-", "sq0csp-"), r"[\w-]{22,60}"),
+    Rule("Typeform token", ("tfp_",), r"[A-Za-z0-9_.=-]{59}"),
+    Rule("Yandex key", ("AQVN",), r"[A-Za-z0-9_-]{35,38}"),
     Rule("age key", ("AGE-SECRET-KEY-1",), r"[A-Z0-9]{40,}+"),
     Rule("JWT", ("eyJ",), r"[A-Za-z0-9_-]{10,}+\.eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{10,}+"),
     Rule("private key", ("-----BEGIN ",), _PRIVATE_KEY, over_lines=True),
 )
+
+_KEYS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "client")
+_ASSIGNED = {
+    "assword": "",
+    "asswd": "",
+    "assphrase": "",
+    "ecret": "",
+    "oken": "",
+    "redentials": "",
+    "_key": "|".join(rf"(?<={word}_key)" for word in _KEYS),
+    "-key": "|".join(rf"(?<={word}-key)" for word in _KEYS),
+    "pikey": "(?<=apikey)",
+}
+"""Ends of names of what is secret, without the letter whose case differs, and what stands there."""
+_ASSIGNED |= {name.upper(): _ASSIGNED[name].upper() for name in tuple(_ASSIGNED)}
+_ASSIGNED["Key"] = "|".join(rf"(?<={word}Key)" for word in (*_KEYS, *map(str.title, _KEYS)))
+_VALUE = (
+    r"(?P<after>\\?[\"']?[ \t]{0,4}(?::=|=>|[:=])[ \t]{0,4})"
+    r"(?:(?P<quote>\\?[\"'`])(?P<quoted>(?:[^\s\"'`\\]|[ ]|\\\\){6,200}+)(?=\\?[\"'`])"
+    r"|(?P<bare>(?:[^\s\"'`\\,;(){}<>\[\]&|]|\\\\){6,200}+)(?![(\[{<]))"
+)
+_REFERENCE = re.compile(
+    r"[$%~*<{]|\.{0,2}/|\.\.\.|xxx|(?i:(?:none|null|true|false|undefined|changeme|change[-_]me|todo"
+    r"|example|placeholder|redacted|secret|password|token|string|optional|required|include)(?!\w)"
+    r"|your[-_]|(?:os|process|env|self|this|config|settings)\.)"
+)
+"""How a value begins that is no secret but says where one is, or that there is none."""
+_LEAST_ENTROPY = 2.5
+"""Bits a character of a value in code; gitleaks asks for 3.5 where it is shown to people."""
 
 _known: dict[str, str] = {}
 """Forms of the values that `know` was told, with the name of each; the longest first."""
@@ -99,11 +179,28 @@ def know(secrets: Mapping[str, str]) -> None:
     for name, value in secrets.items():
         for form in {value, value.strip()}:
             if len(form) >= _SHORTEST_SECRET:
-                for shape in (form, json.dumps(form)[1:-1], quote(form, safe="")):
+                for shape in _shapes(form):
                     _known[shape] = name
     ordered = sorted(_known.items(), key=lambda item: -len(item[0]))
     _known.clear()
     _known.update(ordered)
+
+
+def _shapes(secret: str) -> set[str]:
+    """The ways in which a value may be written: plainly, in JSON, a URL, hex, and base64.
+
+    In base64 a value looks in three ways, by where in a text it begins: the digits that it
+    shares with its neighbours are left out.
+    """
+    data = secret.encode("utf-8", "surrogatepass")
+    shapes = {secret, json.dumps(secret)[1:-1], quote(secret, safe=""), data.hex()}
+    shapes.add(data.hex().upper())
+    for before in range(3):
+        whole = (before + len(data)) // 3 * 4
+        digits = b64encode(b"\0" * before + data)[(0, 2, 3)[before] : whole].decode()
+        if len(digits) >= _SHORTEST_SECRET:
+            shapes |= {digits, digits.translate(_URL_SAFE), quote(digits, safe="")}
+    return shapes
 
 
 def known() -> tuple[tuple[str, str], ...]:
@@ -158,7 +255,43 @@ def _redacted(text: str, *, keep_lines: bool) -> str:
             if prefix in text:
                 pattern = _compiled(prefix, rule.pattern)
                 text = pattern.sub(partial(_marked, mark, rule.kind), text)
+    for name, behind in _ASSIGNED.items():
+        if name in text:
+            text = _assignment(name, behind).sub(partial(_without_value, mark), text)
     return text
+
+
+def _without_value(mark: Callable[[str, str], str], found: re.Match[str]) -> str:
+    value = found["quoted"] or found["bare"]
+    if _REFERENCE.match(value) or not _is_secret(found, value):
+        return found[0]
+    hidden = mark("assigned secret", value)
+    return f"{found['name']}{found['after']}{found['quote'] or ''}{hidden}"
+
+
+def _is_secret(found: re.Match[str], value: str) -> bool:
+    """Whether what a name is given is a secret itself, rather than a word or a piece of code.
+
+    Of a variable of the environment (NAME=value) all is believed; elsewhere a value has letters
+    and digits and no blanks, as words and expressions seldom do, and enough different characters.
+    """
+    if found["name"].isupper() and found["after"] == "=":
+        return True
+    if len(value) < 8 or not (re.search(r"[0-9]", value) and re.search(r"[A-Za-z]", value)):
+        return False
+    if " " in value:
+        return False
+    is_name = re.fullmatch(r"[A-Za-z_][\w.]*", value) is not None
+    if not found["quote"] and "=" in found["after"] and is_name:
+        # On the right of an assignment in code it may be an identifier that has a digit.
+        return sum(map(str.isdigit, value)) > 2 and "_" not in value and "." not in value
+    shares = [count / len(value) for count in Counter(value).values()]
+    return -sum(share * math.log2(share) for share in shares) >= _LEAST_ENTROPY
+
+
+@cache
+def _assignment(name: str, behind: str) -> re.Pattern[str]:
+    return re.compile(f"(?P<name>{re.escape(name)}){f'(?:{behind})' if behind else ''}{_VALUE}")
 
 
 def redact_all(texts: Iterable[str]) -> tuple[str, ...]:

@@ -1,11 +1,13 @@
 """Secrets never reach a file: known values, and what its format gives away (P10)."""
 
+import base64
+import binascii
 import json
 import random
 import re
 import string
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -71,6 +73,44 @@ KEYS = {
     "Grafana token": "glsa" + "_" + chars(WORD, 32) + "_" + chars(HEX, 8),
     "Supabase token": "sbp" + "_" + chars(HEX, 40),
     "Postman key": "PMAK" + "-" + chars(HEX, 24) + "-" + chars(HEX, 34),
+    "1Password key": "ops" + "_eyJ" + chars(WORD, 250),
+    "Adobe secret": "p8e" + "-" + chars(WORD, 32),
+    "Alibaba key": "LTAI" + chars(WORD, 20),
+    "Artifactory key": "AKCp" + chars(WORD, 69),
+    "Artifactory token": "cmVmd" + chars(WORD, 59),
+    "Atlassian token": "ATATT3" + chars(WORD, 180),
+    "Bedrock key": "ABSK" + chars(WORD, 120),
+    "Bedrock key ": "bedrock-api" + "-key-" + chars(WORD, 60),
+    "Clojars token": "CLOJARS" + "_" + chars(HEX, 60),
+    "Cloudflare key": "v1.0" + "-" + chars(HEX, 24) + "-" + chars(HEX, 146),
+    "Doppler token": "dp" + ".pt." + chars(WORD, 43),
+    "Duffel token": "duffel" + "_live_" + chars(WORD, 43),
+    "Dynatrace token": "dt0c01" + "." + chars(WORD, 24) + "." + chars(WORD, 64),
+    "EasyPost key": "EZAK" + chars(WORD, 54),
+    "Facebook token": "EAAM" + chars(WORD, 110),
+    "Flutterwave key": "FLWSECK_TEST" + "-" + chars(HEX, 12),
+    "Fly token": "fm2" + "_" + chars(WORD, 110),
+    "Frame.io token": "fio-u" + "-" + chars(WORD, 64),
+    "Grafana key": "eyJrIjoi" + chars(WORD, 80),
+    "Heroku key": "HRKU-AA" + chars(WORD, 58),
+    "Netlify token": "nfp" + "_" + chars(WORD, 36),
+    "New Relic key": "NRAK" + "-" + chars(WORD, 27),
+    "Octopus key": "API" + "-" + chars(string.ascii_uppercase + string.digits, 26),
+    "OpenShift token": "sha256" + "~" + chars(WORD, 43),
+    "PlanetScale secret": "pscale_tkn" + "_" + chars(WORD, 43),
+    "Prefect token": "pnu" + "_" + chars(WORD, 36),
+    "Pulumi token": "pul" + "-" + chars(HEX, 40),
+    "ReadMe token": "rdme" + "_" + chars(HEX, 70),
+    "RubyGems token": "rubygems" + "_" + chars(HEX, 48),
+    "Scalingo token": "tk-us" + "-" + chars(WORD, 48),
+    "Brevo token": "xkeysib" + "-" + chars(HEX, 64) + "-" + chars(WORD, 16),
+    "Sentry token": "sntryu" + "_" + chars(HEX, 64),
+    "Shippo token": "shippo" + "_live_" + chars(HEX, 40),
+    "SonarQube token": "squ" + "_" + chars(HEX, 40),
+    "Sourcegraph token": "sgp" + "_" + chars(HEX, 40),
+    "Square token": "sq0atp" + "-" + chars(WORD, 22),
+    "Typeform token": "tfp" + "_" + chars(WORD, 59),
+    "Yandex key": "AQVN" + chars(WORD, 36),
     "age key": "AGE-SECRET" + "-KEY-1" + chars(string.ascii_uppercase + string.digits, 58),
     "JWT": f"eyJ{chars(WORD, 33)}.eyJ{chars(WORD, 80)}.{chars(WORD + '-_', 43)}",
     "private key": f"-----BEGIN RSA PRIVATE{' '}KEY-----\n{BODY}\n-----END RSA PRIVATE KEY-----",
@@ -170,6 +210,75 @@ def test_known_values_are_replaced_wherever_they_stand() -> None:
     assert redact("canary-123-and-more canary-123") == "[redacted: LONG_KEY] [redacted: SHORT_KEY]"
 
 
+@pytest.mark.parametrize("before", ["", "u:", "user:x"])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, binascii.hexlify])
+def test_known_values_are_found_in_other_writings(
+    before: str, encode: Callable[[bytes], bytes]
+) -> None:
+    """In base64, wherever it begins in what was encoded, and in hex; nothing of it is left."""
+    secret = "s3cr3t>>value??of-the-key"
+    know({"A_KEY": secret})
+    written = encode(f"{before}{secret}:and more".encode()).decode()
+    shown = redact(f"Authorization: Basic {written}")
+    assert "[redacted: A_KEY]" in shown
+    left = shown.replace("[redacted: A_KEY]", "").removeprefix("Authorization: Basic ")
+    assert len(left) <= len(encode(f"{before}:and more".encode())) + 6
+
+
+ASSIGNED = [
+    "DB_PASSWORD={}",
+    'export POSTGRES_PASSWORD="{}"',
+    "api_key = '{}'",
+    '"password": "{}"',
+    "  clientSecret: {}",
+    "mysql --password={} app",
+    "PGPASSWORD={} psql; TOKEN_COUNT=123456",
+]
+
+
+@pytest.mark.parametrize("around", ASSIGNED)
+def test_what_is_assigned_to_the_name_of_a_secret_is_replaced(around: str) -> None:
+    """As it stands in files of settings, in code and on command lines; also inside JSON."""
+    secret = "Xk29fjq2z7Lm"
+    assert redact(around.format(secret)) == around.format("[redacted: assigned secret]")
+    text = f"first\n{around.format(secret)}\nlast"
+    found = json.loads(redact(json.dumps({"text": text})))
+    assert found == {"text": text.replace(secret, "[redacted: assigned secret]")}
+
+
+def test_a_weak_password_in_an_environment_file_is_replaced_too() -> None:
+    assert redact("DB_PASSWORD=horse-battery\nDB_HOST=plum") == (
+        "DB_PASSWORD=[redacted: assigned secret]\nDB_HOST=plum"
+    )
+    assert redact('ADMIN_PASSWD="correct horse"') == 'ADMIN_PASSWD="[redacted: assigned secret]"'
+
+
+NO_SECRET = [
+    "password = None",
+    'DB_PASSWORD=os.environ["X"]',
+    "password=${VAR}; DB_PASSWORD=$DB_PASSWORD",
+    "PASSWORD=changeme TOKEN=<your token> SECRET=***",
+    "token = response.token2",
+    "secret=settings.SECRET_KEY1",
+    "password: str | None = None",
+    "login(password=password1, api_key=api_key2)",
+    "password: z.string().min(8)",
+    '"forgotPassword": "Forgot your password?"',
+    "const token = await getToken1(x)",
+    "TOKEN=/run/secrets/token1",
+    "MAX_TOKENS=100000 TOKEN_LIMIT=200000",
+    "tokenizer=tokenizer1",
+    "token: ${{ secrets.GITHUB_TOKEN }}",
+    "API_KEY_FILE=/x/y1234567",
+    "Tokens: 1,234 in, 567 out",
+]
+
+
+@pytest.mark.parametrize("text", NO_SECRET)
+def test_code_and_placeholders_are_left_alone(text: str) -> None:
+    assert redact(text) == text
+
+
 def test_secrets_are_chosen_by_name_and_length() -> None:
     environ = {
         "OPENAI_API_KEY": "12345678",
@@ -196,6 +305,9 @@ HOSTILE = {
     "JWT parts": "eyJaaaaaaaaaaaa.",
     "dashes": "sk-",
     "almost": "sk-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ",
+    "assignments": 'password = "a1b2c3d4e5f6" ',
+    "names": "password=token:SECRET=",
+    "long values": "DB_PASSWORD=" + "a" * 1000,
     "key starts": "-----BEGIN PRIVATE KEY-----",
     "key gaps": "-----BEGIN PRIVATE KEY-----" + " " * 1000,
     "key numbers": "-----BEGIN PRIVATE KEY-----" + "1\t" * 1000,
