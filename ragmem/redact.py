@@ -168,7 +168,7 @@ _REFERENCE = re.compile(
 )
 """How a value begins that is no secret but says where one is, or that there is none."""
 _LEAST_ENTROPY = 2.5
-"""Bits a character of a value in code; gitleaks asks for 3.5 where it is shown to people."""
+"""Bits a character, of values of eight characters and more (gitleaks: 3.5, of ten and more)."""
 
 _known: dict[str, str] = {}
 """Forms of the values that `know` was told, with the name of each; the longest first."""
