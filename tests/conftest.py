@@ -1,4 +1,4 @@
-"""What holds for every test: a bare environment, and a worker for each Neo4j."""
+"""What holds for every test: a bare environment, what `--all` adds, a worker for each Neo4j."""
 
 import os
 import signal
@@ -19,6 +19,15 @@ settings.load_profile("tests")
 _PREFIXES = ("RAGMEM_", "NEO4J_", "OPENAI_", "ANTHROPIC_", "LITELLM_", "OLLAMA_")
 _SUFFIXES = ("_API_KEY", "_PROXY", "_proxy")
 _KEPT = ("RAGMEM_TEST_NEO4J_URI", "RAGMEM_TEST_NEO4J_PASSWORD")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Before what takes long is left out, someone can ask for it."""
+    parser.addoption(
+        "--all",
+        action="store_true",
+        help="random campaigns too, and what sees only the store's protocol on every store",
+    )
 
 
 def pytest_configure() -> None:
@@ -43,7 +52,16 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Campaigns are left out without `--all`; what runs is shared out."""
+    if not config.getoption("--all"):
+        campaigns = [item for item in items if item.get_closest_marker("campaign")]
+        config.hook.pytest_deselected(items=campaigns)
+        items[:] = [item for item in items if not item.get_closest_marker("campaign")]
+    _share_out(items)
+
+
+def _share_out(items: list[pytest.Item]) -> None:
     """Tests that empty a Neo4j database run after each other, in the worker whose server it is.
 
     Those of a file stay together, so that all workers share them, each with a server; with one

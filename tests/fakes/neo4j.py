@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 PATIENCE_S = 30.0
 """Of stores whose patience is not what is tested: machines that run tests are busy."""
+ALSO_NEO4J = pytest.param("neo4j", marks=pytest.mark.campaign)
+"""A parameter beside "sqlite" for tests that see only what the stores' contract promises."""
 CACHE = Path(__file__).parents[2] / ".test-env" / "neo4j"
 """Keeps the server's jars between runs; ignored by git."""
 
