@@ -11,9 +11,11 @@ from tests.fakes.neo4j import neo4j_server
 __all__ = ["neo4j_server"]
 
 # How long an example takes depends on what else the machine does.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples each time; other ones are looked for under --all.
+settings.register_profile("tests", settings.get_profile("random"), derandomize=True)
 # Ten times as many lives of twice the length: pytest --hypothesis-profile=thorough.
-settings.register_profile("thorough", settings.get_profile("tests"))
+settings.register_profile("thorough", settings.get_profile("random"))
 settings.load_profile("tests")
 
 _PREFIXES = ("RAGMEM_", "NEO4J_", "OPENAI_", "ANTHROPIC_", "LITELLM_", "OLLAMA_")
@@ -30,8 +32,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
     """Settings, keys and proxies of whoever runs the tests reach none of them."""
+    if config.getoption("--all"):
+        settings.load_profile("random")
     for name in list(os.environ):
         if name not in _KEPT and (name.startswith(_PREFIXES) or name.endswith(_SUFFIXES)):
             del os.environ[name]
