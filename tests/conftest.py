@@ -1,4 +1,4 @@
-"""What holds for every test: a bare environment, what `--all` adds, a worker for each Neo4j."""
+"""What holds for every test: a bare environment, what `--all` adds, a worker for Neo4j."""
 
 import os
 import signal
@@ -69,15 +69,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _share_out(items: list[pytest.Item]) -> None:
     """Tests that empty a Neo4j database run after each other, in the worker whose server it is.
 
-    Those of a file stay together, so that all workers share them, each with a server; with one
-    that was given (RAGMEM_TEST_NEO4J_URI) all do. Tests that run servers of their own share
-    a worker too: each takes half a gigabyte.
+    One server for all: each takes half a gigabyte, and to start and to learn the statements takes
+    it longer than most of the tests. Tests that run servers of their own share a worker too.
     """
-    given = "RAGMEM_TEST_NEO4J_URI" in os.environ
     for item in items:
         if _uses_neo4j(item):
-            group = "neo4j" if given else f"neo4j {item.path.relative_to(item.config.rootpath)}"
-            item.add_marker(pytest.mark.xdist_group(group))
+            item.add_marker(pytest.mark.xdist_group("neo4j"))
         elif item.path.name == "test_neo4j_server.py":
             item.add_marker(pytest.mark.xdist_group("neo4j_server"))
 
