@@ -21,6 +21,26 @@ find_python() {
   Install one, or name it: PYTHON=/path/to/python3 ${0##*/}"
 }
 
+# find_oldest_python: print the oldest that is new enough, of those on PATH and the system's own
+# that can make environments; what holds there holds in later ones. $PYTHON wins.
+find_oldest_python() {
+    local candidate found oldest=
+    [ -z "${PYTHON:-}" ] || { find_python; return; }
+    while IFS= read -r candidate; do
+        # Its version as a number, then itself: the least of these lines is the oldest.
+        found=$("$candidate" -c 'import ensurepip, sys, venv
+version = sys.version_info
+if version >= (3, 11): print("%d%03d%03d" % version[:3], sys.argv[1])' "$candidate" 2>/dev/null) || continue
+        [ -n "$found" ] || continue
+        if [ -z "$oldest" ] || [ "${found%% *}" -lt "${oldest%% *}" ]; then oldest=$found; fi
+    done < <(
+        type -aP python3.11 python3.12 python3.13 python3.14 python3 || true
+        printf '%s\n' /usr/bin/python3.11 /usr/bin/python3
+    )
+    # Without one, its words say what is missing.
+    if [ -n "$oldest" ]; then printf '%s\n' "${oldest#* }"; else find_python; fi
+}
+
 # install FOLDER ARGUMENTS...: uv if it is there (seconds), else pip (a minute or two).
 install() {
     local folder=$1
@@ -36,16 +56,21 @@ install() {
 }
 
 # make_environment FOLDER NAMES...: a virtual environment with requirements/NAME.txt for each
-# name and ragmem itself, editable. Does nothing when the folder is up to date already.
+# name and ragmem itself, editable; one for tests has the oldest Python. Does nothing when the
+# folder is up to date already.
 make_environment() {
     local folder=$1 python stamp name files=()
     shift
-    python=$(find_python) || exit 1
+    case " $* " in
+    *" test "*) python=$(find_oldest_python) || exit 1 ;;
+    *) python=$(find_python) || exit 1 ;;
+    esac
     for name in "$@"; do files+=("requirements/$name.txt"); done
     stamp="$PWD $("$python" --version) $(cat pyproject.toml requirements/build.txt "${files[@]}" | cksum)"
     [ "$(cat "$folder/ragmem-stamp" 2>/dev/null)" != "$stamp" ] || return 0
 
-    if ! "$folder/bin/python" -m pip --version >/dev/null 2>&1; then
+    if [ "$("$folder/bin/python" --version 2>/dev/null)" != "$("$python" --version)" ] ||
+        ! "$folder/bin/python" -m pip --version >/dev/null 2>&1; then
         say "Making a virtual environment in $folder with $("$python" --version)"
         rm -rf "$folder/bin" "$folder/lib" "$folder/lib64"
         "$python" -m venv "$folder" ||

@@ -1,4 +1,4 @@
-"""What holds for every test: a bare environment, and a worker for each Neo4j."""
+"""What holds for every test: a bare environment, what `--all` adds, a worker for Neo4j."""
 
 import os
 import signal
@@ -11,9 +11,11 @@ from tests.fakes.neo4j import neo4j_server
 __all__ = ["neo4j_server"]
 
 # How long an example takes depends on what else the machine does.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples each time; other ones are looked for under --all.
+settings.register_profile("tests", settings.get_profile("random"), derandomize=True)
 # Ten times as many lives of twice the length: pytest --hypothesis-profile=thorough.
-settings.register_profile("thorough", settings.get_profile("tests"))
+settings.register_profile("thorough", settings.get_profile("random"))
 settings.load_profile("tests")
 
 _PREFIXES = ("RAGMEM_", "NEO4J_", "OPENAI_", "ANTHROPIC_", "LITELLM_", "OLLAMA_")
@@ -21,8 +23,20 @@ _SUFFIXES = ("_API_KEY", "_PROXY", "_proxy")
 _KEPT = ("RAGMEM_TEST_NEO4J_URI", "RAGMEM_TEST_NEO4J_PASSWORD")
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Before what takes long is left out, someone can ask for it."""
+    parser.addoption(
+        "--all",
+        action="store_true",
+        help="random campaigns too, and what sees only the store's protocol on every store",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
     """Settings, keys and proxies of whoever runs the tests reach none of them."""
+    if config.getoption("--all"):
+        settings.load_profile("random")
     for name in list(os.environ):
         if name not in _KEPT and (name.startswith(_PREFIXES) or name.endswith(_SUFFIXES)):
             del os.environ[name]
@@ -43,18 +57,24 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Campaigns are left out without `--all`; what runs is shared out."""
+    if not config.getoption("--all"):
+        campaigns = [item for item in items if item.get_closest_marker("campaign")]
+        config.hook.pytest_deselected(items=campaigns)
+        items[:] = [item for item in items if not item.get_closest_marker("campaign")]
+    _share_out(items)
+
+
+def _share_out(items: list[pytest.Item]) -> None:
     """Tests that empty a Neo4j database run after each other, in the worker whose server it is.
 
-    Those of a file stay together, so that all workers share them, each with a server; with one
-    that was given (RAGMEM_TEST_NEO4J_URI) all do. Tests that run servers of their own share
-    a worker too: each takes half a gigabyte.
+    One server for all: each takes half a gigabyte, and to start and to learn the statements takes
+    it longer than most of the tests. Tests that run servers of their own share a worker too.
     """
-    given = "RAGMEM_TEST_NEO4J_URI" in os.environ
     for item in items:
         if _uses_neo4j(item):
-            group = "neo4j" if given else f"neo4j {item.path.relative_to(item.config.rootpath)}"
-            item.add_marker(pytest.mark.xdist_group(group))
+            item.add_marker(pytest.mark.xdist_group("neo4j"))
         elif item.path.name == "test_neo4j_server.py":
             item.add_marker(pytest.mark.xdist_group("neo4j_server"))
 

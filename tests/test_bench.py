@@ -157,6 +157,7 @@ def test_searches_are_measured_and_drawn(tmp_path: Path) -> None:
     assert any(text.startswith("FTS5 alone") for text in texts)
 
 
+@pytest.mark.campaign
 def test_contexts_are_measured_and_drawn(tmp_path: Path) -> None:
     """Issue 5: time of building, sizes of requests, and what each shares with the one before."""
     found, shown, drawn = measured(

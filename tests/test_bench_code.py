@@ -302,6 +302,7 @@ def test_what_an_index_costs_is_measured(tmp_path: Path, project: Path) -> None:
     assert "small" in bench("--measured", kept).stdout
 
 
+@pytest.mark.campaign
 def test_searches_are_measured_at_several_sizes(tmp_path: Path, project: Path) -> None:
     """Issue 7: p95 by the number of scopes, beside plain ways."""
     script, kept = tmp_path / "search.py", tmp_path / "code.json"

@@ -203,6 +203,33 @@ def test_scripts_are_sound(name: str) -> None:
     assert subprocess.run(["bash", "-n", script], capture_output=True).stderr == b""
 
 
+def chosen(path: Path, **given: str) -> str:
+    """The Python that tests would run on, where these programs are first on PATH."""
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", ". scripts/environment.sh && find_oldest_python"],
+        cwd=ROOT,
+        env={"PATH": f"{path}{os.pathsep}{os.defpath}", **given},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+def test_the_tests_run_on_the_oldest_python_that_is_there(tmp_path: Path) -> None:
+    """Of those that can make environments, however they are called; the one that is named wins."""
+    for name, answer in (
+        ("python3.11", "echo no ensurepip >&2; exit 1"),
+        ("python3.12", 'echo "3012004 $3"'),
+        ("python3", 'echo "3011000 $3"'),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{answer}\n")
+        (tmp_path / name).chmod(0o755)
+    assert chosen(tmp_path) == str(tmp_path / "python3")
+    assert chosen(tmp_path, PYTHON=sys.executable) == sys.executable
+    (tmp_path / "python3").unlink()
+    assert Path(chosen(tmp_path)).name.startswith("python3")
+
+
 def test_the_tests_of_neo4j_share_a_worker(request: pytest.FixtureRequest) -> None:
     """They empty one database: side by side they would empty it under each other."""
     grouped = [i for i in request.session.items if i.get_closest_marker("xdist_group")]

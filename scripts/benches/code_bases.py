@@ -91,7 +91,9 @@ def released(release: Release) -> Path:
         raise CannotMeasure(f"{archive} is not what was released: its SHA-256 is {found}")
     with tempfile.TemporaryDirectory(dir=CACHE) as made:
         with tarfile.open(archive) as opened:
-            opened.extractall(made, filter="data")
+            # Not as an argument: 3.11.0 to 3.11.3 have none.
+            opened.extraction_filter = getattr(tarfile, "data_filter", None)
+            opened.extractall(made)
         (Path(made) / folder.name).rename(folder)
     return folder
 

@@ -17,6 +17,7 @@ from tests.cli.process import Ragmem
 from tests.cli.test_help import help_of
 from tests.cli.test_memory import on_a_graph
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
+from tests.fakes.neo4j import ALSO_NEO4J
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 MORNING = "We decided to let Tank.drain run in the morning only."
@@ -48,7 +49,7 @@ def server() -> Iterator[LLMServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "neo4j"])
+@pytest.fixture(params=["sqlite", ALSO_NEO4J])
 def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) -> Ragmem:
     """A session that changed two files and decided something, and one that read a third."""
     if request.param == "sqlite":

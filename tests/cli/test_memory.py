@@ -36,12 +36,12 @@ from ragmem.store.opening import open_archive
 from ragmem.text import display_width
 from tests.cli.process import Done, Ragmem
 from tests.cli.test_help import help_of
-from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
+from tests.fakes.neo4j import ALSO_NEO4J, in_thread, open_empty_neo4j_store
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
 
 
-@pytest.fixture(params=["sqlite", "neo4j"])
+@pytest.fixture(params=["sqlite", ALSO_NEO4J])
 def ragmem(request: pytest.FixtureRequest, tmp_path: Path) -> Ragmem:
     """On either store, with nothing in it."""
     if request.param == "sqlite":

@@ -12,6 +12,7 @@ from tests.cli.coding import EVIL, garden, on_a_terminal, without_times
 from tests.cli.process import Ragmem
 from tests.cli.test_memory import on_a_graph
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
+from tests.fakes.neo4j import ALSO_NEO4J
 
 MORNING = "We decided to let Tank.drain run in the morning only."
 EDIT = {"path": "water.py", "old": "self.level -= litres", "new": "self.level -= litres * 0.9"}
@@ -36,7 +37,7 @@ def server() -> Iterator[LLMServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "neo4j"])
+@pytest.fixture(params=["sqlite", ALSO_NEO4J])
 def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) -> Ragmem:
     """The garden on each store; what is left to the background is done before `ask` ends."""
     if request.param == "sqlite":

@@ -15,12 +15,13 @@ from tests.cli.coding import EVIL, without_times
 from tests.cli.process import Ragmem
 from tests.cli.test_memory import on_a_graph
 from tests.fakes.llm_server import Answer, LLMServer
+from tests.fakes.neo4j import ALSO_NEO4J
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 KEY = "Ben keeps the key of the greenhouse."
 
 
-@pytest.fixture(params=["sqlite", "neo4j"])
+@pytest.fixture(params=["sqlite", ALSO_NEO4J])
 def ragmem(request: pytest.FixtureRequest, tmp_path: Path) -> Ragmem:
     """On either store, with two memories, one of them the person's own."""
     if request.param == "sqlite":

@@ -21,9 +21,11 @@ from ragmem.tools.base import Toolset
 from ragmem.tools.seen import SeenFiles
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
-from tests.store.conftest import open_store, store
+from tests.store.conftest import opens, store
 
 __all__ = ["open_store", "store"]
+
+open_store = opens("sqlite")
 
 AUTH = '''\
 """Who may come in."""

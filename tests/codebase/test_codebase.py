@@ -23,11 +23,12 @@ from ragmem.records import PutReferences
 from ragmem.store.base import Store
 from ragmem.tools.base import deny_all
 from ragmem.tools.seen import SeenFiles
+from tests.fakes.neo4j import ALSO_NEO4J
 
 from .conftest import AUTH, Desk
 
 SQLITE = pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)
-BOTH = pytest.mark.parametrize("open_store", ["sqlite", "neo4j"], indirect=True)
+BOTH = pytest.mark.parametrize("open_store", ["sqlite", ALSO_NEO4J], indirect=True)
 
 
 def a_worker(desk: Desk, codebase: Codebase) -> Worker:

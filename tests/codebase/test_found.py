@@ -9,10 +9,11 @@ from ragmem.codebase.found import FoundCode, find_code
 from ragmem.codeindex import moves
 from ragmem.codeindex.index import CodeIndex
 from ragmem.records import CodeReference, PutReferences
+from tests.fakes.neo4j import ALSO_NEO4J
 
 from .conftest import AUTH, Desk
 
-BOTH = pytest.mark.parametrize("open_store", ["sqlite", "neo4j"], indirect=True)
+BOTH = pytest.mark.parametrize("open_store", ["sqlite", ALSO_NEO4J], indirect=True)
 
 
 async def current(codebase: Codebase, desk: Desk) -> CodeIndex:

@@ -22,17 +22,16 @@ from ragmem.store.base import Store
 from ragmem.store.code import ScopeQuery, TurnsQuery
 from ragmem.store.sqlite import SQLiteStore
 from tests.codeindex.trees import AUTH, CLOCK, PROJECT_ID, Tree
+from tests.fakes.neo4j import ALSO_NEO4J, open_empty_neo4j_store
 
 Opened = Callable[[], Awaitable[Store]]
 
 
-@pytest.fixture(params=["sqlite", "neo4j"])
+@pytest.fixture(params=["sqlite", ALSO_NEO4J])
 async def open_store(request, tmp_path) -> AsyncIterator[Opened]:
     """The same empty store each time; closed at the end."""
     store: Store
     if request.param == "neo4j":
-        from tests.fakes.neo4j import open_empty_neo4j_store
-
         store = await open_empty_neo4j_store(request.getfixturevalue("neo4j_server"))
     else:
         store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")

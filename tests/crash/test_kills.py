@@ -12,16 +12,18 @@ pytestmark = pytest.mark.timeout(1200)
 _SEED = 20260101
 
 
-async def test_random_kills_on_sqlite(tmp_path: Path, zygote: Zygote) -> None:
-    """Reliability 3.1, 3.3, 3.6, P1, P2, P3, P5: forty kills, some of them while recovering."""
+@pytest.mark.parametrize("count", [10, pytest.param(40, marks=pytest.mark.campaign)])
+async def test_random_kills_on_sqlite(tmp_path: Path, zygote: Zygote, count: int) -> None:
+    """Reliability 3.1, 3.3, 3.6, P1, P2, P3, P5: some of them while recovering."""
     with campaign(tmp_path, seed=_SEED, real_share=0.1, zygote=zygote) as kills:
         await kills.measure()
-        await kills.random_kills(40)
-        assert sum(kills.phases.values()) >= 40
+        await kills.random_kills(count)
+        assert sum(kills.phases.values()) >= count
         assert len(kills.phases) >= 2
         assert kills.recoveries
 
 
+@pytest.mark.campaign
 async def test_random_kills_on_neo4j(
     tmp_path: Path, zygote: Zygote, neo4j_server: Connection
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.process import Done, Ragmem
 from tests.codebase.conftest import AUTH, CLOCK
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import in_thread
+from tests.fakes.neo4j import ALSO_NEO4J, in_thread
 
 from .test_memory_story import _emptied
 
@@ -31,7 +31,7 @@ def server() -> Iterator[LLMServer]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", "neo4j"])
+@pytest.fixture(params=["sqlite", ALSO_NEO4J])
 def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) -> Ragmem:
     env = {
         **server.env,
@@ -105,6 +105,7 @@ def test_the_right_scope_without_any_tool_call(ragmem: Ragmem, server: LLMServer
     assert code_of(server.requests[2]) == ""
 
 
+@pytest.mark.parametrize("ragmem", ["sqlite", "neo4j"], indirect=True)
 def test_brain_search_and_what_it_leaves(ragmem: Ragmem, server: LLMServer) -> None:
     """C38, B95, cli.md: hits of code and memory; searched files; the turn's references."""
     server.extend(Answer("Tokens live 15 minutes."))

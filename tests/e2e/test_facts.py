@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.process import Done, Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import in_thread
+from tests.fakes.neo4j import ALSO_NEO4J, in_thread
 
 from .test_memory_story import _emptied
 
@@ -34,7 +34,7 @@ def server() -> Iterator[LLMServer]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", "neo4j"])
+@pytest.fixture(params=["sqlite", ALSO_NEO4J])
 def ragmem(request: pytest.FixtureRequest, tmp_path: Path, server: LLMServer) -> Ragmem:
     env = {**server.env, "RAGMEM_STORE": request.param}
     if request.param == "neo4j":
@@ -240,6 +240,7 @@ def test_debugging_session(ragmem: Ragmem, server: LLMServer) -> None:
     assert said[-1].endswith("Did we fix that bug?")
 
 
+@pytest.mark.parametrize("ragmem", ["sqlite", "neo4j"], indirect=True)
 def test_all_four_sources_in_one_prompt(ragmem: Ragmem, server: LLMServer) -> None:
     """E1 to E6, E37 to E44, X20: profile, summary, what bears on it, the last messages."""
     ragmem.env["RAGMEM_MODEL__SUMMARY"] = f"openai/{SMALL}"

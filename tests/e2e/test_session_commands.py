@@ -11,11 +11,11 @@ from inline_snapshot import snapshot
 
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import in_thread
+from tests.fakes.neo4j import ALSO_NEO4J, in_thread
 
 from .test_memory_story import _emptied
 
-BOTH = pytest.mark.parametrize("kind", ["sqlite", "neo4j"])
+BOTH = pytest.mark.parametrize("kind", ["sqlite", ALSO_NEO4J])
 
 
 @pytest.fixture

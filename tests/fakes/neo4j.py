@@ -1,13 +1,14 @@
-"""A real Neo4j for tests: one for each worker that needs it, or the one that is given.
+"""A real Neo4j for tests: one for the worker that needs it, or the one that is given.
 
 No server, no skip: the tests that need one fail and say why.
 """
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pytest
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 PATIENCE_S = 30.0
 """Of stores whose patience is not what is tested: machines that run tests are busy."""
+ALSO_NEO4J = pytest.param("neo4j", marks=pytest.mark.campaign)
+"""A parameter beside "sqlite" for tests that see only what the stores' contract promises."""
 CACHE = Path(__file__).parents[2] / ".test-env" / "neo4j"
 """Keeps the server's jars between runs; ignored by git."""
 
@@ -34,13 +37,20 @@ def neo4j_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connectio
         yield Connection(url, password=os.environ.get("RAGMEM_TEST_NEO4J_PASSWORD", ""))
         return
     paths = find_paths({"RAGMEM_HOME": str(tmp_path_factory.mktemp("neo4j"))}).make()
-    layout = Layout(paths.neo4j_dir)
+    layout = Steady(paths.neo4j_dir)
     layout.make()
     try:
         running = in_thread(_start(layout))
         yield Connection(running, password=layout.password())
     finally:
         in_thread(down(paths))
+
+
+class Steady(Layout):
+    """One whose server keeps its plans: each test empties it, and it would make them all anew."""
+
+    def write_settings(self, port: int, more: Mapping[str, str] = MappingProxyType({})) -> None:
+        super().write_settings(port, {**more, "dbms.cypher.min_replan_interval": "1h"})
 
 
 async def _start(layout: Layout) -> str:

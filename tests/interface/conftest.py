@@ -1,4 +1,4 @@
-"""The Python interface on each real store."""
+"""The Python interface on a real store."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from ragmem import OpenMemory, open_memory
+from tests.fakes.neo4j import ALSO_NEO4J, open_empty_neo4j_store
 
 
 class Spot(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +23,7 @@ class Spot(msgspec.Struct, frozen=True, kw_only=True):
         return open_memory(self.url, self.home)
 
 
-@pytest.fixture(params=["sqlite", "neo4j"])
+@pytest.fixture(params=["sqlite", ALSO_NEO4J])
 async def spot(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Spot:
@@ -36,8 +37,6 @@ async def spot(
     home = tmp_path / "home"
     if request.param == "sqlite":
         return Spot(url=f"sqlite:///{tmp_path}/here/memory.db", home=home, folder=folder)
-    from tests.fakes.neo4j import open_empty_neo4j_store
-
     server = request.getfixturevalue("neo4j_server")
     await (await open_empty_neo4j_store(server)).aclose()
     monkeypatch.setenv("NEO4J_USERNAME", server.username)

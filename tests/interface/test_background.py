@@ -135,6 +135,10 @@ async def test_drain_with_a_model(spot: Spot, monkeypatch: pytest.MonkeyPatch) -
         assert len(server.requests) == 5
 
 
+EACH_STORE = pytest.mark.parametrize("spot", ["sqlite", "neo4j"], indirect=True)
+"""They go away in different ways."""
+
+
 @asynccontextmanager
 async def away(spot: Spot, memory: OpenMemory, proxy: TcpProxy | None) -> AsyncIterator[None]:
     """The store can't be written to."""
@@ -172,6 +176,7 @@ async def frail(
         yield memory, proxy
 
 
+@EACH_STORE
 async def test_turns_while_the_store_is_away(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
     """A96, issue 5: kept on this disk, told of, and in their places when it is back."""
     async with frail(spot, monkeypatch) as (memory, proxy):
@@ -199,6 +204,7 @@ async def test_turns_while_the_store_is_away(spot: Spot, monkeypatch: pytest.Mon
         assert [turn.turn_index for turn in turns] == [1, 2, 3]
 
 
+@EACH_STORE
 async def test_conversations_while_the_store_is_away(
     spot: Spot, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -284,6 +284,7 @@ async def test_two_processes_in_one_session(spot: Spot) -> None:
             assert {name in call.result for turn in own for call in turn.tool_calls} == {True}
 
 
+@pytest.mark.parametrize("spot", ["neo4j"], indirect=True)
 async def test_the_graph_is_as_documented(spot: Spot, request: pytest.FixtureRequest) -> None:
     """A34 to A68, X7: what a program stores in Neo4j has section A's labels and relationships."""
     async with spot.open() as memory:
@@ -294,8 +295,6 @@ async def test_the_graph_is_as_documented(spot: Spot, request: pytest.FixtureReq
         two = await memory.summarize_summaries(session_id, 1)
         stored = (await memory.load_session(session_id)).turns
     assert stored == (turn,)
-    if spot.url and spot.url.startswith("sqlite"):
-        return
     rows = await ask(
         request.getfixturevalue("neo4j_server"),
         """

@@ -94,7 +94,9 @@ def shared(one: Sequence[Message], other: Sequence[Message]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("open_store", "first"), [("sqlite", 1), ("neo4j", 181)], indirect=["open_store"]
+    ("open_store", "first"),
+    [("sqlite", 1), pytest.param("neo4j", 181, marks=pytest.mark.campaign)],
+    indirect=["open_store"],
 )
 async def test_turn_two_is_in_the_context_of_turn_two_hundred(
     bench: Bench, store: Store, first: int

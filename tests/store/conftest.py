@@ -1,7 +1,9 @@
 """Stores for the contract suite: each is real, and empty when a test starts."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,17 +13,34 @@ from ragmem.store.sqlite import SQLiteStore
 
 OpenStore = Callable[[], Awaitable[Store]]
 
+_KINDS = ("sqlite", "neo4j", "spooled-sqlite", "spooled-neo4j")
 
 # A busy machine must not make a write wait in the spool: here it is the store that is tested.
 _BUSY_S = 30.0
 _CALM = Patience(stall_s=60, read_s=60, left_s=60)
 
 
-@pytest.fixture(params=["sqlite", "neo4j", "spooled-sqlite", "spooled-neo4j"])
-async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenStore]:
-    """Opens the store once more: each call is another handle on the same data."""
+def opens(*usually: str) -> Any:
+    """The fixture `open_store`, on these kinds of store; on the other ones under `--all`."""
+    params = [
+        kind if kind in usually else pytest.param(kind, marks=pytest.mark.campaign)
+        for kind in _KINDS
+    ]
+
+    @pytest.fixture(params=params)
+    async def open_store(
+        request: pytest.FixtureRequest, tmp_path: Path
+    ) -> AsyncIterator[OpenStore]:
+        """Opens the store once more: each call is another handle on the same data."""
+        async with _stores(request, tmp_path / "home") as open_one:
+            yield open_one
+
+    return open_store
+
+
+@asynccontextmanager
+async def _stores(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[OpenStore]:
     opened: list[Store] = []
-    home = tmp_path / "home"
     spooled, _, kind = request.param.rpartition("-")
 
     async def sqlite() -> Store:
@@ -48,9 +67,14 @@ async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
             opened.append(await open_kind())
         return opened[-1]
 
-    yield open_one
-    for store in opened:
-        await store.aclose()
+    try:
+        yield open_one
+    finally:
+        for store in opened:
+            await store.aclose()
+
+
+open_store = opens("sqlite", "neo4j")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import Applied, Store
-from tests.store.conftest import OpenStore
+from tests.store.conftest import OpenStore, opens
 from tests.store.samples import (
     START,
     at,
@@ -36,6 +36,9 @@ from tests.store.samples import (
     whole_turn,
 )
 from tests.store.seen import seen
+
+open_store = opens("sqlite", "neo4j", "spooled-sqlite")
+"""What the spool does with reads is in test_spool_forwards.py; these show its writes."""
 
 # --- transactions -----------------------------------------------------------
 

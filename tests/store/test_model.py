@@ -16,20 +16,26 @@ from tests.store.life import Life, live
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("spooled", [False, True], ids=["bare", "spooled"])
-def test_a_life_on_sqlite(spooled: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", [1, pytest.param(3, marks=pytest.mark.campaign)])
+def test_a_life_on_sqlite(spooled: bool, seeds: int, tmp_path: Path) -> None:
     """Issue 4, P1, P2, P3, P6, X11, X25; reliability 1, 3, 6, 13, 20."""
 
     class OnSQLite(Life):
         folder = tmp_path
 
     OnSQLite.spooled = spooled
-    live(OnSQLite, seeds=3)
+    live(OnSQLite, seeds=seeds)
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("spooled", [False, True], ids=["bare", "spooled"])
-def test_a_life_on_neo4j(spooled: bool, neo4j_server: Connection, tmp_path: Path) -> None:
-    """Issue 4, P1, P2, P6, X11, X25; reliability 1, 20, 22, 23; moved to SQLite and back, too."""
+@pytest.mark.parametrize(
+    ("spooled", "lives"),
+    [(False, 2), *(pytest.param(each, 6, marks=pytest.mark.campaign) for each in (False, True))],
+)
+def test_a_life_on_neo4j(
+    spooled: bool, lives: int, neo4j_server: Connection, tmp_path: Path
+) -> None:
+    """Moved to SQLite and back, too."""
 
     class OnNeo4j(Life):
         kind = "neo4j"
@@ -37,4 +43,4 @@ def test_a_life_on_neo4j(spooled: bool, neo4j_server: Connection, tmp_path: Path
         folder = tmp_path
 
     OnNeo4j.spooled = spooled
-    live(OnNeo4j, seeds=1, lives=6, steps=20)
+    live(OnNeo4j, seeds=1, lives=lives, steps=20)

@@ -1,10 +1,6 @@
-"""Facts on each real store."""
+"""What holds for every test of facts."""
 
 import pytest
-
-from tests.store.conftest import open_store, store
-
-__all__ = ["open_store", "store"]
 
 
 @pytest.fixture(autouse=True)

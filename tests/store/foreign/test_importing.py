@@ -22,7 +22,7 @@ from ragmem.store.transfer.foreign import (
     find_files,
     titles_beside,
 )
-from tests.fakes.neo4j import open_empty_neo4j_store
+from tests.fakes.neo4j import ALSO_NEO4J, open_empty_neo4j_store
 from tests.store.foreign.reading import (
     AUTUMN,
     CLAUDE_CODE,
@@ -38,7 +38,7 @@ from tests.store.samples import whole_turn
 SECRET = "sk-ant-api03-" + "abcdEFGH1234" * 4
 
 
-@pytest.fixture(params=["sqlite", "neo4j"])
+@pytest.fixture(params=["sqlite", ALSO_NEO4J])
 async def archive(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Archive]:
     """An empty store of either kind."""
     store: Archive
@@ -93,6 +93,7 @@ async def everything(store: Archive) -> list[PutTurn]:
     return await store.own_turns(await store.spans())
 
 
+@pytest.mark.parametrize("archive", ["sqlite", "neo4j"], indirect=True)
 async def test_all_comes_and_nothing_twice(archive: Archive) -> None:
     """Round trip on both stores: import, import again, the same is there; and nothing is broken."""
     came = await taken(archive, CLAUDE_CODE) + await taken(archive, CODEX, "codex")

@@ -1,0 +1,112 @@
+"""The spool hands on all that the protocol has: made from `Store`, so that nothing is forgotten."""
+
+import inspect
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmem.store.base import Applied, Store, StoreInfo
+from ragmem.store.spool import SpooledStore
+from tests.store.samples import created
+
+METHODS = {
+    name: inspect.signature(method)
+    for name, method in inspect.getmembers(Store, inspect.isfunction)
+    if not name.startswith("_")
+}
+READS = sorted(METHODS.keys() - {"apply", "heartbeat", "aclose"})
+"""What is asked of the store and answered, in one call."""
+
+
+class Recorder:
+    """A store that only remembers how it was called, and answers with what it was given."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.answer: Any = None
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        signature = METHODS[name]
+
+        async def method(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            self.calls.append((name, {k: v for k, v in bound.arguments.items() if k != "self"}))
+            return self.answer
+
+        return method
+
+
+@pytest.fixture
+async def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+async def spooled(recorder: Recorder, tmp_path: Path) -> AsyncIterator[SpooledStore]:
+    async def open_store() -> Store:
+        return recorder  # type: ignore[return-value]
+
+    store = SpooledStore(open_store, tmp_path / "spool")
+    yield store
+    await store.aclose()
+
+
+def given(signature: inspect.Signature, *, only_required: bool) -> dict[str, Any]:
+    """Another thing for each argument, as the protocol names it."""
+    return {
+        name: f"{name} of the call"
+        for name, parameter in signature.parameters.items()
+        if name != "self" and not (only_required and parameter.default is not parameter.empty)
+    }
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_the_spool_has_each_method_as_the_protocol_has_it(name: str) -> None:
+    assert inspect.signature(vars(SpooledStore)[name]) == METHODS[name]
+
+
+@pytest.mark.parametrize("only_required", [False, True], ids=["all given", "defaults"])
+@pytest.mark.parametrize("name", READS)
+async def test_what_is_asked_is_handed_on_and_what_is_answered_comes_back(
+    name: str, only_required: bool, recorder: Recorder, spooled: SpooledStore
+) -> None:
+    info = StoreInfo(kind="k", location="l", version="v", schema_version=1, counts={})
+    recorder.answer = {"info": info, "projects": []}.get(name, object())
+    arguments = given(METHODS[name], only_required=only_required)
+    answer = await getattr(spooled, name)(**arguments)
+    defaults = {
+        each.name: each.default
+        for each in METHODS[name].parameters.values()
+        if each.default is not each.empty
+    }
+    assert recorder.calls == [(name, defaults | arguments)]
+    silent = METHODS[name].return_annotation in (None, "None")
+    assert answer is (None if silent else recorder.answer)
+
+
+async def test_writes_and_what_they_came_to(recorder: Recorder, spooled: SpooledStore) -> None:
+    recorder.answer = Applied({"t": 3})
+    writes = (created("s"),)
+    assert await spooled.apply(writes) is recorder.answer
+    assert recorder.calls == [("apply", {"writes": writes})]
+
+
+async def test_a_lease_is_renewed_in_a_store_that_answers(
+    recorder: Recorder, spooled: SpooledStore
+) -> None:
+    await spooled.heartbeat("o")
+    assert recorder.calls == []
+    await spooled.turns("s")
+    await spooled.heartbeat("o")
+    assert recorder.calls[1:] == [("heartbeat", {"owner_id": "o"})]
+
+
+async def test_the_store_is_closed_with_the_spool(
+    recorder: Recorder, spooled: SpooledStore
+) -> None:
+    await spooled.turns("s")
+    await spooled.aclose()
+    assert recorder.calls[1:] == [("aclose", {})]
