@@ -1,0 +1,86 @@
+"""What an approval covers, and what stays asked for whatever was allowed before."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmem.cli.approve import decide
+from ragmem.tools.base import Decision, Proposal
+from tests.tools.conftest import Desk
+
+ALWAYS = Decision(True, remember=True)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+async def asked(desk: Desk, call: Callable[[], Any]) -> list[Proposal]:
+    """What the person is asked while a call is made that they refuse."""
+    before = len(desk.proposals)
+    desk.deny()
+    await call()
+    return desk.proposals[before:]
+
+
+async def test_always_for_an_edit_is_for_that_file_alone(desk: Desk) -> None:
+    desk.file("a.txt", "one\n")
+    desk.file("b.txt", "one\n")
+    for name in ("a.txt", "b.txt"):
+        await desk.do("read_file", path=name)
+    desk.answer = ALWAYS
+    await desk.do("edit_file", path="a.txt", old="one", new="two")
+    assert desk.proposals[0].always == "every edit of this file in this session"
+    assert not await asked(desk, lambda: desk.do("edit_file", path="a.txt", old="two", new="3"))
+    assert not await asked(desk, lambda: desk.do("write_file", path="./a.txt", content="four\n"))
+    for tool, arguments in (
+        ("edit_file", {"path": "b.txt", "old": "one", "new": "evil"}),
+        ("create_file", {"path": "c.txt", "content": "evil"}),
+        ("run_command", {"command": "echo evil > a.txt"}),
+    ):
+        (proposal,) = await asked(desk, lambda t=tool, a=arguments: desk.fails(t, **a))
+        assert proposal.tool_name == tool
+    assert (desk.cwd / "b.txt").read_text() == "one\n"
+
+
+async def test_always_for_an_edit_follows_no_link_to_another_file(desk: Desk) -> None:
+    desk.file("a.txt", "one\n")
+    desk.answer = ALWAYS
+    await desk.do("read_file", path="a.txt")
+    await desk.do("edit_file", path="a.txt", old="one", new="two")
+    other = desk.file("other.txt", "kept\n")
+    (desk.cwd / "a.txt").unlink()
+    (desk.cwd / "a.txt").symlink_to(other)
+    await desk.do("read_file", path="a.txt")
+    (proposal,) = await asked(
+        desk, lambda: desk.fails("edit_file", path="a.txt", old="kept", new="evil")
+    )
+    assert proposal.title == "edit_file other.txt"
+    assert other.read_text() == "kept\n"
+
+
+async def test_always_for_a_path_is_for_the_tool_that_was_named(desk: Desk, tmp_path: Path) -> None:
+    """Listing a folder is not searching through all that lies below it."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "key.txt").write_text("a secret")
+    desk.answer = ALWAYS
+    await desk.do("list_directory", path=str(outside))
+    assert desk.proposals[0].always == "list_directory of this path in this session"
+    assert not await asked(desk, lambda: desk.do("list_directory", path=str(outside)))
+    assert await asked(desk, lambda: desk.fails("grep_files", pattern="s", path=str(outside)))
+    assert await asked(desk, lambda: desk.fails("read_file", path=str(outside / "key.txt")))
+
+
+async def test_always_is_not_offered_where_each_change_is_asked_for(desk: Desk) -> None:
+    desk.answer = ALWAYS
+    await desk.do("create_file", path=".bashrc", content="one\n")
+    (proposal,) = await asked(
+        desk, lambda: desk.fails("write_file", path=".bashrc", content="two\n")
+    )
+    assert proposal.always == ""
+    assert decide("always", proposal) is None
+    assert decide("y", proposal) == Decision(True)
