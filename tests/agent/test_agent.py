@@ -366,6 +366,7 @@ async def test_stopping_at_one_of_several_questions_asks_no_other(
 
     async def leave(proposal: Proposal) -> Decision:
         asked.append(proposal)
+        await asyncio.sleep(0.01)  # the others ask meanwhile
         agent.interrupt()
         return Decision(False, reason="the person refused")
 
