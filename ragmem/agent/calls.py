@@ -178,6 +178,10 @@ class CallRunner:
         if outcome.denied:
             self.denials.append(PermissionDenial(use.name, use.id, use.arguments))
         await self._finished(call, outcome)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # A command that the person stops has an answer, and the turn ends all the same.
+            raise asyncio.CancelledError
 
     async def _refuse(self, call: ToolCall, reason: str) -> None:
         text = f"Not executed: {reason}"
