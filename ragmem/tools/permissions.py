@@ -6,23 +6,12 @@ quoting, flags and pipes again and again; this one has nothing to fall.
 """
 
 import asyncio
-import unicodedata
 from collections.abc import Collection
 from pathlib import Path
 
 from ragmem.tools.base import Approver, PermissionMode, Proposal, ToolFailure, deny_all
+from ragmem.tools.protected import protection
 from ragmem.tools.workspace import Target, Workspace, show_name
-
-_PROTECTED_FOLDERS = {
-    ".git", ".ragmem", ".vscode", ".idea", ".devcontainer", ".husky", ".ssh", ".gnupg",
-    ".cursor", ".claude", ".codex", ".gemini",
-}  # fmt: skip
-_PROTECTED_FILES = {
-    ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
-    ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc",
-    ".tcshrc", ".login", ".inputrc", ".gitconfig", ".gitmodules", ".gitattributes", ".mcp.json",
-    "config.fish", ".pre-commit-config.yaml",
-}  # fmt: skip
 
 
 class Permissions:
@@ -103,7 +92,7 @@ class Permissions:
             return
         warnings = [*_link_warning(given, target)]
         if protected:
-            warnings.append(f"{protected} is protected: what is in it can run by itself")
+            warnings.append(f"{protected} is protected: it can run by itself, or agents obey it")
         shown = self._workspace.record_path(target.real)
         await self._ask(
             Proposal(
@@ -152,21 +141,6 @@ class Permissions:
                 raise _denied(f"{refusal}{reason}. Nothing was done.")
             if decision.remember:
                 self._remembered.add(what)
-
-
-def protection(real: Path) -> str | None:
-    """The protected name in a path, if any: files that editors, shells or git execute."""
-    folded = [_fold(part) for part in real.parts]
-    for part, shown in zip(folded, real.parts, strict=True):
-        if part in _PROTECTED_FOLDERS:
-            return show_name(shown)
-    return show_name(real.name) if folded[-1] in _PROTECTED_FILES else None
-
-
-def _fold(name: str) -> str:
-    # As file systems that ignore case, composition and invisible characters compare.
-    visible = "".join(c for c in name if unicodedata.category(c) != "Cf")
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", visible).casefold())
 
 
 def _link_warning(given: str, target: Target) -> tuple[str, ...]:

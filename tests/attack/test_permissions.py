@@ -8,6 +8,7 @@ import pytest
 
 from ragmem.cli.approve import decide
 from ragmem.tools.base import Decision, Proposal
+from ragmem.tools.protected import protection
 from tests.tools.conftest import Desk
 
 ALWAYS = Decision(True, remember=True)
@@ -84,3 +85,62 @@ async def test_always_is_not_offered_where_each_change_is_asked_for(desk: Desk) 
     assert proposal.always == ""
     assert decide("always", proposal) is None
     assert decide("y", proposal) == Decision(True)
+
+
+# Absent at the start, in any case, in any form: each of them acts without being called.
+PROTECTED = [
+    ".git/hooks/pre-commit", ".git/config", "sub/.git/config", ".ragmem/config.toml", ".envrc",
+    ".vscode/tasks.json", ".bashrc", ".zshenv", ".GIT/config", ".Vscode/x", ".idea/x",
+    ".ssh/config", ".husky/pre-push", ".mcp.json", ".g\u200cit/config", ".GiT\ufeff/x",
+    "AGENTS.md", "pkg/Agents.MD", "CLAUDE.md", ".claude/commands/x.md", ".cursor/rules/x.mdc",
+    ".github/workflows/ci.yml", ".GitHub/Workflows/ci.yml", ".github/copilot-instructions.md",
+    "conftest.py", "tests/unit/conftest.py", ".npmrc", ".yarnrc.yml", ".gitlab-ci.yml",
+    ".config/systemd/user/x.service", "units/x.timer", "my.code-workspace", "sitecustomize.py",
+    "lib/evil.pth", ".pre-commit-config.yaml", ".cargo/config.toml", ".vimrc", "Jenkinsfile",
+    ".devcontainer/devcontainer.json", "a\u017f/AGENT\u017f.md",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PROTECTED)
+async def test_what_runs_by_itself_is_asked_for_even_when_edits_are_free(
+    tmp_path: Path, path: str
+) -> None:
+    desk = Desk(tmp_path, mode="acceptEdits", allow=("create_file", "write_file"))
+    desk.deny()
+    assert (await desk.fails("create_file", path=path, content="evil")).denied
+    assert "protected" in desk.proposals[0].warnings[0]
+    assert not (desk.cwd / path).exists()
+    desk.answer = ALWAYS
+    await desk.do("create_file", path=path, content="wanted")
+    await desk.do("create_file", path="plain.txt", content="x")
+    desk.deny()
+    assert (await desk.fails("write_file", path=path, content="evil")).denied
+    assert len(desk.proposals) == 3
+
+
+async def test_a_link_hides_nothing_that_runs_by_itself(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, mode="acceptEdits")
+    desk.deny()
+    desk.file("CLAUDE.md", "rules\n")
+    (desk.cwd / "notes.md").symlink_to("CLAUDE.md")
+    (desk.cwd / ".github" / "workflows").mkdir(parents=True)
+    (desk.cwd / "docs").symlink_to(".github/workflows")
+    await desk.do("read_file", path="notes.md")
+    assert (await desk.fails("write_file", path="notes.md", content="evil")).denied
+    assert (await desk.fails("create_file", path="docs/x.yml", content="evil")).denied
+    assert (await desk.fails("create_file", path="docs/../workflows/x.yml", content="x")).denied
+    assert [p.warnings[-1].split(" is ")[0] for p in desk.proposals] == [
+        "CLAUDE.md",
+        ".github/workflows",
+        ".github/workflows",
+    ]
+
+
+def test_ordinary_names_are_not_protected() -> None:
+    """The table is of what acts unasked, no more."""
+    for path in (
+        "/w/git/config", "/w/.gitignore", "/w/.github/x.yml", "/w/config", "/w/.env", "/w/Makefile",
+        "/w/package.json", "/w/pyproject.toml", "/w/agents/run.py", "/w/service.py", "/w/README.md",
+        "/w/docs/agents.md.txt", "/w/test_conftest.py", "/w/.config/x", "/w/workflows/ci.yml",
+    ):  # fmt: skip
+        assert protection(Path(path)) is None, path
