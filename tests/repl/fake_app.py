@@ -310,6 +310,9 @@ class FakeApp:
     async def leave_background(self, *, model: str = "") -> None:
         """Nothing is left."""
 
+    async def doubts_model(self, name: str) -> str:
+        return ""
+
     def notices(self) -> list[str]:
         notices, self._notices = self._notices, []
         return notices
