@@ -301,7 +301,7 @@ class App:
 
         project = await self._places.project_of(session)
         top = real_folder(project.path, self.cwd)
-        seen = SeenFiles()
+        seen = SeenFiles(self.metrics)
         if session.turn_count:
             await self._restore(seen, session)
             if others := await self.memory.attach(session):

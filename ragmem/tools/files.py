@@ -97,7 +97,10 @@ class ReadFile:
         with plain_failures(shown):
             output, sha256 = await interruptible(lambda _: _read(target, shown, params))
         if sha256:
-            self._seen.note(shown, sha256)
+            first, last = output.data["first_line"], output.data["last_line"]
+            assert isinstance(first, int)
+            assert isinstance(last, int)
+            self._seen.read(shown, sha256, first, last)
         return output
 
 
