@@ -230,6 +230,10 @@ class App:
         self._notices += [moved] if moved else []
         return located
 
+    async def new_session_here(self) -> Session:
+        """One that is not stored, of this folder's project."""
+        return self.memory.new_session(self.cwd, (await self._locate()).project)
+
     async def search(
         self,
         text: str,
@@ -245,8 +249,7 @@ class App:
         Around `session` if one is given, else in this folder's project.
         """
         name = scope or self.config.memory.scope
-        if session is None:
-            session = self.memory.new_session(self.cwd, (await self._locate()).project)
+        session = session or await self.new_session_here()
         where = scope_of(session, name)
         return await self.memory.search(
             Question(
@@ -258,6 +261,15 @@ class App:
                 max_results=max_results,
             )
         )
+
+    async def doubts_model(self, name: str) -> str:
+        """Why there may be no such model; empty where it is there, or that can't be told."""
+        from ragmem.llm.listed import doubt
+        from ragmem.llm.models import choose_model
+
+        environ = environment()
+        choice = choose_model(self.config, environ, flag=name)
+        return await asyncio.to_thread(doubt, choice, environ)
 
     # --- agents -----------------------------------------------------------------
 
@@ -289,7 +301,7 @@ class App:
 
         project = await self._places.project_of(session)
         top = real_folder(project.path, self.cwd)
-        seen = SeenFiles()
+        seen = SeenFiles(self.metrics)
         if session.turn_count:
             await self._restore(seen, session)
             if others := await self.memory.attach(session):

@@ -95,6 +95,13 @@ class ToolFinished(_Event, frozen=True, kw_only=True, tag="tool_finished"):
     display: str
     """What the person reads; may be several lines, or a diff."""
     duration_ms: int
+    exit_code: int | None = None
+    """Of a command that ran to its end; negative: the signal that ended it."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a person would call it so: a command that ends with 1 has run, and failed."""
+        return not self.success or bool(self.exit_code)
 
 
 class MemoryWritten(_Event, frozen=True, kw_only=True, tag="memory_written"):

@@ -2,21 +2,26 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from ragmem.events import Event, Notice, PermissionDenial, ToolFinished, ToolStarted
-from ragmem.llm.base import parse_arguments
+from ragmem.llm.base import Completion, parse_arguments
 from ragmem.memory.recording import TurnRecording
 from ragmem.memory.window import call_id, result_text
 from ragmem.messages import Message, ToolAnswer, ToolUse, assistant, tool
 from ragmem.records import CallOrigin, ToolCall, utc_now
-from ragmem.text import clean
+from ragmem.text import clean, one_line
 from ragmem.tools.base import InvalidArguments, ToolOutcome, Toolset
 
 _SAME_CALL_LIMIT = 3
 """The same call so many times, with nothing changed in between, is not run again."""
+_WHOLE_ENDS = {
+    "tool_calls", "tool_call", "tool_use", "function_call",
+    "stop", "end_turn", "stop_sequence", "eos", "eos_token",
+}  # fmt: skip
+"""How a message ends that the model has finished: with a call or with a stop."""
 _REFUSAL_LIMIT = 3
 """After so many refusals, or broken messages in a row, the turn is stuck."""
 
@@ -65,17 +70,19 @@ class CallRunner:
         """Whether the model repeats itself, or can't form a call."""
         return max(self._guard.refusals, self._broken_in_a_row) >= _REFUSAL_LIMIT
 
-    async def run(self, text: str, uses: Sequence[ToolUse], iteration: int) -> list[Message]:
+    async def run(self, completion: Completion, iteration: int) -> list[Message]:
         """All calls of one message of the model; returns that message and their answers.
 
-        When the arguments of one are not whole, none is executed: a stream that
-        was cut must not act (reliability.md 0.1).
+        When the arguments of one are not whole, or the message ended as none does that was
+        finished, none is executed: a stream that was cut must not act.
         """
+        text, uses = completion.text, completion.tool_uses
         calls = [
             self._new_call(use, iteration, preamble=text if i == 0 else "")
             for i, use in enumerate(uses)
         ]
-        problems = [self._problem(use) for use in uses]
+        cut = _cut_short(completion.end_reason)
+        problems = [cut or self._problem(use) for use in uses]
         if any(problems):
             self._broken_in_a_row += 1
             for call, problem in zip(calls, problems, strict=True):
@@ -171,6 +178,10 @@ class CallRunner:
         if outcome.denied:
             self.denials.append(PermissionDenial(use.name, use.id, use.arguments))
         await self._finished(call, outcome)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # A command that the person stops has an answer, and the turn ends all the same.
+            raise asyncio.CancelledError
 
     async def _refuse(self, call: ToolCall, reason: str) -> None:
         text = f"Not executed: {reason}"
@@ -195,7 +206,8 @@ class CallRunner:
             started_at=outcome.started_at,
             duration_ms=outcome.duration_ms,
         )
-        await self._recording.call(done)
+        # What was done, or denied, is recorded even when the person stops the turn meanwhile.
+        cancelled = await settled(self._recording.call(done))
         self._emit(
             ToolFinished(
                 tool_call_id=call.tool_call_id,
@@ -204,11 +216,43 @@ class CallRunner:
                 text=outcome.text,
                 display=outcome.display,
                 duration_ms=outcome.duration_ms,
+                exit_code=_exit_code(outcome),
             )
         )
         for written in outcome.written:
             self._emit(written)
+        if cancelled:
+            raise asyncio.CancelledError
         return done
+
+
+def _cut_short(end_reason: str) -> str:
+    """Why calls that came with this end can't be trusted to be whole; empty where they can."""
+    match end_reason.casefold():
+        case reason if reason in _WHOLE_ENDS:
+            return ""
+        case "length" | "max_tokens":
+            return "the message reached the model's limit of output and may be cut: be shorter."
+        case _:
+            return f"the message was ended by {one_line(end_reason, 40)} and may be cut."
+
+
+def _exit_code(outcome: ToolOutcome) -> int | None:
+    code = outcome.data.get("exit_code")
+    return code if isinstance(code, int) else None
+
+
+async def settled(work: Awaitable[None]) -> bool:
+    """Wait for work that must not be left half done; true if cancellation was asked meanwhile."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    return cancelled
 
 
 def with_note(messages: Sequence[Message], note: str) -> list[Message]:

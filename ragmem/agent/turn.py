@@ -3,12 +3,12 @@
 import asyncio
 import os.path
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from ragmem.agent.calls import CallRunner, with_note
+from ragmem.agent.calls import CallRunner, settled, with_note
 from ragmem.agent.desk import Desk
 from ragmem.errors import (
     EXIT_DONE,
@@ -103,7 +103,7 @@ class TurnRun:
     async def run(self, prompt: str) -> None:
         """Never raises RagmemError or CancelledError: those are ways for a turn to end."""
         ending = Ending(subtype="error_during_execution", text="", error="internal error")
-        interrupted = await _settled(self._begin(prompt))
+        interrupted = await settled(self._begin(prompt))
         try:
             if interrupted:
                 raise asyncio.CancelledError
@@ -124,7 +124,7 @@ class TurnRun:
                 exit_code=error.exit_code,
             )
         finally:
-            await _settled(self._finish(ending))
+            await settled(self._finish(ending))
 
     async def _begin(self, prompt: str) -> None:
         desk = self._desk
@@ -165,7 +165,7 @@ class TurnRun:
                 completion = await self._call(loop.messages, specs)
             if not completion.tool_uses:
                 return self._answered(completion)
-            answers = await self._calls.run(completion.text, completion.tool_uses, number)
+            answers = await self._calls.run(completion, number)
             loop.add(with_note(answers, await self._news()))
             if reason := self._too_expensive:
                 return Ending(
@@ -368,16 +368,3 @@ def _use(name: str, **arguments: str) -> ToolUse:
 
 def _exists(path: Path) -> bool:
     return os.path.lexists(path)
-
-
-async def _settled(work: Awaitable[None]) -> bool:
-    """Wait for work that must not be left half done; true if cancellation was asked meanwhile."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-    task.result()
-    return cancelled

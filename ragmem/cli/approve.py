@@ -13,8 +13,11 @@ def terminal_approver(progress: Progress) -> Approver:
     async def approve(proposal: Proposal) -> Decision:
         progress.clear()
         say(proposal_text(proposal))
-        answer = await ask_line("Allow? [y]es, [n]o, [a]lways this, or say what to do instead: ")
-        return decide(answer)
+        always = f"[a]lways: {proposal.always}, " if proposal.always else ""
+        question = f"Allow? [y]es, [n]o, {always}or say what to do instead: "
+        while (decision := decide(await ask_line(question), proposal)) is None:
+            continue
+        return decision
 
     return approve
 
@@ -26,13 +29,16 @@ def proposal_text(proposal: Proposal) -> str:
     return "\n".join([*lines, reveal(proposal.body).rstrip("\n"), ""])
 
 
-def decide(answer: str) -> Decision:
-    """What an answer means; anything but a yes is a no, and its words are the reason."""
+def decide(answer: str, proposal: Proposal) -> Decision | None:
+    """What an answer means: anything but a yes is a no, and its words are the reason.
+
+    None for an "always" where that is not offered.
+    """
     match answer.strip().casefold():
         case "y" | "yes":
             return Decision(True)
         case "a" | "always":
-            return Decision(True, remember=True)
+            return Decision(True, remember=True) if proposal.always else None
         case "" | "n" | "no":
             return Decision(False, reason="the person said no")
     return Decision(False, reason=answer.strip())

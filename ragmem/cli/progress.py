@@ -61,8 +61,8 @@ class Progress:
                 self._pass(f"{event.title} …")
             case ToolFinished():
                 title = one_line(self._titles.pop(event.tool_call_id, event.name), 160)
-                mark = "●" if event.success else "✗"
-                reason = "" if event.success else ": " + one_line(event.display, 200)
+                mark = "✗" if event.failed else "●"
+                reason = ": " + one_line(event.display, 200) if event.failed else ""
                 self._line(f"{mark} {title}{reason} ({duration(event.duration_ms)})")
 
     def _notice(self, level: str, text: str) -> None:

@@ -123,6 +123,7 @@ async def _search(opened: "App", asked: _Asked) -> "tuple[list[Hit], list[FactHi
             opened, continue_last=asked.continue_last, resume=asked.resume
         )
     scope = asked.scope or ("session" if session else opened.config.memory.scope)
+    session = session or await opened.new_session_here()
     hits = await opened.search(
         asked.text,
         scope=scope,
@@ -133,11 +134,12 @@ async def _search(opened: "App", asked: _Asked) -> "tuple[list[Hit], list[FactHi
     )
     if asked.levels:
         return hits, []
-    from ragmem.cli.memory_hits import search_memories
+    from ragmem.memory.found import search_memories
 
     memories = await search_memories(
-        opened,
+        opened.memory,
         asked.text,
+        open_store=opened.store,
         scope=scope,
         session=session,
         semantic=asked.semantic,
@@ -154,17 +156,13 @@ def _print(
     output: Literal["table", "json"],
     floor: float | None,
 ) -> None:
-    from ragmem.cli.memory_hits import merged
-    from ragmem.memory.hits import worth_showing
+    from ragmem.memory.found import merged, nearest
 
     if output == "json":
         found = merged(hits, memories, limit)
         write_utf8(to_json([_document(hit) for hit in found]))
         return
-    shown, none_close = worth_showing(hits, floor)
-    if none_close and memories:  # what is not close is of no use beside what is
-        shown, none_close = (), ""
-    found = merged(shown, memories, limit)
+    found, none_close = nearest(hits, memories, floor=floor, limit=limit)
     if not found:
         say("Nothing was found.\n")
         return
@@ -192,7 +190,7 @@ def _levels(text: str | None) -> tuple[int, ...]:
 
 def hits_text(hits: "Sequence[Hit | FactHit]", *, width: int) -> str:
     """For people: where each stands, what it says, why it was found."""
-    from ragmem.cli.memory_hits import memory_facts, memory_rows
+    from ragmem.memory.found import memory_facts, memory_rows
     from ragmem.memory.hits import Hit
 
     now = datetime.now(UTC)

@@ -98,6 +98,10 @@ class StatsDocument(Document, frozen=True, kw_only=True):
     semantic_search_success_rate: float | None
     """Searches that found something among all: by a word of the question, or, where one is set,
     above the threshold of similarity. null before the first."""
+    file_reads: int
+    """By the agent, of files that it may edit."""
+    file_reads_again: int
+    """Of these, what the same session had read before and nobody has changed since."""
     tokens: TokensDocument
     cost_usd: float
     """Of models whose price is known, background calls among them."""
@@ -197,6 +201,8 @@ def stats_document(
         searches=searches,
         searches_with_hits=hits,
         semantic_search_success_rate=hits / searches if searches else None,
+        file_reads=int(whole.count("files.reads")),
+        file_reads_again=int(whole.count("files.reads_again")),
         tokens=TokensDocument(
             input=int(whole.count("turns.input_tokens")),
             output=int(whole.count("turns.output_tokens")),
@@ -314,6 +320,11 @@ def _sums(document: StatsDocument) -> list[tuple[str, str]]:
     ]
     return [
         ("searches", found),
+        (
+            "reads",
+            f"{counted(document.file_reads, 'file')} read, {document.file_reads_again:,} of them "
+            "again in the same session and unchanged",
+        ),
         (
             "tokens",
             f"{tokens.input:,} in, {tokens.cached:,} of them cached, {tokens.output:,} out, "

@@ -206,7 +206,7 @@ def _message_in(value: object) -> str:
 
 def _key_hint(peer: Peer) -> str:
     if peer.key_variable and not peer.secrets:
-        return f"Set {peer.key_variable} to a valid key."
+        return f"No key was sent, for {peer.key_variable} is not set: set it to a valid one."
     if peer.key_variable:
         return f"The key in {peer.key_variable} was refused: set a valid one."
     return "The server wants a key that it knows."

@@ -40,7 +40,7 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     client: Client
     key_variable: str = ""
-    """The variable that holds its key; empty where it needs none."""
+    """The variable in which its key is looked for; empty where it needs none."""
     base_url: str = ""
     model: str = ""
     """As the server names it."""
@@ -216,7 +216,7 @@ def _custom_choice(name: str, why: str, config: Config, environ: Mapping[str, st
         why=f"{why}, at {_shown(config.llm.api_base)}",
         provider=prefix if known else "openai",
         client="openai",
-        key_variable=LOCAL_KEY if environ.get(LOCAL_KEY) else "",
+        key_variable=LOCAL_KEY,
         base_url=config.llm.api_base,
         model=rest if known else name,
     )
@@ -243,7 +243,7 @@ def _litellm_choice(
     prefix = name.partition("/")[0]
     base_url = config.llm.api_base
     if base_url:
-        key = LOCAL_KEY if environ.get(LOCAL_KEY) else ""
+        key = LOCAL_KEY
     elif provider is not None:
         key = _needed_key(name, provider, environ)
     elif prefix in WITHOUT_A_KEY:

@@ -12,7 +12,6 @@ from ragmem.text import reveal
 from ragmem.tools.base import Decision, Proposal
 
 _LABELS = {"diff": "Allow this change?", "command": "Allow this command?", "path": "Allow this?"}
-_ALWAYS = {"diff": "always, all edits", "command": "always, this one", "path": "always, this one"}
 _REFUSED = "the person refused"
 
 
@@ -43,35 +42,38 @@ def proposal_text(proposal: Proposal, width: int) -> RenderableType:
 class Approvals:
     """The chat's approver: shows the proposal, waits for y, n, a or a reason."""
 
-    def __init__(self, page: Page, on_asked: Callable[[Proposal], None]) -> None:
+    def __init__(
+        self, page: Page, on_asked: Callable[[Proposal], None], stop: Callable[[], object]
+    ) -> None:
         self._page = page
         self._on_asked = on_asked
+        self._stop = stop
 
     async def __call__(self, proposal: Proposal) -> Decision:
-        """Ctrl-C, Esc and Ctrl-D deny."""
+        """Ctrl-C, Esc and Ctrl-D deny, and stop the turn as they do elsewhere."""
         self._page.show(proposal_text(proposal, self._page.width))
         self._on_asked(proposal)
         decision = await self._decide(proposal)
-        self._page.show(_outcome(decision), "closing")
+        self._page.show(_outcome(decision, proposal), "closing")
         return decision
 
     async def _decide(self, proposal: Proposal) -> Decision:
-        always = _ALWAYS[proposal.kind]
-        choices = (("y", "yes"), ("n", "no"), ("a", always), ("r", "reason"))
-        match await self._page.ask(Question(_LABELS[proposal.kind], choices)):
-            case "y":
-                return Decision(True)
-            case "a":
-                return Decision(True, remember=True)
-            case "r":
-                reason = await self._page.ask(Question("Why not? The agent is told:"))
-                return Decision(False, reason=(reason or "").strip() or _REFUSED)
-            case _:
-                return Decision(False, reason=_REFUSED)
+        always = [("a", f"always: {proposal.always}")] if proposal.always else []
+        choices = (("y", "yes"), ("n", "no"), *always, ("r", "reason"))
+        answer = await self._page.ask(Question(_LABELS[proposal.kind], choices))
+        if answer in ("y", "a"):
+            return Decision(True, remember=answer == "a")
+        reason: str | None = ""
+        if answer == "r":
+            reason = await self._page.ask(Question("Why not? The agent is told:"))
+        if answer is None or reason is None:
+            self._stop()
+        return Decision(False, reason=(reason or "").strip() or _REFUSED)
 
 
-def _outcome(decision: Decision) -> Text:
+def _outcome(decision: Decision, proposal: Proposal) -> Text:
     if decision.allowed:
-        return Text("  allowed, always" if decision.remember else "  allowed", style="green")
+        always = f", always: {proposal.always}" if decision.remember else ""
+        return Text(f"  allowed{always}", style="green")
     said = "" if decision.reason == _REFUSED else f": {reveal(decision.reason)}"
     return Text(f"  denied{said}", style="red")

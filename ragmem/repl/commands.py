@@ -10,6 +10,7 @@ from rich.text import Text
 from ragmem.codebase.found import find_code
 from ragmem.config import how_to_set
 from ragmem.errors import RagmemError, SessionNotFound, UsageError
+from ragmem.memory.found import nearest, search_memories
 from ragmem.memory.hits import worth_showing
 from ragmem.memory.projects import folder_name
 from ragmem.records import Session, Usage
@@ -69,6 +70,7 @@ _KEYS = (
     ("Ctrl-D", "leaves"),
 )
 _LISTED = 20
+_FOUND = 10
 
 
 def is_command(text: str) -> bool:
@@ -185,14 +187,20 @@ async def _search(text: str, talk: Talk, page: Page) -> Then:
     if not text or first == "--code":
         page.show(failure("Search for what?", "/search followed by words.", page.width))
         return ""
-    found = await talk.app.search(text, session=talk.session)
-    if not found:
-        page.show(Text("Nothing was found.", style="dim"))
-        return ""
-    shown, none_close = worth_showing(found, talk.app.memory.floor)
+    memory = talk.app.memory
+    hits = await talk.app.search(text, session=talk.session, max_results=_FOUND)
+    memories = await search_memories(
+        memory,
+        text,
+        open_store=talk.app.store,
+        scope=talk.app.config.memory.scope,
+        session=talk.session,
+        limit=_FOUND,
+    )
+    found, none_close = nearest(hits, memories, floor=memory.floor, limit=_FOUND)
     if none_close:
         page.show(Text(none_close, style="dim"))
-    page.show(hit_list(shown))
+    page.show(hit_list(found, page.width) if found else Text("Nothing was found.", style="dim"))
     return ""
 
 
@@ -231,6 +239,8 @@ async def _summarize(_: str, talk: Talk, page: Page) -> Then:
 async def _model(name: str, talk: Talk, page: Page) -> Then:
     if name:
         await talk.use_model(name)
+        if doubt := await talk.app.doubts_model(name):
+            page.say(doubt, "warning")
     hint = "" if name else "  (/model provider/model changes it; `ragmem models` lists them)"
     page.show(Text(one_line(talk.agent.model, 200)) + Text(hint, style="dim"))
     return ""

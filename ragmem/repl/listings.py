@@ -12,6 +12,8 @@ from ragmem.codebase.found import FoundCode
 from ragmem.codebase.shown import code_text
 from ragmem.ids import short_id
 from ragmem.memory.context import Context
+from ragmem.memory.facts.values import FactHit
+from ragmem.memory.found import memory_facts, memory_rows
 from ragmem.memory.hits import Hit
 from ragmem.records import DEFAULT_TITLE, AccessType, FileAccess, Session
 from ragmem.text import ago, bar, one_line, visible
@@ -71,16 +73,17 @@ def _firsts(files: list[FileAccess]) -> list[tuple[bool, FileAccess]]:
     return [(i == 0, file) for i, file in enumerate(files)]
 
 
-def hit_list(found: Sequence[Hit]) -> RenderableType:
+def hit_list(found: Sequence[Hit | FactHit], width: int) -> RenderableType:
     """Where each stands and why it was found, and below it what it says, clipped to the line."""
     lines: list[Text] = []
     now = datetime.now(UTC)
     for hit in found:
-        lines.append(Text(" · ".join(map(visible, hit.facts(now))), style="cyan"))
-        lines += [
-            Text(f"  {said}", style="dim", no_wrap=True, overflow="ellipsis")
-            for said in hit.quotes()
-        ]
+        if isinstance(hit, Hit):
+            about, said = hit.facts(now), [f"  {quote}" for quote in hit.quotes()]
+        else:
+            about, said = memory_facts(hit, now), memory_rows(hit, width)
+        lines.append(Text(" · ".join(map(visible, about)), style="cyan"))
+        lines += [Text(row, style="dim", no_wrap=True, overflow="ellipsis") for row in said]
     return Group(*lines)
 
 

@@ -63,8 +63,7 @@ def _printed(event: ToolFinished, width: int) -> Group:
         left_out = f"… {counted(len(lines) - _FIRST - _LAST, 'more line')} …"
         lines = [*lines[:_FIRST], left_out, *lines[-_LAST:]]
     said = f"{head} ({duration(event.duration_ms)})"
-    failed = not event.success or head != "Exit code 0"
-    style = "yellow" if failed else "dim"
+    style = "red" if event.failed else "dim"
     printed = gutter("\n".join(lines), width, mark="  ") if lines else Text("")
     return Group(
         *([printed] if lines else []),

@@ -103,7 +103,7 @@ class TurnView:
         self._seen.discard(event.name)
         parts: list[Part] = []
         if self._shows_live or self._last_titled != event.tool_call_id:
-            parts.append(("tool", tool_title(title, width, success=event.success)))
+            parts.append(("tool", tool_title(title, width, success=not event.failed)))
         return [*parts, ("tool", tool_result(event, width, brief=brief))]
 
     def _cut_off(self, width: int) -> list[Part]:

@@ -168,7 +168,8 @@ class Worker:
             self.leave(EXIT_DONE)
             await asyncio.Event().wait()
             raise AssertionError("unreachable: leaving cancels this")
-        talk = await Talk.open(app, options, Approvals(page, self._asked), opening)
+        approvals = Approvals(page, self._asked, self.stop)
+        talk = await Talk.open(app, options, approvals, opening)
         await greet(talk, opening, page)
         return talk
 

@@ -76,8 +76,11 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     body: str
     """The whole diff or command; interfaces show it with `text.reveal`, never shortened."""
     warnings: tuple[str, ...] = ()
-    key: str
-    """Hash of the exact content: an approval that is remembered holds for this alone."""
+    always: str = ""
+    """What "always" would allow, and for how long, as both interfaces say it; empty: not offered.
+
+    It speaks of what `title` and `body` show in full.
+    """
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -85,7 +88,7 @@ class Decision(msgspec.Struct, frozen=True):
 
     allowed: bool
     remember: bool = False
-    """For the rest of this process: this exact command, or edits in this project."""
+    """Allow in this session, without asking again, what the proposal's `always` names."""
     reason: str = ""
     """What to tell the model when denied."""
 

@@ -97,7 +97,10 @@ class ReadFile:
         with plain_failures(shown):
             output, sha256 = await interruptible(lambda _: _read(target, shown, params))
         if sha256:
-            self._seen.note(shown, sha256)
+            first, last = output.data["first_line"], output.data["last_line"]
+            assert isinstance(first, int)
+            assert isinstance(last, int)
+            self._seen.read(shown, sha256, first, last)
         return output
 
 
@@ -193,7 +196,7 @@ class _Editing:
             raise ToolFailure(f"The working directory {cwd} is gone.")
         data = content.encode()
         diff = unified_diff("", content, shown)
-        await self._permissions.edit(self.name, given, target, diff[0], _hash(data))
+        await self._permissions.edit(self.name, given, target, diff[0])
         # The answer took time, in which links may have been laid.
         now = self._permissions.writable(given)
         if now.real != target.real:
@@ -216,9 +219,7 @@ class _Editing:
     ) -> ToolOutput:
         shown = self._workspace.record_path(target.real)
         diff = unified_diff(decode(old).text, decode(new).text, shown)
-        await self._permissions.edit(
-            self.name, given, target, diff[0], f"{_hash(old)} {_hash(new)}"
-        )
+        await self._permissions.edit(self.name, given, target, diff[0])
         if self._permissions.writable(given).real != target.real:
             raise atomic.stale(shown)
 

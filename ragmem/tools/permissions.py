@@ -1,4 +1,4 @@
-"""Who may do what: modes, what always asks, and approvals bound to exact content.
+"""Who may do what: modes, what always asks, and approvals of exactly what was shown.
 
 No command is ever taken for harmless by its text: every command asks, unless
 the mode or `--allow` lets all of them through. Published allow-lists fell to
@@ -6,24 +6,12 @@ quoting, flags and pipes again and again; this one has nothing to fall.
 """
 
 import asyncio
-import hashlib
-import unicodedata
 from collections.abc import Collection
 from pathlib import Path
 
 from ragmem.tools.base import Approver, PermissionMode, Proposal, ToolFailure, deny_all
+from ragmem.tools.protected import protection
 from ragmem.tools.workspace import Target, Workspace, show_name
-
-_PROTECTED_FOLDERS = {
-    ".git", ".ragmem", ".vscode", ".idea", ".devcontainer", ".husky", ".ssh", ".gnupg",
-    ".cursor", ".claude", ".codex", ".gemini",
-}  # fmt: skip
-_PROTECTED_FILES = {
-    ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
-    ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc",
-    ".tcshrc", ".login", ".inputrc", ".gitconfig", ".gitmodules", ".gitattributes", ".mcp.json",
-    "config.fish", ".pre-commit-config.yaml",
-}  # fmt: skip
 
 
 class Permissions:
@@ -47,8 +35,8 @@ class Permissions:
         self._approver = approver
         self._allow = frozenset(allow)
         self._outputs = outputs.resolve() if outputs else None
-        self._remembered: set[str] = set()
-        self._edits_remembered = False
+        self._remembered: set[tuple[str, str]] = set()
+        """What "always" was said to: a kind, and the exact thing of it."""
         # One question at a time: read-only tools run in parallel.
         self._asking = asyncio.Lock()
 
@@ -69,8 +57,9 @@ class Permissions:
                 kind="path",
                 body=shown,
                 warnings=_link_warning(path, target),
-                key=_key("path", shown),
+                always=f"{tool_name} of this path in this session",
             ),
+            (tool_name, str(real)),
             f"{shown} is outside of {self._workspace.cwd} and was not allowed",
         )
         return target
@@ -91,32 +80,32 @@ class Permissions:
             )
         return target
 
-    async def edit(self, tool_name: str, given: str, target: Target, body: str, key: str) -> None:
-        """Ask for an edit, whose whole diff is `body`, where mode and file call for it."""
+    async def edit(self, tool_name: str, given: str, target: Target, body: str) -> None:
+        """Ask for an edit, whose whole diff is `body`, where mode and file call for it.
+
+        "Always" stands for every edit of that file; a protected file is asked for each time.
+        """
         protected = protection(target.real)
         if self._mode == "bypassPermissions":
             return
-        if not protected and (
-            self._mode == "acceptEdits" or tool_name in self._allow or self._edits_remembered
-        ):
+        if not protected and (self._mode == "acceptEdits" or tool_name in self._allow):
             return
         warnings = [*_link_warning(given, target)]
         if protected:
-            warnings.append(f"{protected} is protected: what is in it can run by itself")
+            warnings.append(f"{protected} is protected: it can run by itself, or agents obey it")
         shown = self._workspace.record_path(target.real)
-        remembered = await self._ask(
+        await self._ask(
             Proposal(
                 tool_name=tool_name,
                 title=f"{tool_name} {shown}",
                 kind="diff",
                 body=body,
                 warnings=tuple(warnings),
-                key=_key("edit", str(target.real), key),
+                always="" if protected else "every edit of this file in this session",
             ),
+            ("edit", str(target.real)),
             f"The change of {shown} was not allowed",
         )
-        if remembered and not protected:
-            self._edits_remembered = True
 
     async def command(self, command: str, *, known: str = "") -> None:
         """Ask for a command, which is shown whole; with what is `known` of it, on one line."""
@@ -131,8 +120,9 @@ class Permissions:
                 kind="command",
                 body=command,
                 warnings=(*_command_warnings(command), *filter(None, [known])),
-                key=_key("command", str(self._workspace.cwd), command),
+                always="exactly this command in this session",
             ),
+            ("command", command),
             "The command was not allowed",
         )
 
@@ -140,33 +130,17 @@ class Permissions:
         if self._workspace.is_private(real):
             raise _denied(f"{show_name(str(real))} belongs to ragmem itself and is refused.")
 
-    async def _ask(self, proposal: Proposal, refusal: str) -> bool:
-        """Whether it is to be remembered; ToolFailure when denied."""
+    async def _ask(self, proposal: Proposal, what: tuple[str, str], refusal: str) -> None:
+        """ToolFailure when denied. "Always" holds for `what`, as `proposal.always` says it."""
         async with self._asking:
-            if proposal.key in self._remembered:
-                return True
+            if proposal.always and what in self._remembered:
+                return
             decision = await self._approver(proposal)
             if not decision.allowed:
                 reason = f": {decision.reason}" if decision.reason else ""
                 raise _denied(f"{refusal}{reason}. Nothing was done.")
             if decision.remember:
-                self._remembered.add(proposal.key)
-            return decision.remember
-
-
-def protection(real: Path) -> str | None:
-    """The protected name in a path, if any: files that editors, shells or git execute."""
-    folded = [_fold(part) for part in real.parts]
-    for part, shown in zip(folded, real.parts, strict=True):
-        if part in _PROTECTED_FOLDERS:
-            return show_name(shown)
-    return show_name(real.name) if folded[-1] in _PROTECTED_FILES else None
-
-
-def _fold(name: str) -> str:
-    # As file systems that ignore case, composition and invisible characters compare.
-    visible = "".join(c for c in name if unicodedata.category(c) != "Cf")
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", visible).casefold())
+                self._remembered.add(what)
 
 
 def _link_warning(given: str, target: Target) -> tuple[str, ...]:
@@ -183,10 +157,6 @@ def _command_warnings(command: str) -> tuple[str, ...]:
         lines = command.count("\n") + 1
         warnings.append(f"{len(command):,} characters, {lines:,} line{'s' if lines > 1 else ''}")
     return tuple(warnings)
-
-
-def _key(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _denied(text: str) -> ToolFailure:

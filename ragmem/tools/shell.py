@@ -1,7 +1,6 @@
 """run_command: one shell command, asked for, on a leash, with bounded output."""
 
 import asyncio
-import contextlib
 import os
 import select
 import socket
@@ -18,6 +17,7 @@ import msgspec
 from ragmem.ids import new_id
 from ragmem.redact import redact
 from ragmem.text import clean, one_line
+from ragmem.tools import leash
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.process import child_environment, interruptible
@@ -37,6 +37,7 @@ _HELD_BYTES = 256 * 1024
 _LONGEST_KEY = 16 * 1024
 _DRAIN_S = 0.2
 _STOP_S = 2.0
+_ALL = ", with everything that it had started"
 _TICK_MS = 50
 
 
@@ -68,8 +69,6 @@ class Commands(msgspec.Struct, frozen=True):
     """Of a command that names none."""
     failed_before: Callable[[str], Awaitable[str]] = _never_failed
     """What is remembered of a command that is about to be run again, on one line; else empty."""
-    keeps_stopped: bool = False
-    """Whether what a command had printed when it was stopped is its answer."""
 
 
 class RunCommand:
@@ -120,23 +119,28 @@ class RunCommand:
             raise ToolFailure(f"The working directory {self._workspace.cwd} is gone.")
         timeout = params.timeout or self._commands.timeout_s
         output = _Output(self._outputs)
+        ended: list[_Ended] = []
         try:
-            ended = await interruptible(
-                lambda stop: _run(command, self._workspace.cwd, timeout, output, stop)
+            await interruptible(
+                lambda stop: ended.append(_run(command, self._workspace.cwd, timeout, output, stop))
             )
         except asyncio.CancelledError:
-            if not self._commands.keeps_stopped:
-                raise
-            raise ToolFailure(f"Stopped by the person.\n{output.text().rstrip()}") from None
-        return _report(ended, output, timeout, known)
+            # What it had printed is its answer, and the turn's end is seen to by the caller.
+            unknown = ", but not all that it started has ended yet"
+            rest = _still_there(ended[0]) if ended else unknown
+            raise ToolFailure(f"Stopped by the person{rest}.\n{output.text().rstrip()}") from None
+        return _report(ended[0], output, timeout, known)
 
 
 class _Ended(msgspec.Struct, frozen=True):
     reason: str
-    """`exit`, `timeout`, `endless` or `stopped`."""
+    """`exit`, `timeout`, `endless`, `stopped` or `held` (its guard was)."""
     status: int | None
     """Exit code, or the signal as a negative number; None if the leash itself was lost."""
     leftovers: int
+    """So many processes ran on in the background when the shell had ended."""
+    left: tuple[str, ...] | None
+    """What could not be ended, and still runs; None where the system does not let us look."""
 
 
 class _Output:
@@ -248,11 +252,11 @@ def _run(
     command: str, cwd: Path, timeout_s: float, output: _Output, stop: threading.Event
 ) -> _Ended:
     ours, theirs = socket.socketpair()
-    supervisor = str(Path(__file__).with_name("leash.py"))
+    supervisor, mark = str(Path(leash.__file__)), leash.new_mark()
     with ours:
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", supervisor, command],
+                [sys.executable, "-I", "-S", supervisor, str(mark), command],
                 stdin=theirs.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -262,34 +266,58 @@ def _run(
                 bufsize=0,
             )
         assert process.stdout is not None
+        guard, started = process.pid, leash.started_at(process.pid)
+
+        def find() -> list[int]:
+            return leash.belonging(guard, started, mark) or []
+
         try:
-            reason = _pump(process.stdout.fileno(), ours, timeout_s, output, stop)
+            reason = _pump(process.stdout.fileno(), ours, guard, timeout_s, output, stop)
             if reason != "exit":
                 ours.shutdown(socket.SHUT_WR)
-            answer = _answer(ours)
+            answer = _answer(ours, guard)
+            if not answer:
+                # The guard is killed, stopped or slow: below it all can still be found.
+                leash.end_all(find)
             _drain(process.stdout.fileno(), output)
         finally:
             # Whatever went wrong above: closing the leash ends all that runs on it.
             ours.close()
             process.stdout.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_S)
-            if process.returncode is None:
-                process.kill()
-                process.wait()
+            _see_out(process)
+            left = leash.end_all(find)
             output.close()
     status, leftovers = map(int, answer.split()) if answer else (None, 0)
-    return _Ended(reason, status, leftovers)
+    named = tuple(f"{pid} ({one_line(leash.name_of(pid), 40)})" for pid in left)
+    is_seen = leash.belonging(guard, started, mark) is not None
+    return _Ended(reason, status, leftovers, named if is_seen else None)
+
+
+def _see_out(guard: "subprocess.Popen[bytes]") -> None:
+    """Wait for the guard's end, and not for one that can't end."""
+    deadline = time.monotonic() + _STOP_S
+    while guard.poll() is None and not leash.is_held(guard.pid):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.005)
+    if guard.returncode is None:
+        guard.kill()
+        guard.wait()
 
 
 def _pump(
-    pipe: int, leash: socket.socket, timeout_s: float, output: _Output, stop: threading.Event
+    pipe: int,
+    line: socket.socket,
+    guard: int,
+    timeout_s: float,
+    output: _Output,
+    stop: threading.Event,
 ) -> str:
     """Read until the leash answers, the time is up or the person stops it."""
     deadline = time.monotonic() + timeout_s
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
-    poll.register(leash, select.POLLIN)
+    poll.register(line, select.POLLIN)
     while not stop.is_set():
         ready = {fd for fd, _ in poll.poll(_TICK_MS)}
         if pipe in ready:
@@ -299,19 +327,26 @@ def _pump(
                 poll.unregister(pipe)
             if output.total > MAX_OUTPUT_BYTES:
                 return "endless"
-        elif leash.fileno() in ready:
+        elif line.fileno() in ready:
             return "exit"
+        if leash.is_held(guard):
+            return "held"
         if time.monotonic() > deadline:
             return "timeout"
     return "stopped"
 
 
-def _answer(leash: socket.socket) -> bytes:
-    leash.settimeout(_STOP_S)
-    try:
-        return leash.recv(64)
-    except OSError:
-        return b""
+def _answer(line: socket.socket, guard: int) -> bytes:
+    line.settimeout(_TICK_MS / 1000)
+    deadline = time.monotonic() + _STOP_S
+    while time.monotonic() < deadline and not leash.is_held(guard):
+        try:
+            return line.recv(64)
+        except TimeoutError:
+            continue
+        except OSError:
+            break
+    return b""
 
 
 def _drain(pipe: int, output: _Output) -> None:
@@ -326,6 +361,14 @@ def _drain(pipe: int, output: _Output) -> None:
         output.feed(data)
 
 
+def _still_there(ended: _Ended) -> str:
+    """What goes behind "stopped" where that is not true of everything; else empty."""
+    if ended.left is None:
+        return ", with its process group: this system does not show what else it started"
+    names = ", ".join(ended.left)
+    return f", but these run on and could not be ended: {names}" if names else ""
+
+
 def _report(ended: _Ended, output: _Output, timeout_s: float, known: str) -> ToolOutput:
     """`known`: what is remembered of the same command, said where it has failed again."""
     body = output.text().rstrip("\n")
@@ -333,26 +376,31 @@ def _report(ended: _Ended, output: _Output, timeout_s: float, known: str) -> Too
     shown = body or "(no output)"
     if known and (ended.reason != "exit" or ended.status != 0):
         shown, body = f"{known}\n{shown}", f"{known}\n{body}"
+    rest = _still_there(ended)
     if ended.reason == "timeout":
         longer = f"Give a larger timeout (at most {MAX_TIMEOUT_S}), or make"
         advice = longer if timeout_s < MAX_TIMEOUT_S else "Make"
         raise ToolFailure(
-            f"Stopped after {timeout_s:g} s, with everything that it had started. {advice} it do "
-            f"less.\n{shown}"
+            f"Stopped after {timeout_s:g} s{rest or _ALL}. {advice} it do less.\n{shown}"
         )
     if ended.reason == "endless":
         raise ToolFailure(
-            f"Stopped after {output.total:,} bytes of output. Make it write less.\n{shown}"
+            f"Stopped after {output.total:,} bytes of output{rest or _ALL}. Make it write less.\n"
+            f"{shown}"
         )
     if ended.status is None:
-        raise ToolFailure(f"The command was killed from outside; its effects are unknown.\n{shown}")
+        did = "stopped" if ended.reason == "held" else "killed"
+        raise ToolFailure(
+            f"The process that watches over the command was {did}, by the command or from outside, "
+            f"so the command was ended{rest or _ALL}. Its effects are unknown.\n{shown}"
+        )
     if ended.status < 0:
         result = f"Killed by signal {-ended.status}"
     else:
         result = f"Exit code {ended.status}"
     if ended.leftovers:
         s = "es" if ended.leftovers > 1 else ""
-        result += f" ({ended.leftovers} process{s} left in the background stopped)"
+        result += f" ({ended.leftovers} process{s} left in the background stopped{rest})"
     data: dict[str, str | int] = {"exit_code": ended.status}
     if output.file is not None:
         data["output_file"] = str(output.file)

@@ -53,7 +53,7 @@ def standard_toolset(
                 workspace,
                 Permissions(workspace, mode="bypassPermissions", outputs=outputs),
                 outputs=outputs,
-                commands=Commands(MAX_TIMEOUT_S, keeps_stopped=True),
+                commands=Commands(MAX_TIMEOUT_S),
             )
         ],
     )

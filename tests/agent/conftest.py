@@ -131,6 +131,7 @@ class Bench(msgspec.Struct):
         memory: Memory | None = None,
         instructions: Instructions = NO_INSTRUCTIONS,
         config: MemoryConfig = MemoryConfig(),  # noqa: B008
+        toolset: Toolset | None = None,
     ) -> tuple[Agent, ScriptedLLM]:
         memory = memory or self.memory
         llm = ScriptedLLM(script, info=info)
@@ -139,13 +140,8 @@ class Bench(msgspec.Struct):
         desk = Desk(
             llm=llm,
             memory=memory,
-            toolset=Toolset(
-                [
-                    self.read_file,
-                    self.touch,
-                    *memory_tools(memory, session, "project"),
-                ]
-            ),
+            toolset=toolset
+            or Toolset([self.read_file, self.touch, *memory_tools(memory, session, "project")]),
             builder=ContextBuilder(config, llm.info),
             place=Place(
                 cwd=self.folder,

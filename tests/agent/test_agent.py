@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,9 @@ from ragmem.memory.window import UNKNOWN_EFFECTS
 from ragmem.messages import ToolUse
 from ragmem.records import Turn
 from ragmem.store.base import Applied
+from ragmem.tools.base import Decision, Proposal
+from ragmem.tools.standard import standard_toolset
+from ragmem.tools.workspace import Workspace
 from tests.agent.conftest import Bench, reads, use
 from tests.fakes.scripted_llm import Says
 from tests.memory.test_window import assert_valid
@@ -163,6 +167,26 @@ async def test_broken_arguments_execute_nothing_of_the_message(
     assert_valid(llm.requests[1].messages[1:])
     for call in reply.tool_calls:
         assert isinstance(json.loads(call.arguments), dict)
+
+
+@pytest.mark.parametrize("end", ["length", "content_filter", "abort", "Error"])
+async def test_calls_of_a_message_that_was_ended_are_not_run(bench: Bench, end: str) -> None:
+    """Whole arguments prove nothing where a limit, a filter or a fault made the end."""
+    agent, llm = await bench.agent(
+        [Says("So", tools=(use("run_command", path="made"),), finish=end), Says("Shorter.")]
+    )
+    reply = await agent.send("go")
+    assert bench.touch.runs == 0
+    assert (reply.finished.subtype, [c.success for c in reply.tool_calls]) == ("success", [False])
+    assert "Not executed: the message" in request_text(llm.requests[1])
+
+
+async def test_calls_of_a_message_that_stopped_are_run(bench: Bench) -> None:
+    """Some servers end with a stop where others name the call."""
+    for number, end in enumerate(("stop", "tool_use", "STOP")):
+        step = Says(tools=(use("run_command", path=f"made{number}"),), finish=end)
+        agent, _ = await bench.agent([step, Says("ok")])
+        assert (await agent.send("go")).tool_calls[0].success
 
 
 async def test_unknown_tool_is_an_answer(bench: Bench) -> None:
@@ -331,6 +355,31 @@ async def test_closing_the_iterator_interrupts(bench: Bench) -> None:
     await events.aclose()  # type: ignore[attr-defined]
     (turn,) = await turns_of(bench, agent.session.session_id)
     assert turn.status == "interrupted"
+
+
+@pytest.mark.parametrize("tool", ["read_file", "run_command"])
+async def test_stopping_at_one_of_several_questions_asks_no_other(
+    bench: Bench, tmp_path: Path, tool: str
+) -> None:
+    """The one that was left is recorded as refused, and nothing of the others is done."""
+    asked = []
+
+    async def leave(proposal: Proposal) -> Decision:
+        asked.append(proposal)
+        await asyncio.sleep(0.01)  # the others ask meanwhile
+        agent.interrupt()
+        return Decision(False, reason="the person refused")
+
+    toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d", approver=leave)
+    name = "path" if tool == "read_file" else "command"
+    paths = ("/etc/hostname", "/etc/hosts", "/etc/passwd")
+    uses = tuple(use(tool, **{name: path}) for path in paths)
+    agent, llm = await bench.agent([Says(tools=uses), Says("ok")], toolset=toolset)
+    finished = (await agent.send("go")).finished
+    assert (finished.subtype, len(asked), len(llm.requests)) == ("interrupted", 1, 1)
+    (turn,) = await turns_of(bench, agent.session.session_id)
+    (refused,) = [c for c in turn.tool_calls if c.result]
+    assert "the person refused. Nothing was done." in (refused.error or "")
 
 
 async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.cli.memory_hits import merged
 from ragmem.memory.facts.values import FactHit
+from ragmem.memory.found import merged
 from ragmem.memory.hits import Hit
 from ragmem.records import MemoryRecord
 from tests.cli.coding import EVIL, without_times

@@ -44,6 +44,8 @@ def some_metrics(searches: int = 10) -> Metrics:
     metrics.timings_ms["recall.search"] += [float(n) for n in range(1, searches + 1)]
     metrics.count("recall.searches", searches)
     metrics.count("recall.found", searches - 1)
+    metrics.count("files.reads", 12)
+    metrics.count("files.reads_again", 3)
     metrics.count("turns.calls", 4)
     metrics.count("turns.unpriced_calls", 1)
     metrics.count("turns.input_tokens", 1000)
@@ -188,6 +190,7 @@ make a summary  4      2,000.0  1,539.0  2,500.0  2,500.0
 search          40     13.0     10.8     28.1     30.0
 
 searches   40, 95% found something
+reads      24 files read, 6 of them again in the same session and unchanged
 tokens     2,000 in, 1,000 of them cached, 400 out, 154 embedded
 cost       $0.5200, and 2 calls whose price is not known
 background 6 calls, 2 failed, $0.0200, 600 tokens in, 120 out
@@ -210,6 +213,7 @@ memory     sqlite /m.db
 Nothing was measured yet.
 
 searches   none
+reads      0 files read, 0 of them again in the same session and unchanged
 tokens     0 in, 0 of them cached, 0 out, 0 embedded
 cost       $0.0000
 background 0 calls, $0.0000, 0 tokens in, 0 out

@@ -57,7 +57,9 @@ def test_401_says_whether_the_key_is_missing_or_wrong(missing: bool) -> None:
     peer = Peer(name="openai", model="m", key_variable="K", secrets=() if missing else ("s3cr3t",))
     hint = faults.from_status(peer, 401, "").hint
     assert hint == (
-        "Set K to a valid key." if missing else "The key in K was refused: set a valid one."
+        "No key was sent, for K is not set: set it to a valid one."
+        if missing
+        else "The key in K was refused: set a valid one."
     )
 
 

@@ -231,7 +231,7 @@ class FakeAgent:
                 kind=kind,
                 body=body,
                 warnings=("a.py is a link",),
-                key="k",
+                always="every edit of this file in this session",
             )
         )
         self._app.log(
@@ -240,6 +240,7 @@ class FakeAgent:
             remember=decision.remember,
             reason=decision.reason,
         )
+        await asyncio.sleep(0)  # as recording it takes: a turn that was stopped ends here
         emit(_tool_done("1", tool, f"edited a.py (+1 −1)\n{DIFF}", 3))
         emit(TextDelta(text="Done so." if decision.allowed else "Then not."))
 
@@ -308,6 +309,9 @@ class FakeApp:
 
     async def leave_background(self, *, model: str = "") -> None:
         """Nothing is left."""
+
+    async def doubts_model(self, name: str) -> str:
+        return ""
 
     def notices(self) -> list[str]:
         notices, self._notices = self._notices, []

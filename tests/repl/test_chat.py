@@ -272,7 +272,10 @@ def test_a_change_is_approved(tmp_path: Path) -> None:
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("edit\r")
-        chat.wait_for_screen(r"^Allow this change\?  y yes  n no  a always, all edits  r reason$")
+        chat.wait_for_screen(
+            r"^Allow this change\?\n  y yes\n  n no\n"
+            r"  a always: every edit of this file in this session\n  r reason$"
+        )
         assert "│ -print('old')\n│ +print('new')\n  57 characters, 5 lines" in chat.text
         assert "! a.py is a link" in chat.text
         chat.send("y")
@@ -289,9 +292,6 @@ def test_a_change_is_approved(tmp_path: Path) -> None:
         pytest.param("Y\r", (True, False, ""), id="with Enter"),
         pytest.param("a", (True, True, ""), id="always"),
         pytest.param("n", (False, False, "the person refused"), id="no"),
-        pytest.param(CTRL_C, (False, False, "the person refused"), id="Ctrl-C denies"),
-        pytest.param(ESC, (False, False, "the person refused"), id="Esc denies"),
-        pytest.param(CTRL_D, (False, False, "the person refused"), id="Ctrl-D denies"),
     ],
 )
 def test_decisions(tmp_path: Path, keys: str, expected: tuple[bool, bool, str]) -> None:
@@ -304,6 +304,23 @@ def test_decisions(tmp_path: Path, keys: str, expected: tuple[bool, bool, str]) 
         chat.until(lambda: chat.log("decided"))
         decided = chat.log("decided")[0]
         assert (decided["allowed"], decided["remember"], decided["reason"]) == expected
+
+
+@pytest.mark.parametrize("key", [CTRL_C, ESC, CTRL_D], ids=["Ctrl-C", "Esc", "Ctrl-D"])
+def test_a_question_that_is_left_ends_the_turn(tmp_path: Path, key: str) -> None:
+    """What waits in the queue comes back into the draft: nothing runs unasked."""
+    with FakeChat(tmp_path) as chat:
+        chat.wait_until_loaded()
+        chat.send("edit\r")
+        chat.wait_for_screen(r"^Allow this change\?")
+        chat.send("next words\r")
+        chat.wait_for_screen(r"^queued: next words$")
+        chat.send(key)
+        chat.until(lambda: chat.log("finished"))
+        assert not chat.log("decided")[0]["allowed"]
+        assert chat.log("finished")[0]["subtype"] == "interrupted"
+        chat.wait_for_screen(r"^› next words$")
+        assert chat.prompts == ["edit"]
 
 
 def test_a_reason_is_told_and_the_draft_is_kept(tmp_path: Path) -> None:
@@ -351,7 +368,7 @@ def test_a_folded_paste_survives_a_question_and_a_recall(tmp_path: Path) -> None
         chat.wait_for_screen(r"^Allow this change\?")
         chat.send("other words\r")
         chat.wait_for_screen(r"^queued: other words$")
-        chat.send(ESC)
+        chat.send("n")
         chat.until(lambda: chat.prompts == ["edit", "other words"])
         # Until then Ctrl-C would end the answer, and leave the draft.
         chat.wait_for_screen(r"^You said 'other words'\.\n  2\.3 s · 2 model calls")

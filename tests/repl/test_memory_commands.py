@@ -359,3 +359,17 @@ def test_what_a_memory_says_takes_a_few_lines(width: int) -> None:
     assert said.endswith("…")
     plants = [n for n, line in enumerate(lines) if "Plants need" in line]
     assert len(lines) - plants[0] == 3
+
+
+async def test_search_finds_what_the_command_finds(chat: Chat) -> None:
+    """A memory comes first where it is nearer than any turn, with who said it."""
+    here = chat.talk.session.project_id
+    await chat.put(
+        a_memory("the deploy key rotates on Mondays", project_id=here),
+        a_memory("the deploy key of another house", project_id="elsewhere"),
+    )
+    shown = (await chat.said("/search deploy key")).strip().splitlines()
+    assert shown[0].startswith("Memory ")
+    assert shown[1].strip() == "the deploy key rotates on Mondays"
+    assert len(shown) == 2
+    assert (await chat.said("/search qzxwv")).strip() == "Nothing was found."

@@ -232,7 +232,7 @@ def test_how_turns_end() -> None:
 
 
 def proposal(**fields: object) -> Proposal:
-    given = {"tool_name": "t", "title": "edit_file a.py", "kind": "diff", "body": DIFF, "key": "k"}
+    given = {"tool_name": "t", "title": "edit_file a.py", "kind": "diff", "body": DIFF}
     return Proposal(**{**given, **fields})  # type: ignore[arg-type]
 
 

@@ -300,15 +300,31 @@ async def test_imported_elsewhere_it_is_the_same(source: Archive, target: Archiv
     assert await target.check() == []
 
 
-async def test_as_new_it_is_another_one(source: Archive) -> None:
-    """Issue 6, B99: new ids, evidence that points to the new turns; what was there is as before."""
+async def test_a_second_copy_makes_no_second_fact(source: Archive) -> None:
+    """What is here is said there too: in each copy of the session, and once as a memory."""
     await conversation(source)
     before = {memory.memory_id: memory for memory in await source.memories(ALL)}
     document = await document_of(source, "s")
-    session = await import_document(source, document, as_new=True)
+    copies = [await import_document(source, document, as_new=True) for _ in range(2)]
+    after = {memory.memory_id: memory for memory in await source.memories(ALL)}
+    assert {each.memory_id: each.content for each in after.values()} == {
+        each.memory_id: each.content for each in before.values()
+    }
+    for memory in document.memories:
+        said_in = [each.session_id for each in after[memory.memory_id].evidence]
+        assert {"s", *(copy.session_id for copy in copies)} <= set(said_in)
+    assert await source.check() == []
+
+
+async def test_as_new_it_is_another_one(source: Archive, target: Archive) -> None:
+    """New ids, and evidence that points to the new turns."""
+    await conversation(source)
+    document = await document_of(source, "s")
+    session = await import_document(target, document, as_new=True)
     assert session.session_id != "s"
-    held = {memory.memory_id: memory for memory in await source.memories(ALL)}
-    assert {key: held.pop(key) for key in before} == before
+    held = {memory.memory_id: memory for memory in await target.memories(ALL)}
+    assert not set(held) & {memory.memory_id for memory in document.memories}
+    source = target
     new = {memory.content: memory for memory in held.values()}
     assert sorted(new) == ["Ana is here.", "It is cloudy.", "It rains.", "Jam is sweet."]
     turns = [turn.turn_id for turn in await source.turns(session.session_id)]
@@ -330,7 +346,8 @@ async def test_evidence_follows_its_tool_call(source: Archive) -> None:
     [call, _] = (await source.turns(session.session_id))[1].tool_calls
     query = MemoryQuery(everywhere=True, session_id=session.session_id)
     [memory] = await source.memories(query)
-    assert memory.evidence[0].tool_call_id == call.tool_call_id != "c1"
+    assert [each.tool_call_id for each in memory.evidence] == ["c1", "", call.tool_call_id]
+    assert call.tool_call_id != "c1"
     assert memory.evidence[1] == said("deep", "d4")
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragmem.tools import atomic
-from ragmem.tools.base import Decision, ToolFailure
+from ragmem.tools.base import ToolFailure
 from ragmem.tools.preimages import Preimages
 from ragmem.tools.seen import SeenFiles
 
@@ -546,17 +546,3 @@ async def test_denied_edit_changes_nothing(desk):
     assert "use tabs" in outcome.text
     assert file.read_text() == "old\n"
     assert not (desk.home / "data" / "preimages").exists()
-
-
-async def test_approval_holds_for_exact_content(desk):
-    """MCPoison, §1.3: the key changes with the content; "remember" allows edits from then on."""
-    for name in ("a", "b", "c"):
-        desk.file(name, "old\n")
-        await desk.do("read_file", path=name)
-    await desk.do("edit_file", path="a", old="old", new="new")
-    desk.answer = Decision(True, remember=True)
-    await desk.do("edit_file", path="b", old="old", new="new")
-    assert len({p.key for p in desk.proposals}) == 2
-    desk.deny()
-    await desk.do("edit_file", path="c", old="old", new="new")
-    assert (await desk.fails("run_command", command="true")).denied

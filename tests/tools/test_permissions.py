@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.tools.base import Decision, deny_all
-from ragmem.tools.permissions import Permissions, protection
+from ragmem.tools.permissions import Permissions
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 
@@ -142,35 +142,6 @@ async def test_hidden_characters_and_length_are_said(desk):
     await desk.do("run_command", command="echo a\u202eb \x01" + " " * 2000 + "; true")
     (proposal,) = desk.proposals
     assert proposal.warnings == ("the command holds hidden characters", "2,016 characters, 1 line")
-
-
-PROTECTED = [
-    ".git/hooks/pre-commit", ".git/config", "sub/.git/config", ".ragmem/config.toml", ".envrc",
-    ".vscode/tasks.json", ".bashrc", ".zshenv", ".GIT/config", ".Vscode/x", ".idea/x",
-    ".ssh/config", ".husky/pre-push", ".mcp.json", ".g\u200cit/config", ".GiT\ufeff/x",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("path", PROTECTED)
-async def test_protected_names_ask_even_when_edits_are_free(make_desk, path):
-    """CVE-2026-25725, CVE-2025-59944, CVE-2025-53773: absent at the start, any case, any form."""
-    desk = make_desk(mode="acceptEdits", allow=("create_file",))
-    desk.deny()
-    assert (await desk.fails("create_file", path=path, content="evil")).denied
-    assert "protected" in desk.proposals[0].warnings[0]
-    assert not (desk.cwd / path).exists()
-    desk.answer = Decision(True, remember=True)
-    await desk.do("create_file", path=path, content="wanted")
-    await desk.do("create_file", path="plain.txt", content="x")
-    desk.deny()
-    await desk.fails("create_file", path=".envrc2/../.envrc", content="y")
-    assert (await desk.fails("create_file", path="x/.envrc", content="y")).denied
-
-
-def test_ordinary_names_are_not_protected():
-    """The list is of names that run by themselves, no more."""
-    for path in ("/w/git/config", "/w/.gitignore", "/w/.github/x.yml", "/w/config", "/w/.env"):
-        assert protection(Path(path)) is None
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])

@@ -1,10 +1,8 @@
 """run_command: real processes on a leash."""
 
 import asyncio
-import contextlib
 import json
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -162,7 +160,6 @@ async def test_background_child_does_not_block(shell, nap):
         "sleep NAP & kill -STOP $!; kill -STOP $$",
         "exec >&- 2>&-; sleep NAP",
         "yes >/dev/null & sleep NAP",
-        "kill -9 $PPID; sleep NAP",
     ],
 )
 async def test_timeout_ends_everything(shell, nap, command):
@@ -170,12 +167,8 @@ async def test_timeout_ends_everything(shell, nap, command):
     started = time.monotonic()
     outcome = await shell.fails("run_command", command=command.replace("NAP", nap), timeout=0.5)
     assert time.monotonic() - started < 60
-    assert "Stopped after 0.5 s" in outcome.text or "killed from outside" in outcome.text
-    if "$PPID" not in command:
-        assert await gone(nap)
-    for pid in running(nap):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    assert "Stopped after 0.5 s, with everything that it had started." in outcome.text
+    assert not running(nap)
 
 
 @pytest.mark.parametrize(
@@ -189,8 +182,7 @@ async def test_cancelling_ends_everything(shell, nap, command):
     await asyncio.sleep(0.4)
     started = time.monotonic()
     task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    assert (await task).text.startswith("Stopped by the person")
     assert time.monotonic() - started < 60
     assert await gone(nap)
 

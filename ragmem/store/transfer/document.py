@@ -35,6 +35,7 @@ from ragmem.store.transfer.memories import (
     memory_writes,
     moved_to,
     pointed_to,
+    those_here,
 )
 
 
@@ -185,6 +186,9 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
     if as_new or not await _shares_turns(store, document):
         document = _by_itself(document, as_new=as_new)
     document, writes = await _in_its_project(store, document)
+    if as_new:
+        memories = await those_here(store, document.memories)
+        document = msgspec.structs.replace(document, memories=memories)
     summaries = await _coverable(store, document)
     if known := await store.summaries_by_id([summary.summary_id for summary in summaries]):
         raise UsageError(

@@ -57,6 +57,30 @@ def pointed_to(
     )
 
 
+async def those_here(
+    store: Archive, memories: Sequence[MemoryDocument]
+) -> tuple[MemoryDocument, ...]:
+    """With the ids of those in the store that say the same: a second copy of a session says it
+    a second time, and makes no second fact."""
+    query = MemoryQuery(everywhere=True, with_superseded=True)
+    here = {_saying(each): each.memory_id for each in await store.memories(query)}
+    ids = {each.memory_id: here[_saying(each)] for each in memories if _saying(each) in here}
+    return tuple(
+        msgspec.structs.replace(
+            memory,
+            memory_id=ids.get(memory.memory_id, memory.memory_id),
+            superseded_by=ids.get(memory.superseded_by or "", memory.superseded_by),
+            supersedes=tuple(ids.get(each, each) for each in memory.supersedes),
+        )
+        for memory in memories
+    )
+
+
+def _saying(memory: MemoryRecord) -> tuple[str | None, str, str, bool]:
+    words = " ".join(memory.content.casefold().split())
+    return memory.project_id, memory.kind, words, memory.superseded_by is None
+
+
 def _pointed(evidence: Evidence, session_ids: tuple[str, str], ids: Mapping[str, str]) -> Evidence:
     before, now = session_ids
     if evidence.session_id != before and evidence.turn_id not in ids:

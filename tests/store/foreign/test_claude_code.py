@@ -1,6 +1,7 @@
 """Session files of Claude Code, of several versions, become turns."""
 
 import json
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 
@@ -249,3 +250,51 @@ def _session(folder: Path, *answers: dict[str, object], prompt: str = "Well?") -
     file = folder / "session.jsonl"
     file.write_text("".join(json.dumps(record) + "\n" for record in (asked, *answers)))
     return file
+
+
+def queue_of(*records: tuple[str, str]) -> list[tuple[str, str]]:
+    """Prompts and answers of a log of `user`, `typed` (an attachment), `says` and operations."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "0f0f0f0f-0000-4000-8000-000000000000.jsonl"
+        lines = []
+        for number, (kind, words) in enumerate(records):
+            at = (NOW - timedelta(hours=1) + timedelta(seconds=number)).isoformat()
+            record: dict[str, object] = {"timestamp": at, "cwd": "/home/ana/garden"}
+            if kind == "user":
+                record |= {"type": "user", "uuid": f"u{number}", "message": {"content": words}}
+            elif kind == "typed":
+                prompt = {"type": "queued_command", "prompt": words, "commandMode": "prompt"}
+                record |= {"type": "attachment", "uuid": f"u{number}", "attachment": prompt}
+            elif kind == "says":
+                message = {"id": f"m{number}", "content": words, "stop_reason": "end_turn"}
+                record |= {"type": "assistant", "uuid": f"u{number}", "message": message}
+            else:
+                record |= {"type": "queue-operation", "operation": kind}
+                record |= {"content": words} if words else {}
+            lines.append(json.dumps(record) + "\n")
+        file.write_text("".join(lines))
+        told = Read("claude-code", file).told
+    return [(each["user"], each.get("assistant", "")) for each in told]
+
+
+def test_prompts_of_the_queue_are_kept_once() -> None:
+    """Typed while the agent worked: told by a record of their own, early, late, or never."""
+    begin = [("user", "Water them"), ("says", "I do.")]
+    first, later, echo = ("Water them", "I do."), ("enqueue", "And the moss"), "And the moss"
+    for records, expected in (
+        ([later, ("remove", ""), ("says", "Too.")], [(echo, "Too.")]),
+        ([later, ("dequeue", ""), ("user", echo), ("says", "Too.")], [(echo, "Too.")]),
+        ([later, ("typed", echo), ("remove", ""), ("says", "Too.")], [(echo, "Too.")]),
+        ([later, ("remove", ""), ("typed", echo), ("says", "Too.")], [(echo, "Too.")]),
+        ([later, ("remove", ""), ("says", "Too."), ("typed", echo)], [(echo, "Too.")]),
+        ([later, ("popAll", ""), ("user", "Never mind"), ("says", "Fine.")],
+         [("Never mind", "Fine.")]),
+        ([later, ("says", "Still at it.")], []),
+        ([("enqueue", "One"), ("enqueue", "Two"), ("typed", "One"), ("remove", ""), ("remove", ""),
+          ("says", "Both.")], [("One", ""), ("Two", "Both.")]),
+        ([("enqueue", "<task-notification>x</task-notification>"), ("dequeue", ""),
+          ("says", "Seen.")], []),
+    ):  # fmt: skip
+        told = queue_of(*begin, *records)
+        assert told[0][0] == first[0]
+        assert told[1:] == expected, records

@@ -115,6 +115,27 @@ async def test_all_comes_and_nothing_twice(archive: Archive) -> None:
     assert newest.turn_count == 1
 
 
+async def test_what_is_known_is_not_completed_again(archive: Archive, tmp_path: Path) -> None:
+    """The files of a turn that may go on stand in the log's order, not in the store's."""
+    record = {"sessionId": "s", "cwd": "/g", "timestamp": "2026-04-20T11:57:18.000Z"}
+    ask = {"type": "user", "uuid": "u", "message": {"content": "Change both"}, **record}
+    edits = [
+        {"type": "tool_use", "id": name, "name": "apply_patch", "input": {"input": patch}}
+        for name, patch in (
+            ("1", "*** Begin Patch\n*** Update File: z.py\n*** Update File: a.py\n"),
+            ("2", "*** Begin Patch\n*** Update File: y.py\n*** Update File: b.py\n"),
+        )
+    ]
+    acts = {"type": "assistant", "uuid": "v", "message": {"id": "m", "content": edits}, **record}
+    answer = [{"type": "tool_result", "tool_use_id": name, "content": "done"} for name in "12"]
+    done = {"type": "user", "uuid": "w", "message": {"content": answer}, **record}
+    file = tmp_path / "projects" / "-g" / "s.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("".join(json.dumps(each) + "\n" for each in (ask, acts, done)))
+    assert states(await taken(archive, tmp_path / "projects")) == [("new", 1, 0)]
+    assert states(await taken(archive, tmp_path / "projects")) == [("unchanged", 0, 0)]
+
+
 async def test_what_is_stored_is_searched_and_due_like_all_else(archive: Archive) -> None:
     """Files, words, work that is pending: as if it had been said here."""
     [outcome] = await taken(archive, EVENTS, "codex")

@@ -16,6 +16,7 @@ from ragmem.records import PutTurn, Usage
 from ragmem.store.transfer.foreign.building import TurnBuilder, arguments_json
 from ragmem.store.transfer.foreign.fields import Fields, count, fields, items, text
 from ragmem.store.transfer.foreign.parsing import SessionParser
+from ragmem.store.transfer.foreign.queued import Queue, Queued
 from ragmem.store.transfer.foreign.touched import found_by, touched
 from ragmem.store.transfer.foreign.values import Facts, Found, Tally
 
@@ -65,6 +66,7 @@ class ClaudeCodeParser(SessionParser):
         self._titles = titles
         self._title_rank = 0
         self._seen: set[str] = set()
+        self._queue = Queue()
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
         """Take one record; the turns that it completes."""
@@ -90,10 +92,14 @@ class ClaudeCodeParser(SessionParser):
         elif kind == "user":
             yield from self._user(record, uuid, at)
         elif kind == "assistant":
+            for prompt in self._queue.overdue():
+                yield from self._said(prompt.words, prompt.key, prompt.at)
             self._assistant(record, at)
         elif kind == "attachment" and self._is_queued_prompt(record):
             yield from self._prompt(fields(record, "attachment").get("prompt"), uuid, at)
         elif kind in _BOOKKEEPING:
+            if kind == "queue-operation":
+                self._queue_operation(record, at)
             if kind == "system" and text(record, "subtype") == "turn_duration":
                 self._complete()
             self.leave_out(_BOOKKEEPING[kind])
@@ -146,10 +152,23 @@ class ClaudeCodeParser(SessionParser):
             if self.turn:
                 self.turn.status = "interrupted"
             return
+        if not self._queue.is_told(words):
+            yield from self._said(words, uuid, at)
+
+    def _said(self, words: str, key: str, at: datetime) -> Iterator[PutTurn]:
         if self.turn and self.turn.is_bare and self.turn.prompt == words:
             return  # A prompt that waited in the queue is there twice.
         yield from self.end(over=True)
-        self.begin(words, at, uuid)
+        self.begin(words, at, key)
+
+    def _queue_operation(self, record: Fields, at: datetime) -> None:
+        match text(record, "operation"):
+            case "enqueue" if words := self._words(record.get("content") or ""):
+                self._queue.put(Queued(words, f"queued {text(record, 'timestamp')}", at))
+            case "dequeue" | "remove":
+                self._queue.take()
+            case "popAll":
+                self._queue.give_back()
 
     def _words(self, content: object) -> str:
         """What the person typed; empty when it is all the agent's."""

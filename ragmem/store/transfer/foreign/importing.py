@@ -211,7 +211,7 @@ class _Session:
             return ready
         assert self._store is not None
         held = await self._store.own_turns([Span(self.session.session_id, index, index)])
-        if [ready] == held:
+        if [_comparable(ready)] == [_comparable(each) for each in held]:
             self._known += 1
             return None
         self._changed += 1
@@ -253,6 +253,15 @@ class _Session:
         ready = self._rules.redacted(PutTurn(turn=turn, accesses=accesses))
         assert isinstance(ready, PutTurn)
         return ready
+
+
+def _comparable(put: PutTurn) -> PutTurn:
+    """With its accesses in one order: the log has another one than the stores."""
+    accesses = {
+        call_id: tuple(sorted(found, key=lambda each: (each.path, each.access_type)))
+        for call_id, found in put.accesses.items()
+    }
+    return msgspec.structs.replace(put, accesses=accesses)
 
 
 def _batches(parser: SessionParser, found: Found, tally: Tally) -> Iterator[list[PutTurn]]:
