@@ -87,7 +87,7 @@ class App:
             embedder=self.embedder,
             metrics=self.metrics,
             writes=not ephemeral and not self._guest,
-            say=lambda text: self._notices.append(text),
+            say=self._say,
         )
         self.background = Background(
             config,
@@ -98,7 +98,7 @@ class App:
             metrics=self.metrics,
             codebase=None if self._guest else self.codebase,
         )
-        self.background.say = lambda text: self._notices.append(text)
+        self.background.say = self._say
         self._store: SpooledStore | None = None
         self._agents: list[Agent] = []
         self._places = Places(self.memory, self.store, self.cwd)
@@ -122,7 +122,7 @@ class App:
         else:
             if loose := self.paths.close_to_others():
                 self._notices.append(loose)
-        self._exit.enter_context(logging_to(self.paths.log_dir))
+        self._exit.enter_context(logging_to(self.paths.log_dir, self._say))
         if not self._guest:
             protect_process()
         return self
@@ -145,6 +145,9 @@ class App:
         if self._store:
             await self._store.aclose()
         self._exit.close()
+
+    def _say(self, text: str) -> None:
+        self._notices.append(text)
 
     def notices(self) -> list[str]:
         """What is to be said once; empties the list."""

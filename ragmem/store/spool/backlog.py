@@ -1,6 +1,7 @@
 """What waits for a store that is away: kept, tried again, told of."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ragmem.errors import StoreDamaged, StoreError, StoreUnavailable
+from ragmem.errors import RagmemError, StoreDamaged, StoreError, StoreUnavailable
 from ragmem.records import BeginTurn, Write
 from ragmem.store.base import Applied, SessionQuery, Store
 from ragmem.store.spool.files import MOST_IN_MEMORY, NoRoom, Spool, count_waiting
@@ -19,6 +20,7 @@ from ragmem.store.spool.replay import Replay, replay_left
 from ragmem.store.spool.running import Running
 from ragmem.store.spool.words import are, lost_text, writes_text
 
+_log = logging.getLogger("ragmem")
 T = TypeVar("T")
 
 _SOON_S = 0.02
@@ -335,6 +337,12 @@ class Backlog:
         except StoreError as error:
             self.went_away(error)
             raise
+        except RagmemError:
+            raise
+        except Exception as error:
+            # A bug, or a record that can't be read: who asked goes on as without an answer.
+            _log.warning("The memory could not be asked: %s", error, exc_info=True)
+            raise StoreError(f"The memory could not be asked: {error!r}.") from error
 
     def _unavailable(self) -> StoreError:
         if self._away is None and self._waiting:
