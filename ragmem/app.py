@@ -70,7 +70,7 @@ class App:
         self.cwd = normalize_cwd(cwd)
         self._guest = address is not None
         self._patient = patient or self._guest
-        self._address = address or addresses.configured(config, paths)
+        self._address = address or addresses.configured(config, paths, environment())
         self.embedder = configured_embedder(config) if config.memory.enabled else None
         self.memory = Memory(
             self.store,
@@ -162,12 +162,15 @@ class App:
         What is written while it is away waits in the spool.
         """
         if self._store is None:
-            spool = self.paths.spool_dir / self._address.spool
+            spools = self.paths.spool_dir
+            older = [spools / name for name in self._address.older_spools]
             limit_s = self.config.store.timeout_s
             # Nobody types to a guest, say: a program wants what it stored to be there.
             calm = Patience(stall_s=limit_s + 1, read_s=2 * limit_s)
             patience = calm if self._patient else Patience()
-            self._store = SpooledStore(self._open_store, spool, patience=patience)
+            self._store = SpooledStore(
+                self._open_store, spools / self._address.spool, older=older, patience=patience
+            )
         return self._store
 
     async def _store_itself(self) -> Store:

@@ -1,5 +1,6 @@
 """Outages and secrets as a person meets them: real processes, a real store that is not there."""
 
+import asyncio
 import json
 import os
 import signal
@@ -17,7 +18,8 @@ from ragmem.store.neo4j import Connection
 from ragmem.store.spool import count_waiting
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
-from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
+from tests.fakes.neo4j import open_empty_neo4j_store
+from tests.fakes.tcp_proxy import TcpProxy
 
 CANARY = "canary-Zx9-1234567890"
 TOKEN = "ghp" + "_" + "Zx9" * 12
@@ -67,39 +69,49 @@ def test_an_answer_during_an_outage_is_remembered(ragmem: Ragmem) -> None:
     assert list(spool(ragmem).iterdir()) == []
 
 
-def test_the_person_is_told_once(tmp_path: Path, neo4j_server: Connection) -> None:
-    """Reliability 21: a graph that is down at the start costs one line, and no answer."""
-    in_thread(_emptied(neo4j_server))
-    with LLMServer([Answer("The answer.")], repeat=True) as server:
-        ragmem = Ragmem(
-            tmp_path,
-            {
+async def test_the_person_is_told_once(tmp_path: Path, neo4j_server: Connection) -> None:
+    """A graph that is down at the start costs one line, and no answer; another one gets nothing."""
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    async with TcpProxy(neo4j_server.url) as proxy:
+        url = proxy.url
+        port = await proxy.stop_listening()
+        with LLMServer([Answer("The answer.")], repeat=True) as server:
+            env = {
                 **server.env,
                 "RAGMEM_API_KEY": CANARY,
                 "RAGMEM_STORE": "neo4j",
+                "NEO4J_URI": url,
+                "RAGMEM_STORE__TIMEOUT_S": "30",
                 "NEO4J_PASSWORD": neo4j_server.password,
-            },
-        )
-        down = {"NEO4J_URI": "bolt://127.0.0.1:9"}
-        done = ragmem.run("ask", "What is this?", env=down)
-        assert (done.code, done.out) == (0, "The answer.\n")
-        assert done.err.count("Memory is away") == 1
-        told = ragmem.run("store", "info", env=down)
-        assert told.code == 75
-        assert "writes wait on this disk" in told.err
-        up = {"NEO4J_URI": neo4j_server.url}
-        done = ragmem.run("ask", "And this?", "-c", env=up)
-        assert done.code == 0, done.err
-        assert done.err.count("an earlier process had to leave are stored") == 1
-        listed = ragmem.run("sessions", "list", "--all", "--format", "json", env=up).json
-        assert [session["turn_count"] for session in listed] == [2]
-        assert "waiting" not in ragmem.run("store", "info", env=up).out
-        checked = ragmem.run("doctor", env=up).out
-        assert "wait in" not in checked
+            }
+            ragmem = Ragmem(tmp_path, env)
+            await asyncio.to_thread(told_while_it_is_away, ragmem, neo4j_server.url)
+            await proxy.listen(port)
+            await asyncio.to_thread(told_when_it_is_back, ragmem)
 
 
-async def _emptied(server: Connection) -> None:
-    await (await open_empty_neo4j_store(server)).aclose()
+def told_while_it_is_away(ragmem: Ragmem, elsewhere: str) -> None:
+    done = ragmem.run("ask", "What is this?")
+    assert (done.code, done.out) == (0, "The answer.\n")
+    assert done.err.count("Memory is away") == 1
+    told = ragmem.run("store", "info")
+    assert told.code == 75
+    assert "writes wait on this disk" in told.err
+    # What waits for one server is not written into that of another address.
+    other = {"NEO4J_URI": elsewhere}
+    assert ragmem.run("sessions", "list", "--all", "--format", "json", env=other).json == []
+    assert "waiting" not in ragmem.run("store", "info", env=other).out
+    assert "4 writes wait in" in ragmem.run("doctor", env=other).out
+
+
+def told_when_it_is_back(ragmem: Ragmem) -> None:
+    done = ragmem.run("ask", "And this?", "-c")
+    assert done.code == 0, done.err
+    assert done.err.count("an earlier process had to leave are stored") == 1
+    listed = ragmem.run("sessions", "list", "--all", "--format", "json").json
+    assert [session["turn_count"] for session in listed] == [2]
+    assert "waiting" not in ragmem.run("store", "info").out
+    assert "wait in" not in ragmem.run("doctor").out
 
 
 def test_info_and_doctor_count_what_waits(ragmem: Ragmem) -> None:

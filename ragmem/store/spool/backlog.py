@@ -14,7 +14,7 @@ import msgspec
 from ragmem.errors import RagmemError, StoreDamaged, StoreError, StoreUnavailable
 from ragmem.records import BeginTurn, Write
 from ragmem.store.base import Applied, SessionQuery, Store
-from ragmem.store.spool.files import MOST_IN_MEMORY, NoRoom, Spool, count_waiting
+from ragmem.store.spool.files import MOST_IN_MEMORY, NoRoom, Spool
 from ragmem.store.spool.lines import to_lines
 from ragmem.store.spool.replay import Replay, replay_left
 from ragmem.store.spool.running import Running
@@ -63,12 +63,13 @@ class Backlog:
         open_store: Callable[[], Awaitable[Store]],
         folder: Path,
         *,
+        older: Sequence[Path] = (),
         patience: Patience = Patience(),  # noqa: B008
         most_in_memory: int = MOST_IN_MEMORY,
     ) -> None:
         self._open_store = open_store
         self._patience = patience
-        self._spool = Spool(folder, most_in_memory=most_in_memory)
+        self._spool = Spool(folder, older=older, most_in_memory=most_in_memory)
         self._disk_thread = ThreadPoolExecutor(1, thread_name_prefix="ragmem-spool")
         self._store: Store | None = None
         self._opening: asyncio.Task[Store] | None = None
@@ -206,6 +207,7 @@ class Backlog:
             while self._in_flight:
                 await asyncio.wait(self._in_flight)
             store = await self.inner()
+            await self._meet(store)
             await self._replay_own(store)
             left = await replay_left(self._replay, store, self._spool, self._on_disk)
             if not self._replay.count:
@@ -313,10 +315,26 @@ class Backlog:
 
     async def _open(self) -> Store:
         try:
-            self._store = await self._open_store()
-            return self._store
+            store = await self._open_store()
+            try:
+                await self._meet(store)
+            except BaseException:
+                await store.aclose()
+                raise
+            self._store = store
+            return store
         finally:
             self._opening = None
+
+    async def _meet(self, store: Store) -> None:
+        """What waits is for one store, and no other gets it, though its address be the same."""
+        left = await self._on_disk(partial(self._spool.meet, await store.store_id()))
+        if left:
+            self._waiting -= left
+            self._notices.append(
+                f"Another database is where the memory was. {writes_text(left)} that {are(left)} "
+                f"for the one before {'stays' if left == 1 else 'stay'} in {self._spool.folder}."
+            )
 
     async def read(self, query: Callable[[Store], Awaitable[T]]) -> T:
         """What the query finds; StoreUnavailable while writes wait, of dead processes too."""
@@ -355,7 +373,7 @@ class Backlog:
 
     async def count_waiting(self) -> int:
         """Writes that wait, of every process."""
-        return await self._on_disk(partial(count_waiting, self._spool.folder))
+        return await self._on_disk(self._spool.count_waiting)
 
     async def look_for_others(self) -> None:
         """Take over what processes that died meanwhile have left."""
