@@ -8,6 +8,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -18,7 +19,7 @@ from ragmem.agent.options import Options as Options
 from ragmem.background import INLINE_S, Background, configured_embedder, leave_to_a_process
 from ragmem.codebase import CodeAtHand, Codebase
 from ragmem.config import Config, Paths, environment
-from ragmem.errors import ConfigError, StoreError, UsageError
+from ragmem.errors import ConfigError, SessionNotFound, StoreError, UsageError
 from ragmem.interface import address as addresses
 from ragmem.llm.base import LLM
 from ragmem.logs import logging_to
@@ -29,12 +30,14 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.places import Places, moved_text
 from ragmem.memory.projects import Located, folder_name, normalize_cwd, real_folder
 from ragmem.memory.recall import Question, ScopeName, scope_of
+from ragmem.memory.references import find_session
+from ragmem.memory.tail import SUFFIX, Tail
 from ragmem.metrics import Metrics
 from ragmem.records import Session
 from ragmem.redact import know, secrets_among
 from ragmem.store.base import SessionQuery, Store, TurnQuery
 from ragmem.store.opening import open_store
-from ragmem.store.spool import Patience, SpooledStore
+from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver
 
 if TYPE_CHECKING:
@@ -79,6 +82,10 @@ class App:
             embedder=self.embedder,
             metrics=self.metrics,
         )
+        if self.memory.recalls:
+            spool = self._address.spool
+            file = paths.spool_dir / f"{spool}{SUFFIX}"
+            self.memory.tail = Tail(file, partial(met, paths.spool_dir / spool))
         self._notices: list[str] = []
         self.codebase = Codebase(
             config,
@@ -219,12 +226,32 @@ class App:
 
     async def continue_session(self) -> Session | None:
         """The newest session of this folder, if there is one."""
-        found = await self.memory.sessions(SessionQuery(cwd=folder_name(self.cwd), limit=1))
-        return found[0] if found else None
+        found = await self.sessions_here(1)
+        return self.memory.recollect(found[0]) if found else None
+
+    async def sessions_here(self, limit: int) -> list[Session]:
+        """The newest of this folder; while the store is away, those that are kept beside it."""
+        cwd = folder_name(self.cwd)
+        try:
+            return await self.memory.sessions(SessionQuery(cwd=cwd, limit=limit))
+        except StoreError:
+            tail = self.memory.tail
+            if tail and (found := await asyncio.to_thread(tail.sessions, cwd, limit)):
+                return found
+            raise
 
     async def resume_session(self, reference: str) -> Session:
-        """By id, tail or name; SessionNotFound, AmbiguousSession."""
-        return await self.memory.find_session(reference)
+        """By id, tail or name, as `sessions_here`; SessionNotFound, AmbiguousSession."""
+        try:
+            return await self.memory.find_session(reference)
+        except StoreError as error:
+            if self.memory.tail is None:
+                raise
+            try:
+                found = await find_session(self.memory.tail, reference)
+            except SessionNotFound:
+                raise error from None
+            return self.memory.recollect(found)
 
     async def fork_session(self, session: Session) -> Session:
         """A copy that goes on by itself; the session itself where nothing is written anyway."""

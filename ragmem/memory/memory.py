@@ -31,6 +31,7 @@ from ragmem.memory.recall import Question, Recall
 from ragmem.memory.recalling import Known, Recalling
 from ragmem.memory.recording import TurnRecording, kept, measure, redacted, redacted_turn
 from ragmem.memory.references import find_session
+from ragmem.memory.tail import Tail
 from ragmem.memory.window import turn_tag
 from ragmem.metrics import Metrics
 from ragmem.records import (
@@ -110,6 +111,8 @@ class Memory:
             floor=self.floor,
             metrics=self._metrics,
         )
+        self.tail: Tail | None = None
+        """Where the newest sessions are kept for when the store is away, if anywhere."""
         self.on_finished: Callable[[], None] = lambda: None
         """Called when a turn has ended: there is work for the background."""
 
@@ -185,7 +188,10 @@ class Memory:
         await store.apply(
             [redacted(UpdateSession(session_id=session_id, title=clean(title), at=self._clock()))]
         )
-        return await store.session(session_id)
+        renamed = await store.session(session_id)
+        if self.tail and self.records:
+            self.tail.keep(renamed, ())
+        return renamed
 
     async def fork(self, session: Session, *, title: str = "") -> Session:
         """A copy that goes on by itself and shares the turns so far by reference (X40)."""
@@ -249,12 +255,21 @@ class Memory:
         """Keep a turn that has ended in this process' own memory too."""
         measure(turn, self._running.pop(session.session_id, None), self._metrics)
         self._local.setdefault(session.session_id, []).append(redacted_turn(turn))
+        if self.tail and self.records:
+            own = self._local_turns(session)
+            self.tail.keep(session, self._gathering.remembered(session.session_id, own).turns)
         self.on_finished()
 
     def remember(self, session_id: str, turns: Sequence[Turn]) -> None:
-        """Take these for what this process knows of a session while the store is away (X26)."""
+        """Take these for what this process knows of a session while the store is away."""
         if self.records:
             self._local[session_id] = list(turns)
+
+    def recollect(self, session: Session) -> Session:
+        """Take what is kept of a session beside the store for what this process knows of it."""
+        if self.tail and session.session_id not in self._local:
+            self._local[session.session_id] = list(self.tail.turns(session.session_id))
+        return session
 
     async def record(self, writes: Sequence[Write]) -> Applied | None:
         """Write without secrets; None where nothing is recorded. A store that is away keeps it."""
@@ -416,6 +431,8 @@ class Memory:
     async def aclose(self) -> None:
         """Leave the sessions."""
         await self._presence.aclose()
+        if self.tail:
+            await self.tail.aclose()
 
 
 def _fork_title(title: str) -> str:

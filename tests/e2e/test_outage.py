@@ -14,11 +14,14 @@ from typing import Any
 
 import pytest
 
+from ragmem.config import find_paths
 from ragmem.store.neo4j import Connection
+from ragmem.store.neo4j_server.layout import Layout
+from ragmem.store.neo4j_server.server import down, start
 from ragmem.store.spool import count_waiting
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
-from tests.fakes.neo4j import open_empty_neo4j_store
+from tests.fakes.neo4j import in_thread, jars, open_empty_neo4j_store, use_cached_jars
 from tests.fakes.tcp_proxy import TcpProxy
 
 CANARY = "canary-Zx9-1234567890"
@@ -144,6 +147,88 @@ def test_a_process_killed_in_an_outage_loses_nothing_acknowledged(tmp_path: Path
         assert turn["status"] in ("running", "interrupted")
         (call,) = turn["tool_calls"]
         assert (call["tool_name"], call["success"]) == ("run_command", False)
+
+
+@contextmanager
+def lost(ragmem: Ragmem) -> Iterator[None]:
+    """The database is on a disk that is not there."""
+    database = ragmem.home / "data" / "memory.db"
+    aside = database.with_name("unplugged")
+    aside.mkdir()
+    for file in [database, *database.parent.glob("memory.db-*")]:
+        file.rename(aside / file.name)
+    try:
+        yield
+    finally:
+        for file in aside.iterdir():
+            file.rename(database.parent / file.name)
+        aside.rmdir()
+
+
+def said(server: LLMServer) -> str:
+    """All of the last request."""
+    return json.dumps(server.requests[-1].body["messages"])
+
+
+@pytest.mark.parametrize("by", ["-c", "-r"])
+def test_a_session_goes_on_in_a_new_process_while_the_database_is_not_there(
+    ragmem: Ragmem, server: LLMServer, by: str
+) -> None:
+    first = ragmem.run("ask", f"Wombats, and {TOKEN}?", "--output-format", "json").json
+    asked = ["-c"] if by == "-c" else ["-r", first["session_id"][-8:]]
+    with lost(ragmem):
+        done = ragmem.run("ask", "And then?", *asked, "--output-format", "json")
+        assert (done.code, done.json["session_id"]) == (0, first["session_id"]), done.err
+        assert done.err.count("Memory is away") == 1
+        assert "Wombats, and [redacted: GitHub token]?" in said(server)
+        # The turn that only waits is known to the next process too.
+        done = ragmem.run("ask", "At last?", *asked)
+        assert done.code == 0, done.err
+        assert "And then?" in said(server)
+        (tail,) = spool(ragmem).parent.glob("*-sessions.json")
+        assert stat.S_IMODE(tail.stat().st_mode) == 0o600
+        assert TOKEN not in tail.read_text()
+        tail.rename(tail.with_name("aside"))
+        assert ragmem.run("ask", "Who?", *asked).code != 0
+        tail.with_name("aside").rename(tail)
+    turns = ragmem.shown(first["session_id"])["turns"]
+    assert [turn["user_message"][:8] for turn in turns] == ["Wombats,", "And then", "At last?"]
+    # Deleted is deleted, there too; and nothing comes back from it.
+    assert ragmem.run("sessions", "delete", first["session_id"], "--yes").code == 0
+    assert "Wombats" not in tail.read_text()
+    assert ragmem.run("ask", "Anew?", "-c").code == 2
+    assert ragmem.sessions() == []
+
+
+def test_nothing_ephemeral_is_kept_for_an_outage(ragmem: Ragmem) -> None:
+    assert ragmem.run("ask", "First?", "--ephemeral").code == 0
+    assert list(spool(ragmem).parent.glob("*-sessions.json")) == []
+
+
+def test_a_local_graph_that_was_killed_costs_one_line(tmp_path: Path) -> None:
+    """What was asked meanwhile, in the session that it belongs to, is there when it runs again."""
+    layout = Layout(find_paths({"RAGMEM_HOME": str(tmp_path / "home")}).make().neo4j_dir)
+    layout.make()
+    in_thread(use_cached_jars(layout))
+    in_thread(start(jars(), layout, os.environ, print))
+    try:
+        with LLMServer([Answer("The answer.")], repeat=True) as server:
+            env = {**server.env, "RAGMEM_STORE": "neo4j", "RAGMEM_STORE__TIMEOUT_S": "60"}
+            ragmem = Ragmem(tmp_path, env)
+            first = ragmem.run("ask", "Wombats?", "--output-format", "json").json["session_id"]
+            running = layout.running()
+            assert running is not None
+            os.kill(running.pid, signal.SIGKILL)
+            done = ragmem.run("ask", "And then?", "-c", "--output-format", "json")
+            assert (done.code, done.json["session_id"]) == (0, first), done.err
+            assert "Memory is away: The local Neo4j is not running. `ragmem neo4j up`" in done.err
+            assert "Wombats?" in said(server)
+            assert ragmem.run("store", "info").code == 75
+            in_thread(start(jars(), layout, os.environ, print))
+            turns = ragmem.shown(first)["turns"]
+            assert [turn["user_message"] for turn in turns] == ["Wombats?", "And then?"]
+    finally:
+        in_thread(down(find_paths({"RAGMEM_HOME": str(tmp_path / "home")})))
 
 
 def _spooled(ragmem: Ragmem) -> bytes:

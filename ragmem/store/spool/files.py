@@ -147,15 +147,8 @@ class Spool:
     def store_id(self) -> str:
         """Of the store that was last met at this address; empty before one was."""
         if self._store_id is None:
-            try:
-                self._store_id = self._note.read_text("ascii").strip()
-            except (OSError, UnicodeDecodeError):
-                self._store_id = ""
+            self._store_id = met(self.folder)
         return self._store_id
-
-    @property
-    def _note(self) -> Path:
-        return self.folder.with_name(f"{self.folder.name}.id")
 
     def meet(self, store_id: str) -> int:
         """This store is at the address now. How many lines of this process are another's: they
@@ -168,7 +161,7 @@ class Spool:
             self._store_id = store_id
             with contextlib.suppress(OSError):
                 _make(self.folder.parent)
-                replace_private(self._note, store_id.encode(), sync=False)
+                replace_private(_note(self.folder), store_id.encode(), sync=False)
         of_file = self._file.store_id if self._file else before
         if not of_file or of_file == store_id:
             return 0
@@ -237,6 +230,18 @@ class Spool:
             with contextlib.suppress(OSError):
                 self._file.close()
             self._file = None
+
+
+def met(folder: Path) -> str:
+    """The id of the store that was last met at an address, whose folder this is; else empty."""
+    try:
+        return _note(folder).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _note(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.id")
 
 
 def waiting_for(store_id: str, folder: Path, older: Sequence[Path] = ()) -> list[Path]:
