@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ragmem import __version__
 from ragmem.agent import Agent, Desk, Limits
 from ragmem.agent.learned import shown
 from ragmem.agent.options import Options as Options
@@ -129,7 +130,8 @@ class App:
         else:
             if loose := self.paths.close_to_others():
                 self._notices.append(loose)
-        self._exit.enter_context(logging_to(self.paths.log_dir, self._say))
+        logs = logging_to(self.paths.log_dir, self._say, version=__version__)
+        self._exit.enter_context(logs)
         if not self._guest:
             protect_process()
         return self

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from ragmem.errors import RagmemError, SessionNotFound
+from ragmem.errors import RagmemError, StoreUnavailable
 from ragmem.files import replace_private
-from ragmem.memory.recording import redacted_session, redacted_turn
+from ragmem.memory.recording import redacted_session
 from ragmem.records import Session, Turn
 from ragmem.store.locks import lock
 from ragmem.text import clip_middle
@@ -28,7 +28,7 @@ _SESSIONS = 20
 _TURNS = 12
 """The newest of a session; its first, which says what it is about, is kept beside them."""
 _TEXT_CHARS = 8_000
-_PATIENCE_S = 1.0
+_PATIENCE_S = 5.0
 _log = logging.getLogger("ragmem")
 
 
@@ -51,8 +51,11 @@ class Tail:
         self._keeping: set[asyncio.Future[None]] = set()
 
     def keep(self, session: Session, turns: Sequence[Turn]) -> None:
-        """Let these turns of a session be known, beside the event loop; the store has the rest."""
-        task = asyncio.get_running_loop().run_in_executor(None, self._keep, session, tuple(turns))
+        """Let these turns of a session be known, beside the event loop; the store has the rest.
+
+        They are as the store tells them, without secrets.
+        """
+        task = asyncio.get_running_loop().run_in_executor(None, self._keep, session, _ends(turns))
         self._keeping.add(task)
         task.add_done_callback(self._keeping.discard)
 
@@ -72,13 +75,6 @@ class Tail:
                 return kept.turns
         return ()
 
-    async def session(self, session_id: str) -> Session:
-        """One session, by its whole id."""
-        for found in await self.find_sessions(session_id):
-            if found.session_id == session_id:
-                return found
-        raise SessionNotFound(f"Conversation {session_id} not found.")
-
     async def find_sessions(self, reference: str, *, limit: int = 20) -> list[Session]:
         """Those whose id is, or ends with, the reference, or whose title equals it."""
         every = [kept.session for kept in self._load()]
@@ -90,25 +86,32 @@ class Tail:
         ][:limit]
 
     def forget(self, session_id: str) -> None:
-        """It was deleted: nothing of it stays here, whichever store it was of."""
-        with self._alone():
-            found = self._read()
-            left = [each for each in found.sessions if each.session.session_id != session_id]
-            if len(left) < len(found.sessions):
-                self._write(found.store_id, left)
+        """It was deleted: nothing of it stays here, whichever store it was of. StoreUnavailable."""
+        try:
+            with self._alone():
+                found = self._read()
+                left = [each for each in found.sessions if each.session.session_id != session_id]
+                if len(left) < len(found.sessions):
+                    self._write(found.store_id, left)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"Its last turns may still be in {self._file}: {error.strerror or error}.",
+                hint="Remove that file.",
+            ) from None
 
     def _keep(self, session: Session, turns: Sequence[Turn]) -> None:
         try:
+            new = {turn.turn_id: _brief(turn, _TEXT_CHARS) for turn in turns}
             with self._alone():
                 found = self._load()
                 before = [e for e in found if e.session.session_id == session.session_id]
-                known = {turn.turn_id: turn for each in before for turn in each.turns}
-                known |= {turn.turn_id: _brief(turn) for turn in turns}
+                known = {turn.turn_id: turn for each in before for turn in each.turns} | new
                 own = _kept(session, known.values())
                 self._write(self._whose(), [own, *(e for e in found if e not in before)])
-        except (OSError, RagmemError) as error:
+        except Exception as error:
             # A full disk, say: it costs only that an outage interrupts the conversation.
-            _log.warning("The newest turns were not kept for an outage: %s", error)
+            known = isinstance(error, OSError | RagmemError)
+            _log.warning("Nothing was kept for an outage: %s", error, exc_info=not known)
 
     def _load(self) -> tuple[_Kept, ...]:
         """None where another database was met at the address since."""
@@ -154,11 +157,10 @@ class Tail:
 
 def _kept(session: Session, turns: Iterable[Turn]) -> _Kept:
     """What is kept of a session: without its summary and tags, and not larger than its share."""
-    ordered = sorted(turns, key=lambda turn: turn.turn_index)
-    shown: tuple[Turn, ...] = (*ordered[:1], *ordered[1:][-_TURNS:])
+    shown = _ends(turns)
     head = msgspec.structs.replace(redacted_session(session), summary=None, tags=())
-    if ordered:
-        last = ordered[-1]
+    if shown:
+        last = shown[-1]
         head = msgspec.structs.replace(
             head,
             turn_count=max(head.turn_count, last.turn_index),
@@ -172,11 +174,18 @@ def _kept(session: Session, turns: Iterable[Turn]) -> _Kept:
     return kept
 
 
-def _brief(turn: Turn, most: int = _TEXT_CHARS) -> Turn:
-    """What was said, without secrets, calls and thoughts."""
-    turn = redacted_turn(msgspec.structs.replace(turn, tool_calls=(), reasoning=None))
+def _ends(turns: Iterable[Turn]) -> tuple[Turn, ...]:
+    """The first and the newest, in order."""
+    ordered = sorted(turns, key=lambda turn: turn.turn_index)
+    return (*ordered[:1], *ordered[1:][-_TURNS:])
+
+
+def _brief(turn: Turn, most: int) -> Turn:
+    """What was said, without calls and thoughts."""
     return msgspec.structs.replace(
         turn,
+        tool_calls=(),
+        reasoning=None,
         user_message=clip_middle(turn.user_message, most),
         assistant_message=clip_middle(turn.assistant_message, most),
     )

@@ -215,7 +215,7 @@ class Backlog:
         except StoreError as error:
             self.went_away(error)
         except OSError as error:
-            self.went_away(StoreUnavailable(f"{self._spool.folder}: {error.strerror or error}."))
+            self.went_away(self._unreadable(error))
         else:
             self._looked = True
             self._came_back(left)
@@ -233,6 +233,9 @@ class Backlog:
             if kept:
                 replay.known.add(kept)
             self._waiting -= len(lines)
+
+    def _unreadable(self, error: OSError) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._spool.folder}: {error.strerror or error}.")
 
     def went_away(self, error: StoreError) -> None:
         """The store did not do it: writes are kept until a later try succeeds."""
@@ -328,7 +331,11 @@ class Backlog:
 
     async def _meet(self, store: Store) -> None:
         """What waits is for one store, and no other gets it, though its address be the same."""
-        left = await self._on_disk(partial(self._spool.meet, await store.store_id()))
+        met = partial(self._spool.meet, await store.store_id())
+        try:
+            left = await self._on_disk(met)
+        except OSError as error:
+            raise self._unreadable(error) from None
         if left:
             self._waiting -= left
             self._notices.append(

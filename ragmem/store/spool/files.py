@@ -187,6 +187,8 @@ class Spool:
         """Keep the lines; the error when only memory can, NoRoom when that can't either."""
         every = [*self._unwritten, *lines]
         try:
+            if self._file and self._file.store_id != self.store_id and not self._file.count():
+                self.close()  # It was begun before the store was known.
             if self._file is None:
                 self._file = SpoolFile.create(self.folder, self.store_id)
             self._file.append(every)
