@@ -200,6 +200,27 @@ def test_a_session_goes_on_in_a_new_process_while_the_database_is_not_there(
     assert ragmem.sessions() == []
 
 
+def test_what_waits_for_a_damaged_database_reaches_the_repaired_one(ragmem: Ragmem) -> None:
+    """It is a new file, and yet the same store."""
+    assert ragmem.run("ask", "First?").code == 0
+    database = ragmem.home / "data" / "memory.db"
+    with sqlite3.connect(database) as connection:
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'turns'"
+        ).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    done = ragmem.run("ask", "Meanwhile?")
+    assert done.code == 0, done.err
+    assert count_waiting(spool(ragmem)) >= 3
+    assert ragmem.run("store", "repair").code == 0
+    assert "Meanwhile?" in [session["last_message"] for session in ragmem.sessions()]
+    assert count_waiting(spool(ragmem)) == 0
+
+
 def test_nothing_ephemeral_is_kept_for_an_outage(ragmem: Ragmem) -> None:
     assert ragmem.run("ask", "First?", "--ephemeral").code == 0
     assert list(spool(ragmem).parent.glob("*-sessions.json")) == []
