@@ -110,8 +110,8 @@ class Tail:
                 self._write(self._whose(), [own, *(e for e in found if e not in before)])
         except Exception as error:
             # A full disk, say: it costs only that an outage interrupts the conversation.
-            known = isinstance(error, OSError | RagmemError)
-            _log.warning("Nothing was kept for an outage: %s", error, exc_info=not known)
+            expected = isinstance(error, OSError | RagmemError)
+            _log.warning("Nothing was kept for an outage: %s", error, exc_info=not expected)
 
     def _load(self) -> tuple[_Kept, ...]:
         """None where another database was met at the address since."""
