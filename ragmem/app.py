@@ -8,17 +8,19 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ragmem import __version__
 from ragmem.agent import Agent, Desk, Limits
 from ragmem.agent.learned import shown
 from ragmem.agent.options import Options as Options
 from ragmem.background import INLINE_S, Background, configured_embedder, leave_to_a_process
 from ragmem.codebase import CodeAtHand, Codebase
 from ragmem.config import Config, Paths, environment
-from ragmem.errors import ConfigError, StoreError, UsageError
+from ragmem.errors import ConfigError, SessionNotFound, StoreError, UsageError
 from ragmem.interface import address as addresses
 from ragmem.llm.base import LLM
 from ragmem.logs import logging_to
@@ -29,12 +31,14 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.places import Places, moved_text
 from ragmem.memory.projects import Located, folder_name, normalize_cwd, real_folder
 from ragmem.memory.recall import Question, ScopeName, scope_of
+from ragmem.memory.references import find_session
+from ragmem.memory.tail import SUFFIX, Tail
 from ragmem.metrics import Metrics
 from ragmem.records import Session
 from ragmem.redact import know, secrets_among
 from ragmem.store.base import SessionQuery, Store, TurnQuery
 from ragmem.store.opening import open_store
-from ragmem.store.spool import Patience, SpooledStore
+from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver
 
 if TYPE_CHECKING:
@@ -70,7 +74,7 @@ class App:
         self.cwd = normalize_cwd(cwd)
         self._guest = address is not None
         self._patient = patient or self._guest
-        self._address = address or addresses.configured(config, paths)
+        self._address = address or addresses.configured(config, paths, environment())
         self.embedder = configured_embedder(config) if config.memory.enabled else None
         self.memory = Memory(
             self.store,
@@ -79,6 +83,10 @@ class App:
             embedder=self.embedder,
             metrics=self.metrics,
         )
+        if self.memory.recalls:
+            spool = self._address.spool
+            file = paths.spool_dir / f"{spool}{SUFFIX}"
+            self.memory.tail = Tail(file, partial(met, paths.spool_dir / spool))
         self._notices: list[str] = []
         self.codebase = Codebase(
             config,
@@ -87,7 +95,7 @@ class App:
             embedder=self.embedder,
             metrics=self.metrics,
             writes=not ephemeral and not self._guest,
-            say=lambda text: self._notices.append(text),
+            say=self._say,
         )
         self.background = Background(
             config,
@@ -98,7 +106,7 @@ class App:
             metrics=self.metrics,
             codebase=None if self._guest else self.codebase,
         )
-        self.background.say = lambda text: self._notices.append(text)
+        self.background.say = self._say
         self._store: SpooledStore | None = None
         self._agents: list[Agent] = []
         self._places = Places(self.memory, self.store, self.cwd)
@@ -122,7 +130,8 @@ class App:
         else:
             if loose := self.paths.close_to_others():
                 self._notices.append(loose)
-        self._exit.enter_context(logging_to(self.paths.log_dir))
+        logs = logging_to(self.paths.log_dir, self._say, version=__version__)
+        self._exit.enter_context(logs)
         if not self._guest:
             protect_process()
         return self
@@ -146,6 +155,9 @@ class App:
             await self._store.aclose()
         self._exit.close()
 
+    def _say(self, text: str) -> None:
+        self._notices.append(text)
+
     def notices(self) -> list[str]:
         """What is to be said once; empties the list."""
         notices, self._notices = self._notices, []
@@ -159,12 +171,15 @@ class App:
         What is written while it is away waits in the spool.
         """
         if self._store is None:
-            spool = self.paths.spool_dir / self._address.spool
+            spools = self.paths.spool_dir
+            older = [spools / name for name in self._address.older_spools]
             limit_s = self.config.store.timeout_s
             # Nobody types to a guest, say: a program wants what it stored to be there.
             calm = Patience(stall_s=limit_s + 1, read_s=2 * limit_s)
             patience = calm if self._patient else Patience()
-            self._store = SpooledStore(self._open_store, spool, patience=patience)
+            self._store = SpooledStore(
+                self._open_store, spools / self._address.spool, older=older, patience=patience
+            )
         return self._store
 
     async def _store_itself(self) -> Store:
@@ -213,12 +228,32 @@ class App:
 
     async def continue_session(self) -> Session | None:
         """The newest session of this folder, if there is one."""
-        found = await self.memory.sessions(SessionQuery(cwd=folder_name(self.cwd), limit=1))
-        return found[0] if found else None
+        found = await self.sessions_here(1)
+        return self.memory.recollect(found[0]) if found else None
+
+    async def sessions_here(self, limit: int) -> list[Session]:
+        """The newest of this folder; while the store is away, those that are kept beside it."""
+        cwd = folder_name(self.cwd)
+        try:
+            return await self.memory.sessions(SessionQuery(cwd=cwd, limit=limit))
+        except StoreError:
+            tail = self.memory.tail
+            if tail and (found := await asyncio.to_thread(tail.sessions, cwd, limit)):
+                return found
+            raise
 
     async def resume_session(self, reference: str) -> Session:
-        """By id, tail or name; SessionNotFound, AmbiguousSession."""
-        return await self.memory.find_session(reference)
+        """By id, tail or name, as `sessions_here`; SessionNotFound, AmbiguousSession."""
+        try:
+            return await self.memory.find_session(reference)
+        except StoreError as error:
+            if self.memory.tail is None:
+                raise
+            try:
+                found = await find_session(self.memory.tail, reference)
+            except SessionNotFound:
+                raise error from None
+            return self.memory.recollect(found)
 
     async def fork_session(self, session: Session) -> Session:
         """A copy that goes on by itself; the session itself where nothing is written anyway."""

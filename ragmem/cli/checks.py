@@ -13,6 +13,7 @@ from ragmem.config import Config, Paths
 from ragmem.errors import RagmemError
 from ragmem.llm.models import choose_model, find_local_model
 from ragmem.llm.providers import PROVIDERS
+from ragmem.store.spool import count_waiting
 from ragmem.text import counted
 
 Health = Literal["ok", "note", "broken"]
@@ -98,7 +99,10 @@ async def check_store(config: Config, paths: Paths) -> Check:
         counted(found.counts.get(f"{name}s", 0), name) for name in ("session", "turn")
     )
     detail = f"{found.kind} {found.version} at {found.location}: {counts}"
-    if waiting := found.counts.get("waiting_writes"):
+    waiting = found.counts.get("waiting_writes", 0)
+    if others := count_waiting(paths.spool_dir, deep=True) - waiting:
+        detail += f"; {others:,} writes wait in {paths.spool_dir} for other databases"
+    if waiting:
         return Check(
             name="store",
             health="note",

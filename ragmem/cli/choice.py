@@ -11,9 +11,7 @@ from ragmem.cli.streams import is_interactive, say
 from ragmem.cli.table import table
 from ragmem.errors import AmbiguousSession, SessionNotFound, UsageError
 from ragmem.ids import short_id
-from ragmem.memory.projects import folder_name
 from ragmem.records import Session
-from ragmem.store.base import SessionQuery
 from ragmem.text import ago, one_line
 
 if TYPE_CHECKING:
@@ -50,7 +48,7 @@ async def last_session(app: "App") -> Session:
 async def resumed(app: "App", reference: str) -> Session:
     """The session of -r; without a value a person chooses, and a pipe gets the candidates."""
     if not reference:
-        return await app.resume_session(await _pick(app))
+        return app.memory.recollect(await _pick(app))
     try:
         return await app.resume_session(reference)
     except AmbiguousSession as error:
@@ -84,7 +82,7 @@ def _settle(typed: asyncio.Future[None]) -> None:
 
 
 async def _candidates(app: "App", ids: Sequence[str]) -> str:
-    sessions = [await app.memory.find_session(session_id) for session_id in ids[:_CHOICES]]
+    sessions = [await app.resume_session(session_id) for session_id in ids[:_CHOICES]]
     rows = [
         (session.session_id, *row[1:])
         for session, row in zip(sessions, session_rows(sessions, datetime.now(UTC)), strict=True)
@@ -92,8 +90,8 @@ async def _candidates(app: "App", ids: Sequence[str]) -> str:
     return table(_COLUMNS, rows, width=100).rstrip("\n")
 
 
-async def _pick(app: "App") -> str:
-    sessions = await app.memory.sessions(SessionQuery(cwd=folder_name(app.cwd), limit=_CHOICES))
+async def _pick(app: "App") -> Session:
+    sessions = await app.sessions_here(_CHOICES)
     if not sessions:
         raise SessionNotFound(
             f"There is no session of {app.cwd} to resume.",
@@ -108,7 +106,7 @@ async def _pick(app: "App") -> str:
     answer = await ask_line(f"Which one? [1-{len(rows)}] ")
     if not answer.isdecimal() or not 1 <= int(answer) <= len(rows):
         raise UsageError("No session was chosen.")
-    return sessions[int(answer) - 1].session_id
+    return sessions[int(answer) - 1]
 
 
 async def ask_line(question: str) -> str:

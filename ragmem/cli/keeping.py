@@ -17,6 +17,7 @@ from ragmem.config import Config, Paths, environment
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.ids import short_id
 from ragmem.logs import log_deletion
+from ragmem.memory.tail import SUFFIX, Tail
 from ragmem.records import Session
 from ragmem.redact import know, redact, secrets_among
 from ragmem.store.base import Archive, Span
@@ -97,6 +98,8 @@ async def delete(config: Config, paths: Paths, reference: str, *, confirmed: boo
         gone | {"outputs": len(outputs)},
     )
     log_deletion(paths.log_dir, deletion)
+    for file in paths.spool_dir.glob(f"*{SUFFIX}"):
+        Tail(file, str).forget(session.session_id)
     known = f", {counted(gone['memories'], 'memory')}" if gone["memories"] else ""
     write(f"Deleted {short_id(session.session_id)}: {gone['turns']:,} turns{known}.\n")
     if gone.get("traces"):

@@ -13,6 +13,7 @@ from ragmem.config import Config, Paths, environment
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged
 from ragmem.records import utc_now
 from ragmem.store.base import StoreInfo
+from ragmem.store.spool.files import Spool
 from ragmem.store.sqlite import SQLiteStore, files
 from ragmem.store.sqlite.salvage import Salvage
 from ragmem.store.transfer import copy
@@ -43,7 +44,9 @@ async def _save_database(config: Config, paths: Paths) -> int:
             write(_WELL)
             return EXIT_DONE
     with tempfile.TemporaryDirectory(prefix="repairing-", dir=paths.data_dir) as folder:
-        found, lost = await _salvaged(paths.database, Path(folder))
+        # What waits in the spool waits for the new one, if nobody can read any more for whom.
+        known = Spool(paths.spool_dir / "sqlite").store_id
+        found, lost = await _salvaged(paths.database, Path(folder), known)
         kept = files.exchange(paths.database, Path(folder) / "memory.db")
     write(f"Saved: {counts(found)}.\n")
     say(
@@ -53,13 +56,15 @@ async def _save_database(config: Config, paths: Paths) -> int:
     return EXIT_DONE
 
 
-async def _salvaged(database: Path, folder: Path) -> tuple[StoreInfo, int]:
+async def _salvaged(database: Path, folder: Path, known_id: str) -> tuple[StoreInfo, int]:
     """What the new database in the folder holds, and how many places were lost."""
     salvage = Salvage(database, folder)
     try:
         store = await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
         try:
             await copy(salvage.writes, store, lambda _phase, _count: None)
+            if its_id := salvage.store_id() or known_id:
+                await store.take_id(its_id)
             return await store.info(), salvage.lost
         finally:
             await store.aclose()

@@ -17,9 +17,10 @@ from ragmem.cli.table import table
 from ragmem.cli.transfer_progress import progress
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreUnavailable, UsageError
+from ragmem.interface.address import configured
 from ragmem.store.base import Archive, Finding, StoreInfo
 from ragmem.store.opening import open_archive
-from ragmem.store.spool import count_waiting
+from ragmem.store.spool.files import Spool
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import Compared, Stream, compare, copy, stream_of
 from ragmem.store.transfer.lines import count_lines, is_lines, stream_of_lines, write_lines
@@ -141,12 +142,16 @@ async def opened(
 
 @asynccontextmanager
 async def _store(kind: str, config: Config, paths: Paths) -> AsyncIterator[_Source]:
-    if waiting := count_waiting(paths.spool_dir / kind):
-        raise StoreUnavailable(
-            f"{waiting} writes still wait for {kind}.",
-            hint=f"With `store.kind = {kind}`, any command that reads memory stores them.",
-        )
     async with opened(kind, config, paths, existing=True) as store:
+        where = configured(config, paths, environment(), kind=kind)
+        older = [paths.spool_dir / name for name in where.older_spools]
+        spool = Spool(paths.spool_dir / where.spool, older=older)
+        spool.meet(await store.store_id())
+        if waiting := spool.count_waiting():
+            raise StoreUnavailable(
+                f"{waiting} writes still wait for {kind}.",
+                hint=f"With `store.kind = {kind}`, any command that reads memory stores them.",
+            )
         found = await store.info()
         yield _Source(stream_of(store), _label(found), await _total(store, found))
 

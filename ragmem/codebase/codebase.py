@@ -135,6 +135,12 @@ class Codebase:
 
     def begin(self, project: Project, *, stores: bool = True) -> None:
         """Look at the disk from now on; once at a time, and not where it is followed."""
+        try:
+            self._begin(project, stores=stores)
+        except Exception as error:
+            self._failed("The code was not indexed", error)
+
+    def _begin(self, project: Project, *, stores: bool) -> None:
         index = self.index_of(project, stores=stores)
         key = project.project_id
         running = self._refreshing.get(key)

@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -27,14 +29,46 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     """Beside that file: all who open it look there for who else is at work."""
     spool: str
     """Name of the folder in which writes wait for it: never another memory's."""
+    older_spools: tuple[str, ...] = ()
+    """Those in which an earlier version let them wait."""
     named: bool = False
     """Whether it was named by an address, not by the settings."""
 
 
-def configured(config: Config, paths: Paths) -> Address:
-    """As the settings say."""
-    kind = config.store.kind
-    return Address(kind=kind, database=paths.database, locks_dir=paths.locks_dir, spool=kind)
+def configured(
+    config: Config,
+    paths: Paths,
+    environ: Mapping[str, str],
+    *,
+    kind: str = "",
+) -> Address:
+    """As the settings say, or the memory of that kind with these settings."""
+    here = Address(
+        kind="sqlite", database=paths.database, locks_dir=paths.locks_dir, spool="sqlite"
+    )
+    if (kind or config.store.kind) == "sqlite":
+        return here
+    url = config.store.url or environ.get("NEO4J_URI") or ""
+    older = ("neo4j", f"neo4j-{_mark(url)}") if url else ("neo4j",)
+    spool = _spool_of_graph(url, _database_of(config, environ))
+    return msgspec.structs.replace(here, kind="neo4j", spool=spool, older_spools=older)
+
+
+def _database_of(config: Config, environ: Mapping[str, str]) -> str:
+    return config.store.database or environ.get("NEO4J_DATABASE") or ""
+
+
+def _spool_of_graph(url: str, database: str) -> str:
+    """The same for all who mean the same server, if by the same name, and database."""
+    server = "local"
+    if url:
+        try:
+            parts = urlsplit(url)
+            server = f"{parts.hostname}:{parts.port or 7687}"
+        except ValueError:
+            server = url
+    readable = re.sub(r"[^a-z0-9.]+", "-", f"{server}-{database}".lower())[:60].strip("-")
+    return f"neo4j-{readable}-{_mark(f'{server}/{database}')}"
 
 
 def resolve(
@@ -45,7 +79,9 @@ def resolve(
     paths = find_paths({**environ, **homes})
     flags = settings_of(url) if url is not None else {}
     config = load_config(paths.config_file, environ=environ, flags=flags)
-    return config, paths, configured(config, paths) if url is None else named(url, paths)
+    if url is None:
+        return config, paths, configured(config, paths, environ)
+    return config, paths, named(url, paths, database=_database_of(config, environ))
 
 
 def settings_of(url: str) -> Mapping[tuple[str, ...], str]:
@@ -59,23 +95,27 @@ def settings_of(url: str) -> Mapping[tuple[str, ...], str]:
     raise ConfigError(f"{shown!r} is no address of a memory.", hint=_FORMS)
 
 
-def named(url: str, paths: Paths) -> Address:
-    """The memory of an address; ConfigError. That of the default file is the configured one."""
+def named(url: str, paths: Paths, *, database: str = "") -> Address:
+    """The memory of an address; ConfigError. That of the default file is the configured one.
+
+    `database` is the server's, where one is named beside the address.
+    """
     if settings_of(url)[("store", "kind")] == "neo4j":
         return Address(
             kind="neo4j",
             database=paths.database,
             locks_dir=paths.locks_dir,
-            spool=f"neo4j-{_mark(url)}",
+            spool=_spool_of_graph(url, database),
+            older_spools=(f"neo4j-{_mark(url)}",),
             named=True,
         )
-    database = _database(url)
-    default = database == Path(os.path.realpath(paths.database))
+    file = _database(url)
+    default = file == Path(os.path.realpath(paths.database))
     return Address(
         kind="sqlite",
-        database=database,
-        locks_dir=_locks_of(database, paths),
-        spool="sqlite" if default else f"sqlite-{_mark(str(database))}",
+        database=file,
+        locks_dir=_locks_of(file, paths),
+        spool="sqlite" if default else f"sqlite-{_mark(str(file))}",
         named=not default,
     )
 

@@ -66,7 +66,8 @@ class Gathering:
             self.accesses(store, session_id, before or count),
             store.summaries(session_id, level=1, not_rolled_up=True, limit=_LEVEL1_LIMIT),
         )
-        turns += own
+        stored = {turn.turn_id for turn in turns}
+        turns += [turn for turn in own if turn.turn_id not in stored]
         past = self._last[session_id] = Past(
             turns=tuple(turns),
             older=tuple(await self._older(store, session_id, builder, turns)),

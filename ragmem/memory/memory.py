@@ -5,10 +5,12 @@ then, and while a store is away, this process' own turns are what it remembers.
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,7 +18,7 @@ import msgspec
 from ragmem.config import MemoryConfig
 from ragmem.embedder.base import Embedder
 from ragmem.embedder.opening import thresholds
-from ragmem.errors import StoreError
+from ragmem.errors import RagmemError, StoreError
 from ragmem.ids import new_id
 from ragmem.memory.context import Context, ContextBuilder, Material, Place, Strategy
 from ragmem.memory.facts.facts import Facts
@@ -29,6 +31,7 @@ from ragmem.memory.recall import Question, Recall
 from ragmem.memory.recalling import Known, Recalling
 from ragmem.memory.recording import TurnRecording, kept, measure, redacted, redacted_turn
 from ragmem.memory.references import find_session
+from ragmem.memory.tail import Tail
 from ragmem.memory.window import turn_tag
 from ragmem.metrics import Metrics
 from ragmem.records import (
@@ -47,6 +50,7 @@ from ragmem.records import (
 from ragmem.store.base import Applied, SessionQuery, Store
 from ragmem.text import clean
 
+_log = logging.getLogger("ragmem")
 _FORK = re.compile(r" \(fork(?: (\d{1,4}))?\)$")
 """How the name of a fork ends."""
 
@@ -107,6 +111,8 @@ class Memory:
             floor=self.floor,
             metrics=self._metrics,
         )
+        self.tail: Tail | None = None
+        """Where the newest sessions are kept for when the store is away, if anywhere."""
         self.on_finished: Callable[[], None] = lambda: None
         """Called when a turn has ended: there is work for the background."""
 
@@ -182,7 +188,10 @@ class Memory:
         await store.apply(
             [redacted(UpdateSession(session_id=session_id, title=clean(title), at=self._clock()))]
         )
-        return await store.session(session_id)
+        renamed = await store.session(session_id)
+        if self.tail and self.records:
+            self.tail.keep(renamed, ())
+        return renamed
 
     async def fork(self, session: Session, *, title: str = "") -> Session:
         """A copy that goes on by itself and shares the turns so far by reference (X40)."""
@@ -246,12 +255,21 @@ class Memory:
         """Keep a turn that has ended in this process' own memory too."""
         measure(turn, self._running.pop(session.session_id, None), self._metrics)
         self._local.setdefault(session.session_id, []).append(redacted_turn(turn))
+        if self.tail and self.records:
+            own = self._local_turns(session)
+            self.tail.keep(session, self._gathering.remembered(session.session_id, own).turns)
         self.on_finished()
 
     def remember(self, session_id: str, turns: Sequence[Turn]) -> None:
-        """Take these for what this process knows of a session while the store is away (X26)."""
+        """Take these for what this process knows of a session while the store is away."""
         if self.records:
             self._local[session_id] = list(turns)
+
+    def recollect(self, session: Session) -> Session:
+        """Take what is kept of a session beside the store for what this process knows of it."""
+        if self.tail and session.session_id not in self._local:
+            self._local[session.session_id] = list(self.tail.turns(session.session_id))
+        return session
 
     async def record(self, writes: Sequence[Write]) -> Applied | None:
         """Write without secrets; None where nothing is recorded. A store that is away keeps it."""
@@ -281,19 +299,53 @@ class Memory:
         `changed` tells which files are other than the agent knows them.
         """
         found, code = await asyncio.gather(
-            self._material(session, prompt, builder, turn.turn_index if turn else None, strategy),
+            self._recalled(session, prompt, builder, turn.turn_index if turn else None, strategy),
             self._recalling.code(place, prompt, strategy),
         )
-        context = builder.build(
+        shape = partial(
+            builder.build,
             prompt,
-            msgspec.structs.replace(found, code=code, changed=changed),
-            place,
+            place=place,
             tag=turn_tag(turn.turn_id if turn else new_id()),
             now=self._clock().astimezone(),
             mentions=mentions,
             strategy=strategy,
         )
+        try:
+            context = shape(msgspec.structs.replace(found, code=code, changed=changed))
+        except Exception as error:
+            self._failed(error)
+            context = shape(msgspec.structs.replace(self._at_hand(session), changed=changed))
         return self._recalling.told(session, context)
+
+    def _failed(self, error: Exception) -> None:
+        """Whatever recall fails of, the turn goes on with the history that is at hand."""
+        if isinstance(error, StoreError):
+            self._metrics.count("store.failures")
+        else:
+            known = isinstance(error, RagmemError)
+            _log.warning("The memory could not be recalled: %s", error, exc_info=not known)
+            self._metrics.count("recall.failures")
+
+    def _at_hand(self, session: Session) -> Material:
+        found = self._gathering.remembered(session.session_id, self._local_turns(session))
+        # What is pinned stands in every request, whatever shortens it.
+        return Known(pinned=self._recalling.pinned(session)).added_to(found)
+
+    async def _recalled(
+        self,
+        session: Session,
+        prompt: str,
+        builder: ContextBuilder,
+        before: int | None,
+        strategy: Strategy,
+    ) -> Material:
+        try:
+            with self._metrics.time("memory.context"):
+                return await self._material(session, prompt, builder, before, strategy)
+        except Exception as error:
+            self._failed(error)
+            return self._at_hand(session)
 
     async def _material(
         self,
@@ -304,22 +356,15 @@ class Memory:
         strategy: Strategy,
     ) -> Material:
         recalling = self._recalling
-        try:
-            with self._metrics.time("memory.context"):
-                past, relevant, known = await asyncio.gather(
-                    in_time(self._past(session, builder, before)),
-                    recalling.relevant(session, prompt, strategy),
-                    recalling.known(session, prompt, strategy),
-                )
-                shown = builder.window(past.turns).turns if strategy != "relevant" else ()
-                hits = await recalling.hits(relevant, shown)
-                hits = hits or await recalling.latest(session, prompt, strategy)
-                return known.added_to(material(past, hits, builder))
-        except StoreError:
-            self._metrics.count("store.failures")
-            found = self._gathering.remembered(session.session_id, self._local_turns(session))
-            # What is pinned stands in every request, whatever shortens it.
-            return Known(pinned=recalling.pinned(session)).added_to(found)
+        past, relevant, known = await asyncio.gather(
+            in_time(self._past(session, builder, before)),
+            recalling.relevant(session, prompt, strategy),
+            recalling.known(session, prompt, strategy),
+        )
+        shown = builder.window(past.turns).turns if strategy != "relevant" else ()
+        hits = await recalling.hits(relevant, shown)
+        hits = hits or await recalling.latest(session, prompt, strategy)
+        return known.added_to(material(past, hits, builder))
 
     async def _past(self, session: Session, builder: ContextBuilder, before: int | None) -> Past:
         own = self._local_turns(session)
@@ -386,6 +431,8 @@ class Memory:
     async def aclose(self) -> None:
         """Leave the sessions."""
         await self._presence.aclose()
+        if self.tail:
+            await self.tail.aclose()
 
 
 def _fork_title(title: str) -> str:

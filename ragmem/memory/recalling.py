@@ -98,15 +98,10 @@ class Recalling:
             min_similarity=self._floor,
             patience_s=self._patience_s,
         )
-        try:
-            return await in_time(
-                self._found(await self._open_store(), question), beside_s=self._patience_s
-            )
-        except StoreError:
-            self._metrics.count("store.failures")
-            return None
+        return await self._tried(self._found(question), beside_s=self._patience_s)
 
-    async def _found(self, store: Store, question: Question) -> Found | None:
+    async def _found(self, question: Question) -> Found | None:
+        store = await self._open()
         latest = await store.sessions(SessionQuery(limit=2))
         if all(s.session_id == question.session_id and s.turn_count <= 1 for s in latest):
             # Nothing was said before: what a search needs is not even loaded.
@@ -121,11 +116,7 @@ class Recalling:
 
         hidden = {turn.turn_id for turn in shown}
         hidden |= {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
-        try:
-            return await in_time(self._recall.hits(found, hidden=hidden))
-        except StoreError:
-            self._metrics.count("store.failures")
-            return []
+        return await self._tried(self._recall.hits(found, hidden=hidden)) or []
 
     async def latest(self, session: Session, prompt: str, strategy: Strategy) -> list[Hit]:
         """The last conversations, for a question that names nothing to look for (D62).
@@ -140,7 +131,7 @@ class Recalling:
             return []
         project_ids = (session.project_id,) if self._config.scope == "project" else ()
         query = SessionQuery(project_ids=project_ids, limit=_LATEST + 1)
-        sessions = await self._tried((await self._open_store()).sessions(query)) or []
+        sessions = await self._tried(self._sessions(query)) or []
         # Neither a fork nor its parent is told what the other went on with (B99).
         own = {session.session_id, session.parent_session_id}
         others = [
@@ -149,6 +140,13 @@ class Recalling:
             if s.turn_count and not own & {s.session_id, s.parent_session_id} - {None}
         ]
         return [_conversation(other) for other in others[:_LATEST]]
+
+    async def _sessions(self, query: SessionQuery) -> list[Session]:
+        return await (await self._open()).sessions(query)
+
+    async def _open(self) -> Store:
+        assert self._open_store is not None
+        return await self._open_store()
 
     # --- code ---------------------------------------------------------------------
 
@@ -236,8 +234,8 @@ class Recalling:
             self._metrics.count("store.failures")
         except Exception as error:
             known = isinstance(error, RagmemError)
-            _log.warning("What is known was not recalled: %s", error, exc_info=not known)
-            self._metrics.count("facts.failures")
+            _log.warning("Something was not recalled: %s", error, exc_info=not known)
+            self._metrics.count("recall.failures")
         return None
 
     @property

@@ -198,7 +198,7 @@ def redacted(write: Write) -> Write:
                 write, file=msgspec.structs.replace(write.file, scopes=scopes)
             )
         case CreateSession() | PutSession():
-            return msgspec.structs.replace(write, session=_redacted_session(write.session))
+            return msgspec.structs.replace(write, session=redacted_session(write.session))
         case UpdateSession():
             return msgspec.structs.replace(
                 write,
@@ -263,7 +263,8 @@ def _redacted_call(call: ToolCall) -> ToolCall:
     )
 
 
-def _redacted_session(session: Session) -> Session:
+def redacted_session(session: Session) -> Session:
+    """As the store will tell it."""
     return msgspec.structs.replace(
         session,
         title=redact(session.title),

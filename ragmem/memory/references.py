@@ -1,13 +1,22 @@
 """Sessions as people name them: by whole id, unambiguous tail of one, or name."""
 
+from typing import Protocol
+
 from ragmem.errors import AmbiguousSession, SessionNotFound
 from ragmem.ids import short_id
 from ragmem.records import Session
-from ragmem.store.base import Store
 from ragmem.text import one_line
 
 
-async def find_session(store: Store, reference: str) -> Session:
+class Findable(Protocol):
+    """A store, or what stands in for it while it is away."""
+
+    async def find_sessions(self, reference: str, *, limit: int = 20) -> list[Session]:
+        """Those whose id is, or ends with, the reference, or whose title equals it."""
+        ...
+
+
+async def find_session(store: Findable, reference: str) -> Session:
     """The one session that is meant; SessionNotFound, AmbiguousSession."""
     found = await store.find_sessions(reference)
     if not found:

@@ -114,6 +114,11 @@ class Worker:
                     pass
         except TimeoutError:
             return False
+        except RagmemError:
+            raise
+        except Exception as error:
+            self._say(error)
+            return False
         return not self._given_up and not self._rests
 
     async def aclose(self) -> None:

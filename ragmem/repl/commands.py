@@ -12,7 +12,6 @@ from ragmem.config import how_to_set
 from ragmem.errors import RagmemError, SessionNotFound, UsageError
 from ragmem.memory.found import nearest, search_memories
 from ragmem.memory.hits import worth_showing
-from ragmem.memory.projects import folder_name
 from ragmem.records import Session, Usage
 from ragmem.repl.listings import (
     code_list,
@@ -35,7 +34,6 @@ from ragmem.repl.render import failure, spent
 from ragmem.repl.session_commands import SESSION_COMMANDS, SESSION_HANDLERS
 from ragmem.repl.talk import Talk
 from ragmem.repl.terminal import Question
-from ragmem.store.base import SessionQuery
 from ragmem.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -111,7 +109,7 @@ async def pick_session(found: list[Session], page: Page, *, current: str = "") -
 
 async def sessions_here(app: "App") -> list[Session]:
     """Those of the folder, newest first."""
-    return await app.memory.sessions(SessionQuery(cwd=folder_name(app.cwd), limit=_LISTED))
+    return await app.sessions_here(_LISTED)
 
 
 # --- the commands -------------------------------------------------------------

@@ -100,6 +100,10 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
         """Apply the writes in order, in one transaction."""
         ...
 
+    async def store_id(self) -> str:
+        """The store's own id, random, kept in it; empty where it has none and can't keep one."""
+        ...
+
     async def session(self, session_id: str) -> Session:
         """One session; SessionNotFound when there is none."""
         ...

@@ -258,7 +258,7 @@ class Campaign:
             )
         finally:
             await store.aclose()
-        if waiting := count_waiting(world.home / "data" / "spool" / world.env["RAGMEM_STORE"]):
+        if waiting := count_waiting(world.home / "data" / "spool", deep=True):
             wrong.append(f"{waiting} writes still wait in the spool")
         if wrong:
             raise self._violation(wrong)

@@ -146,8 +146,8 @@ class World:
 
     def left(self) -> set[str]:
         """Files in which writes wait for the store, of processes that have ended, say."""
-        spool = self.home / "data" / "spool" / self.env["RAGMEM_STORE"]
-        return {file.name for file in spool.glob("*.jsonl") if file.stat().st_size}
+        spool = self.home / "data" / "spool"
+        return {file.name for file in spool.glob("*/*.jsonl") if file.stat().st_size}
 
     async def opened(self) -> Archive:
         """The store as it is, to be looked at."""

@@ -72,7 +72,7 @@ async def judged(world: World, *, sessions: int = 1, running: int = 0) -> list[s
             wrong.append(f"{len(found)} projects of one folder")
     finally:
         await store.aclose()
-    waiting = count_waiting(world.home / "data" / "spool" / world.env["RAGMEM_STORE"])
+    waiting = count_waiting(world.home / "data" / "spool", deep=True)
     return wrong + ([f"{waiting} writes wait"] if waiting else [])
 
 

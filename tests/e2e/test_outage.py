@@ -1,5 +1,6 @@
 """Outages and secrets as a person meets them: real processes, a real store that is not there."""
 
+import asyncio
 import json
 import os
 import signal
@@ -13,11 +14,15 @@ from typing import Any
 
 import pytest
 
+from ragmem.config import find_paths
 from ragmem.store.neo4j import Connection
+from ragmem.store.neo4j_server.layout import Layout
+from ragmem.store.neo4j_server.server import down, start
 from ragmem.store.spool import count_waiting
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
-from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
+from tests.fakes.neo4j import in_thread, jars, open_empty_neo4j_store, use_cached_jars
+from tests.fakes.tcp_proxy import TcpProxy
 
 CANARY = "canary-Zx9-1234567890"
 TOKEN = "ghp" + "_" + "Zx9" * 12
@@ -67,39 +72,49 @@ def test_an_answer_during_an_outage_is_remembered(ragmem: Ragmem) -> None:
     assert list(spool(ragmem).iterdir()) == []
 
 
-def test_the_person_is_told_once(tmp_path: Path, neo4j_server: Connection) -> None:
-    """Reliability 21: a graph that is down at the start costs one line, and no answer."""
-    in_thread(_emptied(neo4j_server))
-    with LLMServer([Answer("The answer.")], repeat=True) as server:
-        ragmem = Ragmem(
-            tmp_path,
-            {
+async def test_the_person_is_told_once(tmp_path: Path, neo4j_server: Connection) -> None:
+    """A graph that is down at the start costs one line, and no answer; another one gets nothing."""
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    async with TcpProxy(neo4j_server.url) as proxy:
+        url = proxy.url
+        port = await proxy.stop_listening()
+        with LLMServer([Answer("The answer.")], repeat=True) as server:
+            env = {
                 **server.env,
                 "RAGMEM_API_KEY": CANARY,
                 "RAGMEM_STORE": "neo4j",
+                "NEO4J_URI": url,
+                "RAGMEM_STORE__TIMEOUT_S": "30",
                 "NEO4J_PASSWORD": neo4j_server.password,
-            },
-        )
-        down = {"NEO4J_URI": "bolt://127.0.0.1:9"}
-        done = ragmem.run("ask", "What is this?", env=down)
-        assert (done.code, done.out) == (0, "The answer.\n")
-        assert done.err.count("Memory is away") == 1
-        told = ragmem.run("store", "info", env=down)
-        assert told.code == 75
-        assert "writes wait on this disk" in told.err
-        up = {"NEO4J_URI": neo4j_server.url}
-        done = ragmem.run("ask", "And this?", "-c", env=up)
-        assert done.code == 0, done.err
-        assert done.err.count("an earlier process had to leave are stored") == 1
-        listed = ragmem.run("sessions", "list", "--all", "--format", "json", env=up).json
-        assert [session["turn_count"] for session in listed] == [2]
-        assert "waiting" not in ragmem.run("store", "info", env=up).out
-        checked = ragmem.run("doctor", env=up).out
-        assert "wait in" not in checked
+            }
+            ragmem = Ragmem(tmp_path, env)
+            await asyncio.to_thread(told_while_it_is_away, ragmem, neo4j_server.url)
+            await proxy.listen(port)
+            await asyncio.to_thread(told_when_it_is_back, ragmem)
 
 
-async def _emptied(server: Connection) -> None:
-    await (await open_empty_neo4j_store(server)).aclose()
+def told_while_it_is_away(ragmem: Ragmem, elsewhere: str) -> None:
+    done = ragmem.run("ask", "What is this?")
+    assert (done.code, done.out) == (0, "The answer.\n")
+    assert done.err.count("Memory is away") == 1
+    told = ragmem.run("store", "info")
+    assert told.code == 75
+    assert "writes wait on this disk" in told.err
+    # What waits for one server is not written into that of another address.
+    other = {"NEO4J_URI": elsewhere}
+    assert ragmem.run("sessions", "list", "--all", "--format", "json", env=other).json == []
+    assert "waiting" not in ragmem.run("store", "info", env=other).out
+    assert "4 writes wait in" in ragmem.run("doctor", env=other).out
+
+
+def told_when_it_is_back(ragmem: Ragmem) -> None:
+    done = ragmem.run("ask", "And this?", "-c")
+    assert done.code == 0, done.err
+    assert done.err.count("an earlier process had to leave are stored") == 1
+    listed = ragmem.run("sessions", "list", "--all", "--format", "json").json
+    assert [session["turn_count"] for session in listed] == [2]
+    assert "waiting" not in ragmem.run("store", "info").out
+    assert "wait in" not in ragmem.run("doctor").out
 
 
 def test_info_and_doctor_count_what_waits(ragmem: Ragmem) -> None:
@@ -132,6 +147,109 @@ def test_a_process_killed_in_an_outage_loses_nothing_acknowledged(tmp_path: Path
         assert turn["status"] in ("running", "interrupted")
         (call,) = turn["tool_calls"]
         assert (call["tool_name"], call["success"]) == ("run_command", False)
+
+
+@contextmanager
+def lost(ragmem: Ragmem) -> Iterator[None]:
+    """The database is on a disk that is not there."""
+    database = ragmem.home / "data" / "memory.db"
+    aside = database.with_name("unplugged")
+    aside.mkdir()
+    for file in [database, *database.parent.glob("memory.db-*")]:
+        file.rename(aside / file.name)
+    try:
+        yield
+    finally:
+        for file in aside.iterdir():
+            file.rename(database.parent / file.name)
+        aside.rmdir()
+
+
+def said(server: LLMServer) -> str:
+    """All of the last request."""
+    return json.dumps(server.requests[-1].body["messages"])
+
+
+@pytest.mark.parametrize("by", ["-c", "-r"])
+def test_a_session_goes_on_in_a_new_process_while_the_database_is_not_there(
+    ragmem: Ragmem, server: LLMServer, by: str
+) -> None:
+    first = ragmem.run("ask", f"Wombats, and {TOKEN}?", "--output-format", "json").json
+    asked = ["-c"] if by == "-c" else ["-r", first["session_id"][-8:]]
+    with lost(ragmem):
+        done = ragmem.run("ask", "And then?", *asked, "--output-format", "json")
+        assert (done.code, done.json["session_id"]) == (0, first["session_id"]), done.err
+        assert done.err.count("Memory is away") == 1
+        assert "Wombats, and [redacted: GitHub token]?" in said(server)
+        # The turn that only waits is known to the next process too.
+        done = ragmem.run("ask", "At last?", *asked)
+        assert done.code == 0, done.err
+        assert "And then?" in said(server)
+        (tail,) = spool(ragmem).parent.glob("*-sessions.json")
+        assert stat.S_IMODE(tail.stat().st_mode) == 0o600
+        assert TOKEN not in tail.read_text()
+        tail.rename(tail.with_name("aside"))
+        assert ragmem.run("ask", "Who?", *asked).code != 0
+        tail.with_name("aside").rename(tail)
+    turns = ragmem.shown(first["session_id"])["turns"]
+    assert [turn["user_message"][:8] for turn in turns] == ["Wombats,", "And then", "At last?"]
+    # Deleted is deleted, there too; and nothing comes back from it.
+    assert ragmem.run("sessions", "delete", first["session_id"], "--yes").code == 0
+    assert "Wombats" not in tail.read_text()
+    assert ragmem.run("ask", "Anew?", "-c").code == 2
+    assert ragmem.sessions() == []
+
+
+def test_what_waits_for_a_damaged_database_reaches_the_repaired_one(ragmem: Ragmem) -> None:
+    """It is a new file, and yet the same store."""
+    assert ragmem.run("ask", "First?").code == 0
+    database = ragmem.home / "data" / "memory.db"
+    with sqlite3.connect(database) as connection:
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'turns'"
+        ).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    done = ragmem.run("ask", "Meanwhile?")
+    assert done.code == 0, done.err
+    assert count_waiting(spool(ragmem)) >= 3
+    assert ragmem.run("store", "repair").code == 0
+    assert "Meanwhile?" in [session["last_message"] for session in ragmem.sessions()]
+    assert count_waiting(spool(ragmem)) == 0
+
+
+def test_nothing_ephemeral_is_kept_for_an_outage(ragmem: Ragmem) -> None:
+    assert ragmem.run("ask", "First?", "--ephemeral").code == 0
+    assert list(spool(ragmem).parent.glob("*-sessions.json")) == []
+
+
+def test_a_local_graph_that_was_killed_costs_one_line(tmp_path: Path) -> None:
+    """What was asked meanwhile, in the session that it belongs to, is there when it runs again."""
+    layout = Layout(find_paths({"RAGMEM_HOME": str(tmp_path / "home")}).make().neo4j_dir)
+    layout.make()
+    in_thread(use_cached_jars(layout))
+    in_thread(start(jars(), layout, os.environ, print))
+    try:
+        with LLMServer([Answer("The answer.")], repeat=True) as server:
+            env = {**server.env, "RAGMEM_STORE": "neo4j", "RAGMEM_STORE__TIMEOUT_S": "60"}
+            ragmem = Ragmem(tmp_path, env)
+            first = ragmem.run("ask", "Wombats?", "--output-format", "json").json["session_id"]
+            running = layout.running()
+            assert running is not None
+            os.kill(running.pid, signal.SIGKILL)
+            done = ragmem.run("ask", "And then?", "-c", "--output-format", "json")
+            assert (done.code, done.json["session_id"]) == (0, first), done.err
+            assert "Memory is away: The local Neo4j is not running. `ragmem neo4j up`" in done.err
+            assert "Wombats?" in said(server)
+            assert ragmem.run("store", "info").code == 75
+            in_thread(start(jars(), layout, os.environ, print))
+            turns = ragmem.shown(first)["turns"]
+            assert [turn["user_message"] for turn in turns] == ["Wombats?", "And then?"]
+    finally:
+        in_thread(down(find_paths({"RAGMEM_HOME": str(tmp_path / "home")})))
 
 
 def _spooled(ragmem: Ragmem) -> bytes:

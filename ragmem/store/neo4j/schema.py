@@ -1,12 +1,14 @@
 """Constraints and indexes: looked at on each opening, made where they are missing."""
 
 import re
+from contextlib import suppress
 from functools import partial
 
 import msgspec
 
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
+from ragmem.ids import new_id
 from ragmem.store.neo4j.coding import STATEMENTS as CODE
 from ragmem.store.neo4j.cypher import STATEMENTS, listed_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
@@ -52,7 +54,17 @@ async def prepare(gateway: Gateway) -> str:
         await _note(gateway, CODE["turns_to_link"], CODE["note_references_due"])
     if filled or server.schema_version < VERSION:
         await gateway.write(_complete)
+    if not await store_id(gateway):
+        set_id = partial(Transaction.run, statement=STATEMENTS["set_store_id"], storeId=new_id())
+        with suppress(StoreRefused):
+            await gateway.write(set_id)
     return server.version
+
+
+async def store_id(gateway: Gateway) -> str:
+    """The graph's own id; empty while it has none."""
+    found = await gateway.read(lambda tx: tx.first_row(STATEMENTS["store_id"]))
+    return str(found["storeId"] or "") if found else ""
 
 
 async def _note(gateway: Gateway, which: str, note: str) -> None:

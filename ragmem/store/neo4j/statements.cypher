@@ -26,6 +26,14 @@ RETURN versions[0] AS version;
 // :schema_version
 MATCH (v:RagmemSchema {name: 'ragmem'}) RETURN coalesce(v.version, 0) AS version;
 
+// :store_id
+MATCH (v:RagmemSchema {name: 'ragmem'}) RETURN v.storeId AS storeId;
+
+// :set_store_id
+MERGE (v:RagmemSchema {name: 'ragmem'})
+SET v.storeId = coalesce(v.storeId, $storeId)
+RETURN v.storeId AS storeId;
+
 // :set_schema_version
 MERGE (v:RagmemSchema {name: 'ragmem'})
 SET v.version = CASE WHEN v.version > $version THEN v.version ELSE $version END;

@@ -71,6 +71,10 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
             await gateway.aclose()
             raise
 
+    async def store_id(self) -> str:
+        """The graph's own id; empty where none could be written into it."""
+        return await schema.store_id(self._gateway)
+
     async def apply(self, writes: Sequence[Write]) -> Applied:
         """Apply the writes in order, in one transaction."""
 

@@ -130,7 +130,10 @@ def log_file(paths: Paths) -> Path:
 
 
 def find_connection(config: Config, paths: Paths, environ: Mapping[str, str]) -> Connection:
-    """The configured server, else the local one; StoreRefused when there is neither."""
+    """The configured server, else the local one.
+
+    StoreUnavailable when that is not running, StoreRefused when there is neither.
+    """
     database = config.store.database or environ.get("NEO4J_DATABASE") or None
     if url := _configured(config, environ):
         return Connection(
@@ -142,6 +145,10 @@ def find_connection(config: Config, paths: Paths, environ: Mapping[str, str]) ->
     layout = Layout(paths.neo4j_dir)
     running = layout.running()
     if running is None or (running.pid and process.started_at(running.pid) != running.started):
+        if paths.neo4j_password:
+            raise StoreUnavailable(
+                "The local Neo4j is not running.", hint="`ragmem neo4j up` starts it."
+            )
         raise StoreRefused(
             "No Neo4j server is configured, and no local one runs.",
             hint="`ragmem neo4j up` starts one here; NEO4J_URI names one elsewhere.",

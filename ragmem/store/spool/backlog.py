@@ -1,6 +1,7 @@
 """What waits for a store that is away: kept, tried again, told of."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,15 +11,16 @@ from typing import TypeVar
 
 import msgspec
 
-from ragmem.errors import StoreDamaged, StoreError, StoreUnavailable
+from ragmem.errors import RagmemError, StoreDamaged, StoreError, StoreUnavailable
 from ragmem.records import BeginTurn, Write
 from ragmem.store.base import Applied, SessionQuery, Store
-from ragmem.store.spool.files import MOST_IN_MEMORY, NoRoom, Spool, count_waiting
+from ragmem.store.spool.files import MOST_IN_MEMORY, NoRoom, Spool
 from ragmem.store.spool.lines import to_lines
 from ragmem.store.spool.replay import Replay, replay_left
 from ragmem.store.spool.running import Running
 from ragmem.store.spool.words import are, lost_text, writes_text
 
+_log = logging.getLogger("ragmem")
 T = TypeVar("T")
 
 _SOON_S = 0.02
@@ -61,12 +63,13 @@ class Backlog:
         open_store: Callable[[], Awaitable[Store]],
         folder: Path,
         *,
+        older: Sequence[Path] = (),
         patience: Patience = Patience(),  # noqa: B008
         most_in_memory: int = MOST_IN_MEMORY,
     ) -> None:
         self._open_store = open_store
         self._patience = patience
-        self._spool = Spool(folder, most_in_memory=most_in_memory)
+        self._spool = Spool(folder, older=older, most_in_memory=most_in_memory)
         self._disk_thread = ThreadPoolExecutor(1, thread_name_prefix="ragmem-spool")
         self._store: Store | None = None
         self._opening: asyncio.Task[Store] | None = None
@@ -204,6 +207,7 @@ class Backlog:
             while self._in_flight:
                 await asyncio.wait(self._in_flight)
             store = await self.inner()
+            await self._meet(store)
             await self._replay_own(store)
             left = await replay_left(self._replay, store, self._spool, self._on_disk)
             if not self._replay.count:
@@ -211,7 +215,7 @@ class Backlog:
         except StoreError as error:
             self.went_away(error)
         except OSError as error:
-            self.went_away(StoreUnavailable(f"{self._spool.folder}: {error.strerror or error}."))
+            self.went_away(self._unreadable(error))
         else:
             self._looked = True
             self._came_back(left)
@@ -229,6 +233,9 @@ class Backlog:
             if kept:
                 replay.known.add(kept)
             self._waiting -= len(lines)
+
+    def _unreadable(self, error: OSError) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._spool.folder}: {error.strerror or error}.")
 
     def went_away(self, error: StoreError) -> None:
         """The store did not do it: writes are kept until a later try succeeds."""
@@ -311,10 +318,30 @@ class Backlog:
 
     async def _open(self) -> Store:
         try:
-            self._store = await self._open_store()
-            return self._store
+            store = await self._open_store()
+            try:
+                await self._meet(store)
+            except BaseException:
+                await store.aclose()
+                raise
+            self._store = store
+            return store
         finally:
             self._opening = None
+
+    async def _meet(self, store: Store) -> None:
+        """What waits is for one store, and no other gets it, though its address be the same."""
+        met = partial(self._spool.meet, await store.store_id())
+        try:
+            left = await self._on_disk(met)
+        except OSError as error:
+            raise self._unreadable(error) from None
+        if left:
+            self._waiting -= left
+            self._notices.append(
+                f"Another database is where the memory was. {writes_text(left)} that {are(left)} "
+                f"for the one before {'stays' if left == 1 else 'stay'} in {self._spool.folder}."
+            )
 
     async def read(self, query: Callable[[Store], Awaitable[T]]) -> T:
         """What the query finds; StoreUnavailable while writes wait, of dead processes too."""
@@ -335,6 +362,12 @@ class Backlog:
         except StoreError as error:
             self.went_away(error)
             raise
+        except RagmemError:
+            raise
+        except Exception as error:
+            # A bug, or a record that can't be read: who asked goes on as without an answer.
+            _log.warning("The memory could not be asked: %s", error, exc_info=True)
+            raise StoreError(f"The memory could not be asked: {error!r}.") from error
 
     def _unavailable(self) -> StoreError:
         if self._away is None and self._waiting:
@@ -347,7 +380,7 @@ class Backlog:
 
     async def count_waiting(self) -> int:
         """Writes that wait, of every process."""
-        return await self._on_disk(partial(count_waiting, self._spool.folder))
+        return await self._on_disk(self._spool.count_waiting)
 
     async def look_for_others(self) -> None:
         """Take over what processes that died meanwhile have left."""

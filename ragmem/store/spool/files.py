@@ -2,6 +2,10 @@
 
 Each is lines of JSON, private (0600), synced before it is spoken of. A torn last
 line was never acknowledged and costs only itself.
+
+They lie in a folder that bears the address of the database, and the name of each ends with the id
+of the store that its lines are for (`…@ID.jsonl`), as soon as that is known. Such a file is that
+store's alone, whatever its address; one without an id belongs to whichever store is found there.
 """
 
 import contextlib
@@ -10,11 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ragmem.failpoints import failpoint
-from ragmem.files import sync_folder
+from ragmem.files import replace_private, sync_folder
 from ragmem.ids import new_id
 from ragmem.store.locks import take
 
 _SUFFIX = ".jsonl"
+_FOR = "@"
 _CHUNK = 1 << 20
 _MANY = 1000
 MOST_IN_MEMORY = 64 << 20
@@ -30,17 +35,19 @@ class SpoolFile:
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path = path
+        self.store_id = store_of(path)
+        """Of whom its lines are; empty while that is not known."""
         self._handle = handle
         self._size = os.fstat(handle).st_size
         self._offset = 0
 
     @classmethod
-    def create(cls, folder: Path) -> "SpoolFile":
+    def create(cls, folder: Path, store_id: str = "") -> "SpoolFile":
         """A new file of this process."""
         _make(folder)
         failpoint("spool.create")
         while True:
-            path = folder / f"{new_id()}{_SUFFIX}"
+            path = folder / _new_name(store_id)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             # Another process may take a new file for one that was left, and remove it.
             if file := cls._locked(path, os.open(path, flags, 0o600)):
@@ -95,6 +102,11 @@ class SpoolFile:
                 os.ftruncate(self._handle, 0)
                 self._offset = self._size = 0
 
+    def count(self) -> int:
+        """Lines that wait in it."""
+        data = os.pread(self._handle, self._size - self._offset, self._offset)
+        return data.count(b"\n")
+
     def close(self) -> None:
         """Leave what waits to another process; what was dealt with goes."""
         try:
@@ -103,7 +115,7 @@ class SpoolFile:
                 self.path.unlink(missing_ok=True)
             elif self._offset:
                 with contextlib.suppress(OSError):  # then all of it is replayed: no harm
-                    set_aside(self.path.parent, self._rest())
+                    set_aside(self.path.parent, self._rest(), self.store_id)
                     self.path.unlink()
         finally:
             os.close(self._handle)
@@ -117,14 +129,49 @@ class SpoolFile:
 class Spool:
     """This process' waiting lines, in order: its file, and memory while the file can't be written.
 
-    Everything here blocks; it is called from one thread.
+    `folder` is the address's, `older` are those that earlier versions used for it. Everything here
+    blocks; it is called from one thread.
     """
 
-    def __init__(self, folder: Path, *, most_in_memory: int = MOST_IN_MEMORY) -> None:
+    def __init__(
+        self, folder: Path, *, older: Sequence[Path] = (), most_in_memory: int = MOST_IN_MEMORY
+    ) -> None:
         self.folder = folder
+        self._older = older
+        self._store_id: str | None = None
         self.most_in_memory = most_in_memory
         self._file: SpoolFile | None = None
         self._unwritten: list[bytes] = []
+
+    @property
+    def store_id(self) -> str:
+        """Of the store that was last met at this address; empty before one was."""
+        if self._store_id is None:
+            self._store_id = met(self.folder)
+        return self._store_id
+
+    def meet(self, store_id: str) -> int:
+        """This store is at the address now. How many lines of this process are another's: they
+        are left for it.
+        """
+        if not store_id:
+            return 0
+        before = self.store_id
+        if before != store_id:
+            self._store_id = store_id
+            with contextlib.suppress(OSError):
+                _make(self.folder.parent)
+                replace_private(_note(self.folder), store_id.encode(), sync=False)
+        of_file = self._file.store_id if self._file else before
+        if not of_file or of_file == store_id:
+            return 0
+        left = self._unwritten
+        count = len(left) + (self._file.count() if self._file else 0)
+        if left:
+            set_aside(self.folder, left, of_file)
+            self._unwritten = []
+        self.close()
+        return count
 
     @property
     def durable(self) -> bool:
@@ -140,8 +187,10 @@ class Spool:
         """Keep the lines; the error when only memory can, NoRoom when that can't either."""
         every = [*self._unwritten, *lines]
         try:
+            if self._file and self._file.store_id != self.store_id and not self._file.count():
+                self.close()  # It was begun before the store was known.
             if self._file is None:
-                self._file = SpoolFile.create(self.folder)
+                self._file = SpoolFile.create(self.folder, self.store_id)
             self._file.append(every)
         except OSError as error:
             if _length(every) > self.most_in_memory:
@@ -157,7 +206,7 @@ class Spool:
 
     def advance(self, lines: list[bytes], leftover: Sequence[bytes]) -> str | None:
         """Lines that were read are dealt with, but for `leftover`: the file that keeps those."""
-        kept = set_aside(self.folder, leftover) if leftover else None
+        kept = set_aside(self.folder, leftover, self.store_id) if leftover else None
         # Lines that were read from memory may have reached the file meanwhile.
         if self._unwritten[: len(lines)] == lines:
             del self._unwritten[: len(lines)]
@@ -166,8 +215,15 @@ class Spool:
         return kept
 
     def others(self) -> list[Path]:
-        """Files that other processes have left or are using, oldest first."""
-        return [path for path in _files(self.folder) if path.name != self.name]
+        """Files for this store that other processes have left or are using, oldest first."""
+        return [path for path in self._ours() if path.name != self.name]
+
+    def count_waiting(self) -> int:
+        """Writes that wait for this store, of every process."""
+        return sum(map(_count, self._ours()))
+
+    def _ours(self) -> list[Path]:
+        return waiting_for(self.store_id, self.folder, self._older)
 
     def close(self) -> None:
         """Leave what waits to the next process."""
@@ -178,10 +234,38 @@ class Spool:
             self._file = None
 
 
-def set_aside(folder: Path, lines: Iterable[bytes]) -> str:
+def met(folder: Path) -> str:
+    """The id of the store that was last met at an address, whose folder this is; else empty."""
+    try:
+        return _note(folder).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _note(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.id")
+
+
+def waiting_for(store_id: str, folder: Path, older: Sequence[Path] = ()) -> list[Path]:
+    """The files for a store, oldest first: without an id those of its address, else of any."""
+    here = {path for each in (folder, *older) for path in _files(each)}
+    found = {path for path in here if store_of(path) in ("", store_id)}
+    if store_id:
+        with contextlib.suppress(OSError):
+            for each in folder.parent.iterdir():
+                found |= {path for path in _files(each) if store_of(path) == store_id}
+    return sorted(found, key=lambda path: path.name)
+
+
+def store_of(path: Path) -> str:
+    """The id of the store that a file is for; empty while that is not known."""
+    return path.stem.partition(_FOR)[2]
+
+
+def set_aside(folder: Path, lines: Iterable[bytes], store_id: str = "") -> str:
     """A new file of these lines, whole or not at all; its name."""
     _make(folder)
-    path = folder / f"{new_id()}{_SUFFIX}"
+    path = folder / _new_name(store_id)
     draft = path.with_suffix(".draft")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -202,14 +286,22 @@ def set_aside(folder: Path, lines: Iterable[bytes]) -> str:
     return path.name
 
 
-def count_waiting(folder: Path) -> int:
-    """Writes that wait in this folder, of every process; 0 where there is none."""
+def count_waiting(folder: Path, *, deep: bool = False) -> int:
+    """Writes that wait in this folder, or in all folders in it, of every process and store."""
+    found = folder.glob(f"*/*{_SUFFIX}") if deep else _files(folder)
+    return sum(map(_count, found))
+
+
+def _count(path: Path) -> int:
     count = 0
-    for path in _files(folder):
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            while data := file.read(_CHUNK):
-                count += data.count(b"\n")
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        while data := file.read(_CHUNK):
+            count += data.count(b"\n")
     return count
+
+
+def _new_name(store_id: str) -> str:
+    return f"{new_id()}{_FOR if store_id else ''}{store_id}{_SUFFIX}"
 
 
 def _make(folder: Path) -> None:

@@ -84,16 +84,21 @@ async def replay_left(replay: Replay, store: Store, spool: Spool, on_disk: OnDis
         if path.name not in replay.known and (
             file := await on_disk(partial(SpoolFile.adopt, path))
         ):
-            await _replay_file(replay, store, file, on_disk)
+            await _replay_file(replay, store, file, spool.store_id, on_disk)
     return replay.count - before
 
 
-async def _replay_file(replay: Replay, store: Store, file: SpoolFile, on_disk: OnDisk) -> None:
+async def _replay_file(
+    replay: Replay, store: Store, file: SpoolFile, store_id: str, on_disk: OnDisk
+) -> None:
+    # What one store has begun to take is no other's.
+    file.store_id = store_id
     try:
         while lines := await on_disk(partial(file.read, replay.batch)):
             leftover = await replay.apply(store, lines)
             if leftover:
-                replay.known.add(await on_disk(partial(set_aside, file.path.parent, leftover)))
+                kept = partial(set_aside, file.path.parent, leftover, store_id)
+                replay.known.add(await on_disk(kept))
             await on_disk(partial(file.advance, lines))
     finally:
         # Also when cut short: what is in the store need not be written by the next one too.

@@ -42,18 +42,22 @@ from ragmem.store.spool.words import writes_text
 
 
 class SpooledStore:
-    """See the module's text. `open_store` opens the store when it is first needed."""
+    """See the module's text. `open_store` opens the store when it is first needed.
+
+    `folder` bears the store's address, `older` are the spools that earlier versions had for it.
+    """
 
     def __init__(
         self,
         open_store: Callable[[], Awaitable[Store]],
         folder: Path,
         *,
+        older: Sequence[Path] = (),
         patience: Patience = Patience(),  # noqa: B008
         most_in_memory: int = MOST_IN_MEMORY,
     ) -> None:
         self._backlog = Backlog(
-            open_store, folder, patience=patience, most_in_memory=most_in_memory
+            open_store, folder, older=older, patience=patience, most_in_memory=most_in_memory
         )
         self._known = KnownProjects(folder.with_name(f"{folder.name}-projects.json"))
 
@@ -72,6 +76,10 @@ class SpooledStore:
             projects = [write.project for write in writes if isinstance(write, RegisterProject)]
             await asyncio.to_thread(self._known.add, projects)
         return applied
+
+    async def store_id(self) -> str:
+        """The store's own id, kept in it; empty where it can't keep one."""
+        return await self._backlog.read(lambda store: store.store_id())
 
     async def session(self, session_id: str) -> Session:
         """One session; SessionNotFound when there is none."""

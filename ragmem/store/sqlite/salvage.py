@@ -36,6 +36,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store.recall import EmbedderMark
+from ragmem.store.sqlite import schema
 from ragmem.store.sqlite.remains_of_code import RemainsOfCode
 from ragmem.store.sqlite.rows import Row, record
 from ragmem.store.sqlite.vectors import embedder
@@ -54,6 +55,13 @@ class Salvage(RemainsOfCode):
         """Those that are left."""
         self._turns: dict[str, list[tuple[int, int, str]]] = {}
         """Per session: the index, the row and the id of each turn."""
+
+    def store_id(self) -> str:
+        """What the database said of itself; empty where that can't be read."""
+        try:
+            return schema.store_id(self._connection)
+        except (apsw.Error, UnicodeDecodeError):
+            return ""
 
     async def writes(self) -> AsyncIterator[Sequence[Write]]:
         """All that is left, whole."""

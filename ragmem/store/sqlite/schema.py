@@ -6,6 +6,7 @@ to, each applied in one transaction with its record.
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import apsw
 
 from ragmem.errors import StoreRefused
 from ragmem.failpoints import failpoint
+from ragmem.ids import new_id
 from ragmem.store.base import AHEAD
 from ragmem.store.locks import lock
 from ragmem.store.sqlite import documents, files, journal
@@ -49,6 +51,7 @@ def open_for_writing(
                 _in_transaction(connection, lambda: documents.build(connection))
             finally:
                 os.close(alone)
+        _identify(connection)
         failpoint("sqlite.mark")
         if not was_set_up:
             files.mark_set_up(database)
@@ -60,6 +63,33 @@ def open_for_writing(
         connection.close()
         raise
     return connection
+
+
+def store_id(connection: apsw.Connection) -> str:
+    """The database's own; empty while it has none."""
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'identity'").fetchall():
+        return ""
+    return str(connection.execute("SELECT store_id FROM identity").get or "")
+
+
+def identify(connection: apsw.Connection, its_id: str) -> None:
+    """Give the database this id in place of any that it has; no schema's version knows of it."""
+    connection.execute("CREATE TABLE IF NOT EXISTS identity (store_id TEXT NOT NULL) STRICT")
+    connection.execute("DELETE FROM identity")
+    connection.execute("INSERT INTO identity VALUES (?)", (its_id,))
+
+
+def _identify(connection: apsw.Connection) -> None:
+    """Give it an id if it has none; where another process writes just then, another time."""
+
+    def once() -> None:
+        if not store_id(connection):
+            identify(connection, new_id())
+
+    if store_id(connection):
+        return
+    with suppress(apsw.BusyError):
+        _in_transaction(connection, once)
 
 
 def _tell_horizon(connection: apsw.Connection, clock: Callable[[], datetime]) -> None:

@@ -104,6 +104,18 @@ class SQLiteStore(CodeHandle):
             await self._write(job)
         return Applied(indexes)
 
+    async def store_id(self) -> str:
+        """The database's own id; empty where none could be written into it yet."""
+        return await self._read(schema.store_id)
+
+    async def take_id(self, store_id: str) -> None:
+        """Be that store from now on: what waits for it waits for this one."""
+
+        def job(connection: apsw.Connection) -> None:
+            self._transaction(connection, lambda: schema.identify(connection, store_id))
+
+        await self._write(job)
+
     async def session(self, session_id: str) -> Session:
         """One session; SessionNotFound when there is none."""
         return await self._read(lambda db: reads.session(db, session_id))

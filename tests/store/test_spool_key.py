@@ -1,0 +1,152 @@
+"""Whose a spool is: what waits for one database reaches that one, and no other."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from ragmem.config import Config, find_paths
+from ragmem.config.settings import StoreConfig
+from ragmem.errors import StoreUnavailable
+from ragmem.interface.address import configured, named
+from ragmem.store.base import SessionQuery, Store
+from ragmem.store.neo4j import Connection, Neo4jStore
+from ragmem.store.spool import SpooledStore, count_waiting
+from ragmem.store.sqlite import SQLiteStore
+from tests.fakes.neo4j import PATIENCE_S, open_empty_neo4j_store
+from tests.store.samples import begun, created
+from tests.store.test_spool import CALM, settled
+
+
+class Spot:
+    """An address behind which one database or another is, or none."""
+
+    def __init__(self, folder: Path, name: str, opened: list[SpooledStore]) -> None:
+        self._folder = folder
+        self._opened = opened
+        self.spool = folder / "spool" / name
+        self.older: tuple[Path, ...] = ()
+        self.database = ""
+
+    def open(self) -> SpooledStore:
+        async def inner() -> Store:
+            if not self.database:
+                raise StoreUnavailable("Nothing is there.")
+            path = self._folder / self.database
+            return await SQLiteStore.open(path, locks_dir=path.with_suffix(".locks"))
+
+        store = SpooledStore(inner, self.spool, older=self.older, patience=CALM)
+        self._opened.append(store)
+        return store
+
+    async def told(self, database: str, session_id: str) -> None:
+        """A process that finds that database, or none."""
+        self.database = database
+        store = self.open()
+        await store.apply([created(session_id), begun(session_id, f"t-{session_id}")])
+        await store.aclose()
+
+    async def known(self, database: str) -> list[str]:
+        """The sessions in that database, to a process that finds it here."""
+        self.database = database
+        store = self.open()
+        with contextlib.suppress(StoreUnavailable):
+            found = await store.sessions(SessionQuery())
+        await store.aclose()
+        return sorted(session.session_id for session in found)
+
+
+@pytest.fixture
+async def spot(tmp_path: Path) -> AsyncIterator[Callable[[str], Spot]]:
+    opened: list[SpooledStore] = []
+    yield lambda name: Spot(tmp_path, name, opened)
+    for store in opened:
+        await store.aclose()
+
+
+async def test_what_waits_for_a_database_is_not_given_to_the_next_one_at_its_address(
+    spot: Callable[[str], Spot],
+) -> None:
+    here, there = spot("sqlite"), spot("elsewhere")
+    await here.told("one.db", "a")
+    await here.told("", "waits")
+    assert count_waiting(here.spool) == 2
+    assert await here.known("two.db") == []
+    assert count_waiting(here.spool) == 2
+    # The same database by another address, as a library names it.
+    assert await there.known("one.db") == ["a", "waits"]
+    assert count_waiting(here.spool) == 0
+
+
+async def test_while_no_database_is_known_what_waits_belongs_to_its_address(
+    spot: Callable[[str], Spot],
+) -> None:
+    here, there = spot("sqlite"), spot("elsewhere")
+    await here.told("", "waits")
+    assert await there.known("two.db") == []
+    assert await here.known("one.db") == ["waits"]
+
+
+async def test_a_database_that_takes_anothers_place_while_writes_wait_gets_none_of_them(
+    spot: Callable[[str], Spot],
+) -> None:
+    here = spot("sqlite")
+    await here.told("one.db", "a")
+    here.database = ""
+    store = here.open()
+    await store.apply([created("waits")])
+    here.database = "two.db"
+    await settled(store, here.spool.with_name("none"))
+    assert await store.sessions(SessionQuery()) == []
+    (told,) = [text for text in store.take_notices() if "Another database" in text]
+    assert "1 write that is for the one before stays in" in told
+    await store.apply([created("b")])
+    assert [found.session_id for found in await store.sessions(SessionQuery())] == ["b"]
+    await store.aclose()
+    assert await here.known("one.db") == ["a", "waits"]
+
+
+async def test_the_spool_of_an_earlier_version_is_drained(spot: Callable[[str], Spot]) -> None:
+    before, here = spot("neo4j"), spot("neo4j-local")
+    await before.told("", "waits")
+    here.older = (before.spool,)
+    assert await here.known("one.db") == ["waits"]
+    assert count_waiting(before.spool) == 0
+
+
+def test_a_program_and_the_command_have_one_spool_for_one_server(tmp_path: Path) -> None:
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path)})
+
+    def spool(url: str = "", database: str = "") -> str:
+        store = StoreConfig(kind="neo4j", url=url, database=database)
+        return configured(Config(store=store), paths, {}).spool
+
+    assert spool("bolt://a:7687") == named("neo4j://A", paths).spool
+    assert spool("bolt://a", "one") == named("bolt://a", paths, database="one").spool
+    names = {spool(), spool("bolt://a"), spool("bolt://a", "one"), spool("bolt://b")}
+    assert len(names) == 4
+    by_environ = configured(
+        Config(store=StoreConfig(kind="neo4j")),
+        paths,
+        {"NEO4J_URI": "bolt://a", "NEO4J_DATABASE": "one"},
+    )
+    assert by_environ.spool == spool("bolt://a", "one")
+    # Where an earlier version let writes wait for the same server.
+    assert by_environ.older_spools == ("neo4j", *named("bolt://a", paths).older_spools)
+
+
+async def test_a_graph_keeps_its_id_and_an_emptied_one_is_another(
+    neo4j_server: Connection,
+) -> None:
+    ids = []
+    store = await open_empty_neo4j_store(neo4j_server)
+    for _ in range(2):
+        ids.append(await store.store_id())
+        await store.aclose()
+        store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    await store.aclose()
+    store = await open_empty_neo4j_store(neo4j_server)
+    assert ids[0] == ids[1] != await store.store_id()
+    assert all(ids)
+    await store.aclose()
