@@ -58,6 +58,8 @@ class CallRunner:
         self._guard = RepeatGuard()
         self._broken_in_a_row = 0
         self._count = 0
+        self._done: dict[str, ToolCall] = {}
+        """Of the message that is being answered: whole, whatever of them is stored."""
         self.denials: list[PermissionDenial] = []
 
     @property
@@ -83,8 +85,7 @@ class CallRunner:
         else:
             self._broken_in_a_row = 0
             await self._run_all(calls)
-        by_id = {call.tool_call_id: call for call in self._recording.turn.tool_calls}
-        done = [by_id[call.tool_call_id] for call in calls]
+        done = [self._done.pop(call.tool_call_id) for call in calls]
         shown = tuple(ToolUse(call_id(c.tool_call_id), c.tool_name, c.arguments) for c in done)
         return [
             assistant(text, shown),
@@ -196,6 +197,7 @@ class CallRunner:
             duration_ms=outcome.duration_ms,
         )
         await self._recording.call(done)
+        self._done[call.tool_call_id] = done
         self._emit(
             ToolFinished(
                 tool_call_id=call.tool_call_id,
