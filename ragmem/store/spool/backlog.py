@@ -13,7 +13,14 @@ import msgspec
 from ragmem.errors import StoreDamaged, StoreError, StoreUnavailable
 from ragmem.records import BeginTurn, Write
 from ragmem.store.base import Applied, SessionQuery, Store
-from ragmem.store.spool.files import MOST_IN_MEMORY, NoRoom, Spool, count_waiting
+from ragmem.store.spool.files import (
+    MOST_IN_A_LINE,
+    MOST_IN_MEMORY,
+    NoRoom,
+    Spool,
+    count_aside,
+    count_waiting,
+)
 from ragmem.store.spool.lines import to_lines
 from ragmem.store.spool.replay import Replay, replay_left
 from ragmem.store.spool.running import Running
@@ -139,11 +146,14 @@ class Backlog:
 
     async def _append(self, writes: Sequence[Write]) -> Waiting:
         lines = to_lines(writes)
-        self._waiting += len(lines)
+        if any(len(line) >= MOST_IN_A_LINE for line in lines):
+            self._replay.refused = f"a write of it is larger than {MOST_IN_A_LINE >> 20} MB."
+        waiting = sum(len(line) < MOST_IN_A_LINE for line in lines)
+        self._waiting += waiting
         try:
             problem = await self._on_disk(lambda: self._spool.append(lines))
         except NoRoom:
-            self._waiting -= len(lines)
+            self._waiting -= waiting
             self._say_lost(writes)
             return Waiting(durable=False, kept=False)
         self._said_lost = False
@@ -348,6 +358,10 @@ class Backlog:
     async def count_waiting(self) -> int:
         """Writes that wait, of every process."""
         return await self._on_disk(partial(count_waiting, self._spool.folder))
+
+    async def count_aside(self) -> tuple[int, Path]:
+        """Writes that were damaged, or too long for the store, and the folder that keeps them."""
+        return await self._on_disk(partial(count_aside, self._spool.folder))
 
     async def look_for_others(self) -> None:
         """Take over what processes that died meanwhile have left."""
