@@ -50,7 +50,7 @@ from ragmem.memory.toolloop import ToolLoop
 from ragmem.messages import Message, ToolSpec, ToolUse, user
 from ragmem.prompts import prompt as prompt_text
 from ragmem.records import Session, ToolCall, Turn, TurnStatus, Usage
-from ragmem.text import clean
+from ragmem.text import clean, one_line
 from ragmem.tools.mentions import at_paths, named_files
 
 _EMPTY_RETRIES = 2
@@ -133,6 +133,11 @@ class TurnRun:
                 hint=error.hint,
                 exit_code=error.exit_code,
             )
+        except (OSError, MemoryError, ImportError) as error:
+            # The computer has no more of something: no bug of the loop's.
+            why = getattr(error, "strerror", None) or one_line(str(error), 200) or "out of memory"
+            ending = msgspec.structs.replace(ending, text=self._partial, error=f"{why}.")
+            raise
         finally:
             await _settled(self._finish(ending))
 

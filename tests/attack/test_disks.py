@@ -116,3 +116,22 @@ def test_a_chat_goes_on_where_nothing_can_be_kept_and_its_end_says_so(ragmem: Ra
         assert chat.exit_code() == 75
         assert "Not all of this is kept" in chat.text
         assert "Traceback" not in chat.text
+
+
+@pytest.mark.parametrize("limit", ["-n 8", "-n 10", "-v 60000", "-v 120000", "-v 200000"])
+def test_few_descriptors_or_little_memory_are_told(ragmem: Ragmem, limit: str) -> None:
+    for arguments in (["ask", "Again?"], ["sessions", "list"]):
+        done = subprocess.run(
+            ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", *COMMAND, *arguments],
+            capture_output=True,
+            text=True,
+            env=ragmem.env,
+            cwd=ragmem.project,
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+            check=False,
+        )
+        for word in ("This is a bug", "internal error", "Traceback", "another process"):
+            assert word not in done.stderr
+        assert done.returncode == 0 or "Too many open" in done.stderr or "no more" in done.stderr
+    assert ragmem.sessions()[-1]["last_message"] == "First?"
