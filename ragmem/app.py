@@ -87,6 +87,8 @@ class App:
             spool = self._address.spool
             file = paths.spool_dir / f"{spool}{SUFFIX}"
             self.memory.tail = Tail(file, partial(met, paths.spool_dir / spool))
+        self.remembers = True
+        """False where the memory, which is wanted, has no folder."""
         self._notices: list[str] = []
         self.codebase = Codebase(
             config,
@@ -126,6 +128,7 @@ class App:
         except ConfigError as error:
             if self.config.memory.enabled:
                 raise
+            self.remembers = False
             self._notices.append(f"Nothing of this is remembered: {error} {error.hint}")
         else:
             if loose := self.paths.close_to_others():
@@ -151,9 +154,15 @@ class App:
         await self.codebase.aclose()
         await self.background.aclose()
         await self.memory.aclose()
-        if self._store:
-            await self._store.aclose()
-        self._exit.close()
+        try:
+            if self._store:
+                await self._store.aclose()
+        except StoreError:
+            # What went wrong before says more; to be cancelled is how a chat ends.
+            if error is None or isinstance(error, asyncio.CancelledError):
+                raise
+        finally:
+            self._exit.close()
 
     def _say(self, text: str) -> None:
         self._notices.append(text)

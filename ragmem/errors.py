@@ -16,6 +16,7 @@
     └── LLMError               the model could not do it
         ├── ProviderUnavailable  network, timeout, 429, 5xx; may pass (exit 75)
         ├── StreamCut            the answer broke off; nothing of it was executed (exit 75)
+        │   └── AnswerTooLong    it did not come to an end, and was not waited for
         ├── ProviderRefused      401, 403, 404, bad request
         ├── ContextTooLong       the request is larger than the model's window
         └── NoModel              nothing to answer with (exit 2)
@@ -122,6 +123,10 @@ class StreamCut(LLMError):
     """The answer broke off before it was whole."""
 
     exit_code = EXIT_TRY_AGAIN
+
+
+class AnswerTooLong(StreamCut):
+    """The answer ran past what is taken of one; asked again it would do the same."""
 
 
 class ProviderRefused(LLMError):

@@ -5,7 +5,8 @@ hit that fails; `n+` fails from there on; without it every hit does. While nothi
 is armed a point costs a look into an empty dictionary.
 
 Actions: `kill9`, `stop` (SIGSTOP), `sleep=SECONDS`, and `enospc`, `eio`, `erofs`,
-which raise that OSError. After etcd's gofail and SQLite's "fail the Nth call".
+`eacces`, `emfile`, `enomem`, which raise that OSError. After
+etcd's gofail and SQLite's "fail the Nth call".
 """
 
 import errno
@@ -87,7 +88,10 @@ POINTS = (
 ANY = "*"
 _NO_DISK = ("turn.", "model.", "call.", "transfer.")
 """Areas that touch no disk by themselves: there a process can die, but no file can fail."""
-_ERRNOS = {"enospc": errno.ENOSPC, "eio": errno.EIO, "erofs": errno.EROFS}
+_ERRNOS = {
+    name: getattr(errno, name.upper())
+    for name in ("enospc", "eio", "erofs", "eacces", "emfile", "enomem")
+}
 _SIGNALS = {"kill9": signal.SIGKILL, "stop": signal.SIGSTOP}
 _FORM = re.compile(
     r"(?P<name>[\w.*]+):(?P<action>[a-z0-9]+)(=(?P<seconds>\d+(\.\d+)?))?(@(?P<n>\d+\+?))?"

@@ -92,6 +92,17 @@ def clip_middle(text: str, limit: int) -> str:
     return text[:head] + marker + (text[-tail:] if tail else "")
 
 
+def clip_bytes(text: str, limit: int) -> str:
+    """The same for its bytes; the marker is there where nothing else has room."""
+    if len(text) <= limit and (text.isascii() or len(text.encode()) <= limit):
+        return text
+    data = text.encode("utf-8", "replace")
+    marker = f"\n… [{len(data):,} bytes: the middle is left out] …\n"
+    half = max(0, limit - len(marker.encode())) // 2
+    tail = data[len(data) - half :]
+    return data[:half].decode("utf-8", "ignore") + marker + tail.decode("utf-8", "ignore")
+
+
 def estimate_tokens(char_count: int) -> int:
     """About four characters a token (X19)."""
     return -(-char_count // 4)

@@ -53,7 +53,12 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--times", type=int, default=1000, help="random kills (1000)")
+    parser.add_argument(
+        "--times",
+        type=int,
+        default=1000,
+        help="kills at random moments, and as many in the middle of a write (SQLite)",
+    )
     parser.add_argument("--store", choices=("sqlite", "neo4j", "both"), default="sqlite")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument(
@@ -69,6 +74,9 @@ async def _kill(folder: Path, options: argparse.Namespace, server: Connection | 
     with campaign(folder, seed=options.seed, neo4j=server, real_share=0.05) as kills:
         print(f"  the scenario takes {1000 * await kills.measure():.0f} ms", flush=True)
         try:
+            if server is None:
+                tries = await kills.kills_while_storing(options.times, _told(options.times))
+                print(f"\r  kills while something was stored: {options.times} of {tries} tries")
             await kills.random_kills(options.times, _told(options.times))
         finally:
             print(f"\r  random kills: {_counts(kills.phases)}", flush=True)

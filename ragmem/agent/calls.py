@@ -63,6 +63,8 @@ class CallRunner:
         self._guard = RepeatGuard()
         self._broken_in_a_row = 0
         self._count = 0
+        self._done: dict[str, ToolCall] = {}
+        """Of the message that is being answered: whole, whatever of them is stored."""
         self.denials: list[PermissionDenial] = []
 
     @property
@@ -90,8 +92,7 @@ class CallRunner:
         else:
             self._broken_in_a_row = 0
             await self._run_all(calls)
-        by_id = {call.tool_call_id: call for call in self._recording.turn.tool_calls}
-        done = [by_id[call.tool_call_id] for call in calls]
+        done = [self._done.pop(call.tool_call_id) for call in calls]
         shown = tuple(ToolUse(call_id(c.tool_call_id), c.tool_name, c.arguments) for c in done)
         return [
             assistant(text, shown),
@@ -208,6 +209,7 @@ class CallRunner:
         )
         # What was done, or denied, is recorded even when the person stops the turn meanwhile.
         cancelled = await settled(self._recording.call(done))
+        self._done[call.tool_call_id] = done
         self._emit(
             ToolFinished(
                 tool_call_id=call.tool_call_id,

@@ -14,6 +14,7 @@ from ragmem.errors import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_SIGINT,
+    AnswerTooLong,
     ContextTooLong,
     ProviderRefused,
     RagmemError,
@@ -34,14 +35,22 @@ from ragmem.events import (
 )
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
-from ragmem.llm.base import Assembler, Completion, ReasoningChunk, Request, TextChunk
+from ragmem.llm.base import (
+    MOST_CHARS,
+    Assembler,
+    Completion,
+    ReasoningChunk,
+    Request,
+    TextChunk,
+    answering,
+)
 from ragmem.memory.context import Context, ContextBuilder
 from ragmem.memory.recording import TurnRecording
 from ragmem.memory.toolloop import ToolLoop
 from ragmem.messages import Message, ToolSpec, ToolUse, user
 from ragmem.prompts import prompt as prompt_text
 from ragmem.records import Session, ToolCall, Turn, TurnStatus, Usage
-from ragmem.text import clean
+from ragmem.text import clean, one_line
 from ragmem.tools.mentions import at_paths, named_files
 
 _EMPTY_RETRIES = 2
@@ -82,6 +91,7 @@ class TurnRun:
         self._calls: CallRunner
         self._said: list[str] = []
         self._reasoning: list[str] = []
+        self._reasoning_room = MOST_CHARS
         self._usage = Usage()
         self._unpriced = False
         """Whether an answer came without its tokens."""
@@ -123,6 +133,11 @@ class TurnRun:
                 hint=error.hint,
                 exit_code=error.exit_code,
             )
+        except (OSError, MemoryError, ImportError) as error:
+            # The computer has no more of something: no bug of the loop's.
+            why = getattr(error, "strerror", None) or one_line(str(error), 200) or "out of memory"
+            ending = msgspec.structs.replace(ending, text=self._partial, error=f"{why}.")
+            raise
         finally:
             await settled(self._finish(ending))
 
@@ -256,24 +271,28 @@ class TurnRun:
             started = time.monotonic()
             failpoint("model.ask")
             try:
-                async for chunk in self._desk.llm.stream(
-                    Request(messages=tuple(messages), tools=specs)
-                ):
-                    failpoint("model.chunk")
-                    assembler.feed(chunk)
-                    match chunk:
-                        case TextChunk(text):
-                            self._said.append(text)
-                            self._emit(TextDelta(text=clean(text)))
-                        case ReasoningChunk(text):
-                            self._emit(ReasoningDelta(text=clean(text)))
+                request = Request(messages=tuple(messages), tools=specs)
+                async with answering(self._desk.llm, request) as chunks:
+                    async for chunk in chunks:
+                        failpoint("model.chunk")
+                        assembler.feed(chunk)
+                        match chunk:
+                            case TextChunk(text):
+                                self._said.append(text)
+                                self._emit(TextDelta(text=clean(text)))
+                            case ReasoningChunk(text):
+                                self._emit(ReasoningDelta(text=clean(text)))
+                        # However fast they come: who shows them, and who stops them, has a turn.
+                        await asyncio.sleep(0)
                 completion = _renamed(assembler.completion())
+            except AnswerTooLong:
+                raise
             except StreamCut:
                 if assembler.text.strip() or attempt == _EMPTY_RETRIES:
                     raise
                 continue
             finally:
-                self._reasoning.append(assembler.reasoning)
+                self._think(assembler.reasoning)
                 self._count(assembler, round((time.monotonic() - started) * 1000))
             used = completion.usage
             self._unpriced |= used.input_tokens is None or used.output_tokens is None
@@ -283,6 +302,11 @@ class TurnRun:
             self._emit(MessageFinished(text=clean(completion.text), tool_uses=uses))
             return completion
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _think(self, reasoning: str) -> None:
+        """Keep what one answer was reasoned with, of all answers no more than a turn may have."""
+        self._reasoning.append(reasoning[: max(0, self._reasoning_room)])
+        self._reasoning_room -= len(reasoning)
 
     def _count(self, assembler: Assembler, api_ms: int) -> None:
         used = assembler.usage

@@ -123,7 +123,8 @@ def ask(  # noqa: PLR0913 - one parameter a flag
             finally:
                 await agent.aclose()
             await opened.leave_background(model=model or "")
-            return code
+            # Done is what is kept too.
+            return code if opened.remembers or ephemeral else code or EXIT_FAILED
 
     raise typer.Exit(run_async(main))
 

@@ -109,6 +109,14 @@ async def check_store(config: Config, paths: Paths) -> Check:
             detail=f"{detail}; {waiting:,} writes wait in {paths.spool_dir}",
             advice="A process that runs will write its own; what else stays was not accepted.",
         )
+    if aside := found.counts.get("set_aside"):
+        return Check(
+            name="store",
+            health="note",
+            detail=f"{detail}; {counted(aside, 'write')} that could not be stored: damaged, or "
+            "too large",
+            advice=f"Kept below {paths.spool_dir}, in `set-aside`; remove what you do not need.",
+        )
     return Check(name="store", health="ok", detail=detail)
 
 

@@ -1,6 +1,7 @@
 """`run(argv) -> exit code`: each command, imported when it is called, and every error's way out."""
 
 import errno
+import os
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from importlib import import_module
 from shutil import get_terminal_size
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from typer._click.core import Command
 
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+_OF_THE_COMPUTER = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 _COMMANDS = (
     "chat",
     "ask",
@@ -187,6 +189,14 @@ def _exit_code(error: BaseException) -> int:
             return EXIT_FAILED
         case OSError(errno=number) if number in _OF_THE_DISK:
             return report(_disk_failed(error))
+        case MemoryError():
+            return report(_too_little(os.strerror(errno.ENOMEM)))
+        case OSError(errno=number) if number in _OF_THE_COMPUTER:
+            return report(_too_little(os.strerror(number)))
+        case RuntimeError() if "can't start new thread" in str(error):
+            return report(_too_little(str(error)))
+        case ImportError() if "failed to map segment" in str(error):
+            return report(_too_little(os.strerror(errno.ENOMEM)))
         case KeyboardInterrupt():
             return EXIT_SIGINT
         case SystemExit(code=int(code)):
@@ -205,6 +215,14 @@ def _disk_failed(error: OSError) -> RagmemError:
     return RagmemError(
         f"{where}{error.strerror}.",
         hint="Look at the disk and its free space, then try again; what was stored is safe.",
+    )
+
+
+def _too_little(why: str) -> RagmemError:
+    """Not a bug either: this process may have no more of something."""
+    return RagmemError(
+        f"The computer gives ragmem no more of what it needs: {why}.",
+        hint="End other programs, or raise the limits (`ulimit -a`); what was stored is safe.",
     )
 
 

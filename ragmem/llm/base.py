@@ -7,12 +7,21 @@ them is believed when it says that the stream ended well: `Assembler` decides.
 import json
 import math
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 import msgspec
 
-from ragmem.errors import StreamCut
+from ragmem.errors import AnswerTooLong, StreamCut
 from ragmem.messages import Json, Message, ToolSpec, ToolUse
+
+MOST_CHARS = 10 << 20
+"""Of one answer, its reasoning and its tool calls together: a model that does not stop is left.
+
+More than is stored of a turn: what is cut there bears a mark.
+"""
+_CALL_CHARS = 1_000
+"""A tool call counts for so many, however few it has: millions of empty ones are endless too."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +128,17 @@ class LLM(Protocol):
         ...
 
 
+@asynccontextmanager
+async def answering(llm: LLM, request: Request) -> AsyncIterator[AsyncIterator[Chunk]]:
+    """The chunks of an answer; left before its end, it lets go of its connection."""
+    chunks = llm.stream(request)
+    try:
+        yield chunks
+    finally:
+        if close := getattr(chunks, "aclose", None):
+            await close()
+
+
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
     """A whole answer."""
 
@@ -129,32 +149,53 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     end_reason: str = ""
 
 
+class _Call(msgspec.Struct):
+    """A tool call as far as it came."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = []
+
+
 class Assembler:
     """Collects chunks; `completion()` refuses what is not whole (reliability.md 0.1)."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._tools: dict[int, list[str]] = {}
+        self._tools: dict[int, _Call] = {}
+        self._room = MOST_CHARS
         self._usage = UsageChunk()
         self._end_reason = ""
 
     def feed(self, chunk: Chunk) -> None:
-        """Take the next chunk."""
+        """Take the next chunk; AnswerTooLong where there is no room for it."""
         match chunk:
             case TextChunk(text):
+                self._take(len(text))
                 self._text.append(text)
             case ReasoningChunk(text):
+                self._take(len(text))
                 self._reasoning.append(text)
             case ToolChunk(index, call_id, name, arguments):
-                parts = self._tools.setdefault(index, ["", "", ""])
-                parts[0] = parts[0] or call_id
-                parts[1] = parts[1] or name
-                parts[2] += arguments
+                known = index in self._tools
+                self._take(len(name) + len(arguments) + (0 if known else _CALL_CHARS))
+                call = self._tools.setdefault(index, _Call())
+                call.id = call.id or call_id
+                call.name = call.name or name
+                call.arguments.append(arguments)
             case UsageChunk():
                 self._usage = chunk
             case EndChunk(reason):
                 self._end_reason = reason
+
+    def _take(self, chars: int) -> None:
+        self._room -= chars
+        if self._room < 0:
+            raise AnswerTooLong(
+                f"The model did not come to an end: {MOST_CHARS >> 20} MB of an answer were taken.",
+                hint="Ask in other words, or use another model (-m).",
+            )
 
     @property
     def text(self) -> str:
@@ -173,7 +214,8 @@ class Assembler:
 
     def completion(self) -> Completion:
         """The answer; StreamCut when nothing arrived or it ended without an end."""
-        uses = tuple(ToolUse(*self._tools[i]) for i in sorted(self._tools))
+        calls = [self._tools[i] for i in sorted(self._tools)]
+        uses = tuple(ToolUse(call.id, call.name, "".join(call.arguments)) for call in calls)
         if not self.text.strip() and not uses and self._end_reason != "content_filter":
             raise StreamCut(
                 "The model's answer was empty: the stream was cut or nothing came.",

@@ -130,15 +130,15 @@ class LiteLLMClient:
         litellm = await asyncio.to_thread(load_litellm)
         _hush()
         reader = wire.Reader()
-        arguments: dict[int, str] = {}
+        arguments: dict[int, list[str]] = {}
         fault: LLMError | None = None
         answer: Any = None
         try:
             answer = await litellm.acompletion(**self._call(request))
-            async for event in answer:
+            async for event in _in_time(aiter(answer), self._timeout_s):
                 for chunk in reader.feed(_convert(event)):
                     if isinstance(chunk, ToolChunk):
-                        arguments[chunk.index] = arguments.get(chunk.index, "") + chunk.arguments
+                        arguments.setdefault(chunk.index, []).append(chunk.arguments)
                     yield chunk
         except Exception as error:
             # litellm raises its own kinds, its provider's, and plain ones.
@@ -147,7 +147,7 @@ class LiteLLMClient:
             await _close(answer)
         if fault is None and not _really_ended(answer):
             fault = faults.Passing(f"{self._peer.name} closed the connection before the end.")
-        if fault is None and not all(_is_whole(text) for text in arguments.values()):
+        if fault is None and not all(_is_whole("".join(parts)) for parts in arguments.values()):
             fault = faults.Passing(f"{self._peer.name} sent a tool call that is not whole.")
         if fault is None:
             for chunk in reader.closing():
@@ -272,6 +272,17 @@ def _is_whole(arguments: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+async def _in_time(events: AsyncIterator[Any], timeout_s: float) -> AsyncGenerator[Any, None]:
+    """Each event; TimeoutError where none comes in time, whatever keeps the line open."""
+    while True:
+        try:
+            async with asyncio.timeout(timeout_s):
+                event = await anext(events)
+        except StopAsyncIteration:
+            return
+        yield event
 
 
 async def _close(answer: Any) -> None:

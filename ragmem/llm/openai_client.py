@@ -8,7 +8,7 @@ import codecs
 import ssl
 import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ragmem.errors import LLMError, StreamCut
+from ragmem.errors import AnswerTooLong, LLMError, StreamCut
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, Request
 from ragmem.llm.faults import Peer
@@ -32,6 +32,8 @@ AFTER_END_S = 2.0
 """How long usage may follow the end before we stop listening."""
 MAX_ERROR_BYTES = 64 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""Of one event, or of an answer that comes in one piece."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +135,7 @@ class OpenAIClient:
         try:
             http = self._client()
             while fault is None and not reader.end_reason:
-                async with http.stream("POST", self._url, content=self._body(request)) as response:
+                async with self._asked(http, request) as response:
                     if response.status_code != 200:
                         fault, again = await self._refused(response)
                         if again:
@@ -146,8 +148,8 @@ class OpenAIClient:
             fault = error.with_traceback(None)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             fault = self._fault(error)
-        except UnicodeDecodeError:
-            fault = faults.Passing(f"{self._peer.name} sent bytes that are not UTF-8.")
+        except TimeoutError:
+            fault = faults.timed_out(self._peer, self._timeout_s)
         except (ImportError, ValueError) as error:
             fault = faults.unreachable(self._peer, f"the proxy settings are wrong: {error}")
         if reader.end_reason:
@@ -161,18 +163,33 @@ class OpenAIClient:
             raise StreamCut(f"The answer broke off. {fault}", hint="Ask again.")
         raise fault
 
+    @asynccontextmanager
+    async def _asked(
+        self, http: "AsyncClient", request: Request
+    ) -> AsyncGenerator["httpx.Response", None]:
+        """The response, once its head is there: byte by byte it has no more time than at once."""
+        async with AsyncExitStack() as stack:
+            asked = http.stream("POST", self._url, content=self._body(request))
+            async with asyncio.timeout(self._timeout_s):
+                response = await stack.enter_async_context(asked)
+            yield response
+
     async def _chunks(
         self, response: "httpx.Response", reader: wire.Reader
     ) -> AsyncGenerator[Chunk, None]:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
-            for chunk in self._feed((await _read(response, MAX_ANSWER_BYTES)), reader):
+            async with asyncio.timeout(self._timeout_s):
+                body = await _read(response, MAX_EVENT_BYTES + 1)
+            if len(body) > MAX_EVENT_BYTES:
+                raise _too_long(MAX_EVENT_BYTES)
+            for chunk in self._feed(body.decode("utf-8", "surrogateescape"), reader):
                 yield chunk
             reader.done()
             return
         if kind not in ("text/event-stream", "text/plain", "application/octet-stream", ""):
             raise faults.not_an_api(self._peer, "a web page" if "html" in kind else kind)
-        async for data in _events(response, reader):
+        async for data in _events(response, reader, self._timeout_s):
             if data == "[DONE]":
                 reader.done()
                 return
@@ -182,10 +199,7 @@ class OpenAIClient:
     def _feed(self, data: str, reader: wire.Reader) -> list[Chunk]:
         if not data.strip():
             return []
-        try:
-            event = wire.decode_chunk(data)
-        except (msgspec.DecodeError, RecursionError):
-            event = None
+        event = wire.decode_event(data)
         if event is None:
             raise faults.Passing(f"{self._peer.name} sent an event that is not JSON.")
         if event.error and not reader.end_reason:
@@ -194,7 +208,8 @@ class OpenAIClient:
 
     async def _refused(self, response: "httpx.Response") -> tuple[LLMError | None, bool]:
         """The error of a status, or that the same request in other words may do."""
-        body = await _read(response, MAX_ERROR_BYTES)
+        async with asyncio.timeout(self._timeout_s):
+            body = (await _read(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
         if response.status_code in (400, 422) and self._adapt(body):
             return None, True
         seconds = faults.retry_after(response.headers.get("retry-after"))
@@ -277,8 +292,11 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0")
 
 
-class _StrictText:
-    """A response whose text is UTF-8 or an error; EventSource reads it."""
+class _Text:
+    """A response as text, within bounds; EventSource reads it.
+
+    A byte that is not UTF-8 becomes half of a surrogate pair, which spoils its own event alone.
+    """
 
     headers = {"content-type": "text/event-stream"}  # noqa: RUF012
 
@@ -286,32 +304,43 @@ class _StrictText:
         self._response = response
 
     async def aiter_text(self) -> AsyncGenerator[str, None]:
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        size = 0
+        decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        size = line = 0
         async for data in self._response.aiter_bytes():
             size += len(data)
+            line = len(data) - end if (end := data.rfind(b"\n") + 1) else line + len(data)
             if size > MAX_ANSWER_BYTES:
-                raise StreamCut(f"The answer is longer than {MAX_ANSWER_BYTES >> 20} MB.")
-            try:
-                text = decoder.decode(data)
-            except UnicodeDecodeError as error:
-                # What came before the bad bytes did arrive.
-                yield error.object[: error.start].decode()
-                raise
-            if text:
+                raise _too_long(MAX_ANSWER_BYTES)
+            if line > MAX_EVENT_BYTES:
+                raise _too_long(MAX_EVENT_BYTES)
+            if text := decoder.decode(data):
                 yield text
 
 
-async def _events(response: "httpx.Response", reader: wire.Reader) -> AsyncGenerator[str, None]:
-    """The data of each event; after the end was said, only what follows at once."""
-    import asyncio
+def _too_long(limit: int) -> AnswerTooLong:
+    return AnswerTooLong(
+        f"The answer is longer than {limit >> 20} MB.",
+        hint="Ask in other words, or use another model (-m).",
+    )
 
+
+async def _events(
+    response: "httpx.Response", reader: wire.Reader, timeout_s: float
+) -> AsyncGenerator[str, None]:
+    """The data of each event; after the end was said, only what follows at once.
+
+    TimeoutError when none comes in time, whatever else does: comments, pieces of a line.
+    """
     _, httpx_sse = load_httpx()
-    events = httpx_sse.EventSource(_StrictText(response)).aiter_sse()
+    events = httpx_sse.EventSource(_Text(response)).aiter_sse()
+    ends_at: float | None = None
     try:
         while True:
+            now = asyncio.get_running_loop().time()
+            if reader.end_reason and ends_at is None:
+                ends_at = now + AFTER_END_S
             try:
-                async with asyncio.timeout(AFTER_END_S if reader.end_reason else None):
+                async with asyncio.timeout_at(ends_at or now + timeout_s):
                     event = await anext(events)
             except StopAsyncIteration:
                 return
@@ -324,14 +353,14 @@ async def _events(response: "httpx.Response", reader: wire.Reader) -> AsyncGener
         await events.aclose()
 
 
-async def _read(response: "httpx.Response", limit: int) -> str:
-    """At most `limit` bytes of a body, as text."""
-    data = b""
+async def _read(response: "httpx.Response", limit: int) -> bytes:
+    """At most `limit` bytes of a body."""
+    data = bytearray()
     async for piece in response.aiter_bytes():
         data += piece
-        if len(data) > limit:
+        if len(data) >= limit:
             break
-    return data[:limit].decode("utf-8", "replace")
+    return bytes(data[:limit])
 
 
 def _reason(error: BaseException) -> str:

@@ -155,6 +155,24 @@ class WireChunk(msgspec.Struct):
 decode_chunk = msgspec.json.Decoder(WireChunk).decode
 
 
+def decode_event(data: str) -> WireChunk | None:
+    """An event of a stream; None for what is none.
+
+    Half of a surrogate pair, or a byte that is not UTF-8, spoils its own place among the words.
+    In a tool call it spoils the call: with another character it would be another call.
+    """
+    try:
+        return decode_chunk(data)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        pass
+    try:
+        event = msgspec.convert(json.loads(data), WireChunk)
+    except (msgspec.ValidationError, ValueError, RecursionError):
+        return None
+    deltas = [choice.delta or choice.message for choice in event.choices or ()]
+    return None if any(delta and delta.tool_calls for delta in deltas) else event
+
+
 class Reader:
     """Turns the events of one answer into chunks, and knows how far it came."""
 

@@ -13,6 +13,7 @@ import msgspec
 
 from ragmem.failpoints import failpoint
 from ragmem.memory.files import extract_accessed_files, stored_path
+from ragmem.memory.room import Room
 from ragmem.metrics import Metrics
 from ragmem.records import (
     AddSummary,
@@ -58,7 +59,9 @@ class TurnRecording:
     def __init__(
         self, session: Session, turn: Turn, record: Recorder, *, clock: Callable[[], datetime]
     ) -> None:
-        self.turn = turn
+        self._room = Room()
+        said = self._room.said(turn.user_message)
+        self.turn = msgspec.structs.replace(turn, user_message=said)
         self.recorded = False
         """Whether the turn lasts: in the store, or on the disk until that is back."""
         self.stored_ms = 0.0
@@ -98,35 +101,42 @@ class TurnRecording:
             error=call.error and clean(call.error),
             preamble=clean(call.preamble),
         )
+        accesses = tuple(
+            extract_accessed_files(call, turn_index=self.turn.turn_index, locate=self._locate)
+        )
+        call = self._fitted(call)
         others = tuple(c for c in self.turn.tool_calls if c.tool_call_id != call.tool_call_id)
         calls = tuple(sorted((*others, call), key=lambda c: c.order))
         self.turn = msgspec.structs.replace(self.turn, tool_calls=calls)
         failpoint("call.result" if call.result else "call.start")
         await self._record(
-            [
-                RecordToolCall(
-                    session_id=self.turn.session_id,
-                    call=call,
-                    accesses=tuple(
-                        extract_accessed_files(
-                            call, turn_index=self.turn.turn_index, locate=self._locate
-                        )
-                    ),
-                )
-            ]
+            [RecordToolCall(session_id=self.turn.session_id, call=call, accesses=accesses)]
         )
         failpoint("call.result_kept" if call.result else "call.start_kept")
+
+    def _fitted(self, call: ToolCall) -> ToolCall:
+        """As it is stored: within the turn's room, of which its start has had a part."""
+        room = self._room
+        begun = next((c for c in self.turn.tool_calls if c.tool_call_id == call.tool_call_id), None)
+        return msgspec.structs.replace(
+            call,
+            arguments=begun.arguments if begun else room.arguments(call.arguments),
+            preamble=begun.preamble if begun else room.words(call.preamble),
+            result=room.result(call.result),
+            error=call.error and room.words(call.error),
+        )
 
     async def finish(
         self, status: TurnStatus, text: str, *, reasoning: str = "", usage: Usage | None = None
     ) -> None:
         """Write how it ended."""
         ended = self._clock()
+        answer, thoughts = self._room.end(clean(text), clean(reasoning))
         self.turn = msgspec.structs.replace(
             self.turn,
             status=status,
-            assistant_message=clean(text),
-            reasoning=clean(reasoning) or None,
+            assistant_message=answer,
+            reasoning=thoughts or None,
             usage=usage or Usage(),
             finished_at=ended,
         )

@@ -27,6 +27,8 @@ from ragmem.tools.workspace import Workspace
 MAX_TIMEOUT_S = 600
 MAX_SHOWN_CHARS = 30_000
 MAX_SPILLED_BYTES = 50_000_000
+MAX_KEPT_BYTES = 1_000_000_000
+"""Of the outputs of all commands: the oldest go."""
 """Of a command's output, so much is kept in a file."""
 MAX_OUTPUT_BYTES = 500_000_000
 """A command that writes more is stopped: it would not end."""
@@ -205,6 +207,7 @@ class _Output:
     def _open(self, start: bytes) -> None:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_room(self._folder)
             file = self._folder / f"command-{new_id()}.txt"
             self._fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             self.file = file
@@ -237,6 +240,18 @@ class _Output:
             self._held = b""
             os.close(self._fd)
             self._fd = -1
+
+
+def _make_room(folder: Path) -> None:
+    """Remove the oldest outputs while there are too many; a turn keeps their starts and ends."""
+    kept = sorted((file.name, file.stat().st_size, file) for file in folder.glob("command-*.txt"))
+    over = sum(size for _, size, _ in kept) + MAX_SPILLED_BYTES - MAX_KEPT_BYTES
+    # Their names begin with the time.
+    for _, size, file in kept:
+        if over <= 0:
+            return
+        file.unlink(missing_ok=True)
+        over -= size
 
 
 def _safe_cut(data: bytes) -> int:

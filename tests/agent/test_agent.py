@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ragmem.events import (
     TurnFinished,
     TurnStarted,
 )
-from ragmem.llm.base import ModelInfo, Request
+from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk
 from ragmem.memory.window import UNKNOWN_EFFECTS
 from ragmem.messages import ToolUse
 from ragmem.records import Turn
@@ -514,3 +515,40 @@ async def test_events_tell_of_whole_messages(bench: Bench) -> None:
     agent, _ = await bench.agent([reads("a.py"), Says("Done.")])
     messages = [e async for e in agent.ask("go") if isinstance(e, MessageFinished)]
     assert [(m.text, len(m.tool_uses)) for m in messages] == [("", 1), ("Done.", 0)]
+
+
+async def test_a_stop_is_heard_however_fast_the_words_come(bench: Bench) -> None:
+    """P7: they are shown as they come, and none after the stop."""
+
+    async def torrent(request: Request) -> AsyncIterator[Chunk]:
+        for _ in range(20_000):
+            yield TextChunk("word ")
+        yield EndChunk("stop")
+
+    agent, llm = await bench.agent([])
+    llm.stream = torrent  # type: ignore[method-assign]
+    shown = 0
+    async for each in agent.ask("go"):
+        if isinstance(each, TextDelta):
+            shown += 1
+            agent.interrupt()
+        elif isinstance(each, TurnFinished):
+            assert each.error == "interrupted"
+    assert 0 < shown < 100
+
+
+async def test_what_is_stored_of_a_turn_is_bounded(bench: Bench) -> None:
+    """P8: the model hears a result whole; 8 MB over all calls and the answer are kept, marked."""
+    (bench.folder / "large.txt").write_text("0123456789" * 300_000)
+    both = tuple(use("read_file", path="large.txt") for _ in range(2))
+    script = [Says("Now.", tools=both), Says("z" * (9 << 20), reasoning="y" * 500_000)]
+    agent, llm = await bench.agent(script, info=ModelInfo(name="m", context_window=8_000_000))
+    await agent.send("x" * (9 << 20))
+    answers = [m.parts[0] for m in llm.requests[1].messages if m.role == "tool"]
+    assert [len(answer.text) for answer in answers] == [3_000_000] * 2  # type: ignore[union-attr]
+    (turn,) = await turns_of(bench, agent.session.session_id)
+    texts = [turn.user_message, turn.assistant_message, turn.reasoning or ""]
+    results = [call.result for call in turn.tool_calls]
+    assert all("left out" in text for text in [*texts, *results])
+    assert 7 << 20 < sum(map(len, [*texts, *results])) <= 8 << 20
+    assert all(json.loads(result)["path"] == "large.txt" for result in results)

@@ -29,6 +29,9 @@ _CATCHING_UP = 9
 """Processes on a busy machine, of which each leaves only what it has written itself."""
 _LIFE = 10
 """Kills in one home; the next one is fresh."""
+_STORED_IN_A_TURN = 14
+"""Writes to the store."""
+_LONGEST_WRITE_S = 0.004
 _TURN = ("turn.", "model.", "call.", "tool.", "file.")
 _AT_FIRST = ("sqlite.open", "sqlite.mi", "sqlite.mark", "neo4j.schema")
 """Only on a fresh home."""
@@ -97,6 +100,38 @@ class Campaign:
             if number % _LIFE == _LIFE - 1 or number == times - 1:
                 await self.finish()
             on_kill(number + 1)
+
+    async def kills_while_storing(self, times: int, on_kill: Callable[[int], object] = bool) -> int:
+        """So many kills, each with a write of the store under way; how many tries that took.
+
+        A process stops itself before one of its writes, goes on for a moment, and is held again:
+        only where it then holds the database's lock for writing is its end one of these. On SQLite.
+        """
+        effective = tries = 0
+        while effective < times:
+            if tries % _LIFE == 0:
+                self._fresh()
+            tries += 1
+            prompt = self._world.next_job()
+            point = f"sqlite.begun:stop@{self._dice.randint(1, _STORED_IN_A_TURN)}"
+            run = self._world.ask(prompt, failpoint=point)
+            while not run.stopped and not run.ends_within(0.001):
+                pass
+            run.kill(signal.SIGCONT)
+            run.ends_within(self._dice.random() * _LONGEST_WRITE_S)
+            run.kill(signal.SIGSTOP)
+            while not run.stopped and not run.ends_within(0.001):
+                pass
+            was_storing = self._world.is_storing(run)
+            await self._kill(run, prompt, 0)
+            await self._recover()
+            if tries % _LIFE == 0:
+                await self.finish()
+            if was_storing:
+                effective += 1
+                on_kill(effective)
+        await self.finish()
+        return tries
 
     async def every_point(self, *, hits: int = 2, areas: tuple[str, ...] = _TURN) -> Counter[str]:
         """A kill at each point that a turn comes by, in an outage too; how often each was hit.

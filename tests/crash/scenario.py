@@ -139,6 +139,14 @@ class World:
         self.said.append(said)
         return said
 
+    def is_storing(self, run: Run) -> bool:
+        """Whether a process, held still, has SQLite's lock for writing: byte 120 beside the log."""
+        shared = self.home / "data" / "memory.db-shm"
+        if not shared.exists():
+            return False
+        held = rf"POSIX +ADVISORY +WRITE {run.pid} [0-9a-f:]+:{shared.stat().st_ino} 120 "
+        return re.search(held, Path("/proc/locks").read_text()) is not None
+
     def next_job(self) -> str:
         """The prompt of a job that nobody was asked for yet."""
         self.jobs += 1

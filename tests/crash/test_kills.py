@@ -23,6 +23,14 @@ async def test_random_kills_on_sqlite(tmp_path: Path, zygote: Zygote, count: int
         assert kills.recoveries
 
 
+async def test_kills_in_the_middle_of_a_write(tmp_path: Path, zygote: Zygote) -> None:
+    """P1, P2, P3: only those count that found the process with a write under way."""
+    with campaign(tmp_path, seed=_SEED, zygote=zygote) as kills:
+        await kills.measure()
+        assert await kills.kills_while_storing(8) >= 8
+        assert sum(kills.phases.values()) >= 8
+
+
 @pytest.mark.campaign
 async def test_random_kills_on_neo4j(
     tmp_path: Path, zygote: Zygote, neo4j_server: Connection

@@ -156,6 +156,20 @@ def render(answer: Answer, *, model: str = "scripted", usage: bool = True) -> li
     return [_event(e) for e in events] + [b"data: [DONE]\n\n"]
 
 
+def model_env(url: str) -> dict[str, str]:
+    """Variables that make ragmem use the server at this address."""
+    return {
+        "RAGMEM_API_BASE": url,
+        "RAGMEM_MODEL": "openai/scripted",
+        "RAGMEM_API_KEY": "scripted-key",
+        # Tests of background work switch it on: elsewhere each request is one of the turn's.
+        "RAGMEM_MEMORY__WORKER": "off",
+        # On a busy machine a question would be searched for by its words alone.
+        "RAGMEM_MEMORY__EMBEDDINGS__TIMEOUT_S": "30",
+        "RAGMEM_CODE__WAIT_S": "30",
+    }
+
+
 class LLMServer:
     """The server; see the module's docstring."""
 
@@ -199,16 +213,7 @@ class LLMServer:
     @property
     def env(self) -> dict[str, str]:
         """Variables that make ragmem use this server."""
-        return {
-            "RAGMEM_API_BASE": self.url,
-            "RAGMEM_MODEL": "openai/scripted",
-            "RAGMEM_API_KEY": "scripted-key",
-            # Tests of background work switch it on: elsewhere each request is one of the turn's.
-            "RAGMEM_MEMORY__WORKER": "off",
-            # On a busy machine a question would be searched for by its words alone.
-            "RAGMEM_MEMORY__EMBEDDINGS__TIMEOUT_S": "30",
-            "RAGMEM_CODE__WAIT_S": "30",
-        }
+        return model_env(self.url)
 
     def extend(self, *steps: Step) -> None:
         """More answers, while it runs."""
@@ -308,16 +313,7 @@ class SpawnedServer(msgspec.Struct, frozen=True):
     @property
     def env(self) -> dict[str, str]:
         """Variables that make ragmem use this server."""
-        return {
-            "RAGMEM_API_BASE": self.url,
-            "RAGMEM_MODEL": "openai/scripted",
-            "RAGMEM_API_KEY": "scripted-key",
-            # Tests of background work switch it on: elsewhere each request is one of the turn's.
-            "RAGMEM_MEMORY__WORKER": "off",
-            # On a busy machine a question would be searched for by its words alone.
-            "RAGMEM_MEMORY__EMBEDDINGS__TIMEOUT_S": "30",
-            "RAGMEM_CODE__WAIT_S": "30",
-        }
+        return model_env(self.url)
 
 
 class _Tcp(socketserver.ThreadingTCPServer):

@@ -183,7 +183,8 @@ async def test_a_cut_after_words_is_told_and_not_retried(connect: Connect, mode:
             await feed(assembler, llm)
         assert len(server.requests) == 1
     assert assembler.text
-    assert WORDS.startswith(assembler.text)
+    # Bytes that are not UTF-8 spoil their own place; here the line is cut behind them.
+    assert WORDS.startswith(assembler.text.partition("\udcff")[0])
     assert caught.value.hint
     assert caught.value.exit_code == 75
 

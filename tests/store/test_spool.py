@@ -392,7 +392,7 @@ async def test_closing_leaves_what_waits_and_is_quick(home: Home) -> None:
 
 
 async def test_a_torn_line_costs_itself_and_an_unknown_one_is_kept(home: Home) -> None:
-    """Idea 1 of the design: neither costs the rest, and a newer version finds its own again."""
+    """Neither costs the rest; a newer version finds its own, what is damaged is set aside."""
     home.error = StoreUnavailable("It is down.")
     store = home.open()
     await store.apply([created("s"), *whole_turn("s", "t1")])
@@ -403,14 +403,46 @@ async def test_a_torn_line_costs_itself_and_an_unknown_one_is_kept(home: Home) -
     rest = b'{"write":"turn_begin","turn_id":"t9","sess'
     file.write_bytes(lines[0] + newer + b"\xff\x00 not JSON\n" + b"".join(lines[1:]) + rest)
     home.error = None
-    for _ in range(2):
+    for said in ("it is damaged", "of a newer version"):
         store = home.open()
         assert [turn.turn_id for turn in await store.turns("s")] == ["t1"]
-        assert (await store.info()).counts["waiting_writes"] == 2
-        (file,) = home.files
-        assert file.read_bytes() == newer + b"\xff\x00 not JSON\n"
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        counts = (await store.info()).counts
+        assert (counts["waiting_writes"], counts["set_aside"]) == (1, 1)
+        (notice,) = store.take_notices()[-1:]
+        assert said in notice
+        (file,) = home.spool.glob("*.jsonl")
+        (aside,) = home.spool.glob("set-aside/*")
+        assert file.read_bytes() == newer
+        assert aside.read_bytes() == b"\xff\x00 not JSON\n"
+        assert {stat.S_IMODE(each.stat().st_mode) for each in (file, aside)} == {0o600}
         await store.aclose()
+
+
+async def test_a_line_that_is_too_long_is_set_aside_and_what_follows_is_stored(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P11: one that an earlier version has left, and one of this process."""
+    home.error = StoreUnavailable("It is down.")
+    store = home.open()
+    await store.apply([created("s"), begun("s", "t1")])
+    await store.apply([finished("s", "t1", "x" * 3_000_000)])
+    await store.apply([begun("s", "t2"), finished("s", "t2")])
+    await store.aclose()
+    monkeypatch.setattr("ragmem.store.spool.files.MOST_IN_A_LINE", 2_000_000)
+    monkeypatch.setattr("ragmem.store.spool.backlog.MOST_IN_A_LINE", 2_000_000)
+    store = home.open()
+    await store.apply([created("s2"), begun("s2", "t3", "y" * 3_000_000), *whole_turn("s2", "t4")])
+    home.error = None
+    async with asyncio.timeout(60):
+        while count_waiting(home.spool):
+            await asyncio.sleep(0.02)
+    found = {turn.turn_id: turn.status for turn in await store.turns("s")}
+    assert found == {"t1": "running", "t2": "completed"}
+    assert [turn.turn_id for turn in await store.turns("s2")] == ["t4"]
+    assert "larger than" in " ".join(store.take_notices())
+    assert (await store.info()).counts["set_aside"] == 2
+    sizes = sorted(each.stat().st_size for each in home.spool.glob("set-aside/*"))
+    assert all(3_000_000 < size < 3_001_000 for size in sizes)
 
 
 async def test_a_write_that_no_store_takes_does_not_hold_up_the_rest(home: Home) -> None:

@@ -317,3 +317,19 @@ async def test_effects_are_real(shell):
     await shell.do("read_file", path="a.txt")
     await shell.do("run_command", command="echo two > a.txt")
     assert "changed" in (await shell.fails("edit_file", path="a.txt", old="one", new="x")).text
+
+
+def test_the_outputs_that_are_kept_have_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P8: of all commands together; the oldest go first."""
+    from ragmem.tools.shell import _make_room
+
+    monkeypatch.setattr("ragmem.tools.shell.MAX_SPILLED_BYTES", 100)
+    monkeypatch.setattr("ragmem.tools.shell.MAX_KEPT_BYTES", 300)
+    for name in "abcd":
+        (tmp_path / f"command-{name}.txt").write_text(name * 100)
+    (tmp_path / "other.txt").write_text("x" * 1000)
+    _make_room(tmp_path)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["command-c.txt", "command-d.txt", "other.txt"]

@@ -1,12 +1,9 @@
 """What a model says to a background call: heard to its end, within bounds."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import cast
 
 from ragmem.errors import LLMError, ProviderUnavailable, StreamCut
-from ragmem.llm.base import LLM, Assembler, Chunk, Request, TextChunk
+from ragmem.llm.base import LLM, Assembler, Request, TextChunk, answering
 
 _CALL_TIMEOUT_S = 120.0
 _LONGEST_ANSWER = 40_000
@@ -16,10 +13,8 @@ async def heard(llm: LLM, request: Request, answer: Assembler) -> LLMError | Non
     """Ask, and collect what is said; why it can't be used, where it is not whole."""
     try:
         async with asyncio.timeout(_CALL_TIMEOUT_S):
-            # Every adapter's stream is a generator: closed, it lets go of its connection.
-            stream = cast("AsyncGenerator[Chunk, None]", llm.stream(request))
             length = 0
-            async with aclosing(stream) as chunks:
+            async with answering(llm, request) as chunks:
                 async for chunk in chunks:
                     answer.feed(chunk)
                     length += len(chunk.text) if isinstance(chunk, TextChunk) else 0

@@ -14,7 +14,13 @@ import msgspec
 from ragmem.errors import RagmemError, StoreDamaged, StoreError, StoreUnavailable
 from ragmem.records import BeginTurn, Write
 from ragmem.store.base import Applied, SessionQuery, Store
-from ragmem.store.spool.files import MOST_IN_MEMORY, NoRoom, Spool
+from ragmem.store.spool.files import (
+    MOST_IN_A_LINE,
+    MOST_IN_MEMORY,
+    NoRoom,
+    Spool,
+    count_aside,
+)
 from ragmem.store.spool.lines import to_lines
 from ragmem.store.spool.replay import Replay, replay_left
 from ragmem.store.spool.running import Running
@@ -88,6 +94,8 @@ class Backlog:
         self._said = False
         self._said_no_room = False
         self._said_lost = False
+        self._lost_some = False
+        """Whether anything had no room anywhere."""
         self._notices: list[str] = []
         self._closed = False
 
@@ -142,11 +150,15 @@ class Backlog:
 
     async def _append(self, writes: Sequence[Write]) -> Waiting:
         lines = to_lines(writes)
-        self._waiting += len(lines)
+        if any(len(line) >= MOST_IN_A_LINE for line in lines):
+            self._replay.refused = f"a write of it is larger than {MOST_IN_A_LINE >> 20} MB."
+        waiting = sum(len(line) < MOST_IN_A_LINE for line in lines)
+        self._waiting += waiting
         try:
             problem = await self._on_disk(lambda: self._spool.append(lines))
         except NoRoom:
-            self._waiting -= len(lines)
+            self._waiting -= waiting
+            self._lost_some = True
             self._say_lost(writes)
             return Waiting(durable=False, kept=False)
         self._said_lost = False
@@ -287,7 +299,11 @@ class Backlog:
         notices, self._notices = self._notices, []
         if not self._said and (why := self._why_away()):
             self._said = True
-            kept = " What happens meanwhile is kept on this disk." if self._waiting else ""
+            kept = (
+                " What happens meanwhile is kept on this disk."
+                if self._waiting and self._spool.durable
+                else ""
+            )
             notices.append(f"Memory is away: {why}{kept}")
         return notices
 
@@ -382,6 +398,10 @@ class Backlog:
         """Writes that wait, of every process."""
         return await self._on_disk(self._spool.count_waiting)
 
+    async def count_aside(self) -> tuple[int, Path]:
+        """Writes that were damaged, or too long for the store, and the folder that keeps them."""
+        return await self._on_disk(partial(count_aside, self._spool.folder))
+
     async def look_for_others(self) -> None:
         """Take over what processes that died meanwhile have left."""
         others = await self._on_disk(self._spool.others)
@@ -394,7 +414,10 @@ class Backlog:
         return None if self._away or self._in_flight else self._store
 
     async def aclose(self) -> None:
-        """A last try for what waits, unless the store is away; then release everything."""
+        """A last try for what waits, unless the store is away; then release everything.
+
+        Raises why, where something is lost with this process.
+        """
         if self._closed:
             return
         if self._waiting and self._away is None:
@@ -407,8 +430,16 @@ class Backlog:
         await self._running.wait(self._patience.closing_s)
         if self._store is not None:
             await self._store.aclose()
+        lost = self._lost_some or not self._spool.durable
         await self._on_disk(self._spool.close)
         self._disk_thread.shutdown(wait=False)
+        if lost:
+            raise self._not_kept()
+
+    def _not_kept(self) -> StoreError:
+        """What is said of an end with which something is lost: it was acknowledged by nobody."""
+        away = self._away or StoreUnavailable("The memory was away.")
+        return type(away)(f"Not all of this is kept: {away}", hint=away.hint)
 
     def _on_disk(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         return asyncio.get_running_loop().run_in_executor(self._disk_thread, work)

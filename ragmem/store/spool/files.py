@@ -17,11 +17,15 @@ from ragmem.failpoints import failpoint
 from ragmem.files import replace_private, sync_folder
 from ragmem.ids import new_id
 from ragmem.store.locks import take
+from ragmem.store.spool.lines import is_damaged
 
 _SUFFIX = ".jsonl"
 _FOR = "@"
 _CHUNK = 1 << 20
 _MANY = 1000
+_ASIDE = "set-aside"
+MOST_IN_A_LINE = 24 << 20
+"""Bytes, twice and more what a turn stores: what is longer would be read and stored for minutes."""
 MOST_IN_MEMORY = 64 << 20
 """Bytes that a process keeps for a disk that can't be written."""
 
@@ -40,6 +44,8 @@ class SpoolFile:
         self._handle = handle
         self._size = os.fstat(handle).st_size
         self._offset = 0
+        self.passed_over = 0
+        """Lines that were too long, and are set aside."""
 
     @classmethod
     def create(cls, folder: Path, store_id: str = "") -> "SpoolFile":
@@ -83,14 +89,38 @@ class SpoolFile:
         self._size = os.fstat(self._handle).st_size
 
     def read(self, count: int) -> list[bytes]:
-        """The next whole lines, about a megabyte at most; the same again until `advance`."""
-        data = b""
-        while b"\n" not in data:
+        """The next whole lines, about a megabyte at most; the same again until `advance`.
+
+        What is too long for one is set aside by the way.
+        """
+        data = bytearray()
+        while (end := data.rfind(b"\n")) < 0:
             more = os.pread(self._handle, _CHUNK, self._offset + len(data))
             if not more:
                 return []
             data += more
-        return data[: data.rfind(b"\n")].split(b"\n")[:count]
+            if len(data) > MOST_IN_A_LINE and b"\n" not in more:
+                if not self._pass_over():
+                    return []
+                data.clear()
+        return bytes(data[:end]).split(b"\n")[:count]
+
+    def _pass_over(self) -> bool:
+        """Set the next line aside, however long it is; False where it has no end."""
+        size = 0
+        while (end := (piece := self._piece(size)).find(b"\n")) < 0:
+            if not piece:
+                return False
+            size += len(piece)
+        size += end + 1
+        pieces = (self._piece(at)[: size - at] for at in range(0, size, _CHUNK))
+        set_aside(self.path.parent / _ASIDE, pieces)
+        self._offset += size
+        self.passed_over += 1
+        return True
+
+    def _piece(self, at: int) -> bytes:
+        return os.pread(self._handle, _CHUNK, self._offset + at)
 
     def advance(self, lines: Sequence[bytes]) -> None:
         """These were dealt with."""
@@ -115,7 +145,7 @@ class SpoolFile:
                 self.path.unlink(missing_ok=True)
             elif self._offset:
                 with contextlib.suppress(OSError):  # then all of it is replayed: no harm
-                    set_aside(self.path.parent, self._rest(), self.store_id)
+                    set_aside(self.path.parent, _ended(self._rest()), self.store_id)
                     self.path.unlink()
         finally:
             os.close(self._handle)
@@ -168,7 +198,7 @@ class Spool:
         left = self._unwritten
         count = len(left) + (self._file.count() if self._file else 0)
         if left:
-            set_aside(self.folder, left, of_file)
+            set_aside(self.folder, _ended(left), of_file)
             self._unwritten = []
         self.close()
         return count
@@ -185,8 +215,11 @@ class Spool:
 
     def append(self, lines: Sequence[bytes]) -> OSError | None:
         """Keep the lines; the error when only memory can, NoRoom when that can't either."""
-        every = [*self._unwritten, *lines]
+        every = [*self._unwritten, *(each for each in lines if len(each) < MOST_IN_A_LINE)]
+        long = [each for each in lines if len(each) >= MOST_IN_A_LINE]
         try:
+            if long:
+                set_aside(self.folder / _ASIDE, _ended(long))
             if self._file and self._file.store_id != self.store_id and not self._file.count():
                 self.close()  # It was begun before the store was known.
             if self._file is None:
@@ -206,7 +239,7 @@ class Spool:
 
     def advance(self, lines: list[bytes], leftover: Sequence[bytes]) -> str | None:
         """Lines that were read are dealt with, but for `leftover`: the file that keeps those."""
-        kept = set_aside(self.folder, leftover, self.store_id) if leftover else None
+        kept = keep_leftover(self.folder, leftover, self.store_id) if leftover else None
         # Lines that were read from memory may have reached the file meanwhile.
         if self._unwritten[: len(lines)] == lines:
             del self._unwritten[: len(lines)]
@@ -262,17 +295,28 @@ def store_of(path: Path) -> str:
     return path.stem.partition(_FOR)[2]
 
 
-def set_aside(folder: Path, lines: Iterable[bytes], store_id: str = "") -> str:
-    """A new file of these lines, whole or not at all; its name."""
+def keep_leftover(folder: Path, lines: Sequence[bytes], store_id: str = "") -> str | None:
+    """Keep what the store did not take, what is damaged for itself: the file of what still waits.
+
+    Without its end a long line or a damaged one would be tried by each process to come.
+    """
+    if damaged := [line for line in lines if is_damaged(line)]:
+        set_aside(folder / _ASIDE, _ended(damaged))
+    waiting = [line for line in lines if not is_damaged(line)]
+    return set_aside(folder, _ended(waiting), store_id) if waiting else None
+
+
+def set_aside(folder: Path, pieces: Iterable[bytes], store_id: str = "") -> str:
+    """A new file of these pieces of lines, whole or not at all; its name."""
     _make(folder)
     path = folder / _new_name(store_id)
     draft = path.with_suffix(".draft")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         size = 0
-        for line in lines:
-            _write(handle, line + b"\n", size)
-            size += len(line) + 1
+        for piece in pieces:
+            _write(handle, piece, size)
+            size += len(piece)
         failpoint("spool.set_aside")
         os.fsync(handle)
         draft.rename(path)
@@ -290,6 +334,12 @@ def count_waiting(folder: Path, *, deep: bool = False) -> int:
     """Writes that wait in this folder, or in all folders in it, of every process and store."""
     found = folder.glob(f"*/*{_SUFFIX}") if deep else _files(folder)
     return sum(map(_count, found))
+
+
+def count_aside(folder: Path) -> tuple[int, Path]:
+    """Lines that were damaged, or too long, and wait no more; and the folder that keeps them."""
+    aside = folder / _ASIDE
+    return sum(map(_count, _files(aside))), aside
 
 
 def _count(path: Path) -> int:
@@ -315,6 +365,10 @@ def _files(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if path.suffix == _SUFFIX)
     except OSError:
         return []
+
+
+def _ended(lines: Iterable[bytes]) -> Iterator[bytes]:
+    return (line + b"\n" for line in lines)
 
 
 def _length(lines: Sequence[bytes]) -> int:

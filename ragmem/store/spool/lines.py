@@ -9,6 +9,12 @@ from ragmem.records import PutVectors, Write
 from ragmem.text import clean
 
 _INT64 = 2**63 - 1
+
+
+class _Named(msgspec.Struct):
+    write: str
+
+
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Write] = msgspec.json.Decoder(Write)
 
@@ -24,6 +30,15 @@ def from_line(line: bytes) -> Write | None:
         return _decoder.decode(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
+
+
+def is_damaged(line: bytes) -> bool:
+    """Whether it is no write of any version: a newer one finds its own again."""
+    try:
+        msgspec.json.decode(line, type=_Named)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return True
+    return False
 
 
 def _to_line(write: Write) -> bytes:

@@ -9,8 +9,8 @@ from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
 from ragmem.store.base import Store
-from ragmem.store.spool.files import Spool, SpoolFile, set_aside
-from ragmem.store.spool.lines import from_line
+from ragmem.store.spool.files import MOST_IN_A_LINE, Spool, SpoolFile, keep_leftover
+from ragmem.store.spool.lines import from_line, is_damaged
 
 T = TypeVar("T")
 
@@ -51,6 +51,9 @@ class Replay:
         failpoint("spool.replay")
         unknown = [line for line in lines if from_line(line) is None]
         known = [line for line in lines if line not in unknown] if unknown else lines
+        if unknown:
+            damaged = any(map(is_damaged, unknown))
+            self.refused = "it is damaged." if damaged else "it is of a newer version."
         leftover = unknown + await self._apply_known(store, known)
         failpoint("spool.replayed")
         return leftover
@@ -97,9 +100,12 @@ async def _replay_file(
         while lines := await on_disk(partial(file.read, replay.batch)):
             leftover = await replay.apply(store, lines)
             if leftover:
-                kept = partial(set_aside, file.path.parent, leftover, store_id)
-                replay.known.add(await on_disk(kept))
+                keep = partial(keep_leftover, file.path.parent, leftover, store_id)
+                if kept := await on_disk(keep):
+                    replay.known.add(kept)
             await on_disk(partial(file.advance, lines))
     finally:
+        if file.passed_over:
+            replay.refused = f"a write of it is larger than {MOST_IN_A_LINE >> 20} MB."
         # Also when cut short: what is in the store need not be written by the next one too.
         await on_disk(file.close)

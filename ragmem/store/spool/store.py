@@ -250,10 +250,13 @@ class SpooledStore:
                 raise
             hint = f"{error.hint} {writes_text(waiting)} wait on this disk.".strip()
             raise type(error)(str(error), hint=hint) from None
-        if waiting := await self._backlog.count_waiting():
-            counts = found.counts | {"waiting_writes": waiting}
-            return msgspec.structs.replace(found, counts=counts)
-        return found
+        waiting, (aside, _) = (
+            await self._backlog.count_waiting(),
+            await self._backlog.count_aside(),
+        )
+        more = {"waiting_writes": waiting, "set_aside": aside}
+        counts = found.counts | {name: count for name, count in more.items() if count}
+        return msgspec.structs.replace(found, counts=counts)
 
     async def attach(self, session_id: str, owner_id: str) -> list[str]:
         """Register this process on the session; returns the other live owners' ids."""

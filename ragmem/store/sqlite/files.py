@@ -129,10 +129,8 @@ def damaged(database: Path, why: str) -> StoreDamaged:
 
 def refused(database: Path, error: OSError) -> RagmemError:
     """The error for a file or folder that can't be used."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return full(database)
-    if error.errno == errno.EIO:
-        return failing(database, error.strerror or str(error))
+    if known := _of_the_system(error.errno, database):
+        return known
     why = error.strerror or str(error)
     if isinstance(error, FileExistsError | NotADirectoryError):
         why = "a file stands where a folder should be"
@@ -142,19 +140,61 @@ def refused(database: Path, error: OSError) -> RagmemError:
     )
 
 
+class ReadOnly(StoreRefused):
+    """The database can't be written; it may be read all the same."""
+
+
+def never_changes(database: Path) -> bool:
+    """Whether nobody can change it, and all of it is in its file."""
+    log = _beside(database, "-wal")
+    is_read_only = bool(os.statvfs(database.parent).f_flag & os.ST_RDONLY)
+    return is_read_only and not (log.exists() and log.stat().st_size)
+
+
 def unwritable(database: Path, why: str) -> StoreRefused:
     """The error for a database that SQLite may not write."""
-    return StoreRefused(
+    return ReadOnly(
         f"The memory's database {database} can't be written: {why}.",
         hint="Make the file and its folder writable, or set RAGMEM_HOME to another folder.",
     )
 
 
+class Full(StoreUnavailable):
+    """There is no room on the file system; what is there can be read."""
+
+
 def full(database: Path) -> StoreUnavailable:
     """The error for a file system without room."""
-    return StoreUnavailable(
+    return Full(
         f"The file system {_mount_point(database)} is full; nothing more can be stored there.",
         hint="Free some space; what was stored before is safe.",
+    )
+
+
+def _of_the_system(number: int | None, database: Path) -> RagmemError | None:
+    """What the system gave as its reason, where that is none of the file's own."""
+    match number:
+        case errno.ENOSPC | errno.EDQUOT:
+            return full(database)
+        case errno.EIO:
+            return failing(database, os.strerror(errno.EIO))
+        case errno.EMFILE | errno.ENFILE:
+            return StoreUnavailable(
+                f"The memory's database {database} can't be opened: {os.strerror(number)}.",
+                hint="Close what holds them, or raise the limit (`ulimit -n`); what was stored "
+                "before is safe.",
+            )
+        case errno.ENOMEM:
+            return _no_memory(database)
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            return unwritable(database, os.strerror(number))
+    return None
+
+
+def _no_memory(database: Path) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"The memory's database {database} can't be used: {os.strerror(errno.ENOMEM)}.",
+        hint="End what takes the computer's memory, then try again; what was stored is safe.",
     )
 
 
@@ -167,8 +207,17 @@ def failing(database: Path, why: str) -> StoreUnavailable:
     )
 
 
-def translated(error: apsw.Error, database: Path, timeout_s: float) -> RagmemError | None:
-    """An error of SQLite in plain words; None for one that only a bug can cause."""
+def translated(
+    error: apsw.Error, database: Path, timeout_s: float, number: int = 0
+) -> RagmemError | None:
+    """An error of SQLite in plain words; None for one that only a bug can cause.
+
+    `number`: of the system's error behind it, as its connection knows it.
+    """
+    if isinstance(error, apsw.IOError | apsw.CantOpenError) and (
+        known := _of_the_system(number or _tried(database), database)
+    ):
+        return known
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return StoreUnavailable(
@@ -190,10 +239,21 @@ def translated(error: apsw.Error, database: Path, timeout_s: float) -> RagmemErr
             return StoreRefused(
                 "A text of more than 1 GB can't be stored.", hint="Store it as a file."
             )
-        case apsw.IOError() | apsw.NoMemError():
+        case apsw.NoMemError():
+            return _no_memory(database)
+        case apsw.IOError():
             return failing(database, str(error))
         case _:
             return None
+
+
+def _tried(database: Path) -> int:
+    """The number of the error that its folder gives: never the file, whose locks would go."""
+    try:
+        os.close(os.open(database.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno or 0
+    return 0
 
 
 def header(database: Path) -> bytes:

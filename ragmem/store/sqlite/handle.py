@@ -8,13 +8,16 @@ from typing import TypeVar
 
 import apsw
 
-from ragmem.errors import StoreDamaged
+from ragmem.errors import StoreDamaged, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.records import utc_now
 from ragmem.store.sqlite import archive, files, owners, schema, vectors
 from ragmem.store.sqlite.lane import Lane
 
 T = TypeVar("T")
+
+_ALONE_S = 1.0
+"""For others to let go of a database that can't be shared with them."""
 
 
 class Handle:
@@ -30,6 +33,7 @@ class Handle:
     ) -> None:
         self._database = database
         self._clock = clock
+        self._timeout_s = timeout_s
         self._locks = owners.OwnerLocks(locks_dir)
         self._damage: StoreDamaged | None = None
         self._inode = 0
@@ -72,6 +76,23 @@ class Handle:
         except StoreDamaged as damage:
             self._damage = damage
             raise
+        except (files.Full, files.ReadOnly) as error:
+            try:
+                return await self._read_alone(job)
+            except StoreUnavailable:
+                # Somebody has it open: what keeps us from sharing it with them is the reason.
+                raise error from None
+
+    async def _read_alone(self, job: Callable[[apsw.Connection], T]) -> T:
+        """On a disk that takes nothing of what readers share."""
+        await self._reader.let_go()
+        limit_s = min(self._timeout_s, _ALONE_S)
+        connect = partial(schema.open_alone, self._database, timeout_s=limit_s)
+        lane = Lane(self._database, connect, timeout_s=limit_s)
+        try:
+            return await lane.run(job)
+        finally:
+            await lane.aclose()
 
     async def _write(self, job: Callable[[apsw.Connection], T]) -> T:
         if self._damage is not None:

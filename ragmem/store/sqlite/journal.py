@@ -5,6 +5,7 @@ not give. A rollback journal needs locks alone: writers and readers then wait fo
 each other, and nothing else is lost.
 """
 
+import errno
 from pathlib import Path
 
 import apsw
@@ -14,6 +15,8 @@ from ragmem.store.sqlite import files
 _WRITE_VERSION = 18
 """Where a database's header says which journal it has: 2 is a write-ahead log."""
 _NO_SHARED_MEMORY = (apsw.CantOpenError, apsw.IOError, apsw.ProtocolError)
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Why there is no shared memory just now, on a disk that could have it."""
 
 NOTICE = (
     "The memory's folder can't have a write-ahead log (is it on a network drive?): a rollback "
@@ -36,6 +39,8 @@ def choose(connection: apsw.Connection) -> None:
     try:
         connection.pragma("journal_mode", "wal")
     except _NO_SHARED_MEMORY:
+        if connection.system_errno in _PASSING:
+            raise
         connection.pragma("journal_mode", "delete")
 
 
@@ -44,7 +49,7 @@ def can_be_read(connection: apsw.Connection, database: Path) -> bool:
     try:
         connection.pragma("schema_version")
     except _NO_SHARED_MEMORY:
-        if has_log(database):
+        if has_log(database) and connection.system_errno not in _PASSING:
             return False
         raise
     return True

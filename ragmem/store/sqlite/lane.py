@@ -52,6 +52,10 @@ class Lane:
         finally:
             self._thread.shutdown(wait=False)
 
+    async def let_go(self) -> None:
+        """Close the connection, and with it its locks; the next job opens another."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close, None)
+
     def _do(self, job: Callable[[apsw.Connection], T], deadline: float) -> T:
         try:
             if self._connection is None:
@@ -61,7 +65,8 @@ class Lane:
             self._connection.set_busy_timeout(round(left_s * 1000))
             return job(self._connection)
         except apsw.Error as error:
-            plain = files.translated(error, self._database, self._timeout_s)
+            number = self._connection.system_errno if self._connection else 0
+            plain = files.translated(error, self._database, self._timeout_s, number)
             if plain is None:
                 raise
             raise plain from error

@@ -58,9 +58,14 @@ def open_for_writing(
         _tell_horizon(connection, clock)
         connection.pragma("synchronous", "FULL")
         connection.pragma("foreign_keys", True)
-    except BaseException:
+    except BaseException as error:
+        number = connection.system_errno
         leave_untouched(connection)
         connection.close()
+        if isinstance(error, apsw.Error) and (
+            plain := files.translated(error, database, timeout_s, number)
+        ):
+            raise plain from error
         raise
     return connection
 
@@ -109,6 +114,26 @@ def open_for_reading(database: Path, *, timeout_s: float) -> apsw.Connection:
     connection = apsw.Connection(str(database), flags=flags)
     connection.set_busy_timeout(round(timeout_s * 1000))
     connection.pragma("query_only", True)
+    return connection
+
+
+def open_alone(database: Path, *, timeout_s: float) -> apsw.Connection:
+    """A connection that reads where nothing can be shared with others: they wait for its end.
+
+    StoreRefused, or the reason that there is no room, where this version can't read it as it is.
+    """
+    if files.never_changes(database):
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(f"{database.absolute().as_uri()}?immutable=1", flags=flags)
+    else:
+        connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(round(timeout_s * 1000))
+    connection.pragma("locking_mode", "exclusive")
+    connection.pragma("query_only", True)
+    leave_untouched(connection)
+    if _version(connection, database) < VERSION:
+        connection.close()
+        raise files.unwritable(database, "it has to be brought up to date first")
     return connection
 
 

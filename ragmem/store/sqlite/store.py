@@ -85,6 +85,12 @@ class SQLiteStore(CodeHandle):
             store._inode = await store._writer.run(lambda _: database.stat().st_ino)
             if not journal.has_log(database) and (had_log or not known):
                 store.notice = journal.NOTICE
+        except (files.Full, files.ReadOnly):
+            if not files.marker(database).exists():
+                await store.aclose()
+                raise
+            # Nothing can be written; what was stored before can be read.
+            store._inode = await store._read(lambda _: database.stat().st_ino)
         except BaseException:
             await store.aclose()
             raise

@@ -1,0 +1,99 @@
+"""A model that runs wild, a line that drips, a store that is given too much: each has an end."""
+
+import re
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.attack.torrent import HEAD, Torrent, event
+from tests.cli.process import Done, Ragmem
+from tests.fakes.llm_server import Answer, LLMServer
+
+MOST_RESIDENT = 300 << 20
+MOST_STORED = 8 << 20
+
+_WORDS = "I have to think about this once more, from the start. " * 40
+_CALL = {"index": 0, "function": {"arguments": _WORDS}}
+_NAMED = {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "create_file"}}]}
+TORRENTS = {
+    "reasoning": event({"reasoning_content": _WORDS}),
+    "words": event({"content": _WORDS}),
+    "arguments": event({"tool_calls": [_CALL]}),
+    "calls": event({"tool_calls": [{"function": {"name": "read_file", "arguments": "{}"}}]}),
+    "comments": b": keep-alive" + b"." * 1000 + b"\n",
+    "half a line": b'data: {"choices": [{"delta": {"content": "' + b"x" * 4000,
+}
+
+
+def measured(child: "subprocess.Popen[bytes]") -> tuple[Done, int]:
+    """A process that has ended, and how many bytes of memory it took at most."""
+    # What the kernel counts for a child that has ended begins with what its parent had.
+    status, most, ended = Path(f"/proc/{child.pid}/status"), [0], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.01):
+            if found := re.search(r"VmHWM:\s+(\d+) kB", status.read_text()):
+                most[0] = int(found[1]) << 10
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        assert child.stdout
+        assert child.stderr
+        with child.stdout, child.stderr:
+            out, err = child.stdout.read(), child.stderr.read()
+    finally:
+        ended.set()
+        watching.join()
+    assert most[0]
+    return Done(child.wait(60), out.decode(), err.decode()), most[0]
+
+
+def stored_bytes(turn: Any) -> int:
+    """Of all its texts."""
+    texts = [turn[name] or "" for name in ("user_message", "assistant_message", "reasoning")]
+    return sum(len(text.encode()) for text in (*texts, *map(str, turn["tool_calls"])))
+
+
+@pytest.mark.parametrize("kind", TORRENTS)
+def test_an_answer_without_an_end_is_left_and_the_memory_goes_on(tmp_path: Path, kind: str) -> None:
+    block = TORRENTS[kind]
+    head = HEAD + (event(_NAMED) if kind == "arguments" else b"")
+    with Torrent(block * max(1, (64 << 10) // len(block)), head=head) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        done, resident = measured(ragmem.start("ask", "Think", "--yolo"))
+        assert server.requests == 1
+    assert done.code == 75, done.err
+    assert "MB" in done.err
+    assert resident < MOST_RESIDENT
+    with LLMServer([Answer("Fine.")] * 2) as server:
+        ragmem.env.update(server.env)
+        child = ragmem.start("ask", "And now?", "-c")
+        done, resident = measured(child)
+        assert (done.code, done.out, done.err) == (0, "Fine.\n", "")
+        assert resident < MOST_RESIDENT
+    (session,) = ragmem.sessions()
+    shown = ragmem.run("sessions", "show", session["session_id"], "--format", "json", "--reasoning")
+    first, second = shown.json["turns"]
+    assert (first["status"], second["status"]) == ("failed", "completed")
+    assert stored_bytes(first) <= MOST_STORED
+    if kind in ("reasoning", "words"):
+        assert stored_bytes(first) > MOST_STORED // 2
+        assert "left out" in first["reasoning" if kind == "reasoning" else "assistant_message"]
+    assert not list((ragmem.home / "data" / "spool").rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize("kind", ["reasoning", "words"])
+def test_ctrl_c_is_heard_in_the_middle_of_a_torrent(tmp_path: Path, kind: str) -> None:
+    # Slow enough for the bound not to end it first.
+    with Torrent(TORRENTS[kind] * 4, pause_s=0.01) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        child = ragmem.start("ask", "Think")
+        assert server.began.wait(60)
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=20)
+    assert child.returncode == 130

@@ -1,0 +1,137 @@
+"""Disks that take nothing: what was not kept is said, with its true cause, and no exit is 0."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import COMMAND, Done, Ragmem
+from tests.fakes.llm_server import Answer, LLMServer
+from tests.repl.pty_chat import PtyChat
+
+ANSWER = "The answer."
+CAUSES = {
+    "enospc": "is full",
+    "eio": "Input/output error",
+    "erofs": "Read-only file system",
+    "eacces": "Permission denied",
+    "emfile": "Too many open files",
+    "enomem": "Cannot allocate memory",
+}
+_FULL = 'mount -t tmpfs -o size=2m none "$1" && cp -a "$2/." "$1" && { cat /dev/zero > "$1/x"; '
+_FULL += "shift 2; "
+
+
+@pytest.fixture
+def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
+    """A memory with a turn and a fact in it."""
+    with LLMServer([Answer(ANSWER)], repeat=True) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        assert ragmem.run("ask", "First?").code == 0
+        assert ragmem.run("memory", "add", "The cellar key hangs behind the door.").code == 0
+        yield ragmem
+
+
+def failing(action: str) -> dict[str, str]:
+    """Neither the store nor the spool can be written."""
+    return {"RAGMEM_FAILPOINT": f"sqlite.begun:{action},spool.create:{action}"}
+
+
+@pytest.mark.parametrize("action", CAUSES)
+def test_what_is_not_kept_is_told_by_its_cause(ragmem: Ragmem, action: str) -> None:
+    env, cause = failing(action), CAUSES[action]
+    done = ragmem.run("memory", "add", "We use tabs.", env=env)
+    assert (done.code in (1, 75), done.out) == (True, "")
+    assert cause in done.err
+    done = ragmem.run("ask", "Second?", "-c", env=env)
+    assert (done.code in (1, 75), done.out) == (True, f"{ANSWER}\n")
+    assert cause in done.err
+    session_id = ragmem.sessions()[0]["session_id"]
+    for arguments in (["sessions", "rename", session_id, "Cellar"], ["memory", "edit", "x"]):
+        assert ragmem.run(*arguments, env=env).code
+    for text in (done.err,):
+        assert "another process" not in text
+        assert "This is a bug" not in text
+    reading(ragmem.run("sessions", "list", env=env), ragmem.run("memory", "list", env=env))
+    assert [session["last_message"] for session in ragmem.sessions()] == ["First?"]
+    assert "tabs" not in ragmem.run("memory", "list").out
+
+
+def reading(sessions: Done, memories: Done) -> None:
+    """What was stored can be read."""
+    assert (sessions.code, "First?" in sessions.out) == (0, True), sessions.err
+    assert (memories.code, "The cellar key" in memories.out) == (0, True), memories.err
+
+
+def on_a_full_disk(ragmem: Ragmem, *arguments: str) -> Done:
+    """Where mounting is allowed, a file system without a free byte; else each write fails."""
+    kept = ragmem.home.with_name("kept")
+    if not kept.exists():
+        ragmem.home.rename(kept)
+        ragmem.home.mkdir(mode=0o700)
+    script = f'{_FULL} exec "$@"; }}'
+    through = ["unshare", "-rm", "sh", "-c", script, "sh", str(ragmem.home), str(kept)]
+    if subprocess.run([*through, "true"], capture_output=True, check=False).returncode:
+        env = {**failing("enospc"), "RAGMEM_HOME": str(kept)}
+        return ragmem.run(*arguments, env=env)
+    done = subprocess.run(
+        [*through, *COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        env=ragmem.env,
+        cwd=ragmem.project,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr.replace(f"{through[5]}: ", ""))
+
+
+def test_on_a_full_disk_reading_goes_on_and_nothing_else_is_said_to_be_done(
+    ragmem: Ragmem,
+) -> None:
+    for arguments, out in (
+        (["memory", "add", "We use tabs."], ""),
+        (["ask", "Second?"], f"{ANSWER}\n"),
+        (["ask", "Third?", "-c"], f"{ANSWER}\n"),
+    ):
+        done = on_a_full_disk(ragmem, *arguments)
+        assert (done.code, done.out) == (75, out), done.err
+        assert "is full" in done.err
+        assert "another process" not in done.err
+        assert "kept on this disk" not in done.err
+    reading(on_a_full_disk(ragmem, "sessions", "list"), on_a_full_disk(ragmem, "memory", "list"))
+    assert "The answer." in on_a_full_disk(ragmem, "sessions", "export").out
+
+
+def test_a_chat_goes_on_where_nothing_can_be_kept_and_its_end_says_so(ragmem: Ragmem) -> None:
+    env = {**ragmem.env, **failing("enospc")}
+    with PtyChat([*COMMAND, "chat"], cwd=ragmem.project, env=env, columns=120) as chat:
+        chat.wait_for_screen(r"openai/scripted")
+        chat.send("question\r")
+        chat.wait_for(r"The answer")
+        chat.wait_for(r"is full")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 75
+        assert "Not all of this is kept" in chat.text
+        assert "Traceback" not in chat.text
+
+
+@pytest.mark.parametrize("limit", ["-n 8", "-n 10", "-v 60000", "-v 120000", "-v 200000"])
+def test_few_descriptors_or_little_memory_are_told(ragmem: Ragmem, limit: str) -> None:
+    for arguments in (["ask", "Again?"], ["sessions", "list"]):
+        done = subprocess.run(
+            ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", *COMMAND, *arguments],
+            capture_output=True,
+            text=True,
+            env=ragmem.env,
+            cwd=ragmem.project,
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+            check=False,
+        )
+        for word in ("This is a bug", "internal error", "Traceback", "another process"):
+            assert word not in done.stderr
+        assert done.returncode == 0 or "Too many open" in done.stderr or "no more" in done.stderr
+    assert ragmem.sessions()[-1]["last_message"] == "First?"

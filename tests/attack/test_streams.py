@@ -1,0 +1,90 @@
+"""Streams that drip, or hold what is no text."""
+
+import pytest
+
+from ragmem.errors import LLMError, StreamCut
+from ragmem.llm.base import Assembler
+from ragmem.text import clean
+from tests.attack.torrent import HEAD, Torrent, event
+from tests.llm.adapters import Connect, complete, feed, litellm_client, openai_client
+from tests.llm.test_openai_client import RawServer
+
+_JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+_ERROR = b"HTTP/1.1 500 No\r\nContent-Type: application/json\r\n\r\n"
+DRIPS = {
+    "comments": (HEAD, b": keep-alive\n\n"),
+    "half a line": (HEAD, b"x"),
+    "empty lines": (HEAD, b"\n"),
+    "a head": (b"HTTP/1.1 200 OK\r\n", b"X-Drip: 1\r\n"),
+    "a body": (_JSON, b" "),
+    "an error": (_ERROR, b" "),
+}
+
+
+@pytest.mark.parametrize("kind", DRIPS)
+async def test_a_server_that_drips_without_an_event_has_timed_out(kind: str) -> None:
+    head, block = DRIPS[kind]
+    with Torrent(block, head=head, pause_s=0.1) as server:
+        llm = openai_client(server.url, timeout_s=1.5, retries=3)
+        with pytest.raises(LLMError, match=r"was silent for 1\.5 s"):
+            await complete(llm)
+        await llm.aclose()
+        assert server.requests == 1
+
+
+@pytest.mark.parametrize("connect", [openai_client, litellm_client])
+async def test_a_stream_that_drips_after_words_has_timed_out(connect: Connect) -> None:
+    with Torrent(b": keep-alive\n\n", head=HEAD + event({"content": "Well, "}), pause_s=0.1) as s:
+        llm = connect(s.url, timeout_s=3.0)
+        assembler = Assembler()
+        with pytest.raises(StreamCut, match="was silent for 3 s"):
+            await feed(assembler, llm)
+        await llm.aclose()
+    assert assembler.text == "Well, "
+
+
+async def test_events_after_the_end_hold_nobody_up() -> None:
+    end = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\n'
+    with Torrent(event({}), head=HEAD + end, pause_s=0.1) as server:
+        llm = openai_client(server.url)
+        assert (await complete(llm)).text == "ok"
+        await llm.aclose()
+
+
+BAD_EVENTS = {
+    "half of a pair": rb'data: {"choices": [{"delta": {"content": "one \ud800 two"}}]}' + b"\n\n",
+    "bytes": b'data: {"choices": [{"delta": {"content": "one \xff two"}}]}\n\n',
+}
+_END = b'data: {"choices": [{"delta": {"content": ", three."}, "finish_reason": "stop"}]}\n\n'
+_SPLIT = (
+    rb'data: {"choices": [{"delta": {"content": "one \ud83d"}}]}' + b"\n\n"
+    rb'data: {"choices": [{"delta": {"content": "\ude00 two"}}]}' + b"\n\n"
+)
+
+
+@pytest.mark.parametrize("kind", BAD_EVENTS)
+async def test_one_bad_event_spoils_its_own_place_in_the_answer(kind: str) -> None:
+    with RawServer(b"Content-Type: text/event-stream\r\n", BAD_EVENTS[kind] + _END) as server:
+        llm = openai_client(server.url)
+        assert clean((await complete(llm)).text) == "one \ufffd two, three."
+        await llm.aclose()
+
+
+async def test_a_character_in_two_events_is_one() -> None:
+    with RawServer(b"Content-Type: text/event-stream\r\n", _SPLIT + _END) as server:
+        llm = openai_client(server.url)
+        assert clean((await complete(llm)).text) == "one \U0001f600 two, three."
+        await llm.aclose()
+
+
+async def test_a_bad_event_in_a_tool_call_is_no_other_call() -> None:
+    call = (
+        rb'data: {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "c", "function": '
+        rb'{"name": "run_command", "arguments": "{\"command\": \"rm \ud800\"}"}}]}}]}' + b"\n\n"
+        b'data: {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}\n\n'
+    )
+    with RawServer(b"Content-Type: text/event-stream\r\n", call) as server:
+        llm = openai_client(server.url)
+        with pytest.raises(LLMError):
+            await complete(llm)
+        await llm.aclose()
