@@ -1,16 +1,16 @@
 """Everything that is stored, read by span and by id; and a session, deleted."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 
 from ragmem.records import FileAccess, PutTurn, Session, Summary
 from ragmem.store.base import Finding, Span, forked, in_use
-from ragmem.store.neo4j import coding, mending, remembering, shapes
+from ragmem.store.neo4j import coding, mending, properties, remembering, shapes
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_turns
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
+from ragmem.store.neo4j.instants import from_text
 
 STATEMENTS = named_statements("archive.cypher")
 _CHECKS = {
@@ -52,7 +52,7 @@ def _whole(row: Row) -> PutTurn:
     for held in (row, *row["calls"], *row["accesses"]):
         for name in ("timestamp", "finishedAt", "at"):
             if text := held.get(name):
-                held[name] = datetime.fromisoformat(text)
+                held[name] = from_text(text)
     turn = shapes.to_turn(row)
     orders = {call.tool_call_id: call.order for call in turn.tool_calls}
     accesses: dict[str, list[FileAccess]] = {}
@@ -115,7 +115,7 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
 
 async def check(gateway: Gateway, *, recall: bool = True) -> list[Finding]:
     """What is broken: links, indexes of turns, counters, and what is searched."""
-    findings = []
+    findings = await properties.check(gateway, shown=_SHOWN)
     for name, statement in _CHECKS.items():
         # Each by itself: the deadline is for one, and one transaction would be no snapshot either.
         if broken := await gateway.read(partial(Transaction.found, statement=statement)):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.store.neo4j.connection import Connection
+from ragmem.store.neo4j.instants import in_utc, was_utc
 from ragmem.text import clean
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ Value = (
 
 
 class Row(dict[str, Any]):
-    """One row of a result, by column; datetimes are Python's own."""
+    """One row of a result, by column; datetimes are Python's own, in UTC."""
 
 
 class Transaction:
@@ -290,9 +291,11 @@ def translate(error: Exception, location: str) -> StoreError | None:
 
 
 def _parameter(value: Any) -> Any:
-    """What the driver and the server accept: clean text, 64-bit integers."""
+    """What the driver and the server accept: clean text, 64-bit integers, times in UTC."""
     if isinstance(value, str):
         return clean(value)
+    if isinstance(value, datetime):
+        return in_utc(value)
     if isinstance(value, (bytes, float)):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -309,4 +312,5 @@ def _native(value: Any) -> Any:
         return {key: _native(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_native(item) for item in value]
-    return value.to_native() if hasattr(value, "to_native") else value
+    value = value.to_native() if hasattr(value, "to_native") else value
+    return was_utc(value) if isinstance(value, datetime) else value

@@ -12,15 +12,16 @@ from ragmem.store.neo4j.cypher import STATEMENTS, listed_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_summaries, index_turns
 from ragmem.store.neo4j.gateway import Gateway, Transaction
+from ragmem.store.neo4j.properties import bring_into_utc
 from ragmem.store.neo4j.remembering import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.tasks import finish_dropping
 
-VERSION = 5
+VERSION = 6
 """2: a project may be joined to another, which a session's writer has to look up. 3: beside
 each turn and summary stands what it is found by, which whoever ends or adds one has to write.
 4: memories; whoever ends a turn says that it is to be looked through for them, and whoever changes
 a session's summary that it is to be embedded. 5: code; an ended turn's entry says whether it is to
-be found out what the turn has to do with it."""
+be found out what the turn has to do with it. 6: every time is in UTC; none bears a zone's name."""
 _AT_ONCE = 100
 """Turns or summaries whose entries are written in one transaction."""
 _NOTED_AT_ONCE = 2_000
@@ -47,6 +48,8 @@ async def prepare(gateway: Gateway) -> str:
     for name in statements.keys() - _constraints():  # Their indexes are whole from the start.
         await gateway.read(partial(Transaction.run, statement=_AWAITED, name=name))
     filled = await fill(gateway)
+    if 0 < server.schema_version < VERSION:
+        await bring_into_utc(gateway)
     if server.schema_version < VERSION:
         await _note(gateway, MEMORIES["sessions_to_embed"], MEMORIES["note_vectors_due"])
         await _note(gateway, CODE["turns_to_link"], CODE["note_references_due"])
