@@ -6,7 +6,7 @@ model's client is imported when an agent is made.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -80,6 +80,8 @@ class App:
             metrics=self.metrics,
         )
         self._notices: list[str] = []
+        self.say: Callable[[str], None] = lambda text: self._notices.append(text)
+        """Told at once what a person has to wait for."""
         self.codebase = Codebase(
             config,
             paths,
@@ -165,6 +167,8 @@ class App:
             calm = Patience(stall_s=limit_s + 1, read_s=2 * limit_s)
             patience = calm if self._patient else Patience()
             self._store = SpooledStore(self._open_store, spool, patience=patience)
+        # Who gives up on a silent store soon waits for one that is being made.
+        await self._store.opened()
         return self._store
 
     async def _store_itself(self) -> Store:
@@ -180,9 +184,15 @@ class App:
                 environment(),
                 database=where.database,
                 locks_dir=where.locks_dir,
+                say=self._store_is_made,
             )
         self._notices += [notice] if notice else []
         return store
+
+    def _store_is_made(self, what: str) -> None:
+        self.say(what)
+        if self._store:
+            self._store.is_made()
 
     def start_background(self, *, model: str = "") -> None:
         """Embed and sum up what is said, and follow the code, beside the conversation."""

@@ -120,6 +120,10 @@ class Gateway:
             raise StoreRefused(f"Neo4j at {connection.location}: {error}") from None
         return cls(driver, AsyncGraphDatabase.bookmark_manager(), connection, timeout_s)
 
+    def patient(self, timeout_s: float) -> "Gateway":
+        """The same connections, for what takes longer; to be closed by the one that has them."""
+        return Gateway(self._driver, self._bookmarks, self._connection, timeout_s)
+
     @property
     def location(self) -> str:
         """The address and the database, without credentials."""

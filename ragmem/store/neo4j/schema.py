@@ -1,6 +1,7 @@
 """Constraints and indexes: looked at on each opening, made where they are missing."""
 
 import re
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -26,6 +27,8 @@ _AT_ONCE = 100
 """Turns or summaries whose entries are written in one transaction."""
 _NOTED_AT_ONCE = 2_000
 _AWAITED = "CALL db.awaitIndex($name, 60)"
+MAKING_S = 120.0
+"""Longest wait for one step of the schema's making, in seconds."""
 OLDEST_SERVER = (5, 26)
 """The first with scoped subqueries and vector indexes as used here."""
 
@@ -39,10 +42,16 @@ class Server(msgspec.Struct, frozen=True):
     """Of the constraints and indexes that are there, or are being made."""
 
 
-async def prepare(gateway: Gateway) -> str:
-    """Make the schema complete; the server's version. Safe to run again, and at the same time."""
+async def prepare(gateway: Gateway, say: Callable[[str], None] = lambda _: None) -> str:
+    """Make the schema complete; the server's version. Safe to run again, and at the same time.
+
+    What is to be made is waited for as long as it takes, and `say` told of it before.
+    """
     server = await look(gateway)
     statements = missing(server)
+    if statements or server.schema_version < VERSION:
+        say(_to_do(server, gateway.location))
+        gateway = gateway.patient(MAKING_S)
     for name, statement in statements.items():
         await _make(gateway, name, statement)
     for name in statements.keys() - _constraints():  # Their indexes are whole from the start.
@@ -56,6 +65,15 @@ async def prepare(gateway: Gateway) -> str:
     if filled or server.schema_version < VERSION:
         await gateway.write(_complete)
     return server.version
+
+
+def _to_do(server: Server, location: str) -> str:
+    if not server.schema_version:
+        return f"The memory in Neo4j at {location} is set up, once: this may take a minute."
+    done = "is mended"
+    if server.schema_version < VERSION:
+        done = f"is brought from schema {server.schema_version} to {VERSION}"
+    return f"The memory in Neo4j at {location} {done}: this may take some minutes."
 
 
 async def _note(gateway: Gateway, which: str, note: str) -> None:

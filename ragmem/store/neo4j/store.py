@@ -58,15 +58,16 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
         *,
         timeout_s: float = 5.0,
         clock: Callable[[], datetime] = utc_now,
+        say: Callable[[str], None] = lambda _: None,
     ) -> "Neo4jStore":
-        """Connect and complete the schema.
+        """Connect and complete the schema; `say` is told if that is to take long.
 
         StoreUnavailable when nothing answers, StoreRefused for a wrong address,
         password, database or version. `timeout_s` bounds every later call too.
         """
         gateway = Gateway.connect(connection, timeout_s)
         try:
-            return cls(gateway, await schema.prepare(gateway), clock)
+            return cls(gateway, await schema.prepare(gateway, say), clock)
         except BaseException:
             await gateway.aclose()
             raise
