@@ -42,7 +42,7 @@ class Server(msgspec.Struct, frozen=True):
     """Of the constraints and indexes that are there, or are being made."""
 
 
-async def prepare(gateway: Gateway, say: Callable[[str], None] = lambda _: None) -> str:
+async def prepare(gateway: Gateway, say: Callable[[str], None] | None = None) -> str:
     """Make the schema complete; the server's version. Safe to run again, and at the same time.
 
     What is to be made is waited for as long as it takes, and `say` told of it before.
@@ -50,7 +50,8 @@ async def prepare(gateway: Gateway, say: Callable[[str], None] = lambda _: None)
     server = await look(gateway)
     statements = missing(server)
     if statements or server.schema_version < VERSION:
-        say(_to_do(server, gateway.location))
+        if say:
+            say(_to_do(server, gateway.location))
         gateway = gateway.patient(MAKING_S)
     for name, statement in statements.items():
         await _make(gateway, name, statement)
@@ -143,7 +144,8 @@ async def _look(tx: Transaction) -> Server:
     names = await tx.run("SHOW CONSTRAINTS YIELD name RETURN name")
     return Server(
         version=component["version"] if component else "",
-        schema_version=found["version"] if found else 0,
+        # Of another type only by another's hand: then all is looked through as in an old one.
+        schema_version=found["version"] if found and isinstance(found["version"], int) else 0,
         names=frozenset(row["name"] for row in names),
     )
 

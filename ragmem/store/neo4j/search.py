@@ -102,7 +102,8 @@ class Searcher:
                 pack = there.packs[entry.record_id]
                 entry.similarity = similarity(query.vector, pack, version.dimension)
         found = there.entries.values()
-        return [_candidate(entry) for entry in found if entry.level != TURN_LEVEL or _turns(query)]
+        wanted = [entry for entry in found if entry.level != TURN_LEVEL or _turns(query)]
+        return tx.read.records(_candidate, wanted)
 
     async def _by_words(
         self, tx: Transaction, query: SearchQuery, area: Area, terms: Sequence[WeightedTerm]

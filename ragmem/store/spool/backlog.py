@@ -329,7 +329,7 @@ class Backlog:
 
     def is_made(self) -> None:
         """It has to be made before it opens, and is waited for as long as that takes."""
-        self._is_made = True
+        self._is_made = self._opening is not None
         for limit in self._limits:
             if not limit.expired():
                 limit.reschedule(None)
