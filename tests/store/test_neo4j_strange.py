@@ -93,7 +93,7 @@ async def test_what_is_of_another_type_is_left_out_named_and_mended(garden: Conn
     await store.aclose()
     again = await Neo4jStore.open(garden, timeout_s=PATIENCE_S, say=said.append)
     await read_all(again)
-    assert await moved(again) > 30
+    assert await moved(again) > 20
     assert len(await again.sessions(SessionQuery())) == 4
     assert [turn.user_message for turn in await again.turns("root")] == ["one", "two", "5", "four"]
     assert said == [notice]
