@@ -6,7 +6,7 @@ model's client is imported when an agent is made.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -90,6 +90,8 @@ class App:
         self.remembers = True
         """False where the memory, which is wanted, has no folder."""
         self._notices: list[str] = []
+        self.say: Callable[[str], None] = self._say
+        """Told at once what a person has to wait for."""
         self.codebase = Codebase(
             config,
             paths,
@@ -189,6 +191,8 @@ class App:
             self._store = SpooledStore(
                 self._open_store, spools / self._address.spool, older=older, patience=patience
             )
+        # Who gives up on a silent store soon waits for one that is being made.
+        await self._store.opened()
         return self._store
 
     async def _store_itself(self) -> Store:
@@ -204,9 +208,15 @@ class App:
                 environment(),
                 database=where.database,
                 locks_dir=where.locks_dir,
+                say=self._store_is_made,
             )
         self._notices += [notice] if notice else []
         return store
+
+    def _store_is_made(self, what: str) -> None:
+        self.say(what)
+        if self._store:
+            self._store.is_made()
 
     def start_background(self, *, model: str = "") -> None:
         """Embed and sum up what is said, and follow the code, beside the conversation."""

@@ -6,6 +6,9 @@ from pathlib import Path
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
 
+_PATH_MAX = 4096
+"""Bytes of a path with its end, which no system that ragmem runs on goes beyond."""
+
 
 def replace_private(path: Path, data: bytes, *, sync: bool) -> None:
     """Put the data in place of a file, readable by this user alone; an OSError leaves the old one.
@@ -43,3 +46,12 @@ def append_line(handle: int, line: bytes) -> int:
     torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
     os.write(handle, b"\n" * torn + line + b"\n")
     return size
+
+
+def is_a_path(text: str | os.PathLike[str]) -> bool:
+    """Whether a system opens such a name: no NUL in it, no half of a character, not too long."""
+    try:
+        name = os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return b"\0" not in name and len(name) < _PATH_MAX

@@ -76,4 +76,5 @@ async def _asked(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
         return []
     async with asyncio.timeout(_PATIENCE_S):
         async with open_app(load_config(paths.config_file), paths, ephemeral=True) as opened:
+            opened.say = lambda _: None
             return await ask(opened)

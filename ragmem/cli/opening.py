@@ -52,4 +52,6 @@ def open_app(
     """The App of the current folder, to be entered with `async with`."""
     from ragmem.app import App
 
-    return App(config, paths, cwd=current_folder(), ephemeral=ephemeral, patient=patient)
+    opened = App(config, paths, cwd=current_folder(), ephemeral=ephemeral, patient=patient)
+    opened.say = lambda text: say(f"note: {visible(text)}\n")
+    return opened

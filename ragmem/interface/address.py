@@ -12,7 +12,10 @@ import msgspec
 
 from ragmem.config import Config, Paths, find_paths, load_config
 from ragmem.errors import ConfigError
+from ragmem.files import is_a_path
+from ragmem.text import one_line
 
+_SHOWN_CHARS = 200
 _GRAPHS = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
 _FORMS = (
     "Such are sqlite:///home/me/memory.db, bolt://localhost:7687 and neo4j+s://name.example.org."
@@ -75,6 +78,9 @@ def resolve(
     url: str | None, home: str | os.PathLike[str] | None, environ: Mapping[str, str]
 ) -> tuple[Config, Paths, Address]:
     """What `open_memory` is to open; ConfigError. Without a home it is the environment's."""
+    if home is not None and not is_a_path(home):
+        shown = one_line(repr(os.fspath(home)), _SHOWN_CHARS)
+        raise ConfigError(f"{shown} is no path.", hint="Name a folder.")
     homes = {} if home is None else {"RAGMEM_HOME": os.fspath(home)}
     paths = find_paths({**environ, **homes})
     flags = settings_of(url) if url is not None else {}
@@ -89,7 +95,7 @@ def settings_of(url: str) -> Mapping[tuple[str, ...], str]:
     scheme = url.partition("://")[0].lower()
     if scheme == "sqlite":
         return {("store", "kind"): "sqlite"}
-    if scheme in _GRAPHS and "://" in url:
+    if scheme in _GRAPHS and "://" in url and is_a_path(url):
         return {("store", "kind"): "neo4j", ("store", "url"): url}
     shown = url.rpartition("@")[2]
     raise ConfigError(f"{shown!r} is no address of a memory.", hint=_FORMS)
@@ -124,9 +130,9 @@ def _database(url: str) -> Path:
     """The path as it is written, nothing decoded; `~` is the person's home."""
     rest = url.partition("://")[2]
     name = rest.lstrip("/")
-    if not rest.startswith("/") or not name or name == ":memory:" or "\0" in name:
+    if not rest.startswith("/") or not name or name == ":memory:" or not is_a_path(name):
         raise ConfigError(
-            f"{url!r} names no file.",
+            f"{one_line(repr(url), _SHOWN_CHARS)} names no file.",
             hint="A memory is kept in a file, named from the root on: sqlite:///home/me/memory.db.",
         )
     home = name == "~" or name.startswith("~/")

@@ -9,9 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+from ragmem.errors import UsageError
+from ragmem.files import is_a_path
 from ragmem.ids import new_id
 from ragmem.records import Project
+from ragmem.text import one_line
 
+_SHOWN_CHARS = 200
 _CONFIG_LIMIT = 256 * 1024
 """Bytes of `.git/config` that are read."""
 
@@ -25,7 +29,13 @@ class Located(msgspec.Struct, frozen=True):
 
 
 def normalize_cwd(path: Path | str) -> Path:
-    """The real path: links resolved, relative parts and trailing slashes gone (A101)."""
+    """The real path: links resolved, relative parts and trailing slashes gone (A101).
+
+    UsageError for what no system takes for a path.
+    """
+    if not is_a_path(path):
+        shown = one_line(repr(os.fspath(path)), _SHOWN_CHARS)
+        raise UsageError(f"{shown} is no path.", hint="Name a folder.")
     return Path(os.path.realpath(path))
 
 

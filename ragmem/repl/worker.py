@@ -140,6 +140,7 @@ class Worker:
     async def run(self) -> None:
         """Load, then do what is sent off, one after the other; until it is cancelled."""
         page, (app, options) = await asyncio.to_thread(self._load)
+        app.say = page.say
         async with app:
             talk = await self._open(app, options, page)
             self._talk, self._page = talk, page

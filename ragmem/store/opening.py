@@ -1,6 +1,6 @@
 """Stores opened as they are, without the spool: the one place that names their classes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ragmem.config import Config, Paths
@@ -31,11 +31,17 @@ async def open_archive(
 
 
 async def open_store(
-    config: Config, paths: Paths, environ: Mapping[str, str], *, database: Path, locks_dir: Path
+    config: Config,
+    paths: Paths,
+    environ: Mapping[str, str],
+    *,
+    database: Path,
+    locks_dir: Path,
+    say: Callable[[str], None],
 ) -> tuple[Store, str]:
     """The store of the settings, for a prompt that waits; and what the person should be told.
 
-    `database` and `locks_dir` are SQLite's.
+    `database` and `locks_dir` are SQLite's; `say` is told of what the person has to wait for.
     """
     timeout_s = config.store.timeout_s
     if config.store.kind == "neo4j":
@@ -43,7 +49,7 @@ async def open_store(
         from ragmem.store.neo4j_server import find_connection
 
         connection = find_connection(config, paths, environ)
-        return await Neo4jStore.open(connection, timeout_s=timeout_s), ""
+        return await Neo4jStore.open(connection, timeout_s=timeout_s, say=say), ""
     from ragmem.store.sqlite import SQLiteStore
 
     store = await SQLiteStore.open(database, locks_dir=locks_dir, timeout_s=timeout_s)

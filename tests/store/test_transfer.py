@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ragmem.errors import SessionNotFound, StoreRefused
+from ragmem.errors import SessionNotFound, StoreRefused, UsageError
 from ragmem.records import Project, PutTurn, RegisterProject, UpdateSession, Usage, Write
 from ragmem.store.base import Archive, Span
 from ragmem.store.sqlite import SQLiteStore
@@ -149,6 +149,47 @@ async def test_what_went_on_in_the_target_stays(source: Archive, target: Archive
     compared = await compare(stream_of(source), target, lambda phase, count: None)
     assert compared.equal
     assert compared.later == 3  # two sessions and a turn
+
+
+HOSTILE = [
+    "'; DROP TABLE turns; --",
+    '") DETACH DELETE (n',
+    "a.*b[",
+    "%_",
+    "../../etc",
+    "\u202e",
+    "é" * 400,
+]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "neo4j"])
+async def test_hostile_ids_are_only_ids(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """An import with quotes, patterns and paths for ids; one that no index takes is refused."""
+    origin = await sqlite(tmp_path / "origin")
+    await origin.apply([created("s0"), *whole_turn("s0", "t0", "one")])
+    text = encoded(await document_of(origin, "s0"))
+    await origin.aclose()
+    target = (
+        await sqlite(tmp_path / "target")
+        if kind == "sqlite"
+        else await open_empty_neo4j_store(request.getfixturevalue("neo4j_server"))
+    )
+    for name in HOSTILE:
+        given = text.replace(b'"s0"', msgspec.json.encode(f"s{name}"))
+        given = given.replace(b'"t0"', msgspec.json.encode(f"t{name}"))
+        session = await import_document(target, decoded(given), as_new=False)
+        assert session.session_id == f"s{name}"
+        assert [turn.turn_id for turn in await target.turns(f"s{name}")] == [f"t{name}"]
+        assert [each.session_id for each in await target.find_sessions(f"s{name}")] == [f"s{name}"]
+    for long in (text.replace(b'"t0"', b'"%s"' % (b"t" * 9_000)),
+                 text.replace(b'"/home/ana/garden"', b'"/%s"' % (b"d" * 6_000))):  # fmt: skip
+        with pytest.raises(UsageError, match="can't be imported"):
+            decoded(long)
+    assert len(await target.spans()) == len(HOSTILE)
+    assert await target.check() == []
+    await target.aclose()
 
 
 async def test_a_turn_without_a_place_is_refused(source: Archive) -> None:

@@ -1,16 +1,16 @@
 """Everything that is stored, read by span and by id; and a session, deleted."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 
 from ragmem.records import FileAccess, PutTurn, Session, Summary
 from ragmem.store.base import Finding, Span, forked, in_use
-from ragmem.store.neo4j import coding, mending, remembering, shapes
+from ragmem.store.neo4j import coding, mending, properties, remembering, shapes
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_turns
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
+from ragmem.store.neo4j.instants import from_text
 
 STATEMENTS = named_statements("archive.cypher")
 _CHECKS = {
@@ -23,21 +23,23 @@ _SHOWN = 3
 
 async def spans(tx: Transaction) -> list[Span]:
     """Every session with all of its own turns."""
-    return [
-        Span(
-            row["sessionId"],
-            (row.get("forkedAtIndex") or 0) + 1,
-            row["turnCount"],
-            row.get("parentSessionId"),
-        )
-        for row in await tx.found(STATEMENTS["spans"])
-    ]
+    return tx.read.records(_span, await tx.found(STATEMENTS["spans"]))
+
+
+def _span(row: Row) -> Span:
+    return shapes.checked(
+        Span,
+        session_id=row["sessionId"],
+        first=(row.get("forkedAtIndex") or 0) + 1,
+        last=row["turnCount"],
+        parent_id=row.get("parentSessionId"),
+    )
 
 
 async def sessions_by_id(tx: Transaction, session_ids: Sequence[str]) -> list[Session]:
     """Those of them that exist, in this order."""
     found = await tx.found(STATEMENTS["sessions_by_id"], ids=session_ids)
-    return [shapes.to_session(row) for row in found]
+    return tx.read.records(shapes.to_session, found)
 
 
 async def own_turns(tx: Transaction, wanted: Sequence[Span]) -> list[PutTurn]:
@@ -45,14 +47,14 @@ async def own_turns(tx: Transaction, wanted: Sequence[Span]) -> list[PutTurn]:
     given: list[shapes.Properties] = [
         {"sessionId": each.session_id, "first": each.first, "last": each.last} for each in wanted
     ]
-    return [_whole(row) for row in await tx.found(STATEMENTS["own_turns"], spans=given)]
+    return tx.read.records(_whole, await tx.found(STATEMENTS["own_turns"], spans=given))
 
 
 def _whole(row: Row) -> PutTurn:
     for held in (row, *row["calls"], *row["accesses"]):
         for name in ("timestamp", "finishedAt", "at"):
             if text := held.get(name):
-                held[name] = datetime.fromisoformat(text)
+                held[name] = from_text(text)
     turn = shapes.to_turn(row)
     orders = {call.tool_call_id: call.order for call in turn.tool_calls}
     accesses: dict[str, list[FileAccess]] = {}
@@ -74,7 +76,7 @@ def _whole(row: Row) -> PutTurn:
 async def summaries_by_id(tx: Transaction, summary_ids: Sequence[str]) -> list[Summary]:
     """Those of them that exist, in this order."""
     found = await tx.found(STATEMENTS["summaries_by_id"], ids=summary_ids)
-    return [shapes.to_summary(row) for row in found]
+    return tx.read.records(shapes.to_summary, found)
 
 
 async def branches(tx: Transaction, session_id: str) -> list[Session]:
@@ -115,7 +117,10 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
 
 async def check(gateway: Gateway, *, recall: bool = True) -> list[Finding]:
     """What is broken: links, indexes of turns, counters, and what is searched."""
-    findings = []
+    findings = await properties.check(gateway, shown=_SHOWN)
+    if any(each.what == properties.TYPES for each in findings):
+        # What compares or counts such values tells nothing before they are mended.
+        return findings
     for name, statement in _CHECKS.items():
         # Each by itself: the deadline is for one, and one transaction would be no snapshot either.
         if broken := await gateway.read(partial(Transaction.found, statement=statement)):

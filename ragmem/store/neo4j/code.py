@@ -1,7 +1,6 @@
 """The store's part of code: see `ragmem.store.code` for what each of these promises."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 
 from ragmem.records import REFERENCE_HOWS, CodeFile, CodeReference, PutReferences
@@ -16,6 +15,7 @@ from ragmem.store.code import (
 from ragmem.store.neo4j.code_shapes import qualified_key, tail_key, to_file, to_found
 from ragmem.store.neo4j.coding import STATEMENTS
 from ragmem.store.neo4j.gateway import Gateway, Transaction
+from ragmem.store.neo4j.instants import from_text
 from ragmem.store.neo4j.shapes import Properties, path_key, title_key
 from ragmem.text import clean
 
@@ -88,7 +88,7 @@ class Neo4jCode:
                     turn_id=turn_id,
                     session_id=session_id,
                     turn_index=turn_index,
-                    at=datetime.fromisoformat(at),
+                    at=from_text(at),
                     hows=tuple(how for how in REFERENCE_HOWS if how in hows),
                     accesses=tuple(sorted(accesses)),
                 )
@@ -118,7 +118,7 @@ class Neo4jCode:
                     path=other,
                     turn_count=turns,
                     session_count=sessions,
-                    last_at=datetime.fromisoformat(last),
+                    last_at=from_text(last),
                 )
                 for other, turns, sessions, last in found
             ]

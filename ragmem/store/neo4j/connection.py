@@ -35,8 +35,10 @@ class Connection(msgspec.Struct, frozen=True):
         """Itself; StoreRefused when no memory can be kept there."""
         try:
             parts = urlsplit(self.url)
-            usable = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
-        except ValueError:
+            host = (parts.hostname or "").encode("idna")
+            usable = parts.scheme in _SCHEMES and host != b"" and parts.port != 0
+            usable = usable and self.url.isprintable()
+        except ValueError:  # Which an address that no name server knows how to write is too.
             usable = False
         if not usable:
             raise StoreRefused(

@@ -12,9 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import MsgspecError
+
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
+from ragmem.ids import short_id
 from ragmem.store.neo4j.connection import Connection
+from ragmem.store.neo4j.instants import in_utc, was_utc
 from ragmem.text import clean
 
 if TYPE_CHECKING:
@@ -29,6 +33,9 @@ IDLE_CHECK_S = 30.0
 FIRST_PAUSE_S = 0.05
 """Before the second attempt; doubled for each further one."""
 _INT64 = 2**63 - 1
+_WAY_OUT = "`ragmem store check` tells what, `ragmem store repair` mends it."
+_NAMES = ("uuid", "sessionId", "projectId", "path")
+"""What a row that can't be read is told by."""
 
 Value = (
     str | int | float | bool | bytes | datetime | None | Sequence["Value"] | Mapping[str, "Value"]
@@ -37,14 +44,51 @@ Value = (
 
 
 class Row(dict[str, Any]):
-    """One row of a result, by column; datetimes are Python's own."""
+    """One row of a result, by column; datetimes are Python's own, in UTC."""
+
+
+class Reading:
+    """Rows made into records; one that can't be is left out, and the first of them told of.
+
+    Where nobody can be told, as in a move, it is refused: what is left out would be lost.
+    """
+
+    def __init__(self, say: Callable[[str], None] | None) -> None:
+        self._say = say
+        self._said = False
+
+    def records(self, make: Callable[[Any], T], rows: Sequence[Any]) -> list[T]:
+        """Those that can be made."""
+        found = []
+        for row in rows:
+            try:
+                found.append(make(row))
+            except (MsgspecError, KeyError, TypeError, ValueError):
+                self._left_out(row)
+        return found
+
+    def _left_out(self, row: Any) -> None:
+        if self._said:
+            return
+        self._said = True
+        names = row if isinstance(row, Mapping) else {}
+        name = next((names[key] for key in _NAMES if isinstance(names.get(key), str)), "")
+        of = f" ({short_id(name)})" if name else ""
+        if self._say is None:
+            raise StoreRefused(
+                f"Something in the graph is not as it was written{of}.", hint=_WAY_OUT
+            )
+        self._say(
+            f"Something in the graph is not as it was written{of}, and is left out: {_WAY_OUT}"
+        )
 
 
 class Transaction:
     """One running transaction: the only place where statements run."""
 
-    def __init__(self, driver_transaction: "AsyncManagedTransaction") -> None:
+    def __init__(self, driver_transaction: "AsyncManagedTransaction", read: "Reading") -> None:
         self._transaction = driver_transaction
+        self.read = read
 
     async def run(self, statement: str, **parameters: Value) -> list[Row]:
         """Run one statement to its end."""
@@ -87,7 +131,9 @@ class Gateway:
         bookmarks: "AsyncBookmarkManager",
         connection: Connection,
         timeout_s: float,
+        reading: Reading,
     ) -> None:
+        self.reading = reading
         self._driver = driver
         self._bookmarks = bookmarks
         self._connection = connection
@@ -95,8 +141,13 @@ class Gateway:
         self._closed = False
 
     @classmethod
-    def connect(cls, connection: Connection, timeout_s: float) -> "Gateway":
-        """Prepare the driver; the first transaction opens the first connection."""
+    def connect(
+        cls, connection: Connection, timeout_s: float, say: Callable[[str], None] | None = None
+    ) -> "Gateway":
+        """Prepare the driver; the first transaction opens the first connection.
+
+        `say` is told of what is left out in reading; without it, that is refused.
+        """
         from neo4j import AsyncGraphDatabase, NotificationMinimumSeverity
         from neo4j.exceptions import ConfigurationError
 
@@ -117,7 +168,12 @@ class Gateway:
             )
         except (ConfigurationError, ValueError) as error:
             raise StoreRefused(f"Neo4j at {connection.location}: {error}") from None
-        return cls(driver, AsyncGraphDatabase.bookmark_manager(), connection, timeout_s)
+        bookmarks = AsyncGraphDatabase.bookmark_manager()
+        return cls(driver, bookmarks, connection, timeout_s, Reading(say))
+
+    def patient(self, timeout_s: float) -> "Gateway":
+        """The same connections, for what takes longer; to be closed by the one that has them."""
+        return Gateway(self._driver, self._bookmarks, self._connection, timeout_s, self.reading)
 
     @property
     def location(self) -> str:
@@ -131,7 +187,7 @@ class Gateway:
 
         async def once(session: "AsyncSession") -> T:
             failpoint("neo4j.read")
-            return await session.execute_read(lambda tx: work(Transaction(tx)))
+            return await session.execute_read(lambda tx: work(Transaction(tx, self.reading)))
 
         return await self._bounded(lambda: self._attempts(READ_ACCESS, once, patient))
 
@@ -140,7 +196,7 @@ class Gateway:
         from neo4j import WRITE_ACCESS
 
         async def whole(tx: "AsyncManagedTransaction") -> T:
-            result = await work(Transaction(tx))
+            result = await work(Transaction(tx, self.reading))
             failpoint("neo4j.commit")
             return result
 
@@ -178,6 +234,7 @@ class Gateway:
                     return await once(session)
             except (DriverError, Neo4jError) as error:
                 worth_it = error.is_retryable() or isinstance(error, IncompleteCommit)
+                worth_it = worth_it or _was_ended(error)
                 if not patient and isinstance(error, ServiceUnavailable):
                     worth_it = False
                 if not worth_it or loop.time() + 2 * pause_s > deadline:
@@ -219,16 +276,8 @@ def translate(error: Exception, location: str) -> StoreError | None:
     server = f"Neo4j at {location}"
     code = getattr(error, "code", None) or ""
     reason = (getattr(error, "message", None) or str(error)).strip().rstrip(".")
-    if isinstance(error, raised.AuthError) or code.endswith("CredentialsExpired"):
-        return StoreRefused(
-            f"{server} refused the user name or password.",
-            hint="Set NEO4J_USERNAME and NEO4J_PASSWORD to those of the server.",
-        )
-    if code.endswith("AuthenticationRateLimit"):
-        return StoreRefused(
-            f"{server} has seen too many wrong passwords and waits.",
-            hint="Correct NEO4J_PASSWORD, then try again in some seconds.",
-        )
+    if refused := _refused_sign_in(error, code, server):
+        return refused
     if code.endswith("DatabaseNotFound"):
         return StoreRefused(
             f"{server}: there is no such database.",
@@ -238,7 +287,8 @@ def translate(error: Exception, location: str) -> StoreError | None:
     if isinstance(error, routed) or "ReadOnly" in code:
         return StoreRefused(
             f"{server} can only be read.",
-            hint="Of a cluster, use the address neo4j://…, which finds the member that writes.",
+            hint="Of a cluster, use the address neo4j://…, which finds the member that writes; of "
+            "one server, its settings or whoever runs it made the database read-only.",
         )
     if isinstance(error, raised.Forbidden):
         return StoreRefused(
@@ -255,7 +305,7 @@ def translate(error: Exception, location: str) -> StoreError | None:
             f"{server} can't keep a value that is longer than its index takes (8,000 bytes).",
             hint="Such are a session's folder and the ids.",
         )
-    if isinstance(error, (raised.TransientError, raised.DatabaseError)):
+    if isinstance(error, (raised.TransientError, raised.DatabaseError)) or _was_ended(error):
         return StoreUnavailable(
             f"{server} could not do it now: {reason}.", hint="Try again; its log tells more."
         )
@@ -267,9 +317,13 @@ def translate(error: Exception, location: str) -> StoreError | None:
     if isinstance(error, raised.ConfigurationError):
         return StoreRefused(f"{server}: {reason}.", hint="Correct store.url or NEO4J_URI.")
     if isinstance(error, raised.Neo4jError):
-        ours = (raised.CypherSyntaxError, raised.CypherTypeError, raised.ConstraintError)
-        if isinstance(error, ours):
+        if isinstance(error, (raised.CypherSyntaxError, raised.ConstraintError)):
             return None
+        if isinstance(error, raised.CypherTypeError):
+            return StoreRefused(
+                f"{server} holds something of another type than was written: {reason}.",
+                hint=_WAY_OUT,
+            )
         # A procedure's reason goes on with where in the server it was.
         first = reason.partition("\n")[0]
         return StoreRefused(f"{server}: {first} ({code}).", hint="The server's log tells more.")
@@ -289,10 +343,40 @@ def translate(error: Exception, location: str) -> StoreError | None:
     return None
 
 
+def _was_ended(error: Exception) -> bool:
+    """Whether somebody has ended the transaction, which may be run again."""
+    code = getattr(error, "code", None) or ""
+    return code.endswith((".Terminated", ".LockClientStopped"))
+
+
+def _refused_sign_in(error: Exception, code: str, server: str) -> StoreError | None:
+    from neo4j.exceptions import AuthError
+
+    if code.endswith("CredentialsExpired"):
+        return StoreRefused(
+            f"{server}: the password has expired, and a new one is to be set.",
+            hint="As that user, in the database 'system': `ALTER CURRENT USER SET PASSWORD FROM "
+            "'the old one' TO 'a new one'` (cypher-shell asks for it); then set NEO4J_PASSWORD.",
+        )
+    if isinstance(error, AuthError):
+        return StoreRefused(
+            f"{server} refused the user name or password.",
+            hint="Set NEO4J_USERNAME and NEO4J_PASSWORD to those of the server.",
+        )
+    if code.endswith("AuthenticationRateLimit"):
+        return StoreRefused(
+            f"{server} has seen too many wrong passwords and waits.",
+            hint="Correct NEO4J_PASSWORD, then try again in some seconds.",
+        )
+    return None
+
+
 def _parameter(value: Any) -> Any:
-    """What the driver and the server accept: clean text, 64-bit integers."""
+    """What the driver and the server accept: clean text, 64-bit integers, times in UTC."""
     if isinstance(value, str):
         return clean(value)
+    if isinstance(value, datetime):
+        return in_utc(value)
     if isinstance(value, (bytes, float)):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -309,4 +393,5 @@ def _native(value: Any) -> Any:
         return {key: _native(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_native(item) for item in value]
-    return value.to_native() if hasattr(value, "to_native") else value
+    value = value.to_native() if hasattr(value, "to_native") else value
+    return was_utc(value) if isinstance(value, datetime) else value

@@ -94,7 +94,7 @@ class Neo4jMemories:
         [[found]] = await self._gateway.read(
             lambda tx: tx.values(STATEMENTS["insights"], ids=session_ids)
         )
-        return [to_insight(columns) for columns in found]
+        return self._gateway.reading.records(to_insight, found)
 
     async def memory_ids(self) -> list[str]:
         """Every memory; one stands after those that it superseded."""
@@ -115,7 +115,7 @@ async def by_id(tx: Transaction, memory_ids: Sequence[str]) -> list[MemoryRecord
 async def _read(tx: Transaction, which: str, given: Properties) -> list[MemoryRecord]:
     statement = STATEMENTS["memories"].replace("/* which */", which)
     [[found]] = await tx.values(statement, **given)
-    return [to_memory(text) for text in found]
+    return tx.read.records(to_memory, found)
 
 
 def _newest_first(memories: list[MemoryRecord]) -> list[MemoryRecord]:

@@ -1,12 +1,13 @@
 """Memories as properties and columns, and back; their times as text."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 
 import msgspec
 
 from ragmem.records import Evidence, Insight, MemoryKind, MemoryRecord, MemorySource, Trust
+from ragmem.store.neo4j.instants import from_text, in_utc, to_text
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
 
@@ -23,13 +24,13 @@ class _Loose(msgspec.Struct, frozen=True):
 
 
 def time_text(at: datetime | None) -> str | None:
-    """In the one zone in which times compare; None stays None."""
-    return None if at is None else at.astimezone(UTC).isoformat()
+    """As statements take it; None stays None."""
+    return None if at is None else to_text(at)
 
 
 def to_time(text: str | None) -> datetime | None:
-    """The same back."""
-    return None if text is None else datetime.fromisoformat(text)
+    """The same back; nothing for none."""
+    return from_text(text) if text else None
 
 
 def memory_row(memory: MemoryRecord) -> Properties:
@@ -81,7 +82,7 @@ def loose_text(position: int, evidence: Evidence) -> str:
         name: clean(getattr(evidence, name))
         for name in ("session_id", "turn_id", "tool_call_id", "tool_name", "path", "quote")
     }
-    cleaned = msgspec.structs.replace(evidence, at=evidence.at.astimezone(UTC), **texts)
+    cleaned = msgspec.structs.replace(evidence, at=in_utc(evidence.at), **texts)
     return msgspec.json.encode(_Loose(position, cleaned)).decode()
 
 
@@ -119,11 +120,11 @@ def to_memory(text: str) -> MemoryRecord:
         source=cast("MemorySource", fields[4]),
         project_id=fields[5] or None,
         pinned=fields[6] == "true",
-        created_at=datetime.fromisoformat(fields[7]),
-        updated_at=datetime.fromisoformat(fields[8]),
-        at=_to_time(fields[9]),
-        expires_at=_to_time(fields[10]),
-        valid_until=_to_time(fields[11]),
+        created_at=from_text(fields[7]),
+        updated_at=from_text(fields[8]),
+        at=to_time(fields[9]),
+        expires_at=to_time(fields[10]),
+        valid_until=to_time(fields[11]),
         superseded_by=fields[12] or None,
         subjects=tuple(fields[_FIELDS:subjects_end]),
         evidence=tuple(each for _, each in evidence),
@@ -140,13 +141,9 @@ def _to_evidence(fields: Sequence[str]) -> tuple[int, Evidence]:
         tool_name=tool_name,
         path=path,
         quote=quote,
-        at=datetime.fromisoformat(at),
+        at=from_text(at),
     )
     return int(position), found
-
-
-def _to_time(text: str) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
 
 
 def insight_row(insight: Insight) -> Properties:
@@ -170,5 +167,5 @@ def to_insight(columns: Sequence[Any]) -> Insight:
         main_topic=main_topic,
         key_findings=tuple(key_findings),
         action_items=tuple(action_items),
-        created_at=datetime.fromisoformat(created_at),
+        created_at=from_text(created_at),
     )

@@ -9,6 +9,7 @@ from ragmem.store.neo4j import remembering, shapes
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.entries import Words, entry, index_turns, write_turns
 from ragmem.store.neo4j.gateway import Row, Transaction
+from ragmem.store.neo4j.instants import to_text
 from ragmem.text import clean
 
 STATEMENTS = named_statements("puts.cypher")
@@ -102,7 +103,7 @@ def _turn_row(turn: Turn) -> shapes.Properties:
 
 def _with_times_apart(properties: shapes.Properties) -> shapes.Properties:
     times = {
-        name: value.isoformat() for name, value in properties.items() if isinstance(value, datetime)
+        name: to_text(value) for name, value in properties.items() if isinstance(value, datetime)
     }
     rest = {name: value for name, value in properties.items() if name not in times}
     return {"properties": rest, "times": times}
@@ -129,7 +130,7 @@ def _access_rows(put: PutTurn, held: Mapping[str, Row]) -> list[shapes.Propertie
             "path": shapes.path_key(access.path),
             "toolName": access.tool_name,
             "type": access.access_type,
-            "times": {"at": access.accessed_at.isoformat()},
+            "times": {"at": to_text(access.accessed_at)},
             "turnId": turn.turn_id,
             "toolCallId": call.tool_call_id,
             "order": call.order,

@@ -205,7 +205,7 @@ RETURN v.embedder AS embedder, v.dimension AS dimension, coalesce(v.epoch, 0) AS
 
 // :documents_of_project
 MATCH (e:SearchEntry)
-WHERE e.projectId = $id AND e.at IS NOT NULL
+WHERE e.projectId = $id AND e.at IS NOT NULL AND e.at IS :: ZONED DATETIME
 RETURN count(e) AS documents, min(e.at) AS first, max(e.at) AS last;
 
 // :sample_of_project

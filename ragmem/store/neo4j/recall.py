@@ -26,7 +26,7 @@ class Neo4jRecall:
         found = await self._gateway.read(
             lambda tx: tx.found(STATEMENTS["turns_by_id"], ids=turn_ids)
         )
-        return [shapes.to_turn(row) for row in found]
+        return self._gateway.reading.records(shapes.to_turn, found)
 
     async def summaries_by_id(self, summary_ids: Sequence[str]) -> list[Summary]:
         """Those of them that exist, in this order."""

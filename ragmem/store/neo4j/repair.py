@@ -6,7 +6,7 @@ from datetime import datetime
 from ragmem.errors import StoreRefused
 from ragmem.ids import new_id
 from ragmem.store.base import Finding
-from ragmem.store.neo4j import archive, mending, remembering, schema
+from ragmem.store.neo4j import archive, mending, properties, remembering, schema
 from ragmem.store.neo4j.connection import Connection
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.gateway import Gateway, Row, Value
@@ -96,6 +96,8 @@ class Repair:
             "title": _TITLE,
             "made": made,
         }
+        # First: the other steps compare and sort.
+        changes = await properties.mend(self._gateway)
         for _ in range(_ROUNDS):
             changed = False
             for name, statement in _STEPS.items():
@@ -104,7 +106,7 @@ class Repair:
                     changed = True
             if not changed:
                 break
-        changes = [
+        changes += [
             Finding(name.replace("_", " "), ", ".join(dict.fromkeys(ids)), len(ids))
             for name, ids in done.items()
         ]

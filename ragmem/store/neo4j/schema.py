@@ -1,6 +1,7 @@
 """Constraints and indexes: looked at on each opening, made where they are missing."""
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -14,19 +15,22 @@ from ragmem.store.neo4j.cypher import STATEMENTS, listed_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_summaries, index_turns
 from ragmem.store.neo4j.gateway import Gateway, Transaction
+from ragmem.store.neo4j.properties import bring_into_utc
 from ragmem.store.neo4j.remembering import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.tasks import finish_dropping
 
-VERSION = 5
+VERSION = 6
 """2: a project may be joined to another, which a session's writer has to look up. 3: beside
 each turn and summary stands what it is found by, which whoever ends or adds one has to write.
 4: memories; whoever ends a turn says that it is to be looked through for them, and whoever changes
 a session's summary that it is to be embedded. 5: code; an ended turn's entry says whether it is to
-be found out what the turn has to do with it."""
+be found out what the turn has to do with it. 6: every time is in UTC; none bears a zone's name."""
 _AT_ONCE = 100
 """Turns or summaries whose entries are written in one transaction."""
 _NOTED_AT_ONCE = 2_000
 _AWAITED = "CALL db.awaitIndex($name, 60)"
+MAKING_S = 120.0
+"""Longest wait for one step of the schema's making, in seconds."""
 OLDEST_SERVER = (5, 26)
 """The first with scoped subqueries and vector indexes as used here."""
 
@@ -40,15 +44,24 @@ class Server(msgspec.Struct, frozen=True):
     """Of the constraints and indexes that are there, or are being made."""
 
 
-async def prepare(gateway: Gateway) -> str:
-    """Make the schema complete; the server's version. Safe to run again, and at the same time."""
+async def prepare(gateway: Gateway, say: Callable[[str], None] | None = None) -> str:
+    """Make the schema complete; the server's version. Safe to run again, and at the same time.
+
+    What is to be made is waited for as long as it takes, and `say` told of it before.
+    """
     server = await look(gateway)
     statements = missing(server)
+    if statements or server.schema_version < VERSION:
+        if say:
+            say(_to_do(server, gateway.location))
+        gateway = gateway.patient(MAKING_S)
     for name, statement in statements.items():
         await _make(gateway, name, statement)
     for name in statements.keys() - _constraints():  # Their indexes are whole from the start.
         await gateway.read(partial(Transaction.run, statement=_AWAITED, name=name))
     filled = await fill(gateway)
+    if 0 < server.schema_version < VERSION:
+        await bring_into_utc(gateway)
     if server.schema_version < VERSION:
         await _note(gateway, MEMORIES["sessions_to_embed"], MEMORIES["note_vectors_due"])
         await _note(gateway, CODE["turns_to_link"], CODE["note_references_due"])
@@ -65,6 +78,15 @@ async def store_id(gateway: Gateway) -> str:
     """The graph's own id; empty while it has none."""
     found = await gateway.read(lambda tx: tx.first_row(STATEMENTS["store_id"]))
     return str(found["storeId"] or "") if found else ""
+
+
+def _to_do(server: Server, location: str) -> str:
+    if not server.schema_version:
+        return f"The memory in Neo4j at {location} is set up, once: this may take a minute."
+    done = "is mended"
+    if server.schema_version < VERSION:
+        done = f"is brought from schema {server.schema_version} to {VERSION}"
+    return f"The memory in Neo4j at {location} {done}: this may take some minutes."
 
 
 async def _note(gateway: Gateway, which: str, note: str) -> None:
@@ -134,7 +156,8 @@ async def _look(tx: Transaction) -> Server:
     names = await tx.run("SHOW CONSTRAINTS YIELD name RETURN name")
     return Server(
         version=component["version"] if component else "",
-        schema_version=found["version"] if found else 0,
+        # Of another type only by another's hand: then all is looked through as in an old one.
+        schema_version=found["version"] if found and isinstance(found["version"], int) else 0,
         names=frozenset(row["name"] for row in names),
     )
 

@@ -7,7 +7,6 @@ vectors together, medians: 11 ms in a project of 1,000 turns, 14 of 10,000, 23 o
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 
 import msgspec
@@ -25,6 +24,7 @@ from ragmem.store.neo4j.entries import (
     session_mark,
 )
 from ragmem.store.neo4j.gateway import Gateway, Transaction
+from ragmem.store.neo4j.instants import from_text
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.store.neo4j.spaces import Compared, Key, Near, Space, Version, allowed_rows, similarity
 from ragmem.store.recall import (
@@ -102,7 +102,8 @@ class Searcher:
                 pack = there.packs[entry.record_id]
                 entry.similarity = similarity(query.vector, pack, version.dimension)
         found = there.entries.values()
-        return [_candidate(entry) for entry in found if entry.level != TURN_LEVEL or _turns(query)]
+        wanted = [entry for entry in found if entry.level != TURN_LEVEL or _turns(query)]
+        return tx.read.records(_candidate, wanted)
 
     async def _by_words(
         self, tx: Transaction, query: SearchQuery, area: Area, terms: Sequence[WeightedTerm]
@@ -339,7 +340,7 @@ def _candidate(entry: Entry) -> Candidate:
         level=entry.level,
         session_id=entry.session_id,
         turn_index=max(0, entry.turn_index),
-        at=datetime.fromisoformat(entry.at),
+        at=from_text(entry.at),
         text=entry.text,
         similarity=entry.similarity,
     )

@@ -1,6 +1,10 @@
 """Records as properties and back: camelCase in the graph, snake_case here (X8)."""
 
 import hashlib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
 
 from ragmem.records import (
     BeginTurn,
@@ -21,6 +25,14 @@ Properties = dict[str, Value]
 # Neo4j refuses to index more than about 8,100 bytes, and with that the whole transaction.
 _INDEXED_CHARS = 1700
 _INDEXED_BYTES = 4 * _INDEXED_CHARS
+
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+def checked(kind: type[R], **fields: Any) -> R:
+    """The record; a ValidationError where a field holds something else than it says."""
+    return msgspec.convert(fields, kind)
 
 
 def title_key(title: str) -> str:
@@ -61,7 +73,8 @@ def session_properties(session: Session) -> Properties:
 
 def to_session(node: Row) -> Session:
     """From a node's properties with its `lastMessage`."""
-    return Session(
+    return checked(
+        Session,
         session_id=node["sessionId"],
         cwd=node["cwd"],
         project_id=node["projectId"],
@@ -69,7 +82,7 @@ def to_session(node: Row) -> Session:
         title=node["title"],
         summary=node.get("summary"),
         summarized_count=node.get("summarizedCount") or 0,
-        tags=tuple(node["tags"]),
+        tags=node["tags"],
         status=node["status"],
         started_at=node["startTime"],
         updated_at=node["updatedAt"],
@@ -149,7 +162,8 @@ def turn_properties(turn: Turn) -> Properties:
 
 def to_turn(node: Row) -> Turn:
     """From a node's properties with its `calls` in order."""
-    return Turn(
+    return checked(
+        Turn,
         turn_id=node["uuid"],
         session_id=node["sessionId"],
         turn_index=node["turnIndex"],
@@ -169,7 +183,7 @@ def to_turn(node: Row) -> Turn:
             api_ms=node["apiMs"],
         ),
         owner_id=node.get("ownerId"),
-        tool_calls=tuple(to_tool_call(call, node["uuid"]) for call in node["calls"]),
+        tool_calls=tuple(to_tool_call(call | {"turnId": node["uuid"]}) for call in node["calls"]),
     )
 
 
@@ -190,11 +204,12 @@ def tool_call_properties(call: ToolCall) -> Properties:
     }
 
 
-def to_tool_call(node: Row, turn_id: str) -> ToolCall:
-    """From a node's properties with its `order`."""
-    return ToolCall(
+def to_tool_call(node: Mapping[str, Any]) -> ToolCall:
+    """From a node's properties with its `order` and the `turnId`."""
+    return checked(
+        ToolCall,
         tool_call_id=node["uuid"],
-        turn_id=turn_id,
+        turn_id=node["turnId"],
         order=node["order"],
         iteration=node["iteration"],
         tool_name=node["toolName"],
@@ -221,7 +236,8 @@ def access_properties(access: FileAccess) -> Properties:
 
 def to_access(node: Row) -> FileAccess:
     """From a relationship's properties with the `path` and the `turnIndex` at its ends."""
-    return FileAccess(
+    return checked(
+        FileAccess,
         path=node["path"],
         tool_name=node["toolName"],
         access_type=node["type"],
@@ -274,25 +290,27 @@ def cover_rows(summary: Summary) -> list[Properties]:
 
 def to_summary(node: Row) -> Summary:
     """From a node's properties with the ids that it `covers`."""
-    return Summary(
+    return checked(
+        Summary,
         summary_id=node["uuid"],
         session_id=node["sessionId"],
         text=node["summary"],
         level=node["level"],
         turn_count=node["turnCount"],
-        files_mentioned=tuple(node["filesMentioned"]),
-        key_findings=tuple(node["keyFindings"]),
-        tools_used=tuple(node["toolsUsed"]),
-        topics=tuple(node["topics"]),
+        files_mentioned=node["filesMentioned"],
+        key_findings=node["keyFindings"],
+        tools_used=node["toolsUsed"],
+        topics=node["topics"],
         created_at=node["timestamp"],
-        covers=tuple(node["covers"]),
+        covers=node["covers"],
         extractive=node["extractive"],
     )
 
 
 def to_project(node: Row) -> Project:
     """From a node's properties."""
-    return Project(
+    return checked(
+        Project,
         project_id=node["projectId"],
         path=node["path"],
         remote=node.get("remote"),

@@ -58,15 +58,16 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
         *,
         timeout_s: float = 5.0,
         clock: Callable[[], datetime] = utc_now,
+        say: Callable[[str], None] | None = None,
     ) -> "Neo4jStore":
-        """Connect and complete the schema.
+        """Connect and complete the schema; `say` is told of what takes long, or is left out.
 
         StoreUnavailable when nothing answers, StoreRefused for a wrong address,
         password, database or version. `timeout_s` bounds every later call too.
         """
-        gateway = Gateway.connect(connection, timeout_s)
+        gateway = Gateway.connect(connection, timeout_s, say)
         try:
-            return cls(gateway, await schema.prepare(gateway), clock)
+            return cls(gateway, await schema.prepare(gateway, say), clock)
         except BaseException:
             await gateway.aclose()
             raise
@@ -150,7 +151,7 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
                 ids=await _choose_turns(tx, session_id, query),
                 withToolCalls=query.with_tool_calls,
             )
-            return [shapes.to_turn(turn) for turn in found]
+            return tx.read.records(shapes.to_turn, found)
 
         return await self._gateway.read(work)
 
@@ -160,7 +161,7 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
         async def work(tx: Transaction) -> list[FileAccess]:
             ids = await _choose_turns(tx, session_id, TurnQuery(max_chars=max_turn_chars))
             found = await tx.found(STATEMENTS["file_accesses"], ids=ids)
-            return [shapes.to_access(access) for access in found]
+            return tx.read.records(shapes.to_access, found)
 
         return await self._gateway.read(work)
 
@@ -172,7 +173,8 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
             found = await tx.run(
                 STATEMENTS["find_tool_call"], spans=spans, reference=reference.replace("-", "")
             )
-            return shapes.to_tool_call(found[0]["call"], found[0]["turnId"]) if found else None
+            calls = [row["call"] | {"turnId": row["turnId"]} for row in found]
+            return next(iter(tx.read.records(shapes.to_tool_call, calls)), None)
 
         return await self._gateway.read(work)
 
@@ -195,7 +197,7 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
                 notRolledUp=not_rolled_up,
                 limit=_ALL if limit is None else limit,
             )
-            return [shapes.to_summary(summary) for summary in found]
+            return tx.read.records(shapes.to_summary, found)
 
         return await self._gateway.read(work)
 
@@ -212,7 +214,7 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
     async def projects(self) -> list[Project]:
         """Every known project."""
         found = await self._gateway.read(lambda tx: tx.found(STATEMENTS["projects"]))
-        return [shapes.to_project(project) for project in found]
+        return self._gateway.reading.records(shapes.to_project, found)
 
     async def attach(self, session_id: str, owner_id: str) -> list[str]:
         """Register this process on the session; returns the other live owners' ids."""
@@ -325,7 +327,7 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
         found = await self._gateway.read(
             lambda tx: tx.found(statement, limit=limit, horizon=horizon, **parameters)
         )
-        return [shapes.to_session(session) for session in found]
+        return self._gateway.reading.records(shapes.to_session, found)
 
 
 async def _spans(tx: Transaction, session_id: str) -> list[dict[str, Value]]:

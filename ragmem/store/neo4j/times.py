@@ -1,7 +1,6 @@
 """Turns of a time that a question names, by the indexes of their times."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC
 from typing import Any
 
 from ragmem.store.neo4j.entries import STATEMENTS
@@ -55,5 +54,4 @@ async def spoken(
 
 
 def _bounds(interval: Interval) -> Properties:
-    # Of one moment in two zones Neo4j takes one for the earlier.
-    return {"start": interval.start_at.astimezone(UTC), "end": interval.end_at.astimezone(UTC)}
+    return {"start": interval.start_at, "end": interval.end_at}

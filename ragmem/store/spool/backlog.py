@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -80,6 +81,9 @@ class Backlog:
         self._store: Store | None = None
         self._opening: asyncio.Task[Store] | None = None
         self._opening_since = 0.0
+        self._limits: set[asyncio.Timeout] = set()
+        """Of those who wait for the store to open."""
+        self._is_made = False
         self._running = Running()
         self._in_flight: set[asyncio.Task[Applied]] = set()
         self._stalled_at: float | None = None
@@ -311,9 +315,9 @@ class Backlog:
         """Empty while the store answers, or may yet."""
         if self._away:
             return f"{self._away} {self._away.hint}".strip()
-        now = time.monotonic()
-        slow = self._opening is not None and now - self._opening_since > _LONG_OPENING_S
-        if slow or (self._stalled_at is not None and now - self._stalled_at > _LONG_STALL_S):
+        slow = self._opening is not None and self._is_overdue(_LONG_OPENING_S)
+        since = self._stalled_at
+        if slow or (since is not None and time.monotonic() - since > _LONG_STALL_S):
             return "it does not answer."
         return ""
 
@@ -328,9 +332,33 @@ class Backlog:
         if self._opening is None:
             self._opening_since = time.monotonic()
             self._opening = self._running.keep(self._open())
-        elif time.monotonic() - self._opening_since > self._patience.read_s:
+        elif self._is_overdue(self._patience.read_s):
             raise StoreUnavailable("The memory does not open.", hint="Try again.")
         return await asyncio.shield(self._opening)
+
+    async def opened(self) -> None:
+        """Wait for the store to open, no longer than a read would unless it is being made.
+
+        Why it does not, who reads next is told.
+        """
+        if self._closed or (self._opening_since and self._opening is None):
+            return
+        limit = asyncio.timeout(None if self._is_made else self._patience.read_s)
+        self._limits.add(limit)
+        with suppress(TimeoutError, StoreError):
+            async with limit:
+                await self._ask(self.inner())
+        self._limits.discard(limit)
+
+    def is_made(self) -> None:
+        """It has to be made before it opens, and is waited for as long as that takes."""
+        self._is_made = self._opening is not None
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(None)
+
+    def _is_overdue(self, limit_s: float) -> bool:
+        return not self._is_made and time.monotonic() - self._opening_since > limit_s
 
     async def _open(self) -> Store:
         try:
@@ -343,7 +371,7 @@ class Backlog:
             self._store = store
             return store
         finally:
-            self._opening = None
+            self._opening, self._is_made = None, False
 
     async def _meet(self, store: Store) -> None:
         """What waits is for one store, and no other gets it, though its address be the same."""

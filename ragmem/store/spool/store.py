@@ -65,6 +65,14 @@ class SpooledStore:
         """The store itself, opened; its errors are the caller's."""
         return await self._backlog.inner()
 
+    async def opened(self) -> None:
+        """Wait for a store that is being made; for any other no longer than a read would."""
+        await self._backlog.opened()
+
+    def is_made(self) -> None:
+        """It has to be made before it opens, and is waited for as long as that takes."""
+        self._backlog.is_made()
+
     def take_notices(self) -> list[str]:
         """What the person should be told, each once: it is away, it is back."""
         return self._backlog.take_notices()

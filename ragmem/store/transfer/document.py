@@ -12,6 +12,7 @@ import msgspec
 
 from ragmem.errors import UsageError
 from ragmem.failpoints import failpoint
+from ragmem.files import is_a_path
 from ragmem.ids import new_id, short_id
 from ragmem.records import (
     AddSummary,
@@ -37,6 +38,11 @@ from ragmem.store.transfer.memories import (
     pointed_to,
     those_here,
 )
+from ragmem.text import one_line
+
+_MOST_ID_BYTES = 1_000
+"""Far more than any has; what a graph can index ends at 8,000."""
+_SHOWN_CHARS = 80
 
 
 class CallDocument(ToolCall, frozen=True, kw_only=True):
@@ -156,8 +162,25 @@ def _check(document: SessionDocument) -> None:
         wrong = "a memory does not come from it"
     elif any(insight.session_id != session.session_id for insight in document.insights):
         wrong = "an insight is of another session"
+    elif any(len(each.encode()) > _MOST_ID_BYTES for each in _ids(document)):
+        wrong = f"an id in it is longer than {_MOST_ID_BYTES:,} bytes"
+    elif not is_a_path(session.cwd):
+        wrong = "its folder is no path"
     if wrong:
-        raise UsageError(f"The session {session.session_id} can't be imported: {wrong}.")
+        shown = one_line(session.session_id, _SHOWN_CHARS)
+        raise UsageError(f"The session {shown} can't be imported: {wrong}.")
+
+
+def _ids(document: SessionDocument) -> list[str]:
+    """All that stores look records up by."""
+    session = document.session
+    ids = [session.session_id, session.project_id, session.parent_session_id or ""]
+    for turn in document.turns:
+        ids += [turn.turn_id, *(call.tool_call_id for call in turn.tool_calls)]
+    ids += [each.summary_id for each in document.summaries]
+    for memory in document.memories:
+        ids += [memory.memory_id, memory.project_id or "", memory.superseded_by or ""]
+    return ids
 
 
 def _times(document: SessionDocument) -> list[datetime]:
