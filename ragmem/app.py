@@ -213,12 +213,14 @@ class App:
 
     async def continue_session(self) -> Session | None:
         """The newest session of this folder, if there is one."""
-        found = await self.memory.sessions(SessionQuery(cwd=folder_name(self.cwd), limit=1))
+        found = await self.memory.sessions(
+            SessionQuery(cwd=folder_name(self.cwd), mine=True, limit=1)
+        )
         return found[0] if found else None
 
     async def resume_session(self, reference: str) -> Session:
         """By id, tail or name; SessionNotFound, AmbiguousSession."""
-        return await self.memory.find_session(reference)
+        return await self.memory.find_session(reference, mine=True)
 
     async def fork_session(self, session: Session) -> Session:
         """A copy that goes on by itself; the session itself where nothing is written anyway."""

@@ -93,7 +93,9 @@ async def _candidates(app: "App", ids: Sequence[str]) -> str:
 
 
 async def _pick(app: "App") -> str:
-    sessions = await app.memory.sessions(SessionQuery(cwd=folder_name(app.cwd), limit=_CHOICES))
+    sessions = await app.memory.sessions(
+        SessionQuery(cwd=folder_name(app.cwd), mine=True, limit=_CHOICES)
+    )
     if not sessions:
         raise SessionNotFound(
             f"There is no session of {app.cwd} to resume.",

@@ -7,10 +7,15 @@ from ragmem.store.base import Store
 from ragmem.text import one_line
 
 
-async def find_session(store: Store, reference: str) -> Session:
-    """The one session that is meant; SessionNotFound, AmbiguousSession."""
-    found = await store.find_sessions(reference)
+async def find_session(store: Store, reference: str, *, mine: bool = False) -> Session:
+    """The one session that is meant, with `mine` among one's own; SessionNotFound or Ambiguous."""
+    found = await store.find_sessions(reference, mine=mine)
     if not found:
+        if mine and await store.find_sessions(reference):
+            raise SessionNotFound(
+                f"Conversation {one_line(reference, 80)} is another person's.",
+                hint="`ragmem sessions show` shows it; it goes on only where it was begun.",
+            )
         raise SessionNotFound(
             f"Conversation {one_line(reference, 80)} not found.",
             hint="`ragmem sessions list --all` shows every session.",

@@ -109,7 +109,9 @@ async def pick_session(found: list[Session], page: Page, *, current: str = "") -
 
 async def sessions_here(app: "App") -> list[Session]:
     """Those of the folder, newest first."""
-    return await app.memory.sessions(SessionQuery(cwd=folder_name(app.cwd), limit=_LISTED))
+    return await app.memory.sessions(
+        SessionQuery(cwd=folder_name(app.cwd), mine=True, limit=_LISTED)
+    )
 
 
 # --- the commands -------------------------------------------------------------

@@ -10,7 +10,7 @@ from ragmem.records import Evidence, Insight, MemoryKind, MemoryRecord, MemorySo
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
 
-_FIELDS = 15
+_FIELDS = 16
 """Of a memory's text, before its subjects, then the evidence that stands on it, then the other."""
 _EVIDENCE_FIELDS = 9
 
@@ -38,6 +38,7 @@ def memory_row(memory: MemoryRecord) -> Properties:
         "memoryId": memory.memory_id,
         "projectId": memory.project_id,
         "supersededBy": memory.superseded_by,
+        "owner": memory.owner or None,
         "properties": {
             "kind": memory.kind,
             "content": memory.content,
@@ -125,6 +126,7 @@ def to_memory(text: str) -> MemoryRecord:
         expires_at=_to_time(fields[10]),
         valid_until=_to_time(fields[11]),
         superseded_by=fields[12] or None,
+        owner=fields[13],
         subjects=tuple(fields[_FIELDS:subjects_end]),
         evidence=tuple(each for _, each in evidence),
     )

@@ -1,0 +1,1 @@
+-- Of the graph alone: here every time was written in UTC from the first.
