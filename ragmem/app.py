@@ -251,10 +251,10 @@ class App:
         return self.memory.recollect(found[0]) if found else None
 
     async def sessions_here(self, limit: int) -> list[Session]:
-        """The newest of this folder; while the store is away, those that are kept beside it."""
+        """One's own newest of this folder; while the store is away, those kept beside it."""
         cwd = folder_name(self.cwd)
         try:
-            return await self.memory.sessions(SessionQuery(cwd=cwd, limit=limit))
+            return await self.memory.sessions(SessionQuery(cwd=cwd, mine=True, limit=limit))
         except StoreError:
             tail = self.memory.tail
             if tail and (found := await asyncio.to_thread(tail.sessions, cwd, limit)):
@@ -264,7 +264,7 @@ class App:
     async def resume_session(self, reference: str) -> Session:
         """By id, tail or name, as `sessions_here`; SessionNotFound, AmbiguousSession."""
         try:
-            return await self.memory.find_session(reference)
+            return await self.memory.find_session(reference, mine=True)
         except StoreError as error:
             if self.memory.tail is None:
                 raise

@@ -30,6 +30,20 @@ def replace_private(path: Path, data: bytes, *, sync: bool) -> None:
         raise
 
 
+def write_new_private(path: Path, data: bytes) -> None:
+    """Make a file that this user alone can read, whole at once; FileExistsError if it is there."""
+    draft = path.with_name(f".ragmem-{new_id()}")
+    replace_private(draft, data, sync=True)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # A file system without hard links.
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in it outlast a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

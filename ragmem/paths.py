@@ -44,6 +44,11 @@ class Paths(msgspec.Struct, frozen=True):
         return self.data_dir / "neo4j"
 
     @property
+    def owner_file(self) -> Path:
+        """Whose home it is: an id, and a name."""
+        return self.data_dir / "owner"
+
+    @property
     def prompt_history(self) -> Path:
         """What was typed in `chat`."""
         return self.data_dir / "history"

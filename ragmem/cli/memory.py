@@ -31,6 +31,7 @@ from ragmem.cli.memory_values import (
 from ragmem.cli.opening import settings
 from ragmem.cli.options import Format
 from ragmem.cli.runner import run_async
+from ragmem.cli.streams import write
 from ragmem.errors import UsageError
 
 app = typer.Typer(
@@ -219,6 +220,23 @@ def episodes(everywhere: Everywhere = False, limit: Limit = 20, output: Format =
             )
         )
     )
+
+
+@app.command()
+def owner(
+    take: Annotated[
+        str,
+        typer.Option("--take", metavar="ID", help="Be the owner that another home of yours has."),
+    ] = "",
+) -> None:
+    """Show whose this home is: the id that its sessions and what is known of you bear."""
+    from ragmem.store.owning import home_owner, take_owner
+
+    _, paths = settings()
+    paths.make()
+    if take:
+        take_owner(paths, take)
+    write(f"{home_owner(paths)}\n")
 
 
 @app.command()

@@ -36,7 +36,7 @@ _QUOTED_CHARS = 2_000
 
 
 @app.command("list")
-def list_sessions(
+def list_sessions(  # noqa: PLR0913 - one parameter a flag
     project: Annotated[
         bool, typer.Option("--project", help="Those of the whole project, not of this folder only.")
     ] = False,
@@ -57,6 +57,9 @@ def list_sessions(
         list[str] | None,
         typer.Option("--tag", metavar="T", help="With this tag; repeated: any of them."),
     ] = None,
+    everyone: Annotated[
+        bool, typer.Option("--everyone", help="And those of other people in the same database.")
+    ] = False,
     limit: Annotated[
         int, typer.Option("--limit", min=1, metavar="N", help="At most so many.")
     ] = 50,
@@ -84,6 +87,7 @@ def list_sessions(
                 project_ids=(located.project.root_id,) if located else (),
                 status=status,
                 tags=tuple(tag or ()),
+                mine=not everyone,
                 limit=limit,
             )
             sessions = await memory.sessions(query)
@@ -95,6 +99,8 @@ def list_sessions(
             say("No sessions" + (f" of {visible(folder)}" if query.cwd else "") + ".\n")
             if not everywhere:
                 say("--all shows those of every folder, --cwd DIR those of one that was renamed.\n")
+            if not everyone:
+                say("--everyone shows those of other people too.\n")
         return EXIT_DONE
 
     raise typer.Exit(run_async(main))

@@ -171,9 +171,9 @@ class Memory:
         """The sessions that match, newest activity first."""
         return await (await self._store()).sessions(query)
 
-    async def find_session(self, reference: str) -> Session:
-        """By whole id, unambiguous tail of one, or name."""
-        return await find_session(await self._store(), reference)
+    async def find_session(self, reference: str, *, mine: bool = False) -> Session:
+        """By whole id, unambiguous tail of one, or name; with `mine` among the person's own."""
+        return await find_session(await self._store(), reference, mine=mine)
 
     async def load_session(self, session_id: str) -> Conversation:
         """A session with all its turns in order; SessionNotFound when there is none."""

@@ -11,15 +11,22 @@ from ragmem.text import one_line
 class Findable(Protocol):
     """A store, or what stands in for it while it is away."""
 
-    async def find_sessions(self, reference: str, *, limit: int = 20) -> list[Session]:
+    async def find_sessions(
+        self, reference: str, *, limit: int = 20, mine: bool = False
+    ) -> list[Session]:
         """Those whose id is, or ends with, the reference, or whose title equals it."""
         ...
 
 
-async def find_session(store: Findable, reference: str) -> Session:
-    """The one session that is meant; SessionNotFound, AmbiguousSession."""
-    found = await store.find_sessions(reference)
+async def find_session(store: Findable, reference: str, *, mine: bool = False) -> Session:
+    """The one session that is meant, with `mine` among one's own; SessionNotFound or Ambiguous."""
+    found = await store.find_sessions(reference, mine=mine)
     if not found:
+        if mine and await store.find_sessions(reference):
+            raise SessionNotFound(
+                f"Conversation {one_line(reference, 80)} is another person's.",
+                hint="`ragmem sessions show` shows it; it goes on only where it was begun.",
+            )
         raise SessionNotFound(
             f"Conversation {one_line(reference, 80)} not found.",
             hint="`ragmem sessions list --all` shows every session.",

@@ -75,7 +75,9 @@ class Tail:
                 return kept.turns
         return ()
 
-    async def find_sessions(self, reference: str, *, limit: int = 20) -> list[Session]:
+    async def find_sessions(
+        self, reference: str, *, limit: int = 20, mine: bool = False
+    ) -> list[Session]:
         """Those whose id is, or ends with, the reference, or whose title equals it."""
         every = [kept.session for kept in self._load()]
         folded = reference.casefold()

@@ -71,6 +71,8 @@ class Session(Record, frozen=True, kw_only=True):
     parent_session_id: str | None = None
     forked_at_index: int | None = None
     """A fork sees its parent's turns up to this `turn_index`; its own go on from there."""
+    owner: str = ""
+    """Id of the person whose it is; a store fills in the one that it was opened for."""
 
     @property
     def uuid(self) -> str:

@@ -65,6 +65,8 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
     superseded_by: str | None = None
     """The memory that took its place."""
     evidence: tuple[Evidence, ...] = ()
+    owner: str = ""
+    """Id of the person who made it known; a store fills in the one that it was opened for."""
 
     @property
     def uuid(self) -> str:
@@ -87,10 +89,12 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """What the person has said of themselves, by key (E10 to E13); one in a store."""
+    """What the person has said of themselves, by key (E10 to E13); one for each owner."""
 
     values: dict[str, str] = msgspec.field(default_factory=dict)
     updated_at: datetime | None = None
+    owner: str = ""
+    """Id of the person whose it is."""
 
 
 class Insight(Record, frozen=True, kw_only=True):

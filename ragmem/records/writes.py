@@ -149,6 +149,8 @@ class PutProfile(_Write, frozen=True, kw_only=True, tag="profile"):
     key: str
     value: str | None
     at: datetime
+    owner: str = ""
+    """Whose profile; a store fills in the one that it was opened for."""
 
 
 class PutInsight(_Write, frozen=True, kw_only=True, tag="insight"):

@@ -10,6 +10,10 @@ Promises, checked by `tests/store/test_contract*.py` on each implementation:
   number of processes write it at once.
 - Text rows, links and derived fields (`turn_count`, `last_message` …) change in
   the same transaction as their source.
+- A store is opened for an owner, the person whose home it is. What is written without one is
+  theirs; memories about a person and the profile are seen by their owner alone. What stood
+  without one when the store came to know owners belongs to who opened it then. Opened for
+  nobody, as tools do, a store shows all.
 - Nothing is deleted, except by `Archive.delete_session` and `forget_memories`.
 - Ids that do not exist raise `SessionNotFound`; a store that can't be reached
   raises `StoreUnavailable` within `Config.store.timeout_s`, never later.
@@ -24,6 +28,7 @@ import msgspec
 from ragmem.errors import StoreRefused
 from ragmem.records import (
     FileAccess,
+    Profile,
     Project,
     PutTurn,
     PutVectors,
@@ -54,6 +59,8 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     project_ids: tuple[str, ...] = ()
     status: str | None = None
+    mine: bool = False
+    """Only those of the owner for whom the store was opened."""
     tags: tuple[str, ...] = ()
     """Any of these (B50)."""
     limit: int = 50
@@ -112,8 +119,13 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
         """The sessions that match."""
         ...
 
-    async def find_sessions(self, reference: str, *, limit: int = 20) -> list[Session]:
-        """Those whose id is, or ends with, the reference, or whose title equals it (casefolded)."""
+    async def find_sessions(
+        self, reference: str, *, limit: int = 20, mine: bool = False
+    ) -> list[Session]:
+        """Those whose id is, or ends with, the reference, or whose title equals it (casefolded).
+
+        With `mine` only those of the owner for whom the store was opened.
+        """
         ...
 
     async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
@@ -242,6 +254,10 @@ class Archive(Store, Protocol):
 
     async def own_turns(self, spans: Sequence[Span]) -> list[PutTurn]:
         """The turns in these spans, each with its tool calls and their accesses, in order."""
+        ...
+
+    async def profiles(self) -> list[Profile]:
+        """Everybody's, whoever the store was opened for."""
         ...
 
     async def summary_ids(self) -> list[str]:

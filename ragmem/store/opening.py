@@ -6,6 +6,7 @@ from pathlib import Path
 from ragmem.config import Config, Paths
 from ragmem.errors import UsageError
 from ragmem.store.base import Archive, Store
+from ragmem.store.owning import home_owner
 
 KINDS = ("sqlite", "neo4j")
 _PATIENCE_S = 120.0
@@ -22,12 +23,20 @@ async def open_archive(
         from ragmem.store.neo4j_server import find_connection
 
         connection = find_connection(config, paths, environ)
-        return await Neo4jStore.open(connection, timeout_s=timeout_s)
+        return await Neo4jStore.open(
+            connection, timeout_s=timeout_s, owner=home_owner(paths), everyone=True
+        )
     from ragmem.store.sqlite import SQLiteStore
 
     if existing and not paths.database.exists():
         raise UsageError(f"There is no SQLite memory at {paths.database}.")
-    return await SQLiteStore.open(paths.database, locks_dir=paths.locks_dir, timeout_s=timeout_s)
+    return await SQLiteStore.open(
+        paths.database,
+        locks_dir=paths.locks_dir,
+        timeout_s=timeout_s,
+        owner=home_owner(paths),
+        everyone=True,
+    )
 
 
 async def open_store(
@@ -44,13 +53,15 @@ async def open_store(
     `database` and `locks_dir` are SQLite's; `say` is told of what the person has to wait for.
     """
     timeout_s = config.store.timeout_s
+    owner = home_owner(paths)
     if config.store.kind == "neo4j":
         from ragmem.store.neo4j import Neo4jStore
         from ragmem.store.neo4j_server import find_connection
 
         connection = find_connection(config, paths, environ)
-        return await Neo4jStore.open(connection, timeout_s=timeout_s, say=say), ""
+        opened = Neo4jStore.open(connection, timeout_s=timeout_s, say=say, owner=owner)
+        return await opened, ""
     from ragmem.store.sqlite import SQLiteStore
 
-    store = await SQLiteStore.open(database, locks_dir=locks_dir, timeout_s=timeout_s)
+    store = await SQLiteStore.open(database, locks_dir=locks_dir, timeout_s=timeout_s, owner=owner)
     return store, store.notice

@@ -139,7 +139,8 @@ async def is_whole_and_goes_on(store: Archive, version: int) -> None:
 
 def test_every_older_schema_has_its_fixture() -> None:
     """Issue 4: whoever adds a migration keeps a fixture of what was before."""
-    assert set(RELEASED) >= set(range(1, schema.VERSION))
+    together = {6}  # Came out with 7: no database of a release has it alone.
+    assert set(RELEASED) >= set(range(1, schema.VERSION)) - together
     assert schema.VERSION == graph_schema.VERSION
     for version in RELEASED:
         assert sum(file.stat().st_size for file in FIXTURES.glob(f"schema-{version}.*")) < 60_000

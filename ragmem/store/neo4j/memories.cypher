@@ -24,7 +24,7 @@ WITH [
   m.uuid, m.kind, m.content, m.trust, m.source, coalesce(m.projectId, ''), toString(m.pinned),
   toString(m.createdAt), toString(m.updatedAt), coalesce(toString(m.at), ''),
   coalesce(toString(m.expiresAt), ''), coalesce(toString(m.validUntil), ''),
-  coalesce(m.supersededBy, ''), toString(size(m.subjects)), toString(size(m.evidence))
+  coalesce(m.supersededBy, ''), coalesce(m.owner, ''), toString(size(m.subjects)), toString(size(m.evidence))
 ] + m.subjects + m.evidence + said AS fields
 RETURN collect(reduce(text = fields[0], field IN fields[1..] | text + '\u0000' + field)) AS found;
 
@@ -39,7 +39,8 @@ SET v.memoriesRevision = coalesce(v.memoriesRevision, 0) + 1;
 
 // :everywhere
 MATCH (m:Memory)
-WHERE m.createdAt IS NOT NULL /* conditions */
+WHERE m.createdAt IS NOT NULL AND ($owner = '' OR m.scope = 'project' OR m.owner = $owner)
+  /* conditions */
 WITH m
 ORDER BY m.createdAt DESC, m.uuid DESC
 LIMIT $limit
@@ -54,7 +55,7 @@ CALL () {
   RETURN m
   UNION ALL
   MATCH (m:Memory)
-  WHERE $userWide AND m.scope = 'user' /* conditions */
+  WHERE $userWide AND m.scope = 'user' AND ($owner = '' OR m.owner = $owner) /* conditions */
   RETURN m
 }
 WITH m
@@ -68,6 +69,7 @@ MATCH (m:Memory {uuid: id})
 // :by_reference
 MATCH (m:Memory)
 WHERE replace(m.uuid, '-', '') ENDS WITH $reference
+  AND ($owner = '' OR m.scope = 'project' OR m.owner = $owner)
 WITH m
 ORDER BY m.createdAt DESC, m.uuid DESC
 LIMIT $limit
@@ -96,8 +98,28 @@ ORDER BY m.createdAt, m.uuid
 RETURN collect([m.uuid, m.supersededBy]) AS found;
 
 // :profile
-MATCH (u:UserProfile {userId: 'local'})
+MATCH (u:UserProfile {userId: $owner})
 RETURN u.profileJson AS json, toString(u.updatedAt) AS at;
+
+// :profile_owners
+MATCH (u:UserProfile)
+WITH u.userId AS owner ORDER BY owner
+RETURN collect(owner) AS found;
+
+// :take_sessions
+// What was kept before there were owners is whose home opens it first.
+MATCH (s:ConversationSession)
+WHERE s.owner IS NULL
+SET s.owner = $owner;
+
+// :take_memories
+MATCH (m:Memory)
+WHERE m.owner IS NULL
+SET m.owner = $owner;
+
+// :take_profile
+MATCH (u:UserProfile {userId: 'local'})
+SET u.userId = $owner;
 
 // :insights
 UNWIND range(0, size($ids) - 1) AS i
@@ -128,6 +150,7 @@ FOREACH (_ IN CASE WHEN same THEN [] ELSE [1] END |
 )
 SET m += given.properties,
     m.projectId = projectId,
+    m.owner = coalesce(m.owner, given.owner),
     m.createdAt = datetime(given.times.createdAt),
     m.updatedAt = datetime(given.times.updatedAt),
     m.at = datetime(given.times.at),
@@ -262,11 +285,11 @@ MATCH (t:ConversationTurn {uuid: id})
 REMOVE t.memoriesDue;
 
 // :lock_profile
-MERGE (u:UserProfile {userId: 'local'})
+MERGE (u:UserProfile {userId: $owner})
 SET u.revision = randomUUID();
 
 // :put_profile
-MATCH (u:UserProfile {userId: 'local'})
+MATCH (u:UserProfile {userId: $owner})
 WITH u, datetime($at) AS at
 SET u.profileJson = $json,
     u.updatedAt = CASE WHEN u.updatedAt > at THEN u.updatedAt ELSE at END;

@@ -18,6 +18,9 @@ class Neo4jMemories:
     """Memories, the profile and insights; a part of the store."""
 
     _gateway: Gateway
+    _owner: str
+    _sees: str
+    """Whose profile and memories about a person are shown; everybody's where it is empty."""
 
     async def memories_revision(self) -> int:
         """Goes up when memories or their vectors change."""
@@ -43,6 +46,7 @@ class Neo4jMemories:
         which = which.replace("/* conditions */", "".join(f" AND {each}" for each in conditions))
         given: Properties = {
             "projectIds": query.project_ids,
+            "owner": self._sees,
             "userWide": query.user_wide,
             "kinds": query.kinds,
             "subjects": [each.casefold() for each in query.subjects],
@@ -62,7 +66,7 @@ class Neo4jMemories:
         tail = clean(reference).replace("-", "")
         if not tail:
             return []
-        given: Properties = {"reference": tail, "limit": limit}
+        given: Properties = {"reference": tail, "limit": limit, "owner": self._sees}
         return _newest_first(await self._memories(STATEMENTS["by_reference"], given))
 
     async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
@@ -87,7 +91,17 @@ class Neo4jMemories:
 
     async def profile(self) -> Profile:
         """The person's; empty before anything was said."""
-        return await self._gateway.read(remembering.profile)
+        return await self._gateway.read(lambda tx: remembering.profile(tx, self._owner))
+
+    async def profiles(self) -> list[Profile]:
+        """Everybody's, whoever the store was opened for."""
+
+        async def work(tx: Transaction) -> list[Profile]:
+            owners = await tx.found(STATEMENTS["profile_owners"])
+            found = [await remembering.profile(tx, owner) for owner in owners]
+            return [each for each in found if each.values]
+
+        return await self._gateway.read(work)
 
     async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
         """What was found in those of them that were looked at, in this order."""

@@ -11,7 +11,7 @@ from ragmem.store.neo4j.instants import from_text, in_utc, to_text
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
 
-_FIELDS = 15
+_FIELDS = 16
 """Of a memory's text, before its subjects, then the evidence that stands on it, then the other."""
 _EVIDENCE_FIELDS = 9
 
@@ -39,6 +39,7 @@ def memory_row(memory: MemoryRecord) -> Properties:
         "memoryId": memory.memory_id,
         "projectId": memory.project_id,
         "supersededBy": memory.superseded_by,
+        "owner": memory.owner or None,
         "properties": {
             "kind": memory.kind,
             "content": memory.content,
@@ -126,6 +127,7 @@ def to_memory(text: str) -> MemoryRecord:
         expires_at=to_time(fields[10]),
         valid_until=to_time(fields[11]),
         superseded_by=fields[12] or None,
+        owner=fields[13],
         subjects=tuple(fields[_FIELDS:subjects_end]),
         evidence=tuple(each for _, each in evidence),
     )

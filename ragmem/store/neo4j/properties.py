@@ -76,7 +76,7 @@ HOLDERS = (
     _holder(
         "ConversationSession", "sessionId",
         text="sessionId cwd projectId projectPath title titleFolded summary status parentSessionId "
-        "lastTurnId summaryEmbedder",
+        "lastTurnId summaryEmbedder owner",
         texts="tags", flag="rollUpDue",
         whole="summarizedCount forkedAtIndex turnCount messageCount summaryDimension",
         time="startTime updatedAt lastActivity summaryVectorsDue",
@@ -108,7 +108,7 @@ HOLDERS = (
     ),
     _holder(
         "Memory", "uuid",
-        text="uuid kind content trust source scope projectId supersededBy embedder",
+        text="uuid kind content trust source scope projectId supersededBy embedder owner",
         texts="subjects evidence sessionIds", flag="pinned", whole="dimension",
         time="createdAt updatedAt at expiresAt validUntil vectorsDue",
     ),

@@ -13,6 +13,8 @@ from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, W
 class Neo4jRecall:
     """Search, and what is to be done; a part of the store."""
 
+    _owner: str
+
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._searcher = Searcher(gateway)
@@ -49,7 +51,9 @@ class Neo4jRecall:
     ) -> list[Pending]:
         """Work to be done, that of the latest activity first; what is leased is left out."""
         return await self._gateway.read(
-            lambda tx: tasks.pending(tx, work, limit=limit, session_id=session_id)
+            lambda tx: tasks.pending(
+                tx, work, limit=limit, session_id=session_id, owner=self._owner
+            )
         )
 
     async def count_pending(self) -> dict[Work, int]:

@@ -18,6 +18,8 @@ from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
 
 STATEMENTS = named_statements("memories.cypher")
+_NOBODY = "local"
+"""As the profile of a store that was opened for nobody is called."""
 
 
 async def memories_changed(tx: Transaction) -> None:
@@ -162,9 +164,15 @@ async def _take_out(tx: Transaction, gone: Sequence[str]) -> None:
 
 
 async def put_profile(tx: Transaction, writes: Sequence[PutProfile]) -> None:
-    """Set or remove keys of the profile; the others stay."""
-    await tx.run(STATEMENTS["lock_profile"])
-    values = dict((await profile(tx)).values)
+    """Set or remove keys of profiles; the others stay."""
+    for owner in sorted({write.owner for write in writes}):
+        await _put_profile(tx, owner, [write for write in writes if write.owner == owner])
+
+
+async def _put_profile(tx: Transaction, owner: str, writes: Sequence[PutProfile]) -> None:
+    of = clean(owner) or _NOBODY
+    await tx.run(STATEMENTS["lock_profile"], owner=of)
+    values = dict((await profile(tx, owner)).values)
     for write in writes:
         key = clean(write.key)
         if write.value is None:
@@ -173,23 +181,31 @@ async def put_profile(tx: Transaction, writes: Sequence[PutProfile]) -> None:
             values[key] = clean(write.value)
     await tx.run(
         STATEMENTS["put_profile"],
+        owner=of,
         json=msgspec.json.encode(values).decode(),
         at=shapes.time_text(max(write.at for write in writes)),
     )
 
 
-async def profile(tx: Transaction) -> Profile:
-    """The person's, as it stands."""
-    row = await tx.first_row(STATEMENTS["profile"])
+async def take(tx: Transaction, owner: str) -> None:
+    """What was kept before there were owners is this one's."""
+    for statement in ("take_sessions", "take_memories", "take_profile"):
+        await tx.run(STATEMENTS[statement], owner=owner)
+
+
+async def profile(tx: Transaction, owner: str) -> Profile:
+    """The owner's, as it stands."""
+    owner = "" if owner == _NOBODY else clean(owner)
+    row = await tx.first_row(STATEMENTS["profile"], owner=owner or _NOBODY)
     if row is None or row["json"] is None:
-        return Profile()
+        return Profile(owner=owner)
     values = _values(row["json"])
     if values is None:
         raise StoreRefused(
             "The profile in Neo4j can't be read: it was changed by something else than ragmem.",
             hint="`ragmem store repair` sets it aside.",
         )
-    return Profile(values=values, updated_at=shapes.to_time(row["at"]))
+    return Profile(values=values, updated_at=shapes.to_time(row["at"]), owner=owner)
 
 
 def _values(json: str) -> dict[str, str] | None:

@@ -17,14 +17,17 @@ from ragmem.store.neo4j.entries import index_summaries, index_turns
 from ragmem.store.neo4j.gateway import Gateway, Transaction
 from ragmem.store.neo4j.properties import bring_into_utc
 from ragmem.store.neo4j.remembering import STATEMENTS as MEMORIES
+from ragmem.store.neo4j.remembering import take
 from ragmem.store.neo4j.tasks import finish_dropping
 
-VERSION = 6
+VERSION = 7
 """2: a project may be joined to another, which a session's writer has to look up. 3: beside
 each turn and summary stands what it is found by, which whoever ends or adds one has to write.
 4: memories; whoever ends a turn says that it is to be looked through for them, and whoever changes
 a session's summary that it is to be embedded. 5: code; an ended turn's entry says whether it is to
-be found out what the turn has to do with it. 6: every time is in UTC; none bears a zone's name."""
+be found out what the turn has to do with it. 6: every time is in UTC; none bears a zone's name.
+7: owners of sessions, memories and profiles, which whoever writes one has to say."""
+_FIRST_WITH_OWNERS = 7
 _AT_ONCE = 100
 """Turns or summaries whose entries are written in one transaction."""
 _NOTED_AT_ONCE = 2_000
@@ -44,10 +47,13 @@ class Server(msgspec.Struct, frozen=True):
     """Of the constraints and indexes that are there, or are being made."""
 
 
-async def prepare(gateway: Gateway, say: Callable[[str], None] | None = None) -> str:
+async def prepare(
+    gateway: Gateway, say: Callable[[str], None] | None = None, *, owner: str = ""
+) -> str:
     """Make the schema complete; the server's version. Safe to run again, and at the same time.
 
-    What is to be made is waited for as long as it takes, and `say` told of it before.
+    What is to be made is waited for as long as it takes, and `say` told of it before. What stands
+    without an owner is `owner`'s from here on.
     """
     server = await look(gateway)
     statements = missing(server)
@@ -65,6 +71,8 @@ async def prepare(gateway: Gateway, say: Callable[[str], None] | None = None) ->
     if server.schema_version < VERSION:
         await _note(gateway, MEMORIES["sessions_to_embed"], MEMORIES["note_vectors_due"])
         await _note(gateway, CODE["turns_to_link"], CODE["note_references_due"])
+    if owner and server.schema_version < _FIRST_WITH_OWNERS:
+        await gateway.write(partial(take, owner=owner))
     if filled or server.schema_version < VERSION:
         await gateway.write(_complete)
     if not await store_id(gateway):

@@ -61,6 +61,7 @@ def session_properties(session: Session) -> Properties:
         "summarizedCount": session.summarized_count,
         "tags": session.tags,
         "status": session.status,
+        "owner": session.owner or None,
         "startTime": session.started_at,
         "updatedAt": session.updated_at,
         "lastActivity": session.started_at,
@@ -92,6 +93,7 @@ def to_session(node: Row) -> Session:
         last_message=node.get("lastMessage"),
         parent_session_id=node.get("parentSessionId"),
         forked_at_index=node.get("forkedAtIndex"),
+        owner=node.get("owner") or "",
     )
 
 

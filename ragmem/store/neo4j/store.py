@@ -34,6 +34,7 @@ from ragmem.store.neo4j.gateway import Gateway, Transaction, Value
 from ragmem.store.neo4j.memories import Neo4jMemories
 from ragmem.store.neo4j.recall import Neo4jRecall
 from ragmem.store.neo4j.writes import Batch, lineage, not_found
+from ragmem.store.owning import owned
 
 LEASE_S = 30
 """An owner that was not heard of for so long, in seconds by the server's clock, lives no more."""
@@ -44,9 +45,17 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
     """Sessions and their turns as a graph, with what was learned from them."""
 
     def __init__(
-        self, gateway: Gateway, version: str, clock: Callable[[], datetime] = utc_now
+        self,
+        gateway: Gateway,
+        version: str,
+        clock: Callable[[], datetime] = utc_now,
+        *,
+        owner: str = "",
+        everyone: bool = False,
     ) -> None:
         super().__init__(gateway)
+        self._owner = owner
+        self._sees = "" if everyone else owner
         self._version = version
         self._drafts = Drafts()
         self._clock = clock
@@ -59,6 +68,8 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
         timeout_s: float = 5.0,
         clock: Callable[[], datetime] = utc_now,
         say: Callable[[str], None] | None = None,
+        owner: str = "",
+        everyone: bool = False,
     ) -> "Neo4jStore":
         """Connect and complete the schema; `say` is told of what takes long, or is left out.
 
@@ -67,7 +78,8 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
         """
         gateway = Gateway.connect(connection, timeout_s, say)
         try:
-            return cls(gateway, await schema.prepare(gateway, say), clock)
+            version = await schema.prepare(gateway, say, owner=owner)
+            return cls(gateway, version, clock, owner=owner, everyone=everyone)
         except BaseException:
             await gateway.aclose()
             raise
@@ -79,6 +91,7 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
     async def apply(self, writes: Sequence[Write]) -> Applied:
         """Apply the writes in order, in one transaction."""
 
+        writes = owned(writes, self._owner)
         words = await self._drafts.words(writes)
 
         async def work(tx: Transaction) -> Applied:
@@ -110,12 +123,15 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
             conditions.append("s.projectId IN $projectIds")
         if query.status is not None:
             conditions.append("s.status = $status")
+        if query.mine and self._owner:
+            conditions.append("s.owner = $owner")
         if query.tags:
             conditions.append("any(tag IN s.tags WHERE tag IN $tags)")
         given: dict[str, Value] = {
             "cwd": query.cwd,
             "projectIds": query.project_ids,
             "status": query.status,
+            "owner": self._owner,
             "tags": query.tags,
         }
         if query.cwd is not None or query.project_ids:
@@ -131,13 +147,19 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
             found += await self._sessions(future, limit=left, **given)
         return found
 
-    async def find_sessions(self, reference: str, *, limit: int = 20) -> list[Session]:
+    async def find_sessions(
+        self, reference: str, *, limit: int = 20, mine: bool = False
+    ) -> list[Session]:
         """Those whose id is, or ends with, the reference, or whose title equals it (casefolded)."""
         if not reference:
             return []
         return await self._sessions(
-            ["(s.sessionId ENDS WITH $reference OR s.titleFolded = $folded)"],
+            [
+                "(s.sessionId ENDS WITH $reference OR s.titleFolded = $folded)",
+                *(["s.owner = $owner"] if mine and self._owner else []),
+            ],
             limit=limit,
+            owner=self._owner,
             reference=reference,
             folded=shapes.title_key(reference),
         )

@@ -97,9 +97,13 @@ class SpooledStore:
         """The sessions that match."""
         return await self._backlog.read(lambda store: store.sessions(query))
 
-    async def find_sessions(self, reference: str, *, limit: int = 20) -> list[Session]:
+    async def find_sessions(
+        self, reference: str, *, limit: int = 20, mine: bool = False
+    ) -> list[Session]:
         """Those whose id is, or ends with, the reference, or whose title equals it."""
-        return await self._backlog.read(lambda store: store.find_sessions(reference, limit=limit))
+        return await self._backlog.read(
+            lambda store: store.find_sessions(reference, limit=limit, mine=mine)
+        )
 
     async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
         """Turns in order, each with its tool calls in order."""

@@ -30,10 +30,15 @@ class Handle:
         locks_dir: Path,
         timeout_s: float = 5.0,
         clock: Callable[[], datetime] = utc_now,
+        owner: str = "",
+        everyone: bool = False,
     ) -> None:
         self._database = database
         self._clock = clock
         self._timeout_s = timeout_s
+        self._owner = owner
+        self._sees = "" if everyone else owner
+        """Whose profile and memories about a person are shown; everybody's where it is empty."""
         self._locks = owners.OwnerLocks(locks_dir)
         self._damage: StoreDamaged | None = None
         self._inode = 0
@@ -42,7 +47,14 @@ class Handle:
         """What the person should be told of how it was opened."""
         self._writer = Lane(
             database,
-            partial(schema.open_for_writing, database, locks_dir, timeout_s=timeout_s, clock=clock),
+            partial(
+                schema.open_for_writing,
+                database,
+                locks_dir,
+                timeout_s=timeout_s,
+                clock=clock,
+                owner=owner,
+            ),
             timeout_s=timeout_s,
         )
         self._reader = Lane(

@@ -9,10 +9,14 @@ from ragmem.records import Evidence, Insight, MemoryRecord, Profile
 from ragmem.store.memories import MemoryQuery
 from ragmem.store.sqlite.rows import record, rows, value
 
+_SEEN = "(m.project_id IS NOT NULL OR m.owner = :owner)"
+"""What an owner is shown: what is about a person is seen by that person alone."""
 _NEWEST = "ORDER BY m.created_at DESC, m.memory_id DESC"
 
 
-def memories(connection: apsw.Connection, query: MemoryQuery) -> list[MemoryRecord]:
+def memories(
+    connection: apsw.Connection, query: MemoryQuery, owner: str = ""
+) -> list[MemoryRecord]:
     """Those that match, newest first."""
     conditions = [
         condition
@@ -28,13 +32,14 @@ def memories(connection: apsw.Connection, query: MemoryQuery) -> list[MemoryReco
                 query.session_id is not None,
                 "m.memory_id IN (SELECT memory_id FROM evidence WHERE session_id = :session_id)",
             ),
+            (owner, _SEEN),
             (query.pinned is not None, "m.pinned = :pinned"),
             (not query.with_superseded, "m.superseded_by IS NULL"),
             (query.alive_at is not None, "(m.expires_at IS NULL OR m.expires_at > :alive_at)"),
         )
         if given
     ]
-    asked = msgspec.structs.asdict(query)
+    asked = msgspec.structs.asdict(query) | {"owner": owner}
     asked["subjects"] = tuple(subject.casefold() for subject in query.subjects)
     asked["limit"] = -1 if query.limit is None else query.limit
     return _records(
@@ -70,7 +75,9 @@ def memories_by_id(connection: apsw.Connection, memory_ids: Sequence[str]) -> li
     )
 
 
-def find_memories(connection: apsw.Connection, reference: str, limit: int) -> list[MemoryRecord]:
+def find_memories(
+    connection: apsw.Connection, reference: str, limit: int, owner: str = ""
+) -> list[MemoryRecord]:
     """Those whose id is, or ends with, the reference."""
     tail = reference.replace("-", "")
     if not tail:
@@ -78,8 +85,8 @@ def find_memories(connection: apsw.Connection, reference: str, limit: int) -> li
     return _records(
         connection,
         "WHERE substr(replace(m.memory_id, '-', ''), -length(:tail)) = :tail"
-        f" {_NEWEST} LIMIT :limit",
-        {"tail": tail, "limit": limit},
+        f" AND (:owner = '' OR {_SEEN}) {_NEWEST} LIMIT :limit",
+        {"tail": tail, "limit": limit, "owner": owner},
     )
 
 
@@ -114,11 +121,19 @@ def _records(
     ]
 
 
-def profile(connection: apsw.Connection) -> Profile:
-    """The person's, keys in the order in which they became known."""
-    state = next(rows(connection, "SELECT updated_at FROM profile_state"), {})
-    held = connection.execute("SELECT key, value FROM profile ORDER BY rowid")
-    return msgspec.convert({"values": dict(list(held)), **state}, Profile)
+def profile(connection: apsw.Connection, owner: str) -> Profile:
+    """The owner's, keys in the order in which they became known."""
+    asked = {"owner": owner}
+    of = "WHERE owner = :owner"
+    state = next(rows(connection, f"SELECT updated_at FROM profile_state {of}", asked), {})
+    held = connection.execute(f"SELECT key, value FROM profile {of} ORDER BY rowid", asked)
+    return msgspec.convert({"values": dict(list(held)), **state, "owner": owner}, Profile)
+
+
+def profiles(connection: apsw.Connection) -> list[Profile]:
+    """Everybody's."""
+    owners = connection.execute("SELECT DISTINCT owner FROM profile ORDER BY 1").fetchall()
+    return [profile(connection, str(owner)) for (owner,) in owners]
 
 
 def insights(connection: apsw.Connection, session_ids: Sequence[str]) -> list[Insight]:

@@ -48,7 +48,7 @@ def _put_memory(write: PutMemory) -> Step:
             """
             INSERT INTO memories (
                 memory_id, kind, trust, source, project_id, pinned, created_at, updated_at, at,
-                expires_at, valid_until, superseded_by, to_embed, subjects, content
+                expires_at, valid_until, superseded_by, to_embed, subjects, content, owner
             )
             VALUES (
                 :memory_id, :kind, :trust, :source,
@@ -56,7 +56,7 @@ def _put_memory(write: PutMemory) -> Step:
                     (SELECT joined_into FROM projects WHERE project_id = :project_id), :project_id
                 ),
                 :pinned, :created_at, :updated_at, :at, :expires_at, :valid_until, :superseded_by,
-                0, :subjects, :content
+                0, :subjects, :content, :owner
             )
             ON CONFLICT (memory_id) DO UPDATE SET
                 kind = excluded.kind, trust = excluded.trust, source = excluded.source,
@@ -64,7 +64,8 @@ def _put_memory(write: PutMemory) -> Step:
                 created_at = excluded.created_at, updated_at = excluded.updated_at,
                 at = excluded.at, expires_at = excluded.expires_at,
                 valid_until = excluded.valid_until, superseded_by = excluded.superseded_by,
-                subjects = excluded.subjects, content = excluded.content
+                subjects = excluded.subjects, content = excluded.content,
+                owner = iif(owner = '', excluded.owner, owner)
             """,
             kept,
         )
@@ -119,17 +120,17 @@ def _put_profile(write: PutProfile) -> Step:
     """A key is set or removed."""
     row = columns(write)
     sql = (
-        "DELETE FROM profile WHERE key = :key"
+        "DELETE FROM profile WHERE owner = :owner AND key = :key"
         if write.value is None
-        else "INSERT INTO profile (key, value) VALUES (:key, :value)"
-        " ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+        else "INSERT INTO profile (owner, key, value) VALUES (:owner, :key, :value)"
+        " ON CONFLICT (owner, key) DO UPDATE SET value = excluded.value"
     )
 
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
         connection.execute(sql, row)
         connection.execute(
-            "INSERT INTO profile_state (only, updated_at) VALUES (1, :at)"
-            " ON CONFLICT (only) DO UPDATE SET updated_at = max(updated_at, excluded.updated_at)",
+            "INSERT INTO profile_state (owner, updated_at) VALUES (:owner, :at)"
+            " ON CONFLICT (owner) DO UPDATE SET updated_at = max(updated_at, excluded.updated_at)",
             row,
         )
 

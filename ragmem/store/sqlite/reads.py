@@ -65,7 +65,7 @@ def session(connection: apsw.Connection, session_id: str) -> Session:
 
 
 def sessions(
-    connection: apsw.Connection, query: SessionQuery, horizon: str = MAX_TIME
+    connection: apsw.Connection, query: SessionQuery, horizon: str = MAX_TIME, owner: str = ""
 ) -> list[Session]:
     """The sessions that match, newest activity first.
 
@@ -76,6 +76,7 @@ def sessions(
         for given, condition in (
             (query.cwd is not None, "s.cwd = :cwd"),
             (query.project_ids, "s.project_id IN (SELECT value FROM json_each(:project_ids))"),
+            (query.mine and owner, "s.owner = :owner"),
             (query.status is not None, "s.status = :status"),
             (
                 query.tags,
@@ -88,22 +89,24 @@ def sessions(
     found: list[Row] = []
     for when in ("<=", ">"):
         where = " AND ".join([*conditions, f"s.last_activity_at {when} :horizon"])
-        wanted = msgspec.structs.asdict(query) | {"horizon": horizon}
+        wanted = msgspec.structs.asdict(query) | {"horizon": horizon, "owner": owner}
         wanted["limit"] = query.limit - len(found)
         if wanted["limit"] > 0:
             found += rows(connection, f"{_SESSION} WHERE {where}{_NEWEST}", wanted)
     return [_session(connection, row) for row in found]
 
 
-def find_sessions(connection: apsw.Connection, reference: str, limit: int) -> list[Session]:
-    """Those that the reference names: by id, its tail, or the title."""
+def find_sessions(
+    connection: apsw.Connection, reference: str, limit: int, owner: str = ""
+) -> list[Session]:
+    """Those that the reference names: by id, its tail, or the title; of one owner, or of all."""
     if not reference:
         return []
     found = rows(
         connection,
-        f"{_SESSION} WHERE substr(s.session_id, -length(:reference)) = :reference"
-        f" OR s.title_key = :key{_NEWEST}",
-        {"reference": reference, "key": reference.casefold(), "limit": limit},
+        f"{_SESSION} WHERE (substr(s.session_id, -length(:reference)) = :reference"
+        f" OR s.title_key = :key) AND (:owner = '' OR s.owner = :owner){_NEWEST}",
+        {"reference": reference, "key": reference.casefold(), "limit": limit, "owner": owner},
     )
     return [_session(connection, row) for row in found]
 

@@ -216,7 +216,8 @@ class Salvage(RemainsOfCode):
             if insight.session_id in self._sessions:
                 yield PutInsight(insight=insight)
         for _, entry in self._records("profile", _Entry):
-            yield PutProfile(key=entry.key, value=entry.value, at=self._profile_at())
+            at = self._profile_at()
+            yield PutProfile(key=entry.key, value=entry.value, at=at, owner=entry.owner)
 
     def _profile_at(self) -> datetime:
         for row in self._rows("profile_state"):
@@ -284,6 +285,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
     key: str
     value: str
+    owner: str = ""
 
 
 class _State(msgspec.Struct, frozen=True):

@@ -20,13 +20,19 @@ from ragmem.store.locks import lock
 from ragmem.store.sqlite import documents, files, journal
 from ragmem.store.sqlite.rows import iso
 
-VERSION = 6
+VERSION = 7
 APPLICATION_ID = 0x7261676D
 _FIRST_WITH_DOCUMENTS = 3
+_FIRST_WITH_OWNERS = 7
 
 
 def open_for_writing(
-    database: Path, locks_dir: Path, *, timeout_s: float, clock: Callable[[], datetime]
+    database: Path,
+    locks_dir: Path,
+    *,
+    timeout_s: float,
+    clock: Callable[[], datetime],
+    owner: str = "",
 ) -> apsw.Connection:
     """The connection that may write, on files that are private, whole and up to date."""
     was_set_up = files.prepare(database, locks_dir)
@@ -42,7 +48,7 @@ def open_for_writing(
             try:
                 if not whole and not journal.can_be_read(connection, database):
                     journal.roll_in(database)
-                _migrate(connection, database, clock)
+                _migrate(connection, database, clock, owner)
             finally:
                 os.close(alone)
         if documents.are_old(connection):
@@ -175,7 +181,9 @@ def _version(connection: apsw.Connection, database: Path) -> int:
     return version
 
 
-def _migrate(connection: apsw.Connection, database: Path, clock: Callable[[], datetime]) -> None:
+def _migrate(
+    connection: apsw.Connection, database: Path, clock: Callable[[], datetime], owner: str
+) -> None:
     if _version(connection, database) == 0:
         journal.choose(connection)
     for number, name, sql in migrations():
@@ -187,6 +195,8 @@ def _migrate(connection: apsw.Connection, database: Path, clock: Callable[[], da
                 connection.execute(sql)
                 if number == _FIRST_WITH_DOCUMENTS:
                     documents.build(connection)
+                if number == _FIRST_WITH_OWNERS:
+                    _take(connection, owner)
                 connection.execute(
                     "INSERT INTO migrations (version, name, applied_at) VALUES (?, ?, ?)",
                     (number, name, iso(clock())),
@@ -195,6 +205,12 @@ def _migrate(connection: apsw.Connection, database: Path, clock: Callable[[], da
             failpoint("sqlite.migrated")
 
         _in_transaction(connection, step)
+
+
+def _take(connection: apsw.Connection, owner: str) -> None:
+    """What was kept before there were owners is whose home opens it first."""
+    for table in ("sessions", "memories", "profile", "profile_state"):
+        connection.execute(f"UPDATE {table} SET owner = ? WHERE owner = ''", (owner,))
 
 
 def _in_transaction(connection: apsw.Connection, work: Callable[[], None]) -> None:

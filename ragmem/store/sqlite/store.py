@@ -34,6 +34,7 @@ from ragmem.store.base import (
     TurnQuery,
 )
 from ragmem.store.memories import MemoryQuery, touches_memories
+from ragmem.store.owning import owned
 from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, Work
 from ragmem.store.sqlite import (
     archive,
@@ -73,13 +74,24 @@ class SQLiteStore(CodeHandle):
         locks_dir: Path,
         timeout_s: float = 5.0,
         clock: Callable[[], datetime] = utc_now,
+        owner: str = "",
+        everyone: bool = False,
     ) -> "SQLiteStore":
-        """A store that is ready; it is made when there was none.
+        """A store that is ready, for that owner; it is made when there was none.
+
+        `everyone`: what is about other persons is shown too.
 
         Raises StoreRefused (permission, another program's or a newer file),
         StoreDamaged (lost or broken; left as it is), StoreUnavailable (locked, full).
         """
-        store = cls(database, locks_dir=locks_dir, timeout_s=timeout_s, clock=clock)
+        store = cls(
+            database,
+            locks_dir=locks_dir,
+            timeout_s=timeout_s,
+            clock=clock,
+            owner=owner,
+            everyone=everyone,
+        )
         try:
             had_log, known = journal.has_log(database), files.marker(database).exists()
             store._inode = await store._writer.run(lambda _: database.stat().st_ino)
@@ -99,6 +111,7 @@ class SQLiteStore(CodeHandle):
     async def apply(self, writes: Sequence[Write]) -> Applied:
         """Apply the writes in order, in one transaction."""
         indexes: dict[str, int] = {}
+        writes = owned(writes, self._owner)
 
         def job(connection: apsw.Connection) -> None:
             steps = plan(connection, writes)
@@ -129,11 +142,14 @@ class SQLiteStore(CodeHandle):
     async def sessions(self, query: SessionQuery) -> list[Session]:
         """The sessions that match."""
         horizon = iso(self._clock() + AHEAD)
-        return await self._read(lambda db: reads.sessions(db, query, horizon))
+        return await self._read(lambda db: reads.sessions(db, query, horizon, self._owner))
 
-    async def find_sessions(self, reference: str, *, limit: int = 20) -> list[Session]:
+    async def find_sessions(
+        self, reference: str, *, limit: int = 20, mine: bool = False
+    ) -> list[Session]:
         """Those whose id is, or ends with, the reference, or whose title equals it."""
-        return await self._read(lambda db: reads.find_sessions(db, reference, limit))
+        owner = self._owner if mine else ""
+        return await self._read(lambda db: reads.find_sessions(db, reference, limit, owner))
 
     async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
         """Turns in order, each with its tool calls in order."""
@@ -235,13 +251,13 @@ class SQLiteStore(CodeHandle):
         """Work to be done, that of the latest activity first; what is leased is left out."""
         now = self._clock()
         return await self._read(
-            lambda db: todo.pending(db, work, limit, session_id, now, self._locks)
+            lambda db: todo.pending(db, work, limit, session_id, now, self._locks, self._owner)
         )
 
     async def count_pending(self) -> dict[Work, int]:
         """How much of each there is, at most a thousand."""
         now = self._clock()
-        return await self._read(lambda db: todo.count_pending(db, now, self._locks))
+        return await self._read(lambda db: todo.count_pending(db, now, self._locks, self._owner))
 
     async def claim(self, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
         """Lease those that are free, or were this owner's; the keys that are now its own."""
@@ -317,7 +333,7 @@ class SQLiteStore(CodeHandle):
 
     async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
         """Those that match, each with its evidence in order."""
-        return await self._read(lambda db: memories.memories(db, query))
+        return await self._read(lambda db: memories.memories(db, query, self._sees))
 
     async def memories_by_id(self, memory_ids: Sequence[str]) -> list[MemoryRecord]:
         """Those of them that exist, superseded ones too, in this order."""
@@ -325,7 +341,7 @@ class SQLiteStore(CodeHandle):
 
     async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
         """Those whose id, without its dashes, is or ends with the reference; newest first."""
-        return await self._read(lambda db: memories.find_memories(db, reference, limit))
+        return await self._read(lambda db: memories.find_memories(db, reference, limit, self._sees))
 
     async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
         """What this one took the place of, and what that did, and so on; newest first."""
@@ -348,7 +364,11 @@ class SQLiteStore(CodeHandle):
 
     async def profile(self) -> Profile:
         """The person's; empty before anything was said."""
-        return await self._read(memories.profile)
+        return await self._read(lambda db: memories.profile(db, self._owner))
+
+    async def profiles(self) -> list[Profile]:
+        """Everybody's, whoever the store was opened for."""
+        return await self._read(memories.profiles)
 
     async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
         """What was found in those of them that were looked at, in this order."""

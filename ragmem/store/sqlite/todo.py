@@ -21,6 +21,13 @@ _DOCUMENTS = """
     WHERE {flag} AND (:session_id IS NULL OR session_id = :session_id)
     ORDER BY at {order}, document {order}
 """
+# What one person said is compared with what is known of them: by their own processes.
+_OWN = """
+    (:person = '' OR EXISTS (
+        SELECT 1 FROM sessions AS s
+        WHERE s.session_id = documents.session_id AND s.owner IN ('', :person)
+    ))
+"""
 _MEMORIES = """
     SELECT updated_at AS at, '' AS session_id, memory_id AS record_id, -1 AS level FROM memories
     WHERE to_embed AND :session_id IS NULL
@@ -50,7 +57,7 @@ _TO_LINK_OF_SESSION = """
 _QUERIES: dict[Work, tuple[str, ...]] = {
     "vectors": (_DOCUMENTS.format(flag="to_embed", order="DESC"), _MEMORIES, _SUMMARIZED),
     "level1": (_DOCUMENTS.format(flag="to_summarize", order="DESC"),),
-    "memories": (_DOCUMENTS.format(flag="to_extract", order="ASC"),),
+    "memories": (_DOCUMENTS.format(flag=f"to_extract AND {_OWN}", order="ASC"),),
     "roll_up": (
         _SESSIONS.format(
             more="""
@@ -79,6 +86,7 @@ def pending(
     session_id: str | None,
     now: datetime,
     held: OwnerLocks,
+    person: str = "",
 ) -> list[Pending]:
     """What is to be done and no living owner's, that of the latest activity first."""
     found = connection.execute(
@@ -86,12 +94,14 @@ def pending(
     ).fetchall()
     living = {owner for owner in {str(owner) for _, owner in found} if held.lives(owner)}
     leased = {key for key, owner in found if owner in living}
-    free = (item for item in _items(connection, work, session_id) if item.key not in leased)
+    free = (item for item in _items(connection, work, session_id, person) if item.key not in leased)
     return list(islice(free, max(0, limit)))
 
 
-def _items(connection: apsw.Connection, work: Work, session_id: str | None) -> Iterator[Pending]:
-    asked: dict[str, object] = {"session_id": session_id}
+def _items(
+    connection: apsw.Connection, work: Work, session_id: str | None, person: str
+) -> Iterator[Pending]:
+    asked: dict[str, object] = {"session_id": session_id, "person": person}
     if work == "references":
         numbers = code.numbers_with_code(connection)
         query = _TO_LINK if session_id is None else _TO_LINK_OF_SESSION
@@ -120,9 +130,13 @@ def _is_behind(connection: apsw.Connection, session_id: str) -> bool:
     return session.message_count > session.summarized_count
 
 
-def count_pending(connection: apsw.Connection, now: datetime, held: OwnerLocks) -> dict[Work, int]:
+def count_pending(
+    connection: apsw.Connection, now: datetime, held: OwnerLocks, person: str = ""
+) -> dict[Work, int]:
     """How much of each there is, at most a thousand."""
-    return {work: len(pending(connection, work, _COUNTED, None, now, held)) for work in WORK}
+    return {
+        work: len(pending(connection, work, _COUNTED, None, now, held, person)) for work in WORK
+    }
 
 
 def claim(

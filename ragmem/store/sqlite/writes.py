@@ -63,14 +63,14 @@ def _join(connection: apsw.Connection, row: Row) -> None:
 INSERT_SESSION = """
     INSERT INTO sessions (
         session_id, cwd, project_id, project_path, title, title_key, summary, summarized_count,
-        tags, status, started_at, updated_at, last_activity_at, turn_count, parent_session_id,
-        forked_at_index
+        tags, status, owner, started_at, updated_at, last_activity_at, turn_count,
+        parent_session_id, forked_at_index
     )
     VALUES (
         :session_id, :cwd,
         coalesce((SELECT joined_into FROM projects WHERE project_id = :project_id), :project_id),
         :project_path, :title, :title_key, :summary, :summarized_count, :tags, :status,
-        :started_at, :updated_at"""
+        :owner, :started_at, :updated_at"""
 """As far as a new session and one of another store are written alike: four values follow."""
 
 

@@ -69,7 +69,8 @@ async def held_in(
     held += [PutMemory(memory=memory) for memory in memories]
     held += [PutInsight(insight=insight) for insight in insights]
     if any(isinstance(write, PutProfile) for write in batch):
-        held += profile_writes(await target.profile())
+        for profile in await target.profiles():
+            held += profile_writes(profile)
     found = {key_of(write): write for write in held}
     return [found.get(key_of(write)) for write in batch]
 
@@ -120,7 +121,7 @@ def key_of(write: Write) -> tuple[str, str]:
         case PutMemory(memory=MemoryRecord(memory_id=record_id)):
             return "memory", record_id
         case PutProfile():
-            return "profile", write.key
+            return "profile", f"{write.key} of {write.owner}" if write.owner else write.key
         case PutInsight(insight=Insight(session_id=record_id)):
             return "insight into", record_id
         case PutCodeFile(file=CodeFile(project_id=project_id, path=path)):

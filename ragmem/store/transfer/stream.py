@@ -80,8 +80,9 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
                 *(PutMemory(memory=memory) for memory in memories),
                 *await source.vectors_of(portion_ids),
             ]
-        if known := profile_writes(await source.profile()):
-            yield known
+        for profile in await source.profiles():
+            if known := profile_writes(profile):
+                yield known
 
     return stream
 
@@ -106,7 +107,10 @@ def _parts(writes: Sequence[Write], size: int) -> Iterator[Sequence[Write]]:
 def profile_writes(profile: Profile) -> list[PutProfile]:
     """The profile, a write for each key."""
     at = profile.updated_at or utc_now()
-    return [PutProfile(key=key, value=value, at=at) for key, value in profile.values.items()]
+    return [
+        PutProfile(key=key, value=value, at=at, owner=profile.owner)
+        for key, value in profile.values.items()
+    ]
 
 
 def generations(spans: Sequence[Span]) -> Iterator[list[Span]]:
