@@ -16,7 +16,7 @@ METHODS = {
     for name, method in inspect.getmembers(Store, inspect.isfunction)
     if not name.startswith("_")
 }
-READS = sorted(METHODS.keys() - {"apply", "heartbeat", "aclose"})
+READS = sorted(METHODS.keys() - {"apply", "heartbeat", "aclose", "store_id"})
 """What is asked of the store and answered, in one call."""
 
 
@@ -31,6 +31,8 @@ class Recorder:
         signature = METHODS[name]
 
         async def method(*args: Any, **kwargs: Any) -> Any:
+            if name == "store_id":
+                return ""  # It is asked for by itself, when the store is opened.
             bound = signature.bind(self, *args, **kwargs)
             bound.apply_defaults()
             self.calls.append((name, {k: v for k, v in bound.arguments.items() if k != "self"}))
