@@ -86,7 +86,7 @@ async def test_what_is_asked_is_handed_on_and_what_is_answered_comes_back(
     }
     assert recorder.calls == [(name, defaults | arguments)]
     silent = METHODS[name].return_annotation in (None, "None")
-    assert answer is (None if silent else recorder.answer)
+    assert answer == (None if silent else recorder.answer)
 
 
 async def test_writes_and_what_they_came_to(recorder: Recorder, spooled: SpooledStore) -> None:
