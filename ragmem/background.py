@@ -132,6 +132,7 @@ class Background:
             stored = session
         if not stored.turn_count:
             raise UsageError("There is nothing to sum up yet.")
+        await store.forget_attempts(session.session_id)
         return redact(await worker.summarize_thread(store, self._summarizer, stored))
 
     async def vectors_notice(self) -> str:

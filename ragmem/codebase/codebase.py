@@ -318,10 +318,17 @@ class Codebase:
                 await asyncio.sleep(1)
             await index.mirror()
             return True
-        before = (await index.status()).without_vectors
-        if before and self._embedder is not None:
-            await index.embed(_EMBEDDED_S)
-        return (await index.status()).without_vectors < before
+        if self._embedder is None or not (await index.status()).without_vectors:
+            return False
+        made = 0
+
+        def count(done: int, _: int) -> None:
+            nonlocal made
+            made = done
+
+        # What was added meanwhile may be more than what was made: that is progress all the same.
+        await index.embed(_EMBEDDED_S, count)
+        return made > 0
 
     def _lasting(self, project: Project) -> "CodeIndex | None":
         """Its index, where that was ever begun and the folder is there."""

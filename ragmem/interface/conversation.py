@@ -247,16 +247,16 @@ class Conversation:
         return exported
 
     async def branch(self, from_message_id: str, title: str = "") -> "Conversation":
-        """A new conversation that begins with this one, up to and with an answer (B72, B99)."""
+        """A new conversation that begins with this one, up to and with a message and its answer."""
         turn_id, _, role = from_message_id.partition(":")
         store = await self._owner.store()
         session = await self.session()
         own = await store.turns(self.uuid, TurnQuery(with_tool_calls=False))
         turns = [turn for turn in own if turn.turn_id == turn_id]
-        if role not in ("", _ASSISTANT) or not turns:
+        if role not in ("", _ASSISTANT, _USER) or not turns:
             raise UsageError(
-                f"{from_message_id!r} is no answer of this conversation.",
-                hint="Branch from the uuid of an assistant's message in get_history().",
+                f"{from_message_id!r} is no message of this conversation.",
+                hint="Branch from the uuid of a message in get_history().",
             )
         fork = await fork_at(
             self._owner.recorder, session, turns[0].turn_index, title=given.text(title, "title")

@@ -102,7 +102,7 @@ async def title_of(summarizer: Summarizer | None, session_id: str, turn: Turn) -
     """A title for a session that begins with this turn; empty where there is nothing to go by."""
     if summarizer is not None and summarizer.uses_model(session_id):
         data = clip_middle(turn_records(turn), min(_DATA_CHARS, summarizer.room))
-        made = await summarizer.ask(session_id, data, _request, _read)
+        made = await summarizer.ask(session_id, data, _request, _read, item=f"title:{session_id}")
         if made:
             return made
     return title_from_words(turn.user_message)

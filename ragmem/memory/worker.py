@@ -73,6 +73,8 @@ class Worker:
         self._owner_id = owner_id
         self._embedding = Embedding(embedder, self._metrics, rest_s=_RETRY_S) if embedder else None
         self._summarizer = summarizer if config.enabled else None
+        if summarizer is not None:
+            summarizer.open_attempts = open_store
         self._extractor = extractor
         self._config = config
         self._clock = clock
@@ -293,7 +295,8 @@ class Worker:
                     summary = await summarizer.summarize_turn(
                         turn, locate=locate[turn.session_id], instead_of=before
                     )
-                    writes.append(redacted(AddSummary(summary=summary)))
+                    if before is None or not summary.extractive:
+                        writes.append(redacted(AddSummary(summary=summary)))
                     if before is not None and not summary.extractive:
                         self._renewed.add(turn.session_id)
                 # A turn takes a millisecond or two: the prompt comes first.

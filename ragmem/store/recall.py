@@ -184,3 +184,15 @@ class RecallStore(Protocol):
     async def release(self, keys: Sequence[str], owner_id: str) -> None:
         """Give back what was claimed."""
         ...
+
+    async def attempts(self, item: str, model: str) -> int:
+        """How often this model's answers about an item could not be used, in all processes."""
+        ...
+
+    async def attempted(self, item: str, session_id: str, model: str) -> None:
+        """Count one more; those of another model are forgotten."""
+        ...
+
+    async def forget_attempts(self, session_id: str) -> None:
+        """Let all that was tried in a session be tried again."""
+        ...

@@ -88,7 +88,7 @@ class RememberParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[
         str,
         msgspec.Meta(description="Why it will matter in later sessions.", max_length=500),
-    ]
+    ] = ""
     ttl: Annotated[
         str | None,
         msgspec.Meta(

@@ -459,13 +459,16 @@ async def test_branches(memory: OpenMemory, spot: Spot) -> None:
         history = await talk.get_history()
         branch = await talk.branch(history[3].uuid, "Another way")
         assert branch.title == "Another way"
+        by_question = await talk.branch(history[2].uuid)
+        asked = await by_question.get_history()
+        assert [m.content for m in asked] == [m.content for m in history[:4]]
         assert [m.content for m in await branch.get_history()] == [m.content for m in history[:4]]
         await branch.send_message("And now?")
         assert "Question 3?" not in said(llm).split("<memory-")[0]
         assert len(await branch.get_history()) == 6
         assert await talk.get_history() == history
-        for wrong in (history[2].uuid, "nonsense", new_id()):
-            with pytest.raises(UsageError, match="no answer"):
+        for wrong in (f"{new_id()}:user", "nonsense", new_id()):
+            with pytest.raises(UsageError, match="no message"):
                 await talk.branch(wrong)
 
 

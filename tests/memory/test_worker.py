@@ -593,3 +593,26 @@ async def test_embeddings_switched_off(store: Store) -> None:
     assert await store.embedder() is None
     assert len(await store.summaries(session_id, level=1)) == 6
     assert (await store.session(session_id)).summary == "Beds were planned."
+
+
+async def test_an_answer_that_can_not_be_used_is_asked_for_three_times_by_all_processes(
+    open_store: OpenStore,
+) -> None:
+    """Another model is asked anew, and the same one when a person wants it."""
+    session_id = await a_session(await open_store(), 1)
+
+    async def asked_by_three_processes(model: str) -> int:
+        requests = 0
+        for _ in range(3):
+            llm = ScriptedLLM([Says("Sure!")], repeat=True, info=ModelInfo(name=model))
+            assert await a_worker(await open_store(), llm=llm).drain()
+            requests += len(llm.requests)
+        return requests
+
+    assert await asked_by_three_processes("small") == 3
+    [kept] = await (await open_store()).summaries(session_id)
+    assert kept.extractive
+    assert await asked_by_three_processes("another") == 3
+    assert await asked_by_three_processes("another") == 0
+    await (await open_store()).forget_attempts(session_id)
+    assert await asked_by_three_processes("another") == 3

@@ -815,9 +815,13 @@ async def test_a_deleted_session_takes_along_what_only_it_said(store: Store) -> 
     await store.use_embedder(MARK)
     await store.apply([vector("only", EAST), vector("both", EAST)])
     await store.apply([vector("s", EAST, level=SESSION_LEVEL)])
+    await store.attempted("title:s", "s", "small")
+    await store.attempted("title:r", "r", "small")
     inner = await archive(store)
     went = await inner.delete_session("s")
     assert went["memories"] == 1
+    tried = [await store.attempts(item, "small") for item in ("title:s", "title:r")]
+    assert tried == [0, 1]
     assert set(await ids(store, ALL)) == {"both", "partly", "note"}
     left, partly_left, _ = await store.memories_by_id(["both", "partly", "note"])
     assert left == replace(both.memory, evidence=(said("r", "r1"),))

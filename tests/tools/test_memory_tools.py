@@ -105,7 +105,7 @@ def test_specs(desk: Desk) -> None:
             "get_recent_memories": (["limit"], []),
             "remember": (
                 ["content", "reason", "subjects", "ttl"],
-                ["content", "subjects", "reason"],
+                ["content", "subjects"],
             ),
         }
     )

@@ -12,7 +12,7 @@ from ragmem.memory.facts.drafts import is_about_person
 from ragmem.memory.facts.sources import Source, Sources, covers, evidence_of, is_rule
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.facts.words import is_instruction, plain, problem_with
-from ragmem.memory.summaries.digest import read_object
+from ragmem.memory.summaries.digest import read_object, shaped
 from ragmem.records import MEMORY_KINDS, MemoryKind, MemoryScope, Turn
 from ragmem.text import clean, one_line
 
@@ -57,7 +57,8 @@ def parse_memories(answer: str, tag: str) -> tuple[Extracted, ...]:
     out: list[Extracted] = []
     for item in found:
         try:
-            out.append(msgspec.convert(item, Extracted))
+            given = shaped(item, Extracted) if isinstance(item, dict) else item
+            out.append(msgspec.convert(given, Extracted))
         except (msgspec.ValidationError, RecursionError):
             continue
     if found and not out:

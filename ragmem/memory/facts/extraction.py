@@ -129,7 +129,8 @@ class Extractor:
         def read(answer: str, tag: str, data: str) -> tuple[Extracted, ...]:
             return parse_memories(answer, tag)
 
-        found = await asker.ask(turn.session_id, material.plain(), request, read)
+        item = f"memories:{turn.turn_id}"
+        found = await asker.ask(turn.session_id, material.plain(), request, read, item=item)
         self._fruitless = self._fruitless + 1 if found is None else 0
         items = [believed(i, sources, turn, now=now, locate=locate) for i in found or ()]
         self._metrics.count("memories.disbelieved", sum(item is None for item in items))
@@ -198,7 +199,8 @@ class Extractor:
         def read(answer: str, tag: str, data: str) -> Relation:
             return read_object(answer, _Verdict).verdict
 
-        return await asker.ask(session_id, f"{older}\n{newer}", request, read)
+        item = f"judge:{new.memory_id}:{old.memory_id}"
+        return await asker.ask(session_id, f"{older}\n{newer}", request, read, item=item)
 
 
 class _Verdict(msgspec.Struct, frozen=True):

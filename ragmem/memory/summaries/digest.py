@@ -19,6 +19,14 @@ TOPIC_CHARS = 40
 SHORT_CHARS = 200
 """A summary may be as long as this, however short what it sums up."""
 _MOST_OBJECTS = 20
+_OTHER_NAMES = {
+    "text": ("summary", "content"),
+    "key_findings": ("findings", "key_points"),
+    "main_topic": ("topic",),
+    "action_items": ("actions", "todo"),
+    "title": ("name",),
+}
+"""Keys by which models call the same, the likeliest first."""
 _LONGEST_ESCAPE = 10
 """Characters by which one that is hidden is shown."""
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”»)\]`]*(?=\s|$)|[。！？]")
@@ -32,11 +40,11 @@ class Digest(msgspec.Struct, frozen=True):
     topics: tuple[str, ...] = ()
 
 
-def parse_digest(answer: str, *, tag: str, source_chars: int, text_chars: int) -> Digest:
+def parse_digest(answer: str, *, tag: str, text_chars: int) -> Digest:
     """The digest in an answer; ValueError says what is wrong with it.
 
-    Of other keys than the three nothing is kept. A text that is too long is cut
-    after a sentence, one that is longer than its source is refused.
+    Of other keys than the three nothing is kept. A text that is longer than the prompt
+    allows is cut after a sentence.
     """
     found = read_object(answer, Digest)
     if tag in answer:
@@ -44,8 +52,6 @@ def parse_digest(answer: str, *, tag: str, source_chars: int, text_chars: int) -
     text = plain_line(found.text)
     if not any(char.isalnum() for char in text):
         raise ValueError("its text is empty")
-    if len(text) > max(source_chars, SHORT_CHARS):
-        raise ValueError("its text is longer than what it sums up")
     return Digest(
         text=clip_sentences(text, text_chars),
         key_findings=plain_lines(found.key_findings, FINDING_CHARS, MAX_FINDINGS),
@@ -77,7 +83,7 @@ def read_object(answer: str, kind: type[T]) -> T:
             continue
         try:
             value, end = json.JSONDecoder().raw_decode(answer, start)
-            found = msgspec.convert(value, kind)
+            found = msgspec.convert(shaped(value, kind), kind)
         except msgspec.ValidationError as error:
             problem = str(error)
         except (ValueError, RecursionError):
@@ -85,6 +91,26 @@ def read_object(answer: str, kind: type[T]) -> T:
     if found is None:
         raise ValueError(problem)
     return found
+
+
+def shaped(value: dict[str, object], kind: type) -> dict[str, object]:
+    """The object with its keys and values as they are asked for, where it is plain what is meant.
+
+    Under another name for a key stands the same; a list of lines is a text, a text a list of one.
+    """
+    out = dict(value)
+    for field in msgspec.structs.fields(kind):
+        names = (field.encode_name, *_OTHER_NAMES.get(field.encode_name, ()))
+        name = next((name for name in names if name in value), None)
+        if name is None:
+            continue
+        given = value[name]
+        if field.type is str and isinstance(given, list) and all(isinstance(g, str) for g in given):
+            given = " ".join(given)
+        elif field.type == tuple[str, ...] and (isinstance(given, str) or given is None):
+            given = [given] if given else []
+        out[field.encode_name] = given
+    return out
 
 
 def _starts(answer: str) -> list[int]:

@@ -5,12 +5,12 @@ import posixpath
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from ragmem.config import SummariesConfig
-from ragmem.errors import ContextTooLong, ProviderUnavailable
+from ragmem.errors import ContextTooLong, ProviderRefused, ProviderUnavailable
 from ragmem.llm.base import (
     LLM,
     Assembler,
@@ -22,6 +22,7 @@ from ragmem.memory.summaries.answers import heard, may_pass
 from ragmem.memory.summaries.digest import (
     MAX_FINDINGS,
     MAX_TOPICS,
+    SHORT_CHARS,
     Digest,
     clip_sentences,
     parse_digest,
@@ -96,6 +97,20 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     session_id: str
     text_chars: int
+    item: str
+    """By this name its attempts are counted."""
+
+
+class Attempts(Protocol):
+    """How often a model's answers about an item could not be used: kept in the store."""
+
+    async def attempts(self, item: str, model: str) -> int:
+        """So many with this model, by all processes."""
+        ...
+
+    async def attempted(self, item: str, session_id: str, model: str) -> None:
+        """One more."""
+        ...
 
 
 class Summarizer:
@@ -127,6 +142,8 @@ class Summarizer:
         self._refusals = 0
         self.say: Callable[[str], None] | None = None
         """Told once when the day's limit is reached."""
+        self.open_attempts: Callable[[], Awaitable[Attempts]] | None = None
+        """Where attempts are kept; without it each call has its own three."""
 
     def spent(self, session_id: str) -> Spending:
         """What this session's summaries cost, with what was spent before this process."""
@@ -179,12 +196,18 @@ class Summarizer:
         an extractive summary that this one replaces: it takes over its id and time.
         """
         source = turn_records(turn)
-        task = _Task(prompt="summarize_turn", session_id=turn.session_id, text_chars=TURN_CHARS)
+        name = summary_id(turn.session_id, 1, (turn.turn_id,))
+        task = _Task(
+            prompt="summarize_turn",
+            session_id=turn.session_id,
+            text_chars=TURN_CHARS,
+            item=f"summary:{name}",
+        )
         with self._metrics.time("summaries.turn"):
             digest = await self._digest(task, source)
         return self._summary(
             Summary(
-                summary_id=summary_id(turn.session_id, 1, (turn.turn_id,)),
+                summary_id=name,
                 session_id=turn.session_id,
                 text="",
                 level=1,
@@ -211,12 +234,18 @@ class Summarizer:
         if level < 1 or not summaries or any(s.level != level for s in summaries):
             raise ValueError(f"there must be summaries, all of level {level}")
         covers = tuple(s.summary_id for s in summaries)
-        task = _Task(prompt="summarize_summaries", session_id=session_id, text_chars=HIGHER_CHARS)
+        name = summary_id(session_id, level + 1, covers)
+        task = _Task(
+            prompt="summarize_summaries",
+            session_id=session_id,
+            text_chars=HIGHER_CHARS,
+            item=f"summary:{name}",
+        )
         with self._metrics.time("summaries.roll_up"):
             digest = await self._digest(task, summaries_records(summaries))
         return self._summary(
             Summary(
-                summary_id=summary_id(session_id, level + 1, covers),
+                summary_id=name,
                 session_id=session_id,
                 text="",
                 level=level + 1,
@@ -241,7 +270,12 @@ class Summarizer:
             return clip_sentences(previous or "", limit)
         session_id = since[-1].session_id
         source = thread_records(previous, since, max_chars=self.room * _MOST_PARTS)
-        task = _Task(prompt="summarize_thread", session_id=session_id, text_chars=limit)
+        task = _Task(
+            prompt="summarize_thread",
+            session_id=session_id,
+            text_chars=limit,
+            item=f"thread:{since[-1].turn_id}",
+        )
         with self._metrics.time("summaries.thread"):
             digest = await self._digest(task, source)
         self._add(session_id, Spending(summaries=1, extractive=0 if digest else 1))
@@ -297,23 +331,32 @@ class Summarizer:
             return request_of(_messages(task, data, tag, problem), info)
 
         def read(answer: str, tag: str, data: str) -> Digest:
-            return parse_digest(answer, tag=tag, source_chars=len(data), text_chars=task.text_chars)
+            return parse_digest(answer, tag=tag, text_chars=_limit(task, data))
 
-        return await self.ask(task.session_id, data, request, read)
+        return await self.ask(task.session_id, data, request, read, item=task.item)
 
     async def ask(
-        self, session_id: str, data: str, request: MakeRequest, read: ReadAnswer[T]
+        self,
+        session_id: str,
+        data: str,
+        request: MakeRequest,
+        read: ReadAnswer[T],
+        *,
+        item: str = "",
     ) -> T | None:
         """What `read` makes of an answer about data that is quoted between marks.
 
         Within the session's limits, three times at most: ValueError of `read` says what was wrong
-        with an answer. None where nothing came of it.
+        with an answer. None where nothing came of it. What was refused of an `item` counts over
+        all processes, until another model is asked; without one (a person asked) it does not.
         """
         llm = self._llm
         if llm is None or self._refusals >= _MOST_REFUSALS:
             return None
-        problem = ""
-        for attempt in range(1, _TRIES + 1):
+        problem, model = "", llm.info.name
+        kept = await self.open_attempts() if item and self.open_attempts else None
+        tried = await kept.attempts(item, model) if kept else 0
+        for attempt in range(tried + 1, _TRIES + 1):
             tag = _tag(data)
             asked = request(data, tag, problem, llm.info)
             sent = sum(message.char_count for message in asked.messages)
@@ -332,6 +375,8 @@ class Summarizer:
             if found is not None:
                 self._refusals = 0
                 return found
+            if kept and not isinstance(error, ProviderUnavailable | ProviderRefused):
+                await kept.attempted(item, session_id, model)
             if isinstance(error, ContextTooLong):
                 data = clip_middle(data, len(data) // 2)
             elif error is not None and not may_pass(error):
@@ -361,9 +406,14 @@ def _tag(data: str) -> str:
     return tag
 
 
+def _limit(task: _Task, data: str) -> int:
+    """Characters of a summary: as the prompt states them, and as its answer is cut."""
+    return min(task.text_chars, max(len(data), SHORT_CHARS))
+
+
 def _messages(task: _Task, data: str, tag: str, problem: str) -> tuple[Message, ...]:
     rules = prompt("summarize_rules").format(
-        text_chars=task.text_chars, findings=MAX_FINDINGS, topics=MAX_TOPICS
+        text_chars=_limit(task, data), findings=MAX_FINDINGS, topics=MAX_TOPICS
     )
     return (
         system(f"{prompt(task.prompt)}\n\n{rules}"),

@@ -602,6 +602,20 @@ MATCH (l:Lease)
 WHERE l.until < datetime.realtime() - duration({hours: 1})
 DELETE l;
 
+// :attempts
+OPTIONAL MATCH (a:Attempt {item: $item, model: $model})
+RETURN coalesce(a.count, 0) AS found;
+
+// :attempted
+MERGE (a:Attempt {item: $item})
+SET a.sessionId = $sessionId,
+    a.count = CASE WHEN a.model = $model THEN a.count + 1 ELSE 1 END,
+    a.model = $model;
+
+// :forget_attempts
+MATCH (a:Attempt {sessionId: $sessionId})
+DELETE a;
+
 // :turns_to_index
 MATCH (t:ConversationTurn)
 WHERE t.status <> 'running'

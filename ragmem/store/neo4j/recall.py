@@ -71,3 +71,15 @@ class Neo4jRecall:
     async def release(self, keys: Sequence[str], owner_id: str) -> None:
         """Give back what was claimed."""
         await self._gateway.write(lambda tx: tasks.release(tx, keys, owner_id))
+
+    async def attempts(self, item: str, model: str) -> int:
+        """How often this model's answers about an item could not be used, in all processes."""
+        return await self._gateway.read(lambda tx: tasks.attempts(tx, item, model))
+
+    async def attempted(self, item: str, session_id: str, model: str) -> None:
+        """Count one more; those of another model are forgotten."""
+        await self._gateway.write(lambda tx: tasks.attempted(tx, item, session_id, model))
+
+    async def forget_attempts(self, session_id: str) -> None:
+        """Let all that was tried in a session be tried again."""
+        await self._gateway.write(lambda tx: tasks.forget_attempts(tx, session_id))

@@ -176,3 +176,21 @@ async def claim(
 async def release(tx: Transaction, keys: Sequence[str], owner_id: str) -> None:
     """Give back what was claimed."""
     await tx.run(STATEMENTS["release"], keys=sorted(set(keys)), ownerId=owner_id)
+
+
+async def attempts(tx: Transaction, item: str, model: str) -> int:
+    """Answers of this model about an item that could not be used."""
+    [row] = await tx.run(STATEMENTS["attempts"], item=clean(item), model=clean(model))
+    return int(row["found"])
+
+
+async def attempted(tx: Transaction, item: str, session_id: str, model: str) -> None:
+    """Count one more; those of another model are forgotten."""
+    await tx.run(
+        STATEMENTS["attempted"], item=clean(item), sessionId=session_id, model=clean(model)
+    )
+
+
+async def forget_attempts(tx: Transaction, session_id: str) -> None:
+    """Let all that was tried in a session be tried again."""
+    await tx.run(STATEMENTS["forget_attempts"], sessionId=session_id)

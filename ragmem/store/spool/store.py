@@ -189,6 +189,18 @@ class SpooledStore:
         """Give back what was claimed."""
         await self._backlog.read(lambda store: store.release(keys, owner_id))
 
+    async def attempts(self, item: str, model: str) -> int:
+        """How often this model's answers about an item could not be used, in all processes."""
+        return await self._backlog.read(lambda store: store.attempts(item, model))
+
+    async def attempted(self, item: str, session_id: str, model: str) -> None:
+        """Count one more; those of another model are forgotten."""
+        await self._backlog.read(lambda store: store.attempted(item, session_id, model))
+
+    async def forget_attempts(self, session_id: str) -> None:
+        """Let all that was tried in a session be tried again."""
+        await self._backlog.read(lambda store: store.forget_attempts(session_id))
+
     async def memories_revision(self) -> int:
         """Goes up when memories or their vectors change."""
         return await self._backlog.read(lambda store: store.memories_revision())

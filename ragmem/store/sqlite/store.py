@@ -38,6 +38,7 @@ from ragmem.store.owning import owned
 from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, Work
 from ragmem.store.sqlite import (
     archive,
+    attempts,
     checks,
     documents,
     files,
@@ -279,6 +280,26 @@ class SQLiteStore(CodeHandle):
 
         if keys:
             await self._write(job)
+
+    async def attempts(self, item: str, model: str) -> int:
+        """How often this model's answers about an item could not be used, in all processes."""
+        return await self._read(lambda db: attempts.count(db, item, model))
+
+    async def attempted(self, item: str, session_id: str, model: str) -> None:
+        """Count one more; those of another model are forgotten."""
+
+        def job(connection: apsw.Connection) -> None:
+            self._transaction(connection, lambda: attempts.add(connection, item, session_id, model))
+
+        await self._write(job)
+
+    async def forget_attempts(self, session_id: str) -> None:
+        """Let all that was tried in a session be tried again."""
+
+        def job(connection: apsw.Connection) -> None:
+            self._transaction(connection, lambda: attempts.forget(connection, session_id))
+
+        await self._write(job)
 
     async def vectors_of(self, record_ids: Sequence[str]) -> list[PutVectors]:
         """The vectors of those that have some, in this order."""
