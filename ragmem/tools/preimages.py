@@ -11,6 +11,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import combinations, islice, product
 from pathlib import Path
 
@@ -84,6 +85,13 @@ class Preimages:
         """The file that holds it."""
         clear, parts = self._files(sha256)
         return parts if parts.exists() else clear
+
+    def made_at(self, sha256: str) -> datetime | None:
+        """When it was kept; None where it is not."""
+        try:
+            return datetime.fromtimestamp(self.path(sha256).stat().st_mtime, UTC)
+        except OSError:
+            return None
 
     def remove(self, names: Iterable[str]) -> int:
         """Delete these for ever; how many there were."""
