@@ -92,7 +92,7 @@ RULES = (
 
 _NEVER = "\ud800"
 """A character that no decoded text has."""
-_MARK = re.compile(rf"\[redacted: [^{_NEVER}]*{_NEVER}([0-9]+){_NEVER}\]")
+_MARK = re.compile(rf"\[redacted: [^\[{_NEVER}]*{_NEVER}([0-9]+){_NEVER}\]")
 
 _known: dict[str, str] = {}
 """Forms of the values that `know` was told, with the name of each; the longest first."""
