@@ -27,6 +27,10 @@ _STARTS = (
     r"(?<=%[0-9A-Fa-f]{{2}}{0})",
 )
 
+_NEVER = "\ud800"
+"""A character that no decoded text has."""
+_MARK = re.compile(rf"\[redacted: [^\[{_NEVER}]*{_NEVER}([0-9]+){_NEVER}\]")
+
 
 class Rule(msgspec.Struct, frozen=True):
     """One public format: any of the prefixes, then the pattern."""
@@ -89,10 +93,6 @@ RULES = (
     Rule("JWT", ("eyJ",), r"[A-Za-z0-9_-]{10,}+\.eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{10,}+"),
     Rule("private key", ("-----BEGIN ",), _PRIVATE_KEY, over_lines=True),
 )
-
-_NEVER = "\ud800"
-"""A character that no decoded text has."""
-_MARK = re.compile(rf"\[redacted: [^\[{_NEVER}]*{_NEVER}([0-9]+){_NEVER}\]")
 
 _known: dict[str, str] = {}
 """Forms of the values that `know` was told, with the name of each; the longest first."""
