@@ -149,8 +149,8 @@ def _put_together(sha256: str, data: bytes, now: bytes | None) -> bytes:
             return content
     kinds = ", ".join(sorted(set(parts.kinds)))
     raise ToolFailure(
-        f"what stood there before held a secret ({kinds}) that is not in the file any more, and "
-        "no copy of a secret is kept"
+        f"what stood there before held a secret ({kinds}) that is not found in the file any "
+        "more, and no copy of a secret is kept"
     )
 
 

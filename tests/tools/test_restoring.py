@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ragmem import redact
 from ragmem.memory.rewinding import FileChange, Rewind, rewind_to
 from ragmem.records import ToolCall, Turn, utc_now
 from ragmem.tools.preimages import Preimages
@@ -328,7 +329,7 @@ async def test_a_file_whose_secret_is_gone_stays_and_it_is_said_why(story: Story
     file, other = story.desk.file(".env", f"KEY={API_KEY}\n"), story.desk.file("a.py", "one")
     await story.turn(read(".env"), edit(".env", API_KEY, OTHER_KEY))
     await story.turn(read("a.py"), edit("a.py", "one", "two"))
-    said = "held a secret (GitHub token) that is not in the file any more"
+    said = "held a secret (GitHub token) that is not found in the file any more"
     assert await story.back_to(0) == [(".env", "failed"), ("a.py", "restored")]
     assert said in story.done[0].note
     assert (file.read_text(), other.read_text()) == (f"KEY={OTHER_KEY}\n", "one")
@@ -338,6 +339,19 @@ async def test_a_file_whose_secret_is_gone_stays_and_it_is_said_why(story: Story
     # The person put it back by hand.
     file.write_text(f"KEY={API_KEY}\n")
     assert await story.back_to(0) == [(".env", "as_before"), ("a.py", "as_before")]
+
+
+async def test_what_can_not_be_taken_apart_is_left_out_and_it_is_said(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redact, "_known", {})
+    redact.know({"KEYS[0]": "marigold-7731"})
+    file = story.desk.file("a.py", "one marigold-7731")
+    await story.turn(read("a.py"), edit("a.py", "one", "two"))
+    assert holding(story.desk.home, "marigold-7731") == []
+    assert await story.back_to(0) == [("a.py", "failed")]
+    assert "its secrets could not be taken out of it" in story.done[0].note
+    assert file.read_text() == "two marigold-7731"
 
 
 async def test_copies_that_an_earlier_version_kept_whole_lose_their_secrets(story: Story) -> None:
