@@ -33,6 +33,10 @@ _STARTS = (
     r"(?<=%[0-9A-Fa-f]{{2}}{0})",
 )
 
+_NEVER = "\ud800"
+"""A character that no decoded text has."""
+_MARK = re.compile(rf"\[redacted: [^\[{_NEVER}]*{_NEVER}([0-9]+){_NEVER}\]")
+
 
 class Rule(msgspec.Struct, frozen=True):
     """One public format: any of the prefixes, then the pattern."""
@@ -228,12 +232,42 @@ def passwords_in(addresses: Mapping[str, str]) -> dict[str, str]:
 
 def redact(text: str) -> str:
     """The text without the secrets that are known, or known by their format."""
-    return _redacted(text, keep_lines=False)
+    return _redacted(text, lambda name, _: f"[redacted: {name}]")
 
 
 def redact_lines(text: str) -> str:
     """The same with as many lines as before: what stands behind a secret keeps its number."""
-    return _redacted(text, keep_lines=True)
+    return _redacted(text, lambda name, secret: f"[redacted: {name}]" + "\n" * secret.count("\n"))
+
+
+class Parted(msgspec.Struct, frozen=True):
+    """A text taken apart: what stands before, between and behind its secrets."""
+
+    pieces: tuple[str, ...]
+    """One more than there are secrets."""
+    secrets: tuple[tuple[str, str], ...]
+    """Kind and value of each, in order."""
+
+
+def parted(text: str) -> Parted | None:
+    """Take apart what `redact` would change; None where the parts don't give the text again."""
+    found: list[tuple[str, str]] = []
+
+    def whole(marked: str) -> str:
+        return _MARK.sub(lambda mark: found[int(mark[1])][1], marked)
+
+    def mark(name: str, secret: str) -> str:
+        found.append((name, whole(secret)))
+        return f"[redacted: {name}{_NEVER}{len(found) - 1}{_NEVER}]"
+
+    if _NEVER in text:
+        return None
+    marked = _redacted(text, mark)
+    shown = _MARK.sub(lambda mark: f"[redacted: {found[int(mark[1])][0]}]", marked)
+    if whole(marked) != text or shown != redact(text):
+        return None
+    parts = _MARK.split(marked)
+    return Parted(tuple(parts[::2]), tuple(found[int(number)] for number in parts[1::2]))
 
 
 def reaches_over_lines(text: str) -> bool:
@@ -243,10 +277,7 @@ def reaches_over_lines(text: str) -> bool:
     )
 
 
-def _redacted(text: str, *, keep_lines: bool) -> str:
-    def mark(name: str, secret: str) -> str:
-        return f"[redacted: {name}]" + "\n" * (secret.count("\n") if keep_lines else 0)
-
+def _redacted(text: str, mark: Callable[[str, str], str]) -> str:
     for value, name in _known.items():
         if value in text:
             text = text.replace(value, mark(name, value))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ragmem import redact as module
-from ragmem.redact import RULES, know, redact, secrets_among
+from ragmem.redact import RULES, know, parted, redact, secrets_among
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -335,3 +335,25 @@ def test_a_single_run_of_ten_megabytes() -> None:
         redact(start + "a" * _MEGA)
         redact(start + " " * _MEGA)
     assert time.process_time() - began < 60
+
+
+def test_a_text_is_taken_apart_at_its_secrets_and_put_together_again() -> None:
+    """Also where one stands in another, more than once, or beside what looks like a mark."""
+    token = "ghp_" + "a1B2" * 9
+    know({"MY_KEY": "Zq7-Zq7-Zq7", "MY_ADDRESS": f"x-{token}-y"})
+    text = (
+        f"[redacted: it] {token} x-{token}-y\n[redacted: {token}]{token}\udc80\n"
+        f'DB_PASSWORD="is {token} Zq7-Zq7-Zq7 [redacted: me] 12"\n'
+    )
+    found = parted(text)
+    assert found
+    values = [value for _, value in found.secrets]
+
+    def filled(secrets: list[str]) -> str:
+        behind = zip(secrets, found.pieces[1:], strict=True)
+        return found.pieces[0] + "".join(secret + piece for secret, piece in behind)
+
+    assert filled(values) == text
+    assert filled([f"[redacted: {kind}]" for kind, _ in found.secrets]) == redact(text)
+    assert not any("a1B2" in piece or "Zq7" in piece for piece in found.pieces)
+    assert f"x-{token}-y" in values

@@ -90,6 +90,12 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
     )
 
 
+def preimages_of(turns: Iterable[Turn]) -> set[str]:
+    """Names of the copies of files that were taken before their edits."""
+    calls = (call for turn in turns for call in turn.tool_calls if call.tool_name in _EDITS)
+    return {name for call in calls if (name := _field(call.result, "preimage"))}
+
+
 def _was_not_run(call: ToolCall) -> bool:
     said = (_field(call.result, "text") or call.error or "").casefold()
     return bool(call.result) and not call.success and any(words in said for words in _NOT_RUN)

@@ -66,9 +66,9 @@ class Restorer:
 
     async def _restore(self, change: FileChange, confirm: Confirm) -> Restored:
         path = change.path
-        wanted = self._wanted(change)
         found = await interruptible(lambda _: self._look(path))
         now = found.content
+        wanted = await interruptible(lambda _: self._wanted(change, now))
         if now == wanted:
             return Restored(path=path, outcome="as_before")
         if doubt := _doubt(change, now):
@@ -86,11 +86,11 @@ class Restorer:
         except ToolFailure:
             return None
 
-    def _wanted(self, change: FileChange) -> bytes | None:
+    def _wanted(self, change: FileChange, now: bytes | None) -> bytes | None:
         if change.before is None:
             return None
         try:
-            return self._preimages.load(change.before)
+            return self._preimages.load(change.before, now)
         except FileNotFoundError:
             raise ToolFailure("what stood there before is not kept on this machine") from None
         except (OSError, ValueError) as error:
@@ -110,12 +110,16 @@ class Restorer:
             raise ToolFailure(f"it is larger than {MAX_TEXT_BYTES:,} bytes now")
         return _Found(target=target, content=content)
 
+    def _kept(self, now: bytes) -> str:
+        file = self._preimages.path(self._preimages.keep(now))
+        return f"what stood there is {file}" + (", but for its secrets" if file.suffix else "")
+
     def _put(self, path: str, found: _Found, wanted: bytes | None) -> Restored:
         real, now = found.target.real, found.content
         note = ""
         with plain_failures(path):
             if now is not None:
-                note = f"what stood there is {self._preimages.path(self._preimages.keep(now))}"
+                note = self._kept(now)
             if wanted is None:
                 assert now is not None
                 with open_folder(real.parent) as folder:

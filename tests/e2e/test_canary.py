@@ -51,11 +51,11 @@ class House:
         return done
 
     def clean(self) -> None:
-        """No file of ragmem's holds it; pre-images are what the project's files were (X35)."""
+        """No file of ragmem's holds it."""
         found = [
             str(path.relative_to(self.home))
             for path in self.home.rglob("*")
-            if path.is_file() and "preimages" not in path.parts
+            if path.is_file()
             if any(form in path.read_bytes() for form in FORMS) or CANARY in str(path)
         ]
         assert found == []

@@ -261,13 +261,11 @@ def _spooled(ragmem: Ragmem) -> bytes:
 
 
 def files_with(folder: Path, *secrets: str) -> list[str]:
-    """Files that hold one of these, by their bytes; pre-images are the one exception (X35)."""
+    """Files that hold one of these, by their bytes."""
     return [
         str(file.relative_to(folder))
         for file in folder.rglob("*")
-        if file.is_file()
-        and "preimages" not in file.parts
-        and any(secret.encode() in file.read_bytes() for secret in secrets)
+        if file.is_file() and any(secret.encode() in file.read_bytes() for secret in secrets)
     ]
 
 

@@ -1,5 +1,6 @@
 """Moving, keeping and deleting what is stored, by the person's own commands."""
 
+import hashlib
 import json
 import os
 import re
@@ -264,8 +265,67 @@ def test_delete_asks_and_leaves_nothing(ragmem: Ragmem) -> None:
     assert line["session_id"] == session["session_id"]
     assert line["deleted"] == {
         "sessions": 1, "turns": 2, "tool_calls": 1, "summaries": 0, "memories": 0, "outputs": 0,
+        "copies": 0,
     }  # fmt: skip
     assert ragmem.run("sessions", "delete", session["session_id"], "--yes").code == 2
+
+
+def test_copies_of_files_go_with_the_last_session_that_names_them(tmp_path: Path) -> None:
+    """Also one that was kept with its secrets by an earlier version; a fork's own go with it."""
+    token = "ghp_" + "a1B2" * 9
+
+    def editing(path: str, old: str, new: str) -> list[Answer]:
+        edit = Call("edit_file", {"path": path, "old": old, "new": new})
+        return [
+            Answer(tools=[Call("read_file", {"path": path})]), Answer(tools=[edit]), Answer("Done.")
+        ]  # fmt: skip
+
+    answers = [
+        *editing("hello.py", "one", "two"),
+        *editing(".env", "MODE=old", "MODE=new"),
+        *editing("hello.py", "two", "three"),
+        *editing("same.py", "one", "four"),
+    ]
+    with LLMServer(answers) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        copies = ragmem.home / "data" / "preimages"
+
+        def kept() -> list[str]:
+            return sorted(file.suffix or file.read_text() for file in copies.glob("??/*"))
+
+        for name, content in (
+            ("hello.py", "one"),
+            ("same.py", "one"),
+            (".env", f"T={token}\nMODE=old"),
+        ):
+            (ragmem.project / name).write_text(content)
+        assert ragmem.run("ask", "Go", "--yolo").code == 0
+        assert ragmem.run("ask", "-c", "And these", "--yolo").code == 0
+        (first,) = (each["session_id"] for each in ragmem.sessions())
+        assert ragmem.run("sessions", "fork", first).code == 0
+        (fork,) = {each["session_id"] for each in ragmem.sessions()} - {first}
+        assert ragmem.run("ask", "-r", fork, "Go on", "--yolo").code == 0
+        assert ragmem.run("ask", "Anew", "--yolo").code == 0
+        (other,) = {each["session_id"] for each in ragmem.sessions()} - {first, fork}
+    assert kept() == [".parts", "one", "two"]
+    old = f"T={token}".encode()
+    name = hashlib.sha256(old).hexdigest()
+    (copies / name[:2]).mkdir(exist_ok=True)
+    (copies / name[:2] / name).write_bytes(old)
+
+    # Refused while the fork shares them: nothing goes.
+    assert ragmem.run("sessions", "delete", first, "--yes").code != 0
+    assert len(kept()) == 4
+    done = ragmem.run("sessions", "delete", fork, "--yes")
+    assert done.out.endswith(": 1 turns, 1 copy of files from before an edit.\n")
+    assert kept() == [".parts", ".parts", "one"]
+    # What the other session names as well stays.
+    assert ragmem.run("sessions", "delete", first, "--yes").code == 0
+    assert kept() == [".parts", "one"]
+    assert ragmem.run("sessions", "delete", other, "--yes").code == 0
+    assert kept() == [".parts"]
+    log = (ragmem.home / "logs" / "deletions.log").read_text().splitlines()
+    assert [json.loads(line)["deleted"]["copies"] for line in log] == [1, 1, 1]
 
 
 def test_memories_come_and_go_with_their_session(ragmem: Ragmem, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ragmem import redact
 from ragmem.memory.rewinding import FileChange, Rewind, rewind_to
 from ragmem.records import ToolCall, Turn, utc_now
 from ragmem.tools.preimages import Preimages
@@ -267,3 +268,103 @@ async def test_an_added_folder_is_taken_back_where_it_is_added_again(
     story.workspace = story.desk.workspace
     assert await story.back_to(0) == [(where, "restored")]
     assert (extra / "a.py").read_text() == "one"
+
+
+# --- files with secrets ----------------------------------------------------------------------
+
+API_KEY, OTHER_KEY = "ghp_" + "a1B2" * 9, "ghp_" + "c3D4" * 9
+PEM = "-----BEGIN PRIVATE KEY-----\n" + ("MIIEvQIBADANBgkq" * 4 + "\n") * 3
+PEM += "-----END PRIVATE KEY-----\n"
+ENV = f"# mine\r\nTWO={OTHER_KEY}\nMODE=old\nONE={API_KEY} {API_KEY}\n{PEM}"
+
+
+def holding(folder: Path, secret: str) -> list[Path]:
+    """Files in which it stands."""
+    return [
+        file for file in folder.rglob("*") if file.is_file() and secret.encode() in _plain(file)
+    ]
+
+
+def _plain(file: Path) -> bytes:
+    return file.read_bytes().replace(b"\0", b"").replace(b"\\n", b"\n")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        ENV.encode(),
+        ENV.encode("utf-16"),
+        ENV.encode() + b"caf\xe9\n",
+        ENV.encode() + b"\xc3\xa9\xe9",
+    ],
+    ids=["utf-8", "utf-16", "latin-1", "mixed"],
+)
+async def test_a_file_with_secrets_comes_back_though_no_copy_holds_them(
+    story: Story, content: bytes
+) -> None:
+    """They are looked up in the file, wherever in it they stand by then."""
+    file = story.desk.file("settings", content)
+    await story.turn(read("settings"), edit("settings", "MODE=old", "MODE=new"))
+    lines = f"TWO={OTHER_KEY}\nMODE=new\nONE={API_KEY} {API_KEY}"
+    moved = f"MODE=new\nKEY={'ghp_' + 'e5F6' * 9}\nONE={API_KEY} {API_KEY}\nTWO={OTHER_KEY}"
+    await story.turn(edit("settings", lines, moved))
+    for secret in (API_KEY, OTHER_KEY, PEM.splitlines()[1]):
+        assert holding(story.desk.home, secret) == []
+    assert await story.back_to(0) == [("settings", "restored")]
+    assert file.read_bytes() == content
+    for secret in (API_KEY, OTHER_KEY, "e5F6e5F6", PEM.splitlines()[1]):
+        assert holding(story.desk.home, secret) == []
+    assert ".parts, but for its secrets" in story.done[0].note
+
+
+async def test_a_secret_under_another_name_is_found_by_its_kind(story: Story) -> None:
+    file = story.desk.file(".env", f"KEY={API_KEY}\n")
+    await story.turn(read(".env"), edit(".env", "KEY=", "NEW=ghp_" + "e5F6" * 9 + "\nTOKEN="))
+    assert await story.back_to(0) == [(".env", "restored")]
+    assert file.read_text() == f"KEY={API_KEY}\n"
+
+
+async def test_a_file_whose_secret_is_gone_stays_and_it_is_said_why(story: Story) -> None:
+    """Also where the file itself is gone; and the other files go back all the same."""
+    file, other = story.desk.file(".env", f"KEY={API_KEY}\n"), story.desk.file("a.py", "one")
+    await story.turn(read(".env"), edit(".env", API_KEY, OTHER_KEY))
+    await story.turn(read("a.py"), edit("a.py", "one", "two"))
+    said = "held a secret (GitHub token) that is not found in the file any more"
+    assert await story.back_to(0) == [(".env", "failed"), ("a.py", "restored")]
+    assert said in story.done[0].note
+    assert (file.read_text(), other.read_text()) == (f"KEY={OTHER_KEY}\n", "one")
+    file.unlink()
+    assert await story.back_to(0) == [(".env", "failed"), ("a.py", "as_before")]
+    assert said in story.done[0].note
+    # The person put it back by hand.
+    file.write_text(f"KEY={API_KEY}\n")
+    assert await story.back_to(0) == [(".env", "as_before"), ("a.py", "as_before")]
+
+
+async def test_what_can_not_be_taken_apart_is_left_out_and_it_is_said(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redact, "_known", {})
+    redact.know({"KEYS[0]": "marigold-7731"})
+    file = story.desk.file("a.py", "one marigold-7731")
+    await story.turn(read("a.py"), edit("a.py", "one", "two"))
+    assert holding(story.desk.home, "marigold-7731") == []
+    assert await story.back_to(0) == [("a.py", "failed")]
+    assert "its secrets could not be taken out of it" in story.done[0].note
+    assert file.read_text() == "two marigold-7731"
+
+
+async def test_copies_that_an_earlier_version_kept_whole_lose_their_secrets(story: Story) -> None:
+    """Until then they are read as they are."""
+    folder = story.desk.home / "data" / "preimages"
+    content = f"KEY={API_KEY}\n".encode()
+    name = hashlib.sha256(content).hexdigest()
+    (folder / name[:2]).mkdir(parents=True)
+    (folder / name[:2] / name).write_bytes(content)
+    preimages = Preimages(folder)
+    plain = preimages.keep(b"one")
+    assert preimages.load(name) == content
+    preimages.look_through()
+    assert holding(folder, API_KEY) == []
+    assert preimages.load(name, b"mine\n" + content) == content
+    assert preimages.load(plain) == b"one"
