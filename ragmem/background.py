@@ -32,7 +32,7 @@ from ragmem.llm.base import LLM
 from ragmem.memory.memory import Memory
 from ragmem.metrics import Metrics
 from ragmem.metrics.kept import keep
-from ragmem.records import Session
+from ragmem.records import Session, Usage
 from ragmem.redact import redact
 from ragmem.store.base import Store
 from ragmem.store.locks import is_held, lock
@@ -87,6 +87,18 @@ class Background:
         """Which model embeds; empty where nothing is embedded."""
         return self._embedder.info.model_id if self._embedder else ""
 
+    @property
+    def spent(self) -> Usage:
+        """What its calls in this process have used."""
+        counts = self._metrics.counts
+        unpriced = counts["background.calls"] == counts["background.unpriced_calls"]
+        return Usage(
+            input_tokens=int(counts["background.input_tokens"]),
+            output_tokens=int(counts["background.output_tokens"]),
+            cost_usd=None if unpriced else counts["background.cost_usd"],
+            model_calls=int(counts["background.calls"]),
+        )
+
     def start(self, *, model: str = "") -> None:
         """Work from now on, beside the conversation; `model` is the main one's name."""
         if self._worker is None:
@@ -133,6 +145,7 @@ class Background:
         if not stored.turn_count:
             raise UsageError("There is nothing to sum up yet.")
         await store.forget_attempts(session.session_id)
+        self._summarizer.ask_anew()
         return redact(await worker.summarize_thread(store, self._summarizer, stored))
 
     async def vectors_notice(self) -> str:
@@ -202,6 +215,7 @@ class Background:
             config=summaries,
             metrics=self._metrics,
         )
+        worker.tell = lambda text: self.say(text)
         worker.names_sessions = True
         worker.linker = self._codebase
         return worker
