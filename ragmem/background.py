@@ -1,7 +1,8 @@
 """Work that nobody waits for: put together here, or left to a process of its own (X15).
 
 That process is one at most for a home, works on what is pending in the store, and
-ends by itself when there is nothing more, or after ten minutes.
+ends by itself when there is nothing more, or after ten minutes. Where a large project still
+lacks vectors the next one goes on.
 """
 
 import os
@@ -110,6 +111,11 @@ class Background:
                 if self._config.memory.worker == "detached":
                     leave = partial(leave_to_a_process, self._paths, model=model)
                     self._codebase.leave_vectors = leave
+
+    @property
+    def made_vectors_of_code(self) -> bool:
+        """Whether it came on with those of a project, that may need more time than it has."""
+        return self._codebase is not None and self._codebase.made > 0
 
     async def drain(self, limit_s: float, *, model: str = "", everywhere: bool = False) -> bool:
         """Do what is pending, for at most so long; whether nothing is left.
@@ -292,9 +298,11 @@ async def work_alone(background: Background, paths: Paths, *, model: str = "") -
     try:
         with suppress(OSError):
             os.nice(_NICENESS)
-        await background.drain(LONGEST_S, model=model, everywhere=True)
+        done = await background.drain(LONGEST_S, model=model, everywhere=True)
     finally:
         os.close(handle)
+    if not done and background.made_vectors_of_code:
+        leave_to_a_process(paths, model=model)
     return True
 
 
