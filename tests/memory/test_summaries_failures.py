@@ -167,7 +167,7 @@ Part 4 of 4. Summary: A part of the log.
 - it has words
 </records-TAG>
 
-That was the quoted data. Answer with the JSON object.\
+That was the quoted data. Answer with the JSON object. Its `text` may have at most 226 characters.\
 """)
 
 

@@ -447,12 +447,17 @@ def _limit(task: _Task, data: str) -> int:
 
 
 def _messages(task: _Task, data: str, tag: str, problem: str) -> tuple[Message, ...]:
+    limit = _limit(task, data)
     rules = prompt("summarize_rules").format(
-        text_chars=_limit(task, data), findings=MAX_FINDINGS, topics=MAX_TOPICS
+        text_chars=task.text_chars, findings=MAX_FINDINGS, topics=MAX_TOPICS
     )
+    last = closing(problem)
+    if limit < task.text_chars:
+        # The rules are the same each time: providers keep them.
+        last += f" Its `text` may have at most {limit} characters."
     return (
         system(f"{prompt(task.prompt)}\n\n{rules}"),
-        user(prompt("summarize_data").format(tag=tag, data=data, closing=closing(problem))),
+        user(prompt("summarize_data").format(tag=tag, data=data, closing=last)),
     )
 
 
