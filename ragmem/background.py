@@ -1,7 +1,8 @@
 """Work that nobody waits for: put together here, or left to a process of its own (X15).
 
 That process is one at most for a home, works on what is pending in the store, and
-ends by itself when there is nothing more, or after ten minutes.
+ends by itself when there is nothing more, or after ten minutes. Where a large project still
+lacks vectors the next one goes on.
 """
 
 import os
@@ -32,7 +33,7 @@ from ragmem.llm.base import LLM
 from ragmem.memory.memory import Memory
 from ragmem.metrics import Metrics
 from ragmem.metrics.kept import keep
-from ragmem.records import Session
+from ragmem.records import Session, Usage
 from ragmem.redact import redact
 from ragmem.store.base import Store
 from ragmem.store.locks import is_held, lock
@@ -87,6 +88,18 @@ class Background:
         """Which model embeds; empty where nothing is embedded."""
         return self._embedder.info.model_id if self._embedder else ""
 
+    @property
+    def spent(self) -> Usage:
+        """What its calls in this process have used."""
+        counts = self._metrics.counts
+        unpriced = counts["background.calls"] == counts["background.unpriced_calls"]
+        return Usage(
+            input_tokens=int(counts["background.input_tokens"]),
+            output_tokens=int(counts["background.output_tokens"]),
+            cost_usd=None if unpriced else counts["background.cost_usd"],
+            model_calls=int(counts["background.calls"]),
+        )
+
     def start(self, *, model: str = "") -> None:
         """Work from now on, beside the conversation; `model` is the main one's name."""
         if self._worker is None:
@@ -98,6 +111,11 @@ class Background:
                 if self._config.memory.worker == "detached":
                     leave = partial(leave_to_a_process, self._paths, model=model)
                     self._codebase.leave_vectors = leave
+
+    @property
+    def made_vectors_of_code(self) -> bool:
+        """Whether it came on with those of a project, that may need more time than it has."""
+        return self._codebase is not None and self._codebase.made > 0
 
     async def drain(self, limit_s: float, *, model: str = "", everywhere: bool = False) -> bool:
         """Do what is pending, for at most so long; whether nothing is left.
@@ -133,6 +151,7 @@ class Background:
         if not stored.turn_count:
             raise UsageError("There is nothing to sum up yet.")
         await store.forget_attempts(session.session_id)
+        self._summarizer.ask_anew()
         return redact(await worker.summarize_thread(store, self._summarizer, stored))
 
     async def vectors_notice(self) -> str:
@@ -202,6 +221,7 @@ class Background:
             config=summaries,
             metrics=self._metrics,
         )
+        worker.tell = lambda text: self.say(text)
         worker.names_sessions = True
         worker.linker = self._codebase
         return worker
@@ -278,9 +298,11 @@ async def work_alone(background: Background, paths: Paths, *, model: str = "") -
     try:
         with suppress(OSError):
             os.nice(_NICENESS)
-        await background.drain(LONGEST_S, model=model, everywhere=True)
+        done = await background.drain(LONGEST_S, model=model, everywhere=True)
     finally:
         os.close(handle)
+    if not done and background.made_vectors_of_code:
+        leave_to_a_process(paths, model=model)
     return True
 
 

@@ -124,6 +124,8 @@ async def check_background(config: Config, paths: Paths) -> list[Check]:
     """Which embedder is set and whether the vectors are its own; what waits to be worked on."""
     from ragmem.app import App
     from ragmem.background import is_at_work
+    from ragmem.memory.summaries.ledger import FILE, Ledger
+    from ragmem.memory.summaries.summarizer import away_text
 
     at_work = is_at_work(paths)
     try:
@@ -144,11 +146,20 @@ async def check_background(config: Config, paths: Paths) -> list[Check]:
     if at_work:
         detail += "; a process is at work"
     idle = config.memory.worker == "off" and bool(waiting)
+    advice = ["ragmem config set memory.worker detached"] if idle else []
+    away = Ledger(paths.data_dir / FILE).away()
+    for model in away:
+        detail += f". {away_text(model)} ({model.failures:,} calls in a row)"
+    if away:
+        advice += [
+            "Set model.summary to one that answers; or mend what is said above, then",
+            "ragmem sessions summarize asks at once.",
+        ]
     background = Check(
         name="background",
-        health="note" if idle else "ok",
+        health="note" if advice else "ok",
         detail=detail,
-        advice="ragmem config set memory.worker detached" if idle else "",
+        advice="\n".join(advice),
     )
     if changed:
         return [Check(name="embedder", health="note", detail=changed), background]

@@ -77,6 +77,9 @@ class Codebase:
         self._refreshing: dict[str, asyncio.Task[Refreshed | None]] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
         self._done_with: set[str] = set()
+        self.made = 0
+        """Vectors that `catch_up` has made."""
+        self._made_before = 0
         self._told_store: set[str] = set()
         self._ours: set[str] = set()
         self._links = TurnLinks(
@@ -303,6 +306,11 @@ class Codebase:
             self._done_with.add(project.project_id)
             if not was_open and (index := self._indexes.pop(project.project_id, None)):
                 await index.aclose()
+        if self.made > self._made_before:
+            # Meanwhile those that were done first may have grown.
+            self._made_before = self.made
+            self._done_with.clear()
+            return True
         return False
 
     async def _caught_up(self, project: Project) -> bool:
@@ -326,8 +334,11 @@ class Codebase:
             nonlocal made
             made = done
 
+        try:
+            await index.embed(_EMBEDDED_S, count)
+        finally:
+            self.made += made
         # What was added meanwhile may be more than what was made: that is progress all the same.
-        await index.embed(_EMBEDDED_S, count)
         return made > 0
 
     def _lasting(self, project: Project) -> "CodeIndex | None":

@@ -30,7 +30,7 @@ async def embed(
     await write(partial(vectors.use_embedder, model_id=info.model_id, dimension=info.dimension))
     until = None if limit_s is None else time.monotonic() + limit_s
     of, done = await read(vectors.waiting_count, 0), 0
-    while not is_closing() and (until is None or time.monotonic() < until):
+    while not is_closing():
         none: list[tuple[str, str]] = []
         texts = await read(partial(vectors.waiting, limit=_AT_ONCE), none)
         if not texts:
@@ -45,6 +45,8 @@ async def embed(
         done += len(rows)
         if show is not None:
             show(done, max(of, done))
+        if until is not None and time.monotonic() >= until:
+            break
     return not await read(vectors.waiting_count, 0)
 
 

@@ -197,7 +197,7 @@ def _look_at_known(root: int, paths: Iterable[str], seen: dict[str, _Seen]) -> _
 def _to_cut(
     root: int, limits: Limits, seen: dict[str, _Seen], look: _Look, stop: threading.Event
 ) -> tuple[list[str], list[tuple[int, int, int, str]]]:
-    """Files whose content is new or other, and those that were only touched."""
+    """Files whose content is new or other, the latest last, and those that were only touched."""
     to_cut: list[str] = []
     touched: list[tuple[int, int, int, str]] = []
     for path, found in look.present.items():
@@ -215,6 +215,8 @@ def _to_cut(
                 touched.append((content.size, content.mtime_ns, content.seen_ns, path))
             else:
                 to_cut.append(path)
+    # What comes last gets its vectors first: what people work on is to be found soon.
+    to_cut.sort(key=lambda path: look.present[path].st_mtime_ns)
     return to_cut, touched
 
 

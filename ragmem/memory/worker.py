@@ -27,6 +27,7 @@ from ragmem.metrics import Metrics
 from ragmem.records import AddSummary, Session, utc_now
 from ragmem.store.base import Store
 from ragmem.store.recall import Pending, Work
+from ragmem.text import one_line
 
 _log = logging.getLogger("ragmem")
 
@@ -36,6 +37,7 @@ _PAUSE_S = 0.01
 """Between two pieces of work: whoever types comes first."""
 _RETRY_S = 30.0
 """After something failed."""
+_TOLD_CHARS = 300
 _CUT_AT_ONCE = 64
 """Turns summed up in one go where no model is asked."""
 _PAGE = 500
@@ -78,6 +80,9 @@ class Worker:
         self._extractor = extractor
         self._config = config
         self._clock = clock
+        self._told: set[type[Exception]] = set()
+        self.tell: Callable[[str], None] = lambda _: None
+        """Told of work that failed, of each kind once."""
         self.names_sessions = False
         """Whether sessions that nobody has named get a title (B13)."""
         self.linker: Reader | None = None
@@ -154,6 +159,10 @@ class Worker:
     def _say(self, error: Exception) -> None:
         _log.warning("background work: %s", error, exc_info=not isinstance(error, RagmemError))
         self._metrics.count("worker.failures")
+        # That the store is away is told by who keeps turns in it.
+        if not isinstance(error, StoreError) and type(error) not in self._told:
+            self._told.add(type(error))
+            self.tell(f"Background work failed: {one_line(str(error), _TOLD_CHARS)}")
 
     # --- what is done -------------------------------------------------------------
 

@@ -12,6 +12,8 @@ _MENTION = re.compile(r"(?:^|(?<=\s))@(\S*)$")
 _COMMAND = re.compile(r"/(\w*)$")
 _PLAIN = re.compile(r"[^\s\"'`,;:!?()\[\]{}<>]+")
 _SHOWN = 50
+_LISTING = "the files are being listed …"
+"""Shown in place of candidates, which follow."""
 
 
 def mention_at(before: str) -> str | None:
@@ -62,7 +64,11 @@ class ChatCompleter(Completer):
                         f"/{name}", -len(typed) - 1, display=f"/{name}", display_meta=text
                     )
         elif (typed := mention_at(before)) is not None:
-            for path in rank(typed, self._host.files):
+            files = self._host.files
+            if files is None:
+                yield Completion(f"@{typed}", -len(typed) - 1, display=_LISTING)
+                return
+            for path in rank(typed, files):
                 yield Completion(f"@{_quoted(path)} ", -len(typed) - 1, display=path)
 
 

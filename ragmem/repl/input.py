@@ -132,6 +132,12 @@ class LiveTerminal:
         """Show what is live anew."""
         self._app.invalidate()
 
+    def offer(self) -> None:
+        """Complete anew what is being typed, unless one of what is offered was chosen."""
+        state = self.buffer.complete_state
+        if self.completes() and not (state and state.current_completion):
+            self.buffer.start_completion()
+
     def idle(self) -> None:
         """All is done: the prompt is there already."""
         self.refresh()

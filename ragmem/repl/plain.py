@@ -62,6 +62,9 @@ class PlainTerminal:
     def refresh(self) -> None:
         """Nothing is live here."""
 
+    def offer(self) -> None:
+        """Nothing is completed here."""
+
     def idle(self) -> None:
         """Print the prompt."""
         self.write(early.prompt())

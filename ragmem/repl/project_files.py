@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -15,7 +15,9 @@ class FileListing:
     """The list, renewed in the background."""
 
     def __init__(self, cwd: Path) -> None:
-        self.paths: Sequence[str] = ()
+        self.paths: Sequence[str] | None = None
+        """None until they were listed once."""
+        self.on_listed: Callable[[], None] = lambda: None
         self._cwd = cwd
         self._stop = threading.Event()
         self._renewing: asyncio.Task[None] | None = None
@@ -27,6 +29,7 @@ class FileListing:
 
     async def _renew(self) -> None:
         self.paths = await asyncio.to_thread(project_files, self._cwd, self._stop)
+        self.on_listed()
 
     def close(self) -> None:
         """Stop."""

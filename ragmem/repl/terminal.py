@@ -59,8 +59,8 @@ class Host(Protocol):
         ...
 
     @property
-    def files(self) -> Sequence[str]:
-        """Files that can be mentioned."""
+    def files(self) -> Sequence[str] | None:
+        """Files that can be mentioned; None while they are listed for the first time."""
         ...
 
 
@@ -86,6 +86,10 @@ class Terminal(Protocol):
 
     def refresh(self) -> None:
         """Show what is live anew."""
+        ...
+
+    def offer(self) -> None:
+        """Complete anew what is being typed: there is more to offer."""
         ...
 
     def idle(self) -> None:

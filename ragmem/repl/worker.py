@@ -65,8 +65,8 @@ class Worker:
         self.commands: Mapping[str, str] = {}
 
     @property
-    def files(self) -> Sequence[str]:
-        """Those of the folder, as far as they are known."""
+    def files(self) -> Sequence[str] | None:
+        """Those of the folder; None until they are known."""
         return self._files.paths
 
     async def settle(self) -> None:
@@ -144,6 +144,7 @@ class Worker:
         async with app:
             talk = await self._open(app, options, page)
             self._talk, self._page = talk, page
+            self._files.on_listed = self.terminal.offer
             self._files.renew()
             app.start_background(model=options.model)
             try:

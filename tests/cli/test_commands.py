@@ -1,12 +1,15 @@
 """config, store, models, neo4j and doctor, as real processes."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from ragmem.cli.default_config import default_toml
+from ragmem.memory.summaries.ledger import FILE, Ledger
+from ragmem.records import utc_now
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
 
@@ -223,6 +226,16 @@ def test_doctor_says_what_is_broken_and_what_to_do(ragmem: Ragmem) -> None:
     assert (found["folders"], found["config"], found["store"]) == ("note", "broken", "broken")
     assert "Did you mean 'ui.color'?" in done.out
     assert ragmem.home.stat().st_mode & 0o777 == 0o700
+
+
+def test_doctor_names_a_model_that_background_work_does_without(ragmem: Ragmem) -> None:
+    data = ragmem.home / "data"
+    data.mkdir(mode=0o700, parents=True)
+    Ledger(data / FILE).failed("openai/small", utc_now(), "The key is wrong.", tries=5)
+    done = ragmem.run("doctor", env={"OPENAI_API_KEY": "canary-key-1234"})
+    assert health(done.out)["background"] == "note"
+    assert re.search(r"does without openai/small until .*: The key is wrong.* \(5 calls", done.out)
+    assert "Set model.summary" in done.out
 
 
 def test_doctor_with_a_model_that_lacks_its_key(ragmem: Ragmem) -> None:

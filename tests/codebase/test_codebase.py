@@ -1,12 +1,17 @@
 """The project's code beside a memory: what bears on a prompt, references of turns, following."""
 
 import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ragmem.app import App, Options
 from ragmem.codebase import CodeAtHand, Codebase
+from ragmem.codebase import codebase as codebase_module
 from ragmem.codebase.bearing import Asked, bears
 from ragmem.codeindex.values import CodeHit
 from ragmem.config import (
@@ -18,11 +23,13 @@ from ragmem.config import (
     ModelConfig,
     SummariesConfig,
 )
+from ragmem.embedder.base import Kind
 from ragmem.memory.worker import Worker
 from ragmem.records import PutReferences
 from ragmem.store.base import Store
 from ragmem.tools.base import deny_all
 from ragmem.tools.seen import SeenFiles
+from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.neo4j import ALSO_NEO4J
 
 from .conftest import AUTH, Desk
@@ -257,6 +264,65 @@ async def test_turns_of_what_has_no_index_here_are_left(desk: Desk) -> None:
     async with desk.codebase() as codebase:
         await a_worker(desk, codebase).drain(90)
         assert len(await desk.store.pending("references", limit=9)) == 1
+
+
+class GrowingProject(HashEmbedder):
+    """While it embeds, files are added: more than it makes vectors for, at first."""
+
+    def __init__(self, grow: Callable[[int], Awaitable[None]]) -> None:
+        super().__init__()
+        self._grow = grow
+
+    async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:
+        made = await super().embed(texts, kind)
+        if self.spent.calls <= 3:
+            await self._grow(self.spent.calls)
+        return made
+
+
+@SQLITE
+async def test_a_project_that_grows_while_it_is_embedded_gets_all_of_its_vectors(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Progress is what was made, not what is left."""
+    monkeypatch.setattr(codebase_module, "_EMBEDDED_S", 0.0)
+
+    async def grow(round_: int) -> None:
+        for number in range(50):
+            name = f"grown_{round_}_{number}"
+            (desk.folder / "src" / f"{name}.py").write_text(f"def {name}():\n    return {number}\n")
+        assert index is not None
+        await index.refresh()
+
+    await desk.turn("hello", "hi")
+    embedder = GrowingProject(grow)
+    async with desk.codebase(embedder=embedder) as codebase:
+        index = codebase.index_of(desk.project)
+        assert index is not None
+        await index.refresh()
+        while await codebase.catch_up(desk.store):
+            pass
+        assert embedder.spent.calls > 3
+        assert (await index.status()).without_vectors == 0
+
+
+@SQLITE
+async def test_files_that_changed_last_get_their_vectors_first(desk: Desk) -> None:
+    embedder = HashEmbedder()
+    for number, name in enumerate(["old", "new", "older"]):
+        file = desk.folder / "src" / f"a_{name}.py"
+        file.write_text(f"def the_{name}_one():\n    return 1\n")
+        when = 2_000_000_000 + {"older": 0, "old": 1, "new": 2}[name] * 100 + number
+        os.utime(file, (when, when))
+    async with desk.codebase(embedder=embedder) as codebase:
+        index = codebase.index_of(desk.project)
+        assert index is not None
+        await index.refresh()
+        assert await index.embed()
+    names = [
+        n for _, text in embedder.seen for n in ("new", "older", "old") if f"the_{n}_one" in text
+    ]
+    assert list(dict.fromkeys(names)) == ["new", "old", "older"]
 
 
 # --- following --------------------------------------------------------------------

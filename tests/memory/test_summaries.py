@@ -87,7 +87,7 @@ Tool calls:
 Agent: Fixed. `SQLiteStore.open` in `ragmem/store/sqlite/store.py` set `busy_timeout` only after `PRAGMA journal_mode=WAL`, so the switch itself could fail. I moved `busy_timeout=5000` to the first statement. `pytest tests/store/test_sqlite_processes.py` passes: 14 passed.
 </records-TAG>
 
-That was the quoted data. Answer with the JSON object.\
+That was the quoted data. Answer with the JSON object. Its `text` may have at most 773 characters.\
 """)  # noqa: E501
 
 
@@ -209,7 +209,7 @@ Summary: Part 1 was built in module_1.py and all its tests pass.
 Summary: Part 2 was built in module_2.py and all its tests pass.
 </records-TAG>
 
-That was the quoted data. Answer with the JSON object.\
+That was the quoted data. Answer with the JSON object. Its `text` may have at most 200 characters.\
 """)
 
 
@@ -268,7 +268,7 @@ user: Fix it
 assistant: Fixed.
 </records-TAG>
 
-That was the quoted data. Answer with the JSON object.\
+That was the quoted data. Answer with the JSON object. Its `text` may have at most 200 characters.\
 """)
 
 

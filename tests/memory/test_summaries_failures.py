@@ -3,7 +3,9 @@
 import asyncio
 import json
 from datetime import timedelta
+from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +13,9 @@ from inline_snapshot import snapshot
 
 from ragmem.config import SummariesConfig
 from ragmem.errors import ContextTooLong, ProviderRefused, ProviderUnavailable, StreamCut
+from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries import Ledger, Summarizer
 from ragmem.memory.summaries.material import split, turn_records
 from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
 
@@ -50,7 +53,21 @@ async def test_after_three_tries_the_turn_itself_speaks(error: Step) -> None:
     assert naps == sorted(naps)
     assert summarizer.spent("s").failed_calls == 3
     assert summarizer.spent("s").problem
-    assert summarizer.uses_model("s")
+    assert summarizer.uses_model("s") is not isinstance(error, ProviderUnavailable)
+
+
+async def test_trouble_is_told_once_of_each_kind() -> None:
+    """Which model it is, and why."""
+    gone = ProviderUnavailable("It is away.")
+    summarizer, _ = a_summarizer(*[Says("Sure!")] * 6, *[gone] * 3, Says(GOOD))
+    told: list[str] = []
+    summarizer.say = told.append
+    for number in range(1, 5):
+        await summarizer.summarize_turn(a_turn(number))
+    assert len(told) == 2
+    assert "could not use what openai/scripted answered 3 times: it holds no JSON object" in told[0]
+    assert "does without openai/scripted until" in told[1]
+    assert told[1].endswith("It is away.")
 
 
 async def test_what_is_redone_takes_the_stand_in_s_place() -> None:
@@ -150,7 +167,7 @@ Part 4 of 4. Summary: A part of the log.
 - it has words
 </records-TAG>
 
-That was the quoted data. Answer with the JSON object.\
+That was the quoted data. Answer with the JSON object. Its `text` may have at most 226 characters.\
 """)
 
 
@@ -177,3 +194,42 @@ def test_pieces_are_the_whole(text: str, room: int) -> None:
     pieces = split(text, room)
     assert all(0 < len(piece) <= room for piece in pieces)
     assert "".join("".join(pieces).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("error", "first"),
+    [(ProviderUnavailable("It is away."), [3, 0, 0, 0]), (ProviderRefused("No."), [1, 1, 1, 0])],
+    ids=["away", "refuses"],
+)
+async def test_a_model_that_does_not_answer_is_left_alone_for_longer_each_time(
+    tmp_path: Path, error: Step, first: list[int]
+) -> None:
+    """All processes of a home keep to it until it answers, or a person asks."""
+    now, file = T0, tmp_path / "spending.jsonl"
+
+    async def requests(step: Step, *, by_person: bool = False) -> int:
+        llm = ScriptedLLM([step], repeat=True)
+        small = Summarizer(
+            llm, SummariesConfig(), ledger=Ledger(file), clock=lambda: now, sleep=Naps()
+        )
+        if by_person:
+            small.ask_anew()
+        await small.summarize_turn(msgspec.structs.replace(TURN, session_id=new_id()))
+        return len(llm.requests)
+
+    assert [await requests(error) for _ in range(4)] == first
+    asked_again = []
+    for _ in range(4):
+        now += timedelta(minutes=2)
+        asked_again.append(bool(await requests(error)))
+    assert asked_again == [True, False, True, False]
+    for _ in range(12):
+        now += timedelta(days=1)
+        assert await requests(error)
+    [away] = Ledger(file).away()
+    assert (away.problem, away.until) == (str(error), now + timedelta(days=1))
+    assert await requests(error, by_person=True)
+    now += timedelta(days=1)
+    assert await requests(Says(GOOD)) == 1
+    assert not Ledger(file).away()
+    assert await requests(Says(GOOD)) == 1

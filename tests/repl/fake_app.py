@@ -269,6 +269,12 @@ def _tool_done(call_id: str, name: str, display: str, ms: int) -> ToolFinished:
     )
 
 
+class FakeBackground:
+    """What small calls beside the conversation have used."""
+
+    spent = Usage(input_tokens=300, output_tokens=60, cost_usd=0.0012, model_calls=3)
+
+
 class FakeApp:
     """What `ragmem.app.App` offers the chat."""
 
@@ -281,6 +287,7 @@ class FakeApp:
             [session(1, title="Past work", turn_count=2, last_message="and then?")] if past else []
         )
         self.memory = FakeMemory(known)
+        self.background = FakeBackground()
         if known:
             self.memory.turns[known[0].session_id] = [
                 past_turn(1, "what is it?", "A **house**."),

@@ -444,6 +444,7 @@ def test_slash_commands(tmp_path: Path) -> None:
         chat.wait_for(r"^✗ There is no command /hlep\.\n  Did you mean /help\?")
         chat.send("/cost\r")
         chat.wait_for(r"^this chat +0 model calls")
+        chat.wait_for(r"^background +3 model calls · 300 tokens in, 60 out · \$0\.0012")
         chat.send("hello\r/cost\r")
         chat.wait_for(r"^this chat +2 model calls · 1,234 tokens in, 56 out · \$0\.0123")
         chat.send("/model\r")

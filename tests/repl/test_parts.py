@@ -37,6 +37,13 @@ def test_slash_commands_complete() -> None:
     assert offered("see /co") == []
 
 
+def test_an_at_sign_before_the_files_are_listed_says_so() -> None:
+    host: Any = SimpleNamespace(commands=COMMANDS, files=None)
+    [found] = ChatCompleter(host).get_completions(Document("see @ap"), CompleteEvent())
+    assert found.display_text == "the files are being listed …"
+    assert found.text == "@ap"
+
+
 def test_files_complete_after_an_at_sign() -> None:
     """cli.md: `@path`, fuzzy; a name with blanks is quoted as the agent reads it."""
     assert offered("explain @app.") == ["@ragmem/app.py ", "@tests/test_app.py "]
@@ -168,7 +175,7 @@ async def test_files_are_listed_in_the_background(tmp_path: Path) -> None:
         (tmp_path / name).write_text("")
     listing = FileListing(tmp_path)
     listing.renew()
-    assert listing.paths == ()
+    assert listing.paths is None
     assert listing._renewing
     await listing._renewing
     listing.close()

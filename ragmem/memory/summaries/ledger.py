@@ -1,14 +1,15 @@
 """What background calls cost each session, and all of them each day, over all processes of a home.
 
 A line of JSON a call in a small file of its own: a call that left no summary left no
-record in the store either, so without this each new process would begin at nought.
+record in the store either, so without this each new process would begin at nought. A model
+that does not answer has a line too: all processes leave it alone for a while.
 """
 
 import hashlib
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,12 @@ _LARGEST_BYTES = 500_000
 _NAME_CHARS = 16
 _KEPT_DAYS = 31
 _PATIENCE_S = 0.5
+_LET_PASS = 3
+"""Calls in a row that come to nothing, before a model is left alone."""
+_FIRST_PAUSE = timedelta(minutes=2)
+_LONGEST_PAUSE = timedelta(days=1)
+_MOST_DOUBLED = 10
+_PROBLEM_CHARS = 300
 
 
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,6 +41,21 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     usd: float = 0.0
     d: str = ""
     """The day, where the person is; empty: that of sessions, of many days together."""
+    m: str = ""
+    """A model that does not answer; `n` of its calls in a row came to nothing."""
+    at: float = 0.0
+    """Before this time it is not asked again."""
+    why: str = ""
+
+
+class Away(msgspec.Struct, frozen=True):
+    """A model that could not be asked."""
+
+    model: str
+    failures: int
+    until: datetime
+    """It is left alone until then."""
+    problem: str
 
 
 class _Sums:
@@ -42,6 +64,8 @@ class _Sums:
     def __init__(self) -> None:
         self.sessions: dict[str, _Line] = {}
         self.days: dict[str, float] = {}
+        self.models: dict[str, _Line] = {}
+        """What was said of each last: those that have answered since have no failures."""
 
     def add(self, lines: Iterable[_Line]) -> None:
         """A line of a call counts for its session and for its day."""
@@ -51,6 +75,8 @@ class _Sums:
                 self.sessions[line.s] = _Line(line.s, known.n + line.n, known.usd + line.usd)
             if line.d:
                 self.days[line.d] = self.days.get(line.d, 0.0) + line.usd
+            if line.m:
+                self.models[line.m] = line
 
     def of(self, name: str) -> _Line:
         """A session's."""
@@ -60,7 +86,8 @@ class _Sums:
         """The same in fewer lines; of days the latest."""
         latest = sorted(self.days)[-_KEPT_DAYS:]
         days = [_Line(usd=self.days[day], d=day) for day in latest]
-        return [*self.sessions.values(), *days]
+        away = [line for line in self.models.values() if line.n]
+        return [*self.sessions.values(), *days, *away]
 
 
 class Ledger:
@@ -107,6 +134,47 @@ class Ledger:
         line = _Line(_name(session_id), more.calls, more.cost_usd, day)
         if not self._append(line):
             self._unkept.add([line])
+
+    # --- models that do not answer ----------------------------------------------
+
+    def away(self) -> list[Away]:
+        """Models whose last call by any process could not be made."""
+        self._catch_up()
+        return [
+            Away(line.m, line.n, datetime.fromtimestamp(line.at, UTC), line.why)
+            for line in (self._kept.models | self._unkept.models).values()
+            if line.n
+        ]
+
+    def may_ask(self, model: str, now: datetime) -> bool:
+        """Whether the pause after its last failure is over."""
+        return all(away.model != model or now >= away.until for away in self.away())
+
+    def failed(self, model: str, now: datetime, problem: str, *, tries: int) -> Away:
+        """It could not be asked after so many tries: from the third on it is left alone.
+
+        Each time for twice as long, at most for a day, by all processes.
+        """
+        before = next((away.failures for away in self.away() if away.model == model), 0)
+        failures = max(before + 1, tries)
+        doubled = min(failures - _LET_PASS, _MOST_DOUBLED)
+        pause = min(_FIRST_PAUSE * 2**doubled, _LONGEST_PAUSE) if doubled >= 0 else timedelta()
+        away = Away(model, failures, now + pause, problem[:_PROBLEM_CHARS])
+        self._note(_Line(n=failures, m=model, at=away.until.timestamp(), why=away.problem))
+        return away
+
+    def answered(self, model: str) -> None:
+        """It can be asked again."""
+        if any(away.model == model for away in self.away()):
+            self._note(_Line(m=model))
+
+    def _note(self, line: _Line) -> None:
+        if self._append(line):
+            self._unkept.models.pop(line.m, None)
+        else:
+            self._unkept.add([line])
+
+    # --- the file -----------------------------------------------------------------
 
     def _catch_up(self) -> None:
         """Read what was appended since; all of it where the file was written anew."""

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from ragmem.config import SummariesConfig
-from ragmem.errors import ContextTooLong, ProviderRefused, ProviderUnavailable
+from ragmem.errors import ContextTooLong, LLMError, ProviderUnavailable, StreamCut
 from ragmem.llm.base import (
     LLM,
     Assembler,
@@ -28,7 +28,7 @@ from ragmem.memory.summaries.digest import (
     parse_digest,
 )
 from ragmem.memory.summaries.extractive import summaries_digest, thread_text, turn_digest
-from ragmem.memory.summaries.ledger import Ledger
+from ragmem.memory.summaries.ledger import Away, Ledger
 from ragmem.memory.summaries.material import (
     MAX_FILES,
     MAX_TOOLS,
@@ -54,7 +54,7 @@ from ragmem.messages import Message, system, user
 from ragmem.metrics import Metrics
 from ragmem.prompts import prompt
 from ragmem.records import Summary, Turn, utc_now
-from ragmem.text import clip_middle
+from ragmem.text import clip_middle, one_line
 
 TURN_CHARS = 800
 HIGHER_CHARS = 1_500
@@ -64,8 +64,7 @@ to these prompts, and 10 of 15 within a grammar of it, which kept 1 fact of 45 (
 prompt, 14 in plain words), where the turns' own sentences keep all (tests/memory/summary_turns.py).
 """
 _TRIES = 3
-_MOST_REFUSALS = 3
-"""So many in a row (a wrong key, an unknown model), and this process asks no more."""
+_PROBLEM_CHARS = 200
 _MOST_PARTS = 8
 _LARGEST_ROOM = 24_000
 _PROMPT_CHARS = 2_400
@@ -139,11 +138,16 @@ class Summarizer:
         self._metrics = metrics or Metrics()
         self._clock = clock
         self._sleep = sleep
-        self._refusals = 0
+        self._told: set[str] = set()
         self.say: Callable[[str], None] | None = None
-        """Told once when the day's limit is reached."""
+        """Told of trouble, of each kind once."""
         self.open_attempts: Callable[[], Awaitable[Attempts]] | None = None
         """Where attempts are kept; without it each call has its own three."""
+
+    def ask_anew(self) -> None:
+        """A person asks: a model that was left alone is asked again."""
+        if self._llm is not None:
+            self._ledger.answered(self._llm.info.name)
 
     def spent(self, session_id: str) -> Spending:
         """What this session's summaries cost, with what was spent before this process."""
@@ -167,7 +171,7 @@ class Summarizer:
         """Whether a model would be asked now: only then is it of use to redo what is extractive."""
         return (
             self._llm is not None
-            and self._refusals < _MOST_REFUSALS
+            and self._ledger.may_ask(self._llm.info.name, self._clock())
             and self._may_ask(session_id, self._llm.info, 0)
         )
 
@@ -178,10 +182,14 @@ class Summarizer:
             return False
         if not is_day_spent(self._ledger.spent_today(), config, info, sent_chars):
             return True
-        say, self.say = self.say, None
-        if say:
-            say(day_spent_text(config))
+        self._tell("day", day_spent_text(config))
         return False
+
+    def _tell(self, kind: str, text: str) -> None:
+        """Say it, where this kind was not said yet."""
+        if self.say and kind not in self._told:
+            self._told.add(kind)
+            self.say(text)
 
     async def summarize_turn(
         self,
@@ -306,7 +314,7 @@ class Summarizer:
 
     async def _digest(self, task: _Task, source: str) -> Digest | None:
         """The model's digest, of parts and then of their digests where the source is too long."""
-        if self._llm is None or self._refusals >= _MOST_REFUSALS:
+        if self._llm is None:
             return None
         room = self.room
         # A piece may end an eighth before the room does.
@@ -351,7 +359,7 @@ class Summarizer:
         all processes, until another model is asked; without one (a person asked) it does not.
         """
         llm = self._llm
-        if llm is None or self._refusals >= _MOST_REFUSALS:
+        if llm is None or not self._ledger.may_ask(llm.info.name, self._clock()):
             return None
         problem, model = "", llm.info.name
         kept = await self.open_attempts() if item and self.open_attempts else None
@@ -372,26 +380,53 @@ class Summarizer:
                     wrong = problem = str(refused)
             said = len(answer.text) + len(answer.reasoning)
             self._add(session_id, one_call(llm.info, sent, said, answer.usage, problem=wrong))
+            is_away = error is not None and not isinstance(error, ContextTooLong | StreamCut)
+            if not is_away:
+                self._ledger.answered(model)
             if found is not None:
-                self._refusals = 0
                 return found
-            if kept and not isinstance(error, ProviderUnavailable | ProviderRefused):
+            if kept and not isinstance(error, ProviderUnavailable):
                 await kept.attempted(item, session_id, model)
             if isinstance(error, ContextTooLong):
                 data = clip_middle(data, len(data) // 2)
             elif error is not None and not may_pass(error):
-                self._refusals += 1
+                self._left_alone(model, error, tries=1)
                 return None
-            elif error is not None and attempt < _TRIES:
+            elif is_away and attempt == _TRIES:
+                self._left_alone(model, error, tries=_TRIES)
+            elif attempt == _TRIES:
+                self._tell("unusable", _unusable_text(model, wrong))
+            elif error is not None:
                 asked_s = error.retry_after_s if isinstance(error, ProviderUnavailable) else None
                 await self._sleep(wait_s(attempt, asked_s))
         return None
+
+    def _left_alone(self, model: str, error: LLMError | None, *, tries: int) -> None:
+        away = self._ledger.failed(model, self._clock(), str(error), tries=tries)
+        if away.until > self._clock():
+            self._tell("away", away_text(away))
 
     def _add(self, session_id: str, more: Spending) -> None:
         self._ledger.add(session_id, more)
         if more.calls:
             for name in _COUNTED:
                 self._metrics.count(f"background.{name}", getattr(more, name))
+
+
+def away_text(away: Away) -> str:
+    """What is wrong with a model, and when it is asked again."""
+    until = f"{away.until.astimezone():%Y-%m-%d %H:%M}"
+    return (
+        f"Background work does without {away.model} until {until}: "
+        f"{one_line(away.problem, _PROBLEM_CHARS)}"
+    )
+
+
+def _unusable_text(model: str, problem: str) -> str:
+    return (
+        f"Background work could not use what {model} answered {_TRIES} times: "
+        f"{one_line(problem, _PROBLEM_CHARS)}. Set model.summary to another one if that goes on."
+    )
 
 
 def is_too_small(info: ModelInfo) -> bool:
@@ -412,12 +447,17 @@ def _limit(task: _Task, data: str) -> int:
 
 
 def _messages(task: _Task, data: str, tag: str, problem: str) -> tuple[Message, ...]:
+    limit = _limit(task, data)
     rules = prompt("summarize_rules").format(
-        text_chars=_limit(task, data), findings=MAX_FINDINGS, topics=MAX_TOPICS
+        text_chars=task.text_chars, findings=MAX_FINDINGS, topics=MAX_TOPICS
     )
+    last = closing(problem)
+    if limit < task.text_chars:
+        # The rules are the same each time: providers keep them.
+        last += f" Its `text` may have at most {limit} characters."
     return (
         system(f"{prompt(task.prompt)}\n\n{rules}"),
-        user(prompt("summarize_data").format(tag=tag, data=data, closing=closing(problem))),
+        user(prompt("summarize_data").format(tag=tag, data=data, closing=last)),
     )
 
 
