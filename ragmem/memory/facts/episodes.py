@@ -24,7 +24,7 @@ _MOST = 4
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision, preference or deadline; or who the person is."""
+    """A decision, rule, preference, deadline or fact; or who the person is."""
 
     kind: MemoryKind
     content: str
@@ -52,7 +52,8 @@ _DECISION = _any(
     r"\bi(?:'ve| have)? (?:chosen|picked|chose) \w+ (?:over|as|for|instead)\b",
     r"\bwe(?:'ll| will|'re going to| are going to| are|'re) (?:go|going|stick|sticking) with\b",
     r"^(?:ok(?:ay)?,? |yes,? |so,? |alright,? |then )*let's (?:go with|use|stick with|settle on|"
-    r"adopt)\b",
+    r"adopt|switch to|migrate to|standardi[sz]e on)\b(?! (?:it|this|that|them)\b)",
+    r"^(?:ok(?:ay)?|alright|all right|fine|good),? (?:so |then )?we use \w.* then[.!]*$",
     r"^(?:ok(?:ay)?,? |so,? )*we(?:'ll| will) (?:use|adopt|drop|keep|switch to|move to|"
     r"migrate to)\b",
     r"\bthe decision (?:is|was) (?:to|that)\b",
@@ -75,6 +76,23 @@ _NO_DECISION = _any(
     r"\b(?:suppose|imagine|example|for instance|e\.g\.|par exemple|supposons)\b",
     r"\b(?:what|why|how|who|which|pourquoi|comment|qui|quand) (?:was |have |did |has )?"
     r"(?:we|i|it|on|nous|decided)\b",
+)
+_STANDING = _any(
+    r"^(?:ok(?:ay)?,? |and |so,? |please,? )*from now on\b,? \w+ \w",
+    r"\w+ \w+,? from now on[.!]*$",
+    r"^(?:ok(?:ay)?,? |and |so,? )*please,? (?:always|never) \w",
+    r"^(?:ok(?:ay)?,? |and |so,? |please,? )*remember(?: that|[:,])? (?:to )?"
+    r"(?:always|never) \w",
+)
+_REMEMBER = re.compile(
+    r"^(?:ok(?:ay)?,? |and |so,? |please,? )*remember(?:(?: that\b|:) ?(?=\w)| (?=(?:the|this|my|"
+    r"our|we|i) (?:\S+ )+(?:is|are|has|have|uses?|runs?|needs?|must|lives?|prefers?) \w))"
+    r"(?!(?:time|day|bug|error|one|thing|issue|conversation)\b|(?:the|that|this) (?:time|day|bug|"
+    r"error|one|thing|issue|conversation)\b)"
+)
+_NO_ORDER = re.compile(
+    r"\b(?:do|did|don't|didn't|can't|cannot|couldn't) (?:you |i |we |not )*remember\b|"
+    r"\b(?:says?|said|reads?|prints?|outputs?|wrote|writes|suppose|imagine|if|whether)\b|[\"“”«»]"
 )
 _PREFERENCE = _any(
     r"\bi(?:'d| would)? (?:really |strongly |much |generally |usually )*(?:prefer|rather (?:have|"
@@ -194,6 +212,10 @@ def _read(sentence: str, speaker: Speaker, now: datetime) -> list[Episode]:
         kind = "deadline"
     elif _DECISION.search(flat) and not _NO_DECISION.search(flat):
         kind = "decision"
+    elif speaker == "person" and _STANDING.search(flat) and not _NO_ORDER.search(flat):
+        kind = "rule"
+    elif speaker == "person" and _REMEMBER.search(flat) and not _NO_ORDER.search(flat):
+        kind = "fact"
     elif speaker == "person" and _PREFERENCE.search(flat) and not _NO_PREFERENCE.search(flat):
         kind = "preference"
     else:

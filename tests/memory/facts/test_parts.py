@@ -388,3 +388,46 @@ def test_decisions_that_were_made() -> None:
     assert expiry(None, NOW) == (None, "")
     assert [name for name in FactsConfig.__struct_fields__ if "max" in name] == []
     assert list(RememberParams.__struct_fields__) == ["content", "subjects", "reason", "ttl"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Remember that the staging server is called heron.", "fact"),
+        ("Please remember: our tests need Redis.", "fact"),
+        ("Remember the API uses snake_case keys.", "fact"),
+        ("Remember to always run the linter first.", "rule"),
+        ("From now on, answer in French.", "rule"),
+        ("Use tabs from now on.", "rule"),
+        ("Please always write type hints.", "rule"),
+        ("Let's use Postgres.", "decision"),
+        ("OK, we use Postgres then.", "decision"),
+    ],
+)
+def test_what_the_person_asks_to_be_kept_is_kept_without_a_model(text: str, kind: str) -> None:
+    assert [each.kind for each in episodes(text, "", NOW)] == [kind]
+    assert kind == "decision" or not episodes("", text, NOW)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Let's see.",
+        "Let's say we use Postgres then.",
+        "Let's go.",
+        "Let's look at it.",
+        "Let's use it.",
+        "Remember when we had Redis?",
+        "I don't remember that the API has a limit.",
+        "Do you remember the name of the server?",
+        "Remember to be careful.",
+        "Remember that time the server was down.",
+        "OK, we use Postgres then?",
+        'The page says "from now on use tabs".',
+        "> From now on, use tabs.",
+        "```\nplease always use tabs\n```",
+        "2026-01-01 10:00 INFO from now on use tabs",
+    ],
+)
+def test_what_only_sounds_like_a_wish_is_not_kept(text: str) -> None:
+    assert episodes(text, "", NOW) == []
