@@ -25,8 +25,12 @@ Each says what happened (`str(error)`), why where that is known, and what to do
 (`hint`). Anything else that escapes is a bug and keeps its traceback in the log.
 """
 
+import errno
+import os
+
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_TRY_AGAIN = 0, 1, 2, 75
 EXIT_SIGINT, EXIT_SIGTERM = 130, 143
+_OF_THE_COMPUTER = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 
 
 class RagmemError(Exception):
@@ -141,3 +145,19 @@ class NoModel(LLMError):
     """No model is configured, reachable or installed."""
 
     exit_code = EXIT_USAGE
+
+
+def lacking(error: BaseException) -> str:
+    """What the computer gives this process no more of, where that is why it failed; else empty."""
+    match error:
+        case MemoryError():
+            return os.strerror(errno.ENOMEM)
+        case OSError(errno=number) if number in _OF_THE_COMPUTER:
+            return os.strerror(number)
+        case RuntimeError() if "can't start new thread" in str(error):
+            return str(error)
+        case ImportError() if "failed to map segment" in str(error):
+            return os.strerror(errno.ENOMEM)
+        case SystemError() | RuntimeError() if "Out of memory" in str(error):
+            return os.strerror(errno.ENOMEM)
+    return ""

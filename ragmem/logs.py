@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from ragmem.errors import lacking
 from ragmem.ids import new_id
 from ragmem.redact import redact
 from ragmem.text import one_line
@@ -61,6 +62,9 @@ class _Bugs(logging.Handler):
             return
         self._told.add(repr(error))
         what = one_line(redact(record.getMessage()), 300)
+        if why := lacking(error):
+            self._tell(f"{what}: the computer gives ragmem no more of what it needs ({why}).")
+            return
         try:
             where = f"its traceback is in {write_crash(self._folder, error, self._version)}"
         except OSError as failure:

@@ -1,7 +1,6 @@
 """`run(argv) -> exit code`: each command, imported when it is called, and every error's way out."""
 
 import errno
-import os
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from importlib import import_module
 from shutil import get_terminal_size
@@ -15,7 +14,14 @@ from ragmem.cli.argv import rewrite
 from ragmem.cli.coercion import parse_without_pydantic
 from ragmem.cli.streams import say, secure_standard_streams, write
 from ragmem.config import environment
-from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_SIGINT, RagmemError, UsageError
+from ragmem.errors import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_SIGINT,
+    RagmemError,
+    UsageError,
+    lacking,
+)
 from ragmem.failpoints import arm
 from ragmem.text import visible
 
@@ -23,7 +29,6 @@ if TYPE_CHECKING:
     from typer._click.core import Command
 
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
-_OF_THE_COMPUTER = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 _COMMANDS = (
     "chat",
     "ask",
@@ -189,14 +194,8 @@ def _exit_code(error: BaseException) -> int:
             return EXIT_FAILED
         case OSError(errno=number) if number in _OF_THE_DISK:
             return report(_disk_failed(error))
-        case MemoryError():
-            return report(_too_little(os.strerror(errno.ENOMEM)))
-        case OSError(errno=number) if number in _OF_THE_COMPUTER:
-            return report(_too_little(os.strerror(number)))
-        case RuntimeError() if "can't start new thread" in str(error):
-            return report(_too_little(str(error)))
-        case ImportError() if "failed to map segment" in str(error):
-            return report(_too_little(os.strerror(errno.ENOMEM)))
+        case _ if why := lacking(error):
+            return report(_too_little(why))
         case KeyboardInterrupt():
             return EXIT_SIGINT
         case SystemExit(code=int(code)):

@@ -12,6 +12,7 @@ from ragmem.agent.calls import CallRunner
 from ragmem.codebase import Codebase
 from ragmem.config import CodeConfig, Config, EmbeddingsConfig, MemoryConfig, Paths
 from ragmem.ids import new_id
+from ragmem.llm.base import Completion
 from ragmem.memory.memory import Memory
 from ragmem.messages import ToolUse
 from ragmem.metrics import Metrics
@@ -98,7 +99,7 @@ class Desk(msgspec.Struct):
         runner = CallRunner(self.tools, recording, lambda _: None)
         for number, (name, arguments) in enumerate(calls):
             use = ToolUse(new_id(), name, msgspec.json.encode(arguments).decode())
-            await runner.run("", [use], number)
+            await runner.run(Completion(text="", tool_uses=(use,), end_reason="tool_calls"), number)
         await recording.finish("completed", answer)
         self.memory.finished(self.session, recording.turn)
         assert all(call.success for call in recording.turn.tool_calls)

@@ -295,6 +295,9 @@ class FakeApp:
             ]
         self._notices = ["Project instructions: AGENTS.md"]
 
+    async def sessions_here(self, limit: int) -> list[Session]:
+        return await self.memory.sessions(SessionQuery(limit=limit))
+
     def log(self, what: str, **fields: Any) -> None:
         with self._log_file.open("a") as file:
             file.write(json.dumps({"what": what, **fields}) + "\n")

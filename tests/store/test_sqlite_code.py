@@ -30,8 +30,8 @@ QUESTIONS: dict[str, Callable[[apsw.Connection], Sized]] = {
     "changed_with": lambda db: code.changed_with(db, [GARDEN], "a.py", 9),
     "references_of": lambda db: code.references_of(db, ["t"]),
     "code_files": lambda db: code.code_files(db, GARDEN, ["a.py"]),
-    "pending": lambda db: list(todo._items(db, "references", None)),
-    "pending in a session": lambda db: list(todo._items(db, "references", "s")),
+    "pending": lambda db: list(todo._items(db, "references", None, "")),
+    "pending in a session": lambda db: list(todo._items(db, "references", "s", "")),
 }
 
 
