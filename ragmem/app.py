@@ -225,7 +225,7 @@ class App:
         self.codebase.keep_current()
 
     async def leave_background(self, *, model: str = "") -> None:
-        """See to what is pending, as `memory.worker` says, before a short process ends (X15)."""
+        """See to what is pending, as `memory.worker` says, before a short process ends."""
         if not self.memory.records:
             return
         match self.config.memory.worker:

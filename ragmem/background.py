@@ -1,4 +1,4 @@
-"""Work that nobody waits for: put together here, or left to a process of its own (X15).
+"""Work that nobody waits for: put together here, or left to a process of its own.
 
 That process is one at most for a home, works on what is pending in the store, and
 ends by itself when there is nothing more, or after ten minutes. Where a large project still
@@ -134,7 +134,7 @@ class Background:
             return False
 
     async def summarize(self, session: Session, *, model: str = "") -> str:
-        """Renew a session's own summary now (X14); UsageError where none are made."""
+        """Renew a session's own summary now; UsageError where none are made."""
         worker = self._worker or self._made(model)
         self._worker = worker
         if self._summarizer is None or not self._memory.records:
@@ -155,7 +155,7 @@ class Background:
         return redact(await worker.summarize_thread(store, self._summarizer, stored))
 
     async def vectors_notice(self) -> str:
-        """Said once: that the memory's vectors are another model's (X5); else empty."""
+        """Said once: that the memory's vectors are another model's; else empty."""
         if self._told or self._embedder is None:
             return ""
         self._told = True

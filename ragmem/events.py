@@ -45,7 +45,7 @@ class ContextBuilt(_Event, frozen=True, kw_only=True, tag="context"):
     sections: dict[str, int]
     """Characters per section."""
     fallback: bool = False
-    """Pruned history, because the store could not answer (X26)."""
+    """Pruned history, because the store could not answer."""
     recalled: tuple[Recalled, ...] = ()
 
 
@@ -105,7 +105,7 @@ class ToolFinished(_Event, frozen=True, kw_only=True, tag="tool_finished"):
 
 
 class MemoryWritten(_Event, frozen=True, kw_only=True, tag="memory_written"):
-    """Something was remembered while the answer was made: the person sees each time (X37)."""
+    """Something was remembered while the answer was made: the person sees each time."""
 
     action: Literal["added", "updated"]
     kind: str

@@ -25,7 +25,7 @@ def clean(text: str) -> str:
 
 
 def _is_hidden(char: str) -> bool:
-    # One predicate for controls, bidi overrides, zero-width and tag characters (reliability 1.4).
+    # One predicate for controls, bidi overrides, zero-width and tag characters.
     return not char.isprintable() and char not in _LAYOUT
 
 
@@ -104,7 +104,7 @@ def clip_bytes(text: str, limit: int) -> str:
 
 
 def estimate_tokens(char_count: int) -> int:
-    """About four characters a token (X19)."""
+    """About four characters a token."""
     return -(-char_count // 4)
 
 

@@ -67,7 +67,7 @@ def bench(*arguments: str) -> str:
 
 
 async def test_the_memory_that_is_measured_is_whole(tmp_path: Path) -> None:
-    """Issue 4: so many turns, each with its two calls, in sessions of many lengths."""
+    """So many turns, each with its two calls, in sessions of many lengths."""
     sessions, turns, long = map(int, bench("-c", FILL, str(tmp_path)).split())
     assert (turns, long) == (700, 1)
     data = tmp_path / "data"
@@ -80,7 +80,7 @@ async def test_the_memory_that_is_measured_is_whole(tmp_path: Path) -> None:
 
 
 def test_how_cost_grows_is_drawn(tmp_path: Path) -> None:
-    """Issue 4: from measurements to charts that a reader of SVG takes, with every name in them."""
+    """From measurements to charts that a reader of SVG takes, with every name in them."""
     spread = {"minimum": 1.0, "median": 2.0, "p95": 3.0, "maximum": 4.0, "runs": 9}
     names = ["append: turn begun", "append: tool call", "append: turn ended", "append: bare insert"]
     names += ["load the newest 30 turns", "load a session of 300", "list a folder"]
@@ -121,7 +121,7 @@ def test_how_cost_grows_is_drawn(tmp_path: Path) -> None:
 
 
 def test_a_project_is_the_same_alone_as_among_others() -> None:
-    """Issue 5: a million turns in a thousand projects are compared with one of them alone."""
+    """A million turns in a thousand projects are compared with one of them alone."""
     assert bench("-c", ALONE).split() == ["2100", "220", "6"]
 
 
@@ -159,7 +159,7 @@ def test_searches_are_measured_and_drawn(tmp_path: Path) -> None:
 
 @pytest.mark.campaign
 def test_contexts_are_measured_and_drawn(tmp_path: Path) -> None:
-    """Issue 5: time of building, sizes of requests, and what each shares with the one before."""
+    """Time of building, sizes of requests, and what each shares with the one before."""
     found, shown, drawn = measured(
         tmp_path,
         *("--only", "context", "--store", "sqlite", "--turns", "40,80", "--conversation", "100"),
@@ -176,7 +176,7 @@ def test_contexts_are_measured_and_drawn(tmp_path: Path) -> None:
 
 
 def test_recall_is_drawn_beside_what_it_is_compared_with(tmp_path: Path) -> None:
-    """Issue 5: bars of what was kept, by language too; and the peer as it does best."""
+    """Bars of what was kept, by language too; and the peer as it does best."""
     groups = {"all": [0.5, 0.6, 0.7], "held out": [0.5, 0.6, 0.7], "in fr": [0.4, 0.5, 0.6]}
     spread = {"minimum": 1.0, "median": 2.0, "p95": 3.0, "maximum": 4.0, "runs": 9}
     names = ["BM25, plain words", "sqlite: words and meaning", "neo4j: words and meaning"]
@@ -212,7 +212,7 @@ def test_the_peer_is_given_all_of_a_turn() -> None:
 
 
 def test_a_missed_target_is_told(tmp_path: Path) -> None:
-    """Issue 5: who runs the bench in a script learns it from the exit code."""
+    """Who runs the bench in a script learns it from the exit code."""
     row = {
         "turns": 600,
         "words": 100,

@@ -256,7 +256,7 @@ def bench(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
 
 
 def test_a_large_code_base_is_gathered_from_releases(tmp_path: Path) -> None:
-    """Issue 7: real files, of archives that are what they were when they were chosen."""
+    """Real files, of archives that are what they were when they were chosen."""
     script = tmp_path / "gather.py"
     script.write_text(GATHER)
     files, too_few, refused = run(script, tmp_path).splitlines()
@@ -288,7 +288,7 @@ def test_memory_is_measured_however_short_the_time(tmp_path: Path) -> None:
 
 
 def test_what_an_index_costs_is_measured(tmp_path: Path, project: Path) -> None:
-    """Issue 7: time to searchable, looked at again, a changed and a new file, memory."""
+    """Time to searchable, looked at again, a changed and a new file, memory."""
     script, kept = tmp_path / "make.py", tmp_path / "code.json"
     script.write_text(MAKE_INDEX)
     kept.write_text(run(script, tmp_path / "bench", project))
@@ -304,7 +304,7 @@ def test_what_an_index_costs_is_measured(tmp_path: Path, project: Path) -> None:
 
 @pytest.mark.campaign
 def test_searches_are_measured_at_several_sizes(tmp_path: Path, project: Path) -> None:
-    """Issue 7: p95 by the number of scopes, beside plain ways."""
+    """P95 by the number of scopes, beside plain ways."""
     script, kept = tmp_path / "search.py", tmp_path / "code.json"
     script.write_text(SEARCH)
     kept.write_text(run(script, tmp_path / "bench", project))
@@ -320,7 +320,7 @@ def test_searches_are_measured_at_several_sizes(tmp_path: Path, project: Path) -
 
 
 def test_a_slow_search_misses_its_target(tmp_path: Path) -> None:
-    """Issue 7: p95 below 50 ms at 50,000 scopes."""
+    """P95 below 50 ms at 50,000 scopes."""
     spread = {"minimum": 1.0, "median": 2.0, "p95": 51.0, "maximum": 60.0, "runs": 5}
     row = {"files": 9, "way": "ragmem, words and meaning", "first": 3.0, "spread": spread}
     kept = tmp_path / "code.json"

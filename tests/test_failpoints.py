@@ -38,14 +38,14 @@ def _points_in_the_source() -> set[str]:
 
 
 def test_the_list_of_points_is_that_of_the_source() -> None:
-    """Issue 4, reliability 3: no point that is not listed, none listed that is nowhere."""
+    """No point that is not listed, none listed that is nowhere."""
     assert set(POINTS) == _points_in_the_source()
     assert len(set(POINTS)) == len(POINTS)
 
 
 @pytest.mark.parametrize("action", ["enospc", "eio", "erofs"])
 def test_errors_are_those_of_a_disk(action: str) -> None:
-    """Reliability 3.10: what is raised is the system's own error."""
+    """What is raised is the system's own error."""
     arm(f"sqlite.commit:{action}")
     with pytest.raises(OSError, match=r"sqlite\.commit") as caught:
         failpoint("sqlite.commit")
@@ -90,7 +90,7 @@ def test_any_point() -> None:
 
 
 def test_sleep() -> None:
-    """Reliability 3: a step may take long."""
+    """A step may take long."""
     arm("tool.run:sleep=0.05@1")
     started = time.monotonic()
     failpoint("tool.run")
@@ -132,7 +132,7 @@ print("still alive")
 
 
 def test_kill9_ends_the_process_there() -> None:
-    """Reliability 3.1: SIGKILL, so that nothing is tidied up."""
+    """SIGKILL, so that nothing is tidied up."""
     done = subprocess.run(
         [sys.executable, "-c", _DIES, "tool.ran:kill9"],
         capture_output=True,
@@ -143,7 +143,7 @@ def test_kill9_ends_the_process_there() -> None:
 
 
 def test_stop_waits_to_be_continued() -> None:
-    """Reliability 3.4: SIGSTOP, and SIGCONT goes on from there."""
+    """SIGSTOP, and SIGCONT goes on from there."""
     process = subprocess.Popen(
         [sys.executable, "-c", _DIES, "tool.ran:stop"],
         stdout=subprocess.PIPE,
@@ -158,7 +158,7 @@ def test_stop_waits_to_be_continued() -> None:
 
 
 def test_a_point_that_is_not_armed_costs_nothing() -> None:
-    """Issue 4: a look into a dictionary; on any machine a few calls of what does nothing."""
+    """A look into a dictionary; on any machine a few calls of what does nothing."""
     bare = min(_seconds(_nothing) for _ in range(20))
     assert min(_seconds(failpoint) for _ in range(20)) < 10 * bare
 
@@ -195,7 +195,7 @@ def test_commands_of_the_agent_do_not_inherit_it() -> None:
 
 
 def test_a_failing_disk_is_told_in_plain_words(tmp_path: Path) -> None:
-    """Reliability 3.7, 3.10: exit code 75 and what to do; never a traceback, nothing damaged."""
+    """Exit code 75 and what to do; never a traceback, nothing damaged."""
     ragmem = Ragmem(tmp_path, {})
     for point in ("sqlite.open", "sqlite.migrate", "sqlite.migrated", "sqlite.mark", "sqlite.read"):
         for action, words in (("enospc", "is full"), ("eio", "Input/output error")):

@@ -70,7 +70,7 @@ def test_the_new_content_is_there_for_this_user_alone(file: Path, sync: bool) ->
 
 
 def test_killed_before_it_bears_the_name(file: Path) -> None:
-    """Reliability 3.1: the old one is there, whole; the next process replaces it."""
+    """The old one is there, whole; the next process replaces it."""
     died = child(file, 'from ragmem.failpoints import arm\narm("private.written:kill9")')
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert file.read_bytes() == OLD
@@ -80,7 +80,7 @@ def test_killed_before_it_bears_the_name(file: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_old_one_and_no_draft(file: Path) -> None:
-    """Reliability 3.10: with the system's own error, in the middle of the content."""
+    """With the system's own error, in the middle of the content."""
     full = child(
         file, "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))"
     )
@@ -92,7 +92,7 @@ def test_a_full_disk_leaves_the_old_one_and_no_draft(file: Path) -> None:
 
 @pytest.mark.parametrize("action", ["enospc", "eio", "erofs"])
 def test_a_disk_that_fails_at_the_last_moment(file: Path, action: str) -> None:
-    """Reliability 3.10: the same."""
+    """The same."""
     arm(f"private.written:{action}")
     with pytest.raises(OSError, match=r"private\.written"):
         replace_private(file, NEW, sync=True)
@@ -178,7 +178,7 @@ def test_what_has_to_last_is_synced_before_it_bears_the_name(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """X35, X5: what a power cut may not take; a comfort that can be had again costs no sync."""
+    """What a power cut may not take; a comfort that can be had again costs no sync."""
     calls: list[str] = []
     fsync = os.fsync
 

@@ -20,7 +20,7 @@ def fault(text: str) -> None:
 def test_faults_are_logged_and_not_shown(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """P10, reliability 1.6: a private file, without secrets, and nothing on the terminal."""
+    """A private file, without secrets, and nothing on the terminal."""
     know({"test key": "canary-4711-canary"})
     with logging_to(tmp_path):
         fault("with canary-4711-canary and \ud800")

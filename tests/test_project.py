@@ -56,7 +56,7 @@ def package_names(requirements: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("forbidden", [*HOSTS, *MACHINE_PATHS])
 def test_no_file_names_a_registry_or_a_machine(forbidden: str) -> None:
-    """Issue 3: pinned files name no registry host; nothing depends on one machine's folders."""
+    """Pinned files name no registry host; nothing depends on one machine's folders."""
     found = [
         str(path.relative_to(ROOT))
         for path in repository_files()
@@ -67,7 +67,7 @@ def test_no_file_names_a_registry_or_a_machine(forbidden: str) -> None:
 
 @pytest.mark.parametrize("file", REQUIREMENTS, ids=lambda file: file.stem)
 def test_every_pin_has_hashes(file: Path) -> None:
-    """Reliability 0.7: nothing is installed that was not seen when it was pinned."""
+    """Nothing is installed that was not seen when it was pinned."""
     entries = re.split(r"\n(?=[a-z0-9])", file.read_text("utf-8").strip())
     assert entries
     assert [e.split()[0] for e in entries if "--hash=sha256:" not in e or "==" not in e] == []
@@ -166,7 +166,7 @@ def test_the_wheel_holds_the_whole_package(tmp_path: Path) -> None:
 
 
 def test_the_config_file_is_up_to_date() -> None:
-    """X38: config/ragmem.toml is what `ragmem config init` writes."""
+    """Config/ragmem.toml is what `ragmem config init` writes."""
     from ragmem.cli.default_config import default_toml
 
     assert (ROOT / "config" / "ragmem.toml").read_text("utf-8") == default_toml()

@@ -82,7 +82,7 @@ anything = st.text(st.characters(codec=None, categories=None), max_size=80)
 
 @given(anything)
 def test_clean_text_is_accepted_everywhere(text: str) -> None:
-    """Reliability 0.4: UTF-8 and JSON take it; cleaning twice is cleaning once."""
+    """UTF-8 and JSON take it; cleaning twice is cleaning once."""
     cleaned = clean(text)
     cleaned.encode()
     msgspec.json.encode(cleaned)
@@ -111,7 +111,7 @@ def test_clean(text: str, expected: str) -> None:
 
 @given(anything)
 def test_visible_text_steers_no_terminal(text: str) -> None:
-    """Reliability 1.4: nothing of Cc or Cf but line feed, tab, and joiners within emoji."""
+    """Nothing of Cc or Cf but line feed, tab, and joiners within emoji."""
     hidden = [c for c in visible(text) if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn")]
     assert set(hidden) <= {"\n", "\t", "\u200d"}
 
@@ -158,7 +158,6 @@ def test_clipping_keeps_both_ends(text: str, limit: int) -> None:
 
 @given(st.text(max_size=100))
 def test_four_characters_a_token(text: str) -> None:
-    """X19."""
     assert len(text) / 4 <= estimate_tokens(len(text)) < len(text) / 4 + 1
 
 
@@ -318,7 +317,7 @@ def test_what_a_newer_version_added_is_passed_over() -> None:
 
 
 def test_sizes_and_counts_of_records() -> None:
-    """A43, A55, B33: code points of what was said; bytes of what a tool returned."""
+    """Code points of what was said; bytes of what a tool returned."""
     call = ToolCall(
         tool_call_id="c", turn_id="t", order=0, tool_name="x", result="é🌱", started_at=utc_now()
     )

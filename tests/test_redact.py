@@ -1,4 +1,4 @@
-"""Secrets never reach a file: known values, and what its format gives away (P10)."""
+"""Secrets never reach a file: known values, and what its format gives away."""
 
 import base64
 import binascii
@@ -136,7 +136,7 @@ AROUND = {
 @pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
 @pytest.mark.parametrize("kind", KEYS)
 def test_keys_are_known_by_their_format(kind: str, around: str) -> None:
-    """P10: and nothing around them is touched."""
+    """And nothing around them is touched."""
     assert redact(around.format(KEYS[kind])) == around.format(f"[redacted: {kind.strip()}]")
 
 

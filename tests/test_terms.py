@@ -55,7 +55,7 @@ AT = datetime(2026, 3, 18, tzinfo=UTC)
     ],
 )
 def test_what_a_text_is_found_by(text: str, expected: str) -> None:
-    """Issue 5, X6b: identifiers split and whole, paths, errors, numbers, dates, scripts.
+    """Identifiers split and whole, paths, errors, numbers, dates, scripts.
 
     Stored rows depend on these: whoever changes them raises TERMS_VERSION.
     """
@@ -85,13 +85,13 @@ def test_what_a_text_is_found_by(text: str, expected: str) -> None:
     ],
 )
 def test_a_question_finds_what_was_said_otherwise(said: str, asked: str) -> None:
-    """Issue 5: by stem, by part, by whole, with or without accents, in several languages."""
+    """By stem, by part, by whole, with or without accents, in several languages."""
     wanted = [t for t in query_terms(asked) if t.kind in ("word", "identifier", "number", "stem")]
     assert {t.term for t in wanted} & set(terms(said))
 
 
 def test_words_without_a_topic_come_last() -> None:
-    """Issue 5: the commonest words cost the most and tell the least; they only fill up."""
+    """The commonest words cost the most and tell the least; they only fill up."""
     found = query_terms("why did we drop redis for the queue?")
     assert [t.term for t in found if t.kind != "stop"] == ["drop", "redis", "redi", "queue"]
     assert [t.term for t in found[4:]] == ["why", "did", "we", "for", "the"]
@@ -104,7 +104,7 @@ def test_words_without_a_topic_come_last() -> None:
 
 
 def test_a_person_asked_about_counts_double() -> None:
-    """Issue 5: a name inside of a sentence is what the question is about."""
+    """A name inside of a sentence is what the question is about."""
     found = {t.term: t.weight for t in query_terms("what did Marta want changed? Redis maybe")}
     assert found["marta"] == 2
     assert found["changed"] == 1
@@ -114,7 +114,7 @@ def test_a_person_asked_about_counts_double() -> None:
 
 
 def test_a_question_is_stemmed_in_the_languages_of_what_is_searched() -> None:
-    """Issue 5: a question of one word has no language of its own."""
+    """A question of one word has no language of its own."""
     said = terms("Die Verbindungen werden nicht mehr geschlossen")
     found = {t.term for t in query_terms("Verbindung", languages=("german",))}
     assert found & set(said)
@@ -136,7 +136,7 @@ def test_a_question_is_stemmed_in_the_languages_of_what_is_searched() -> None:
     ],
 )
 def test_the_language_of_a_text(text: str, language: str | None) -> None:
-    """Issue 5: a stemmer chosen by language, or none."""
+    """A stemmer chosen by language, or none."""
     assert guess_language(text) == language
 
 
@@ -153,7 +153,7 @@ def a_call(tool_name: str, arguments: str, result: str) -> ToolCall:
 
 
 def test_a_turn_is_indexed_with_its_tools() -> None:
-    """X6, X6b: what was asked, answered and done; the end of a long result is left to files."""
+    """What was asked, answered and done; the end of a long result is left to files."""
     call = a_call(
         "read_file",
         '{"path": "src/pool.rs", "lines": [1, 2]}',
@@ -183,7 +183,7 @@ def test_a_turn_is_indexed_with_its_tools() -> None:
     ],
 )
 def test_words_written_together_are_found_by_their_ends(said: str, asked: str) -> None:
-    """Issue 5, X6b: German and Dutch; also of a short text in a turn that is German."""
+    """German and Dutch; also of a short text in a turn that is German."""
     turn = Turn(
         turn_id="t",
         session_id="s",
@@ -199,7 +199,7 @@ def test_words_written_together_are_found_by_their_ends(said: str, asked: str) -
 
 
 def test_only_languages_that_join_words_have_ends() -> None:
-    """Issue 5: a word of code or of English is not cut; nor is one without a topic."""
+    """A word of code or of English is not cut; nor is one without a topic."""
     for text in ("The invoices were not sent at all", "pourquoi les factures sont en retard"):
         assert not any(t.startswith("-") or t.endswith("-") for t in terms(text))
         assert not any(t.kind == "edge" for t in query_terms(text))
@@ -208,7 +208,7 @@ def test_only_languages_that_join_words_have_ends() -> None:
 
 
 def test_a_tool_call_that_is_not_json_is_indexed_as_it_is() -> None:
-    """B40: records of a crash, of another version or of an import."""
+    """Records of a crash, of another version or of an import."""
     call = a_call("shell", "[torn", "")
     turn = Turn(turn_id="t", session_id="s", user_message="x", started_at=AT, tool_calls=(call,))
     assert turn_terms(turn) == ["x", "shell", "torn"]
@@ -216,7 +216,7 @@ def test_a_tool_call_that_is_not_json_is_indexed_as_it_is() -> None:
 
 @given(st.text() | st.text("aA_.-/\\:'’,+#@0 é\n中"))
 def test_any_text_gives_terms_that_every_store_accepts(text: str) -> None:
-    """Issue 5: joined with spaces and split again they are the same; NUL, surrogates and all."""
+    """Joined with spaces and split again they are the same; NUL, surrogates and all."""
     found = terms(text)
     for term in found:
         assert 0 < len(term) <= LONGEST
@@ -238,7 +238,7 @@ def test_any_text_gives_terms_that_every_store_accepts(text: str) -> None:
     ],
 )
 def test_fts5_keeps_each_term_whole(text: str) -> None:
-    """Issue 5: joined with spaces, prefixed by the project; the tokenizer changes nothing."""
+    """Joined with spaces, prefixed by the project; the tokenizer changes nothing."""
     db = apsw.Connection(":memory:")
     joints = JOINTS.replace("'", "''")
     tokenizer = f"ascii tokenchars '{joints}'".replace('"', '""')
@@ -253,7 +253,7 @@ def test_fts5_keeps_each_term_whole(text: str) -> None:
 
 @given(st.text("abcXYZ_.é -/1", max_size=60))
 def test_a_text_finds_itself(text: str) -> None:
-    """Issue 5: whatever is asked in the words in which it was said is found."""
+    """Whatever is asked in the words in which it was said is found."""
     asked = {t.term for t in query_terms(text, limit=10_000)}
     if asked:
         assert asked & set(terms(text))
@@ -281,7 +281,7 @@ def test_a_line_of_ten_megabytes_is_no_trap(text: str) -> None:
 
 
 def test_it_is_fast() -> None:
-    """Issue 5: 600 turns are drained in 20 s, so that the terms of 1 MB may not take one."""
+    """600 turns are drained in 20 s, so that the terms of 1 MB may not take one."""
     words = [
         f"{a}{b}{c}"
         for a in ("get", "parse_", "Auth", "réponse", "")
@@ -296,7 +296,7 @@ def test_it_is_fast() -> None:
 
 
 def test_threads_do_not_disturb_each_other() -> None:
-    """Issue 5: a stemmer keeps its working memory in itself."""
+    """A stemmer keeps its working memory in itself."""
     texts = [f"connections{i} retrying{i} Verbindungen{i} authentification{i}" for i in range(300)]
     expected = [terms(text, language="dutch") for text in texts]
     wrong: list[str] = []

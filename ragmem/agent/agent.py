@@ -16,7 +16,7 @@ from ragmem.records import Session, ToolCall, Turn
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole turn at once (B55)."""
+    """A whole turn at once."""
 
     content: str
     reasoning: str | None

@@ -173,7 +173,7 @@ class CallRunner:
             return
         self._emit(self._started(call))
         if not read_only:
-            # Should the process die now, the call is known and its effects are not (P3).
+            # Should the process die now, the call is known and its effects are not.
             await self._recording.call(call)
         outcome = await self._toolset.call(use)
         if outcome.denied:

@@ -16,7 +16,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Where a turn stops by itself."""
 
     max_iterations: int = 25
-    """Model calls; then one more without tools (X36)."""
+    """Model calls; then one more without tools."""
     max_budget_usd: float | None = None
 
 

@@ -200,7 +200,7 @@ class TurnRun:
         return ToolLoop(context.messages, limit=context.chars + room)
 
     async def _final_answer(self, messages: Sequence[Message]) -> Ending:
-        """Asked once, without tools, at the limit (X36)."""
+        """Asked once, without tools, at the limit."""
         completion = await self._call([*messages, user(prompt_text("final_answer"))], ())
         return Ending(
             subtype="error_max_turns",

@@ -1,4 +1,4 @@
-"""`ragmem sessions list --join`: one memory for two folders with the same remote (X12b)."""
+"""`ragmem sessions list --join`: one memory for two folders with the same remote."""
 
 from ragmem.app import App
 from ragmem.cli.choice import ask_line

@@ -131,7 +131,7 @@ async def list_episodes(
     limit: int,
     output: Literal["table", "json"],
 ) -> int:
-    """Print decisions, preferences and deadlines, newest first (E66); the exit code."""
+    """Print decisions, preferences and deadlines, newest first; the exit code."""
     async with opened_facts(config, paths) as app:
         query = MemoryQuery(
             everywhere=everywhere,
@@ -263,7 +263,7 @@ async def forget_one(config: Config, paths: Paths, reference: str, *, confirmed:
 
 
 async def clean_up(config: Config, paths: Paths) -> int:
-    """Remove those past their time (D45); the exit code."""
+    """Remove those past their time; the exit code."""
     async with opened_facts(config, paths) as app:
         count = await facts_of(app.memory).cleanup()
     past = "that was past its" if count == 1 else "that were past their"

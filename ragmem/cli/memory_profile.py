@@ -1,4 +1,4 @@
-"""`ragmem memory profile`: what you have said of yourself, by key (E10 to E14)."""
+"""`ragmem memory profile`: what you have said of yourself, by key."""
 
 from collections.abc import Collection, Mapping, Sequence
 from shutil import get_terminal_size

@@ -46,7 +46,7 @@ def words(text: str | None) -> str | None:
 
 
 def subjects_of(given: list[str] | None) -> tuple[str, ...] | None:
-    """Flat tags, casefolded (D9, D15); None where none are given."""
+    """Flat tags, casefolded; None where none are given."""
     if given is None:
         return None
     subjects = tuple(dict.fromkeys(" ".join(typed(each).split()).casefold() for each in given))
@@ -58,7 +58,7 @@ def subjects_of(given: list[str] | None) -> tuple[str, ...] | None:
 
 
 def ttl_of(text: str | None) -> str | None:
-    """A duration (D42); UsageError for what is none: here a person can say it again."""
+    """A duration; UsageError for what is none: here a person can say it again."""
     if text is not None and expiry(text, utc_now())[1]:
         raise UsageError(
             f"--ttl takes a number and h, d or w, or never: not {one_line(text, 40)!r}.",
@@ -101,7 +101,7 @@ class WhyDocument(MemoryDocument, frozen=True, kw_only=True):
 
 
 class EpisodeDocument(MemoryDocument, frozen=True, kw_only=True):
-    """A memory that is a notable moment (E22)."""
+    """A memory that is a notable moment."""
 
     occurred_at: datetime
     """When it happened or is due; where that is not known, when it was said."""

@@ -1,4 +1,4 @@
-"""What `ragmem store reembed` does (X5)."""
+"""What `ragmem store reembed` does."""
 
 import asyncio
 

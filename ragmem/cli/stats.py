@@ -1,4 +1,4 @@
-"""`ragmem stats`: how much is remembered, how fast, how well, and what it cost (A103 to A109)."""
+"""`ragmem stats`: how much is remembered, how fast, how well, and what it cost."""
 
 from datetime import date, datetime, timedelta
 from shutil import get_terminal_size

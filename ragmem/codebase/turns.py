@@ -1,4 +1,4 @@
-"""Turns linked with the code that they edited, read, found and named (B95)."""
+"""Turns linked with the code that they edited, read, found and named."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What a turn has to do with code: the scopes that it edited, read, found and named (B8, B95)."""
+"""What a turn has to do with code: the scopes that it edited, read, found and named."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

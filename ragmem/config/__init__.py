@@ -1,7 +1,7 @@
 """Settings: one user-wide TOML file, the environment over it, flags over both.
 
 The only reader of `os.environ`. A project's folder can change nothing here: no
-file inside it is read (X38). Unknown keys are errors that name file, line and
+file inside it is read. Unknown keys are errors that name file, line and
 the nearest key. Provider keys are never settings; see `provider_key`.
 """
 

@@ -28,7 +28,7 @@ _NOT_SETTINGS = {
     "RAGMEM_TEST_NEO4J_URI",
     "RAGMEM_TEST_NEO4J_PASSWORD",
 }
-# Permissions never come from the environment (cli.md).
+# Permissions never come from the environment.
 _NEVER_FROM_ENV = {("ui", "permission_mode")}
 
 

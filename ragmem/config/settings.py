@@ -52,7 +52,7 @@ class StoreConfig(_Section, frozen=True):
 
 
 class ContextConfig(_Section, frozen=True):
-    """Budgets of the request, in percent of `max_chars` (X20)."""
+    """Budgets of the request, in percent of `max_chars`."""
 
     max_chars: Annotated[int, msgspec.Meta(ge=0)] = 0
     """0: 100,000, or half of the model's window (4 characters a token) if that is less."""
@@ -75,7 +75,7 @@ class ContextConfig(_Section, frozen=True):
     recently_accessed_files_percent: Percent = 5.0
     """The list of files that were read or changed of late."""
     code_percent: Percent = 10.0
-    """Functions, classes and sections of the project that bear on the prompt (C7)."""
+    """Functions, classes and sections of the project that bear on the prompt."""
 
 
 class RecentConfig(_Section, frozen=True):
@@ -92,7 +92,7 @@ class RecentConfig(_Section, frozen=True):
 
 
 class SummariesConfig(_Section, frozen=True):
-    """Digests of what was said, made in the background (X13)."""
+    """Digests of what was said, made in the background."""
 
     enabled: bool = True
     """False: none are made."""
@@ -114,7 +114,7 @@ class EmbeddingsConfig(_Section, frozen=True):
     """Recall by meaning, beside recall by words."""
 
     enabled: bool = True
-    """False: nothing is embedded; text search and all else go on (X41)."""
+    """False: nothing is embedded; text search and all else go on."""
     dimension: Annotated[int, msgspec.Meta(ge=0, le=16_384)] = 0
     """Numbers in a vector, where the model lets one choose; 0: the model's own."""
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 1.0
@@ -173,7 +173,7 @@ class ToolsConfig(_Section, frozen=True):
     """The agent's tools."""
 
     max_iterations: Positive = 25
-    """Model calls in one turn (X36)."""
+    """Model calls in one turn."""
     command_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 120.0
     """Of a command that names none, in seconds."""
 

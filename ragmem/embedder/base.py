@@ -1,6 +1,6 @@
 """The embedder protocol, and what is said of an embedder: model, dimension, thresholds.
 
-Vectors of two models are never compared (X5), so the model's id is part of every
+Vectors of two models are never compared, so the model's id is part of every
 vector's hash. Nothing here imports numpy at run time: it takes a tenth of a second.
 """
 
@@ -23,7 +23,7 @@ Kind = Literal["query", "passage"]
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
-    """Raw cosines above which (strictly) two texts count as what the name says (X2).
+    """Raw cosines above which (strictly) two texts count as what the name says.
 
     The defaults are those of an embedder that nobody has fitted.
     """
@@ -58,7 +58,7 @@ class Litellm(NamedTuple):
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What an embedder was given so far (A97)."""
+    """What an embedder was given so far."""
 
     texts: int = 0
     tokens: int = 0
@@ -98,7 +98,7 @@ class Embedder(Protocol):
 
 
 def embedding_hash(model_id: str, kind: Kind, text: str) -> str:
-    """The key under which a vector is kept: same model, kind and text, same hash (A46)."""
+    """The key under which a vector is kept: same model, kind and text, same hash."""
     digest = hashlib.sha256()
     for part in (model_id, kind):
         digest.update(part.encode("utf-8", "replace") + b"\0")

@@ -75,7 +75,7 @@ def _by_litellm(config: Config, model: str, litellm: Litellm) -> Embedder:
 
 
 class ModelChanged(msgspec.Struct, frozen=True):
-    """The store's vectors are another model's: text search only, until they are made anew (X5)."""
+    """The store's vectors are another model's: text search only, until they are made anew."""
 
     recorded: str
     configured: str

@@ -1,4 +1,4 @@
-"""A turn as texts to embed: passages that the embedder reads whole, of which the best counts (X6).
+"""A turn as texts to embed: passages that the embedder reads whole, of which the best counts.
 
 An embedder that reads 256 tokens sees a third of a usual long turn, and none of its
 end. What recalls better, and the numbers, stand in docs/embeddings.md.
@@ -53,7 +53,7 @@ def turn_passages(turn: Turn, count: Count, info: EmbedderInfo) -> list[str]:
 
 
 def turn_text(turn: Turn) -> str:
-    """User message, a line for each tool call, and the answer, as one text (A99)."""
+    """User message, a line for each tool call, and the answer, as one text."""
     said = (turn.user_message, tool_lines(turn.tool_calls), turn.assistant_message)
     return "\n\n".join(part.strip() for part in said if part.strip())
 

@@ -1,4 +1,4 @@
-"""ConversationAgent: section B's agent, over an open memory and any model and tools (B40)."""
+"""ConversationAgent: section B's agent, over an open memory and any model and tools."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,7 +36,7 @@ from ragmem.tools.memory import SearchMemories, memory_tools
 
 
 class ConversationConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How its conversations work (B42 to B45)."""
+    """How its conversations work."""
 
     max_context_messages: int = 20
     """The latest so many at most are replayed in a request, within the context's budget."""
@@ -46,7 +46,7 @@ class ConversationConfig(msgspec.Struct, frozen=True, kw_only=True):
     embed_messages: bool = True
     """False: nothing is embedded, neither what is said nor what is asked; words are searched."""
     max_iterations: int = 25
-    """Calls of the model in one turn (X36)."""
+    """Calls of the model in one turn."""
     instructions: str = ""
     """Text for the model, behind the system prompt."""
 
@@ -148,12 +148,12 @@ class ConversationAgent:
     # --- conversations ----------------------------------------------------------
 
     async def create_conversation(self, title: str = "", tags: Sequence[str] = ()) -> Conversation:
-        """A new one, stored at once (B47)."""
+        """A new one, stored at once."""
         session = await self.memory.new_session(self._cwd, title=title, tags=tags)
         return await self._opened(session)
 
     async def load_conversation(self, uuid: str) -> Conversation:
-        """One that there is; SessionNotFound `Conversation <uuid> not found` (B48)."""
+        """One that there is; SessionNotFound `Conversation <uuid> not found`."""
         session = await found_session(await self.store(), uuid)
         conversation = await self._opened(session)
         await conversation.fill_cache()
@@ -162,12 +162,12 @@ class ConversationAgent:
     async def list_conversations(
         self, limit: int = 50, status: str | None = None, tags: Sequence[str] = ()
     ) -> list[Session]:
-        """The latest first; of these all that have the status and any of the tags (B49, B50)."""
+        """The latest first; of these all that have the status and any of the tags."""
         query = SessionQuery(status=status, tags=tuple(tags), limit=limit)
         return await self.recorder.sessions(query)
 
     async def find_similar_conversations(self, query: str, limit: int = 5) -> list[SimilarSession]:
-        """Those whose summaries are like a text, nearest first (B51, B52).
+        """Those whose summaries are like a text, nearest first.
 
         Strictly above the embedder's threshold. UsageError where nothing is embedded.
         """
@@ -183,7 +183,7 @@ class ConversationAgent:
     async def import_conversation(
         self, exported: Mapping[str, Any] | str | bytes, *, as_new: bool = False
     ) -> Conversation:
-        """One that `Conversation.export` gave (B53); `as_new` gives everything new ids."""
+        """One that `Conversation.export` gave; `as_new` gives everything new ids."""
         from ragmem.store.transfer.document import decoded, import_document
 
         if isinstance(exported, Mapping):
@@ -243,7 +243,7 @@ class ConversationAgent:
     def _desk(self, session: Session, project: Project) -> Desk:
         tools = list(self._tools)
         if tools:
-            # A model that has tools at all has those of the memory too (X27).
+            # A model that has tools at all has those of the memory too.
             names = {tool.name for tool in tools}
             own = memory_tools(self.recorder, session, self._settings.scope)
             tools += [tool for tool in own if tool.name not in names]

@@ -1,4 +1,4 @@
-"""A conversation: section B's view of a session (B54 to B81)."""
+"""A conversation: section B's view of a session."""
 
 import asyncio
 from contextlib import suppress
@@ -44,7 +44,7 @@ class ConversationMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversationContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is told of the conversation, whichever strategy chose it (B70, B81)."""
+    """What a model is told of the conversation, whichever strategy chose it."""
 
     strategy: Strategy
     summary: str | None
@@ -87,7 +87,7 @@ class Conversation:
 
     @property
     def message_cache(self) -> tuple[ConversationMessage, ...]:
-        """What this object knows without the store: it stands in while that is away (B79)."""
+        """What this object knows without the store: it stands in while that is away."""
         return tuple(message for turn in self._cache for message in messages_of(turn, self.uuid))
 
     async def session(self) -> Session:
@@ -105,7 +105,7 @@ class Conversation:
     async def send_message(self, text: str) -> Reply:
         """Store the message, build the context, ask the model with its tools, store the answer.
 
-        Then, in the background, embed and sum up (B54, B55). LLMError when no answer came:
+        Then, in the background, embed and sum up. LLMError when no answer came:
         what was said is stored all the same. Cancelling it ends the turn as interrupted.
         """
         async with self._busy:
@@ -126,7 +126,7 @@ class Conversation:
     async def get_history(
         self, limit: int = 100, *, include_tool_calls: bool = True, include_reasoning: bool = True
     ) -> list[ConversationMessage]:
-        """The newest so many messages, in order (B60 to B64); from the cache without the store."""
+        """The newest so many messages, in order; from the cache without the store."""
         if limit < 1:
             return []
         try:
@@ -145,7 +145,7 @@ class Conversation:
         return found[-limit:]
 
     async def search_history(self, query: str, limit: int = 10) -> list[Hit]:
-        """What was said here that bears on a text, best first (B65).
+        """What was said here that bears on a text, best first.
 
         It holds words of the text, or is nearer than the embedder's threshold, strictly.
         """
@@ -163,7 +163,7 @@ class Conversation:
     async def get_tool_calls(
         self, tool_name: str | None = None, success: bool | None = None, limit: int = 100
     ) -> list[ToolCall]:
-        """The newest so many that match, in order (B66)."""
+        """The newest so many that match, in order."""
         turns = await (await self._owner.store()).turns(self.uuid)
         found = [
             call
@@ -174,11 +174,11 @@ class Conversation:
         return found[-limit:] if limit > 0 else []
 
     async def get_summary(self) -> str | None:
-        """The conversation's own summary; None before there is one (B78)."""
+        """The conversation's own summary; None before there is one."""
         return (await self.session()).summary
 
     async def summarize(self) -> str:
-        """Renew that summary now, and store it (B67 to B69); also where it is not made by itself.
+        """Renew that summary now, and store it; also where it is not made by itself.
 
         UsageError while nothing was said.
         """
@@ -196,10 +196,10 @@ class Conversation:
         relevant_messages: int | None = None,
         include_summary: bool = True,
     ) -> ConversationContext:
-        """What the model would be told with a message; nothing is sent or stored (B70 to B78).
+        """What the model would be told with a message; nothing is sent or stored.
 
         Without a message what bears on the last one is recalled. Counts are within the
-        context's budgets: without them the budgets alone count (X20a).
+        context's budgets: without them the budgets alone count.
         """
         checked_strategy(strategy)
         counts = (recent_messages, relevant_messages)
@@ -239,7 +239,7 @@ class Conversation:
     # --- moving -----------------------------------------------------------------
 
     async def export(self) -> dict[str, Any]:
-        """All of it as a value that JSON can hold (B71); `import_conversation` takes it back."""
+        """All of it as a value that JSON can hold; `import_conversation` takes it back."""
         from ragmem.store.transfer.document import document_of
 
         document = await document_of(await self._owner.archive(), self.uuid)

@@ -1,4 +1,4 @@
-"""Section B's message counts over the context's budgets: they bound, and promise nothing (X20a)."""
+"""Section B's message counts over the context's budgets: they bound, and promise nothing."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -120,7 +120,7 @@ class Digests:
 
 
 async def _count_turns(store: Store, session_id: str, summary: Summary) -> int:
-    """Turns behind it (A56); UsageError where something that it covers is not there."""
+    """Turns behind it; UsageError where something that it covers is not there."""
     if not isinstance(summary.level, int) or summary.level < 1:
         raise UsageError(f"A summary has a level of 1 or more, not {summary.level!r}.")
     if not summary.covers:

@@ -50,7 +50,7 @@ from ragmem.store.base import Applied, SessionQuery, Store, TurnQuery
 from ragmem.store.recall import Scope
 
 _RECENT_TURNS, _RECENT_CHARS = 3, 5_000
-"""What a context shows of recent turns (A19)."""
+"""What a context shows of recent turns."""
 _FINISHED = ("completed", "interrupted", "failed")
 _NO_LIMIT = 1_000_000
 _ANY_MODEL = ModelInfo(name="")
@@ -98,7 +98,7 @@ class OpenMemory:
                 stack.push_async_callback(close)
 
     async def finish(self, work: Work) -> None:
-        """What is left, before the memory is closed, if it is to be done then (X15)."""
+        """What is left, before the memory is closed, if it is to be done then."""
         if self.parts.config.memory.worker == "inline":
             with suppress(StoreError):
                 await work.drain(INLINE_S)
@@ -113,9 +113,9 @@ class OpenMemory:
         title: str = "",
         tags: Sequence[str] = (),
     ) -> str:
-        """A new session in a folder, stored at once; its id (A80).
+        """A new session in a folder, stored at once; its id.
 
-        Its project is the folder `project_path`, else that which holds `cwd` (X12b).
+        Its project is the folder `project_path`, else that which holds `cwd`.
         """
         session = await self.new_session(cwd, project_path, title=title, tags=tags)
         return session.session_id
@@ -142,12 +142,12 @@ class OpenMemory:
         return session
 
     async def get_sessions_by_cwd(self, cwd: Folder) -> list[Session]:
-        """Those that were started in a folder, newest activity first (A81)."""
+        """Those that were started in a folder, newest activity first."""
         query = SessionQuery(cwd=folder_name(normalize_cwd(Path(cwd))), limit=_NO_LIMIT)
         return await self._memory.sessions(query)
 
     async def load_session(self, session_id: str) -> LoadedSession:
-        """A session with all of its turns and their tool calls; SessionNotFound (A82)."""
+        """A session with all of its turns and their tool calls; SessionNotFound."""
         loaded = await self._memory.load_session(session_id)
         return LoadedSession(loaded.session, loaded.turns)
 
@@ -164,7 +164,7 @@ class OpenMemory:
         reasoning: str | None = None,
         model: str | None = None,
     ) -> Turn:
-        """Store a completed turn and its tool calls, all or nothing; its vector follows (A84, X16).
+        """Store a completed turn and its tool calls, all or nothing; its vector follows.
 
         `timestamp` is when it was complete: now, if none is given; without a time zone it is
         this machine's local time. The answer is the turn as it is stored, without secrets.
@@ -200,10 +200,10 @@ class OpenMemory:
     async def get_recent_turns(
         self, session_id: str, *, max_chars: int | None = None, limit: int | None = None
     ) -> list[Turn]:
-        """The newest turns, in order: at most so many, and of so many characters (A86).
+        """The newest turns, in order: at most so many, and of so many characters.
 
         With neither: 3 turns and 5,000 characters. The newest comes in any case, clipped in
-        its middle if it alone is longer (A20).
+        its middle if it alone is longer.
         """
         await self._session(session_id)
         if max_chars is None and limit is None:
@@ -215,12 +215,12 @@ class OpenMemory:
         return turns
 
     async def get_raw_history_char_count(self, session_id: str) -> int:
-        """Characters of completed turns that no level 1 summary covers (A78, A87)."""
+        """Characters of completed turns that no level 1 summary covers."""
         await self._session(session_id)
         return await (await self._store()).raw_history_chars(session_id)
 
     async def get_recently_accessed_files(self, session_id: str) -> list[FileAccess]:
-        """One entry a path, latest first (X32)."""
+        """One entry a path, latest first."""
         return await self._memory.recently_accessed_files(session_id)
 
     # --- summaries --------------------------------------------------------------
@@ -232,7 +232,7 @@ class OpenMemory:
         level: int | None = None,
         parent_ids: Sequence[str] = (),
     ) -> Summary:
-        """Store a summary with its links to the turns or summaries that it covers (A85).
+        """Store a summary with its links to the turns or summaries that it covers.
 
         Of a `Summary`, such as `summarize_turn` makes, level and parents are its own unless
         others are given. Its vector follows.
@@ -246,17 +246,17 @@ class OpenMemory:
     async def get_level1_summaries_not_summarized(
         self, session_id: str, *, limit: int | None = 10
     ) -> list[Summary]:
-        """Level 1 summaries that no level 2 summary covers, newest first (A88)."""
+        """Level 1 summaries that no level 2 summary covers, newest first."""
         await self._session(session_id)
         store = await self._store()
         return await store.summaries(session_id, level=1, not_rolled_up=True, limit=limit)
 
     async def summarize_turn(self, turn: Turn) -> Summary:
-        """Its level 1 summary, not stored (A92); cut from the turn where no model is named."""
+        """Its level 1 summary, not stored; cut from the turn where no model is named."""
         return await self._digests.of_turn(turn, await self._locator_of(turn.session_id))
 
     async def summarize_summaries(self, session_id: str, level: int) -> Summary:
-        """Sum up all of a level that wait, as one of the next level, and store it (A93, A13)."""
+        """Sum up all of a level that wait, as one of the next level, and store it."""
         await self._session(session_id)
         made = await self._digests.roll_up(session_id, level)
         self._work.wake()
@@ -276,7 +276,7 @@ class OpenMemory:
         scope: Where | None = None,
         min_similarity: float | None = None,
     ) -> list[Hit]:
-        """Turns and summaries that bear on a text, best first (A89).
+        """Turns and summaries that bear on a text, best first.
 
         With a session: it and, as `memory.scope` says, the others of its project; `scope` says
         otherwise. Without: `scope`, else the whole store. `semantic=False`: by words alone.
@@ -307,7 +307,7 @@ class OpenMemory:
     async def build_context(
         self, session_id: str, user_message: str, strategy: Strategy = "hybrid"
     ) -> Context:
-        """What would go to a model with this message, in this session (X20); nothing is stored."""
+        """What would go to a model with this message, in this session; nothing is stored."""
         self._work.begin()
         session = await self._session(session_id)
         builder = ContextBuilder(self.parts.config.memory, self._model_info())

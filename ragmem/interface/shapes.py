@@ -55,7 +55,7 @@ def writes_of(turn: Turn, locate: Callable[[str], str]) -> list[Write]:
 def scope_around(
     session: Session | None, scope: ScopeName | Scope | None, *, default: ScopeName
 ) -> Scope:
-    """Where to search; without a session by name it can only be everywhere (X12)."""
+    """Where to search; without a session by name it can only be everywhere."""
     if isinstance(scope, Scope):
         return scope
     if scope is not None and scope not in get_args(ScopeName):
@@ -84,7 +84,7 @@ async def found_session(store: Store, session_id: str) -> Session:
 
 
 def checked_strategy(strategy: Strategy) -> Strategy:
-    """Itself; UsageError for one that there is not (B73)."""
+    """Itself; UsageError for one that there is not."""
     if strategy not in STRATEGIES:
         raise UsageError(f"There is no strategy {strategy!r}.", hint="recent, relevant or hybrid.")
     return strategy
@@ -111,7 +111,7 @@ def locator(session: Session) -> Callable[[str], str]:
 
 
 def wanted_levels(levels: Iterable[int] | None, *, include_turns: bool) -> tuple[int, ...] | None:
-    """As a search takes them, where none is all; None where nothing is wanted (A90)."""
+    """As a search takes them, where none is all; None where nothing is wanted."""
     if levels is None:
         return () if include_turns else _SUMMARY_LEVELS
     wanted = tuple(dict.fromkeys(levels))

@@ -34,7 +34,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Metrics
     notices: Callable[[], Sequence[str]]
     foreign_vectors: Callable[[], Awaitable[str]]
-    """What to say when the store's vectors are another embedder's (X5); else empty."""
+    """What to say when the store's vectors are another embedder's; else empty."""
 
 
 class LoadedSession(msgspec.Struct, frozen=True):

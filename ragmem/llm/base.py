@@ -158,7 +158,7 @@ class _Call(msgspec.Struct):
 
 
 class Assembler:
-    """Collects chunks; `completion()` refuses what is not whole (reliability.md 0.1)."""
+    """Collects chunks; `completion()` refuses what is not whole."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -236,7 +236,7 @@ def parse_arguments(text: str) -> dict[str, Json]:
     """A tool call's arguments, strictly: one JSON object, no duplicate keys, no NaN.
 
     Raises ValueError with a reason that a model can act on. Never repairs:
-    a repaired cut stream is a different valid command (reliability.md 0.2).
+    a repaired cut stream is a different valid command.
     """
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)

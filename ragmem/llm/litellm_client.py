@@ -29,7 +29,7 @@ from ragmem.llm.retry import retried
 from ragmem.messages import Json
 
 # Read by litellm while it is imported: DEV mode loads the current folder's `.env`, and each
-# table that is not the packaged one is fetched from the network (reliability 0.7).
+# table that is not the packaged one is fetched from the network.
 _SETTINGS = {
     "LITELLM_MODE": "PRODUCTION",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",

@@ -32,7 +32,7 @@ MAX_SOCKET_PATH = 100
 
 LOCAL_INFO = ModelInfo(
     name="local/smollm2-135m-instruct",
-    # Half of it at four characters a token is what the context builder may fill (X22).
+    # Half of it at four characters a token is what the context builder may fill.
     context_window=1200,
     max_output_tokens=ANSWER_TOKENS,
     input_usd_per_token=0.0,

@@ -1,6 +1,6 @@
 """The chat-completions format, both ways; shared by the adapters.
 
-Out: messages that every provider accepts, whatever the history holds (P5): ids,
+Out: messages that every provider accepts, whatever the history holds: ids,
 tool names and arguments of other models, lone surrogates. In: pieces of an
 answer as `Chunk`s, and whether it really ended.
 """

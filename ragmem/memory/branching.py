@@ -50,7 +50,7 @@ async def tag(
 
 
 async def archive(memory: Memory, session: Session, *, undo: bool = False) -> Session:
-    """Put it aside, or take it back; nothing of it is lost, and it is found as before (B18)."""
+    """Put it aside, or take it back; nothing of it is lost, and it is found as before."""
     status: SessionStatus = "active" if undo else "archived"
     if session.status == status:
         return session
@@ -62,9 +62,9 @@ async def archive(memory: Memory, session: Session, *, undo: bool = False) -> Se
 async def fork_at(
     memory: Memory, session: Session, turn_index: int | None = None, *, title: str = ""
 ) -> Session:
-    """A session that begins with this one's turns up to and with `turn_index`: all, if None (B99).
+    """A session that begins with this one's turns up to and with `turn_index`: all, if None.
 
-    They are shared, not copied (X40). A summary that tells of later turns stays behind.
+    They are shared, not copied. A summary that tells of later turns stays behind.
     """
     if not memory.records:
         raise UsageError("Nothing is recorded here, so there is nothing to fork.")

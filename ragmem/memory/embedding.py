@@ -144,7 +144,7 @@ async def _records(store: Store, items: Sequence[Pending]) -> dict[str, _Record]
 
 
 def _texts(embedder: Embedder, found: Mapping[str, _Record]) -> dict[str, list[str]]:
-    """By record: what is embedded of each. A memory's and a session's is one text (B15, X6)."""
+    """By record: what is embedded of each. A memory's and a session's is one text."""
     texts: dict[str, list[str]] = {}
     for record_id, record in found.items():
         match record:

@@ -1,4 +1,4 @@
-"""Accessed files: what a tool call touched, and the list that the agent is shown (C30 to C76)."""
+"""Accessed files: what a tool call touched, and the list that the agent is shown."""
 
 import json
 import os
@@ -30,8 +30,8 @@ def extract_accessed_files(
 ) -> list[FileAccess]:
     """Which files a finished call touched; never raises, whatever arguments and results hold.
 
-    `locate` turns a path as the tool gave it into the stored form (C45). A
-    failed call touched nothing (C46); unknown tools are ignored (C40).
+    `locate` turns a path as the tool gave it into the stored form. A
+    failed call touched nothing; unknown tools are ignored.
     """
     if not call.success or not call.result:
         return []
@@ -106,11 +106,11 @@ def shown_path(path: str, *, cwd: Path, project: Path) -> str:
 
 
 def recently_accessed(accesses: Iterable[FileAccess], *, max_chars: int = 5000) -> list[FileAccess]:
-    """One entry a path, latest first, at most `max_chars` / 50 of them (C49 to C51, X32).
+    """One entry a path, latest first, at most `max_chars` / 50 of them.
 
     A path that was written stays a write whatever came later; otherwise its
     latest access decides. When they are too many, written ones are kept first.
-    Order is by turn and call, never by clock (X30).
+    Order is by turn and call, never by clock.
     """
     best: dict[str, FileAccess] = {}
     for access in sorted(accesses, key=_sequence):
@@ -142,8 +142,8 @@ def format_accessed_files(
 ) -> tuple[str, int]:
     """The section `## Recently Accessed Files` and how many files did not fit.
 
-    Empty for no files. Never longer than `max_chars` (C53): searched files of
-    one folder are folded first (C75), then entries are dropped from the end,
+    Empty for no files. Never longer than `max_chars`: searched files of
+    one folder are folded first, then entries are dropped from the end,
     modified ones last.
     """
     if not files:

@@ -16,10 +16,10 @@ from ragmem.store.base import Store, TurnQuery
 FINISHED = ("completed", "interrupted", "failed")
 _FILES_CHARS = 5_000
 _FILES_LOOKBACK = 10
-"""Accessed files come from turns of so many times the section's characters (C48)."""
+"""Accessed files come from turns of so many times the section's characters."""
 _OLDER_QUERIES = 50
 _LEVEL1_LIMIT = 200
-"""Of which the builder shows ten that the window does not (X23)."""
+"""Of which the builder shows ten that the window does not."""
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ class Gathering:
         return await store.turns(session_id, query)
 
     async def accesses(self, store: Store, session_id: str, turn_count: int) -> list[FileAccess]:
-        """Computed once, until a turn comes in or this process writes (C74)."""
+        """Computed once, until a turn comes in or this process writes."""
         known_at, files = self._files.get(session_id, (-1, []))
         if known_at != turn_count:
             found = await store.file_accesses(
@@ -128,7 +128,7 @@ class Gathering:
 
 
 def _latest_first(level1: Sequence[Summary], turns: Sequence[Turn]) -> tuple[Summary, ...]:
-    """By the turns that they are of (X30): work that was left is done latest turn first."""
+    """By the turns that they are of: work that was left is done latest turn first."""
     places = {turn.turn_id: turn.turn_index for turn in turns}
     return tuple(
         sorted(level1, key=lambda s: -max((places.get(i, 0) for i in s.covers), default=0))

@@ -1,4 +1,4 @@
-"""The pruning fallback: what the agent is told when the store can't answer (C13 to C29).
+"""The pruning fallback: what the agent is told when the store can't answer.
 
 Keeping the first message and the latest ones is the "sink and window" shape:
 the goal of a conversation is in its first message. Of those between them stays
@@ -72,8 +72,8 @@ def build_history_context(
     """The pruned history as text; only for when the enriched context can't be built.
 
     All of ten or fewer; else the first, the marker with role `system`, and the last nine.
-    Where nine of the latest are more than fits `max_chars`, there are fewer (C29). What is
-    known of those between follows the marker (C27, C28): `so_far` is of the whole conversation.
+    Where nine of the latest are more than fits `max_chars`, there are fewer. What is
+    known of those between follows the marker: `so_far` is of the whole conversation.
     """
     tail = TAIL_COUNT if len(messages) > WHOLE_LIMIT else len(messages) - 1
     if max_chars is not None and _size(messages[:1], messages[-tail:] if tail else ()) > max_chars:
@@ -131,7 +131,7 @@ def _gist(
 
 
 def _critical(messages: Sequence[HistoryMessage]) -> list[str]:
-    """Sentences in which the person sets a rule, or one of both a decision (C28)."""
+    """Sentences in which the person sets a rule, or one of both a decision."""
     found: list[str] = []
     for role, content in messages:
         wanted = _CRITICAL.search if role == "user" else _DECISION.match

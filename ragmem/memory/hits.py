@@ -30,7 +30,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     """Fused rank score: what the order goes by; comparable within one search only."""
     similarity: float | None = None
-    """Raw cosine, -1 to 1; None for a hit by its words alone (X1)."""
+    """Raw cosine, -1 to 1; None for a hit by its words alone."""
     session_id: str
     session_title: str = ""
     at: datetime
@@ -51,7 +51,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def relevance(self) -> str:
-        """As it is shown: the similarity in percent, else how it was found (X1)."""
+        """As it is shown: the similarity in percent, else how it was found."""
         return "text match" if self.similarity is None else f"{self.similarity * 100:.0f}%"
 
     def facts(self, now: datetime) -> list[str]:

@@ -1,4 +1,4 @@
-"""A look over the latest sessions: what each was about, what was found, what is left (B120)."""
+"""A look over the latest sessions: what each was about, what was found, what is left."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime

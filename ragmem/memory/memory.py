@@ -163,7 +163,7 @@ class Memory:
         return project
 
     async def join(self, project: Project, into: Project) -> None:
-        """Make this project's sessions, and those to come, the other one's (X12b)."""
+        """Make this project's sessions, and those to come, the other one's."""
         joined = msgspec.structs.replace(project, joined_into=into.root_id)
         await (await self._store()).apply([RegisterProject(project=joined)])
 
@@ -194,7 +194,7 @@ class Memory:
         return renamed
 
     async def fork(self, session: Session, *, title: str = "") -> Session:
-        """A copy that goes on by itself and shares the turns so far by reference (X40)."""
+        """A copy that goes on by itself and shares the turns so far by reference."""
         now = self._clock()
         copy = msgspec.structs.replace(
             session,
@@ -294,7 +294,7 @@ class Memory:
         strategy: Strategy = "hybrid",
         changed: str = "",
     ) -> Context:
-        """What goes to the model with `prompt`; the turn in flight is never history (X24).
+        """What goes to the model with `prompt`; the turn in flight is never history.
 
         `changed` tells which files are other than the agent knows them.
         """
@@ -388,7 +388,7 @@ class Memory:
         return await self._recall.search(question)
 
     async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
-        """One entry a path, latest first (X32)."""
+        """One entry a path, latest first."""
         store = await self._store()
         session = await store.session(session_id)
         return await self._gathering.accesses(store, session_id, session.turn_count)
@@ -436,7 +436,7 @@ class Memory:
 
 
 def _fork_title(title: str) -> str:
-    """That of a session without a name is made from its own first turn, like any other's (B13)."""
+    """That of a session without a name is made from its own first turn, like any other's."""
     if title == DEFAULT_TITLE:
         return title
     again = _FORK.search(title)

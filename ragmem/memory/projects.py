@@ -1,4 +1,4 @@
-"""Which project a folder belongs to (X12b): facts of the file system only, git is never run."""
+"""Which project a folder belongs to: facts of the file system only, git is never run."""
 
 import os
 import re
@@ -29,7 +29,7 @@ class Located(msgspec.Struct, frozen=True):
 
 
 def normalize_cwd(path: Path | str) -> Path:
-    """The real path: links resolved, relative parts and trailing slashes gone (A101).
+    """The real path: links resolved, relative parts and trailing slashes gone.
 
     UsageError for what no system takes for a path.
     """
@@ -107,7 +107,7 @@ def _id_of(path: str, taken: Collection[str]) -> str:
 
 
 def joinable(project: Project, known: Iterable[Project], cwd: Path) -> list[Project]:
-    """Projects with the remote of this one's folder, that it was not joined with (X12b)."""
+    """Projects with the remote of this one's folder, that it was not joined with."""
     remote = read_remote(real_folder(project.path, cwd)) or project.remote
     return [
         each

@@ -69,7 +69,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     time: float = 4.0
     """Of a turn inside of an interval that the question surely names."""
     here: float = 0.25
-    """Of a turn of the conversation that asks: between two alike, its own is meant (X12)."""
+    """Of a turn of the conversation that asks: between two alike, its own is meant."""
     recency: float = 0.05
     """Of a turn of this minute; halves with each `recency_days`. Settles ties."""
     recency_days: float = 30.0

@@ -1,4 +1,4 @@
-"""Search of the memory: from a question to the turns and summaries that bear on it (X6b, X12)."""
+"""Search of the memory: from a question to the turns and summaries that bear on it."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     scope: Scope = EVERYTHING
     session_id: str = ""
-    """The conversation that asks: of two alike, its own turn is meant (X12)."""
+    """The conversation that asks: of two alike, its own turn is meant."""
     semantic: bool = True
-    """False: by words alone (A91)."""
+    """False: by words alone."""
     max_results: int = 5
     levels: tuple[int, ...] = ()
     """0 for turns, 1 and up for summaries; empty for all."""
     min_similarity: float | None = None
-    """A hit must be nearer (strictly), unless it holds words of the question (X2, X6b)."""
+    """A hit must be nearer (strictly), unless it holds words of the question."""
     patience_s: float | None = None
-    """So long the embedder is waited for; then the words alone are looked for (A96)."""
+    """So long the embedder is waited for; then the words alone are looked for."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ ScopeName = Literal["session", "project", "all"]
 
 
 def scope_of(session: Session, name: ScopeName) -> Scope:
-    """Where a session's questions are looked for (X12)."""
+    """Where a session's questions are looked for."""
     match name:
         case "session":
             return Scope(session_ids=(session.session_id,))
@@ -158,7 +158,7 @@ class Recall:
         return Found(question=question, ranked=tuple(self._above(ranked, question)), spans=spans)
 
     async def hits(self, found: Found, *, hidden: Collection[str] = ()) -> list[Hit]:
-        """The best of it with their texts, but for the records whose ids are `hidden` (X23)."""
+        """The best of it with their texts, but for the records whose ids are `hidden`."""
         ranked = [one for one in found.ranked if one.candidate.record_id not in hidden]
         if not ranked:
             return []
@@ -181,7 +181,7 @@ class Recall:
         return {name: title for name, title in titles.items() if title != DEFAULT_TITLE}
 
     async def _vector(self, store: Store, text: str, question: Question) -> tuple[bytes, str]:
-        """Empty while the question can't be compared with what is stored (X5, A96)."""
+        """Empty while the question can't be compared with what is stored."""
         mark = await self._mark(store) if question.semantic and text.strip() else None
         if self._embedder is None or mark is None:
             return b"", ""

@@ -1,6 +1,6 @@
 """What a request is told beside the conversation itself: what bears on its prompt, what is known.
 
-All of it is an extra: what can't be had, or not in time, is left out, and the turn goes on (A96).
+All of it is an extra: what can't be had, or not in time, is left out, and the turn goes on.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ _log = logging.getLogger("ragmem")
 T = TypeVar("T")
 
 _CONTEXT_HITS = 16
-"""Of which a request shows the best five that it does not show already (X23, X34)."""
+"""Of which a request shows the best five that it does not show already."""
 _LATEST = 5
 """Conversations that are told where a question names nothing to look for."""
 _MORE_TRIES = 2
 _SPARE_FACTS = 8
-"""So many more than are shown are looked for: some stand in the request anyway (D3)."""
+"""So many more than are shown are looked for: some stand in the request anyway."""
 
 
 PINNED_UNKNOWN = (
@@ -109,7 +109,7 @@ class Recalling:
         return await self._recall.find(question)
 
     async def hits(self, found: Found | None, shown: Sequence[Turn]) -> list[Hit]:
-        """Those that the recent window does not show, nor are summaries of what it shows (X23)."""
+        """Those that the recent window does not show, nor are summaries of what it shows."""
         if found is None:
             return []
         from ragmem.memory.summaries import summary_id
@@ -119,7 +119,7 @@ class Recalling:
         return await self._tried(self._recall.hits(found, hidden=hidden)) or []
 
     async def latest(self, session: Session, prompt: str, strategy: Strategy) -> list[Hit]:
-        """The last conversations, for a question that names nothing to look for (D62).
+        """The last conversations, for a question that names nothing to look for.
 
         "What did we talk about before?" is like none of them: their own summaries answer it.
         """
@@ -132,7 +132,7 @@ class Recalling:
         project_ids = (session.project_id,) if self._config.scope == "project" else ()
         query = SessionQuery(project_ids=project_ids, limit=_LATEST + 1)
         sessions = await self._tried(self._sessions(query)) or []
-        # Neither a fork nor its parent is told what the other went on with (B99).
+        # Neither a fork nor its parent is told what the other went on with.
         own = {session.session_id, session.parent_session_id}
         others = [
             s
@@ -166,7 +166,7 @@ class Recalling:
     # --- facts --------------------------------------------------------------------
 
     async def known(self, session: Session, prompt: str, strategy: Strategy) -> Known:
-        """Pinned memories always; the profile and facts as the strategy has them (X20a)."""
+        """Pinned memories always; the profile and facts as the strategy has them."""
         facts = self._facts
         if facts is None:
             return Known()

@@ -1,4 +1,4 @@
-"""A turn being written as it happens (X25): begun, each tool call, the end.
+"""A turn being written as it happens: begun, each tool call, the end.
 
 What is written here is written without secrets (`redacted`); the turn in flight
 keeps them, for the model that is at work on it.
@@ -173,7 +173,7 @@ class TurnRecording:
 
 
 def measure(turn: Turn, recording: TurnRecording | None, metrics: Metrics) -> None:
-    """Count what a turn that has ended took to store, and what it cost (A103)."""
+    """Count what a turn that has ended took to store, and what it cost."""
     if recording and recording.recorded:
         metrics.timings_ms["store.turn"].append(recording.stored_ms)
     usage = turn.usage
@@ -198,7 +198,7 @@ def _lasts(applied: Applied | None) -> bool:
 
 
 def redacted(write: Write) -> Write:
-    """The write without secrets (P10); ids, times and paths stay as they are."""
+    """The write without secrets; ids, times and paths stay as they are."""
     match write:
         case RegisterProject() | PutVectors() | MarkExtracted() | DropCodeFiles() | PutReferences():
             return write

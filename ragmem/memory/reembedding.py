@@ -1,4 +1,4 @@
-"""All vectors anew, while somebody waits for it: when another embedder is set (X5)."""
+"""All vectors anew, while somebody waits for it: when another embedder is set."""
 
 from collections.abc import Callable
 

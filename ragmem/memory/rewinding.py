@@ -1,4 +1,4 @@
-"""What a session's edits after some turn were, so that its files can be taken back to it (X35).
+"""What a session's edits after some turn were, so that its files can be taken back to it.
 
 Read from the recorded calls alone: each edit tells the SHA-256 of what it wrote, and of
 what stood there before (its pre-image; none where it made the file).

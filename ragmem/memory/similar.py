@@ -1,4 +1,4 @@
-"""Past sessions like this one: by what their summaries say (B51, B52, B113)."""
+"""Past sessions like this one: by what their summaries say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Titles for sessions that nobody has named, made in the background (B13).
+"""Titles for sessions that nobody has named, made in the background.
 
 After the first completed turn: a line by the model for summaries, or the first words of the
 person where none can be asked. A session with any name of its own is never touched.

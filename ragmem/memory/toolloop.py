@@ -1,4 +1,4 @@
-"""The messages of one turn's tool loop, kept within a limit however long it goes on (X20).
+"""The messages of one turn's tool loop, kept within a limit however long it goes on.
 
 Nothing that is left out of a request is lost: each result is stored, and the tool
 `recall_result` brings it back by the id that stands in its place.

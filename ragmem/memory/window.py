@@ -1,4 +1,4 @@
-"""The recent window: a session's latest turns, as native messages or as text (X20, X22)."""
+"""The recent window: a session's latest turns, as native messages or as text."""
 
 from collections.abc import Sequence
 
@@ -159,11 +159,11 @@ def _squeezed(turn: Turn, limit: int) -> tuple[Message, ...]:
 
 
 def recent_text(turns: Sequence[Turn], *, limit: int, max_chars: int) -> tuple[str, int]:
-    """`## Recent Conversation (Raw)` and how many turns it shows (A19 to A23).
+    """`## Recent Conversation (Raw)` and how many turns it shows.
 
     At most `limit` turns and `max_chars` characters; the newest is always there,
-    clipped in its middle if need be (A20). A turn without tools has no `Tools:`
-    line (A33).
+    clipped in its middle if need be. A turn without tools has no `Tools:`
+    line.
     """
     heading = "## Recent Conversation (Raw)\n"
     entries: list[str] = []

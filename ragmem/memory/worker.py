@@ -84,9 +84,9 @@ class Worker:
         self.tell: Callable[[str], None] = lambda _: None
         """Told of work that failed, of each kind once."""
         self.names_sessions = False
-        """Whether sessions that nobody has named get a title (B13)."""
+        """Whether sessions that nobody has named get a title."""
         self.linker: Reader | None = None
-        """Links turns with the code that they concern (B95)."""
+        """Links turns with the code that they concern."""
         self.chores: tuple[Callable[[Store], Awaitable[bool]], ...] = ()
         """What is done when nothing else is: each a piece at a time, false when there is none."""
         self._wake = asyncio.Event()

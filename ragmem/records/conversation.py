@@ -32,7 +32,7 @@ class Project(Record, frozen=True, kw_only=True):
     """The checkout's `origin`, without user information."""
     created_at: datetime
     joined_into: str | None = None
-    """The project that the person joined it to: whose its sessions are (X12b)."""
+    """The project that the person joined it to: whose its sessions are."""
 
     @property
     def root_id(self) -> str:
@@ -189,12 +189,12 @@ class Turn(Record, frozen=True, kw_only=True):
 
     @property
     def timestamp(self) -> datetime:
-        """When it was complete (A5); of one that runs, when it began."""
+        """When it was complete; of one that runs, when it began."""
         return self.finished_at or self.started_at
 
     @property
     def char_count(self) -> int:
-        """Code points of user and assistant text; tool results do not count (A43)."""
+        """Code points of user and assistant text; tool results do not count."""
         return len(self.user_message) + len(self.assistant_message)
 
     @property

@@ -10,17 +10,17 @@ from ragmem.records.conversation import Record
 MemoryKind = Literal["fact", "preference", "decision", "deadline", "failure", "rule"]
 MEMORY_KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
 EPISODE_KINDS: tuple[MemoryKind, ...] = ("decision", "preference", "deadline")
-"""Those that are notable moments (X4b)."""
+"""Those that are notable moments."""
 Trust = Literal["person", "model", "tool"]
 """Who vouches for it: the person said it, the model did, or it stood in a file or an output."""
 MemorySource = Literal["conversation", "chat", "note"]
-"""Learned from what was said; told with `remember` or `#text`; written with `memory add` (D12)."""
+"""Learned from what was said; told with `remember` or `#text`; written with `memory add`."""
 MemoryScope = Literal["user", "project"]
 
 MEMORY_LEVEL = -1
 """Where a level is asked for (0: a turn, 1 and up: a summary), that of a memory."""
 SESSION_LEVEL = -2
-"""The same of a session, whose summary has a vector of its own (B15)."""
+"""The same of a session, whose summary has a vector of its own."""
 
 
 class Evidence(Record, frozen=True, kw_only=True):
@@ -41,13 +41,13 @@ class Evidence(Record, frozen=True, kw_only=True):
 
 
 class MemoryRecord(Record, frozen=True, kw_only=True):
-    """Something worth knowing later, in a sentence, with where it comes from (D7 to D14, X4b)."""
+    """Something worth knowing later, in a sentence, with where it comes from."""
 
     memory_id: str
     kind: MemoryKind = "fact"
     content: str
     subjects: tuple[str, ...] = ()
-    """Flat tags, casefolded (D9, D15)."""
+    """Flat tags, casefolded."""
     trust: Trust = "person"
     source: MemorySource = "conversation"
     project_id: str | None = None
@@ -57,11 +57,11 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     at: datetime | None = None
-    """When it happened or is due, where that is known: of a deadline its date (E22)."""
+    """When it happened or is due, where that is known: of a deadline its date."""
     expires_at: datetime | None = None
-    """Past it nothing shows it any more; None: it lasts (D11)."""
+    """Past it nothing shows it any more; None: it lasts."""
     valid_until: datetime | None = None
-    """When another took its place; None: it is current (X4)."""
+    """When another took its place; None: it is current."""
     superseded_by: str | None = None
     """The memory that took its place."""
     evidence: tuple[Evidence, ...] = ()
@@ -84,12 +84,12 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
         return self.pinned or self.kind == "rule"
 
     def is_current(self, now: datetime) -> bool:
-        """Neither superseded nor past its time (D20)."""
+        """Neither superseded nor past its time."""
         return self.superseded_by is None and (self.expires_at is None or self.expires_at > now)
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """What the person has said of themselves, by key (E10 to E13); one for each owner."""
+    """What the person has said of themselves, by key; one for each owner."""
 
     values: dict[str, str] = msgspec.field(default_factory=dict)
     updated_at: datetime | None = None
@@ -98,7 +98,7 @@ class Profile(Record, frozen=True, kw_only=True):
 
 
 class Insight(Record, frozen=True, kw_only=True):
-    """What a look over a whole session found (B121); one a session."""
+    """What a look over a whole session found; one a session."""
 
     session_id: str
     main_topic: str

@@ -136,7 +136,7 @@ class PutMemory(_Write, frozen=True, kw_only=True, tag="memory"):
 
     Those that it `supersedes` stay, but are no longer current: `valid_until` its `created_at`,
     `superseded_by` it. What is superseded already, or not there, is left as it is; and a memory
-    that is superseded stays so when it is put again. All in one transaction (D27).
+    that is superseded stays so when it is put again. All in one transaction.
     """
 
     memory: MemoryRecord

@@ -35,7 +35,7 @@ async def choose_opening(app: "App", opening: Opening, page: Page) -> Opening | 
 
 
 async def greet(talk: Talk, opening: Opening, page: Page) -> None:
-    """Where we are; how to go on with what was last done here (X40); what the app has to say."""
+    """Where we are; how to go on with what was last done here; what the app has to say."""
     where = one_line(str(talk.app.cwd), max(20, page.width - 30))
     page.show(Text(f"ragmem {__version__} · {where} · /help", style="dim"))
     notices(talk, page)

@@ -1,4 +1,4 @@
-"""Once, at the start of a session: that there were sessions like it (B113)."""
+"""Once, at the start of a session: that there were sessions like it."""
 
 import asyncio
 from contextlib import suppress

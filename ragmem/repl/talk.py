@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """Which session a chat begins with; by default a new one (X40)."""
+    """Which session a chat begins with; by default a new one."""
 
     resume: str | None = None
     """An id, a tail of one, or a name; empty for a choice among this folder's sessions."""

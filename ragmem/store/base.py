@@ -62,7 +62,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     mine: bool = False
     """Only those of the owner for whom the store was opened."""
     tags: tuple[str, ...] = ()
-    """Any of these (B50)."""
+    """Any of these."""
     limit: int = 50
 
 
@@ -96,7 +96,7 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Records by kind: sessions, turns, tool_calls, summaries, memories, projects, files
     (that tools touched), scopes."""
     summaries_per_level: dict[int, int] = {}
-    """Lowest level first (A107)."""
+    """Lowest level first."""
     size_bytes: int | None = None
 
 
@@ -148,11 +148,11 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
         not_rolled_up: bool = False,
         limit: int | None = None,
     ) -> list[Summary]:
-        """Newest first. `not_rolled_up`: those that no higher summary covers (A79)."""
+        """Newest first. `not_rolled_up`: those that no higher summary covers."""
         ...
 
     async def raw_history_chars(self, session_id: str) -> int:
-        """Characters of completed turns that no level-1 summary covers (A78); 0 for none."""
+        """Characters of completed turns that no level-1 summary covers; 0 for none."""
         ...
 
     async def projects(self) -> list[Project]:
@@ -283,7 +283,7 @@ class Archive(Store, Protocol):
     async def delete_session(self, session_id: str) -> dict[str, int]:
         """Remove a session and all that belongs to it alone; counts of what went, by kind.
 
-        Memories whose only evidence was said in it go too (X39); the others lose that evidence.
+        Memories whose only evidence was said in it go too; the others lose that evidence.
 
         StoreRefused while a fork shares its turns, or a process works in it.
         """

@@ -39,13 +39,13 @@ class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
     """Any of these; empty for all."""
     subjects: tuple[str, ...] = ()
-    """Those with any of these, casefolded; empty for all (D17)."""
+    """Those with any of these, casefolded; empty for all."""
     session_id: str | None = None
     """Those with evidence in this session."""
     pinned: bool | None = None
     with_superseded: bool = False
     alive_at: datetime | None = None
-    """Without those that had expired then (D20)."""
+    """Without those that had expired then."""
     limit: int | None = None
 
 

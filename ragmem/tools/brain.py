@@ -1,4 +1,4 @@
-"""`brain_search`: the project's code and the memory, asked together (C38)."""
+"""`brain_search`: the project's code and the memory, asked together."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -130,7 +130,7 @@ class BrainSearch:
                 min_similarity=self._memory.floor,
             )
         )
-        # The turn in flight is no memory (X24).
+        # The turn in flight is no memory.
         own = running.turn_id if running else ""
         return [hit for hit in hits if hit.record_id != own]
 

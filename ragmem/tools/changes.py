@@ -1,6 +1,6 @@
 """Which files others have changed since the agent read them: told once a change, before it edits.
 
-An edit of such a file is refused anyway (X35); told beforehand, it costs no vain call.
+An edit of such a file is refused anyway; told beforehand, it costs no vain call.
 """
 
 import asyncio

@@ -174,7 +174,7 @@ class _Editing:
         return target, self._workspace.record_path(target.real)
 
     async def _load_seen(self, target: Target, shown: str) -> bytes:
-        """An existing file's content, if it is what this session read last (X35)."""
+        """An existing file's content, if it is what this session read last."""
         before = self._seen.hash_of(shown)
         if before is None:
             raise ToolFailure(

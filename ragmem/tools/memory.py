@@ -1,7 +1,7 @@
-"""What the agent knows and learns: search_memories, get_recent_memories, remember (D70 to D76).
+"""What the agent knows and learns: search_memories, get_recent_memories, remember.
 
 None of them needs approval: what is remembered is shown to the person, and can be forgotten.
-There is no tool to change or delete a memory (D36, D38, X39).
+There is no tool to change or delete a memory.
 """
 
 import asyncio
@@ -156,7 +156,7 @@ class SearchMemories:
                 max_results=params.limit,
             )
         )
-        # The turn in flight is no memory (X24).
+        # The turn in flight is no memory.
         own = running.turn_id if running else ""
         return facts, [hit for hit in hits if hit.record_id != own]
 

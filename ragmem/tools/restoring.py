@@ -1,4 +1,4 @@
-"""Files taken back to what they were before a session's edits (X35), each with a word about it.
+"""Files taken back to what they were before a session's edits, each with a word about it.
 
 Never over what changed since unless the person says so; what is overwritten or removed is
 kept beside the pre-images first, so that this too can be undone by hand.

@@ -1,6 +1,6 @@
 """Whose word a memory is that the model asks for: told by the turn itself, not by the model.
 
-A file or an output that the model has read may have asked for it (reliability.md 1.5): what the
+A file or an output that the model has read may have asked for it: what the
 person did not say in this prompt never becomes a rule or a preference, and is never pinned.
 """
 

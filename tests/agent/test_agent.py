@@ -87,7 +87,7 @@ async def test_one_turn_with_tools(bench: Bench) -> None:
 
 
 async def test_send_gives_the_whole_reply(bench: Bench) -> None:
-    """B55: content, reasoning, tool calls, context used."""
+    """Content, reasoning, tool calls, context used."""
     agent, _ = await bench.agent([reads("a.py"), Says("Done.", reasoning="because")])
     reply = await agent.send("look")
     assert reply.content == "Done."
@@ -97,7 +97,7 @@ async def test_send_gives_the_whole_reply(bench: Bench) -> None:
 
 
 async def test_next_turn_starts_from_what_was_recorded(bench: Bench) -> None:
-    """A1, B4, X20, X24, B56: a file read in turn 1 is still there in turn 2; nothing twice."""
+    """A file read in turn 1 is still there in turn 2; nothing twice."""
     agent, llm = await bench.agent([reads("a.py"), Says("It prints."), Says("Hello.")])
     await agent.send("What does a.py do?")
     await agent.send("And what would it print?")
@@ -134,7 +134,7 @@ async def test_read_only_calls_run_at_once_and_effects_in_order(bench: Bench) ->
 
 
 async def test_every_one_of_many_calls_at_once_is_recorded(bench: Bench) -> None:
-    """P1, B26, reliability 31: calls that end at the same time don't cost each other's record."""
+    """Calls that end at the same time don't cost each other's record."""
     for number in range(60):
         (bench.folder / f"{number}.txt").write_text("x")
     paths = [f"{number}.txt" for number in range(60)]
@@ -156,7 +156,7 @@ async def test_every_one_of_many_calls_at_once_is_recorded(bench: Bench) -> None
 async def test_broken_arguments_execute_nothing_of_the_message(
     bench: Bench, arguments: str
 ) -> None:
-    """reliability 0.1, 0.2, 31: a whole call beside a broken one is not executed either."""
+    """A whole call beside a broken one is not executed either."""
     broken = ToolUse("b", "run_command", arguments)
     agent, llm = await bench.agent(
         [Says(tools=(use("run_command", path="made"), broken)), Says("Sorry.")]
@@ -191,7 +191,7 @@ async def test_calls_of_a_message_that_stopped_are_run(bench: Bench) -> None:
 
 
 async def test_unknown_tool_is_an_answer(bench: Bench) -> None:
-    """Issue 7, B34, reliability 31: a clear error result, recorded; the turn goes on."""
+    """A clear error result, recorded; the turn goes on."""
     agent, llm = await bench.agent([Says(tools=(use("rm\x1b[2J_all", path="x"),)), Says("ok")])
     reply = await agent.send("go")
     assert reply.content == "ok"
@@ -203,7 +203,7 @@ async def test_unknown_tool_is_an_answer(bench: Bench) -> None:
 
 
 async def test_same_call_again_and_again_is_stopped(bench: Bench) -> None:
-    """Issue 7, reliability 32: the third is not run; a model that goes on is asked for an end."""
+    """The third is not run; a model that goes on is asked for an end."""
     agent, llm = await bench.agent([*[reads("a.py")] * 5, Says("I give up.")])
     reply = await agent.send("go")
     assert [c.success for c in reply.tool_calls] == [True, True, False, False, False]
@@ -214,7 +214,7 @@ async def test_same_call_again_and_again_is_stopped(bench: Bench) -> None:
 
 
 async def test_ping_pong_is_noticed(bench: Bench) -> None:
-    """reliability 32: A B A B A."""
+    """A B A B A."""
     agent, _ = await bench.agent(
         [reads("a.py"), reads("b.py"), reads("a.py"), reads("b.py"), reads("a.py"), Says("end")]
     )
@@ -223,7 +223,7 @@ async def test_ping_pong_is_noticed(bench: Bench) -> None:
 
 
 async def test_same_check_after_a_change_is_no_repetition(bench: Bench) -> None:
-    """reliability 32: reading again after an effect is work."""
+    """Reading again after an effect is work."""
     steps = []
     for i in range(4):
         steps += [reads("a.py"), Says(tools=(use("run_command", path=f"f{i}"),))]
@@ -233,7 +233,7 @@ async def test_same_check_after_a_change_is_no_repetition(bench: Bench) -> None:
 
 
 async def test_limit_of_model_calls(bench: Bench) -> None:
-    """B58, X36: at the limit one last answer without tools; error_max_turns, exit 1."""
+    """At the limit one last answer without tools; error_max_turns, exit 1."""
     paths = iter("abcdefgh")
     agent, llm = await bench.agent(
         [lambda request: reads(next(paths)) if request.tools else Says("Cut short.")] * 4,
@@ -252,7 +252,7 @@ async def test_limit_of_model_calls(bench: Bench) -> None:
 
 
 async def test_budget_ends_the_turn(bench: Bench) -> None:
-    """cli.md --max-budget-usd: error_max_budget_usd, exit 1."""
+    """Error_max_budget_usd, exit 1."""
     info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
     agent, llm = await bench.agent(
         [reads("a.py"), Says("never asked")], info=info, limits=Limits(max_budget_usd=1.0)
@@ -264,7 +264,7 @@ async def test_budget_ends_the_turn(bench: Bench) -> None:
 
 
 async def test_budget_without_reported_usage_ends_the_turn(bench: Bench) -> None:
-    """X19, cli.md --max-budget-usd: what is not known is not taken for nothing."""
+    """What is not known is not taken for nothing."""
     info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
     first = Says("Hm.", tools=reads("a.py").tools, usage=None)
     agent, llm = await bench.agent(
@@ -278,7 +278,7 @@ async def test_budget_without_reported_usage_ends_the_turn(bench: Bench) -> None
 
 
 async def test_failed_call_of_the_model(bench: Bench) -> None:
-    """Issue 7, X25, A96: recorded as failed with the person's words; exit code 75; no traceback."""
+    """Recorded as failed with the person's words; exit code 75; no traceback."""
     agent, _ = await bench.agent([ProviderUnavailable("It is busy.", hint="Wait."), Says("ok")])
     reply = await agent.send("first")
     assert reply.finished.subtype == "error_during_execution"
@@ -291,7 +291,7 @@ async def test_failed_call_of_the_model(bench: Bench) -> None:
 
 
 async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
-    """reliability 0.1, P2: half an answer is kept and marked, never taken for a whole one."""
+    """Half an answer is kept and marked, never taken for a whole one."""
     agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")])
     reply = await agent.send("first")
     assert reply.finished.exit_code == 75
@@ -302,7 +302,7 @@ async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
 
 
 async def test_cut_before_the_first_word_is_asked_again(bench: Bench) -> None:
-    """reliability 30: retried only while nothing has reached the person."""
+    """Retried only while nothing has reached the person."""
     whole = Says(tools=(use("run_command", path="made"),))
     cut = Says(tools=(use("run_command", path="never"),), cut=True)
     agent, _ = await bench.agent([cut, StreamCut("cut"), whole, Says("ok")])
@@ -315,7 +315,7 @@ async def test_cut_before_the_first_word_is_asked_again(bench: Bench) -> None:
 
 
 async def test_request_too_long_is_built_smaller_once(bench: Bench) -> None:
-    """reliability 33: the model's own limit is smaller than thought."""
+    """The model's own limit is smaller than thought."""
     filler = "word " * 2000
     agent, llm = await bench.agent(
         [*[Says(filler)] * 5, ContextTooLong("too long"), Says("short"), ContextTooLong("no"),
@@ -330,7 +330,7 @@ async def test_request_too_long_is_built_smaller_once(bench: Bench) -> None:
 
 
 async def test_interrupt_keeps_what_came(bench: Bench) -> None:
-    """P2, P7, X25: Esc and Ctrl-C; the turn is recorded as interrupted, with its text."""
+    """Esc and Ctrl-C; the turn is recorded as interrupted, with its text."""
     gate = asyncio.Event()
     agent, _ = await bench.agent([Says("Some words", gate=gate), Says("ok")])
     events: list[Event] = []
@@ -347,7 +347,7 @@ async def test_interrupt_keeps_what_came(bench: Bench) -> None:
 
 
 async def test_closing_the_iterator_interrupts(bench: Bench) -> None:
-    """X25: an interface that goes away leaves a recorded turn."""
+    """An interface that goes away leaves a recorded turn."""
     agent, _ = await bench.agent([Says("Some words", gate=asyncio.Event())])
     events = agent.ask("go")
     async for event in events:
@@ -384,7 +384,7 @@ async def test_stopping_at_one_of_several_questions_asks_no_other(
 
 
 async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> None:
-    """P3, reliability 6, X25: recorded before its effect; later it is told as unknown."""
+    """Recorded before its effect; later it is told as unknown."""
     bench.touch.gate = asyncio.Event()
     agent, llm = await bench.agent([Says(tools=(use("run_command", path="made"),)), Says("I see.")])
     async for event in agent.ask("go"):
@@ -402,7 +402,7 @@ async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> Non
 
 
 async def test_bug_in_the_loop_is_recorded_and_raised(bench: Bench) -> None:
-    """P2: never a turn that looks as if it still ran."""
+    """Never a turn that looks as if it still ran."""
     agent, _ = await bench.agent([ZeroDivisionError("a bug")])
     events: list[Event] = []
 
@@ -418,7 +418,7 @@ async def test_bug_in_the_loop_is_recorded_and_raised(bench: Bench) -> None:
 
 
 async def test_mentioned_files_are_read_first(bench: Bench) -> None:
-    """X19b: a resolved @file is a recorded read_file call with origin mention."""
+    """A resolved @file is a recorded read_file call with origin mention."""
     agent, llm = await bench.agent([Says("It prints."), Says("ok")])
     reply = await agent.send("What is @a.py, and mail me@b.py? @nothing.py")
     (call,) = reply.tool_calls
@@ -431,7 +431,7 @@ async def test_mentioned_files_are_read_first(bench: Bench) -> None:
 
 
 async def test_model_without_tools(bench: Bench) -> None:
-    """X22, X20b: no tools are offered, the recent window is text, orphan calls can't arise."""
+    """No tools are offered, the recent window is text, orphan calls can't arise."""
     info = ModelInfo(name="local/small", context_window=1200, supports_tools=False)
     agent, llm = await bench.agent([Says("First answer."), Says("ok")], info=info)
     await agent.send("First question?")
@@ -445,7 +445,7 @@ async def test_model_without_tools(bench: Bench) -> None:
 
 
 async def test_store_that_goes_away(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A96, X26, C13, C22, C23: pruned history meanwhile; nothing is lost when it is back."""
+    """Pruned history meanwhile; nothing is lost when it is back."""
     agent, llm = await bench.agent([Says(f"answer {i}") for i in range(9)])
     await agent.send("the goal of it all")
     apply = bench.store.apply
@@ -485,7 +485,7 @@ async def test_store_that_goes_away(bench: Bench, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_memory_switched_off(bench: Bench) -> None:
-    """B100: no store is touched, the agent still answers and knows this conversation."""
+    """No store is touched, the agent still answers and knows this conversation."""
     from ragmem.config import MemoryConfig
     from ragmem.memory.memory import Memory
 
@@ -500,7 +500,7 @@ async def test_memory_switched_off(bench: Bench) -> None:
 
 
 async def test_text_is_cleaned_at_the_doors(bench: Bench) -> None:
-    """reliability 0.4: lone surrogates and NULs neither brick the session nor the request."""
+    """Lone surrogates and NULs neither brick the session nor the request."""
     agent, llm = await bench.agent([Says("bad \ud83d half\0"), Says("ok")])
     await agent.send("in \ud800 put\0")
     await agent.send("next")
@@ -518,7 +518,7 @@ async def test_events_tell_of_whole_messages(bench: Bench) -> None:
 
 
 async def test_a_stop_is_heard_however_fast_the_words_come(bench: Bench) -> None:
-    """P7: they are shown as they come, and none after the stop."""
+    """They are shown as they come, and none after the stop."""
 
     async def torrent(request: Request) -> AsyncIterator[Chunk]:
         for _ in range(20_000):
@@ -538,7 +538,7 @@ async def test_a_stop_is_heard_however_fast_the_words_come(bench: Bench) -> None
 
 
 async def test_what_is_stored_of_a_turn_is_bounded(bench: Bench) -> None:
-    """P8: the model hears a result whole; 8 MB over all calls and the answer are kept, marked."""
+    """The model hears a result whole; 8 MB over all calls and the answer are kept, marked."""
     (bench.folder / "large.txt").write_text("0123456789" * 300_000)
     both = tuple(use("read_file", path="large.txt") for _ in range(2))
     script = [Says("Now.", tools=both), Says("z" * (9 << 20), reasoning="y" * 500_000)]

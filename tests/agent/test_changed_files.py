@@ -32,7 +32,7 @@ def said(message: Message) -> str:
 
 
 async def test_before_the_first_call(bench: Bench) -> None:
-    """Issue 7: in the memory block of the next prompt, and not in the one after it."""
+    """In the memory block of the next prompt, and not in the one after it."""
     agent, llm = await bench.agent([Says("ok"), Says("ok"), Says("ok")])
     watching(agent, bench.folder, "a.py", "b.py")
     await agent.send("first")
@@ -46,7 +46,7 @@ async def test_before_the_first_call(bench: Bench) -> None:
 
 
 async def test_between_two_calls_of_a_turn(bench: Bench) -> None:
-    """Issue 7: behind the answer of the last tool, once; what is stored does not have it."""
+    """Behind the answer of the last tool, once; what is stored does not have it."""
 
     def change(_: object) -> Says:
         (bench.folder / "a.py").write_text("other\n")
@@ -66,7 +66,7 @@ async def test_between_two_calls_of_a_turn(bench: Bench) -> None:
 
 
 async def test_a_model_without_tools_is_not_told(bench: Bench) -> None:
-    """Issue 7: it could not read them again."""
+    """It could not read them again."""
     agent, llm = await bench.agent([Says("ok")])
     watching(agent, bench.folder, "a.py")
     agent._desk = msgspec.structs.replace(agent._desk, offers_tools=False)
@@ -76,7 +76,7 @@ async def test_a_model_without_tools_is_not_told(bench: Bench) -> None:
 
 
 async def test_a_turn_says_when_it_begins(bench: Bench) -> None:
-    """Issue 7: what a turn needs a little later is begun with it."""
+    """What a turn needs a little later is begun with it."""
     began: list[str] = []
     agent, _ = await bench.agent([Says(tools=(use("read_file", path="a.py"),)), Says("ok")])
     agent._desk = msgspec.structs.replace(agent._desk, at_start=lambda: began.append("now"))

@@ -60,7 +60,7 @@ def result_of(request: Request) -> str:
 
 
 async def test_each_write_is_an_event(bench: Bench) -> None:
-    """Issue 6: right behind the tool that made it; none where nothing was written."""
+    """Right behind the tool that made it; none where nothing was written."""
     agent, llm = await bench.agent(
         [
             remembers("Mickael likes skiing", subjects=["Mickael", "ski"]),
@@ -88,7 +88,7 @@ async def test_each_write_is_an_event(bench: Bench) -> None:
 
 
 async def test_two_memory_searches_in_one_turn(bench: Bench) -> None:
-    """D70, D73, D74: the alias from the first search is what the second looks for."""
+    """The alias from the first search is what the second looks for."""
     session = await bench.session()
     for content, subject in (
         ("dev's real name is Mickael", "dev"),
@@ -118,7 +118,7 @@ async def test_two_memory_searches_in_one_turn(bench: Bench) -> None:
 
 
 async def test_the_search_before_the_prompt_stays(bench: Bench) -> None:
-    """X27, D2, D16, D57: what bears on a prompt is there unasked, and told as recalled."""
+    """What bears on a prompt is there unasked, and told as recalled."""
     session = await bench.session()
     told = await known(bench.memory, Draft(content="Mickael likes skiing"), session.project_id)
     assert told.memory is not None
@@ -137,7 +137,7 @@ async def test_the_search_before_the_prompt_stays(bench: Bench) -> None:
 
 
 async def test_a_rule_of_turn_1_stands_in_turn_200_and_after_a_resume(bench: Bench) -> None:
-    """Issue 6, X20: to the byte, whatever is dropped from the context in between."""
+    """To the byte, whatever is dropped from the context in between."""
     rule = "Never push to main without asking"
     agent, llm = await bench.agent(
         [
@@ -167,7 +167,7 @@ async def test_a_rule_of_turn_1_stands_in_turn_200_and_after_a_resume(bench: Ben
 
 
 async def test_rules_outlive_a_request_that_was_too_long(bench: Bench) -> None:
-    """X20: half the room for all else, and the system message as it was."""
+    """Half the room for all else, and the system message as it was."""
     session = await bench.session()
     for name in ("alpha", "beta", "gamma", "delta"):
         rule = Draft(content=f"Never touch {name}: " + f"{name} breaks. " * 60, kind="rule")
@@ -186,7 +186,7 @@ async def test_rules_outlive_a_request_that_was_too_long(bench: Bench) -> None:
 
 
 async def test_a_rule_outlives_a_store_that_is_away(bench: Bench) -> None:
-    """X26: nothing that shortens a context can lose it."""
+    """Nothing that shortens a context can lose it."""
     session = await bench.session()
     rule = Draft(content="Never push to main", kind="rule")
     await known(bench.memory, rule, session.project_id)
@@ -261,7 +261,7 @@ async def test_an_unpinned_one_leaves(bench: Bench) -> None:
     ],
 )  # fmt: skip
 async def test_a_json_answer_is_the_persons_own(bench: Bench, text: str) -> None:
-    """D47 to D50, X37: ragmem asks for no envelope, so none is parsed; the text stays as it is."""
+    """Ragmem asks for no envelope, so none is parsed; the text stays as it is."""
     agent, llm = await bench.agent([Says(text)])
     events = await asked(agent, "Give me the JSON of a message with memories.")
     assert isinstance(events[-1], TurnFinished)
@@ -272,7 +272,7 @@ async def test_a_json_answer_is_the_persons_own(bench: Bench, text: str) -> None
 
 
 async def test_a_poisoned_file_makes_no_rule(bench: Bench) -> None:
-    """Issue 6, reliability 1.5: an obedient model gets nowhere; what is kept names the file."""
+    """An obedient model gets nowhere; what is kept names the file."""
     (bench.folder / "NOTES.md").write_text(FORGED)
     agent, llm = await bench.agent(
         [
@@ -353,7 +353,7 @@ async def test_without_a_trace(bench: Bench) -> None:
 async def test_what_is_known_can_fail_and_the_answer_comes(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A96: whatever goes wrong in it, there are no facts and no error."""
+    """Whatever goes wrong in it, there are no facts and no error."""
     assert bench.memory.facts is not None
 
     async def broken(*_: object, **__: object) -> None:
@@ -368,7 +368,7 @@ async def test_what_is_known_can_fail_and_the_answer_comes(
 
 
 async def test_what_the_background_learns_is_shown_too(bench: Bench) -> None:
-    """Issue 6: among the events of the answer that is being made; between two, as a notice."""
+    """Among the events of the answer that is being made; between two, as a notice."""
     facts = bench.memory.facts
     assert facts is not None
     lines: list[str] = []

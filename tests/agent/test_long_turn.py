@@ -1,4 +1,4 @@
-"""A turn that goes on for long stays inside the model's window, and loses nothing (X20)."""
+"""A turn that goes on for long stays inside the model's window, and loses nothing."""
 
 import re
 
@@ -21,7 +21,7 @@ def answers(messages: tuple[Message, ...]) -> list[str]:
 
 
 async def test_300_calls_of_20_kb_go_on_inside_a_window_of_32_000_tokens(bench: Bench) -> None:
-    """X20, P8: every request fits, the newest result is whole, every result is stored."""
+    """Every request fits, the newest result is whole, every result is stored."""
     for number in range(300):
         (bench.folder / f"{number}.txt").write_text(f"file {number} " + "x" * 20_000)
     script = [reads(f"{number}.txt") for number in range(300)]
@@ -40,7 +40,7 @@ async def test_300_calls_of_20_kb_go_on_inside_a_window_of_32_000_tokens(bench: 
 
 
 async def test_a_result_that_was_left_out_is_brought_back_by_its_id(bench: Bench) -> None:
-    """X20, E80: `recall_result` reaches this turn, and earlier ones through the store."""
+    """`recall_result` reaches this turn, and earlier ones through the store."""
     big = "the needle is 4711\n" + "x" * 60_000
     (bench.folder / "big.txt").write_text(big)
     for number in range(4):
@@ -76,7 +76,7 @@ async def test_an_unknown_id_is_told(bench: Bench) -> None:
 
 
 async def test_a_request_too_long_within_the_loop_is_made_smaller(bench: Bench) -> None:
-    """X20: four characters a token is an estimate; the provider's word counts."""
+    """Four characters a token is an estimate; the provider's word counts."""
     from ragmem.errors import ContextTooLong
 
     for number in range(3):

@@ -21,7 +21,7 @@ async def the_turn(bench: Bench, session_id: str) -> Turn:
 
 
 async def test_from_the_draft_to_the_end(bench: Bench) -> None:
-    """E36, E45 to E48, B123, X25: stored before the model is asked, told word by word, then ended.
+    """Stored before the model is asked, told word by word, then ended.
 
     The model is given what it is (system) and what it is asked (user), with the memory in it.
     """
@@ -59,7 +59,7 @@ async def test_from_the_draft_to_the_end(bench: Bench) -> None:
 
 
 async def test_searched_before_each_call_and_with_tools_too(bench: Bench) -> None:
-    """A4, A15, E34, X27: what bears on the prompt is there unasked; a tool brings back the rest."""
+    """What bears on the prompt is there unasked; a tool brings back the rest."""
     embedder = HashEmbedder()
 
     async def opened() -> Store:
@@ -84,7 +84,7 @@ async def test_searched_before_each_call_and_with_tools_too(bench: Bench) -> Non
 
 
 async def test_what_was_thought_is_kept_and_not_sent_again(bench: Bench) -> None:
-    """B82 to B87 (X20): earlier turns are messages, and their reasoning stays here."""
+    """B82 to B87: earlier turns are messages, and their reasoning stays here."""
     agent, llm = await bench.agent(
         [
             Says("I look.", tools=reads("a.py").tools, reasoning="It must be in a.py, I think."),
@@ -108,7 +108,7 @@ async def test_what_was_thought_is_kept_and_not_sent_again(bench: Bench) -> None
 
 
 async def test_files_that_are_known_are_not_read_again(bench: Bench) -> None:
-    """C77 to C83: the list names the file and its turn for as long as the conversation goes on.
+    """The list names the file and its turn for as long as the conversation goes on.
 
     The measure: `read_file` calls of one path that nothing changed in between, past the first.
     """

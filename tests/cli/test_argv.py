@@ -35,7 +35,7 @@ from ragmem.cli.argv import rewrite, shows_prompt_early
     ],
 )
 def test_rewrite(typed: str, read: str) -> None:
-    """X40: bare ragmem is chat, -p is ask, -r takes an optional value."""
+    """Bare ragmem is chat, -p is ask, -r takes an optional value."""
     assert rewrite(typed.split()) == read.split()
 
 

@@ -27,7 +27,7 @@ PLANNED = {"path": "plan.py", "old": "seven days", "new": "seven mornings"}
 
 
 def test_the_page_shows_what_happens() -> None:
-    """Issue 7: each command that it shows, run again."""
+    """Each command that it shows, run again."""
     written = PAGE.read_text()
     with tempfile.TemporaryDirectory() as folder:  # its name is short: no line breaks at it
         assert settled(replayed(written, Path(folder))) == settled(written)
@@ -44,7 +44,7 @@ def test_its_settings_exist() -> None:
 
 
 def test_its_commands_and_flags_exist() -> None:
-    """cli.md: what the page tells to type can be typed."""
+    """What the page tells to type can be typed."""
     page = PAGE.read_text()
     commands = command().commands  # type: ignore[attr-defined]
     typed = re.findall(r"(?:`|\$ )ragmem ([a-z]+)([^`\n]*)", page)
@@ -70,7 +70,7 @@ def test_its_links_lead_somewhere() -> None:
 
 
 def test_its_keys_are_those_of_the_documents() -> None:
-    """cli.md: keys that are documented, all of them and none else."""
+    """Keys that are documented, all of them and none else."""
     page = PAGE.read_text()
     own = set(ScopeDocument.__struct_fields__) - set(HitDocument.__struct_fields__)
     assert set(re.findall(r"^\| `(\w+)(?:\[\])?` \|", page, re.MULTILINE)) >= own

@@ -23,7 +23,7 @@ def ragmem(tmp_path: Path) -> Ragmem:
 
 
 def test_config_is_written_shown_and_changed(ragmem: Ragmem) -> None:
-    """X38: one TOML file, written by `ragmem config`; 0600 in a 0700 folder."""
+    """One TOML file, written by `ragmem config`; 0600 in a 0700 folder."""
     file = ragmem.home / "ragmem.toml"
     assert ragmem.run("config", "path").out == f"{file}\n"
     assert ragmem.run("config", "init").out == f"{file}\n"
@@ -78,7 +78,7 @@ def test_a_wrong_setting_changes_nothing(ragmem: Ragmem) -> None:
     ],
 )
 def test_what_is_said_of_a_wrong_setting(ragmem: Ragmem, key: str, value: str, said: str) -> None:
-    """X38: about what was typed, never about a line of a file that was not written."""
+    """About what was typed, never about a line of a file that was not written."""
     done = ragmem.run("config", "set", key, value)
     assert done.code == 2
     assert done.err.startswith(f"error: {said}")
@@ -129,7 +129,7 @@ def test_store_use_writes_the_choice(ragmem: Ragmem) -> None:
 
 
 def test_an_unknown_store_is_a_usage_error(ragmem: Ragmem) -> None:
-    """X11: an unknown store kind is a clear error."""
+    """An unknown store kind is a clear error."""
     done = ragmem.run("store", "use", "qdrant")
     assert (done.code, done.err) == (
         2,

@@ -34,7 +34,7 @@ def ids(ragmem: Ragmem) -> list[str]:
 
 
 def test_ids_of_memories(ragmem: Ragmem) -> None:
-    """cli.md: by the tails that lists show, or by the whole id; those of this project."""
+    """By the tails that lists show, or by the whole id; those of this project."""
     tails = [each[-8:] for each in ids(ragmem)]
     for command in COMMANDS:
         assert sorted(offered(ragmem, "memory", command, "")) == sorted(tails)
@@ -52,7 +52,7 @@ def test_each_with_what_it_says(ragmem: Ragmem) -> None:
 
 
 def test_ids_of_sessions(tmp_path: Path) -> None:
-    """cli.md: those of this folder."""
+    """Those of this folder."""
     with LLMServer([Answer("Yes.")], repeat=True) as server:
         ragmem = Ragmem(tmp_path, server.env)
         assert ragmem.run("ask", "Do ferns like shade?").code == 0

@@ -15,7 +15,7 @@ FILE = Path("ragmem.toml")
 
 
 def test_default_file_changes_nothing_and_its_values_are_the_defaults() -> None:
-    """X38: one TOML file; each key stands in it, commented out, with its default."""
+    """One TOML file; each key stands in it, commented out, with its default."""
     text = default_toml()
     assert check_tree(tomllib.loads(text), text, "defaults") == Config()
     uncommented = re.sub(r"(?m)^#(?=\w+ = )", "", text)
@@ -88,6 +88,6 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
     ],
 )
 def test_a_wrong_setting_is_refused(text: str, key: str, value: str, message: str) -> None:
-    """X38: what was typed is named, not a line of a file that was not written."""
+    """What was typed is named, not a line of a file that was not written."""
     with pytest.raises(ConfigError, match=re.escape(message)):
         with_value(text, FILE, key, value)

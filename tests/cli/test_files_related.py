@@ -105,7 +105,7 @@ Options:
 
 
 def test_what_is_known_of_a_file(ragmem: Ragmem) -> None:
-    """B96, C30, issue 7: what changes with it, imports, sessions with how, decisions."""
+    """What changes with it, imports, sessions with how, decisions."""
     [water] = of(ragmem, "water.py")
     assert set(water) == {
         "path",
@@ -272,7 +272,7 @@ def test_what_the_agent_has_changed_since(ragmem: Ragmem) -> None:
 
 
 def test_a_fork_changed_only_what_it_changed_itself(ragmem: Ragmem) -> None:
-    """X40: the turns that a fork shares are its parent's."""
+    """The turns that a fork shares are its parent's."""
     older = ragmem.sessions()[1]["session_id"]
     assert ragmem.run("sessions", "fork", older).code == 0
     assert len(ragmem.sessions()) == 3

@@ -177,7 +177,7 @@ def test_an_imported_session_is_resumed(ragmem: Ragmem) -> None:
 
 
 def test_what_a_crash_has_left_is_completed(ragmem: Ragmem) -> None:
-    """P1: killed between two sessions; the next run brings the rest, and nothing twice."""
+    """Killed between two sessions; the next run brings the rest, and nothing twice."""
     killed = ragmem.run("import", "codex", env={"RAGMEM_FAILPOINT": "transfer.apply:kill9@2"})
     assert killed.code == -9
     assert len(ragmem.sessions()) == 1
@@ -187,7 +187,7 @@ def test_what_a_crash_has_left_is_completed(ragmem: Ragmem) -> None:
 
 
 def test_two_imports_at_once(ragmem: Ragmem) -> None:
-    """P6: what both bring is there once."""
+    """What both bring is there once."""
     both = [ragmem.start("import", "codex"), ragmem.start("import", "codex")]
     assert [process.communicate(timeout=60) and process.returncode for process in both] == [0, 0]
     assert sorted(session["turn_count"] for session in ragmem.sessions()) == [1, 2, 2]

@@ -44,7 +44,7 @@ Options:
 
 
 def test_the_first_time_and_the_next(ragmem: Ragmem) -> None:
-    """Issue 7: only what changed is read again; a quiet line says so, what was left out once."""
+    """Only what changed is read again; a quiet line says so, what was left out once."""
     ragmem.env["COLUMNS"] = "200"
     (ragmem.project / "photo.png").write_bytes(b"\x89PNG\0\0")
     (ragmem.project / ".env").write_text("KEY=1\n")
@@ -70,7 +70,7 @@ def told(out: str) -> list[str]:
 
 
 def test_as_json(ragmem: Ragmem) -> None:
-    """cli.md: one document, stable keys; `--status` has all but what was done."""
+    """One document, stable keys; `--status` has all but what was done."""
     done = ragmem.run("index", "--format", "json").json
     assert set(done) == {
         "path",
@@ -138,7 +138,7 @@ def test_nothing_to_index(tmp_path: Path) -> None:
 
 
 def test_from_a_folder_inside_the_whole_project_is_indexed(ragmem: Ragmem) -> None:
-    """Issue 7: the project, whatever the folder that is worked in."""
+    """The project, whatever the folder that is worked in."""
     (ragmem.project / ".git").mkdir()
     inside = ragmem.project / "beds"
     inside.mkdir()
@@ -163,7 +163,7 @@ def test_vectors_now(ragmem: Ragmem) -> None:
 
 
 def test_vectors_follow_by_the_detached_process(ragmem: Ragmem) -> None:
-    """X15: nobody waits for them, and a project without a session is seen to as well."""
+    """Nobody waits for them, and a project without a session is seen to as well."""
     env = {"RAGMEM_MEMORY__WORKER": "detached"}
     assert "follow in the background." in ragmem.run("index", env=env).out
     left = -1
@@ -210,7 +210,7 @@ def test_switched_off(ragmem: Ragmem) -> None:
 
 
 def test_a_search_says_while_vectors_are_missing(ragmem: Ragmem) -> None:
-    """Issue 7: text search is there at once, vectors follow; what is not yet found so is said."""
+    """Text search is there at once, vectors follow; what is not yet found so is said."""
     ragmem.run("index")
     asked = ("search", "--code", "how much do the plants drink")
     note = (

@@ -142,7 +142,7 @@ def a_memory(content: str, **fields: Any) -> MemoryRecord:
 
 
 def test_what_is_told_is_listed_and_shown(ragmem: Ragmem) -> None:
-    """D7 to D12, D43, X4b, cli.md: `memory add`, its keys in `memory list --format json`."""
+    """`memory add`, its keys in `memory list --format json`."""
     words = ("add", "The deploy host is plum.", "--subject", "Deploy", "--subject", "plum")
     said = done(ragmem, *words, "--ttl", "7d")
     tail, shown = said.out.split(maxsplit=1)
@@ -172,7 +172,7 @@ def test_what_is_told_is_listed_and_shown(ragmem: Ragmem) -> None:
 
 
 def test_each_project_has_its_own_and_the_person_theirs(ragmem: Ragmem, tmp_path: Path) -> None:
-    """X4b, X12: rules, decisions, failures, deadlines and facts of a project stay in it."""
+    """Rules, decisions, failures, deadlines and facts of a project stay in it."""
     other = tmp_path / "other"
     other.mkdir()
     added(ragmem, "Always run the linter first.", "--kind", "rule")
@@ -195,7 +195,7 @@ def test_each_project_has_its_own_and_the_person_theirs(ragmem: Ragmem, tmp_path
 
 
 def test_the_list_is_narrowed_by_kind_and_subject(ragmem: Ragmem) -> None:
-    """D17: by subject, irrespective of likeness; newest first."""
+    """By subject, irrespective of likeness; newest first."""
     added(ragmem, "Ana keeps the keys of the shed.", "--subject", "Ana")
     added(ragmem, "We water on Mondays.", "--kind", "decision", "--subject", "water")
     added(ragmem, "Bob pays the water bill.", "--subject", "Bob", "--subject", "Water")
@@ -217,7 +217,7 @@ def test_the_list_is_narrowed_by_kind_and_subject(ragmem: Ragmem) -> None:
 
 
 def test_said_again_it_is_known_and_more_precisely_it_takes_the_place(ragmem: Ragmem) -> None:
-    """D21 to D24, D28, X3, X4: one current memory; the one before is reachable."""
+    """One current memory; the one before is reachable."""
     first = added(ragmem, "Mickael broke his shoulder", "--subject", "mickael")
     again = done(ragmem, "add", "Mickael broke his shoulder", "--subject", "mickael")
     assert again.err == "It was known already.\n"
@@ -257,7 +257,7 @@ def test_said_again_it_is_known_and_more_precisely_it_takes_the_place(ragmem: Ra
     ],
 )
 def test_what_is_wrong_is_said(embedded: Ragmem, words: Sequence[str], said: str) -> None:
-    """cli.md: exit 2, in words; D6: a greeting is not kept; D44: a wrong duration is no crash."""
+    """Exit 2, in words; D6: a greeting is not kept; D44: a wrong duration is no crash."""
     ended = embedded.run("memory", *words)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(said)
@@ -265,7 +265,7 @@ def test_what_is_wrong_is_said(embedded: Ragmem, words: Sequence[str], said: str
 
 
 def test_a_tail_that_two_share_is_told_with_both(embedded: Ragmem) -> None:
-    """cli.md: an id is accepted whole or by an unambiguous tail; else exit 2 with both."""
+    """An id is accepted whole or by an unambiguous tail; else exit 2 with both."""
     one, other = (a_memory(f"Fact {n}.", memory_id=f"{new_id()[:-12]}{n}00000abcdef") for n in "12")
     done(embedded, "list")
     put(embedded, PutMemory(memory=one), PutMemory(memory=other))
@@ -297,7 +297,7 @@ def test_nothing_is_remembered_yet(embedded: Ragmem) -> None:
 
 
 def test_what_is_stored_can_do_nothing_to_the_terminal(embedded: Ragmem) -> None:
-    """reliability 1.4: no stored text steers a terminal, wherever it is shown."""
+    """No stored text steers a terminal, wherever it is shown."""
     done(embedded, "list")
     evidence = Evidence(
         session_id=new_id(),
@@ -362,7 +362,7 @@ def test_it_fits_the_terminal(columns: int) -> None:
 
 
 def test_a_memory_is_corrected_and_pinned(ragmem: Ragmem) -> None:
-    """X39: the person corrects; what is not given stays."""
+    """The person corrects; what is not given stays."""
     tail = added(ragmem, "The port is 5433.", "--subject", "port", "--ttl", "1d")
     changed = done(ragmem, "edit", tail, "The port is 5439.", "--kind", "decision")
     assert "The port is 5439." in changed.out
@@ -387,7 +387,7 @@ def test_a_memory_is_corrected_and_pinned(ragmem: Ragmem) -> None:
 
 
 def test_what_reads_like_a_rule_is_said_to_be_none(ragmem: Ragmem) -> None:
-    """X20: a fact is told where it bears on the question; whoever wants more is told how."""
+    """A fact is told where it bears on the question; whoever wants more is told how."""
     ended = ragmem.run("memory", "add", "Always answer in French")
     tail = ended.out.split()[0]
     assert ended.err == (
@@ -401,7 +401,7 @@ def test_what_reads_like_a_rule_is_said_to_be_none(ragmem: Ragmem) -> None:
 
 
 def test_forgetting_takes_the_earlier_versions_along(ragmem: Ragmem) -> None:
-    """X39: with confirmation, logged, and nothing of the text is left."""
+    """With confirmation, logged, and nothing of the text is left."""
     added(ragmem, "Mickael broke his shoulder")
     tail = added(ragmem, "Mickael broke his shoulder on 10 January 2026")
     kept = added(ragmem, "The gate squeaks.")
@@ -428,7 +428,7 @@ def test_forgetting_takes_the_earlier_versions_along(ragmem: Ragmem) -> None:
 
 
 def test_those_past_their_time_are_removed_and_no_others(ragmem: Ragmem) -> None:
-    """D20, D45, D46, X39: never shown from then on; removed by `cleanup`, whatever is pinned."""
+    """Never shown from then on; removed by `cleanup`, whatever is pinned."""
     done(ragmem, "list")
     past = datetime.now(UTC) - timedelta(minutes=1)
     put(
@@ -448,7 +448,7 @@ def test_those_past_their_time_are_removed_and_no_others(ragmem: Ragmem) -> None
 
 
 def test_why_shows_the_chain(ragmem: Ragmem) -> None:
-    """Issue 6, cli.md: memory, turn, tool call, file, with dates and the words themselves."""
+    """Memory, turn, tool call, file, with dates and the words themselves."""
     done(ragmem, "list")
     said_at = datetime(2026, 3, 4, 9, 30, tzinfo=UTC)
     session = Session(
@@ -514,7 +514,7 @@ def test_why_shows_the_chain(ragmem: Ragmem) -> None:
 
 
 def test_episodes_are_listed_newest_first(ragmem: Ragmem) -> None:
-    """E20 to E23, E66, X4b: decisions, preferences and deadlines, and no other kind."""
+    """Decisions, preferences and deadlines, and no other kind."""
     added(ragmem, "We decided to use Postgres.", "--kind", "decision")
     added(ragmem, "The shed is locked.")
     added(ragmem, "Never push on a Friday.", "--kind", "rule")
@@ -534,7 +534,7 @@ def test_episodes_are_listed_newest_first(ragmem: Ragmem) -> None:
 
 
 def test_what_is_exported_is_imported_as_it_was(ragmem: Ragmem, tmp_path: Path) -> None:
-    """cli.md: `memory export`, `import`; round trip equal; what is here already is left."""
+    """`memory export`, `import`; round trip equal; what is here already is left."""
     added(ragmem, "Mickael broke his shoulder", "--subject", "mickael", "--ttl", "30d")
     added(ragmem, "Mickael broke his shoulder on 10 January 2026", "--subject", "mickael")
     added(ragmem, "Always run the linter first.", "--kind", "rule", "--pin")
@@ -609,7 +609,7 @@ def by_id(memories: Sequence[MemoryRecord]) -> dict[str, MemoryRecord]:
 
 
 def test_an_export_of_a_project_leaves_out_the_others(embedded: Ragmem, tmp_path: Path) -> None:
-    """X12: this project's and the person's own, unless all are asked for; that is said."""
+    """This project's and the person's own, unless all are asked for; that is said."""
     other = tmp_path / "other"
     other.mkdir()
     added(embedded, "The gate squeaks.")
@@ -656,7 +656,7 @@ def test_an_export_that_is_cut_off_stores_nothing(embedded: Ragmem, tmp_path: Pa
 
 
 def test_an_import_stores_no_secret(embedded: Ragmem, tmp_path: Path) -> None:
-    """P10: what comes in by a file is stored like what is said."""
+    """What comes in by a file is stored like what is said."""
     memory = a_memory("The key is canary-key-123456.")
     file = tmp_path / "memories.json"
     document = {
@@ -676,7 +676,7 @@ def test_an_import_stores_no_secret(embedded: Ragmem, tmp_path: Path) -> None:
 
 
 def test_the_help_says_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """cli.md: `ragmem memory`, and what its commands take."""
+    """`ragmem memory`, and what its commands take."""
     monkeypatch.setenv("COLUMNS", "80")
     assert help_of("memory") == snapshot("""\
 Usage: ragmem memory [OPTIONS] COMMAND [ARGS]...
@@ -802,7 +802,7 @@ Commands:
 
 
 def test_what_is_told_while_the_store_is_away_is_kept(graph: Ragmem) -> None:
-    """P1: it waits on the disk, that is said, and it is there when the store is back."""
+    """It waits on the disk, that is said, and it is there when the store is back."""
     away = {"NEO4J_URI": "bolt://127.0.0.1:9"}
     told = done(graph, "add", "The gate squeaks.", env=away)
     assert "Memory is away" in told.err

@@ -54,7 +54,7 @@ def profile(ragmem: Ragmem) -> dict[str, str]:
 def test_a_person_is_asked_before_it_forgets(
     ragmem: Ragmem, answer: str, code: int, left: int, said: str
 ) -> None:
-    """X39: with confirmation; what it is about is shown before."""
+    """With confirmation; what it is about is shown before."""
     tail = added(ragmem, "The gate squeaks.")
     added(ragmem, "The shed is locked.")
     child = spawn(ragmem, "forget", tail)
@@ -67,7 +67,7 @@ def test_a_person_is_asked_before_it_forgets(
 
 
 def test_the_profile_is_set_shown_and_unset(ragmem: Ragmem) -> None:
-    """E10 to E14: one, of keys and values, with the time of its last change; user-wide."""
+    """One, of keys and values, with the time of its last change; user-wide."""
     assert done(ragmem, "profile", "set", "Favourite Editor", "vim, in a terminal").out == (
         "favourite_editor  vim, in a terminal\n"
     )
@@ -94,7 +94,7 @@ def test_the_profile_is_set_shown_and_unset(ragmem: Ragmem) -> None:
     ("key", "value"), [("a=b", "x"), ("a;b", "x"), ("", "x"), ("k" * 200, "x"), ("k", "v" * 500)]
 )
 def test_a_profile_stays_what_a_line_can_hold(ragmem: Ragmem, key: str, value: str) -> None:
-    """E39: `key1=value1; key2=value2` says what was set."""
+    """`key1=value1; key2=value2` says what was set."""
     ended = ragmem.run("memory", "profile", "set", key, value)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("error: ")
@@ -102,7 +102,7 @@ def test_a_profile_stays_what_a_line_can_hold(ragmem: Ragmem, key: str, value: s
 
 
 def test_a_profile_learns_from_preferences_with_confirmation(ragmem: Ragmem) -> None:
-    """E14, issue 6: each preference that it lacks is asked about; nothing goes in unasked."""
+    """Each preference that it lacks is asked about; nothing goes in unasked."""
     added(ragmem, "I like short answers.", "--kind", "preference", "--subject", "answers")
     added(ragmem, "I prefer tabs to spaces.", "--kind", "preference")
     added(ragmem, "I write in French to my customers.", "--kind", "preference")
@@ -143,7 +143,7 @@ def test_a_profile_learns_from_preferences_with_confirmation(ragmem: Ragmem) -> 
 
 
 def test_what_is_learned_is_the_persons_own() -> None:
-    """Reliability 1.5: only what they said; what the profile has is not asked about again."""
+    """Only what they said; what the profile has is not asked about again."""
     own = a_memory("I like  Short answers.", kind="preference")
     read = a_memory("Users like popups.", kind="preference", trust="tool")
     model = a_memory("The user likes Go.", kind="preference", trust="model")

@@ -60,14 +60,14 @@ _ID = re.compile(r"\b(?=[a-f]*[0-9])[0-9a-f]{8}\b")
 
 
 def test_the_page_shows_what_happens() -> None:
-    """E80, issue 5: an exchange from the prompt to the disk to the next prompt, as it is."""
+    """An exchange from the prompt to the disk to the next prompt, as it is."""
     written = PAGE.read_text()
     with tempfile.TemporaryDirectory() as folder:  # its name is short: no line breaks at it
         assert stable(replayed(written, Path(folder))) == stable(written)
 
 
 def test_its_settings_exist() -> None:
-    """E76, E77, E78, E79, X38: each setting that the page names, and none that does not exist."""
+    """Each setting that the page names, and none that does not exist."""
     page, known = PAGE.read_text(), set(config.keys())
     sections = "|".join(sorted({key.split(".")[0] for key in known}))
     named = set(re.findall(rf"`((?:{sections})(?:\.[a-z_]+)+)\b", page))
@@ -89,7 +89,7 @@ def test_its_settings_exist() -> None:
 
 
 def test_its_parts_are_those_of_a_request() -> None:
-    """E80: the table of the request's parts names what `ragmem context` names."""
+    """The table of the request's parts names what `ragmem context` names."""
     (table,) = re.findall(r"^\| part \|.*?\n\n", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     rows = [row.split(" | ")[0].removeprefix("| ") for row in table.splitlines()[2:] if row]
     code = "".join(path.read_text() for path in (SOURCE / "ragmem/memory/context").glob("*.py"))
@@ -99,7 +99,7 @@ def test_its_parts_are_those_of_a_request() -> None:
 
 
 def test_its_commands_exist() -> None:
-    """cli.md: what the page tells to type can be typed."""
+    """What the page tells to type can be typed."""
     page = PAGE.read_text()
     groups = {n: getattr(c, "commands", {}) for n, c in command().commands.items()}  # type: ignore[attr-defined]
     typed = re.findall(r"(?:`|\$ )ragmem ([a-z]+)(?: ([a-z]+))?", page)

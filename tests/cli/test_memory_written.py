@@ -29,7 +29,7 @@ FINISHED = TurnFinished(
 
 @pytest.mark.parametrize("live", [True, False])
 def test_ask_says_it_on_stderr(capfd: pytest.CaptureFixture[str], live: bool) -> None:
-    """Issue 6: one dim line, also where nobody watches; stdout is the answer alone."""
+    """One dim line, also where nobody watches; stdout is the answer alone."""
     output = TextOutput(Progress(live=live, color=True), live=False)
     output.show(WRITTEN)
     output.show(FINISHED)
@@ -44,7 +44,7 @@ def test_ask_says_it_on_stderr(capfd: pytest.CaptureFixture[str], live: bool) ->
 
 
 def test_stream_json_has_it_whole(capfd: pytest.CaptureFixture[str]) -> None:
-    """cli.md: `system/memory_write`."""
+    """`system/memory_write`."""
     StreamJsonOutput("sess", cwd="/p", permission_mode="default").show(WRITTEN)
     out, err = capfd.readouterr()
     assert json.loads(out) == {

@@ -22,7 +22,6 @@ with new_file(Path(sys.argv[1])) as part:
 
 
 def test_a_file_is_private_and_never_over_another(tmp_path: Path) -> None:
-    """P10, X35."""
     file = tmp_path / "talk.json"
     with new_file(file) as part:
         assert part.read_bytes() == b""
@@ -37,7 +36,7 @@ def test_a_file_is_private_and_never_over_another(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
-    """Issue 4: and what a living one writes, stays, as do the person's own hidden files."""
+    """And what a living one writes, stays, as do the person's own hidden files."""
     (tmp_path / ".mine.part").write_text("mine")
     command = [sys.executable, "-P", "-c", BEGIN]
     with (

@@ -70,7 +70,7 @@ def found(ragmem: Ragmem, *arguments: str, **options: Any) -> list[dict[str, Any
 
 
 def test_a_question_in_words_finds_a_function(plain: Ragmem) -> None:
-    """Issue 7, cli.md: by its docstring; the keys of `search`, and those of code."""
+    """By its docstring; the keys of `search`, and those of code."""
     first, *_ = found(plain, "how much do the plants drink")
     assert set(first) == {
         "type",
@@ -146,7 +146,7 @@ def test_what_a_person_sees(plain: Ragmem) -> None:
 
 
 def test_which_sessions_discussed_it_and_what_was_decided(ragmem: Ragmem) -> None:
-    """B35, B95, B96, issue 7: each session with how, and the decision, for a method and for the
+    """Each session with how, and the decision, for a method and for the
     class that it is in; one that only met it in a search is a session, but decided nothing."""
     assert ragmem.run("ask", "--yolo", MORNING).code == 0
     assert ragmem.run("ask", "Is `Tank` big enough?").code == 0
@@ -198,7 +198,7 @@ def test_the_sessions_as_a_person_sees_them(ragmem: Ragmem) -> None:
 
 
 def test_what_is_gone_is_found_by_its_name(ragmem: Ragmem) -> None:
-    """Issue 7: references survive; the function does not, but it was spoken of."""
+    """References survive; the function does not, but it was spoken of."""
     assert ragmem.run("ask", "--yolo", MORNING).code == 0
     (ragmem.project / "water.py").write_text("def rain() -> None: ...\n")
     (ragmem.project / "plan.py").unlink()
@@ -213,7 +213,7 @@ def test_what_is_gone_is_found_by_its_name(ragmem: Ragmem) -> None:
 
 
 def test_what_is_copied_and_taken_out_has_moved(ragmem: Ragmem) -> None:
-    """Issue 7: its past goes along; nothing is shown twice, and nothing is gone."""
+    """Its past goes along; nothing is shown twice, and nothing is gone."""
     assert ragmem.run("ask", "--yolo", MORNING).code == 0
     water = ragmem.project / "water.py"
     text = water.read_text()
@@ -236,7 +236,7 @@ def test_what_is_copied_and_taken_out_has_moved(ragmem: Ragmem) -> None:
 
 
 def test_renamed_it_is_known_by_its_past(ragmem: Ragmem) -> None:
-    """Issue 7: the session that was about `drain` is told of under its new name."""
+    """The session that was about `drain` is told of under its new name."""
     assert ragmem.run("ask", "--yolo", MORNING).code == 0
     for name in ("water.py", "plan.py"):
         file = ragmem.project / name
@@ -250,7 +250,7 @@ def test_renamed_it_is_known_by_its_past(ragmem: Ragmem) -> None:
 
 
 def test_outside_of_the_folder_paths_say_so(plain: Ragmem) -> None:
-    """Issue 7: the whole project is searched; what is elsewhere has its whole path."""
+    """The whole project is searched; what is elsewhere has its whole path."""
     (plain.project / ".git").mkdir()
     inside = plain.project / "beds"
     inside.mkdir()

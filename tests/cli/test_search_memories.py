@@ -1,4 +1,4 @@
-"""Memories among what `ragmem search` finds (issue 6); on each store."""
+"""Memories among what `ragmem search` finds; on each store."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,7 +41,7 @@ def found(ragmem: Ragmem, *arguments: str, **options: Any) -> list[dict[str, Any
 
 
 def test_a_memory_is_a_hit(ragmem: Ragmem) -> None:
-    """cli.md: type `memory`, the keys of every hit; by its words and by its meaning."""
+    """Type `memory`, the keys of every hit; by its words and by its meaning."""
     [hit] = found(ragmem, "who can open the greenhouse")
     assert set(hit) == {
         "type",
@@ -76,7 +76,7 @@ def test_levels_are_of_turns_and_summaries(ragmem: Ragmem) -> None:
 
 
 def test_where_it_is_looked(ragmem: Ragmem, tmp_path: Path) -> None:
-    """X12: of this project and the person's; with `all` those of every project."""
+    """Of this project and the person's; with `all` those of every project."""
     other = tmp_path / "other"
     other.mkdir()
     assert found(ragmem, "greenhouse", cwd=other) == []

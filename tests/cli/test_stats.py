@@ -62,7 +62,7 @@ def some_metrics(searches: int = 10) -> Metrics:
 
 
 def test_what_processes_measured_is_added_up(tmp_path: Path) -> None:
-    """A109: kept across runs, one sum a day."""
+    """Kept across runs, one sum a day."""
     keep(tmp_path, some_metrics(), TODAY - timedelta(days=1))
     keep(tmp_path, some_metrics(20), TODAY)
     keep(tmp_path, some_metrics(), TODAY)
@@ -81,7 +81,7 @@ def test_what_processes_measured_is_added_up(tmp_path: Path) -> None:
 
 @given(st.lists(st.floats(0.01, 1e6), min_size=1, max_size=200), st.sampled_from([1, 50, 95, 100]))
 def test_a_percentile_is_a_tenth_too_high_at_worst(times: list[float], percent: int) -> None:
-    """A103 to A105: the numbers of `ragmem stats` against those of the times themselves."""
+    """The numbers of `ragmem stats` against those of the times themselves."""
     metrics = Metrics()
     metrics.timings_ms["x"] += times
     ranked = sorted(times)
@@ -152,7 +152,7 @@ def test_processes_that_end_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_where_nothing_can_be_written_nothing_fails(tmp_path: Path) -> None:
-    """A96: measurements are worth no error."""
+    """Measurements are worth no error."""
     keep(tmp_path / "missing", some_metrics(), TODAY)
     keep(tmp_path, Metrics(), TODAY)
     assert read(tmp_path) == []
@@ -167,7 +167,7 @@ def days() -> list[Measured]:
 
 
 def test_stats_for_people() -> None:
-    """A103 to A109: numbers, with bars for what is compared."""
+    """Numbers, with bars for what is compared."""
     pending = {"vectors": 1000, "level1": 2, "roll_up": 0, "thread": 7}
     document = stats_document(INFO, days(), pending=pending, at_work=True)
     assert stats_text(document, width=80, today=TODAY) == snapshot("""\
@@ -236,7 +236,7 @@ def test_stats_as_json() -> None:
 
 
 def test_what_a_day_may_cost_is_shown() -> None:
-    """Issue 6: what was spent today of all sessions, beside what it may be."""
+    """What was spent today of all sessions, beside what it may be."""
     document = stats_document(
         INFO, days(), pending={}, at_work=False, spent_today_usd=0.25, most_a_day_usd=5.0
     )
@@ -276,7 +276,7 @@ def test_stats_are_kept_across_runs(tmp_path: Path) -> None:
 
 
 def test_nothing_is_kept_of_what_is_not_remembered(tmp_path: Path) -> None:
-    """cli.md: --ephemeral; nor with memory off."""
+    """--ephemeral; nor with memory off."""
     with LLMServer([Answer("Yes.")], repeat=True) as server:
         ragmem = Ragmem(tmp_path, server.env)
         assert ragmem.run("ask", "Is it?", "--ephemeral").code == 0

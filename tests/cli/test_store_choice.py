@@ -11,7 +11,7 @@ from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
 def test_memory_is_kept_where_it_was_chosen_and_nothing_moves(
     tmp_path: Path, neo4j_server: Connection
 ) -> None:
-    """X11: two stores behind one protocol, switched explicitly."""
+    """Two stores behind one protocol, switched explicitly."""
     in_thread(empty(neo4j_server))
     with LLMServer([Answer("The answer.")], repeat=True) as llm:
         neo4j = {"NEO4J_URI": neo4j_server.url, "NEO4J_PASSWORD": neo4j_server.password}

@@ -119,7 +119,7 @@ os.write(fd, b"number %d" % fd)
 
 
 def test_closed_streams_never_lend_their_numbers_to_files(tmp_path: Path) -> None:
-    """Reliability 48: what is printed to a closed stdout goes nowhere, not into the memory."""
+    """What is printed to a closed stdout goes nowhere, not into the memory."""
     file = tmp_path / "file"
     done = subprocess.run([sys.executable, "-P", "-c", CLOSED, str(file)], timeout=60, check=False)
     assert done.returncode == 0

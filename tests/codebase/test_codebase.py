@@ -63,7 +63,7 @@ async def linked(store: Store, turn_id: str) -> dict[str, str]:
 
 @SQLITE
 async def test_passages_of_a_prompt(desk: Desk) -> None:
-    """Issue 7: the right scope, as it is on the disk now; the index is made while it is asked."""
+    """The right scope, as it is on the disk now; the index is made while it is asked."""
     async with desk.codebase() as codebase:
         code = CodeAtHand(
             codebase, desk.project, cwd=desk.folder, top=desk.folder, seen=SeenFiles()
@@ -85,7 +85,7 @@ async def test_passages_of_a_prompt(desk: Desk) -> None:
      "How are you today?", "Tell me a joke about cats", "bonjour", "What is the capital of Peru?"],
 )  # fmt: skip
 async def test_small_talk_gets_no_code(desk: Desk, prompt: str) -> None:
-    """Issue 7: a greeting has nothing to do with code."""
+    """A greeting has nothing to do with code."""
     async with desk.codebase() as codebase:
         assert await codebase.passages(desk.project, prompt) == []
 
@@ -97,7 +97,7 @@ async def test_small_talk_gets_no_code(desk: Desk, prompt: str) -> None:
      "In src/clock.py, why 60?"],
 )  # fmt: skip
 async def test_what_is_named_gets_it(desk: Desk, prompt: str) -> None:
-    """Issue 7: a name, a file, several words."""
+    """A name, a file, several words."""
     async with desk.codebase() as codebase:
         assert await codebase.passages(desk.project, prompt)
 
@@ -126,7 +126,7 @@ def a_hit(*why: str, similarity: float | None = None) -> CodeHit:
     ],
 )
 def test_what_bears_beyond_doubt(hit: CodeHit, does: bool) -> None:
-    """X2: alike enough, named, or several of the words."""
+    """Alike enough, named, or several of the words."""
     assert bears(hit, Asked(frozenset({"text", "token", "expired"})), 0.4) is does
 
 
@@ -141,12 +141,12 @@ def test_what_bears_beyond_doubt(hit: CodeHit, does: bool) -> None:
     ],
 )
 def test_what_is_called_by_its_name(prompt: str, does: bool) -> None:
-    """Issue 7: a plain word that happens to be a name is no name."""
+    """A plain word that happens to be a name is no name."""
     assert bears(a_hit("name: parse", similarity=0.1), Asked.of(prompt), 0.4) is does
 
 
 def test_of_a_long_question_more_words_are_needed() -> None:
-    """X2: two words of twenty say nothing."""
+    """Two words of twenty say nothing."""
     words = [f"word{n}" for n in range(20)]
     asked = Asked(frozenset(words))
     assert not bears(a_hit("words: text, token"), asked, None)
@@ -155,7 +155,7 @@ def test_of_a_long_question_more_words_are_needed() -> None:
 
 @SQLITE
 async def test_switched_off_and_only_read(desk: Desk) -> None:
-    """Issue 7: code.enabled = false; --ephemeral reads what is there and writes nothing."""
+    """Code.enabled = false; --ephemeral reads what is there and writes nothing."""
     ask = "What does parse_duration do?"
     async with desk.codebase(config={"enabled": False}) as codebase:
         assert codebase.index_of(desk.project) is None
@@ -172,7 +172,7 @@ async def test_switched_off_and_only_read(desk: Desk) -> None:
 
 @SQLITE
 async def test_nothing_is_waited_for_long(desk: Desk) -> None:
-    """A96: a search that takes long is left out of the request."""
+    """A search that takes long is left out of the request."""
     async with desk.codebase(config={"wait_s": 0.0}) as codebase:
         for _ in range(3):
             await codebase.passages(desk.project, "What does parse_duration do?")
@@ -191,7 +191,7 @@ async def test_looking_alone_tells_the_store_nothing(desk: Desk) -> None:
 
 @BOTH
 async def test_references_of_a_turn(desk: Desk) -> None:
-    """B8, B95, B96, issue 7: edited, read, found, named; on both stores."""
+    """Edited, read, found, named; on both stores."""
     async with desk.codebase() as codebase:
         codebase.begin(desk.project)
         turn = await desk.turn(
@@ -216,7 +216,7 @@ async def test_references_of_a_turn(desk: Desk) -> None:
 
 @BOTH
 async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
-    """Issue 7: it is not looked at again and again."""
+    """It is not looked at again and again."""
     async with desk.codebase() as codebase:
         index = codebase.index_of(desk.project)
         assert index is not None
@@ -233,7 +233,7 @@ async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
 
 @BOTH
 async def test_references_survive_edits(desk: Desk) -> None:
-    """Issue 7: a scope keeps its id while its name stays, and where it is moved."""
+    """A scope keeps its id while its name stays, and where it is moved."""
     async with desk.codebase() as codebase:
         codebase.begin(desk.project)
         turn = await desk.turn("read it", "ok", ("read_file", {"path": "src/clock.py"}))
@@ -252,7 +252,7 @@ async def test_references_survive_edits(desk: Desk) -> None:
 
 @SQLITE
 async def test_turns_of_what_has_no_index_here_are_left(desk: Desk) -> None:
-    """Issue 7: another machine's project: it stays pending, and is not tried again and again."""
+    """Another machine's project: it stays pending, and is not tried again and again."""
     async with desk.codebase() as codebase:
         index = codebase.index_of(desk.project)
         assert index is not None
@@ -336,7 +336,7 @@ async def _until(done: object, *, within_s: float = 60) -> None:
 
 @SQLITE
 async def test_a_chat_keeps_it_current(desk: Desk) -> None:
-    """Issue 7: what is written meanwhile is found; a small project is not spoken of."""
+    """What is written meanwhile is found; a small project is not spoken of."""
     async with desk.codebase() as codebase:
         CodeAtHand(codebase, desk.project, cwd=desk.folder, top=desk.folder, seen=SeenFiles())
         codebase.keep_current()
@@ -354,7 +354,7 @@ async def test_a_chat_keeps_it_current(desk: Desk) -> None:
 
 @SQLITE
 async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: Path) -> None:
-    """Issue 7: a folder that goes and comes back is looked at with the next turn."""
+    """A folder that goes and comes back is looked at with the next turn."""
     async with desk.codebase() as codebase:
         at_hand = CodeAtHand(
             codebase, desk.project, cwd=desk.folder, top=desk.folder, seen=SeenFiles()
@@ -376,7 +376,7 @@ async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: P
 
 @SQLITE
 async def test_the_app_of_a_chat_follows_what_its_agents_work_in(desk: Desk) -> None:
-    """Issue 7: `start_background` keeps the code of the session's project current; one index a
+    """`start_background` keeps the code of the session's project current; one index a
     process, the same for commands and agents.
     """
     config = Config(
@@ -405,7 +405,7 @@ async def test_the_app_of_a_chat_follows_what_its_agents_work_in(desk: Desk) -> 
 
 @SQLITE
 async def test_the_first_time_with_many_files_is_told(desk: Desk) -> None:
-    """Issue 7: one notice when it begins, one when it is done; nothing the next time."""
+    """One notice when it begins, one when it is done; nothing the next time."""
     for n in range(1_000):
         (desk.folder / f"f{n}.txt").write_text(f"text {n}\n")
 
@@ -432,7 +432,7 @@ async def test_the_first_time_with_many_files_is_told(desk: Desk) -> None:
 async def test_home_is_no_project(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 7: the home folder and `/` are not indexed, and nobody is told twice of it."""
+    """The home folder and `/` are not indexed, and nobody is told twice of it."""
     monkeypatch.setenv("HOME", str(desk.folder))
     async with desk.codebase() as codebase:
         code = CodeAtHand(

@@ -48,7 +48,7 @@ def about(each: FoundCode) -> list[str]:
 
 @BOTH
 async def test_renamed_it_is_found_with_its_past(desk: Desk) -> None:
-    """B95, B96, issue 7: the turn that was about `validate` is told of for `check`."""
+    """The turn that was about `validate` is told of for `check`."""
     async with desk.codebase() as codebase:
         index = await current(codebase, desk)
         session = await refer(desk, index, "AuthService.validate")
@@ -62,7 +62,7 @@ async def test_renamed_it_is_found_with_its_past(desk: Desk) -> None:
 
 @BOTH
 async def test_what_is_gone_counts_and_comes_after_what_is_there(desk: Desk) -> None:
-    """Issue 7: of one name; no more than were asked for, and before what is only like it."""
+    """Of one name; no more than were asked for, and before what is only like it."""
     async with desk.codebase() as codebase:
         index = await current(codebase, desk)
         session = await refer(desk, index, "login")
@@ -84,7 +84,7 @@ async def test_what_is_gone_counts_and_comes_after_what_is_there(desk: Desk) -> 
 async def test_what_came_back_has_the_past_of_what_went(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 7: a delete undone long after; the id went elsewhere, and is in a third place now."""
+    """A delete undone long after; the id went elsewhere, and is in a third place now."""
     monkeypatch.setattr(moves, "_FOLLOWED_FOR", timedelta(0))
     async with desk.codebase() as codebase:
         index = await current(codebase, desk)

@@ -56,7 +56,7 @@ async def pending(desk: Desk) -> int:
 
 @SQLITE
 async def test_what_is_edited_elsewhere_takes_no_listing(desk: Desk, tmp_path: Path) -> None:
-    """B95: files outside of the project are not looked at, and nothing is listed for them."""
+    """Files outside of the project are not looked at, and nothing is listed for them."""
     async with desk.codebase() as codebase:
         await indexed(desk, codebase)
         outside = str(tmp_path / "beside" / "outside.py")
@@ -86,7 +86,7 @@ async def test_what_is_edited_elsewhere_takes_no_listing(desk: Desk, tmp_path: P
 
 @BOTH
 async def test_two_edits_of_a_file(desk: Desk) -> None:
-    """B95: the second moves the lines of the first; both functions were edited, no other."""
+    """The second moves the lines of the first; both functions were edited, no other."""
     async with desk.codebase() as codebase:
         await indexed(desk, codebase)
         lines = "".join(f"def added_{n}():\n    return {n}\n\n\n" for n in range(4))
@@ -113,7 +113,7 @@ async def test_two_edits_of_a_file(desk: Desk) -> None:
 
 @BOTH
 async def test_a_folder_that_is_gone(desk: Desk) -> None:
-    """Issue 7: what the index knew last counts; nothing is tried again, nothing fails."""
+    """What the index knew last counts; nothing is tried again, nothing fails."""
     metrics = Metrics()
     async with desk.codebase(metrics=metrics) as codebase:
         await indexed(desk, codebase)
@@ -135,7 +135,7 @@ async def test_a_folder_that_is_gone(desk: Desk) -> None:
 
 @SQLITE
 async def test_what_has_no_index_here_costs_nothing(desk: Desk) -> None:
-    """Issue 7: another machine's turns stay pending for it, at the price of one look."""
+    """Another machine's turns stay pending for it, at the price of one look."""
     async with desk.codebase() as codebase:
         await indexed(desk, codebase)
     for file in desk.paths.data_dir.glob("code/*"):
@@ -166,7 +166,7 @@ async def hows(desk: Desk, turn: Turn) -> set[str]:
 @SQLITE
 @pytest.mark.parametrize("is_known", [False, True])
 async def test_a_look_that_goes_on_is_waited_for(desk: Desk, is_known: bool) -> None:
-    """X15: a short process links its turn before it ends, also the one that began the index."""
+    """A short process links its turn before it ends, also the one that began the index."""
     async with desk.codebase() as codebase:
         if is_known:
             await indexed(desk, codebase)
@@ -181,7 +181,7 @@ async def test_a_look_that_goes_on_is_waited_for(desk: Desk, is_known: bool) -> 
 
 @SQLITE
 async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B95: a look at many changes takes longer than a turn; it is linked afterwards."""
+    """A look at many changes takes longer than a turn; it is linked afterwards."""
     monkeypatch.setattr(turns, "_READY_WITHIN_S", 0.01)
     real, may_end = refreshing.cut_files, threading.Event()
 
@@ -210,7 +210,7 @@ async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPa
 
 @SQLITE
 async def test_the_store_is_told_once(desk: Desk) -> None:
-    """Issue 7: after a look at the files; who waits for it hears of it."""
+    """After a look at the files; who waits for it hears of it."""
     metrics = Metrics()
     told: list[int] = []
     async with desk.codebase(metrics=metrics) as codebase:
@@ -230,7 +230,7 @@ async def test_the_store_is_told_once(desk: Desk) -> None:
 @SQLITE
 @pytest.mark.parametrize("everywhere", [False, True])
 async def test_whose_code_gets_vectors(desk: Desk, tmp_path: Path, everywhere: bool) -> None:
-    """X15: `memory.worker = inline` embeds the own project's; the detached process anybody's."""
+    """`memory.worker = inline` embeds the own project's; the detached process anybody's."""
     folder = tmp_path / "other"
     folder.mkdir()
     (folder / "b.py").write_text(CLOCK)
@@ -260,7 +260,7 @@ async def test_whose_code_gets_vectors(desk: Desk, tmp_path: Path, everywhere: b
 
 @SQLITE
 async def test_a_store_that_hangs_keeps_nobody(desk: Desk) -> None:
-    """X15: a prompt does not come later because the store is slow; it is told the next time."""
+    """A prompt does not come later because the store is slow; it is told the next time."""
     line = Line()
     frail = FrailStore(desk.store, line)  # type: ignore[arg-type]
 
@@ -292,7 +292,7 @@ async def test_a_store_that_hangs_keeps_nobody(desk: Desk) -> None:
 @SQLITE
 @pytest.mark.parametrize("edits", [True, False])
 async def test_an_index_that_can_not_be_written(desk: Desk, edits: bool) -> None:
-    """Reliability 8: its turns wait; what else there is to do in the background is done."""
+    """Its turns wait; what else there is to do in the background is done."""
     async with desk.codebase() as codebase:
         await indexed(desk, codebase)
         edit = ("edit_file", {"path": "src/clock.py", "old": "* 60", "new": "* 61"})

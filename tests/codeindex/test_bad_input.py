@@ -39,7 +39,7 @@ def _why(root: int, path: str, most: int = 1000) -> str:
 
 
 def test_what_can_not_be_read(tree, root, tmp_path):
-    """Issue 7: files that vanish while read, fifos, folders, links, too large ones."""
+    """Files that vanish while read, fifos, folders, links, too large ones."""
     (tmp_path / "outside.py").write_text("x = 1\n")
     os.mkfifo(tree.root / "pipe.py")
     (tree.root / "link.py").symlink_to("good.py")
@@ -77,7 +77,7 @@ def test_a_file_that_grows_while_it_is_read(tree, root):
 
 
 async def test_a_folder_full_of_trouble(tree):
-    """Issue 7: all of it at once; what is good is found."""
+    """All of it at once; what is good is found."""
     tree.write("latin.py", "# caf\xe9\ndef brew():\n    return 'caf\xe9'\n".encode("latin-1"))
     tree.write("nul_late.txt", b"word " * 2000 + b"\0" + b"rest " * 10)
     tree.write("nul_early.txt", b"a\0b")
@@ -120,7 +120,7 @@ async def test_a_folder_full_of_trouble(tree):
 
 
 async def test_thirty_megabytes_on_one_line(tree):
-    """Issue 7: too large as it is; where somebody raises the limit it takes its time, and ends."""
+    """Too large as it is; where somebody raises the limit it takes its time, and ends."""
     tree.write("line.js", b"f(" + b"1," * 15_000_000 + b")")
     async with tree.index() as index:
         assert (await index.refresh()).left_out == {"too large": 1}
@@ -210,7 +210,7 @@ def _children() -> list[int]:
     | st.text(max_size=300).map(lambda text: text.encode("utf-8", "replace")),
 )
 def test_any_bytes_give_rows(tree, root, name, data):
-    """Issue 7: never raises; what comes can be stored."""
+    """Never raises; what comes can be stored."""
     tree.write(name, data)
     (row,) = rows_of(root, [name], 1_000_000)
     assert row.path == name
@@ -227,7 +227,7 @@ def test_any_bytes_give_rows(tree, root, name, data):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 async def test_unreadable_files_are_counted(tree):
-    """Issue 7: said, and tried again with the next refresh."""
+    """Said, and tried again with the next refresh."""
     closed = tree.write("closed.py", "def closed():\n    pass\n")
     closed.chmod(0)
     async with tree.index() as index:

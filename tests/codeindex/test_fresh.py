@@ -64,7 +64,7 @@ def lines_of(folder: Path, first: int, last: int) -> str:
 
 @pytest.mark.parametrize("key", ONE_LINE, ids=range(len(ONE_LINE)))
 def test_lines_alone_are_redacted_as_in_their_file(key: str) -> None:
-    """P10: what is redacted of some lines is what is redacted of them in the whole file."""
+    """What is redacted of some lines is what is redacted of them in the whole file."""
     text = f"first = 1\nkey = '{key}'\n{key}\n  {key}\nlast = '{key}'\n{key[:9]}\n{key[9:]}\n"
     assert not reaches_over_lines(text)
     whole = redact_lines(text).split("\n")
@@ -87,7 +87,7 @@ def test_a_known_value_of_several_lines_reaches_over_them() -> None:
     "secret", [OF_LINES, "a phrase\nof several lines\nof a diary"], ids=["format", "known"]
 )
 def test_the_rest_of_a_secret_of_several_lines_is_not_shown(tmp_path: Path, secret: str) -> None:
-    """P10: where what is shown begins amid it."""
+    """Where what is shown begins amid it."""
     know({"DIARY": "a phrase\nof several lines\nof a diary"})
     lines = secret.split("\n")
     (tmp_path / "notes.txt").write_text(f"before\n{secret}\nbehind")
@@ -99,7 +99,6 @@ def test_the_rest_of_a_secret_of_several_lines_is_not_shown(tmp_path: Path, secr
 
 
 async def test_a_short_key_and_a_known_value_are_not_shown(tmp_path: Path) -> None:
-    """P10."""
     know({"HARVEST_PASSWORD": "pumpkin-and-cherry"})
     token = KEYS["GitHub token"]
     text = f'def harvest():\n    """The harvest."""\n    return "{token}", "pumpkin-and-cherry"\n'

@@ -19,7 +19,7 @@ def _free(_: str) -> bool:
 
 
 def test_new_ids_are_the_same_for_everybody():
-    """Issue 7: two processes and machines agree; a taken id gives the next."""
+    """Two processes and machines agree; a taken id gives the next."""
     known = _function("run", "1")
     first = scope_id_of("p", "a.py", known, is_taken=_free)
     assert first == scope_id_of("p", "a.py", known._replace(hash="2"), is_taken=_free)
@@ -34,14 +34,14 @@ def test_new_ids_are_the_same_for_everybody():
 
 
 def test_name_and_kind_keep_an_id():
-    """Issue 7: whatever happens to the text, and wherever in the file it goes."""
+    """Whatever happens to the text, and wherever in the file it goes."""
     old = [_function("f", "1"), _function("g", "2")]
     new = [_function("g", "2"), Known("class", "f", "f", "1"), _function("f", "9")]
     assert assign(old, new) == ({0: 1, 2: 0}, [], [1])
 
 
 def test_renamed_scopes_are_known_by_their_text():
-    """Issue 7: the same text under another name."""
+    """The same text under another name."""
     assert assign([_function("f", "1")], [_function("better", "1")]) == ({0: 0}, [], [])
 
 
@@ -60,7 +60,7 @@ def test_what_says_enough(docstring, last, says):
 
 
 def test_renamed_with_several_of_the_same_text():
-    """Issue 7: the nearest name first, then in their order."""
+    """The nearest name first, then in their order."""
     old = [_function("first_copy", "1"), _function("parse_minutes", "1"), _function("zap", "1")]
     new = [_function("read", "1"), _function("parse_hours", "1"), _function("copy_first", "1")]
     assert assign(old, new) == ({0: 2, 1: 1, 2: 0}, [], [])
@@ -142,7 +142,7 @@ def test_a_class_that_becomes_a_type_stays_what_it_is():
 
 
 def test_scopes_are_followed_and_renamed():
-    """Issue 7: moved to another file under another name; the nearest name first."""
+    """Moved to another file under another name; the nearest name first."""
     vanished = [("id-1", _function("parse_hours", "1")), ("id-2", _function("parse_days", "1"))]
     fresh = [(10, _function("read_days", "1")), (11, _function("read_hours", "1"))]
     assert dict(follow(vanished, fresh)) == {10: "id-2", 11: "id-1"}
@@ -158,7 +158,7 @@ def test_many_of_the_same_text_take_no_time():
 
 
 def test_many_texts_that_several_share_take_no_time():
-    """Issue 7: a folder of generated code that is renamed; a file is filed within seconds."""
+    """A folder of generated code that is renamed; a file is filed within seconds."""
     names = [f"{'of_a_long_name_' * 5}{n}" for n in range(20)]
 
     def scopes(side: str) -> list[Known]:
@@ -191,7 +191,7 @@ def test_moved_into_another_class_and_edited():
 
 
 def test_scopes_are_followed_into_other_files():
-    """Issue 7: a moved scope is followed by its hash; the one of the same name first."""
+    """A moved scope is followed by its hash; the one of the same name first."""
     vanished = [("id-1", _function("f", "1")), ("id-2", _function("g", "1"))]
     fresh = [(10, _function("h", "1")), (11, _function("g", "1")), (12, _function("z", "7"))]
     assert dict(follow(vanished, fresh)) == {10: "id-1", 11: "id-2"}

@@ -22,7 +22,7 @@ async def _names(index, text: str) -> list[str]:
 
 
 async def test_lines_are_those_of_the_disk(tree):
-    """Issue 7: refreshed from the disk, so that stale text is never shown."""
+    """Refreshed from the disk, so that stale text is never shown."""
     async with tree.index() as index:
         await index.refresh()
         (hit, *_) = await index.search("parse_duration", semantic=False)
@@ -58,7 +58,7 @@ async def test_a_file_that_became_a_link_is_not_read(tree, tmp_path):
 
 
 async def test_secrets_are_neither_kept_nor_shown(tree):
-    """X36: replaced before anything is written, and in what is shown."""
+    """Replaced before anything is written, and in what is shown."""
     key = "sk-ant-" + "a1B2" * 10
     tree.write("app/conf.py", f'def connect(key="{key}"):\n    """Uses {key}."""\n    return key\n')
     async with tree.index() as index:
@@ -73,7 +73,7 @@ async def test_secrets_are_neither_kept_nor_shown(tree):
 
 
 async def test_no_half_of_a_secret_is_left(tree):
-    """X36: a key of many lines is gone before the file is cut; what follows keeps its line."""
+    """A key of many lines is gone before the file is cut; what follows keeps its line."""
     body = [f"{n:03}" + "aB3" * 20 for n in range(70)]
     begin, end = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
     words = [f"giraffe line {n}" for n in range(30)]
@@ -96,7 +96,7 @@ KEY = "sk-ant-api03-" + "a1B2" * 12
 
 
 async def test_scopes_by_place_and_by_name(tree):
-    """B95: the innermost scopes of lines, and what a name may mean."""
+    """The innermost scopes of lines, and what a name may mean."""
     async with tree.index() as index:
         assert await index.scopes_at("app/auth.py", [(1, 9)]) == []
         await index.refresh()
@@ -128,7 +128,7 @@ async def test_scopes_by_place_and_by_name(tree):
 
 
 async def test_vectors_follow(tree):
-    """Issue 7: made later, used by the search, kept with their texts."""
+    """Made later, used by the search, kept with their texts."""
     embedder = HashEmbedder()
     shown = []
     async with tree.index(embedder=embedder) as index:
@@ -213,7 +213,7 @@ async def test_closing_ends_a_refresh(tmp_path):
 
 
 async def test_the_store_learns_of_it_in_the_background(tree, tmp_path):
-    """Issue 7: files with their scopes; without a word where none is wanted."""
+    """Files with their scopes; without a word where none is wanted."""
     store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
     try:
 

@@ -97,7 +97,7 @@ async def found(turn: Turn, index: Index) -> dict[str, str]:
 
 
 async def test_each_kind() -> None:
-    """B8, B95: edited, read, found, named; of one scope the strongest."""
+    """Edited, read, found, named; of one scope the strongest."""
     turn = a_turn(
         a_call("edit_file", path="auth.py", text="Edited", changed=[[3, 4]]),
         a_call("read_file", path="auth.py", text="…", first_line=1, last_line=15),
@@ -115,7 +115,7 @@ async def test_each_kind() -> None:
 
 
 async def test_matches_are_read_with_their_context() -> None:
-    """C38: lines around a match are no match; paths may hold colons and dashes."""
+    """Lines around a match are no match; paths may hold colons and dashes."""
     page = "a-1.py\n--\n11-before\n12:match\n13-after\n--\n25:too\n\nb.py\n[1–2; there is more]"
     index = Index(**{"a-1": AUTH, "b": [("x_y", 1, 9)]})
     turn = a_turn(a_call("grep_files", path=".", text=page))
@@ -126,7 +126,7 @@ async def test_matches_are_read_with_their_context() -> None:
 
 
 async def test_a_path_may_look_like_a_match_or_a_note() -> None:
-    """C38: what stands behind an empty line is a path."""
+    """What stands behind an empty line is a path."""
     page = "a.py\n3:def x\n\n[id]/b.py\n7:foo\n\n0001-c.py\n2:bar\n[1–3; there is more]"
     index = Index(a=[("x", 1, 9)], **{"[id]__b": [("foo", 1, 9)], "0001-c": [("bar", 1, 9)]})
     turn = a_turn(a_call("grep_files", path=".", text=page))
@@ -138,14 +138,13 @@ async def test_a_path_may_look_like_a_match_or_a_note() -> None:
 
 
 async def test_brain_search_names_its_scopes() -> None:
-    """C38, B95."""
     files = [{"path": "a.py", "scope_id": "s1"}, {"path": "b.py"}]
     turn = a_turn(a_call("brain_search", text="", files=files))
     assert await found(turn, Index()) == {"s1": "found"}
 
 
 async def test_failed_calls_and_files_outside_are_left_out() -> None:
-    """C46: what failed touched nothing; outside of the project nothing is indexed."""
+    """What failed touched nothing; outside of the project nothing is indexed."""
     turn = a_turn(
         a_call("edit_file", success=False, path="auth.py", changed=[[1, 2]]),
         a_call("read_file", path="/etc/auth.py", first_line=1, last_line=9),
@@ -157,7 +156,7 @@ async def test_failed_calls_and_files_outside_are_left_out() -> None:
 
 
 async def test_a_whole_file_read_counts_for_twenty_scopes() -> None:
-    """Issue 7: those that are spoken of first, then those at its top."""
+    """Those that are spoken of first, then those at its top."""
     many = [(f"A.m{n}" if n % 2 else f"top{n}", n * 10, n * 10 + 9) for n in range(1, 61)]
     turn = a_turn(
         a_call("read_file", path="big.py", first_line=1, last_line=999), user="Fix `A.m59`."
@@ -169,14 +168,14 @@ async def test_a_whole_file_read_counts_for_twenty_scopes() -> None:
 
 
 async def test_a_new_file_is_all_edited() -> None:
-    """B95: write_file and create_file without stretches: the whole file."""
+    """Write_file and create_file without stretches: the whole file."""
     turn = a_turn(a_call("create_file", path="./auth.py", preimage=None))
     assert set((await found(turn, Index(auth=AUTH))).values()) == {"edited"}
     assert edited_paths(turn) == ["./auth.py"]
 
 
 async def test_later_edits_of_the_turn_move_earlier_lines() -> None:
-    """B95: what was edited, read or found before lies where later edits have moved it to."""
+    """What was edited, read or found before lies where later edits have moved it to."""
     turn = a_turn(
         a_call("grep_files", path=".", text="auth.py\n3:match\n"),
         a_call("read_file", path="auth.py", first_line=11, last_line=12),
@@ -199,7 +198,7 @@ async def test_later_edits_of_the_turn_move_earlier_lines() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_line_that_stays_is_followed(seed: int) -> None:
-    """B95: through any edits, as the tools record them."""
+    """Through any edits, as the tools record them."""
     chance = random.Random(seed)
     text = [f"line {n}" for n in range(30)]
     calls = [a_call("read_file", path="a.py", first_line=n, last_line=n) for n in range(1, 31)]
@@ -231,7 +230,7 @@ def test_a_line_that_stays_is_followed(seed: int) -> None:
 
 
 async def test_at_most_a_hundred() -> None:
-    """Issue 7: a turn that touches everything is not about everything."""
+    """A turn that touches everything is not about everything."""
     files = {f"f{n}": [(f"g_{n}", 1, 9)] for n in range(150)}
     calls = [a_call("read_file", path=f"f{n}.py", first_line=1, last_line=9) for n in range(150)]
     edit = a_call("write_file", path="f149.py", changed=[[2, 2]])
@@ -241,14 +240,14 @@ async def test_at_most_a_hundred() -> None:
 
 
 async def test_a_name_with_its_module() -> None:
-    """B95: the longest ending that is known; a plain word alone is not."""
+    """The longest ending that is known; a plain word alone is not."""
     index = Index(auth=AUTH)
     said = a_turn(user="Look at app.auth.AuthService.renew and at app.auth.run")
     assert await found(said, index) == {"auth:AuthService.renew": "named"}
 
 
 async def test_what_is_stored_badly_is_nothing() -> None:
-    """B95: results of other versions, and none at all."""
+    """Results of other versions, and none at all."""
     broken = ToolCall(
         tool_call_id="c", turn_id="t", order=0, tool_name="read_file", result="", started_at=T0
     )

@@ -31,7 +31,7 @@ def _make(folder: Path, *paths: str) -> None:
 
 
 def test_what_ripgrep_lists_without_what_tells_nothing(tmp_path):
-    """Issue 7: .gitignore respected, binary, generated and secret files left out and counted."""
+    """.gitignore respected, binary, generated and secret files left out and counted."""
     _make(
         tmp_path,
         "a.py", "src/b.ts", ".github/ci.yml", ".env.example", "build/out.js", "x.log",
@@ -68,12 +68,12 @@ def test_what_ripgrep_lists_without_what_tells_nothing(tmp_path):
     ],
 )
 def test_reasons_that_a_name_gives(path, why):
-    """Issue 7: secret, generated and binary files, by their names."""
+    """Secret, generated and binary files, by their names."""
     assert left_out_by_name(path) == why
 
 
 def test_names_that_are_hard_to_bear(tmp_path):
-    """Issue 7: names with newlines are files like others; bytes that are no UTF-8 are counted."""
+    """Names with newlines are files like others; bytes that are no UTF-8 are counted."""
     _make(tmp_path, "two\nlines.py", "-rf.py", "sp ace.py", "é.py")
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.py")).write_text("x")
     listed = _listed(tmp_path)
@@ -82,7 +82,7 @@ def test_names_that_are_hard_to_bear(tmp_path):
 
 
 def test_links_are_not_followed(tmp_path):
-    """Issue 7: loops of links end, and nothing outside of the project is listed."""
+    """Loops of links end, and nothing outside of the project is listed."""
     outside = tmp_path / "outside"
     _make(outside, "other.py")
     project = tmp_path / "project"
@@ -97,7 +97,7 @@ def test_links_are_not_followed(tmp_path):
 
 
 def test_of_too_many_the_shallowest(tmp_path):
-    """Issue 7: the choice is the same each time, whatever order they are listed in."""
+    """The choice is the same each time, whatever order they are listed in."""
     _make(tmp_path, *(f"deep/er/f{n}.py" for n in range(20)), *(f"f{n}.py" for n in range(6)))
     listed = _listed(tmp_path, most=8)
     assert listed.paths == ["deep/er/f0.py", "deep/er/f1.py", *(f"f{n}.py" for n in range(6))]
@@ -106,7 +106,7 @@ def test_of_too_many_the_shallowest(tmp_path):
 
 
 def test_many_files_take_little_memory(tmp_path):
-    """Issue 7: of a folder with far too many only so many are held at a time."""
+    """Of a folder with far too many only so many are held at a time."""
     import tracemalloc
 
     many = tmp_path / "many"
@@ -141,7 +141,7 @@ def test_a_projects_configuration_of_ripgrep_is_not_read(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_unreadable_folders_are_counted(tmp_path):
-    """Issue 7: said, not fatal."""
+    """Said, not fatal."""
     _make(tmp_path, "a.py", "closed/b.py")
     (tmp_path / "closed").chmod(0)
     try:

@@ -99,7 +99,7 @@ async def _refer(store: Store, scope_id: str) -> str:
 
 
 async def test_files_scopes_and_imports(tree, open_store):
-    """X7, issue 7: File DEFINES Scope, IMPORTS; what changes, what goes, and nothing twice."""
+    """File DEFINES Scope, IMPORTS; what changes, what goes, and nothing twice."""
     store = await open_store()
     async with tree.index(open_store=open_store) as index:
         await index.refresh()
@@ -118,7 +118,7 @@ async def test_files_scopes_and_imports(tree, open_store):
 
 
 async def test_values_of_constants_stay_here(tree, open_store):
-    """B95: the store knows that there is one, not what it is."""
+    """The store knows that there is one, not what it is."""
     tree.write("a.h", '#define API_BASE "hidden=1"\n#  define LIMIT 77\n')
     tree.write("app/limits.py", 'API_BASE: str = "hidden"\n')
     tree.write("app/limits.ts", 'export const API_BASE = "hidden";\n')
@@ -142,7 +142,7 @@ async def test_values_of_constants_stay_here(tree, open_store):
 
 
 async def test_references_survive(tree, open_store):
-    """Issue 7: an edit, a move to another file, and an index that was lost."""
+    """An edit, a move to another file, and an index that was lost."""
     store = await open_store()
     async with tree.index(open_store=open_store) as index:
         await index.refresh()
@@ -194,7 +194,7 @@ async def test_a_lost_index_follows_what_moved_meanwhile(tree, open_store):
 
 
 async def test_renamed_it_keeps_its_references(tree, open_store):
-    """Issue 7: the turn that referred to `validate` is found under its new name `check`."""
+    """The turn that referred to `validate` is found under its new name `check`."""
     store = await open_store()
     async with tree.index(open_store=open_store) as index:
         await index.refresh()

@@ -35,7 +35,7 @@ from ragmem.codeindex.names import MOST_NAMES, is_named, names_in, said_in
     ],
 )
 def test_what_looks_like_a_name(text: str, names: list[str]) -> None:
-    """B95, issue 7: plain words only in backticks or with `()`; a path is no name."""
+    """Plain words only in backticks or with `()`; a path is no name."""
     assert names_in(text) == names
 
 
@@ -50,7 +50,7 @@ def test_what_looks_like_a_name(text: str, names: list[str]) -> None:
     ],
 )
 def test_the_only_word_of_a_search_is_a_name(text: str, names: list[str]) -> None:
-    """Issue 7: `ragmem search --code litres`; no prompt is read so."""
+    """`ragmem search --code litres`; no prompt is read so."""
     assert names_in(text, alone=True) == names
 
 
@@ -80,7 +80,7 @@ Place = tuple[str, tuple[int, int] | None]
     ],
 )
 def test_what_looks_like_a_place(text: str, places: list[Place]) -> None:
-    """Issue 7: files, lines of them as tools and tracebacks write them, folders."""
+    """Files, lines of them as tools and tracebacks write them, folders."""
     assert [(said.place, said.lines) for said in said_in(text) if said.place] == places
 
 
@@ -96,7 +96,7 @@ def test_what_looks_like_a_place(text: str, places: list[Place]) -> None:
     ],
 )
 def test_whether_a_scope_is_named(asked: str, does: bool) -> None:
-    """Issue 7: by its name, with what it is in, and with the module before that."""
+    """By its name, with what it is in, and with the module before that."""
     assert is_named("validate", "Auth.validate", {asked}) is does
     assert is_named("validate", "Auth.validate#2", {asked}) is does
 
@@ -107,7 +107,7 @@ def test_what_has_no_name_is_not_named() -> None:
 
 @pytest.mark.parametrize("text", ["a_b ", "a-", "a/", "`", ".", "a.", "-a", "x", "~$", "/", "a:1 "])
 def test_a_long_text_takes_no_time(text: str) -> None:
-    """Issue 7: a pasted log, or what would make a pattern try for ever (the test's own limit)."""
+    """A pasted log, or what would make a pattern try for ever (the test's own limit)."""
     assert len(said_in(text * (1_000_000 // len(text)))) <= MOST_NAMES
 
 

@@ -116,7 +116,7 @@ def shop(tmp_path: Path) -> Index:
     ],
 )
 def test_a_line_is_the_scope_that_it_is_in(shop: Index, question: str, first: str) -> None:
-    """Issue 7: as tools, tracebacks and people write it; the rest of the file stands behind."""
+    """As tools, tracebacks and people write it; the rest of the file stands behind."""
     found = named(shop, question)
     assert found[0] == first
     assert set(found) >= {"Cart", "Cart.add", "Cart.total", "checkout"}
@@ -149,7 +149,7 @@ def test_a_line_is_the_scope_that_it_is_in(shop: Index, question: str, first: st
     ],
 )
 def test_modules_and_folders_are_places(shop: Index, question: str, expected: set[str]) -> None:
-    """Issue 7: the module's file, the folder's files; a path from the project's folder on wins."""
+    """The module's file, the folder's files; a path from the project's folder on wins."""
     assert set(named(shop, question)) == expected
 
 
@@ -170,7 +170,7 @@ def test_a_name_in_a_named_place_is_the_surer(shop: Index) -> None:
 
 
 def test_what_a_named_class_holds_is_inside(shop: Index) -> None:
-    """Issue 7: also where it stands in another file of the folder, as in Go."""
+    """Also where it stands in another file of the folder, as in Go."""
     found = named_in(shop.connection, "how does `Cart` add up")
     names = dict(shop.connection.execute("SELECT scope, qualified_name FROM scopes"))
     inside = {str(names[scope]) for scope, one in found.items() if one.what == "inside"}
@@ -179,6 +179,6 @@ def test_what_a_named_class_holds_is_inside(shop: Index) -> None:
 
 
 def test_the_only_word_is_a_name(index: Index) -> None:
-    """Issue 7: of a search; in a sentence it is a word."""
+    """Of a search; in a sentence it is a word."""
     assert named(index, "validate") == ["Auth.validate", "Form.validate"]
     assert named(index, "validate it") == []

@@ -33,7 +33,7 @@ async def _names(index, text: str) -> list[str]:
 
 
 async def test_many_files_go_through_children(tmp_path):
-    """Issue 7: the pool gives what one thread gives, and leaves no process behind."""
+    """The pool gives what one thread gives, and leaves no process behind."""
     tree = Tree(tmp_path)
     for number in range(150):
         tree.write(f"f{number}.py", f"def function_{number}(a):\n    return a + {number}\n")
@@ -65,7 +65,7 @@ def _children() -> list[str]:
 
 
 async def test_a_cancelled_refresh_leaves_a_sound_index(tmp_path, monkeypatch):
-    """Issue 7: at any time; the next one does the rest, and no process is left."""
+    """At any time; the next one does the rest, and no process is left."""
     tree = Tree(tmp_path)
     for number in range(900):
         tree.write(f"f{number}.py", f"def function_{number}(a):\n    return a + {number}\n" * 5)
@@ -118,7 +118,7 @@ def _refreshing(tree: Tree) -> "subprocess.Popen[str]":
 
 
 async def test_killed_in_the_middle(tmp_path):
-    """Issue 7: kill -9; its children end with it, and the next refresh does the rest."""
+    """Kill -9; its children end with it, and the next refresh does the rest."""
     tree = Tree(tmp_path)
     for number in range(900):
         tree.write(f"f{number}.py", f"def function_{number}(a):\n    return a + {number}\n" * 5)
@@ -150,7 +150,7 @@ def _cutting_in(tree: Tree) -> list[str]:
 
 
 async def test_one_process_at_a_time(tree):
-    """Issue 7: the others are told so, and what is there."""
+    """The others are told so, and what is there."""
     async with tree.index() as index, tree.index() as other:
         first = await index.refresh()
         lock = os.open(tree.database.with_suffix(".refresh.lock"), os.O_RDWR)
@@ -183,7 +183,7 @@ async def test_files_are_private(tree):
 
 @pytest.mark.parametrize("damage", ["text", "empty", "middle", "foreign", "version"])
 async def test_what_is_no_index_of_this_version_is_made_anew(tree, damage):
-    """Issue 7: it follows from the files, so it is thrown away without a word."""
+    """It follows from the files, so it is thrown away without a word."""
     async with tree.index() as index:
         await index.refresh()
         before = tree.ids()
@@ -225,7 +225,7 @@ async def test_rebuilding(tree):
 
 
 async def test_a_full_disk_loses_nothing(tree):
-    """Issue 7: what, why, what to do; the index is sound, and goes on later."""
+    """What, why, what to do; the index is sound, and goes on later."""
     async with tree.index() as index:
         await index.refresh()
         for number in range(40):
@@ -262,7 +262,7 @@ async def test_a_folder_that_can_not_be_used(tree):
 
 
 async def test_the_home_folder_is_refused(tree, monkeypatch):
-    """Issue 7: said with what to do; nothing is found there."""
+    """Said with what to do; nothing is found there."""
     monkeypatch.setenv("HOME", str(tree.root))
     async with tree.index() as index:
         assert index.refusal == "it is your home folder"

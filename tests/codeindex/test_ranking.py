@@ -86,7 +86,7 @@ def test_a_called_scope_has_a_share_of_its_callers_score() -> None:
 def test_what_callers_lend_lifts_none_above_the_best(
     own: float, callers: list[float], lends: int, similar: float | None
 ) -> None:
-    """Issue 7: the one that holds most of the words itself, all else being equal."""
+    """The one that holds most of the words itself, all else being equal."""
     lender = callers[lends % len(callers)]
     called = one(0, "z.py", text=own, lent=lender, similarity=similar)
     others = [one(n, f"{n}.py", text=t, similarity=similar) for n, t in enumerate(callers, 1)]

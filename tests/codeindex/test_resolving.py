@@ -70,7 +70,7 @@ _TEXTS = {"go.mod": "module example.org/big\n\ngo 1.22\n", "tools/go.mod": 'modu
     ],
 )  # fmt: skip
 def test_what_an_import_means(path, language, written, expected):
-    """Issue 7: IMPORTS where the language makes them plain."""
+    """IMPORTS where the language makes them plain."""
     resolver = Resolver(_PATHS, lambda file: _TEXTS.get(file, ""))
     assert list(resolver.resolve(path, language, (written,))) == expected
 

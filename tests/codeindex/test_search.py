@@ -109,7 +109,7 @@ def test_a_hit_says_what_it_is_and_why(index: Index) -> None:
     ],
 )
 def test_what_is_asked_about_comes_first(index: Index, question: str, first: str) -> None:
-    """Identifiers whole and split, names, paths, docstrings (issue 7)."""
+    """Identifiers whole and split, names, paths, docstrings."""
     assert index.names(question)[0] == first
 
 
@@ -126,7 +126,7 @@ def test_a_question_in_words_finds_a_function_by_what_docs_say(index: Index) -> 
 
 
 def test_who_has_the_words_comes_before_those_that_it_calls(tmp_path: Path) -> None:
-    """Issue 7: nothing is lent so much that it comes before the best that has the words itself."""
+    """Nothing is lent so much that it comes before the best that has the words itself."""
     index = Index(tmp_path)
     index.put(
         {
@@ -156,7 +156,7 @@ def test_who_has_the_words_comes_before_those_that_it_calls(tmp_path: Path) -> N
 
 
 def test_a_named_class_keeps_its_methods(tmp_path: Path) -> None:
-    """Issue 7: more than three of its file among the first ten, before strangers."""
+    """More than three of its file among the first ten, before strangers."""
     index = Index(tmp_path)
     methods = [f"AuthService.check_{word}" for word in ("token", "name", "age", "role", "key")]
     index.put(
@@ -181,14 +181,14 @@ def test_a_named_class_keeps_its_methods(tmp_path: Path) -> None:
 
 
 def test_a_line_comes_first_and_then_its_file(index: Index) -> None:
-    """Issue 7: `path:line` as a compiler says it."""
+    """`path:line` as a compiler says it."""
     hits = index.ask("why does src/clock.py:10 fail")
     assert [hit.qualified_name for hit in hits[:2]] == ["parse_date", "parse_duration"]
     assert [hit.why[0] for hit in hits[:2]] == ["file: src/clock.py:10", "file: src/clock.py"]
 
 
 def test_a_folder_s_files_come_before_others(tmp_path: Path) -> None:
-    """Issue 7: the best of them first, not all of one file, also where it is a large folder."""
+    """The best of them first, not all of one file, also where it is a large folder."""
     index = Index(tmp_path)
     index.put(
         {
@@ -238,7 +238,7 @@ def test_meaning_finds_what_no_word_finds(index: Index) -> None:
 
 
 def test_another_model_s_question_goes_by_words(index: Index) -> None:
-    """Vectors of two models are never compared (X5)."""
+    """Vectors of two models are never compared."""
     index.embed({"parse_date": EAST})
     assert index.ask("calendar", vector=EAST, model="other") == []
 

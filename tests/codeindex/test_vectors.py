@@ -52,7 +52,7 @@ def test_texts_of_scopes_that_are_gone_do_not_wait(index: Index) -> None:
 
 
 def test_a_scope_that_comes_back_has_its_vector(index: Index) -> None:
-    """Switching branches re-uses what is known of unchanged scopes (issue 7)."""
+    """Switching branches re-uses what is known of unchanged scopes."""
     index.put({"a.py": [function("here")], "b.py": [function("there")]})
     index.embed({"here": EAST, "there": NORTH})
     index.remove("b.py")
@@ -65,7 +65,7 @@ def test_a_scope_that_comes_back_has_its_vector(index: Index) -> None:
 
 
 def test_another_model_drops_all_vectors_and_all_wait(index: Index) -> None:
-    """Vectors of two models are never compared (X5)."""
+    """Vectors of two models are never compared."""
     index.put({"a.py": [function("here")], "b.py": [function("there")]})
     index.embed({"here": EAST, "there": NORTH})
     assert waiting_names(index) == []

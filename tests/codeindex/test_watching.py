@@ -76,7 +76,7 @@ async def _watching(tree: Tree) -> AsyncIterator[Watched]:
 
 
 async def test_a_change_is_searchable_soon(tree):
-    """Issue 7: a file that changes, comes, goes."""
+    """A file that changes, comes, goes."""
     async with _watching(tree) as watched:
         started = time.monotonic()
         tree.write("app/clock.py", CLOCK.replace("parse_duration", "read_span"))
@@ -121,7 +121,7 @@ async def test_what_is_ignored_stays_so(tree):
 
 
 async def test_many_changes_at_once(tree):
-    """Issue 7: a branch is switched: one refresh, or a few."""
+    """A branch is switched: one refresh, or a few."""
     async with _watching(tree) as watched:
         started = time.monotonic()
         for number in range(100):
@@ -158,7 +158,7 @@ def _large(folder: Path) -> Path:
 
 
 async def test_links_out_of_the_project_are_not_followed(tree, tmp_path):
-    """Issue 7: a link to a large folder, and one in a circle: neither watched nor listed."""
+    """A link to a large folder, and one in a circle: neither watched nor listed."""
     outside = _large(tmp_path / "outside")
     (tree.root / "app" / "data").symlink_to(outside)
     (tree.root / "app" / "round").symlink_to(tree.root)
@@ -258,7 +258,7 @@ async def test_a_name_that_is_no_text(tree):
 
 
 async def test_a_name_that_is_no_text_and_is_written_all_the_time(tree):
-    """Issue 7: a log, say: the listening ends before it has begun, and changes are seen still."""
+    """A log, say: the listening ends before it has begun, and changes are seen still."""
     stop = threading.Event()
 
     def scribble() -> None:
@@ -288,7 +288,7 @@ async def test_the_folder_goes(tree):
 
 
 async def test_where_the_system_can_not_watch(tree, monkeypatch, caplog):
-    """Issue 7: the limit of inotify: looked at now and then, with a line in the log."""
+    """The limit of inotify: looked at now and then, with a line in the log."""
     import watchfiles
 
     from ragmem.codeindex import watching
@@ -312,7 +312,7 @@ async def test_where_the_system_can_not_watch(tree, monkeypatch, caplog):
 
 
 async def test_what_can_not_be_written_is_tried_less_and_less(tmp_path, monkeypatch):
-    """Reliability 8: a home that can only be read, a full disk: no line in the log each second."""
+    """A home that can only be read, a full disk: no line in the log each second."""
     asked: list[float] = []
     meant: list[float] = []
     later = keeping._Due.later
@@ -342,7 +342,7 @@ async def test_what_can_not_be_written_is_tried_less_and_less(tmp_path, monkeypa
 
 
 async def test_an_index_that_can_not_be_asked_for_a_moment(tmp_path):
-    """Reliability 15: who follows the files goes on, and loses no change."""
+    """Who follows the files goes on, and loses no change."""
     asked: list[Collection[str] | None] = []
 
     class Index:

@@ -28,7 +28,7 @@ VALIDATE = CutScope(
 
 
 def test_a_scope_in_words() -> None:
-    """Identifiers are kept whole and split at case and underscore (issue 7)."""
+    """Identifiers are kept whole and split at case and underscore."""
     found = worded("src/auth/service.py", "python", VALIDATE)
     columns = [column.split() for column in found[:4]]
     assert columns == snapshot(

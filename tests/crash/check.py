@@ -139,7 +139,7 @@ def _result(call: ToolCall) -> str:
 
 
 def check_request(messages: Sequence[dict[str, Any]]) -> list[str]:
-    """What makes a provider refuse a request for ever, when it is not so (P5)."""
+    """What makes a provider refuse a request for ever, when it is not so."""
     wrong = []
     waiting: list[str] = []
     before = ""

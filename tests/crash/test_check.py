@@ -58,7 +58,7 @@ async def _judged(kept: Kept, folder: Path, damage: Break, said: list[Said]) -> 
 
 
 async def test_nothing_is_wrong_with_what_is_whole(kept: Kept, tmp_path: Path) -> None:
-    """P1, P2, P3: the scenario does what it says, and the judge agrees."""
+    """The scenario does what it says, and the judge agrees."""
     assert [each.phase for each in kept.said] == ["answered"] * 3
     assert [len(each.calls) for each in kept.said] == [5, 5, 0]
     assert await _judged(kept, tmp_path, lambda _, __: None, kept.said) == []
@@ -225,7 +225,7 @@ async def test_each_damage_is_found(kept: Kept, tmp_path: Path, name: str) -> No
 
 
 async def test_what_was_shown_but_not_kept_is_found(kept: Kept, tmp_path: Path) -> None:
-    """P1: a process says more than the store has."""
+    """A process says more than the store has."""
     more = msgspec.structs.replace(kept.said[2], turn_id="gone", turn_index=4)
     found = await _judged(kept, tmp_path, lambda _, __: None, [*kept.said, more])
     assert found == ["lost: the turn 'What happened?' that was accepted"]
@@ -247,7 +247,7 @@ _SYSTEM = {"role": "system", "content": "S"}
 
 
 def test_a_valid_request() -> None:
-    """P5: what every provider takes."""
+    """What every provider takes."""
     turn = [_USER, _use("1", "2"), _result("2"), _result("1"), _use("3"), _result("3"), _ASSISTANT]
     assert check_request([_SYSTEM, *turn, _USER]) == []
     assert check_request([_SYSTEM, _USER, _use("1"), _result("1")]) == []
@@ -270,5 +270,5 @@ def test_a_valid_request() -> None:
     ],
 )
 def test_requests_that_a_provider_refuses(messages: list[dict[str, Any]], wrong: str) -> None:
-    """P5: each way in which peers have bricked their sessions."""
+    """Each way in which peers have bricked their sessions."""
     assert any(wrong in each for each in check_request(messages))

@@ -36,7 +36,7 @@ async def _open(folder: Path) -> Store:
 
 
 async def test_a_store_that_opens_slowly_is_asked_after_what_was_left(tmp_path: Path) -> None:
-    """P1: `-c` must not take an older session for the last one, nor say that there is none."""
+    """`-c` must not take an older session for the last one, nor say that there is none."""
     await _left(tmp_path)
 
     async def slow() -> Store:
@@ -58,7 +58,7 @@ class _Slow(SQLiteStore):
 
 
 async def test_what_was_left_is_waited_for_or_said_to_be_missing(tmp_path: Path) -> None:
-    """P1: a list without it would be a lie; the next question is answered whole."""
+    """A list without it would be a lie; the next question is answered whole."""
     await _left(tmp_path)
 
     async def slow() -> Store:
@@ -93,7 +93,7 @@ async def _found_in_the_end(store: SpooledStore) -> set[str]:
 
 @pytest.mark.parametrize("point", [p for p in POINTS if p.startswith("spool.")])
 async def test_one_failure_of_the_disk_is_got_over(tmp_path: Path, point: str) -> None:
-    """Reliability 3.10: in the same process; what waited is stored, and memory answers again."""
+    """In the same process; what waited is stored, and memory answers again."""
     is_away = True
 
     async def at_times_away() -> Store:

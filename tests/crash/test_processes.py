@@ -85,7 +85,7 @@ async def until_stopped(run: Run) -> None:
 
 
 async def test_twenty_start_at_once_on_a_fresh_home(world: World) -> None:
-    """Reliability 3.14, X12: one makes the schema, none fails; one project, twenty sessions."""
+    """One makes the schema, none fails; one project, twenty sessions."""
     if world.neo4j:
         await forget_the_schema(world.neo4j)
     world.env["RAGMEM_STORE__TIMEOUT_S"] = "30"
@@ -141,7 +141,7 @@ async def _open_transactions(world: World) -> int:
 
 @pytest.mark.parametrize("point", ["call.start_kept@3", "tool.ran@4"])
 async def test_a_process_stopped_in_mid_turn_goes_on(world: World, point: str) -> None:
-    """Reliability 3.4, P6: others work on meanwhile; nothing is lost, and turns don't mix.
+    """Others work on meanwhile; nothing is lost, and turns don't mix.
 
     On the graph its lease has ended when it is continued: the others have taken its
     turn for interrupted, and the turn's own end is what is kept in the end.
@@ -178,7 +178,7 @@ async def _session_id(world: World) -> str:
 
 
 async def test_a_process_stopped_within_a_transaction(embedded: World) -> None:
-    """Reliability 3.4, 3.15: it holds the database; others are answered, and wait in the spool."""
+    """It holds the database; others are answered, and wait in the spool."""
     world = embedded
     whole(world, "Hello")
     prompt = world.next_job()
@@ -196,7 +196,7 @@ async def test_a_process_stopped_within_a_transaction(embedded: World) -> None:
 
 @pytest.mark.parametrize("point", ["sqlite.migrate", "sqlite.migrated"])
 async def test_the_killed_owner_of_a_lock_frees_it_at_once(embedded: World, point: str) -> None:
-    """Reliability 3.16: both while the schema is made, and no pid file tells who it was."""
+    """Both while the schema is made, and no pid file tells who it was."""
     holder = embedded.ask("Hello", failpoint=f"{point}:stop")
     await until_stopped(holder)
     waiting = embedded.ragmem("store", "check")
@@ -209,7 +209,7 @@ async def test_the_killed_owner_of_a_lock_frees_it_at_once(embedded: World, poin
 
 
 async def test_the_killed_owner_of_a_transaction_frees_it_at_once(embedded: World) -> None:
-    """Reliability 3.16: what it had not committed is gone, what it had is there."""
+    """What it had not committed is gone, what it had is there."""
     world = embedded
     whole(world, "Hello")
     prompt = world.next_job()
@@ -225,7 +225,7 @@ async def test_the_killed_owner_of_a_transaction_frees_it_at_once(embedded: Worl
 
 
 async def test_a_process_stopped_for_days_is_alive_again(neo4j_server: Connection) -> None:
-    """Reliability 3.4: a lid closed over the weekend; nobody takes its turns for dead ones."""
+    """A lid closed over the weekend; nobody takes its turns for dead ones."""
     store = await open_empty_neo4j_store(neo4j_server)
     await store.apply([created("s")])
     await store.attach("s", "ana")
@@ -244,7 +244,7 @@ async def test_a_process_stopped_for_days_is_alive_again(neo4j_server: Connectio
 async def test_a_schema_made_by_half_is_completed(
     tmp_path: Path, server: LLMServer, zygote: Zygote, neo4j_server: Connection, action: str
 ) -> None:
-    """Reliability 3.11: a process that dies, or fails, between two constraints of a new graph."""
+    """A process that dies, or fails, between two constraints of a new graph."""
     world = World(tmp_path, server, zygote, neo4j_server)
     await forget_the_schema(neo4j_server)
     first = world.ask("Hello", failpoint=f"neo4j.schema:{action}")

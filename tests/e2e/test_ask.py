@@ -170,7 +170,7 @@ def asked(ragmem: Ragmem, *arguments: str) -> Any:
 def test_each_ask_starts_a_session_and_c_continues_the_newest(
     ragmem: Ragmem, server: LLMServer
 ) -> None:
-    """X40, B111, B114: the next question, in another process, starts from what was recorded."""
+    """The next question, in another process, starts from what was recorded."""
     first = asked(ragmem, "First question")
     second = asked(ragmem, "Second question")
     third = asked(ragmem, "Third question", "-c")
@@ -193,7 +193,7 @@ def test_r_takes_an_id_its_tail_or_a_name(ragmem: Ragmem, server: LLMServer) -> 
 
 
 def test_fork_goes_on_in_a_copy(ragmem: Ragmem, server: LLMServer) -> None:
-    """X40: a fork shares its parent's turns, and the parent stays as it was."""
+    """A fork shares its parent's turns, and the parent stays as it was."""
     parent = asked(ragmem, "First question")["session_id"]
     fork = asked(ragmem, "Elsewhere", "-c", "--fork-session")["session_id"]
     assert fork != parent
@@ -266,7 +266,7 @@ def test_ephemeral_writes_nothing(ragmem: Ragmem) -> None:
 def test_an_ephemeral_fork_knows_its_parent_and_writes_nothing(
     ragmem: Ragmem, server: LLMServer
 ) -> None:
-    """X40, cli.md --ephemeral: the copy is in no store, the past still counts."""
+    """The copy is in no store, the past still counts."""
     assert ragmem.run("ask", "The first question").code == 0
     before = ragmem.sessions()
     done = ragmem.run("ask", "-c", "--fork-session", "--ephemeral", "A secret")
@@ -296,7 +296,7 @@ def test_an_edit_that_nobody_can_approve_is_denied_and_reported(tmp_path: Path) 
 
 
 def test_a_mention_that_is_not_read_says_why(tmp_path: Path) -> None:
-    """cli.md: not on a terminal an ask is a denial, reported in `permission_denials`."""
+    """Not on a terminal an ask is a denial, reported in `permission_denials`."""
     with scripted(tmp_path, Answer("I can't.")) as ragmem:
         (ragmem.project / "blob").write_bytes(b"\0" * 100)
         done = ragmem.run("ask", "Compare @/etc/hosts, @blob", "--output-format", "json")
@@ -332,7 +332,7 @@ def test_no_tools_sends_none(ragmem: Ragmem, server: LLMServer) -> None:
 
 
 def test_max_turns_ends_with_an_answer_and_exit_1(tmp_path: Path) -> None:
-    """X36: at the limit the agent is asked once for a final answer without tools."""
+    """At the limit the agent is asked once for a final answer without tools."""
     with scripted(
         tmp_path,
         Answer(tools=[Call("list_directory", {"path": "."})]),
@@ -395,7 +395,7 @@ def test_without_any_model_it_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_no_secret_in_any_file(tmp_path: Path) -> None:
-    """P10, reliability 1.6: the key is nowhere under the home, whatever went wrong."""
+    """The key is nowhere under the home, whatever went wrong."""
     faults = [Answer(mode=mode) for mode in ("401", "500", "html", "cut_rst")]
     with scripted(tmp_path, *faults) as ragmem:
         for _ in faults:
@@ -432,7 +432,7 @@ def broken_value(ragmem: Ragmem) -> None:
 def test_a_bad_config_names_file_and_line(
     ragmem: Ragmem, server: LLMServer, damage: Callable[[Ragmem], None], message: str
 ) -> None:
-    """X38: and nothing is sent."""
+    """And nothing is sent."""
     ragmem.home.mkdir()
     damage(ragmem)
     done = ragmem.run("ask", "Hello")
@@ -477,7 +477,7 @@ def test_an_evil_project_folder_changes_nothing(ragmem: Ragmem, tmp_path: Path) 
 
 
 def test_a_plain_python_m_imports_nothing_of_the_folder(ragmem: Ragmem, tmp_path: Path) -> None:
-    """Reliability 1.3: without -P Python puts the current folder first on the path."""
+    """Without -P Python puts the current folder first on the path."""
     hits = tmp_path / "hits"
     for name in ("json.py", "asyncio.py", "typer.py", "apsw.py"):
         (ragmem.project / name).write_text(f"open({str(hits)!r}, 'a').write(__name__)\n")

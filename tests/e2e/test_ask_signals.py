@@ -46,7 +46,7 @@ def only_turn(ragmem: Ragmem, session_id: str) -> Any:
 def test_a_signal_ends_the_turn_recorded_with_what_came(
     slow: Ragmem, number: signal.Signals, code: int
 ) -> None:
-    """X25: the turn is interrupted, never half; exit codes of cli.md."""
+    """The turn is interrupted, never half; exit codes of cli.md."""
     child = slow.start("ask", "Tell me", *STREAM)
     session_id = read_words(child, 3)
     child.send_signal(number)
@@ -136,7 +136,7 @@ def test_when_the_reader_leaves_the_turn_is_recorded_and_all_is_quiet(slow: Ragm
 
 
 def test_all_streams_closed_still_records_the_turn(tmp_path: Path) -> None:
-    """Reliability 48: closed streams; the store is not written over by what is printed."""
+    """Closed streams; the store is not written over by what is printed."""
     with LLMServer([Answer("The answer.")]) as server:
         ragmem = Ragmem(tmp_path, server.env)
         child = ragmem.start(

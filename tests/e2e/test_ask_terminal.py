@@ -58,7 +58,7 @@ def test_words_and_tools_are_shown_as_they_come(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("answer", "made"), [("y", True), ("n", False), ("", False)])
 def test_an_edit_is_shown_whole_and_asked_for(tmp_path: Path, answer: str, made: bool) -> None:
-    """Reliability 1.4: hidden characters show in what is approved."""
+    """Hidden characters show in what is approved."""
     with terminal(tmp_path, Answer(tools=[EDIT]), Answer("Done.")) as (ragmem, _):
         child = spawn(ragmem, "ask", "Make a file")
         child.expect_exact("+one")
@@ -93,7 +93,7 @@ def test_ctrl_c_at_the_question_ends_the_turn(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_model_steers_the_terminal(tmp_path: Path) -> None:
-    """Reliability 1.4: escapes in words are shown, never sent."""
+    """Escapes in words are shown, never sent."""
     evil = "before \x1b]0;owned\x07 \x1b[2J \x9b6n after"
     with terminal(tmp_path, Answer(evil)) as (ragmem, _):
         child = spawn(ragmem, "ask", "Hello", "--color", "never")

@@ -1,4 +1,4 @@
-"""What `ask` leaves to be done: by a process of its own, before it ends, or not at all (X15)."""
+"""What `ask` leaves to be done: by a process of its own, before it ends, or not at all."""
 
 import json
 import os
@@ -100,13 +100,13 @@ def until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 def test_ask_leaves_its_work_to_a_process(world: World) -> None:
-    """X14 to X16, A95: vectors and summaries come after the answer; the process ends by itself."""
+    """Vectors and summaries come after the answer; the process ends by itself."""
     world.ask()
     until(world.asked_small)
     world.settle()
     stats = world.stats()
     assert stats["pending"]["vectors"] == stats["pending"]["level1"] == 0
-    # A109: what the process did is in the numbers.
+    # What the process did is in the numbers.
     assert stats["background_calls"] >= 1
     assert stats["tokens"]["embedded"] > 0
     hits = world.ragmem.run("search", "5439", "--format", "json").json
@@ -115,7 +115,7 @@ def test_ask_leaves_its_work_to_a_process(world: World) -> None:
 
 
 def test_another_session_recalls_it_by_meaning(world: World) -> None:
-    """A1, A15: the second `ask` shares no word with the first but finds it."""
+    """The second `ask` shares no word with the first but finds it."""
     world.ask("Our cat Whiskers hates tuna.")
     until(world.asked_small)
     world.settle()
@@ -125,7 +125,7 @@ def test_another_session_recalls_it_by_meaning(world: World) -> None:
 
 
 def test_nobody_waits_for_it(world: World, slow: list[float]) -> None:
-    """A95, X15: neither who asked nor who reads its output, though the model sleeps."""
+    """Neither who asked nor who reads its output, though the model sleeps."""
     world.ask(RAGMEM_MEMORY__WORKER="off")
     slow[0] = NEVER_S
     world.ask("And who may connect?")
@@ -134,7 +134,7 @@ def test_nobody_waits_for_it(world: World, slow: list[float]) -> None:
 
 
 def test_one_process_at_most(world: World) -> None:
-    """X15: whoever comes while one is at work leaves it to that; it does all of it."""
+    """Whoever comes while one is at work leaves it to that; it does all of it."""
     world.answers.clear()
     world.ask("Question 0")
     # From then on it is at work: one that is about to begin would be found out a moment later.
@@ -169,7 +169,7 @@ def test_a_second_one_ends_at_once(world: World, slow: list[float]) -> None:
 
 
 def test_how_the_process_stands_apart(world: World, slow: list[float]) -> None:
-    """P10: no key in its argv; in a session of its own; in no folder of the person's; silent."""
+    """No key in its argv; in a session of its own; in no folder of the person's; silent."""
     slow[0] = NEVER_S
     world.ask(PROMPT, "-m", "openai/scripted")
     until(world.asked_small)
@@ -194,7 +194,7 @@ def test_how_the_process_stands_apart(world: World, slow: list[float]) -> None:
     ],
 )
 def test_when_none_is_started(world: World, flags: list[str], env: dict[str, str]) -> None:
-    """X15, B100: never with --ephemeral, nor with memory or the worker off."""
+    """Never with --ephemeral, nor with memory or the worker off."""
     world.ask(PROMPT, *flags, **env)
     for _ in range(10):
         assert world.workers() == []
@@ -204,7 +204,7 @@ def test_when_none_is_started(world: World, flags: list[str], env: dict[str, str
 
 
 def test_ephemeral_writes_nothing(world: World) -> None:
-    """cli.md: neither session nor memory is written, nor what was measured."""
+    """Neither session nor memory is written, nor what was measured."""
     session_id = world.ask()
     until(world.asked_small)
     world.settle()
@@ -240,7 +240,7 @@ def contents(home: Path) -> Any:
 
 
 def test_inline_is_done_before_ask_ends(world: World) -> None:
-    """X15: `memory.worker = inline`."""
+    """`memory.worker = inline`."""
     world.ask(RAGMEM_MEMORY__WORKER="inline")
     assert world.workers() == []
     assert len(world.asked_small()) >= 1
@@ -249,7 +249,7 @@ def test_inline_is_done_before_ask_ends(world: World) -> None:
 
 
 def test_what_a_killed_one_left_the_next_one_does(world: World, slow: list[float]) -> None:
-    """X15: kill -9 in the middle of the work; nothing is lost, nothing is said twice."""
+    """Kill -9 in the middle of the work; nothing is lost, nothing is said twice."""
     slow[:] = [NEVER_S, 0.0]
     first = world.ask()
     until(world.asked_small)
@@ -268,7 +268,7 @@ def test_what_a_killed_one_left_the_next_one_does(world: World, slow: list[float
 
 
 def test_a_model_that_fails_leaves_stand_ins(tmp_path: Path) -> None:
-    """X19b, A96: the answer is there, a summary is cut from the turn, and redone once it works."""
+    """The answer is there, a summary is cut from the turn, and redone once it works."""
     broken = [True]
 
     def answer(request: Received) -> Answer:
@@ -318,7 +318,7 @@ def test_what_goes_wrong_is_in_the_log(tmp_path: Path) -> None:
 
 
 async def test_who_looks_keeps_nobody_from_work(tmp_path: Path) -> None:
-    """X15: `stats` and `doctor` look whether a process works while one begins."""
+    """`stats` and `doctor` look whether a process works while one begins."""
     paths = find_paths({"RAGMEM_HOME": str(tmp_path)}).make()
     config = load_config(paths.config_file, environ={})
     enough = threading.Event()

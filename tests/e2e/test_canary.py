@@ -1,4 +1,4 @@
-"""P10: a key that everything knows is, after every error, in no file of ragmem's and not shown."""
+"""A key that everything knows is, after every error, in no file of ragmem's and not shown."""
 
 import os
 import signal
@@ -300,7 +300,7 @@ def test_what_is_typed_in_a_chat(house: House, term: str) -> None:
 
 
 def test_passwords_in_addresses() -> None:
-    """P10: by the variable's name, whatever it is called."""
+    """By the variable's name, whatever it is called."""
     found = passwords_in(
         {
             "HTTPS_PROXY": "http://me:pass%20word-1@proxy:80",

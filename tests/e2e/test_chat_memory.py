@@ -27,7 +27,7 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 def test_search_and_summarize_in_a_chat(house: House) -> None:
-    """cli.md: slash commands over the memory; X14: `/summarize` renews the session's summary."""
+    """Slash commands over the memory; X14: `/summarize` renews the session's summary."""
     with house.chat("chat") as chat:
         chat.wait_for_screen(READY)
         chat.send("/search port\r")
@@ -70,7 +70,7 @@ def test_summarize_where_nothing_is_stored(house: House) -> None:
 
 
 def test_vectors_of_another_model_are_told_in_a_chat(house: House) -> None:
-    """X5: once, above the prompt."""
+    """Once, above the prompt."""
     with house.chat("chat", env={"RAGMEM_MEMORY__WORKER": "inline"}) as chat:
         chat.wait_for_screen(READY)
         chat.send("Where does it listen?\r")

@@ -72,7 +72,7 @@ def loaded(chat: PtyChat) -> None:
 
 
 def test_three_turns_a_kill_and_the_next_day(house: House) -> None:
-    """B110, B111, X40, P1: read, edit, run, killed in a turn, resumed in another process."""
+    """Read, edit, run, killed in a turn, resumed in another process."""
     house.server.extend(
         READ,
         Answer("It prints **hello**."),
@@ -127,7 +127,7 @@ def test_three_turns_a_kill_and_the_next_day(house: House) -> None:
 
 
 def test_bare_ragmem_is_a_chat_that_can_be_typed_at_once(house: House) -> None:
-    """cli.md, issue 3: the prompt comes before the imports; the first question can be sent."""
+    """The prompt comes before the imports; the first question can be sent."""
     house.server.extend(Answer("Here."))
     with house.chat() as chat:
         chat.send("are you there?\r")
@@ -157,7 +157,7 @@ def test_signals_record_the_turn(house: House, number: signal.Signals, code: int
 
 
 def test_esc_keeps_what_came_and_kills_what_runs(house: House) -> None:
-    """cli.md, P7: Esc stops a command at once; the answer so far and the turn are kept."""
+    """Esc stops a command at once; the answer so far and the turn are kept."""
     house.server.extend(
         Answer("I run it.", tools=[Call("run_command", {"command": "sleep 300; echo $$"})]),
         Answer("Told so."),
@@ -175,7 +175,7 @@ def test_esc_keeps_what_came_and_kills_what_runs(house: House) -> None:
 
 
 def test_a_denial_reaches_the_model(house: House) -> None:
-    """cli.md: denied with a reason; nothing is written."""
+    """Denied with a reason; nothing is written."""
     house.server.extend(READ, EDIT, Answer("Then I leave it."))
     with house.chat("chat") as chat:
         loaded(chat)
@@ -201,7 +201,7 @@ def test_a_denial_reaches_the_model(house: House) -> None:
 def test_mistakes_are_said_on_a_clean_line(
     house: House, arguments: list[str], environment: dict[str, str], code: int, said: str
 ) -> None:
-    """Issue 3, 7; 50: what is wrong and what to do; no prompt is left, what was typed is gone."""
+    """What is wrong and what to do; no prompt is left, what was typed is gone."""
     with house.chat(*arguments, env=environment) as chat:
         chat.send("typed too early")
         assert chat.exit_code() == code
@@ -213,7 +213,7 @@ def test_mistakes_are_said_on_a_clean_line(
 
 @pytest.mark.parametrize("mode", ["401", "500", "html", "cut_rst"])
 def test_provider_faults_end_the_turn_not_the_chat(house: House, mode: Any) -> None:
-    """Issue 3, 7: the error is said, the next prompt works."""
+    """The error is said, the next prompt works."""
     fault = Answer("Half of an answer, cut somewhere", mode=mode)
     house.server.extend(*[fault] * 5)
     with house.chat("chat", env={"RAGMEM_LLM__RETRIES": "0"}) as chat:
@@ -228,7 +228,7 @@ def test_provider_faults_end_the_turn_not_the_chat(house: House, mode: Any) -> N
 
 
 def test_another_model_and_session_in_one_chat(house: House) -> None:
-    """Issue 3, 1: /model, /new, /sessions and /resume on the real store; the id stays on resume."""
+    """/model, /new, /sessions and /resume on the real store; the id stays on resume."""
     house.server.extend(*[Answer(f"Answer {i}.") for i in range(1, 6)])
     with house.chat("chat", "-n", "First talk", rows=50) as chat:
         loaded(chat)
@@ -260,7 +260,7 @@ def test_another_model_and_session_in_one_chat(house: House) -> None:
 
 
 def test_ephemeral_leaves_nothing_to_resume(house: House) -> None:
-    """cli.md: neither session nor memory is written; within the chat the past is known."""
+    """Neither session nor memory is written; within the chat the past is known."""
     house.server.extend(Answer("Answer 1."), Answer("Answer 2."))
     with house.chat("chat", "--ephemeral") as chat:
         loaded(chat)
@@ -278,7 +278,7 @@ def test_ephemeral_leaves_nothing_to_resume(house: House) -> None:
 
 
 def test_ephemeral_with_a_past_leaves_it_as_it_was(house: House) -> None:
-    """cli.md, X40: continued, forked and named without a trace."""
+    """Continued, forked and named without a trace."""
     house.server.extend(Answer("Answer 1."), Answer("Answer 2."), Answer("Answer 3."))
     with house.chat("chat", "-n", "First talk") as chat:
         loaded(chat)

@@ -47,7 +47,7 @@ def edited(house: House, chat: PtyChat) -> None:
 
 
 def test_rewind_forks_and_takes_the_files_back(house: House) -> None:
-    """X35, B99: the files byte for byte, but what changed since only when the person says so."""
+    """The files byte for byte, but what changed since only when the person says so."""
     original = (house.project / "a.py").read_bytes()
     with house.chat("chat", "--permission-mode", "acceptEdits", rows=40) as chat:
         edited(house, chat)
@@ -120,7 +120,7 @@ def test_rewind_of_the_conversation_alone_and_cancelled(house: House) -> None:
 
 
 def test_rewind_to_the_beginning_after_a_resume(house: House) -> None:
-    """X35: the pre-images outlive the process that made them."""
+    """The pre-images outlive the process that made them."""
     original = (house.project / "a.py").read_bytes()
     with house.chat("chat", "--permission-mode", "acceptEdits", rows=40) as chat:
         edited(house, chat)
@@ -160,7 +160,7 @@ def test_rewind_says_what_it_does_not_take_back(house: House) -> None:
 
 
 def test_fork_rename_and_tag(house: House) -> None:
-    """B13, B16, B72: before the first prompt and after; the fork goes on by itself."""
+    """Before the first prompt and after; the fork goes on by itself."""
     house.server.extend(Answer("Yes."), Answer("So it is."))
     with house.chat("chat", rows=40) as chat:
         loaded(chat)
@@ -193,7 +193,7 @@ def test_fork_rename_and_tag(house: House) -> None:
 
 
 def test_past_sessions_like_this_one_are_told_once(house: House) -> None:
-    """B113: one dim line at the start of a matching session, never again in it, nor in others."""
+    """One dim line at the start of a matching session, never again in it, nor in others."""
     summary = '{"text": "Authentication was refactored: login tokens are refreshed."}'
     house.server.extend(Answer("It is done."), Answer(summary))
     with house.chat("chat", "-n", "The login", columns=160) as chat:

@@ -85,7 +85,7 @@ async def opened(
 async def test_turns_are_in_the_order_in_which_they_were_said(
     tmp_path: Path, opened: Opened, clock: Clock
 ) -> None:
-    """Reliability 20, X30: whatever the clock says between them; nothing expires."""
+    """Whatever the clock says between them; nothing expires."""
     store = await opened()
 
     async def the_store() -> Store:
@@ -109,7 +109,7 @@ async def test_turns_are_in_the_order_in_which_they_were_said(
 
 
 async def test_a_clock_that_was_ahead_does_not_stay_in_front(opened: Opened, clock: Clock) -> None:
-    """Reliability 20: `-c` and the list take what was said last, not what was said in 2036."""
+    """`-c` and the list take what was said last, not what was said in 2036."""
     store = await opened()
 
     async def say(session_id: str, turn_id: str) -> None:
@@ -152,7 +152,7 @@ async def test_a_clock_that_was_ahead_does_not_stay_in_front(opened: Opened, clo
 async def test_a_lease_is_the_servers(
     opened: Opened, clock: Clock, request: pytest.FixtureRequest
 ) -> None:
-    """Reliability 20: an owner whose clock jumps neither dies of it nor lives for ever."""
+    """An owner whose clock jumps neither dies of it nor lives for ever."""
     store = await opened()
     await store.apply([created("s"), begun("s", "t", owner_id="me")])
     assert await store.attach("s", "me") == []
@@ -169,7 +169,7 @@ async def test_a_lease_is_the_servers(
 
 
 async def test_no_wait_depends_on_the_clock(opened: Opened, clock: Clock) -> None:
-    """Reliability 20: limits are counted by a clock that nobody sets."""
+    """Limits are counted by a clock that nobody sets."""
     store = await opened()
     async with asyncio.timeout(60):
         for jump in JUMPS:
@@ -182,7 +182,7 @@ async def test_no_wait_depends_on_the_clock(opened: Opened, clock: Clock) -> Non
     "jump", [*JUMPS, timedelta(seconds=1), timedelta(seconds=59), timedelta(days=40)]
 )
 def test_no_age_is_negative(jump: timedelta) -> None:
-    """Reliability 20: what is ahead is just now."""
+    """What is ahead is just now."""
     now = datetime(2026, 3, 29, 3, 0, tzinfo=UTC)
     text = ago(now + jump, now)
     assert not re.search(r"-\d+ ", text), text
@@ -230,7 +230,7 @@ def seconds(jump: timedelta) -> dict[str, str]:
 
 
 def test_a_conversation_over_jumps(ragmem: Ragmem) -> None:
-    """Reliability 20: `-c` goes on with what was said last; the model sees it in that order."""
+    """`-c` goes on with what was said last; the model sees it in that order."""
     first = ragmem.run("ask", "question 0", "--output-format", "json").json["session_id"]
     for number, jump in enumerate(JUMPS, 1):
         zone = {"TZ": ("Europe/Paris", "America/New_York", "UTC")[number % 3]}
@@ -248,7 +248,7 @@ def test_a_conversation_over_jumps(ragmem: Ragmem) -> None:
 
 
 def test_what_is_shown_over_jumps(ragmem: Ragmem) -> None:
-    """Reliability 20: no time to come, no negative age, on any clock and in any zone."""
+    """No time to come, no negative age, on any clock and in any zone."""
     for number, jump in enumerate(JUMPS):
         assert ragmem.run("ask", f"question {number}", env=seconds(jump)).code == 0
     for jump in JUMPS:

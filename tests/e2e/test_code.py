@@ -107,7 +107,7 @@ def test_the_right_scope_without_any_tool_call(ragmem: Ragmem, server: LLMServer
 
 @pytest.mark.parametrize("ragmem", ["sqlite", "neo4j"], indirect=True)
 def test_brain_search_and_what_it_leaves(ragmem: Ragmem, server: LLMServer) -> None:
-    """C38, B95, cli.md: hits of code and memory; searched files; the turn's references."""
+    """Hits of code and memory; searched files; the turn's references."""
     server.extend(Answer("Tokens live 15 minutes."))
     ok(ragmem.run("ask", "How long does a token live?"))
     server.extend(
@@ -130,7 +130,7 @@ def test_brain_search_and_what_it_leaves(ragmem: Ragmem, server: LLMServer) -> N
 
 
 def test_changed_outside(ragmem: Ragmem, server: LLMServer) -> None:
-    """Issue 7: told once, in the next process too."""
+    """Told once, in the next process too."""
     server.extend(Answer(tools=[Call("read_file", {"path": "src/clock.py"})]), Answer("Read."))
     ok(ragmem.run("ask", "Read the clock."))
     (ragmem.project / "src" / "clock.py").write_text(CLOCK + "# by somebody else\n")
@@ -143,7 +143,7 @@ def test_changed_outside(ragmem: Ragmem, server: LLMServer) -> None:
 
 @SQLITE
 def test_a_file_that_forges_the_block(ragmem: Ragmem, server: LLMServer) -> None:
-    """Reliability 1.5: what a shown scope says stays data, inside of a block whose tag it can't
+    """What a shown scope says stays data, inside of a block whose tag it can't
     know; nothing of it is remembered or ruled.
     """
     evil = (
@@ -169,7 +169,7 @@ def test_a_file_that_forges_the_block(ragmem: Ragmem, server: LLMServer) -> None
 
 @SQLITE
 def test_without_memory_and_without_a_trace(ragmem: Ragmem, server: LLMServer) -> None:
-    """Issue 7: --ephemeral makes no index; memory.enabled = false has one, and stores nothing;
+    """--ephemeral makes no index; memory.enabled = false has one, and stores nothing;
     code.enabled = false has none.
     """
     server.extend(*[Answer("ok")] * 4)
@@ -197,7 +197,7 @@ def test_without_memory_and_without_a_trace(ragmem: Ragmem, server: LLMServer) -
 
 @SQLITE
 def test_context_shows_it_and_stores_nothing(ragmem: Ragmem, server: LLMServer) -> None:
-    """Issue 7: `ragmem context` names the section, its hits and why; the store hears nothing."""
+    """`ragmem context` names the section, its hits and why; the store hears nothing."""
     shown = ok(ragmem.run("context", QUESTION, "--format", "json")).json
     (section,) = [s for s in shown["sections"] if s["name"] == "Relevant Code"]
     assert section["items"][0]["label"] == "src/auth.py:7-9 AuthService.validate"
@@ -208,7 +208,7 @@ def test_context_shows_it_and_stores_nothing(ragmem: Ragmem, server: LLMServer) 
 
 @SQLITE
 def test_the_process_of_the_background_makes_vectors(ragmem: Ragmem, server: LLMServer) -> None:
-    """Issue 7: text at once, vectors by the detached process; then the meaning is enough."""
+    """Text at once, vectors by the detached process; then the meaning is enough."""
     server.extend(Answer("ok"), Answer("ok"))
     ok(ragmem.run("ask", "hello"))
     ok(ragmem.run("work"))
@@ -218,7 +218,7 @@ def test_the_process_of_the_background_makes_vectors(ragmem: Ragmem, server: LLM
 
 @SQLITE
 def test_a_hit_outside_of_the_folder(ragmem: Ragmem, server: LLMServer) -> None:
-    """Issue 7, C38: the whole project is indexed; what lies outside of the folder is labelled, and
+    """The whole project is indexed; what lies outside of the folder is labelled, and
     reading it asks.
     """
     server.extend(

@@ -35,7 +35,7 @@ def files(home: Path) -> dict[Path, bytes]:
 
 @pytest.mark.parametrize("has_log", [False, True])
 def test_a_home_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem, has_log: bool) -> None:
-    """Reliability 8, issue 7: what was indexed is found, with its lines as they are now."""
+    """What was indexed is found, with its lines as they are now."""
     assert ragmem.run("index").code == 0
     (database,) = ragmem.home.glob("data/code/*.sqlite")
     log = database.with_name(f"{database.name}-wal")
@@ -78,7 +78,7 @@ def _leave_log(database: Path) -> None:
 
 
 def test_a_home_that_can_only_be_read_without_an_index(tmp_path: Path, ragmem: Ragmem) -> None:
-    """Reliability 8: said what and why."""
+    """Said what and why."""
     assert ragmem.run("sessions", "list").code == 0
     through = mounted(READ_ONLY, ragmem.home)
     code, out, err = plain(run(ragmem, "search", "--code", "login", through=through), tmp_path)
@@ -89,7 +89,7 @@ def test_a_home_that_can_only_be_read_without_an_index(tmp_path: Path, ragmem: R
 
 
 def test_inline_links_the_first_turn(ragmem: Ragmem) -> None:
-    """X15, B95: `memory.worker = inline`: the turn that began the index is linked by its end."""
+    """`memory.worker = inline`: the turn that began the index is linked by its end."""
     for number in range(400):
         text = "".join(f"def f{number}_{n}(a):\n    return a + {n}\n\n\n" for n in range(20))
         (ragmem.project / f"m{number}.py").write_text(text)
@@ -108,7 +108,7 @@ def test_inline_links_the_first_turn(ragmem: Ragmem) -> None:
 
 
 def test_inline_makes_vectors_of_its_own_project(ragmem: Ragmem, tmp_path: Path) -> None:
-    """X15: what other projects lack is left to the detached process."""
+    """What other projects lack is left to the detached process."""
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
     (other / "b.py").write_text(CLOCK.replace("parse_duration", "another_one"))

@@ -118,7 +118,7 @@ def told(ragmem: Ragmem, server: LLMServer, prompt: str) -> Received:
 
 
 def test_mickael(ragmem: Ragmem, server: LLMServer) -> None:
-    """D59 to D61, D8 to D10, D24, D49, D57, D60: found, inserted, replaced by the dated one."""
+    """Found, inserted, replaced by the dated one."""
     ok(ragmem.run("memory", "add", "mickael likes skiing", "--subject", "mickael",
                   "--subject", "ski"))  # fmt: skip
     # Turn 1: what is known of him is in the request.
@@ -157,9 +157,9 @@ def test_mickael(ragmem: Ragmem, server: LLMServer) -> None:
     dated, likes = listed(ragmem)
     assert dated["id"] == write["id"]
     assert dated["content"] == "mickael broke his shoulder on 10 January 2026"
-    # D28: the union of what both are about.
+    # The union of what both are about.
     assert dated["subjects"] == ["mickael", "blessure"]
-    # X4: the old one is reachable, and never told again.
+    # The old one is reachable, and never told again.
     all_of_them = {m["id"]: m for m in listed(ragmem, "--with-superseded")}
     assert all_of_them[broke["id"]]["superseded_by"] == dated["id"]
     why = ok(ragmem.run("memory", "why", dated["id"]))
@@ -172,7 +172,7 @@ def test_mickael(ragmem: Ragmem, server: LLMServer) -> None:
 
 
 def test_two_searches_in_one_turn(ragmem: Ragmem, server: LLMServer) -> None:
-    """D62, D63, D70 to D74: an alias, then what is known under the other name."""
+    """An alias, then what is known under the other name."""
     for content, subject in (
         ("dev's real name is Mickael", "dev"),
         ("Mickael is going on holiday to Greece", "mickael"),
@@ -201,7 +201,7 @@ def test_two_searches_in_one_turn(ragmem: Ragmem, server: LLMServer) -> None:
 
 
 def test_debugging_session(ragmem: Ragmem, server: LLMServer) -> None:
-    """B110, B111: later prompts carry the earlier turns, and so does a process that resumes."""
+    """Later prompts carry the earlier turns, and so does a process that resumes."""
     (ragmem.project / "auth.py").write_text("def check_password(p): ...\n")
     server.extend(
         Answer(tools=[Call("grep_files", {"pattern": "def .*password"})]),
@@ -225,7 +225,7 @@ def test_debugging_session(ragmem: Ragmem, server: LLMServer) -> None:
     assert (session["title"], sorted(session["tags"])) == (
         "Debug authentication bug", ["auth", "debugging"],
     )  # fmt: skip
-    # B111: by its id, in another process, after another session.
+    # By its id, in another process, after another session.
     server.extend(Answer("Fine."), Answer("Not yet."))
     ok(ragmem.run("ask", "How is the weather?"))
     ok(ragmem.run("ask", "-r", session_id, "Did we fix that bug?"))
@@ -242,7 +242,7 @@ def test_debugging_session(ragmem: Ragmem, server: LLMServer) -> None:
 
 @pytest.mark.parametrize("ragmem", ["sqlite", "neo4j"], indirect=True)
 def test_all_four_sources_in_one_prompt(ragmem: Ragmem, server: LLMServer) -> None:
-    """E1 to E6, E37 to E44, X20: profile, summary, what bears on it, the last messages."""
+    """Profile, summary, what bears on it, the last messages."""
     ragmem.env["RAGMEM_MODEL__SUMMARY"] = f"openai/{SMALL}"
     server.extend(
         Answer("On port 5439."),
@@ -271,7 +271,7 @@ def test_all_four_sources_in_one_prompt(ragmem: Ragmem, server: LLMServer) -> No
     assert "On port 5439." in block
     said = [(m["role"], m["content"]) for m in request.body["messages"][1:-1]]
     assert said == [("user", "Hello there"), ("assistant", "Hello.")]
-    # E43: a blank line between sections; E44, X20: nothing of it speaks with the system's voice.
+    # A blank line between sections; E44, X20: nothing of it speaks with the system's voice.
     assert "name=Mickael\n\n[Thread Summary]" in block
     assert "Mickael" not in system_of(request)
     # `ragmem context` shows the same, with why each is there.
@@ -286,7 +286,7 @@ def test_all_four_sources_in_one_prompt(ragmem: Ragmem, server: LLMServer) -> No
 
 
 def test_projects_are_kept_apart(ragmem: Ragmem, server: LLMServer) -> None:
-    """X12, issue 6, reliability 1.5: a project's memories stay there, the person's don't."""
+    """A project's memories stay there, the person's don't."""
     other = ragmem.project.parent / "elsewhere"
     other.mkdir()
     ok(ragmem.run("memory", "add", "The login of the shop uses JWT", "--subject", "login"))
@@ -349,7 +349,7 @@ def poisoned(request: Received) -> Answer:
 
 
 def test_a_file_attacks_the_memory(ragmem: Ragmem, server: LLMServer) -> None:
-    """Issue 6, reliability 1.5: no rule, no preference, no permission; `why` names the file."""
+    """No rule, no preference, no permission; `why` names the file."""
     (ragmem.project / "NOTES.md").write_text(FORGED)
 
     def obedient(request: Received) -> Answer:
@@ -424,7 +424,7 @@ def test_nothing_is_kept_of_an_ephemeral_question(ragmem: Ragmem, server: LLMSer
     "text", ['{"message": "Hi", "memories": [{"content": "x y", "subjects": [], "ttl": null}]}']
 )
 def test_a_persons_json_is_not_touched(ragmem: Ragmem, server: LLMServer, text: str) -> None:
-    """D47 to D50, X37: ragmem asks for no envelope; an answer that looks like one is the answer."""
+    """Ragmem asks for no envelope; an answer that looks like one is the answer."""
     server.extend(Answer(text))
     done = ok(ragmem.run("ask", "Give me JSON with a message and memories"))
     assert done.out == text + "\n"
@@ -447,7 +447,7 @@ def learning(request: Received) -> Answer:
 
 
 def test_what_has_changed(ragmem: Ragmem) -> None:
-    """D37, D48, X4, X37, E6 to E8: learned after the answer; a change takes the old one's place."""
+    """Learned after the answer; a change takes the old one's place."""
 
     def answer(request: Received) -> Answer:
         return learning(request) if request.body["model"] == SMALL else Answer("I see.")
@@ -475,7 +475,7 @@ def test_what_has_changed(ragmem: Ragmem) -> None:
 
 
 def test_moments_are_noted_without_a_model(ragmem: Ragmem, server: LLMServer) -> None:
-    """E8, E20 to E24, E51, E52, E62 to E66: in English and French, after the answer, with dates."""
+    """In English and French, after the answer, with dates."""
     ragmem.env |= {
         "RAGMEM_MEMORY__WORKER": "inline",
         "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",

@@ -26,7 +26,7 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 def test_each_write_is_a_line(house: House) -> None:
-    """Issue 6: what a tool remembers, and what the background learns, each in one line."""
+    """What a tool remembers, and what the background learns, each in one line."""
     with house.chat("chat", env={"RAGMEM_MEMORY__WORKER": "inline"}) as chat:
         chat.wait_for_screen(READY)
         chat.send("Do you know my cat Leo? It has a name.\r")
@@ -34,7 +34,7 @@ def test_each_write_is_a_line(house: House) -> None:
         chat.wait_for(r"^So be it\.")
         chat.send("I prefer tabs over spaces.\r")
         chat.wait_for(r"^· remembered preference [0-9a-f]{8}: I prefer tabs over spaces")
-        # D3: where the conversation says it anyway, it is not told a second time.
+        # Where the conversation says it anyway, it is not told a second time.
         chat.send("/context Which tabs do I prefer?\r")
         chat.wait_for(r"^9 messages|^8 messages")
         assert "Remembered Facts" not in chat.text
@@ -47,7 +47,7 @@ def test_each_write_is_a_line(house: House) -> None:
 
 
 def test_a_rule_that_is_told_stands_in_the_next_request(house: House) -> None:
-    """X20: `#text` in the chat, and the system message of the next turn has it."""
+    """`#text` in the chat, and the system message of the next turn has it."""
     with house.chat("chat") as chat:
         chat.wait_for_screen(READY)
         chat.send("Hello\r")

@@ -76,7 +76,7 @@ def join(ragmem: Ragmem, folder: Path, answer: str) -> tuple[int, str]:
 
 
 def test_two_clones_are_joined_by_a_person(tmp_path: Path, ragmem: Ragmem) -> None:
-    """X12b: asked once, then the sessions of both, and those to come, are one project's."""
+    """Asked once, then the sessions of both, and those to come, are one project's."""
     one, two = checkout(tmp_path / "one", URL), checkout(tmp_path / "two", URL)
     asked(ragmem, one, "In one")
     asked(ragmem, two, "In two")
@@ -114,7 +114,7 @@ error: Nothing was joined.
 
 
 def test_of_several_a_person_chooses_by_number(tmp_path: Path, ragmem: Ragmem) -> None:
-    """X12b: and what was joined before goes along."""
+    """And what was joined before goes along."""
     folders = [checkout(tmp_path / name, URL) for name in ("a", "b", "c")]
     for folder in folders:
         asked(ragmem, folder, f"In {folder.name}")
@@ -130,7 +130,7 @@ def test_of_several_a_person_chooses_by_number(tmp_path: Path, ragmem: Ragmem) -
 
 
 def test_files_of_a_joined_folder_keep_their_own_paths(tmp_path: Path, server: LLMServer) -> None:
-    """C49: relative to the checkout that they are in, whichever it is."""
+    """Relative to the checkout that they are in, whichever it is."""
     reading = [Answer(tools=[Call("read_file", {"path": "a.py"})]), Answer("Read.")]
     one, two = checkout(tmp_path / "one", URL), checkout(tmp_path / "two", URL)
     (two / "a.py").write_text("x = 1\n")
@@ -146,7 +146,7 @@ def test_files_of_a_joined_folder_keep_their_own_paths(tmp_path: Path, server: L
 
 
 def test_without_a_terminal_nothing_is_joined(tmp_path: Path, ragmem: Ragmem) -> None:
-    """X12b: a person decides, or nobody."""
+    """A person decides, or nobody."""
     done = ragmem.run("sessions", "list", "--join")
     assert (done.code, done.out) == (2, "")
     assert done.err == snapshot(
@@ -164,7 +164,7 @@ Run `ragmem sessions list --join` in a terminal.
 
 @pytest.mark.parametrize("remote", ["", "https://example.org/other.git"])
 def test_only_the_same_remote_can_be_joined(tmp_path: Path, ragmem: Ragmem, remote: str) -> None:
-    """X12b: no folder can name another as its own."""
+    """No folder can name another as its own."""
     asked(ragmem, checkout(tmp_path / "one", URL), "In one")
     code, shown = join(ragmem, checkout(tmp_path / "two", remote), "y")
     assert code == 2
@@ -176,7 +176,7 @@ def test_only_the_same_remote_can_be_joined(tmp_path: Path, ragmem: Ragmem, remo
 
 
 def test_a_moved_checkout_says_so_once(tmp_path: Path, ragmem: Ragmem) -> None:
-    """X12b: the same remote, the old folder gone."""
+    """The same remote, the old folder gone."""
     old, new = checkout(tmp_path / "old", URL), tmp_path / "new"
     asked(ragmem, old, "Before")
     old.rename(new)
@@ -195,7 +195,7 @@ def test_a_moved_checkout_says_so_once(tmp_path: Path, ragmem: Ragmem) -> None:
 
 
 def test_sessions_of_a_renamed_folder_are_found(tmp_path: Path, ragmem: Ragmem) -> None:
-    """X12b: nothing but its name tells a folder without a remote: it is said where to look."""
+    """Nothing but its name tells a folder without a remote: it is said where to look."""
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
     asked(ragmem, old, "Before")
@@ -216,7 +216,7 @@ No sessions of …/new.
 
 
 def test_a_folder_made_anew_is_the_same_folder(tmp_path: Path, ragmem: Ragmem) -> None:
-    """A101: its path is what tells a folder."""
+    """Its path is what tells a folder."""
     folder = tmp_path / "folder"
     folder.mkdir()
     first = asked(ragmem, folder, "Before")
@@ -230,7 +230,7 @@ def test_a_folder_made_anew_is_the_same_folder(tmp_path: Path, ragmem: Ragmem) -
 
 
 def test_every_way_to_a_folder_is_one_folder(tmp_path: Path, ragmem: Ragmem) -> None:
-    """Reliability 18: a link, a slash, a way round."""
+    """A link, a slash, a way round."""
     real = tmp_path / "real"
     (real / "x").mkdir(parents=True)
     (tmp_path / "link").symlink_to(real)
@@ -251,7 +251,7 @@ NAMES = [
 
 
 def test_names_that_differ_are_folders_that_differ(tmp_path: Path, ragmem: Ragmem) -> None:
-    """Reliability 18: case, NFC and NFD, line ends, bytes that are no UTF-8."""
+    """Case, NFC and NFD, line ends, bytes that are no UTF-8."""
     folders = [
         Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), os.fsencode(n)))) for n in NAMES
     ]
@@ -273,7 +273,7 @@ def test_names_that_differ_are_folders_that_differ(tmp_path: Path, ragmem: Ragme
 
 
 def test_a_bind_mount_is_a_folder_of_its_own(tmp_path: Path, ragmem: Ragmem) -> None:
-    """Reliability 18: the kernel knows it by its own path, and so does ragmem."""
+    """The kernel knows it by its own path, and so does ragmem."""
     real, mounted = tmp_path / "real", tmp_path / "mounted"
     real.mkdir()
     mounted.mkdir()
@@ -305,7 +305,7 @@ def test_a_bind_mount_is_a_folder_of_its_own(tmp_path: Path, ragmem: Ragmem) -> 
 
 @pytest.mark.parametrize("how", ['mv "$PWD" "$PWD-moved"', 'rm -r "$PWD"'])
 def test_a_folder_that_goes_away_in_a_turn(tmp_path: Path, how: str) -> None:
-    """Reliability 18: tools say so plainly, and the turn is recorded whole."""
+    """Tools say so plainly, and the turn is recorded whole."""
     answers = [
         Answer(tools=[Call("run_command", {"command": how})]),
         Answer(tools=[Call("read_file", {"path": "a.py"})]),
@@ -336,7 +336,7 @@ def test_a_folder_that_goes_away_in_a_turn(tmp_path: Path, how: str) -> None:
 
 
 def test_a_folder_made_anew_in_a_turn(tmp_path: Path) -> None:
-    """Reliability 18: what is there now is what tools work on."""
+    """What is there now is what tools work on."""
     anew = 'd="$PWD"; rm -r "$d"; mkdir "$d"; echo new > "$d/a.py"'
     answers = [
         Answer(tools=[Call("run_command", {"command": anew})]),
@@ -353,7 +353,7 @@ def test_a_folder_made_anew_in_a_turn(tmp_path: Path) -> None:
 
 
 def test_a_command_in_a_folder_that_is_gone(tmp_path: Path, ragmem: Ragmem) -> None:
-    """Reliability 18: in plain words."""
+    """In plain words."""
     gone = tmp_path / "gone"
     gone.mkdir()
     script = 'cd "$1" && rmdir "$1" && shift && exec "$@"'

@@ -40,7 +40,7 @@ def away(house: House, chat: PtyChat) -> Iterator[None]:
 
 
 def test_memory_is_back_while_one_types(house: House) -> None:
-    """X26: said above the prompt, the draft untouched, and the next turn is as ever."""
+    """Said above the prompt, the draft untouched, and the next turn is as ever."""
     with house.chat("chat") as chat:
         chat.wait_for_screen(r"openai/scripted · [0-9a-f]{8}")
         chat.send("first\r")
@@ -66,7 +66,7 @@ def waits_for_a_prompt(chat: PtyChat) -> None:
 
 
 def test_a_plain_terminal_is_told_too(house: House) -> None:
-    """X26, 48: on a line of its own; what was typed is in the kernel's hands and stays there."""
+    """On a line of its own; what was typed is in the kernel's hands and stays there."""
     with house.chat("chat", env={"TERM": "dumb"}) as chat:
         waits_for_a_prompt(chat)
         chat.send("first\r")
@@ -89,7 +89,7 @@ def test_a_plain_terminal_is_told_too(house: House) -> None:
 async def test_memory_goes_and_comes_back_while_nobody_does_anything(
     tmp_path: Path, neo4j_server: Connection
 ) -> None:
-    """X26: the heartbeat finds it gone; both are said while the draft is being typed."""
+    """The heartbeat finds it gone; both are said while the draft is being typed."""
     await (await open_empty_neo4j_store(neo4j_server)).aclose()
     loop = asyncio.get_running_loop()
     async with TcpProxy(neo4j_server.url) as proxy:

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.local_model
 
 
 def test_a_file_is_read_and_the_next_process_remembers(tmp_path: Path) -> None:
-    """X20b, A39: a file that the question names, without a tool call; then the memory of it."""
+    """A file that the question names, without a tool call; then the memory of it."""
     ragmem = Ragmem(tmp_path, {"RAGMEM_MODEL": "local/smollm2"})
     (ragmem.project / "greeting.py").write_text('def greet(name):\n    print("Hello,", name)\n')
 

@@ -44,7 +44,7 @@ def _paths() -> list[str]:
 
 @pytest.mark.timeout(900)
 async def test_its_summaries_name_the_right_files(tmp_path: Path) -> None:
-    """Issue 5, A10, A13, A57, C84, X13, X19b: an L1 for each turn, and an L2."""
+    """An L1 for each turn, and an L2."""
     project = tmp_path / "project"
     source = Path(package.__file__).parent
     for name in FILES:

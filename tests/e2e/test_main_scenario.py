@@ -89,7 +89,7 @@ def text_of(request: Received) -> str:
 
 
 def assert_answers_follow_calls(messages: Sequence[dict[str, Any]]) -> None:
-    """What makes a provider refuse a request for ever, when it is not so (P5)."""
+    """What makes a provider refuse a request for ever, when it is not so."""
     waiting: list[str] = []
     for message in messages:
         if message["role"] == "tool":
@@ -101,7 +101,7 @@ def assert_answers_follow_calls(messages: Sequence[dict[str, Any]]) -> None:
 
 
 def test_three_turns_a_crash_and_a_day_later(terminal: Terminal, tmp_path: Path) -> None:
-    """B110, B111, B114, P1, P2, P3, P5, X25, X40: the main scenario."""
+    """The main scenario."""
     marker = terminal.folder / "migrated"
     script = [
         Answer(tools=[Call("grep_files", {"pattern": "def .*password"})]),
@@ -126,7 +126,7 @@ def test_three_turns_a_crash_and_a_day_later(terminal: Terminal, tmp_path: Path)
         terminal.run("ask", "-c", "Which one handles password validation?")
         terminal.run("ask", "-r", session[-8:], "Show me who uses it")
 
-        # B110: the later prompts carried the earlier turns, with what the tools had found.
+        # The later prompts carried the earlier turns, with what the tools had found.
         assert "Find authentication functions" in text_of(server.requests[2])
         assert "auth.py" in text_of(server.requests[2])
         assert "return user.password == password" in text_of(server.requests[4])
@@ -167,7 +167,7 @@ def test_three_turns_a_crash_and_a_day_later(terminal: Terminal, tmp_path: Path)
 
 
 def test_crashed_turn_is_told_as_interrupted(terminal: Terminal) -> None:
-    """X25, P3, reliability 6: once its owner is known to be gone, its effects are unknown."""
+    """Once its owner is known to be gone, its effects are unknown."""
     if terminal.environ["RAGMEM_STORE"] == "neo4j":
         # Leases end after 30 s on the server's clock; the store's own tests cover that.
         return
@@ -193,7 +193,7 @@ def test_crashed_turn_is_told_as_interrupted(terminal: Terminal) -> None:
 
 
 def test_edit_needs_a_read_also_after_a_resume(terminal: Terminal) -> None:
-    """X35: what was read in one process may be edited in the next, while it is unchanged."""
+    """What was read in one process may be edited in the next, while it is unchanged."""
     edit = {"path": "auth.py", "old": "==", "new": "is"}
     with LLMServer(
         [
@@ -215,7 +215,7 @@ def test_edit_needs_a_read_also_after_a_resume(terminal: Terminal) -> None:
 
 
 def test_projects_and_folders(terminal: Terminal, tmp_path: Path) -> None:
-    """A81, A101, A102, X12b, X40: two sessions of a folder, a link to it, another folder."""
+    """Two sessions of a folder, a link to it, another folder."""
     with LLMServer([Answer("one"), Answer("two"), Answer("three")]) as server:
         terminal.environ |= server.env
         terminal.run("ask", "first")

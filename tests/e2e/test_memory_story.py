@@ -54,12 +54,12 @@ async def _emptied(server: Connection) -> None:
 
 
 def test_from_a_first_question_to_an_export(ragmem: Ragmem, server: LLMServer) -> None:
-    """B123 to B126, B107, B125, A3, C84: messages, calls, summaries, vectors, recall, a file."""
-    # B126: settings come from a file that a command writes.
+    """Messages, calls, summaries, vectors, recall, a file."""
+    # Settings come from a file that a command writes.
     written = ragmem.run("config", "init")
     assert written.code == 0, written.err
     assert ragmem.run("config", "show", "--format", "json").json
-    # B123, B124: what was said, and what tools did, in order with their results.
+    # What was said, and what tools did, in order with their results.
     first = ragmem.run("ask", "Where does staging listen?", "--output-format", "json")
     assert first.code == 0, first.err
     session_id = first.json["session_id"]
@@ -75,7 +75,7 @@ def test_from_a_first_question_to_an_export(ragmem: Ragmem, server: LLMServer) -
     sent = json.dumps(last.body["messages"])
     assert "port = 5439" in sent
     assert "And why, 0?" in sent
-    # B125: summed up, level upon level, with the files of the recorded calls; embedded, found.
+    # Summed up, level upon level, with the files of the recorded calls; embedded, found.
     hits = ragmem.run("search", "staging port", "--levels", "1,2", "--format", "json").json
     assert hits
     assert {hit["type"] for hit in hits} == {"summary"}
@@ -88,7 +88,7 @@ def test_from_a_first_question_to_an_export(ragmem: Ragmem, server: LLMServer) -
     assert other.code == 0, other.err
     last = [r for r in server.requests if r.body["model"] != "small"][-1]
     assert "## Relevant Past Context (Semantic Search - Turns)" in str(last.body["messages"][-1])
-    # B125: out to a file and in again.
+    # Out to a file and in again.
     exported = ragmem.run("sessions", "export", session_id).json
     assert len(exported["turns"]) == 6
     levels = [summary["level"] for summary in exported["summaries"]]

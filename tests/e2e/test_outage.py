@@ -56,7 +56,7 @@ def spool(ragmem: Ragmem, kind: str = "sqlite") -> Path:
 
 
 def test_an_answer_during_an_outage_is_remembered(ragmem: Ragmem) -> None:
-    """A96, X26, P1: answered at once, kept on the disk, there when the lock is gone."""
+    """Answered at once, kept on the disk, there when the lock is gone."""
     first = ragmem.run("ask", "First?", "--output-format", "json").json["session_id"]
     with locked(ragmem):
         # The lock is kept until the answer is there: nothing waits for it.
@@ -128,7 +128,7 @@ def test_info_and_doctor_count_what_waits(ragmem: Ragmem) -> None:
 
 
 def test_a_process_killed_in_an_outage_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """P1, P2, P3: kill -9 in the middle of a turn; the next process finds it, interrupted."""
+    """Kill -9 in the middle of a turn; the next process finds it, interrupted."""
     with LLMServer(
         [Answer("Fine."), Answer("I run it.", tools=[Call("run_command", {"command": "sleep 60"})])]
     ) as server:
@@ -308,7 +308,7 @@ def test_no_secret_is_in_any_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["401", "429", "500", "html", "badjson", "cut_rst"])
 def test_no_secret_is_kept_of_an_error(tmp_path: Path, mode: Any) -> None:
-    """P10: providers repeat the key that they refuse."""
+    """Providers repeat the key that they refuse."""
     answer = Answer(f"I say {CANARY}", mode=mode, message=f"Incorrect key {CANARY}")
     with LLMServer([answer], repeat=True) as server:
         ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_API_KEY": CANARY})
@@ -317,7 +317,7 @@ def test_no_secret_is_kept_of_an_error(tmp_path: Path, mode: Any) -> None:
 
 
 def test_no_secret_is_in_the_spool(ragmem: Ragmem) -> None:
-    """P10: what waits is as clean as what is stored."""
+    """What waits is as clean as what is stored."""
     assert ragmem.run("ask", "First?").code == 0
     with locked(ragmem):
         assert ragmem.run("ask", f"With {CANARY} and {TOKEN}").code == 0

@@ -83,7 +83,7 @@ def plain(done: Done, folder: Path) -> tuple[int, str, str]:
 
 
 def test_a_home_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
-    """Reliability 8: a question is answered, one line says that it is not remembered."""
+    """A question is answered, one line says that it is not remembered."""
     ragmem.home.mkdir(mode=0o700)
     through = mounted(READ_ONLY, ragmem.home)
     assert plain(run(ragmem, "ask", "Hello?", through=through), tmp_path) == snapshot(
@@ -113,7 +113,7 @@ Make it writable, or set RAGMEM_HOME to a folder that is.
 
 
 def test_a_memory_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
-    """Reliability 8: the same where there is a memory already; nothing of it changes."""
+    """The same where there is a memory already; nothing of it changes."""
     assert run(ragmem, "ask", "Before").code == 0
     before = {f: f.read_bytes() for f in ragmem.home.rglob("*") if f.is_file()}
     through = mounted(READ_ONLY, ragmem.home)
@@ -129,7 +129,6 @@ def test_a_memory_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
 
 @pytest.mark.parametrize("way", ["RAGMEM_HOME", "HOME"])
 def test_a_home_that_is_a_file(tmp_path: Path, ragmem: Ragmem, way: str) -> None:
-    """Reliability 8."""
     (tmp_path / "file").write_text("mine\n")
     (tmp_path / "file").chmod(0o644)
     env: dict[str, str | None] = {"RAGMEM_HOME": None, way: str(tmp_path / "file")}
@@ -147,14 +146,14 @@ def test_a_home_that_is_a_file(tmp_path: Path, ragmem: Ragmem, way: str) -> None
 
 
 def test_a_home_that_is_not_there_is_made(tmp_path: Path, ragmem: Ragmem) -> None:
-    """Reliability 8: with the folders above it, closed to others."""
+    """With the folders above it, closed to others."""
     env = {"RAGMEM_HOME": str(tmp_path / "a" / "b" / "home")}
     assert plain(run(ragmem, "ask", "Hello?", env=env), tmp_path) == (0, ANSWER + "\n", "")
     assert stat.S_IMODE((tmp_path / "a" / "b" / "home").stat().st_mode) == 0o700
 
 
 def test_nobody_has_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
-    """Reliability 8: no HOME, a user of whom the system knows nothing; `~` is no folder's name."""
+    """No HOME, a user of whom the system knows nothing; `~` is no folder's name."""
     if not shutil.which("setpriv") or os.geteuid():
         pytest.skip("only root can become a user that nobody knows")
     through = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]
@@ -194,7 +193,7 @@ def test_an_empty_home_is_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
 
 
 def test_a_full_disk(tmp_path: Path, ragmem: Ragmem) -> None:
-    """Reliability 7: the file system is named, the answer comes."""
+    """The file system is named, the answer comes."""
     ragmem.home.mkdir(mode=0o700)
     through = mounted(FULL, ragmem.home)
     code, out, err = plain(run(ragmem, "ask", "Hello?", through=through), tmp_path)
@@ -205,7 +204,7 @@ def test_a_full_disk(tmp_path: Path, ragmem: Ragmem) -> None:
 
 
 def test_a_chat_goes_on_without_memory(tmp_path: Path, ragmem: Ragmem) -> None:
-    """Reliability 8: said once at the start; nothing is offered to be resumed."""
+    """Said once at the start; nothing is offered to be resumed."""
     (tmp_path / "file").write_text("")
     env = {**ragmem.env, "RAGMEM_HOME": str(tmp_path / "file")}
     with PtyChat([*COMMAND, "chat"], cwd=ragmem.project, env=env, columns=120) as chat:
@@ -235,7 +234,7 @@ def test_a_chat_goes_on_without_memory(tmp_path: Path, ragmem: Ragmem) -> None:
     ],
 )
 def test_any_locale(tmp_path: Path, ragmem: Ragmem, env: dict[str, str | None]) -> None:
-    """Reliability 48: what can't be shown becomes `?`; what is stored is whole."""
+    """What can't be shown becomes `?`; what is stored is whole."""
     (ragmem.project / "café.txt").write_text("x")
     code, out, err = plain(run(ragmem, "ask", "Où est le café ✓?", env=env), tmp_path)
     assert (code, err) == (0, "")
@@ -249,7 +248,7 @@ def test_any_locale(tmp_path: Path, ragmem: Ragmem, env: dict[str, str | None]) 
 
 
 def test_no_folder_for_temporary_files(tmp_path: Path) -> None:
-    """Reliability 7: TMPDIR that is not there, and a full /tmp, hold nothing up."""
+    """TMPDIR that is not there, and a full /tmp, hold nothing up."""
     answers = [
         Answer(tools=[Call("run_command", {"command": "seq 40000"})]),
         Answer(tools=[Call("create_file", {"path": "a.txt", "content": "x"})]),
@@ -266,7 +265,7 @@ def test_no_folder_for_temporary_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
 def test_closed_streams(tmp_path: Path, ragmem: Ragmem, closed: str) -> None:
-    """Reliability 48: nothing is written into the memory's files, and the turn is kept."""
+    """Nothing is written into the memory's files, and the turn is kept."""
     through = ["sh", "-c", f'exec "$@" {closed}', "sh"]
     for arguments in (["ask", "Hello?"], ["sessions", "list"], ["doctor"]):
         code, _, err = plain(run(ragmem, *arguments, through=through), tmp_path)
@@ -289,7 +288,7 @@ def loose(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("umask", ["000", "022", "077"])
 def test_every_file_is_private_whatever_the_umask(tmp_path: Path, umask: str) -> None:
-    """P10: of a turn with tools, its outputs and pre-images, a crash, a backup, an export."""
+    """Of a turn with tools, its outputs and pre-images, a crash, a backup, an export."""
     answers = [
         Answer(tools=[Call("read_file", {"path": "a.txt"})]),
         Answer(tools=[Call("edit_file", {"path": "a.txt", "old": "one", "new": "two"})]),
@@ -320,7 +319,7 @@ def test_every_file_is_private_whatever_the_umask(tmp_path: Path, umask: str) ->
 
 
 def test_loose_modes_are_repaired_with_a_notice(tmp_path: Path, ragmem: Ragmem) -> None:
-    """P10: one line names what was open, once, whichever command comes first."""
+    """One line names what was open, once, whichever command comes first."""
     assert run(ragmem, "ask", "Hello?").code == 0
     for arguments in (["ask", "Again?"], ["sessions", "list"]):
         (ragmem.home / "data").chmod(0o755)

@@ -36,7 +36,7 @@ def ragmem(tmp_path: Path, neo4j_server: Connection) -> Iterator[Ragmem]:
 
 
 def test_a_damaged_graph_is_mended(ragmem: Ragmem, neo4j_server: Connection) -> None:
-    """P4, issue 4: named, kept as it was, mended in its place; then work goes on."""
+    """Named, kept as it was, mended in its place; then work goes on."""
     (session,) = ragmem.sessions()
     before = ragmem.shown(session["session_id"])
     assert ragmem.run("store", "repair").out == "Nothing to repair: all is well.\n"
@@ -74,7 +74,7 @@ def test_a_damaged_graph_is_mended(ragmem: Ragmem, neo4j_server: Connection) -> 
 
 
 def test_what_can_not_be_mended_is_said(ragmem: Ragmem, neo4j_server: Connection) -> None:
-    """Issue 4: exit code 1 while something is not so; nothing is thrown away to make it so."""
+    """Exit code 1 while something is not so; nothing is thrown away to make it so."""
     (session,) = ragmem.sessions()
     statement = """
         MATCH (s:ConversationSession)
@@ -95,7 +95,7 @@ def test_what_can_not_be_mended_is_said(ragmem: Ragmem, neo4j_server: Connection
 
 
 def test_a_graph_that_does_not_open_is_mended_too(ragmem: Ragmem, neo4j_server: Connection) -> None:
-    """Issue 4: two turns under one id keep the store from opening, and say what to do."""
+    """Two turns under one id keep the store from opening, and say what to do."""
     in_thread(ask(neo4j_server, "DROP CONSTRAINT turn_uuid"))
     in_thread(
         ask(

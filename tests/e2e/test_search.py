@@ -73,7 +73,7 @@ def found(ragmem: Ragmem, *arguments: str, **options: Any) -> list[dict[str, Any
 
 
 def test_search_finds_by_words_and_by_meaning(ragmem: Ragmem) -> None:
-    """A89, A91, X1, cli.md: the keys, best first; `--no-semantic` goes by words alone."""
+    """The keys, best first; `--no-semantic` goes by words alone."""
     ids = talk(ragmem)
     hits = found(ragmem, BY_MEANING, "--levels", "0")
     assert hits[0]["session_id"] == ids[0]
@@ -104,7 +104,7 @@ def test_search_finds_by_words_and_by_meaning(ragmem: Ragmem) -> None:
 
 
 def test_what_a_person_sees_of_a_search(ragmem: Ragmem) -> None:
-    """A91: each with its session, turn, age and likeness, and what it was found by."""
+    """Each with its session, turn, age and likeness, and what it was found by."""
     ids = talk(ragmem)
     question = "Where does the staging database listen?"
     done = ragmem.run("search", question, env={"COLUMNS": "140"})
@@ -123,7 +123,7 @@ def test_what_a_person_sees_of_a_search(ragmem: Ragmem) -> None:
 
 
 def test_where_nothing_is_close_the_nearest_is_called_that(ragmem: Ragmem) -> None:
-    """X1: likeness alone, below what the embedder calls alike, is no find: it is said."""
+    """Likeness alone, below what the embedder calls alike, is no find: it is said."""
     talk(ragmem)
     done = ragmem.run("search", "qzxw vvkk")
     assert done.code == 0
@@ -135,7 +135,7 @@ def test_where_nothing_is_close_the_nearest_is_called_that(ragmem: Ragmem) -> No
 
 
 def test_stream_json_names_what_was_recalled(ragmem: Ragmem) -> None:
-    """cli.md: `system/memory_recall` with ids, scores and reasons; `context` shows the same."""
+    """`system/memory_recall` with ids, scores and reasons; `context` shows the same."""
     talk(ragmem)
     question = "Where does the staging database listen?"
     (turn, *_) = found(ragmem, question, "--levels", "0")
@@ -153,7 +153,7 @@ def test_stream_json_names_what_was_recalled(ragmem: Ragmem) -> None:
 
 
 def test_levels_and_limit(ragmem: Ragmem) -> None:
-    """A90: 0 are turns, 1 and up summaries."""
+    """0 are turns, 1 and up summaries."""
     talk(ragmem)
     assert {hit["type"] for hit in found(ragmem, "They talked about the database")} == {
         "turn",
@@ -189,7 +189,7 @@ def test_nothing_found(ragmem: Ragmem) -> None:
 
 
 def test_scopes(ragmem: Ragmem, tmp_path: Path) -> None:
-    """X12: the project by default; another project's turns only with `all`."""
+    """The project by default; another project's turns only with `all`."""
     ids = talk(ragmem)
     other = tmp_path / "other"
     other.mkdir()
@@ -249,7 +249,7 @@ def test_search_with_memory_off(ragmem: Ragmem) -> None:
 
 
 def test_another_session_is_recalled_by_meaning(ragmem: Ragmem, server: LLMServer) -> None:
-    """A1, A15, X12: what the first `ask` was told is sent with the second, in other words."""
+    """What the first `ask` was told is sent with the second, in other words."""
     assert ragmem.run("ask", "Our cat Whiskers hates tuna.").code == 0
     assert ragmem.run("ask", BY_MEANING).code == 0
     asked = [r for r in server.requests if r.body["model"] == "scripted"]
@@ -268,7 +268,7 @@ def sections(ragmem: Ragmem, *arguments: str) -> dict[str, Any]:
 
 
 def test_strategies_switch_sections(ragmem: Ragmem) -> None:
-    """B73, X20a: recent, relevant, hybrid; hybrid is the default; another one is an error."""
+    """Recent, relevant, hybrid; hybrid is the default; another one is an error."""
     ids = talk(ragmem)
     question = (BY_WORDS, "-r", ids[2])
     hybrid = sections(ragmem, *question)
@@ -284,7 +284,7 @@ def test_strategies_switch_sections(ragmem: Ragmem) -> None:
 
 
 def test_the_table_of_a_context_shows_how_full_it_is(ragmem: Ragmem) -> None:
-    """X19, X29: each section with its size, its budget, a bar, and why it is there."""
+    """Each section with its size, its budget, a bar, and why it is there."""
     talk(ragmem)
     done = ragmem.run("context", BY_WORDS)
     assert done.code == 0
@@ -300,7 +300,7 @@ def test_the_table_of_a_context_shows_how_full_it_is(ragmem: Ragmem) -> None:
 
 
 def test_vectors_of_another_model_are_told_and_made_anew(ragmem: Ragmem, server: LLMServer) -> None:
-    """X5: detected, said, text search goes on, vectors are never compared; then reembedded."""
+    """Detected, said, text search goes on, vectors are never compared; then reembedded."""
     ids = talk(ragmem)
     for command in (("search", "staging port"), ("ask", "And now?")):
         done = ragmem.run(*command, env=OTHER_MODEL)
@@ -329,7 +329,7 @@ def test_vectors_of_another_model_are_told_and_made_anew(ragmem: Ragmem, server:
 
 
 def test_reembedding_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    """X5: resumable; a process that is killed costs the batch that it was at."""
+    """Resumable; a process that is killed costs the batch that it was at."""
     slow: list[int] = []
 
     def embed(request: Received) -> Answer:
@@ -406,7 +406,7 @@ def test_reembedding_with_an_embedder_that_fails(tmp_path: Path) -> None:
 
 
 def test_a_session_is_summed_up_at_once(ragmem: Ragmem, server: LLMServer) -> None:
-    """X14, B78: by command; the newest session of the folder, or the one that is named."""
+    """By command; the newest session of the folder, or the one that is named."""
     ids = talk(ragmem, env={"RAGMEM_MEMORY__WORKER": "off"})
     assert not [r for r in server.requests if r.body["model"] == "small"]
     done = ragmem.run("sessions", "summarize")
@@ -419,7 +419,7 @@ def test_a_session_is_summed_up_at_once(ragmem: Ragmem, server: LLMServer) -> No
 
 
 def test_summarizing_without_a_model_or_a_session(ragmem: Ragmem) -> None:
-    """X19b: cut from the turns where no model answers; off is off."""
+    """Cut from the turns where no model answers; off is off."""
     nothing = ragmem.run("sessions", "summarize")
     assert nothing.code != 0
     assert "There is no session of" in nothing.err

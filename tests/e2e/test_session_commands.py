@@ -64,7 +64,7 @@ def aged(text: str) -> str:
 
 @BOTH
 def test_tags_are_given_shown_taken_and_found(ragmem: Ragmem) -> None:
-    """B16, B49, B50: a list of tags; any of those that are asked for matches, with AND else."""
+    """A list of tags; any of those that are asked for matches, with AND else."""
     bug, plan, plain = (asked(ragmem, text) for text in ("Bug?", "Plan?", "Plain?"))
     done = ragmem.run("sessions", "tag", bug[-8:], "#debugging", "auth", "auth")
     assert done.out == f"{bug[-8:]}  Bug?  (debugging, auth)\n"
@@ -100,7 +100,7 @@ def test_what_tags_hold_can_steer_no_terminal(ragmem: Ragmem) -> None:
 
 @BOTH
 def test_an_archived_session_stays_and_is_marked(ragmem: Ragmem) -> None:
-    """B18: active at first; archived and back; the list's filter."""
+    """Active at first; archived and back; the list's filter."""
     one, two = asked(ragmem, "One?"), asked(ragmem, "Two?")
     assert ragmem.run("sessions", "archive", one).out == f"{one[-8:]}  One?  (archived)\n"
     assert listed(ragmem, "--status", "archived") == [one]
@@ -112,7 +112,7 @@ def test_an_archived_session_stays_and_is_marked(ragmem: Ragmem) -> None:
 
 @BOTH
 def test_a_fork_holds_the_turns_up_to_and_with_its_own(ragmem: Ragmem) -> None:
-    """B9, B72, B99, X40: later ones do not leak into it, and the original is untouched."""
+    """Later ones do not leak into it, and the original is untouched."""
     whole = asked(ragmem, "First?")
     for prompt in ("Second?", "Third?"):
         asked(ragmem, prompt, "-r", whole)
@@ -146,7 +146,7 @@ def test_a_fork_at_no_turn_is_exit_2(ragmem: Ragmem, at: str) -> None:
 
 @BOTH
 def test_a_summary_that_tells_of_later_turns_stays_behind(ragmem: Ragmem) -> None:
-    """B99: what the original's summary says of what came after the fork is no part of it."""
+    """What the original's summary says of what came after the fork is no part of it."""
     whole = asked(ragmem, "First?")
     asked(ragmem, "Second?", "-r", whole)
     with LLMServer([Answer(json.dumps({"text": "Of first and second."}))]) as server:
@@ -160,7 +160,7 @@ def test_a_summary_that_tells_of_later_turns_stays_behind(ragmem: Ragmem) -> Non
 
 @BOTH
 def test_search_across_sessions_groups_its_finds(ragmem: Ragmem, tmp_path: Path) -> None:
-    """B65, B94: what was found stands below its session; other projects only with --scope all."""
+    """What was found stands below its session; other projects only with --scope all."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     one = asked(ragmem, "Where do ferns grow?")
@@ -194,7 +194,7 @@ def test_search_across_sessions_groups_its_finds(ragmem: Ragmem, tmp_path: Path)
 
 
 def test_show_with_reasoning_and_results(tmp_path: Path) -> None:
-    """B3, B62, B115, B116: thoughts and tool answers per turn, where they are asked for."""
+    """Thoughts and tool answers per turn, where they are asked for."""
     answers = [
         Answer(tools=[Call("read_file", {"path": "a.txt"})], reasoning="Look \x1b[31mfirst."),
         Answer("It says fern.", reasoning="Then tell."),
@@ -279,7 +279,7 @@ def test_similar_sessions_by_text_and_by_session(ragmem: Ragmem, tmp_path: Path)
 
 @BOTH
 def test_insights_are_made_once_and_shown(ragmem: Ragmem) -> None:
-    """B120, B121, B122: a call a session, stored; those that did not go on are not asked again."""
+    """A call a session, stored; those that did not go on are not asked again."""
     one, two = asked(ragmem, "Where do ferns grow?"), asked(ragmem, "And hostas?")
     answers = [
         Answer(
@@ -358,7 +358,7 @@ def test_insights_into_nothing(ragmem: Ragmem) -> None:
 
 
 def test_the_background_names_a_session_and_a_name_stays(tmp_path: Path) -> None:
-    """B13: by the model after the first completed turn; not again, and never over a name."""
+    """By the model after the first completed turn; not again, and never over a name."""
 
     def answer(request: Received) -> Answer:
         first = request.body["messages"][0]["content"]

@@ -46,7 +46,7 @@ def listed(ragmem: Ragmem, *arguments: str, cwd: Path | None = None) -> list[str
 
 
 def test_list_goes_by_folder_project_or_all(ragmem: Ragmem, tmp_path: Path) -> None:
-    """A81, A101, A102, X12b: by the normalized CWD; --project and --all widen."""
+    """By the normalized CWD; --project and --all widen."""
     (ragmem.project / ".git").mkdir()
     below = ragmem.project / "src"
     elsewhere = tmp_path / "elsewhere"
@@ -107,7 +107,7 @@ def test_an_empty_list_is_said_on_stderr(ragmem: Ragmem) -> None:
 
 
 def test_show_as_json_has_turns_and_tool_calls(reading: Ragmem) -> None:
-    """B60, B64, B115: the history with its tool calls and results."""
+    """The history with its tool calls and results."""
     (session,) = reading.sessions()
     shown = reading.shown(session["session_id"][-8:])
     assert shown["session_id"] == session["session_id"]
@@ -147,7 +147,7 @@ It prints \\e[31mhello.
 
 
 def test_rename_gives_a_name_that_finds_it(ragmem: Ragmem) -> None:
-    """B13: a title that the person gives."""
+    """A title that the person gives."""
     session_id = asked(ragmem, "What is this?")
     done = ragmem.run("sessions", "rename", session_id[-8:], "The  login bug")
     assert done.out == f"{session_id[-8:]}  The login bug\n"
@@ -166,7 +166,7 @@ def test_rename_gives_a_name_that_finds_it(ragmem: Ragmem) -> None:
     ids=" ".join,
 )
 def test_an_unknown_session_is_exit_2(ragmem: Ragmem, arguments: list[str]) -> None:
-    """A83, B48: a clear not-found error."""
+    """A clear not-found error."""
     done = ragmem.run(*arguments)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error: ")
@@ -185,7 +185,7 @@ def test_exclusive_filters(ragmem: Ragmem) -> None:
 
 
 def test_files_are_those_that_tools_touched(reading: Ragmem) -> None:
-    """C30, C31, C32, C33, C34, X32: one entry a path."""
+    """One entry a path."""
     (file,) = reading.run("files", "--format", "json").json
     assert file.pop("timestamp")
     assert file == snapshot(
@@ -198,7 +198,7 @@ read    1     just now  hello.py
 
 
 def test_context_shows_what_would_be_sent_and_sends_nothing(reading: Ragmem) -> None:
-    """X20, X20b, X24: the same messages that the next request would carry."""
+    """The same messages that the next request would carry."""
     done = reading.run("context", "And now?", "-c", "--format", "json")
     assert done.code == 0, done.err
     document: Any = done.json
@@ -234,7 +234,7 @@ def test_context_of_a_new_session_has_no_history(reading: Ragmem) -> None:
 
 
 def test_a_damaged_store_is_refused_and_kept(ragmem: Ragmem) -> None:
-    """P4, reliability 9: nothing is overwritten."""
+    """Nothing is overwritten."""
     asked(ragmem, "Hello")
     database = ragmem.home / "data" / "memory.db"
     for extra in ("-wal", "-shm"):

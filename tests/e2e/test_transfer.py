@@ -51,7 +51,7 @@ def last_lines(text: str) -> list[str]:
 
 
 def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
-    """Issue 4, X11: all of it goes over and comes back, counted and compared."""
+    """All of it goes over and comes back, counted and compared."""
     with_neo4j(ragmem, neo4j_server)
     (session,) = ragmem.sessions()
     before = ragmem.shown(session["session_id"])
@@ -94,7 +94,7 @@ def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
 
 
 def test_migrate_asks_first(ragmem: Ragmem) -> None:
-    """Issue 4: without --yes there has to be somebody to ask; nothing is done by guess."""
+    """Without --yes there has to be somebody to ask; nothing is done by guess."""
     done = ragmem.run("store", "migrate")
     assert (done.code, done.err) == (2, "error: Where to?\nAdd `--to neo4j` or `--to sqlite`.\n")
     assert ragmem.run("store", "migrate", "--to", "postgres").code == 2
@@ -106,7 +106,7 @@ def test_migrate_asks_first(ragmem: Ragmem) -> None:
 
 
 def test_a_backup_brings_it_back(ragmem: Ragmem, tmp_path: Path) -> None:
-    """P4, issue 4: made while in use, private, and enough to go on from on another machine."""
+    """Made while in use, private, and enough to go on from on another machine."""
     file = tmp_path / "backup.db"
     done = ragmem.run("store", "backup", str(file))
     assert (done.code, done.out) == (0, f"{file}\n"), done.err
@@ -137,7 +137,7 @@ def test_backups_have_names_of_their_own(ragmem: Ragmem) -> None:
 def test_a_backup_of_neo4j_brings_it_back(
     ragmem: Ragmem, neo4j_server: Connection, tmp_path: Path
 ) -> None:
-    """Issue 4: a stream of writes, one a line; a cut one is told from a whole one."""
+    """A stream of writes, one a line; a cut one is told from a whole one."""
     with_neo4j(ragmem, neo4j_server)
     assert ragmem.run("store", "migrate", "--to", "neo4j", "--yes").code == 0
     file = tmp_path / "backup.jsonl"
@@ -164,7 +164,7 @@ def test_a_backup_of_neo4j_brings_it_back(
 
 
 def test_export_and_import(ragmem: Ragmem, tmp_path: Path) -> None:
-    """B71, B97, B98: indented JSON with all of it; export, import, export is equal."""
+    """Indented JSON with all of it; export, import, export is equal."""
     file = tmp_path / "conversation.json"
     done = ragmem.run("sessions", "export", "-o", str(file))
     assert (done.code, done.out) == (0, ""), done.err
@@ -205,7 +205,7 @@ def test_export_and_import(ragmem: Ragmem, tmp_path: Path) -> None:
 
 
 def test_a_key_in_an_imported_file_is_not_stored(ragmem: Ragmem, tmp_path: Path) -> None:
-    """P10: what comes in by a file is stored like what is said."""
+    """What comes in by a file is stored like what is said."""
     text = ragmem.run("sessions", "export").out
     secret = "ghp_" + "a1B2" * 9
     leaky = tmp_path / "leaky.json"
@@ -235,7 +235,7 @@ def test_markdown_for_people(ragmem: Ragmem) -> None:
     ],
 )
 def test_what_is_no_export_is_refused(tmp_path: Path, content: str, reason: str) -> None:
-    """B98: in words, with nothing stored."""
+    """In words, with nothing stored."""
     ragmem = Ragmem(tmp_path)
     file = tmp_path / "file.json"
     file.write_text(content)
@@ -247,7 +247,7 @@ def test_what_is_no_export_is_refused(tmp_path: Path, content: str, reason: str)
 
 
 def test_delete_asks_and_leaves_nothing(ragmem: Ragmem) -> None:
-    """Issue 4: confirmed, logged, and not a word of it stays in the database."""
+    """Confirmed, logged, and not a word of it stays in the database."""
     (session,) = ragmem.sessions()
     done = ragmem.run("sessions", "delete", session["session_id"])
     assert done.code == 2
@@ -329,7 +329,7 @@ def test_copies_of_files_go_with_the_last_session_that_names_them(tmp_path: Path
 
 
 def test_memories_come_and_go_with_their_session(ragmem: Ragmem, tmp_path: Path) -> None:
-    """X39, issue 6: counted where they are imported, checked and deleted; nothing of them stays."""
+    """Counted where they are imported, checked and deleted; nothing of them stays."""
     (session,) = ragmem.sessions()
     document = ragmem.run("sessions", "export", session["session_id"]).json
     turn = document["turns"][0]
@@ -370,7 +370,7 @@ def test_memories_come_and_go_with_their_session(ragmem: Ragmem, tmp_path: Path)
 
 
 def test_check_says_what_is_wrong(ragmem: Ragmem) -> None:
-    """Issue 4: no half turn, no orphan, counters equal."""
+    """No half turn, no orphan, counters equal."""
     import apsw
 
     assert ragmem.run("store", "check").out == "All is well: 1 session, 2 turns.\n"
@@ -390,7 +390,7 @@ def test_check_says_what_is_wrong(ragmem: Ragmem) -> None:
 
 
 def test_repair_saves_what_can_be_read(ragmem: Ragmem) -> None:
-    """P4: into a new database; the damaged one is kept byte for byte, and work goes on."""
+    """Into a new database; the damaged one is kept byte for byte, and work goes on."""
     (session,) = ragmem.sessions()
     before = ragmem.shown(session["session_id"])
     assert ragmem.run("store", "repair").out == "Nothing to repair: all is well.\n"
@@ -414,7 +414,7 @@ def test_repair_saves_what_can_be_read(ragmem: Ragmem) -> None:
 
 @pytest.mark.parametrize("left", [b"", None], ids=["empty", "missing"])
 def test_a_lost_database_is_not_repaired_away(ragmem: Ragmem, left: bytes | None) -> None:
-    """P4, reliability 0.5: nothing is made in the place of a memory that was lost."""
+    """Nothing is made in the place of a memory that was lost."""
     database = ragmem.home / "data" / "memory.db"
     if left is None:
         database.unlink()
@@ -440,7 +440,7 @@ def on_terminal(ragmem: Ragmem, *arguments: str) -> "pexpect.spawn[str]":
 
 
 def test_a_person_is_asked_and_sees_a_bar(ragmem: Ragmem, tmp_path: Path) -> None:
-    """Issue 4: on a terminal a move and a deletion wait for a yes."""
+    """On a terminal a move and a deletion wait for a yes."""
     file = tmp_path / "backup.db"
     assert ragmem.run("store", "backup", str(file)).code == 0
     for answer, code in (("n", 2), ("y", 0)):

@@ -9,7 +9,7 @@ from tests.fakes.hash_embedder import HashEmbedder
 
 
 def test_the_hash_is_stable_and_tells_everything_apart() -> None:
-    """A46, A62: the same model, kind and text give the same key, in each version and process."""
+    """The same model, kind and text give the same key, in each version and process."""
     assert embedding_hash("m", "passage", "text") == "a2265b0fd53644077a3fb7443041daf2"
     keys = {
         embedding_hash(model, kind, text)
@@ -21,7 +21,7 @@ def test_the_hash_is_stable_and_tells_everything_apart() -> None:
 
 
 async def test_the_same_text_is_embedded_once() -> None:
-    """A46, A98: in one batch or in several; a batch asks only for what is missing."""
+    """In one batch or in several; a batch asks only for what is missing."""
     inner = HashEmbedder()
     cached = CachedEmbedder(inner)
     first = await cached.embed(["a b", "c", "a b"])
@@ -35,7 +35,7 @@ async def test_the_same_text_is_embedded_once() -> None:
 
 
 async def test_only_the_latest_stay() -> None:
-    """A46: the cache is bounded; what was used last stays."""
+    """The cache is bounded; what was used last stays."""
     inner = HashEmbedder()
     cached = CachedEmbedder(inner, size=2)
     for text in ("a", "b", "a", "c", "a", "b"):
@@ -44,7 +44,7 @@ async def test_only_the_latest_stay() -> None:
 
 
 async def test_a_failure_is_not_remembered() -> None:
-    """A96: the next call tries again."""
+    """The next call tries again."""
     inner = HashEmbedder()
     cached = CachedEmbedder(inner)
     inner.failing = True

@@ -45,7 +45,7 @@ def connect(
 
 
 async def test_texts_go_in_batches_and_keep_their_order() -> None:
-    """A98, B105: rows belong to their texts though the server answers in another order."""
+    """Rows belong to their texts though the server answers in another order."""
     texts = [f"word{i}" for i in range(litellm_embedder.BATCH_TEXTS + 6)]
     with LLMServer([Answer()], repeat=True) as server:
         embedder = connect(server)
@@ -61,7 +61,7 @@ async def test_texts_go_in_batches_and_keep_their_order() -> None:
 
 
 async def test_the_dimension_is_learned_and_then_guarded() -> None:
-    """X5, B106: unknown until asked for; another one later is an error, not a vector."""
+    """Unknown until asked for; another one later is an error, not a vector."""
     with LLMServer([Answer("16"), Answer("16"), Answer("24")]) as server:
         embedder = connect(server)
         assert embedder.info.dimension == 0
@@ -73,7 +73,7 @@ async def test_the_dimension_is_learned_and_then_guarded() -> None:
 
 
 async def test_a_chosen_dimension_is_asked_for() -> None:
-    """B106, X5: it stands in the request, and in the model's id."""
+    """It stands in the request, and in the model's id."""
     with LLMServer([Answer()], repeat=True) as server:
         embedder = connect(server, "openai/text-embedding-3-small", dimension=256)
         vectors = await embedder.embed(["a"])
@@ -83,7 +83,7 @@ async def test_a_chosen_dimension_is_asked_for() -> None:
 
 
 async def test_known_models_need_no_question() -> None:
-    """X5: what makers say of their models is known before the first request."""
+    """What makers say of their models is known before the first request."""
     with LLMServer([]) as server:
         embedder = connect(server, "openai/text-embedding-3-large")
         await embedder.prepare()
@@ -92,14 +92,14 @@ async def test_known_models_need_no_question() -> None:
 
 @pytest.mark.parametrize("mode", ["429", "500", "502"])
 async def test_passing_faults_are_tried_again(mode: str) -> None:
-    """A96: a fault that passes costs nothing but time."""
+    """A fault that passes costs nothing but time."""
     with LLMServer([Answer(mode=mode), Answer()]) as server:  # type: ignore[arg-type]
         assert (await connect(server).embed(["a"])).shape == (1, 8)
     assert len(server.requests) == 2
 
 
 async def test_a_fault_that_stays_is_said() -> None:
-    """A96: after the tries, an error that may pass, with its number; no key in it."""
+    """After the tries, an error that may pass, with its number; no key in it."""
     with (
         LLMServer([Answer(mode="500", message=f"no {KEY}")], repeat=True) as server,
         pytest.raises(EmbedderUnavailable, match=r"answered 500.*tried 3 times") as caught,
@@ -114,7 +114,7 @@ async def test_a_fault_that_stays_is_said() -> None:
     ("mode", "said"), [("401", "refused the key"), ("404", "could not embed"), ("400", "could not")]
 )
 async def test_refusals_are_not_tried_again(mode: str, said: str) -> None:
-    """A96: what will not pass is said at once, with what to do; no key in it."""
+    """What will not pass is said at once, with what to do; no key in it."""
     refusal = Answer(mode=mode, message=f"bad key {KEY}")  # type: ignore[arg-type]
     with (
         LLMServer([refusal], repeat=True) as server,
@@ -128,7 +128,7 @@ async def test_refusals_are_not_tried_again(mode: str, said: str) -> None:
 
 
 async def test_retry_after_is_heeded() -> None:
-    """A96: a server that asks for more than a minute is not waited for."""
+    """A server that asks for more than a minute is not waited for."""
     with (
         LLMServer([Answer(mode="429", retry_after="3600")], repeat=True) as server,
         pytest.raises(EmbedderUnavailable) as caught,
@@ -139,7 +139,7 @@ async def test_retry_after_is_heeded() -> None:
 
 
 async def test_nobody_there() -> None:
-    """A96: no server at all."""
+    """No server at all."""
     with LLMServer([]) as server:
         embedder = connect(server, retries=1)
     with pytest.raises(EmbedderUnavailable, match=r"can't be reached.*tried 2 times"):
@@ -147,7 +147,7 @@ async def test_nobody_there() -> None:
 
 
 async def test_odd_texts_are_sent_soundly() -> None:
-    """X6: nothing, surrogates and megabytes: cut to what the model reads."""
+    """Nothing, surrogates and megabytes: cut to what the model reads."""
     with LLMServer([Answer()], repeat=True) as server:
         vectors = await connect(server).embed(["", "\ud800", "long " * 300_000, "漢" * 300_000])
     sent = [text for r in server.requests for text in r.body["input"]]
@@ -157,7 +157,7 @@ async def test_odd_texts_are_sent_soundly() -> None:
 
 
 async def test_questions_have_their_own_words() -> None:
-    """X6: models that were trained with a prefix for questions get it."""
+    """Models that were trained with a prefix for questions get it."""
     with LLMServer([Answer("768")], repeat=True) as server:
         embedder = connect(server, "openai/nomic-embed-text")
         await embedder.embed(["a"], "query")
@@ -167,7 +167,7 @@ async def test_questions_have_their_own_words() -> None:
 
 
 async def test_the_cache_saves_requests() -> None:
-    """A46: the second time nothing goes over the wire."""
+    """The second time nothing goes over the wire."""
     with LLMServer([Answer()], repeat=True) as server:
         cached = CachedEmbedder(connect(server))
         await cached.embed(["a", "b"])

@@ -27,7 +27,7 @@ async def embedder() -> AsyncIterator[OnnxEmbedder]:
 
 
 def test_the_files_are_those_that_were_built() -> None:
-    """Issue 5: the bytes that scripts/build_embedder writes; the licence and card beside them."""
+    """The bytes that scripts/build_embedder writes; the licence and card beside them."""
     found = {
         name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest()[:16]
         for name in ("model.onnx", "tokenizer.json")
@@ -38,7 +38,7 @@ def test_the_files_are_those_that_were_built() -> None:
 
 
 async def test_vectors_have_length_one_and_the_said_shape(embedder: OnnxEmbedder) -> None:
-    """X5: dimension as recorded; texts of nothing, of noise and of ten megabytes have vectors."""
+    """Dimension as recorded; texts of nothing, of noise and of ten megabytes have vectors."""
     texts = ["hello", "", "\0", "\ud800 lone", "x" * 10_000_000, "🦀" * 5000, " \n\t"]
     vectors = await embedder.embed(texts)
     assert vectors.dtype == np.float32
@@ -48,7 +48,7 @@ async def test_vectors_have_length_one_and_the_said_shape(embedder: OnnxEmbedder
 
 
 async def test_meaning_is_near(embedder: OnnxEmbedder) -> None:
-    """B51, A72: what answers is closer than what does not; so in another language (X6)."""
+    """What answers is closer than what does not; so in another language."""
     about = [
         "IndexError in parse_header: the line is empty, so split gives one part. Fixed.",
         "The invoice is sent on the first of each month.",
@@ -65,7 +65,7 @@ async def test_meaning_is_near(embedder: OnnxEmbedder) -> None:
 
 
 async def test_a_language_is_no_likeness(embedder: OnnxEmbedder) -> None:
-    """X2: unrelated texts in French are no closer than the history threshold lets pass."""
+    """Unrelated texts in French are no closer than the history threshold lets pass."""
     texts = ["Où habite Camille ?", "Le disque du serveur est plein.", "On livre la version mardi."]
     vectors = await embedder.embed(texts)
     alike = (vectors @ vectors.T)[np.triu_indices(3, 1)]
@@ -73,14 +73,14 @@ async def test_a_language_is_no_likeness(embedder: OnnxEmbedder) -> None:
 
 
 def test_the_directions_of_languages_are_orthonormal() -> None:
-    """X2: what is taken out of a vector is a projection, so that it is the same done twice."""
+    """What is taken out of a vector is a projection, so that it is the same done twice."""
     basis = np.load(FOLDER / "languages.npy", allow_pickle=False)
     assert basis.shape == (INFO.dimension, 10)
     assert np.allclose(basis.T @ basis, np.eye(10), atol=1e-5)
 
 
 async def test_a_vector_does_not_depend_on_its_company(embedder: OnnxEmbedder) -> None:
-    """A46: alone, in a batch, as a question: the same numbers, so a cached one is as good."""
+    """Alone, in a batch, as a question: the same numbers, so a cached one is as good."""
     texts = [f"text number {i} " * (i + 1) for i in range(40)]
     together = await embedder.embed(texts)
     alone = np.concatenate([await embedder.embed([text], "query") for text in texts])
@@ -88,7 +88,7 @@ async def test_a_vector_does_not_depend_on_its_company(embedder: OnnxEmbedder) -
 
 
 async def test_what_is_beyond_is_not_read(embedder: OnnxEmbedder) -> None:
-    """X6: 256 tokens count, two of them marks; the same tokenizer counts them."""
+    """256 tokens count, two of them marks; the same tokenizer counts them."""
     text = "word " * 254
     assert embedder.count_tokens(text) == 254
     one, other = await embedder.embed([text, text + "entirely other matters"])
@@ -96,13 +96,13 @@ async def test_what_is_beyond_is_not_read(embedder: OnnxEmbedder) -> None:
 
 
 async def test_what_was_spent_is_counted(embedder: OnnxEmbedder) -> None:
-    """A97: texts and tokens."""
+    """Texts and tokens."""
     await embedder.embed(["one two three", "four"])
     assert (embedder.spent.texts, embedder.spent.tokens) == (2, 8)
 
 
 async def test_a_question_does_not_wait_for_the_background(embedder: OnnxEmbedder) -> None:
-    """X15: with thousands of passages before it, a question is answered at once."""
+    """With thousands of passages before it, a question is answered at once."""
     await embedder.prepare()
     background = asyncio.create_task(embedder.embed(["a long passage of words " * 60] * 2000))
     while not embedder.spent.texts:
@@ -121,7 +121,7 @@ async def test_a_question_does_not_wait_for_the_background(embedder: OnnxEmbedde
 
 
 async def test_cancelling_stops_the_work(embedder: OnnxEmbedder) -> None:
-    """X15: at most one text a thread goes on after a cancelled call; the next call works."""
+    """At most one text a thread goes on after a cancelled call; the next call works."""
     await embedder.prepare()
     task = asyncio.create_task(embedder.embed(["words " * 250] * 1000))
     while not embedder.spent.texts:
@@ -138,7 +138,7 @@ async def test_cancelling_stops_the_work(embedder: OnnxEmbedder) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="priority is per thread on Linux only")
 async def test_the_background_yields(embedder: OnnxEmbedder) -> None:
-    """X15: its threads have a low priority; that of questions and the process stay."""
+    """Its threads have a low priority; that of questions and the process stay."""
     await embedder.embed(["a", "b", "c"])
     await embedder.embed(["a"], "query")
     nice = {
@@ -163,7 +163,7 @@ async def test_a_closed_embedder_opens_again(embedder: OnnxEmbedder) -> None:
 
 @pytest.mark.parametrize("broken", ["missing", "not a model"])
 async def test_broken_files_are_said_plainly(broken: str, tmp_path: Path) -> None:
-    """A96: an EmbedderError with what to do, no onnxruntime words in a traceback."""
+    """An EmbedderError with what to do, no onnxruntime words in a traceback."""
     if broken != "missing":
         (tmp_path / "model.onnx").write_bytes(b"not a model")
     embedder = OnnxEmbedder(tmp_path)
@@ -175,7 +175,7 @@ async def test_broken_files_are_said_plainly(broken: str, tmp_path: Path) -> Non
 
 
 async def test_it_is_fast_enough() -> None:
-    """Issue 5: loads in 0.35 s, a question in 2 to 3 ms, 256 tokens in 45 ms, 600 turns in 20 s.
+    """Loads in 0.35 s, a question in 2 to 3 ms, 256 tokens in 45 ms, 600 turns in 20 s.
 
     Measured with nothing else running. Here others are at work beside it, so that the limits are
     ten times as wide, and more; what is exact is told by scripts/bench.

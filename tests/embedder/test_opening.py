@@ -26,19 +26,19 @@ def config(model: str = "", **settings: object) -> Config:
 
 @pytest.mark.parametrize("model", ["", "all-minilm-l6-v2"])
 def test_the_shipped_one_is_the_default(model: str) -> None:
-    """B105, E72, E79: no key, no account, no service."""
+    """No key, no account, no service."""
     embedder = open_embedder(config(model), Litellm(load, close_litellm))
     assert embedder is not None
     assert embedder.info == INFO
 
 
 def test_switched_off_there_is_none() -> None:
-    """B104, E68, E73, X41: nothing can be embedded."""
+    """Nothing can be embedded."""
     assert open_embedder(config(enabled=False), Litellm(load, close_litellm)) is None
 
 
 def test_a_provider_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """B105, E53: OpenAI, Gemini, Ollama by their models' names; the key from the environment."""
+    """OpenAI, Gemini, Ollama by their models' names; the key from the environment."""
     monkeypatch.setenv("GOOGLE_API_KEY", "AIza-none")
     for model, dimension in (("gemini/text-embedding-004", 768), ("ollama/nomic-embed-text", 768)):
         embedder = open_embedder(config(model), Litellm(load, close_litellm))
@@ -55,14 +55,14 @@ def test_a_provider_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_can_not_be_is_said(settings: Config, said: str) -> None:
-    """B109: each with what to do."""
+    """Each with what to do."""
     with pytest.raises(ConfigError, match=said) as caught:
         open_embedder(settings, Litellm(load, close_litellm))
     assert caught.value.hint
 
 
 def test_the_keys_of_the_settings(tmp_path: Path) -> None:
-    """B104 to B106, X38: in the file and in the environment; odd values are refused."""
+    """In the file and in the environment; odd values are refused."""
     file = tmp_path / "ragmem.toml"
     file.write_text("[memory.embeddings]\nenabled = false\nhistory_similarity = 0.5\n")
     environ = {"RAGMEM_MODEL__EMBEDDING": "a/b", "RAGMEM_MEMORY__EMBEDDINGS__DIMENSION": "768"}
@@ -76,7 +76,7 @@ def test_the_keys_of_the_settings(tmp_path: Path) -> None:
 
 
 def test_thresholds_are_the_embedders_unless_set() -> None:
-    """X2, X3: 0.7, 0.5, 0.85 for one that nobody has fitted; each can be set."""
+    """0.7, 0.5, 0.85 for one that nobody has fitted; each can be set."""
     info = EmbedderInfo(model_id="m", dimension=3, max_tokens=9)
     assert thresholds(info, EmbeddingsConfig()) == Thresholds(history=0.7, fact=0.5, duplicate=0.85)
     assert thresholds(INFO, EmbeddingsConfig(fact_similarity=0.2)) == Thresholds(
@@ -85,7 +85,7 @@ def test_thresholds_are_the_embedders_unless_set() -> None:
 
 
 def test_another_model_is_noticed() -> None:
-    """X5: another id or another dimension; a store without vectors fits any."""
+    """Another id or another dimension; a store without vectors fits any."""
     assert changed(None, INFO) is None
     assert changed((INFO.model_id, 384), INFO) is None
     for recorded in ((INFO.model_id, 768), ("openai/text-embedding-3-small", 384)):

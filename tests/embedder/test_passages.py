@@ -46,14 +46,14 @@ def turn(user: str, assistant: str, *calls: ToolCall) -> Turn:
 
 
 def test_a_short_turn_is_one_text_with_all_three() -> None:
-    """A99: user message, tool results and answer are in the text given to the embedder."""
+    """User message, tool results and answer are in the text given to the embedder."""
     said = turn("Why?", "Because.", call("read_file", {"path": "a.py"}, "\nimport os\nimport sys"))
     assert turn_passages(said, words, INFO) == ["Why?\n\nread_file a.py: import os\n\nBecause."]
     assert turn_text(turn("Why?", "")) == "Why?"
 
 
 def test_tools_are_condensed_to_a_line() -> None:
-    """X6: name, argument, size and first line; failures say so; repetitions once."""
+    """Name, argument, size and first line; failures say so; repetitions once."""
     calls = [
         call("read_file", {"path": "/home/me/project/src/auth/login.py"}, "x = 1\n" * 2000),
         call("run_command", {"command": "pytest -q"}, "2 failed", success=False, error="exit 1"),
@@ -72,7 +72,7 @@ def test_tools_are_condensed_to_a_line() -> None:
 
 
 def test_unfinished_and_odd_results_are_no_trouble() -> None:
-    """X6: a call that never ended, or whose result is not JSON."""
+    """A call that never ended, or whose result is not JSON."""
     odd = ToolCall(
         tool_call_id="c",
         turn_id="t",
@@ -86,7 +86,7 @@ def test_unfinished_and_odd_results_are_no_trouble() -> None:
 
 
 def test_a_long_turn_has_whole_and_short_passages() -> None:
-    """X6: first as much as the embedder reads, then the short ones, none longer than it may be."""
+    """First as much as the embedder reads, then the short ones, none longer than it may be."""
     answer = "\n\n".join(f"Paragraph {i} says something of its own." * 5 for i in range(40))
     found = turn_passages(turn("What changed?", answer), words, INFO)
     assert all(words(text) <= INFO.max_tokens - 2 for text in found)
@@ -98,7 +98,7 @@ def test_a_long_turn_has_whole_and_short_passages() -> None:
 
 
 def test_a_turn_of_megabytes_has_a_bounded_number() -> None:
-    """X15: a pasted log does not keep the background busy for minutes; both its ends are read."""
+    """A pasted log does not keep the background busy for minutes; both its ends are read."""
     found = turn_passages(
         turn("Look at this log", "first\n" + "noise\n" * 500_000 + "last"), words, INFO
     )
@@ -108,7 +108,7 @@ def test_a_turn_of_megabytes_has_a_bounded_number() -> None:
 
 
 def test_headings_and_the_question_are_carried() -> None:
-    """X6: a passage out of the middle says what it is about."""
+    """A passage out of the middle says what it is about."""
     text = "How does login work?\n\n# Tokens\n\n" + "\n\n".join(
         f"Point {i} about it with a few more words to fill." for i in range(12)
     )
@@ -118,7 +118,7 @@ def test_headings_and_the_question_are_carried() -> None:
 
 
 def test_code_stays_whole_where_it_fits() -> None:
-    """X6: a fenced block is not cut at its blank lines."""
+    """A fenced block is not cut at its blank lines."""
     code = "```python\ndef f():\n    return 1\n\n\ndef g():\n    return 2\n```"
     text = ("Some words before it. " * 8) + "\n\n" + code + "\n\n" + ("And words after. " * 8)
     assert sum(code in p for p in passages(text, words, max_tokens=40)) == 1
@@ -131,7 +131,7 @@ def test_code_stays_whole_where_it_fits() -> None:
 )
 @settings(max_examples=150)
 def test_nothing_is_lost_and_nothing_is_too_long(text: str, size: int, title: str) -> None:
-    """X6: every letter stands in a passage, in order, and each passage is read whole."""
+    """Every letter stands in a passage, in order, and each passage is read whole."""
     found = passages(text, words, max_tokens=size, title=title)
     assert found
     assert all(words(p) <= size - 2 for p in found)
@@ -143,12 +143,12 @@ def test_nothing_is_lost_and_nothing_is_too_long(text: str, size: int, title: st
     "text", ["x" * 3_000_000, "a\n" * 500_000, "word " * 300_000, "```\n" * 99_999]
 )
 def test_huge_texts_are_cut_in_time(text: str) -> None:
-    """X6: a turn of megabytes is cut in seconds, whatever its shape (the test's own limit)."""
+    """A turn of megabytes is cut in seconds, whatever its shape (the test's own limit)."""
     assert len(passages(text, words, max_tokens=256)) > 100
 
 
 async def test_by_the_real_tokenizer() -> None:
-    """X6: lengths are those of the model's own tokens, in code, in French and in Chinese."""
+    """Lengths are those of the model's own tokens, in code, in French and in Chinese."""
     embedder = OnnxEmbedder()
     text = "\n\n".join(
         ["def f(x): return x['clé']" * 3, "Où est-ce ? " * 20, "构建失败。" * 40] * 6

@@ -24,7 +24,7 @@ def fit_thresholds() -> ModuleType:
 
 
 def test_precision_and_recall_are_counted_strictly() -> None:
-    """X2: above means above."""
+    """Above means above."""
     script = fit_thresholds()
     task = script.Task("t", [0.5, 0.9], [0.5, 0.7, 0.1])
     assert [(r.precision, r.recall) for r in script.judge(task, [0.5, 0.6, 0.95])] == [
@@ -36,7 +36,7 @@ def test_precision_and_recall_are_counted_strictly() -> None:
 
 @pytest.mark.parametrize("language", ["en", "fr", "de", "es"])
 async def test_the_thresholds_keep_their_meaning(language: str) -> None:
-    """X2, X3: precise, permissive, near-identical, in each language of the set."""
+    """Precise, permissive, near-identical, in each language of the set."""
     script = fit_thresholds()
     entries = json.loads(script.PAIRS.read_text("utf-8"))
     entries = [e for e in entries if e["language"] == language]
@@ -57,7 +57,7 @@ async def test_the_thresholds_keep_their_meaning(language: str) -> None:
 
 
 def test_the_set_is_large_enough() -> None:
-    """X2: more than two hundred labelled pairs, in four languages."""
+    """More than two hundred labelled pairs, in four languages."""
     script = fit_thresholds()
     entries = json.loads(script.PAIRS.read_text("utf-8"))
     assert len(entries) * 4 > 200

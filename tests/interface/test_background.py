@@ -32,7 +32,7 @@ async def pending(memory: OpenMemory) -> dict[str, int]:
 
 
 async def test_vectors_follow(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """X16, A84: stored first; the vector comes by itself, without a word of `drain`."""
+    """Stored first; the vector comes by itself, without a word of `drain`."""
     monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "detached")
     async with spot.open() as memory:
         session_id = await memory.create_session(spot.folder)
@@ -46,7 +46,7 @@ async def test_vectors_follow(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_what_one_process_left(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """X15, X16: what is pending is found by the next who searches, or when the block ends."""
+    """What is pending is found by the next who searches, or when the block ends."""
     async with spot.open() as memory:
         session_id = await memory.create_session(spot.folder)
         await memory.store_turn(session_id, "Where do wombats live?", "In burrows.")
@@ -63,7 +63,7 @@ async def test_what_one_process_left(spot: Spot, monkeypatch: pytest.MonkeyPatch
 async def test_drain_without_a_model(
     memory: OpenMemory, spot: Spot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 5: vectors alone; a key that happens to be there calls nobody."""
+    """Vectors alone; a key that happens to be there calls nobody."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-used")
     session_id = await memory.create_session(spot.folder)
     for number in range(3):
@@ -76,7 +76,7 @@ async def test_drain_without_a_model(
 
 
 async def test_what_an_agent_left(memory: OpenMemory, spot: Spot) -> None:
-    """X16: once it is closed, its turns are the memory's to embed, and its model rests."""
+    """Once it is closed, its turns are the memory's to embed, and its model rests."""
     llm, small = ScriptedLLM([Says("In burrows.")]), ScriptedLLM()
     async with ConversationAgent(memory, llm, cwd=spot.folder, summary_llm=small) as agent:
         talk = await agent.create_conversation()
@@ -92,7 +92,7 @@ async def test_what_an_agent_left(memory: OpenMemory, spot: Spot) -> None:
 async def test_an_agent_that_does_it_before_it_ends(
     spot: Spot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """X15: `inline`: what its turns need is done when it is closed, by its own settings."""
+    """`inline`: what its turns need is done when it is closed, by its own settings."""
     monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "inline")
     llm = ScriptedLLM([Says("In burrows.")], repeat=True)
     async with spot.open() as memory:
@@ -108,7 +108,7 @@ async def test_an_agent_that_does_it_before_it_ends(
 
 
 async def test_drain_with_a_model(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A3, A9 to A14, A97, X13: where one is named, summaries too, up to the next level."""
+    """Where one is named, summaries too, up to the next level."""
     with LLMServer([_DIGEST], repeat=True) as server:
         for name, value in server.env.items():
             monkeypatch.setenv(name, value)
@@ -178,7 +178,7 @@ async def frail(
 
 @EACH_STORE
 async def test_turns_while_the_store_is_away(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A96, issue 5: kept on this disk, told of, and in their places when it is back."""
+    """Kept on this disk, told of, and in their places when it is back."""
     async with frail(spot, monkeypatch) as (memory, proxy):
         session_id = await memory.create_session(spot.folder)
         await memory.store_turn(session_id, "first", "a")
@@ -208,7 +208,7 @@ async def test_turns_while_the_store_is_away(spot: Spot, monkeypatch: pytest.Mon
 async def test_conversations_while_the_store_is_away(
     spot: Spot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B79, A96, X26: the agent answers, from what was loaded and what it said itself."""
+    """The agent answers, from what was loaded and what it said itself."""
     llm = ScriptedLLM([Says(f"Answer {n}.") for n in range(1, 5)])
     async with frail(spot, monkeypatch) as (memory, proxy):
         agent = ConversationAgent(memory, llm, cwd=spot.folder)
@@ -234,7 +234,7 @@ _SAID = (("Question", "?"), ("Answer", "."))
 
 
 async def test_six_hundred_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A94, A103, issue 5: a tenth of them: stored in no time, and the vectors follow soon."""
+    """A tenth of them: stored in no time, and the vectors follow soon."""
     monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "off")
     words = "the parser reads each token before the cache forgets which session asked for it"
     question, answer = " ".join([words] * 2), " ".join([words] * 5)

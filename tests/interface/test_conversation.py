@@ -88,7 +88,7 @@ def said(llm: ScriptedLLM) -> str:
 
 
 async def test_a_message_and_its_answer(memory: OpenMemory, spot: Spot) -> None:
-    """B1 to B3, B40, B41, B54 to B56, B60 to B64, B89: with a tool of the caller's own."""
+    """With a tool of the caller's own."""
     script = [
         finds("login", "I look."),
         Says("It is in auth.py.", reasoning="as found"),
@@ -134,7 +134,7 @@ async def test_a_message_and_its_answer(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_conversations(memory: OpenMemory, spot: Spot) -> None:
-    """B13, B16 to B18, B47 to B50, B111, B114: made, found by tag, gone on with elsewhere."""
+    """Made, found by tag, gone on with elsewhere."""
     async with an_agent(memory, spot, Says("Hello."), Says("Yes.")) as (agent, _, _):
         plain = await agent.create_conversation()
         tagged = await agent.create_conversation("Auth", ["auth", "bug"])
@@ -166,7 +166,7 @@ async def test_conversations(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_summaries_by_themselves(memory: OpenMemory, spot: Spot) -> None:
-    """B43, B44, B91 to B93, X10, X14: each time that so many messages came in."""
+    """Each time that so many messages came in."""
     script = [Says(f"Answer {n}.") for n in range(5)]
     async with an_agent(memory, spot, *script, summarize_every=4) as (agent, _, small):
         talk = await agent.create_conversation()
@@ -187,7 +187,7 @@ async def test_summaries_by_themselves(memory: OpenMemory, spot: Spot) -> None:
 async def test_the_summarizer_delays_nothing(
     memory: OpenMemory, spot: Spot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A9, A95, B93: an answer is there while the summary of the one before is still made."""
+    """An answer is there while the summary of the one before is still made."""
     monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "inline")
     gate = asyncio.Event()
     slow = ScriptedLLM([msgspec.structs.replace(_DIGEST, gate=gate)], repeat=True)
@@ -208,7 +208,7 @@ async def test_the_summarizer_delays_nothing(
 
 
 async def test_switched_off(memory: OpenMemory, spot: Spot) -> None:
-    """B46, X41: no summariser and no embedder is called; search goes on by words."""
+    """No summariser and no embedder is called; search goes on by words."""
     script = [Says("In burrows.")] * 6
     off = {"enable_summarization": False, "embed_messages": False, "summarize_every": 2}
     async with an_agent(memory, spot, *script, **off) as (agent, _, small):
@@ -228,7 +228,7 @@ async def test_switched_off(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_summarize(memory: OpenMemory, spot: Spot) -> None:
-    """B67 to B69, B78: what was said goes to the model, its words are stored, and when."""
+    """What was said goes to the model, its words are stored, and when."""
     async with an_agent(memory, spot, Says("In burrows.")) as (agent, _, small):
         talk = await agent.create_conversation()
         with pytest.raises(UsageError, match="nothing to sum up"):
@@ -248,7 +248,7 @@ async def test_summarize(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_contexts(memory: OpenMemory, spot: Spot) -> None:
-    """B70, B73 to B81, X20a: strategies and counts; what is shown is what the prompt holds."""
+    """Strategies and counts; what is shown is what the prompt holds."""
     async with an_agent(memory, spot, embed_messages=False) as (agent, llm, _):
         talk = await agent.create_conversation()
         for number in range(1, 9):
@@ -300,7 +300,7 @@ async def test_contexts(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_the_window_is_bounded(memory: OpenMemory, spot: Spot) -> None:
-    """B42, B80, X20: at most so many messages, and mostly the same beginning."""
+    """At most so many messages, and mostly the same beginning."""
     limits = {"max_context_messages": 8, "embed_messages": False}
     async with an_agent(memory, spot, **limits) as (agent, llm, _):
         talk = await agent.create_conversation()
@@ -317,7 +317,7 @@ async def test_the_window_is_bounded(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_the_configured_model(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B40, X38: without a model of one's own it is that of the settings; its secrets stay out."""
+    """Without a model of one's own it is that of the settings; its secrets stay out."""
     monkeypatch.setenv("MY_API_KEY", "canary-0815-canary-0815")
     with LLMServer([Answer("Hello canary-0815-canary-0815.")]) as server:
         for name, value in server.env.items():
@@ -333,7 +333,7 @@ async def test_the_configured_model(spot: Spot, monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_debugging_over_days(spot: Spot) -> None:
-    """B110, B111, B114: each prompt carries the turns before it, in the next process too."""
+    """Each prompt carries the turns before it, in the next process too."""
     script = [finds("authenticate"), Says("authenticate() and check_password()."), Says("It.")]
     async with spot.open() as memory, an_agent(memory, spot, *script) as (agent, llm, _):
         talk = await agent.create_conversation("Debug authentication bug", ["debugging", "auth"])
@@ -354,7 +354,7 @@ async def test_debugging_over_days(spot: Spot) -> None:
 
 
 async def test_models_without_tools(memory: OpenMemory, spot: Spot) -> None:
-    """X20b, X22, B81: the recent messages stand in the text that such a model is given."""
+    """The recent messages stand in the text that such a model is given."""
     info = ModelInfo(name="local/x", context_window=8_000, supports_tools=False)
     script = [Says("In burrows."), Says("At night.")]
     async with an_agent(memory, spot, *script, info=info, embed_messages=False) as found:
@@ -372,7 +372,7 @@ async def test_models_without_tools(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_the_loop_ends(memory: OpenMemory, spot: Spot) -> None:
-    """X36: a model that always asks for a tool is asked for a final answer."""
+    """A model that always asks for a tool is asked for a final answer."""
     script = [finds("a"), finds("b"), Says("That is all I know.")]
     async with an_agent(memory, spot, *script, max_iterations=2) as (agent, llm, _):
         talk = await agent.create_conversation()
@@ -383,7 +383,7 @@ async def test_the_loop_ends(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_no_answer(memory: OpenMemory, spot: Spot) -> None:
-    """A96: the model's error is the caller's; what was said is stored, and the next one works."""
+    """The model's error is the caller's; what was said is stored, and the next one works."""
     script = [ProviderRefused("The key is wrong.", hint="Set another."), Says("Now I can.")]
     async with an_agent(memory, spot, *script) as (agent, llm, _):
         talk = await agent.create_conversation()
@@ -396,7 +396,7 @@ async def test_no_answer(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_cancelled(memory: OpenMemory, spot: Spot) -> None:
-    """X25: a message that is given up is stored as interrupted, with what came."""
+    """A message that is given up is stored as interrupted, with what came."""
     gate = Gate()
     async with an_agent(memory, spot, Says("So far", gate=gate), Says("Whole.")) as found:
         agent, _, _ = found
@@ -412,7 +412,7 @@ async def test_cancelled(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_one_at_a_time(memory: OpenMemory, spot: Spot) -> None:
-    """X25: messages that come at once are answered one after the other; conversations are not."""
+    """Messages that come at once are answered one after the other; conversations are not."""
     async with an_agent(memory, spot, *[Says(f"a{n}") for n in range(4)]) as (agent, _, _):
         one, two = await agent.create_conversation(), await agent.create_conversation()
         await asyncio.gather(*(talk.send_message("q") for talk in (one, two, one, two)))
@@ -425,7 +425,7 @@ async def test_one_at_a_time(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_out_and_in_again(memory: OpenMemory, spot: Spot) -> None:
-    """B53, B71, B97, B98: all of it as JSON, and back as another one."""
+    """All of it as JSON, and back as another one."""
     async with an_agent(memory, spot, finds("login"), Says("There."), Says("Hm.")) as found:
         agent, _, _ = found
         talk = await agent.create_conversation("Debug", ["auth"])
@@ -450,7 +450,7 @@ async def test_out_and_in_again(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_branches(memory: OpenMemory, spot: Spot) -> None:
-    """B72, B99, X40: up to and with an answer; nothing later leaks, the original is untouched."""
+    """Up to and with an answer; nothing later leaks, the original is untouched."""
     script = [Says(f"Answer {n}.") for n in range(1, 5)]
     async with an_agent(memory, spot, *script) as (agent, llm, _):
         talk = await agent.create_conversation("Plan")
@@ -473,7 +473,7 @@ async def test_branches(memory: OpenMemory, spot: Spot) -> None:
 
 
 def test_settings_that_cant_be() -> None:
-    """B42 to B45: the documented defaults, and counts of nothing are refused."""
+    """The documented defaults, and counts of nothing are refused."""
     config = ConversationConfig()
     assert (config.max_context_messages, config.summarize_every) == (20, 10)
     assert (config.enable_summarization, config.embed_messages) == (True, True)

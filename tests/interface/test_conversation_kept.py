@@ -10,7 +10,7 @@ from .test_conversation import an_agent, finds, said
 
 
 async def test_each_message_says_whose_it_is(memory: OpenMemory, spot: Spot) -> None:
-    """B19, B20, B25, B117: an id, its conversation, its role; no vector is needed to be there."""
+    """An id, its conversation, its role; no vector is needed to be there."""
     async with an_agent(memory, spot, Says("In burrows.", reasoning="zoology")) as (agent, _, _):
         talk = await agent.create_conversation("Wombats")
         await talk.send_message("Where do wombats live?")
@@ -27,7 +27,7 @@ async def test_each_message_says_whose_it_is(memory: OpenMemory, spot: Spot) -> 
 
 
 async def test_an_export_is_the_conversation_as_a_file(memory: OpenMemory, spot: Spot) -> None:
-    """B37, B38, B39, X11: what was said, thought and done, without the graph that it stands in."""
+    """What was said, thought and done, without the graph that it stands in."""
     script = [finds("login", "I look."), Says("It is in auth.py.", reasoning="as found")]
     async with an_agent(memory, spot, *script) as (agent, _, _):
         talk = await agent.create_conversation("Debug")
@@ -59,7 +59,7 @@ async def test_planning_a_refactoring(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_knowledge_adds_up(memory: OpenMemory, spot: Spot) -> None:
-    """B118, B4: a later conversation is told what earlier ones have found."""
+    """A later conversation is told what earlier ones have found."""
     script = [Says("The pond pump runs on port 5439."), Says("On 5439.")]
     async with an_agent(memory, spot, *script) as (agent, llm, _):
         first = await agent.create_conversation("Pump")
@@ -70,7 +70,7 @@ async def test_knowledge_adds_up(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_which_context_was_used(memory: OpenMemory, spot: Spot) -> None:
-    """B119: each answer tells what the model was told for it, by section."""
+    """Each answer tells what the model was told for it, by section."""
     async with an_agent(memory, spot, Says("In burrows."), Says("At night.")) as (agent, llm, _):
         talk = await agent.create_conversation()
         first = await talk.send_message("Where do wombats live?")

@@ -43,7 +43,7 @@ def run(program: str, folder: Path) -> list[str]:
 
 
 def test_the_memory_program(tmp_path: Path) -> None:
-    """Issue 5, A80 to A89: it stores, finds by meaning, knows files, builds a context."""
+    """It stores, finds by meaning, knows files, builds a context."""
     stored, best, *_, files, context = run(PROGRAMS[0], tmp_path / "project")
     assert re.fullmatch(r"stored turn 1 as [0-9a-f-]{36}", stored)
     assert re.fullmatch(r"\d\.\d\d turn \d+% > Why do users get logged out\? The token .*", best)
@@ -52,7 +52,7 @@ def test_the_memory_program(tmp_path: Path) -> None:
 
 
 def test_the_conversation_program(tmp_path: Path) -> None:
-    """Issue 5, B40 to B81: a model and a tool of one's own, over a conversation that is loaded."""
+    """A model and a tool of one's own, over a conversation that is loaded."""
     assert run(PROGRAMS[1], tmp_path / "project") == [
         "It is noon in Oslo. ['tell_time']",
         "user - What time is it?",

@@ -13,7 +13,7 @@ _TOLD = {"content": "Staging listens on port 5439", "subjects": ["staging"], "re
 
 
 async def test_an_agent_remembers_and_is_told(memory: OpenMemory, spot: Spot) -> None:
-    """D57, D70 to D74, X27: kept in one conversation, there in the next, and in plain contexts."""
+    """Kept in one conversation, there in the next, and in plain contexts."""
     llm = ScriptedLLM(
         [
             Says(tools=(ToolUse("x", "remember", json.dumps(_TOLD)),)),
@@ -37,7 +37,7 @@ async def test_an_agent_remembers_and_is_told(memory: OpenMemory, spot: Spot) ->
 
 
 async def test_what_is_said_is_learned_behind_it(memory: OpenMemory, spot: Spot) -> None:
-    """E8, E51, X37: moments of a turn that was stored, without a model, by `drain`."""
+    """Moments of a turn that was stored, without a model, by `drain`."""
     session_id = await memory.create_session(spot.folder)
     await memory.store_turn(session_id, "We decided to use JWT for the login.", "So be it.")
     assert await memory.drain()

@@ -36,7 +36,7 @@ async def a_session(memory: OpenMemory, folder: Path, turns: int = 0, *, chars: 
 
 
 async def test_a_session_from_end_to_end(memory: OpenMemory, spot: Spot) -> None:
-    """A5 to A8, A36 to A44, A47 to A53, A80, A82, A84, B26 to B34: as it was, in order."""
+    """As it was, in order."""
     session_id = await memory.create_session(str(spot.folder), title="Login", tags=["auth", "auth"])
     before = datetime.now(UTC)
     first = await memory.store_turn(
@@ -71,7 +71,7 @@ async def test_a_session_from_end_to_end(memory: OpenMemory, spot: Spot) -> None
 
 
 async def test_what_other_processes_see(spot: Spot) -> None:
-    """A82, B114: it is there when the memory is opened again, the owner's alone (P9)."""
+    """It is there when the memory is opened again, the owner's alone."""
     async with spot.open() as memory:
         session_id = await a_session(memory, spot.folder, 2)
     async with spot.open() as memory:
@@ -85,7 +85,7 @@ async def test_what_other_processes_see(spot: Spot) -> None:
 
 
 async def test_sessions_of_a_folder(memory: OpenMemory, spot: Spot, tmp_path: Path) -> None:
-    """A81, A101, A102: all of it, by any of its names, newest activity first; no other's."""
+    """All of it, by any of its names, newest activity first; no other's."""
     old = await memory.create_session(spot.folder)
     new = await memory.create_session(f"{spot.folder}/")
     other = await memory.create_session(tmp_path)
@@ -102,7 +102,7 @@ async def test_sessions_of_a_folder(memory: OpenMemory, spot: Spot, tmp_path: Pa
 
 
 async def test_a_project_that_is_named(memory: OpenMemory, spot: Spot) -> None:
-    """A38, X12b: `project_path` is taken at its word, and its sessions share their memory."""
+    """`project_path` is taken at its word, and its sessions share their memory."""
     part = spot.folder / "part"
     one = await memory.create_session(part / "a", part)
     two = await memory.create_session(part / "b", project_path=str(part) + "/")
@@ -113,7 +113,7 @@ async def test_a_project_that_is_named(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_a_session_that_is_not_there(memory: OpenMemory, spot: Spot) -> None:
-    """A83: each method says so, in the words of B48, and nothing is stored."""
+    """Each method says so, in the words of B48, and nothing is stored."""
     for unknown in (new_id(), "", "no such", "\ud800"):
         turn = Turn(
             turn_id=new_id(),
@@ -143,7 +143,7 @@ async def test_a_session_that_is_not_there(memory: OpenMemory, spot: Spot) -> No
 
 
 async def test_recent_turns(memory: OpenMemory, spot: Spot) -> None:
-    """A19, A20, A69 to A71, A86, X33: both bounds, turns without tools too, in order."""
+    """Both bounds, turns without tools too, in order."""
     session_id = await a_session(memory, spot.folder, 6)
     await memory.store_turn(session_id, "Read it", "Done", [_READ, _FAILED])
 
@@ -167,7 +167,6 @@ async def test_recent_turns(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_summaries_by_hand(memory: OpenMemory, spot: Spot) -> None:
-    """A10, A13, A14, A54 to A56, A63, A78, A79, A85, A87, A88, A92, A93, X13."""
     session_id = await a_session(memory, spot.folder, 3)
     turns = (await memory.load_session(session_id)).turns
     assert await memory.get_raw_history_char_count(session_id) == 3000
@@ -199,7 +198,7 @@ async def test_summaries_by_hand(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_summaries_that_hang_in_the_air(memory: OpenMemory, spot: Spot) -> None:
-    """A85: what a summary covers is there, and of the level below."""
+    """What a summary covers is there, and of the level below."""
     session_id = await a_session(memory, spot.folder, 1)
     (turn,) = (await memory.load_session(session_id)).turns
     one = await memory.store_summary(session_id, "One.", 1, [turn.uuid])
@@ -215,7 +214,7 @@ async def test_summaries_that_hang_in_the_air(memory: OpenMemory, spot: Spot) ->
 
 
 async def test_search(memory: OpenMemory, spot: Spot) -> None:
-    """A72 to A75, A77, A89 to A91, X1, X6b, X34: turns and summaries, best first, by choice."""
+    """Turns and summaries, best first, by choice."""
     session_id = await memory.create_session(spot.folder)
     wombats = await memory.store_turn(session_id, "Where do wombats live?", "In burrows.")
     await memory.store_turn(session_id, "How is bread baked?", "Two hundred degrees, an hour.")
@@ -258,7 +257,7 @@ async def test_search(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_where_is_searched(memory: OpenMemory, spot: Spot, tmp_path: Path) -> None:
-    """X12: a session means its project; none means everything; a scope says otherwise."""
+    """A session means its project; none means everything; a scope says otherwise."""
     one = await memory.create_session(spot.folder)
     two = await memory.create_session(spot.folder)
     far = await memory.create_session(tmp_path / "elsewhere")
@@ -288,7 +287,7 @@ async def test_where_is_searched(memory: OpenMemory, spot: Spot, tmp_path: Path)
 
 
 async def test_context(memory: OpenMemory, spot: Spot) -> None:
-    """A1, A4, A21, A31, X20, X24, B73: the product's own, with each strategy."""
+    """The product's own, with each strategy."""
     (spot.folder / "AGENTS.md").write_text("Use tabs.")
     session_id = await memory.create_session(spot.folder)
     await memory.store_turn(session_id, "Where do wombats live?", "In burrows.", [_READ])
@@ -314,7 +313,7 @@ async def test_context(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_files(memory: OpenMemory, spot: Spot) -> None:
-    """X32, C39 to C45: by the calls that are stored, relative to the project, latest first."""
+    """By the calls that are stored, relative to the project, latest first."""
     inside = spot.folder / "src"
     session_id = await memory.create_session(inside)
     written = {"tool_name": "write_file", "arguments": {"path": "login.py", "content": "x"}}
@@ -335,7 +334,7 @@ async def test_files(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_times(memory: OpenMemory, spot: Spot) -> None:
-    """A5, X30: any zone, none is this machine's own; order is by place, not by clock."""
+    """Any zone, none is this machine's own; order is by place, not by clock."""
     session_id = await memory.create_session(spot.folder)
     east = datetime(2024, 5, 1, 12, tzinfo=UTC) + timedelta(hours=1)
     naive = datetime(2024, 5, 1, 9, 30)
@@ -352,7 +351,7 @@ async def test_times(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_calls_as_records(memory: OpenMemory, spot: Spot) -> None:
-    """A8: `ToolCall`s are taken too, of whatever turn, and results of whatever shape."""
+    """`ToolCall`s are taken too, of whatever turn, and results of whatever shape."""
     session_id = await memory.create_session(spot.folder)
     at = datetime(2024, 1, 1, tzinfo=UTC)
     record = ToolCall(
@@ -379,7 +378,7 @@ async def test_calls_as_records(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_calls_that_are_none(memory: OpenMemory, spot: Spot) -> None:
-    """A8: a plain error that names what is wrong, and no half of a turn."""
+    """A plain error that names what is wrong, and no half of a turn."""
     session_id = await memory.create_session(spot.folder)
     for call in (
         {},
@@ -403,7 +402,7 @@ async def test_calls_that_are_none(memory: OpenMemory, spot: Spot) -> None:
 async def test_secrets_are_left_out(
     memory: OpenMemory, spot: Spot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P10: of what is stored, and of what is handed back."""
+    """Of what is stored, and of what is handed back."""
     key = "sk-proj-" + "a1B2" * 12
     session_id = await memory.create_session(spot.folder, title=f"with {key}")
     call = {"tool_name": "run_command", "arguments": {"command": f"curl {key}"}, "result": key}
@@ -416,7 +415,7 @@ async def test_secrets_are_left_out(
 
 
 async def test_odd_texts(memory: OpenMemory, spot: Spot) -> None:
-    """A40: nothing that a text may hold breaks a store; surrogates and NUL alone are cleaned."""
+    """Nothing that a text may hold breaks a store; surrogates and NUL alone are cleaned."""
     session_id = await memory.create_session(spot.folder)
     odd = (
         "a\0b \ud800 é \U0001f9d1‍\U0001f680 \u202e '\"; DROP TABLE turns; --\r\n\t" + "z" * 100_000
@@ -429,7 +428,7 @@ async def test_odd_texts(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_two_turns_at_once(memory: OpenMemory, spot: Spot) -> None:
-    """A42: indexes 1 to n, whatever comes at the same moment."""
+    """Indexes 1 to n, whatever comes at the same moment."""
     session_id = await memory.create_session(spot.folder)
     turns = await asyncio.gather(
         *(memory.store_turn(session_id, f"q{n}", "a", [_READ]) for n in range(20))
@@ -441,7 +440,7 @@ async def test_two_turns_at_once(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_cancelled_in_the_middle(memory: OpenMemory, spot: Spot) -> None:
-    """A84: a turn is stored whole or not at all, and the memory goes on."""
+    """A turn is stored whole or not at all, and the memory goes on."""
     session_id = await memory.create_session(spot.folder)
     for wait_s in (0, 0.0005, 0.002, 0.01):
         task = asyncio.create_task(memory.store_turn(session_id, "q", "a", [_READ, _FAILED]))
@@ -476,7 +475,7 @@ async def test_an_error_in_the_block(spot: Spot) -> None:
 
 
 async def test_a_summary_of_another_session_is_taken_over(memory: OpenMemory, spot: Spot) -> None:
-    """A85: the session is the one that is named; what a `Summary` says else is kept."""
+    """The session is the one that is named; what a `Summary` says else is kept."""
     session_id = await a_session(memory, spot.folder, 1)
     (turn,) = (await memory.load_session(session_id)).turns
     made = Summary(

@@ -43,7 +43,7 @@ def test_importing_it_costs_nothing() -> None:
 
 
 def test_what_it_offers() -> None:
-    """Issue 5: each name of `__all__` is there, and no other is pretended."""
+    """Each name of `__all__` is there, and no other is pretended."""
     for name in ragmem.__all__:
         assert getattr(ragmem, name)
     assert set(ragmem.__all__) <= set(dir(ragmem))
@@ -52,7 +52,7 @@ def test_what_it_offers() -> None:
 
 
 def test_its_types_are_seen(tmp_path: Path) -> None:
-    """Issue 5: a program that uses it wrongly is told so by mypy; those of the docs are right."""
+    """A program that uses it wrongly is told so by mypy; those of the docs are right."""
     for number, text in enumerate(PROGRAMS):
         (tmp_path / f"documented_{number}.py").write_text(text)
     program = tmp_path / "program.py"
@@ -93,7 +93,7 @@ def test_its_types_are_seen(tmp_path: Path) -> None:
     ],
 )
 async def test_addresses_that_are_none(tmp_path: Path, url: str, said: str) -> None:
-    """X11: a plain error with what to do; no password is repeated."""
+    """A plain error with what to do; no password is repeated."""
     with pytest.raises(RagmemError, match=said) as caught:
         async with open_memory(url, tmp_path / "home"):
             raise AssertionError("it was opened")
@@ -102,7 +102,7 @@ async def test_addresses_that_are_none(tmp_path: Path, url: str, said: str) -> N
 
 
 async def test_files_that_are_no_memory(tmp_path: Path) -> None:
-    """X11, P1: a folder, another program's file, a place that can't be."""
+    """A folder, another program's file, a place that can't be."""
     (tmp_path / "notes.txt").write_text("my notes " * 200)
     (tmp_path / "empty").mkdir()
     for name, error in (
@@ -118,7 +118,7 @@ async def test_files_that_are_no_memory(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
-    """Issue 5: said at once when it is opened, not when something is lost."""
+    """Said at once when it is opened, not when something is lost."""
     with pytest.raises(StoreUnavailable) as caught:
         async with open_memory("bolt://127.0.0.1:9", tmp_path / "home"):
             raise AssertionError("it was opened")
@@ -126,7 +126,7 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
 
 
 async def test_memory_that_is_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B100: there is none to open."""
+    """There is none to open."""
     monkeypatch.setenv("RAGMEM_MEMORY__ENABLED", "false")
     with pytest.raises(StoreError, match="switched off"):
         async with open_memory(home=tmp_path / "home"):
@@ -134,7 +134,7 @@ async def test_memory_that_is_switched_off(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """X38, P9: the configured memory of the home, its settings read; it is made, for us alone."""
+    """The configured memory of the home, its settings read; it is made, for us alone."""
     monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "off")
     home = tmp_path / "deep" / "home"
     async with open_memory(home=str(home)) as memory:
@@ -156,7 +156,7 @@ async def test_homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_the_product_reads_what_a_program_stored(tmp_path: Path) -> None:
-    """Issue 5: one memory, not two."""
+    """One memory, not two."""
     product = Ragmem(tmp_path)
     async with open_memory(home=product.home) as memory:
         session_id = await memory.create_session(product.project, title="By a program")
@@ -167,7 +167,7 @@ async def test_the_product_reads_what_a_program_stored(tmp_path: Path) -> None:
 
 
 async def test_vectors_of_another_embedder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """X5: it is said; words are searched all the same, and `drain` does not claim to be done."""
+    """It is said; words are searched all the same, and `drain` does not claim to be done."""
     monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "off")
     home = tmp_path / "home"
     async with open_memory(home=home) as memory:
@@ -186,7 +186,7 @@ async def test_vectors_of_another_embedder(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_where_locks_are(tmp_path: Path) -> None:
-    """X25: all who open one file look at one place for who else is at work."""
+    """All who open one file look at one place for who else is at work."""
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
     default = named(f"sqlite:///{paths.database}", paths)
     assert (default.locks_dir, default.spool, default.named) == (paths.locks_dir, "sqlite", False)
@@ -207,7 +207,7 @@ async def test_where_locks_are(tmp_path: Path) -> None:
 async def test_two_memories_in_one_process(
     spot: Spot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 5: each is by itself, whichever is closed first."""
+    """Each is by itself, whichever is closed first."""
     async with open_memory(home=tmp_path / "other") as other:
         async with spot.open() as memory:
             ids = [await each.create_session(spot.folder) for each in (memory, other)]
@@ -233,7 +233,7 @@ async def test_two_memories_in_one_process(
 async def test_a_wrong_password(
     spot: Spot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """X38b: credentials come from the environment; that they are wrong is said plainly."""
+    """Credentials come from the environment; that they are wrong is said plainly."""
     monkeypatch.setenv("NEO4J_PASSWORD", "nonsense")
     if spot.url and spot.url.startswith("sqlite"):
         async with spot.open() as memory:
@@ -264,7 +264,7 @@ asyncio.run(main())
 
 
 async def test_two_processes_in_one_session(spot: Spot) -> None:
-    """A42, X25: indexes 1 to n without gaps; turns don't mix."""
+    """Indexes 1 to n without gaps; turns don't mix."""
     async with spot.open() as memory:
         session_id = await memory.create_session(spot.folder)
         env = {n: v for n, v in os.environ.items() if n.startswith(("NEO4J_", "RAGMEM_"))}
@@ -286,7 +286,7 @@ async def test_two_processes_in_one_session(spot: Spot) -> None:
 
 @pytest.mark.parametrize("spot", ["neo4j"], indirect=True)
 async def test_the_graph_is_as_documented(spot: Spot, request: pytest.FixtureRequest) -> None:
-    """A34 to A68, X7: what a program stores in Neo4j has section A's labels and relationships."""
+    """What a program stores in Neo4j has section A's labels and relationships."""
     async with spot.open() as memory:
         session_id = await memory.create_session(spot.folder)
         call = {"tool_name": "grep_files", "arguments": {"pattern": "x"}}
@@ -323,7 +323,7 @@ async def test_the_graph_is_as_documented(spot: Spot, request: pytest.FixtureReq
 
 
 def test_in_a_loop_of_ones_own(tmp_path: Path) -> None:
-    """Issue 5: as in a notebook: one loop that lives on, and a memory opened again and again."""
+    """As in a notebook: one loop that lives on, and a memory opened again and again."""
     with asyncio.Runner() as runner:
 
         async def once() -> int:

@@ -51,14 +51,13 @@ async def test_similar_conversations(memory: OpenMemory, spot: Spot) -> None:
 async def test_nothing_is_compared_where_nothing_is_embedded(
     memory: OpenMemory, spot: Spot
 ) -> None:
-    """B46, X41."""
     async with an_agent(memory, spot, embed_messages=False) as (agent, _, _):
         with pytest.raises(UsageError, match="Nothing is embedded"):
             await agent.find_similar_conversations("x")
 
 
 async def test_history_is_searched_above_the_threshold(memory: OpenMemory, spot: Spot) -> None:
-    """B65, X6b: what holds the words, or is near enough; not just the nearest there is."""
+    """What holds the words, or is near enough; not just the nearest there is."""
     async with an_agent(memory, spot, Says("In burrows."), Says("Two euros.")) as (agent, _, _):
         talk = await agent.create_conversation()
         await talk.send_message("Where do wombats live?")
@@ -71,7 +70,7 @@ async def test_history_is_searched_above_the_threshold(memory: OpenMemory, spot:
 
 
 async def test_a_branch_knows_nothing_of_what_came_later(memory: OpenMemory, spot: Spot) -> None:
-    """B99: neither the summary, nor what this process remembers, nor another's turns."""
+    """Neither the summary, nor what this process remembers, nor another's turns."""
     script = [Says("First."), Says("Second."), Says("Third."), Says("Fourth.")]
     async with an_agent(memory, spot, *script) as (agent, llm, _):
         talk, other = await agent.create_conversation(), await agent.create_conversation()

@@ -1,4 +1,4 @@
-"""A stream cut anywhere, and split anyhow (reliability 0.1, 29 and 35)."""
+"""A stream cut anywhere, and split anyhow."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ async def outcome(llm: LLM) -> Completion | None:
 async def test_cut_at_every_byte(
     connect: Connect, mode: Mode, request: pytest.FixtureRequest
 ) -> None:
-    """Reliability 29: never a completion with a tool call that was not whole.
+    """Never a completion with a tool call that was not whole.
 
     Every byte of the dangerous cut, the clean end, for the adapter that reads bytes itself.
     """
@@ -64,7 +64,7 @@ async def test_cut_at_every_byte(
 def test_any_split_gives_the_same_answer(
     text: str, path: str, chunk_chars: int, write_bytes: int
 ) -> None:
-    """Reliability 35: characters, escapes and events split between writes."""
+    """Characters, escapes and events split between writes."""
 
     async def run() -> Completion:
         answer = Answer(
@@ -89,7 +89,7 @@ def test_any_split_gives_the_same_answer(
 
 
 async def test_a_tool_call_of_megabytes(connect: Connect) -> None:
-    """Reliability 31: 5 MB of arguments arrive as they were sent."""
+    """5 MB of arguments arrive as they were sent."""
     content = "x" * 5_000_000
     call = Call("write_file", {"path": "a", "content": content})
     with LLMServer([Answer(tools=[call], chunk_chars=100_000)]) as server:

@@ -56,7 +56,7 @@ def run_probe(how: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("how", ["-c", "script"])
 def test_no_env_file_no_network_no_words(how: str, tmp_path: Path) -> None:
-    """Reliability 0.7, 1.3: the folder's .env has no effect, nothing is fetched or printed."""
+    """The folder's .env has no effect, nothing is fetched or printed."""
     done = run_probe(how, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["ASKED []", "CANARY None None", "MCP False"]
@@ -64,7 +64,7 @@ def test_no_env_file_no_network_no_words(how: str, tmp_path: Path) -> None:
 
 
 async def test_an_unknown_provider_is_refused_quietly(capfd: pytest.CaptureFixture[str]) -> None:
-    """Issue 3: no "Provider List" banner on stdout."""
+    """No "Provider List" banner on stdout."""
     name = "nosuchprovider/x"
     llm = LiteLLMClient(ModelInfo(name=name), model=name, api_key=KEY, retries=0)
     with pytest.raises(ProviderRefused) as caught:
@@ -75,7 +75,7 @@ async def test_an_unknown_provider_is_refused_quietly(capfd: pytest.CaptureFixtu
 
 
 async def test_tools_do_not_import_mcp() -> None:
-    """Issue 3: with tools litellm would import mcp, 0.7 s, unless told not to."""
+    """With tools litellm would import mcp, 0.7 s, unless told not to."""
     with LLMServer([Answer("ok")]) as server:
         llm = litellm_client(server.url)
         await complete(llm, asking())
@@ -84,7 +84,7 @@ async def test_tools_do_not_import_mcp() -> None:
 
 
 async def test_a_malformed_call_is_a_cut() -> None:
-    """Reliability 0.1: what litellm can't tell from a cut is treated as one."""
+    """What litellm can't tell from a cut is treated as one."""
     with LLMServer([Answer(tools=[Call("f", '{"cmd": "rm -rf /tmp/x')])]) as server:
         llm = litellm_client(server.url)
         with pytest.raises(StreamCut, match="not whole"):
@@ -173,7 +173,7 @@ def anthropic_client(url: str) -> LiteLLMClient:
 
 
 async def test_anthropic_answers_whole() -> None:
-    """Issue 3: Anthropic through litellm, words, tool call, usage and end."""
+    """Anthropic through litellm, words, tool call, usage and end."""
     with AnthropicServer(99) as server:
         llm = anthropic_client(server.url)
         done = await complete(llm)
@@ -187,7 +187,7 @@ async def test_anthropic_answers_whole() -> None:
 
 
 async def test_anthropic_is_told_what_to_cache() -> None:
-    """X20: the system message and the history so far are reread at a tenth of the price."""
+    """The system message and the history so far are reread at a tenth of the price."""
     with AnthropicServer(99) as server:
         llm = anthropic_client(server.url)
         await complete(llm, asking(system("Be brief."), user("What is in a.py?")))
@@ -200,7 +200,7 @@ async def test_anthropic_is_told_what_to_cache() -> None:
 
 @pytest.mark.parametrize("count", range(8))
 async def test_anthropic_cut_anywhere(count: int) -> None:
-    """Reliability 0.1: a body that ends properly before stop_reason is a cut, after any event."""
+    """A body that ends properly before stop_reason is a cut, after any event."""
     with AnthropicServer(count) as server:
         llm = anthropic_client(server.url)
         got = []

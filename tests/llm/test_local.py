@@ -27,7 +27,7 @@ from tests.llm.adapters import complete
 
 
 def test_the_window_gives_600_tokens_of_context() -> None:
-    """X22: half of the window at four characters a token is what the context may fill."""
+    """Half of the window at four characters a token is what the context may fill."""
     assert LOCAL_INFO.context_window is not None
     assert LOCAL_INFO.context_window * 4 / 2 == 600 * 4
     assert not LOCAL_INFO.supports_tools
@@ -35,7 +35,7 @@ def test_the_window_gives_600_tokens_of_context() -> None:
 
 
 def test_a_conversation_without_tools() -> None:
-    """X20b: what a template without tools can render; no word is lost."""
+    """What a template without tools can render; no word is lost."""
     use = ToolUse("c", "read_file", "{}")
     before = (
         system("s"),
@@ -59,7 +59,7 @@ def test_a_conversation_without_tools() -> None:
 
 
 def test_the_socket_folder_is_private_and_short(tmp_path: Path) -> None:
-    """Issue 3: a folder of mode 0700, and a path that fits a socket's name."""
+    """A folder of mode 0700, and a path that fits a socket's name."""
     made = [socket_folder(tmp_path), socket_folder(tmp_path / ("long" * 30))]
     for folder in made:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -122,7 +122,7 @@ def wait_until_gone(pid: int) -> None:
 
 @pytest.mark.local_model
 async def test_it_answers(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Issue 3: no key, no account, no service; nothing is printed, nothing is left."""
+    """No key, no account, no service; nothing is printed, nothing is left."""
     llm = local_llm(folder)
     request = Request(messages=(system("Be brief."), user("What is the capital of France?")))
     done = await complete(llm, request)
@@ -141,7 +141,7 @@ async def test_it_answers(folder: Path, capfd: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.local_model
 async def test_it_listens_on_no_port(folder: Path) -> None:
-    """Issue 3, reliability 1.3: no TCP socket, which anyone on the machine could use."""
+    """No TCP socket, which anyone on the machine could use."""
     llm = local_llm(folder)
     await llm.start()
     sockets = {os.readlink(f) for f in Path(f"/proc/{llm.pid}/fd").iterdir() if f.is_symlink()}
@@ -154,7 +154,7 @@ async def test_it_listens_on_no_port(folder: Path) -> None:
 
 @pytest.mark.local_model
 async def test_a_prompt_that_is_too_long(folder: Path) -> None:
-    """Issue 3: said, and the next question is answered."""
+    """Said, and the next question is answered."""
     llm = local_llm(folder)
     with pytest.raises(ContextTooLong):
         await complete(llm, Request(messages=(user("word " * 5000),)))
@@ -222,7 +222,7 @@ async def test_a_file_that_is_no_model(folder: Path) -> None:
 async def test_modules_of_the_current_folder_are_not_imported(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reliability 1.3: `json.py` or `xllamacpp.py` of a project stays unread."""
+    """`json.py` or `xllamacpp.py` of a project stays unread."""
     for name in ("json", "xllamacpp", "sitecustomize"):
         (folder / f"{name}.py").write_text(f"open('{folder}/hit', 'w')\n")
     monkeypatch.chdir(folder)

@@ -58,7 +58,7 @@ def named(model: str, **llm: object) -> Config:
 
 
 def test_flag_before_environment_before_file(environ: dict[str, str], tmp_path: Path) -> None:
-    """X38: -m, then RAGMEM_MODEL, then the file; each says where it came from."""
+    """-m, then RAGMEM_MODEL, then the file; each says where it came from."""
     file = tmp_path / "ragmem.toml"
     file.write_text('[model]\nmain = "ollama/from-file"\n')
     config = load_config(file, environ=environ)
@@ -74,7 +74,7 @@ def test_flag_before_environment_before_file(environ: dict[str, str], tmp_path: 
 
 @pytest.mark.usefixtures("local_model")
 def test_key_before_ollama_before_the_small_model(environ: dict[str, str]) -> None:
-    """Issue 3: a provider's key, then Ollama, then the small local model."""
+    """A provider's key, then Ollama, then the small local model."""
     assert choose_model(Config(), environ).name == LOCAL_NAME
     with LLMServer(ollama=True, models=["nomic-embed-text", "qwen3:8b"]) as server:
         environ["OLLAMA_HOST"] = f"http://127.0.0.1:{server.port}"
@@ -89,7 +89,7 @@ def test_key_before_ollama_before_the_small_model(environ: dict[str, str]) -> No
 
 @pytest.mark.usefixtures("no_local_model")
 def test_nothing_to_answer_with(environ: dict[str, str]) -> None:
-    """Issue 3: exit 2, with every way out listed."""
+    """Exit 2, with every way out listed."""
     with pytest.raises(NoModel) as caught:
         choose_model(Config(), environ)
     assert caught.value.exit_code == 2
@@ -100,7 +100,7 @@ def test_nothing_to_answer_with(environ: dict[str, str]) -> None:
 @pytest.mark.usefixtures("no_local_model")
 @pytest.mark.parametrize("variable", [v for p in PROVIDERS for v in p.key_variables])
 def test_each_key_opens_its_provider(environ: dict[str, str], variable: str) -> None:
-    """Issue 3: the default models of one table; an empty key is absent (X38b)."""
+    """The default models of one table; an empty key is absent."""
     with pytest.raises(NoModel):
         choose_model(Config(), {**environ, variable: ""})
     chosen = choose_model(Config(), {**environ, variable: "k"})
@@ -141,7 +141,7 @@ def test_default_models_exist() -> None:
     ids=["default", "known", "unknown", "ollama", "set", "own-server"],
 )
 def test_the_summary_model(environ: dict[str, str], config: Config, expected: str) -> None:
-    """E60, E71, X38b: the small sibling; an unknown main model is its own summary model."""
+    """The small sibling; an unknown main model is its own summary model."""
     environ["OPENAI_API_KEY"] = "k"
     assert choose_model(config, environ, role="summary").name == expected
 
@@ -160,7 +160,7 @@ def test_the_summary_model(environ: dict[str, str], config: Config, expected: st
     ],
 )
 def test_api_base_takes_any_model(environ: dict[str, str], model: str, sent: str) -> None:
-    """Issue 3: llm.api_base is OpenAI-compatible, whatever the model is called."""
+    """Llm.api_base is OpenAI-compatible, whatever the model is called."""
     chosen = choose_model(named(model, api_base="http://127.0.0.1:9/v1"), environ)
     assert (chosen.client, chosen.model) == ("openai", sent)
     assert chosen.info == ModelInfo(name=model)
@@ -199,7 +199,7 @@ async def test_only_its_own_key_goes_to_a_server_of_ones_own(environ: dict[str, 
 def test_an_api_base_that_is_no_address(
     environ: dict[str, str], base: str, client: Literal["auto", "litellm"]
 ) -> None:
-    """Issue 3, 7: a bad setting gets a clear error, whoever would use it; no password is shown."""
+    """A bad setting gets a clear error, whoever would use it; no password is shown."""
     with pytest.raises(ConfigError, match="no address") as caught:
         choose_model(named("openai/x", api_base=base, client=client), environ)
     assert "s3cret" not in str(caught.value)
@@ -209,7 +209,7 @@ def test_an_api_base_that_is_no_address(
     "host", ["ftp://x", "http://[::1", "http://h:99999", "tcp://h", "[::1", ":"]
 )
 def test_an_odd_ollama_host_is_no_crash(environ: dict[str, str], host: str) -> None:
-    """Issue 3, 7: a variable that is meant for another program never ends ours."""
+    """A variable that is meant for another program never ends ours."""
     assert ollama.base_url({"OLLAMA_HOST": host}).startswith("http://")
     environ["OLLAMA_HOST"] = host
     list_models(environ, Config())
@@ -223,7 +223,7 @@ def test_an_api_base_without_a_model(environ: dict[str, str]) -> None:
 
 
 def test_llm_client_litellm_goes_through_litellm(environ: dict[str, str]) -> None:
-    """Issue 3: for anyone who sets llm.client."""
+    """For anyone who sets llm.client."""
     environ["OPENAI_API_KEY"] = "k"
     chosen = choose_model(named("openai/gpt-5.4", client="litellm"), environ)
     assert chosen.client == "litellm"
@@ -235,7 +235,7 @@ def test_llm_client_litellm_goes_through_litellm(environ: dict[str, str]) -> Non
 
 
 def test_a_missing_key_is_named(environ: dict[str, str]) -> None:
-    """X38b: which variable to set, before anything is sent."""
+    """Which variable to set, before anything is sent."""
     with pytest.raises(NoModel, match="OPENAI_API_KEY is not set") as caught:
         choose_model(named("openai/gpt-5.4"), environ)
     assert "export OPENAI_API_KEY" in caught.value.hint
@@ -256,7 +256,7 @@ def test_a_name_that_nobody_knows(environ: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", ["bedrock/anthropic.claude-x", "cohere_chat/command-x"])
 def test_other_providers_go_through_litellm(environ: dict[str, str], name: str) -> None:
-    """Issue 3: Bedrock signs in by other means than a key."""
+    """Bedrock signs in by other means than a key."""
     chosen = choose_model(Config(), environ, flag=name)
     assert (chosen.client, chosen.key_variable) == ("litellm", "")
 
@@ -271,7 +271,7 @@ def test_a_local_model_that_is_not_there(environ: dict[str, str]) -> None:
 
 
 def test_mistral_gets_ids_of_nine_characters(environ: dict[str, str]) -> None:
-    """P5: a session that another provider began goes on with Mistral."""
+    """A session that another provider began goes on with Mistral."""
     mistral = next(p for p in PROVIDERS if p.name == "mistral")
     assert mistral.tool_call_id_length == 9
 
@@ -280,7 +280,7 @@ def test_mistral_gets_ids_of_nine_characters(environ: dict[str, str]) -> None:
 
 
 def test_ollama_is_asked_once_in_ten_minutes(environ: dict[str, str], tmp_path: Path) -> None:
-    """Issue 3: the probe is cached in a file of mode 0600."""
+    """The probe is cached in a file of mode 0600."""
     with LLMServer(ollama=True, models=["qwen3:8b"]) as server:
         environ["OLLAMA_HOST"] = f"127.0.0.1:{server.port}"
         assert choose_model(Config(), environ).name == "ollama/qwen3:8b"
@@ -293,7 +293,7 @@ def test_ollama_is_asked_once_in_ten_minutes(environ: dict[str, str], tmp_path: 
 
 
 def test_a_silent_ollama_costs_little(tmp_path: Path) -> None:
-    """Issue 3: 150 ms, then never mind, and not again for a while."""
+    """150 ms, then never mind, and not again for a while."""
     cache = tmp_path / "ollama.json"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environ = {"OLLAMA_HOST": f"127.0.0.1:{silent.getsockname()[1]}"}
@@ -332,7 +332,7 @@ def test_ollama_host_as_ollama_reads_it(host: str, url: str) -> None:
 
 
 def test_ollama_has_the_window_that_it_serves(environ: dict[str, str]) -> None:
-    """X22: what is beyond it, Ollama drops without a word."""
+    """What is beyond it, Ollama drops without a word."""
     assert choose_model(Config(), environ, flag="ollama/x").info.context_window == 4096
     environ["OLLAMA_CONTEXT_LENGTH"] = "32768"
     assert choose_model(Config(), environ, flag="ollama/x").info.context_window == 32768
@@ -342,7 +342,7 @@ def test_ollama_has_the_window_that_it_serves(environ: dict[str, str]) -> None:
 
 
 def test_unknown_is_unknown() -> None:
-    """Issue 3: no window and no price is ever guessed."""
+    """No window and no price is ever guessed."""
     info = model_info("openai/never-heard-of")
     assert info == ModelInfo(name="openai/never-heard-of")
     assert info.cost_usd(10, 10) is None

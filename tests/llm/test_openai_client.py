@@ -90,7 +90,7 @@ async def test_comments_and_odd_line_ends() -> None:
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b'"words"', b"[]", b"null", b"1" * 5000])
 async def test_events_that_are_no_events(data: bytes) -> None:
-    """Reliability 31: nothing that a server sends ends in a traceback."""
+    """Nothing that a server sends ends in a traceback."""
     head = b"Content-Type: text/event-stream\r\n"
     with RawServer(head, b"data: " + data + b"\n\n") as server:
         llm = openai_client(server.url)
@@ -114,7 +114,7 @@ async def test_a_redirection_is_not_followed() -> None:
 async def test_a_proxy_is_honoured_but_not_for_this_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Reliability 29: HTTP_PROXY of the person's environment; loopback goes past it."""
+    """HTTP_PROXY of the person's environment; loopback goes past it."""
     with LLMServer([Answer("through the proxy")]) as proxy, LLMServer([Answer("direct")]) as own:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
         near, far = openai_client(own.url), openai_client("http://far.invalid")
@@ -127,7 +127,7 @@ async def test_a_proxy_is_honoured_but_not_for_this_machine(
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "nonsense://x", "http://127.0.0.1:9"])
 async def test_a_proxy_that_does_not_work(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
-    """Reliability 29: said, not thrown."""
+    """Said, not thrown."""
     monkeypatch.setenv("HTTP_PROXY", proxy)
     llm = openai_client("http://far.invalid/v1")
     with pytest.raises(ProviderUnavailable):
@@ -136,7 +136,7 @@ async def test_a_proxy_that_does_not_work(monkeypatch: pytest.MonkeyPatch, proxy
 
 
 async def test_an_answer_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P8: memory stays bounded whatever a server sends."""
+    """Memory stays bounded whatever a server sends."""
     monkeypatch.setattr("ragmem.llm.openai_client.MAX_ANSWER_BYTES", 10_000)
     with LLMServer([Answer("word " * 10_000, chunk_chars=500)]) as server:
         llm = openai_client(server.url)
@@ -168,7 +168,7 @@ def test_the_import_stays_small() -> None:
 
 
 def test_what_is_shown_of_an_endpoint_has_no_key() -> None:
-    """P10: a value in a log shows no secret."""
+    """A value in a log shows no secret."""
     shown = repr(Endpoint(base_url="http://x/v1", model="m", api_key="sk-secret"))
     assert "secret" not in shown
 

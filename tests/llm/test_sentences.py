@@ -60,7 +60,7 @@ async def heard(texts: Iterable[str], reason: str = "stop") -> tuple[str, str]:
 async def test_an_answer_ends_with_a_sentence(
     answer: str, reason: str, expected: tuple[str, str]
 ) -> None:
-    """Issue 3: a loop is left at its first repetition, and a cut answer needs no warning."""
+    """A loop is left at its first repetition, and a cut answer needs no warning."""
     for pieces in ([answer], list(answer)):
         text, end = await heard(pieces, reason)
         assert (text.rstrip(), end) == expected

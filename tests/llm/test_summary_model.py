@@ -53,12 +53,12 @@ def environ(tmp_path: Path) -> dict[str, str]:
     ],
 )
 def test_the_small_sibling(main: str, small: str) -> None:
-    """E60, E71, X38b: same provider; none for a model that is unknown, local or as cheap."""
+    """Same provider; none for a model that is unknown, local or as cheap."""
     assert small_sibling(main) == small
 
 
 def test_a_sibling_is_known_cheaper_and_reads_enough() -> None:
-    """Issue 5: whatever main model of the table: its sibling has a price below its own."""
+    """Whatever main model of the table: its sibling has a price below its own."""
     found = {name: small for name in known_models() if (small := small_sibling(name))}
     assert len(found) > 100
     for name, small in found.items():
@@ -71,7 +71,7 @@ def test_a_sibling_is_known_cheaper_and_reads_enough() -> None:
 
 
 def test_each_default_main_model_has_one_or_is_it() -> None:
-    """E6: a light summary model for every provider whose key is tried."""
+    """A light summary model for every provider whose key is tried."""
     without = [p.name for p in PROVIDERS if p.main and not small_sibling(f"{p.name}/{p.main}")]
     assert without == ["openrouter", "cerebras"]
 
@@ -90,21 +90,21 @@ def test_each_default_main_model_has_one_or_is_it() -> None:
 def test_the_choice_says_why(
     environ: dict[str, str], config: ModelConfig, name: str, why: str
 ) -> None:
-    """E60, X38b: `choose_summary_model`, and `choose_model` in its role, agree."""
+    """`choose_summary_model`, and `choose_model` in its role, agree."""
     choice = choose_summary_model(Config(model=config), environ)
     assert (choice.name, why in choice.why) == (name, True)
     assert choose_model(Config(model=config), environ, role="summary") == choice
 
 
 def test_the_flag_names_the_main_model(environ: dict[str, str]) -> None:
-    """X38: -m before all else, its sibling too."""
+    """-m before all else, its sibling too."""
     environ["ANTHROPIC_API_KEY"] = "k"
     choice = choose_summary_model(Config(), environ, flag="anthropic/claude-opus-5")
     assert choice.name == "anthropic/claude-haiku-5-5"
 
 
 def test_a_server_of_ones_own_is_asked_for_the_main_model_only(environ: dict[str, str]) -> None:
-    """Issue 3: what else it offers is not known."""
+    """What else it offers is not known."""
     config = Config(
         model=ModelConfig(main="openai/gpt-5.4"), llm=LLMConfig(api_base="http://127.0.0.1:1/v1")
     )
@@ -114,7 +114,7 @@ def test_a_server_of_ones_own_is_asked_for_the_main_model_only(environ: dict[str
 def test_without_a_key_the_local_model_summarises(
     environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Issue 5: the last in the order is its own sibling; with nothing at all it is said."""
+    """The last in the order is its own sibling; with nothing at all it is said."""
     del environ["OPENAI_API_KEY"]
     monkeypatch.setattr(models, "find_local_model", lambda: tmp_path / "model.gguf")
     assert choose_summary_model(Config(), environ).name == LOCAL_NAME

@@ -42,7 +42,7 @@ async def prompts(memory: Memory, session_id: str) -> list[str]:
 
 
 async def test_tags_keep_their_order_and_are_given_once(memory: Memory, session: Session) -> None:
-    """B16: also without secrets."""
+    """Also without secrets."""
     tagged = await tag(memory, session, ["#shade", "beds", " north  bed "])
     assert tagged.tags == ("beds", "shade", "north bed")
     assert (await tag(memory, tagged, ["new"], ["beds", "#shade"])).tags == ("north bed", "new")
@@ -60,7 +60,7 @@ async def test_the_archive_and_back(memory: Memory, session: Session) -> None:
 async def test_a_fork_holds_exactly_the_turns_up_to_its_own(
     memory: Memory, session: Session, until: int | None
 ) -> None:
-    """B9, B72, B99: with what is derived of them; what tells of later turns stays behind."""
+    """With what is derived of them; what tells of later turns stays behind."""
     whole = ["One?", "Two?", "Three?"]
     fork = await fork_at(memory, session, until)
     kept = whole[:until]
@@ -81,7 +81,7 @@ async def test_a_fork_of_an_archived_session_is_active(memory: Memory, session: 
 
 
 async def test_a_fork_without_a_name_waits_for_one_of_its_own(memory: Memory) -> None:
-    """B13: its first own turn gives it."""
+    """Its first own turn gives it."""
     store_session = created("bare")
     await memory.record([store_session, *whole_turn("bare")])
     fork = await fork_at(memory, store_session.session)
@@ -103,7 +103,7 @@ async def test_a_fork_at_no_turn_is_refused(memory: Memory, session: Session, un
 
 
 async def test_a_fork_of_a_fork_at_a_shared_turn(memory: Memory, session: Session) -> None:
-    """X40: turns are shared through both."""
+    """Turns are shared through both."""
     fork = await fork_at(memory, session, 2)
     await memory.record(whole_turn(fork.session_id, user="Other?"))
     again = await fork_at(memory, await memory.find_session(fork.session_id), 1)
@@ -120,7 +120,7 @@ async def test_nothing_is_forked_where_nothing_is_recorded(session: Session) -> 
 async def test_a_fork_is_not_told_what_its_parent_went_on_with(
     memory: Memory, session: Session
 ) -> None:
-    """B99, D62: not even where it asks for the last conversations; nor is the parent of its own."""
+    """Not even where it asks for the last conversations; nor is the parent of its own."""
     await memory.record([created("else"), *whole_turn("else", user="Elsewhere?")])
     fork = await fork_at(memory, session, 1)
     await memory.record(whole_turn(fork.session_id, user="Other?"))

@@ -110,7 +110,7 @@ def told(past: CodePast) -> tuple[list[tuple[str, tuple[str, ...], int]], list[s
 
 
 async def test_which_sessions_had_to_do_with_a_function(asked: Store) -> None:
-    """B35, B96: each session once, newest first, with how, and what was decided there; a decision
+    """Each session once, newest first, with how, and what was decided there; a decision
     of a turn that merely met it in a search, or of another project, is not about it."""
     pasts = await past_of_scopes(
         asked, GARDEN, {"validate": ["validate"], "login": ["login"], "none": ["unknown"]}
@@ -125,7 +125,7 @@ async def test_which_sessions_had_to_do_with_a_function(asked: Store) -> None:
 
 
 async def test_what_was_done_with_its_methods_was_done_with_a_class(asked: Store) -> None:
-    """B96: `AuthService` is discussed where its methods are."""
+    """`AuthService` is discussed where its methods are."""
     inside = await inside_of(asked, GARDEN, AUTH, "AuthService")
     assert inside == ["validate"]
     [past] = (await past_of_scopes(asked, GARDEN, {"it": ["service", *inside]})).values()
@@ -137,14 +137,14 @@ async def test_what_was_done_with_its_methods_was_done_with_a_class(asked: Store
 
 
 async def test_the_past_stays_when_the_code_goes(asked: Store) -> None:
-    """B95: what no file defines any more is told of by its id."""
+    """What no file defines any more is told of by its id."""
     await asked.apply([DropCodeFiles(project_id=GARDEN, paths=(AUTH,))])
     [past] = (await past_of_scopes(asked, GARDEN, {"it": ["validate"]})).values()
     assert past.session_count == 3
 
 
 async def test_which_sessions_touched_a_file(asked: Store) -> None:
-    """C30, B96: by its accesses and by what it defines; what stood in it was decided there."""
+    """By its accesses and by what it defines; what stood in it was decided there."""
     past = await past_of_file(asked, GARDEN, AUTH)
     assert told(past) == (
         [
@@ -164,7 +164,7 @@ async def test_many_sessions_are_counted_and_the_newest_told(asked: Store) -> No
 
 
 async def test_a_deleted_session_is_left_out(asked: Store) -> None:
-    """X39: nothing is told of what was deleted."""
+    """Nothing is told of what was deleted."""
     if isinstance(asked, SpooledStore):
         pytest.skip("what is deleted is deleted in the store behind it")
     await asked.delete_session("met")  # type: ignore[attr-defined]

@@ -101,7 +101,7 @@ def shared(one: Sequence[Message], other: Sequence[Message]) -> int:
 async def test_turn_two_is_in_the_context_of_turn_two_hundred(
     bench: Bench, store: Store, first: int
 ) -> None:
-    """X20, X23, X24, C1, C2, E41, E3, issue 5: within the maximum, the prefix kept, the fact there.
+    """Within the maximum, the prefix kept, the fact there.
 
     Through the agent (in the graph the last twenty turns: it is slower), with vectors and
     extractive summaries made along the way.
@@ -164,7 +164,7 @@ async def test_turn_two_is_in_the_context_of_turn_two_hundred(
 
 
 async def test_a_long_conversation_costs_what_a_short_one_does(bench: Bench) -> None:
-    """C78, C80, X20, issue 5: time and size of a context over 300 turns stay flat."""
+    """Time and size of a context over 300 turns stay flat."""
     embedder = HashEmbedder()
     builder = a_builder(32_000)
     took: dict[int, list[float]] = {100: [], 300: []}
@@ -194,7 +194,7 @@ async def test_a_long_conversation_costs_what_a_short_one_does(bench: Bench) -> 
 
 
 async def test_out_of_the_window_and_found(store: Store, tmp_path: Path) -> None:
-    """A1, A4, E3, X20, X23, X34, issue 5: on each store, what the window lost is recalled."""
+    """On each store, what the window lost is recalled."""
     embedder = HashEmbedder()
     builder = a_builder(8_000)
     async with a_memory(store, embedder) as memory:
@@ -212,7 +212,7 @@ async def test_out_of_the_window_and_found(store: Store, tmp_path: Path) -> None
         assert built.chars <= builder.max_chars
         assert _FACT in built.messages[-1].text
         assert "37 days" not in str(built.messages[:-1])
-        # All that there is to tell, in its order, at once (A1, E5).
+        # All that there is to tell, in its order, at once.
         names = [section.name for section in built.sections]
         expected = [
             "System", "Recent Conversation", "Thread Summary", "Last User Queries",
@@ -224,7 +224,7 @@ async def test_out_of_the_window_and_found(store: Store, tmp_path: Path) -> None
 
 
 async def test_what_was_summed_up_is_found_next(store: Store, tmp_path: Path) -> None:
-    """A2, A3: after draining, turn N's L1 is a hit for the next turn, and shown elsewhere."""
+    """After draining, turn N's L1 is a hit for the next turn, and shown elsewhere."""
     embedder = HashEmbedder()
     async with a_memory(store, embedder) as memory:
         project = (await memory.project_of(tmp_path)).project
@@ -256,7 +256,7 @@ async def _timed(agent: Agent, prompt: str) -> float:
 
 
 async def test_a_slow_summariser_delays_nothing(bench: Bench) -> None:
-    """A2, A9, A95, B90, B93, X15, X16: not the answer, not the next prompt, not the end."""
+    """Not the answer, not the next prompt, not the end."""
     slow = ScriptedLLM([Says(DIGEST.text, delay_s=300)], repeat=True)
     embedder = HashEmbedder()
     embedder.delay_s = 300
@@ -285,7 +285,7 @@ async def test_a_slow_summariser_delays_nothing(bench: Bench) -> None:
 
 @pytest.mark.parametrize("semantic", [True, False])
 async def test_what_a_short_process_leaves(tmp_path: Path, semantic: bool) -> None:
-    """X15, X41, B46: `worker = off` leaves it, `inline` does it, with the shipped embedder."""
+    """`worker = off` leaves it, `inline` does it, with the shipped embedder."""
     folder = tmp_path / "project"
     folder.mkdir()
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})

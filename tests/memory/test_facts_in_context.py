@@ -101,7 +101,7 @@ def pinned(context: Context) -> list[str]:
 
 
 async def test_what_bears_on_a_prompt(room: Room) -> None:
-    """D2, D16, D18, D57, E1, E3: those that do, and no others; the profile with all of them."""
+    """Those that do, and no others; the profile with all of them."""
     ski = await room.knows("Mickael likes skiing", subjects=("mickael", "ski"))
     await room.knows("The printer is out of paper")
     await room.facts.set_profile("name", "Mickael")
@@ -115,7 +115,7 @@ async def test_what_bears_on_a_prompt(room: Room) -> None:
 
 
 async def test_what_was_superseded_or_is_over_is_never_told(room: Room) -> None:
-    """X4, D20, D37: an update takes the place of what it changes; what expires, goes."""
+    """An update takes the place of what it changes; what expires, goes."""
     old = await room.knows("David lives in Ordizan", subjects=("david",))
     new = await room.knows("David has moved to Toulouse", subjects=("david",))
     ill = await room.knows("David is ill in bed", subjects=("david",), ttl="7d")
@@ -130,7 +130,7 @@ async def test_what_was_superseded_or_is_over_is_never_told(room: Room) -> None:
 
 
 async def test_each_project_has_its_own(room: Room, tmp_path: Path) -> None:
-    """X12, issue 6: facts of a project stay there; facts about the person are everywhere."""
+    """Facts of a project stay there; facts about the person are everywhere."""
     shop = await room.knows("The login of the shop uses JWT")
     rule = await room.knows("Never push the login to main", kind="rule")
     tabs = await room.knows("I prefer tabs in the login", kind="preference")
@@ -150,7 +150,7 @@ async def test_each_project_has_its_own(room: Room, tmp_path: Path) -> None:
 
 
 async def test_the_system_message_is_the_same_to_the_byte(room: Room) -> None:
-    """X20: between turns and between processes, until something is pinned or unpinned."""
+    """Between turns and between processes, until something is pinned or unpinned."""
     told_so = [
         "Never push to main",
         "Ask before you delete anything",
@@ -178,7 +178,7 @@ async def test_the_system_message_is_the_same_to_the_byte(room: Room) -> None:
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
 async def test_nothing_is_learned_of_a_turn_that_broke_off(room: Room, status: TurnStatus) -> None:
-    """E9: an interrupted or failed answer is neither summed up, nor embedded, nor looked through.
+    """An interrupted or failed answer is neither summed up, nor embedded, nor looked through.
 
     E6 to E8, E51: a completed one is due for all of them.
     """
@@ -191,7 +191,7 @@ async def test_nothing_is_learned_of_a_turn_that_broke_off(room: Room, status: T
 
 
 async def test_an_embedder_that_fails_or_dawdles(room: Room) -> None:
-    """A96: then words alone bring them up, in good time."""
+    """Then words alone bring them up, in good time."""
     ski = await room.knows("Mickael likes skiing")
     room.embedder.failing = True
     assert told(await room.context("Does Mickael ski?")) == [ski.memory_id]
@@ -202,14 +202,14 @@ async def test_an_embedder_that_fails_or_dawdles(room: Room) -> None:
 
 
 async def test_generic_questions_are_answered_by_what_is_there(room: Room) -> None:
-    """D62, D63: "what do you know about me?" is like no fact, and gets the latest."""
+    """ "What do you know about me?" is like no fact, and gets the latest."""
     greece = await room.knows("Mickael is leaving for Greece", subjects=("mickael",))
     for question in ("What do you know about me?", "What did we talk about before?"):
         assert told(await room.context(question)) == [greece.memory_id]
 
 
 async def test_what_was_talked_about_before(room: Room, tmp_path: Path) -> None:
-    """D62, issue 6: answered by the last conversations, newest first, from their summaries."""
+    """Answered by the last conversations, newest first, from their summaries."""
     room.clock.now -= timedelta(days=1)
     titles = ("The shade garden", "Ports of staging", "")
     for title in titles:
@@ -247,7 +247,7 @@ async def test_what_was_talked_about_before(room: Room, tmp_path: Path) -> None:
 async def test_a_memory_that_is_too_slow_for_the_rules_says_so(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A96, X20: whoever made rules is to know that a request went without them; once they were
+    """Whoever made rules is to know that a request went without them; once they were
     read, or where it is sure that there are none, nothing is said."""
     assert PINNED_UNKNOWN not in (await room.context("Hello there")).notices
     rule = await room.knows("Answer in French", kind="rule")

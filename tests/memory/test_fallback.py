@@ -17,7 +17,7 @@ from .working import a_model, a_worker
 async def test_a_resumed_conversation_keeps_its_goal_and_its_gist(
     open_store: OpenStore, tmp_path: Path
 ) -> None:
-    """X26, X29, C1, C3, C13, C22, C27, C28, B79: another process' turns and summaries too."""
+    """Another process' turns and summaries too."""
     inner = await open_store()
     async with a_memory(inner) as memory:
         project = (await memory.project_of(tmp_path)).project

@@ -60,7 +60,7 @@ def access(path: str, kind: AccessType, turn: int, order: int = 0, tool: str = "
     ],
 )
 def test_path_argument_gives_the_file(name: str, kind: str) -> None:
-    """C52, X30: the call's own time; C45: one form of the path.
+    """The call's own time; C45: one form of the path.
 
     C30, C31, C32, C33, C34, C36, C37, C39, C41.
     """
@@ -80,7 +80,6 @@ def test_path_argument_gives_the_file(name: str, kind: str) -> None:
     ],
 )
 def test_searches_give_the_files_of_their_results(name: str, result: object) -> None:
-    """C38, C43, C44."""
     found = extract_accessed_files(call(name, {"path": "ignored"}, result))
     assert [(f.path, f.access_type) for f in found] == [("a.py", "search"), ("b.py", "search")]
 
@@ -111,19 +110,18 @@ def test_searches_give_the_files_of_their_results(name: str, result: object) -> 
     ],
 )
 def test_what_touched_nothing_gives_nothing(odd: ToolCall) -> None:
-    """C35, C36, C40, C42, C46."""
     assert extract_accessed_files(odd) == []
 
 
 @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
 def test_extraction_never_raises(name: str, arguments: str, result: str) -> None:
-    """C35: whatever was stored."""
+    """Whatever was stored."""
     extract_accessed_files(call(name, arguments, result or "x"))
     extract_accessed_files(call("grep_files", arguments, result or "x"))
 
 
 def test_paths_have_one_form(tmp_path: Path) -> None:
-    """C45: relative to the project when stored, to the folder of the agent when shown."""
+    """Relative to the project when stored, to the folder of the agent when shown."""
     cwd, project = tmp_path / "p" / "sub", tmp_path / "p"
     for given_path in ("a.py", "./a.py", "../sub/a.py", str(cwd / "a.py")):
         assert stored_path(given_path, cwd=cwd, project=project) == "sub/a.py"
@@ -135,7 +133,7 @@ def test_paths_have_one_form(tmp_path: Path) -> None:
 
 
 def test_latest_access_of_a_path_counts() -> None:
-    """C49, C50, C52, C70, C73: read in turn 1 and again in turn 5 is one entry, Turn 5, first."""
+    """Read in turn 1 and again in turn 5 is one entry, Turn 5, first."""
     found = recently_accessed(
         [access("a", "read", 1), access("b", "read", 2), access("a", "read", 5)]
     )
@@ -143,7 +141,7 @@ def test_latest_access_of_a_path_counts() -> None:
 
 
 def test_order_is_by_sequence_not_by_clock() -> None:
-    """X30: a clock that jumped back changes nothing."""
+    """A clock that jumped back changes nothing."""
     late = FileAccess(
         path="b", tool_name="read_file", access_type="read", accessed_at=T0 - timedelta(days=9),
         turn_index=9, order=1,
@@ -152,7 +150,7 @@ def test_order_is_by_sequence_not_by_clock() -> None:
 
 
 def test_written_stays_modified() -> None:
-    """X32: a path written within the window stays under Modified whatever came later."""
+    """A path written within the window stays under Modified whatever came later."""
     (found,) = recently_accessed([access("a", "write", 1), access("a", "read", 2)])
     assert (found.access_type, found.turn_index) == ("write", 1)
     (later,) = recently_accessed([access("a", "read", 1), access("a", "search", 2)])
@@ -160,7 +158,7 @@ def test_written_stays_modified() -> None:
 
 
 def test_no_more_than_a_hundred_by_default_and_modified_first() -> None:
-    """C51, C77: floor(5000 / 50) files; when they are too many, written ones stay."""
+    """Floor(5000 / 50) files; when they are too many, written ones stay."""
     many = [access("old.py", "write", 1), *(access(f"f{i}", "read", 2, i) for i in range(300))]
     found = recently_accessed(many)
     assert len(found) == 100
@@ -169,7 +167,7 @@ def test_no_more_than_a_hundred_by_default_and_modified_first() -> None:
 
 
 def test_generated_files_are_left_out() -> None:
-    """C76: unless they were written."""
+    """Unless they were written."""
     found = recently_accessed(
         [
             access("a/__pycache__/x.pyc", "read", 1),
@@ -181,7 +179,7 @@ def test_generated_files_are_left_out() -> None:
 
 
 def test_section_format() -> None:
-    """X31: groups in order, their line formats, an empty line at the end.
+    """Groups in order, their line formats, an empty line at the end.
 
     C56, C57, C58, C59, C60, C61, C62, C64, C65.
     """
@@ -213,7 +211,6 @@ Files that were accessed by tools in recent turns:
 
 
 def test_nothing_is_shown_for_no_files() -> None:
-    """C55, C56, C63, C72."""
     assert format_accessed_files([]) == ("", 0)
     text, _ = format_accessed_files([access("a", "read", 1)])
     assert "Modified" not in text
@@ -230,7 +227,7 @@ def test_nothing_is_shown_for_no_files() -> None:
     st.integers(100, 3000),
 )
 def test_section_keeps_its_budget(items: list[tuple[str, AccessType]], budget: int) -> None:
-    """C12, C53, C71: also with long paths."""
+    """Also with long paths."""
     files = [access(path, kind, i + 1) for i, (path, kind) in enumerate(items)]
     text, dropped = format_accessed_files(files, max_chars=budget)
     assert len(text) <= budget
@@ -238,7 +235,6 @@ def test_section_keeps_its_budget(items: list[tuple[str, AccessType]], budget: i
 
 
 def test_searched_folders_are_folded_when_room_is_short() -> None:
-    """C75."""
     files = [access(f"deep/folder/file{i}.py", "search", 1, i) for i in range(50)]
     text, dropped = format_accessed_files(files, max_chars=300)
     assert "- deep/folder/ (50 files)" in text

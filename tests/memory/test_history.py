@@ -20,21 +20,20 @@ def messages(count: int) -> list[HistoryMessage]:
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10])
 def test_short_history_is_whole(count: int) -> None:
-    """C15, C20, C24: up to ten messages all are there, without a marker."""
+    """Up to ten messages all are there, without a marker."""
     assert build_history_context(messages(count)) == format_history(messages(count))
     assert COMPRESSION_MARKER not in build_history_context(messages(count))
 
 
 @pytest.mark.parametrize("count", [11, 12, 50, 1000])
 def test_long_history_keeps_first_marker_and_last_nine(count: int) -> None:
-    """X29, C14, C16, C17, C18, C19, C20, C22, C25, C26: eleven entries; message 1 stays."""
+    """Eleven entries; message 1 stays."""
     every = messages(count)
     kept = [every[0], ("system", COMPRESSION_MARKER), *every[-9:]]
     assert build_history_context(every) == format_history(kept)
 
 
 def test_format_is_the_same_for_both() -> None:
-    """C21."""
     assert build_history_context(messages(2)) == "user: message 1\n\nassistant: message 2"
     assert build_history_context(messages(11)).startswith(
         f"user: message 1\n\nsystem: {COMPRESSION_MARKER}\n\nuser: message 3"
@@ -42,7 +41,7 @@ def test_format_is_the_same_for_both() -> None:
 
 
 def test_summaries_of_what_is_hidden_follow_the_marker() -> None:
-    """X29, C1, C2, C3, C27: none of what is shown, in the conversation's order."""
+    """None of what is shown, in the conversation's order."""
     digests = [Digest(f"summary\nof turn {i + 1}", 2 * i + 1) for i in range(10)]
     text = build_history_context(messages(20), so_far="Beds are planned.", digests=digests)
     assert text.startswith(
@@ -60,7 +59,7 @@ def test_summaries_of_what_is_hidden_follow_the_marker() -> None:
 
 
 def test_rules_and_decisions_among_the_hidden_stay_in_their_own_words() -> None:
-    """C2, C28: of the person; of the agent what it calls a decision."""
+    """Of the person; of the agent what it calls a decision."""
     said = messages(30)
     said[4] = ("user", "Thanks. Never touch the table `invoices`!\nAnd what of the tests?")
     said[6] = ("user", "Il faut toujours répondre en français. Où est le fichier ?")
@@ -80,7 +79,7 @@ def test_rules_and_decisions_among_the_hidden_stay_in_their_own_words() -> None:
 
 
 def test_how_many_of_the_latest_depends_on_the_room() -> None:
-    """C29, C12: nine where they fit, fewer of longer ones; the first and the last always."""
+    """Nine where they fit, fewer of longer ones; the first and the last always."""
 
     def latest(chars: int, max_chars: int) -> int:
         said = [(role, f"{text} " + "x" * chars) for role, text in messages(40)]
@@ -103,7 +102,7 @@ def test_how_many_of_the_latest_depends_on_the_room() -> None:
 def test_whatever_was_said_it_keeps_its_budget(
     said: list[HistoryMessage], max_chars: int, so_far: str
 ) -> None:
-    """C12: also where a single message is longer."""
+    """Also where a single message is longer."""
     digests = [Digest(f"digest {i}", i) for i in range(0, len(said), 2)]
     text = build_history_context(said, so_far=so_far, digests=digests, max_chars=max_chars)
     assert len(text) <= max_chars

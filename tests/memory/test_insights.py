@@ -1,4 +1,4 @@
-"""Insights into sessions: a call each, checked, stored, not asked for twice (B120 to B122)."""
+"""Insights into sessions: a call each, checked, stored, not asked for twice."""
 
 import json
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ async def into(store: Store, summarizer: Summarizer, session_id: str = "s") -> I
 
 
 async def test_a_session_is_asked_about_once_and_stored(store: Store) -> None:
-    """B120, B121, B122: main topic, key findings, action items."""
+    """Main topic, key findings, action items."""
     await store.apply([created("s"), *whole_turn("s")])
     summarizer, llm = a_summarizer(GOOD)
     made = await into(store, summarizer)
@@ -51,7 +51,7 @@ async def test_a_session_is_asked_about_once_and_stored(store: Store) -> None:
 
 
 async def test_only_sessions_that_went_on_wait(store: Store) -> None:
-    """B120: the latest so many with an answer; what is known stays known until another turn."""
+    """The latest so many with an answer; what is known stays known until another turn."""
     for number, name in enumerate(("old", "done", "grown", "empty")):
         await store.apply([created(name)])
         if name != "empty":

@@ -7,7 +7,7 @@ from ragmem.memory.instructions import find_instructions
 
 
 def test_from_the_top_down_to_the_folder(tmp_path: Path) -> None:
-    """X20: AGENTS.md of each folder, outermost first; CLAUDE.md where there is none."""
+    """AGENTS.md of each folder, outermost first; CLAUDE.md where there is none."""
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
     (tmp_path / "AGENTS.md").write_text("top rules")
@@ -20,7 +20,7 @@ def test_from_the_top_down_to_the_folder(tmp_path: Path) -> None:
 
 
 def test_nothing_outside_the_project_is_read(tmp_path: Path) -> None:
-    """reliability 1.2: a link out of the project, a FIFO and a folder are no instructions."""
+    """A link out of the project, a FIFO and a folder are no instructions."""
     project = tmp_path / "p"
     project.mkdir()
     (tmp_path / "AGENTS.md").write_text("of the parent")

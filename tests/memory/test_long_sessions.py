@@ -10,7 +10,7 @@ from tests.store.samples import created, summed, whole_turn
 
 
 async def test_what_is_not_rolled_up_is_found_without_the_rest(tmp_path: Path) -> None:
-    """A79, C80, issue 5: as many steps of the database with ten times as many summaries."""
+    """As many steps of the database with ten times as many summaries."""
     store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
     steps = []
     for turns in (100, 1_000):

@@ -100,7 +100,7 @@ async def context(
 
 
 async def test_a_session_is_loaded_as_it_went(memory: Memory, folder: Path) -> None:
-    """A80, A82, A5, A8, B26, B31: id, CWD, project; turns in order with their tool results."""
+    """Id, CWD, project; turns in order with their tool results."""
     session = await begin(memory, folder)
     told = {"text": "No such file."}
     failed = a_call("read_file", {"path": "no"}, told, success=False, error="!")
@@ -120,7 +120,7 @@ async def test_a_session_is_loaded_as_it_went(memory: Memory, folder: Path) -> N
 
 
 async def test_an_unknown_session_is_not_found(memory: Memory) -> None:
-    """A83, B48: by id or by name, the error names it and says what to do."""
+    """By id or by name, the error names it and says what to do."""
     with pytest.raises(SessionNotFound, match="nowhere") as caught:
         await memory.load_session("nowhere")
     assert "ragmem sessions list" in caught.value.hint
@@ -129,7 +129,7 @@ async def test_an_unknown_session_is_not_found(memory: Memory) -> None:
 
 
 async def test_sessions_of_a_folder_are_kept_side_by_side(memory: Memory, tmp_path: Path) -> None:
-    """A81, A101, A102: two of one folder, newest activity first; not those of another."""
+    """Two of one folder, newest activity first; not those of another."""
     folder, other = tmp_path / "real", tmp_path / "other"
     folder.mkdir()
     other.mkdir()
@@ -148,7 +148,7 @@ async def test_sessions_of_a_folder_are_kept_side_by_side(memory: Memory, tmp_pa
 
 
 async def test_an_empty_session_is_not_written(memory: Memory, folder: Path) -> None:
-    """X40, X25: a session exists from its first prompt on, and not before."""
+    """A session exists from its first prompt on, and not before."""
     session = await begin(memory, folder)
     assert await memory.sessions(SessionQuery()) == []
     await a_turn(memory, session, "Hello")
@@ -156,7 +156,7 @@ async def test_an_empty_session_is_not_written(memory: Memory, folder: Path) -> 
 
 
 async def test_a_turn_lasts_from_its_first_moment(open_store: OpenStore, folder: Path) -> None:
-    """X25, A42, P6: running is seen by others, who are told; both append and nothing mixes."""
+    """Running is seen by others, who are told; both append and nothing mixes."""
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(a_memory(await open_store()))
         second = await stack.enter_async_context(a_memory(await open_store()))
@@ -185,7 +185,7 @@ async def test_a_turn_lasts_from_its_first_moment(open_store: OpenStore, folder:
 async def test_two_processes_in_a_new_folder_share_its_project(
     open_store: OpenStore, folder: Path
 ) -> None:
-    """X12b, P6: both look at the folder before either has written; its memory is not split."""
+    """Both look at the folder before either has written; its memory is not split."""
     async with a_memory(await open_store()) as one, a_memory(await open_store()) as other:
         sessions = [await begin(one, folder), await begin(other, folder)]
         for memory, session in zip((one, other), sessions, strict=True):
@@ -196,7 +196,7 @@ async def test_two_processes_in_a_new_folder_share_its_project(
 
 
 async def test_the_turn_in_flight_is_no_history(memory: Memory, folder: Path) -> None:
-    """X24, B56, X33: the question is said once; turns without tools are turns."""
+    """The question is said once; turns without tools are turns."""
     session = await begin(memory, folder)
     await a_turn(memory, session, "The earlier question", answer="The earlier answer")
     project = its_project(session)
@@ -210,7 +210,7 @@ async def test_the_turn_in_flight_is_no_history(memory: Memory, folder: Path) ->
 
 
 async def test_another_process_builds_the_same_context(open_store: OpenStore, folder: Path) -> None:
-    """X20, B111: what was recorded is all that a request is made of, to the byte."""
+    """What was recorded is all that a request is made of, to the byte."""
     async with a_memory(await open_store()) as first:
         session = await begin(first, folder)
         read = a_call("read_file", {"path": "a.py"}, {"text": "print(1)", "path": "a.py"})
@@ -224,7 +224,7 @@ async def test_another_process_builds_the_same_context(open_store: OpenStore, fo
 
 
 async def test_a_fork_sees_the_past_and_changes_nothing_of_it(memory: Memory, folder: Path) -> None:
-    """X40, B9: shared by reference; what the copy adds its parent never sees."""
+    """Shared by reference; what the copy adds its parent never sees."""
     session = await begin(memory, folder)
     await a_turn(memory, session, "In the trunk")
     parent = await memory.find_session(session.session_id)
@@ -240,7 +240,7 @@ async def test_a_fork_sees_the_past_and_changes_nothing_of_it(memory: Memory, fo
 
 
 async def test_files_of_a_session(memory: Memory, folder: Path) -> None:
-    """C46, C47, C48, C51, C54, C69, C70, C73, X30, X32: of every tool, beyond three turns."""
+    """Of every tool, beyond three turns."""
     session = await begin(memory, folder)
     await a_turn(
         memory,
@@ -280,7 +280,7 @@ async def test_files_of_a_session(memory: Memory, folder: Path) -> None:
 async def test_the_list_of_files_is_computed_once(
     open_store: OpenStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C74: until a turn is stored, by this process or by another."""
+    """Until a turn is stored, by this process or by another."""
     store = await open_store()
     asked: list[str] = []
     read = store.file_accesses
@@ -306,14 +306,14 @@ async def test_the_list_of_files_is_computed_once(
 
 
 async def test_no_files_no_section(memory: Memory, folder: Path) -> None:
-    """C55, C56, C72, X21: nothing, rather than an empty list."""
+    """Nothing, rather than an empty list."""
     session = await begin(memory, folder)
     await a_turn(memory, session, "just talk")
     assert "Recently Accessed Files" not in (await context(memory, session, "?")).sizes
 
 
 async def test_files_looked_back_for(memory: Memory, folder: Path) -> None:
-    """C48, X32: turns of 50,000 characters, the newest; what lies before is forgotten here."""
+    """Turns of 50,000 characters, the newest; what lies before is forgotten here."""
     session = await begin(memory, folder)
     await a_turn(memory, session, "x", a_call("read_file", {"path": "long-ago.py"}))
     await a_turn(memory, session, "x" * 30_000, a_call("read_file", {"path": "reached.py"}))
@@ -324,7 +324,7 @@ async def test_files_looked_back_for(memory: Memory, folder: Path) -> None:
 
 
 async def test_a_project_is_known_again(memory: Memory, folder: Path) -> None:
-    """X12b, A38: from below, and after it has moved, if its remote says so; it is then told."""
+    """From below, and after it has moved, if its remote says so; it is then told."""
     (folder / ".git").mkdir()
     (folder / ".git" / "config").write_text('[remote "origin"]\n\turl = https://me:pw@h/x.git\n')
     session = await begin(memory, folder)

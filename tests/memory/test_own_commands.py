@@ -18,7 +18,7 @@ def own_command(printed: str, said: str = "!make check") -> Turn:
 
 
 def test_it_is_replayed_as_the_persons_message() -> None:
-    """X20, cli.md: what it printed stands with it as quoted data, and each message has words."""
+    """What it printed stands with it as quoted data, and each message has words."""
     asked, answered = turn_messages(own_command("Exit code 2\nno rule"), result_limit=1000)
     assert asked.role == "user"
     assert asked.text.startswith("!make check\n\n<output-")
@@ -28,7 +28,7 @@ def test_it_is_replayed_as_the_persons_message() -> None:
 
 
 def test_a_model_without_tools_is_told_what_it_printed() -> None:
-    """A19 to A23: in a few lines."""
+    """In a few lines."""
     text, count = recent_text([own_command("x" * 5000)], limit=3, max_chars=2000)
     assert count == 1
     assert "User: !make check\nIt printed: xxx" in text

@@ -1,4 +1,4 @@
-"""The parts of the memory stay apart: each loads without those that it does not need (E75)."""
+"""The parts of the memory stay apart: each loads without those that it does not need."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ HEAVY = ["apsw", "neo4j", "litellm", "onnxruntime", "numpy"]
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_loads_alone(part: str) -> None:
-    """E75: and none of the heavy libraries, so that what is switched off costs nothing."""
+    """And none of the heavy libraries, so that what is switched off costs nothing."""
     code = f"import sys, {part}; print('\\n'.join(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -20,7 +20,7 @@ CODE = "\n".join(
 
 
 def test_files_stand_before_the_question_as_quoted_data() -> None:
-    """X19b, X20b: no line numbers and no @, which it would repeat; the question stands last."""
+    """No line numbers and no @, which it would repeat; the question stands last."""
     calls = [
         a_call(0, text="     1\tx = 1\n     2\t\ty = 2", origin="mention"),
         a_call(1, arguments='{"path": "my notes.txt"}', text="     1\tnone", origin="mention"),
@@ -35,14 +35,14 @@ def test_files_stand_before_the_question_as_quoted_data() -> None:
 
 
 def test_without_files_it_is_the_question_alone() -> None:
-    """X20b: other @ words are left as they are, braces too."""
+    """Other @ words are left as they are, braces too."""
     text = with_passages("Mail {me}@b.py?", [], "f00d", max_chars=500)
     assert text.endswith("Question: Mail {me}@b.py?\nAnswer:")
     assert "<file" not in text
 
 
 def test_a_passage_has_the_lines_that_the_question_names() -> None:
-    """Issue 3: a file too long for the room: its beginning, and where the rare words are."""
+    """A file too long for the room: its beginning, and where the rare words are."""
     text = passage(CODE, "What does the function harbour_depth return?", 300)
     assert text.startswith('"""Tides and harbours."""\n')
     assert text.endswith(
@@ -51,19 +51,19 @@ def test_a_passage_has_the_lines_that_the_question_names() -> None:
 
 
 def test_a_passage_is_the_beginning_where_the_question_names_nothing() -> None:
-    """Issue 3: words of every question, and words that are everywhere, tell nothing."""
+    """Words of every question, and words that are everywhere, tell nothing."""
     for question in ("What does this file say about the value?", "", "Erkläre mir alles."):
         assert passage(CODE, question, 300) == CODE[: len(passage(CODE, question, 300))]
 
 
 def test_a_line_that_is_too_long_is_cut() -> None:
-    """A22: a file of one line."""
+    """A file of one line."""
     assert passage("x" * 900, "", 100) == "x" * 100
 
 
 @given(st.text("ab \n", max_size=400), st.text("ab ", max_size=20), st.integers(40, 200))
 def test_a_passage_fits(text: str, question: str, limit: int) -> None:
-    """X22: within its room whatever the text; whole where it fits."""
+    """Within its room whatever the text; whole where it fits."""
     found = passage(text, question, limit)
     assert len(found) <= limit
     assert len(text) > limit or found == text

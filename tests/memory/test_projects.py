@@ -1,4 +1,4 @@
-"""Projects and folders (A101, X12b)."""
+"""Projects and folders."""
 
 import os
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ def known(path: Path | str, remote: str | None = None, project_id: str = "p1") -
 
 
 def test_folder_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A101, A37: a link, a relative path and a trailing slash lead to the same folder."""
+    """A link, a relative path and a trailing slash lead to the same folder."""
     real = tmp_path / "real"
     (real / "x").mkdir(parents=True)
     (tmp_path / "link").symlink_to(real)
@@ -45,7 +45,7 @@ def test_folder_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_checkout_is_the_project(tmp_path: Path) -> None:
-    """X12b: the nearest ancestor with .git, be it a folder or a worktree's file."""
+    """The nearest ancestor with .git, be it a folder or a worktree's file."""
     top = checkout(tmp_path / "repo")
     inner = top / "a" / "b"
     inner.mkdir(parents=True)
@@ -57,7 +57,6 @@ def test_checkout_is_the_project(tmp_path: Path) -> None:
 
 
 def test_known_ancestor_else_the_folder_itself(tmp_path: Path) -> None:
-    """X12b."""
     inner = tmp_path / "p" / "q"
     inner.mkdir(parents=True)
     found = locate(inner, [known(tmp_path / "p")], now=NOW)
@@ -67,7 +66,7 @@ def test_known_ancestor_else_the_folder_itself(tmp_path: Path) -> None:
 
 
 def test_home_is_never_a_project_of_its_folders(tmp_path: Path) -> None:
-    """X12b: a home folder under version control, or the root, claims nothing below it."""
+    """A home folder under version control, or the root, claims nothing below it."""
     home = checkout(tmp_path / "home")
     work = home / "work"
     work.mkdir()
@@ -76,7 +75,7 @@ def test_home_is_never_a_project_of_its_folders(tmp_path: Path) -> None:
 
 
 def test_moved_checkout_keeps_its_memory(tmp_path: Path) -> None:
-    """X12b: same remote, old folder gone."""
+    """Same remote, old folder gone."""
     url = "https://example.org/team/app.git"
     new = checkout(tmp_path / "new", url)
     found = locate(new, [known(tmp_path / "gone", url)], now=NOW)
@@ -86,7 +85,7 @@ def test_moved_checkout_keeps_its_memory(tmp_path: Path) -> None:
 
 
 def test_clone_beside_the_original_is_another_project(tmp_path: Path) -> None:
-    """X12b: a cloned repository can't claim another project's memory."""
+    """A cloned repository can't claim another project's memory."""
     url = "https://example.org/team/app.git"
     old, new = checkout(tmp_path / "old", url), checkout(tmp_path / "new", url)
     found = locate(new, [known(old, url)], now=NOW)
@@ -105,12 +104,12 @@ def test_clone_beside_the_original_is_another_project(tmp_path: Path) -> None:
     ],
 )
 def test_remote_has_no_secret(tmp_path: Path, url: str, kept: str | None) -> None:
-    """X12b: read from .git/config as a file, user information removed."""
+    """Read from .git/config as a file, user information removed."""
     assert read_remote(checkout(tmp_path / "r", url)) == kept
 
 
 def test_strange_git_folders_are_no_error(tmp_path: Path) -> None:
-    """reliability 0.6: facts of the file system only."""
+    """Facts of the file system only."""
     (tmp_path / ".git").mkdir()
     assert read_remote(tmp_path) is None
     (tmp_path / ".git" / "config").write_bytes(b"\xff\xfe[remote \x00")
@@ -123,7 +122,7 @@ def test_strange_git_folders_are_no_error(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_no_text_have_a_name(tmp_path: Path) -> None:
-    """A101, reliability 18: stored as text, found again, and not taken for one that is gone."""
+    """Stored as text, found again, and not taken for one that is gone."""
     url = "https://example.org/team/app.git"
     folder = checkout(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")), url)
     name = folder_name(folder)
@@ -137,7 +136,7 @@ def test_bytes_that_are_no_text_have_a_name(tmp_path: Path) -> None:
 
 
 def test_a_project_may_have_several_folders(tmp_path: Path) -> None:
-    """X12b: of the joined ones the one around the folder counts, else its own."""
+    """Of the joined ones the one around the folder counts, else its own."""
     root, joined = known("/a", project_id="a"), known(tmp_path, project_id="b")
     joined = msgspec.structs.replace(joined, joined_into="a")
     every = [root, joined, known("/c", project_id="c")]
@@ -148,7 +147,7 @@ def test_a_project_may_have_several_folders(tmp_path: Path) -> None:
 
 
 def test_what_can_be_joined(tmp_path: Path) -> None:
-    """X12b: the same remote, another project, and not one that is joined already."""
+    """The same remote, another project, and not one that is joined already."""
     url = "https://example.org/team/app.git"
     here = known(checkout(tmp_path / "here", url), None, "here")
     one, other = known("/one", url, "one"), known("/other", "https://example.org/x.git", "other")
@@ -160,7 +159,7 @@ def test_what_can_be_joined(tmp_path: Path) -> None:
 
 
 def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reliability 8: nothing of it is needed to find a project."""
+    """Nothing of it is needed to find a project."""
 
     def nowhere() -> Path:
         raise RuntimeError("Could not determine home directory.")

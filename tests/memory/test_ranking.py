@@ -43,7 +43,7 @@ def scored(ranked: tuple[Ranked, ...], name: str) -> dict[str, float]:
 
 
 def test_text_and_vectors_count_on_one_scale() -> None:
-    """X1, X6b: BM25 and cosine are added as z-scores, whatever their sizes."""
+    """BM25 and cosine are added as z-scores, whatever their sizes."""
     found = [
         a_candidate(1, text=30, similarity=0.20),
         a_candidate(3, text=28, similarity=0.60),
@@ -69,13 +69,13 @@ def test_without_vectors_the_words_decide() -> None:
 
 
 def test_without_words_the_vectors_decide() -> None:
-    """X6b: a question in other words, or another language."""
+    """A question in other words, or another language."""
     found = [a_candidate(i, similarity=s) for i, s in ((1, 0.2), (3, 0.9), (5, -0.1))]
     assert order(rank(found, now=NOW, weights=BARE)) == ["s3", "s1", "s5"]
 
 
 def test_a_turn_that_is_not_embedded_yet_is_found_by_its_words() -> None:
-    """X6b, B91: no vector is neither near nor far."""
+    """No vector is neither near nor far."""
     found = [
         a_candidate(1, text=9),
         a_candidate(3, text=1, similarity=0.5),
@@ -87,7 +87,7 @@ def test_a_turn_that_is_not_embedded_yet_is_found_by_its_words() -> None:
 
 
 def test_the_answer_after_a_hit_is_lifted() -> None:
-    """Issue 5: the question is in one turn, what came of it in the next."""
+    """The question is in one turn, what came of it in the next."""
     found = [
         a_candidate(1, text=10, similarity=0.6),
         a_candidate(2, text=3, similarity=0.3),
@@ -101,7 +101,7 @@ def test_the_answer_after_a_hit_is_lifted() -> None:
 
 
 def test_a_turn_of_a_session_about_it_is_lifted() -> None:
-    """Issue 5: what surrounds a turn says what it is about."""
+    """What surrounds a turn says what it is about."""
     found = [
         a_candidate(1, text=5, similarity=0.5, session="about"),
         a_candidate(5, text=6, similarity=0.5, session="about"),
@@ -115,7 +115,7 @@ def test_a_turn_of_a_session_about_it_is_lifted() -> None:
 
 
 def test_a_question_that_the_embedder_knows_badly_goes_by_its_words() -> None:
-    """Issue 5: French and other languages with an English model."""
+    """French and other languages with an English model."""
     found = [
         a_candidate(1, text=9, similarity=0.1),
         a_candidate(3, text=1, similarity=0.6),
@@ -126,7 +126,7 @@ def test_a_question_that_the_embedder_knows_badly_goes_by_its_words() -> None:
 
 
 def test_a_time_word_lifts_and_shuts_nothing_out() -> None:
-    """Issue 5: "yesterday" is a boost; a much better turn of another day stays first."""
+    """ "Yesterday" is a boost; a much better turn of another day stays first."""
     spans = time_spans("what did we say about tabs yesterday", NOW)
     found = [
         a_candidate(1, text=5, similarity=0.50, days_ago=30),
@@ -142,7 +142,7 @@ def test_a_time_word_lifts_and_shuts_nothing_out() -> None:
 
 
 def test_a_time_alone_is_told_by_its_newest_of_each_session() -> None:
-    """Issue 5, B80: "what did we do yesterday?" has no words; all that was done is there."""
+    """ "What did we do yesterday?" has no words; all that was done is there."""
     spans = time_spans("what did we do yesterday", NOW)
     minute = 1 / 1440
     found = [
@@ -158,7 +158,7 @@ def test_a_time_alone_is_told_by_its_newest_of_each_session() -> None:
 
 
 def test_closeness_falls_with_the_distance_from_the_interval() -> None:
-    """Issue 5: half-open, and people err by a day."""
+    """Half-open, and people err by a day."""
     start, end = NOW - timedelta(days=2), NOW - timedelta(days=1)
     span = TimeSpan(start_at=start, end_at=end, confidence=0.8, text="yesterday")
     assert closeness(start, [span]) == closeness(end - timedelta(seconds=1), [span]) == 0.8
@@ -172,7 +172,7 @@ def test_closeness_falls_with_the_distance_from_the_interval() -> None:
 
 
 def test_the_newest_of_equals_comes_first() -> None:
-    """Issue 5: recency settles ties, and no more; two runs give one order."""
+    """Recency settles ties, and no more; two runs give one order."""
     found = [
         a_candidate(1, text=3, similarity=0.4, days_ago=90),
         a_candidate(5, text=3, similarity=0.4, days_ago=2),
@@ -185,7 +185,7 @@ def test_the_newest_of_equals_comes_first() -> None:
 
 
 def test_a_turn_offered_twice_has_the_best_of_its_scores() -> None:
-    """Issue 5: a store may answer with a list by text and one by vector."""
+    """A store may answer with a list by text and one by vector."""
     found = [a_candidate(1, text=4), a_candidate(2), a_candidate(1, similarity=0.5)]
     ranked = rank(found, now=NOW)
     assert sorted(order(ranked)) == ["s1", "s2"]
@@ -194,7 +194,7 @@ def test_a_turn_offered_twice_has_the_best_of_its_scores() -> None:
 
 
 def test_the_parts_explain_the_score() -> None:
-    """X1, B90: a hit can say what it was found by."""
+    """A hit can say what it was found by."""
     found = [a_candidate(i, text=float(i % 4), similarity=i / 10) for i in range(1, 9)]
     for one in rank(found, now=NOW, spans=time_spans("last month", NOW)):
         assert one.score == pytest.approx(sum(value for _, value in one.parts))
@@ -204,7 +204,7 @@ def test_the_parts_explain_the_score() -> None:
 
 
 def test_what_was_said_already_comes_later() -> None:
-    """Issue 5: near-duplicates leave room for what else was said."""
+    """Near-duplicates leave room for what else was said."""
     found = [a_candidate(i, text=t) for i, t in ((1, 9.0), (4, 8.9), (7, 8.0), (9, 1.0))]
     ranked = rank(found, now=NOW, weights=BARE)
     said = [f"word{n}" for n in range(12)]
@@ -236,7 +236,7 @@ FLOATS = st.floats(allow_nan=True, allow_infinity=True)
     )
 )
 def test_no_scores_break_it(found: list[Candidate]) -> None:
-    """Issue 5: each turn once, with a finite score, in a stable order, whatever a store says."""
+    """Each turn once, with a finite score, in a stable order, whatever a store says."""
     spans = time_spans("yesterday or last week", NOW)
     ranked = rank(found, now=NOW, spans=spans)
     assert sorted(order(ranked)) == sorted({c.record_id for c in found})

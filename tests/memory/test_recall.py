@@ -124,7 +124,7 @@ class Fixed(HashEmbedder):
     ("scope", "expected"), [("session", "m"), ("project", "mo"), ("all", "moe")]
 )
 async def test_scopes(store: Store, scope: ScopeName, expected: str) -> None:
-    """X12, A16: this session, its project, everything; never another project's unasked."""
+    """This session, its project, everything; never another project's unasked."""
     mine = await new_session(store)
     other = await new_session(store, cwd="/home/ana/garden/beds")
     elsewhere = await new_session(store, cwd="/home/ana/zoo", project_id="project-zoo")
@@ -150,7 +150,7 @@ async def test_scopes(store: Store, scope: ScopeName, expected: str) -> None:
 
 
 async def test_turns_and_summaries(store: Store) -> None:
-    """A16, A75, A90, X18: both kinds, every level, or those that are named."""
+    """Both kinds, every level, or those that are named."""
     session = await new_session(store)
     (turn_id,) = await say(store, session, ("Where do wombats live?", "In burrows."))
     below = turn_id
@@ -173,7 +173,7 @@ async def test_turns_and_summaries(store: Store) -> None:
 
 
 async def test_a_fork_recalls_what_it_shares_once(store: Store, tmp_path: Path) -> None:
-    """X12, X40: one turn, one hit, whichever of the two asks."""
+    """One turn, one hit, whichever of the two asks."""
     async with a_memory(store) as memory:
         parent = await new_session(store, cwd=str(tmp_path))
         (shared,) = await say(store, parent, ("Where do wombats live?", "In burrows."))
@@ -190,7 +190,7 @@ async def test_a_fork_recalls_what_it_shares_once(store: Store, tmp_path: Path) 
 
 
 async def test_what_was_deleted_is_never_recalled(store: Store) -> None:
-    """X12: no text, no vector, no summary of it is left to be found."""
+    """No text, no vector, no summary of it is left to be found."""
     embedder = HashEmbedder()
     gone, kept = await new_session(store), await new_session(store)
     (turn_id,) = await say(store, gone, ("Where do wombats live?", "In burrows."))
@@ -208,7 +208,7 @@ async def test_what_was_deleted_is_never_recalled(store: Store) -> None:
 
 
 async def test_words_alone(store: Store) -> None:
-    """A91, X1, X6b: without any vector; the embedder is not even asked."""
+    """Without any vector; the embedder is not even asked."""
     session = await new_session(store, title="Animals")
     ids = await say(store, session, ("Where do wombats live?", "In burrows."), ("Hi", "Hello"))
     embedder = HashEmbedder()
@@ -223,7 +223,7 @@ async def test_words_alone(store: Store) -> None:
 
 
 async def test_the_floor_is_strict_and_words_pass_it(store: Store) -> None:
-    """A72, A73, A74, A77, X1, X2, X6b: at the floor is below it; no vector is no error."""
+    """At the floor is below it; no vector is no error."""
     half = (0.5, 0.75**0.5)
     embedder = Fixed(question=(1.0, 0.0), at=half, above=(0.8, 0.6), plainly=(-1.0, 0.0))
     session = await new_session(store)
@@ -245,7 +245,7 @@ async def test_the_floor_is_strict_and_words_pass_it(store: Store) -> None:
 
 
 async def test_meaning_without_a_shared_word(store: Store) -> None:
-    """E3, A72, A73: by vector alone, turns and summaries."""
+    """By vector alone, turns and summaries."""
     embedder = Fixed(canine=(1.0, 0.0), dog=(0.9, 0.435))
     session = await new_session(store)
     wanted, _ = await say(store, session, ("The dog barks.", "It does."), ("Rain", "Wet."))
@@ -258,7 +258,7 @@ async def test_meaning_without_a_shared_word(store: Store) -> None:
 
 
 async def test_stop_words_are_no_match(store: Store) -> None:
-    """X6b: what shares only `the` and `of` with the prompt does not pass the floor as text."""
+    """What shares only `the` and `of` with the prompt does not pass the floor as text."""
     embedder = Fixed(loaf=(1.0, 0.0))
     session = await new_session(store)
     (turn_id,) = await say(store, session, ("What of the wombats?", "They are in the burrow."))
@@ -285,7 +285,7 @@ async def test_stop_words_are_no_match(store: Store) -> None:
     ],
 )
 async def test_languages_and_code(store: Store, said: str, asked: str) -> None:
-    """X6b, issue 5: stemmed in their language, identifiers split and whole, numbers."""
+    """Stemmed in their language, identifiers split and whole, numbers."""
     session = await new_session(store)
     wanted, *_ = await say(store, session, (said, "OK."), ("The tide is high.", "Yes."))
     assert (await found(store, asked))[:1] == [wanted]
@@ -300,7 +300,7 @@ async def test_languages_and_code(store: Store, said: str, asked: str) -> None:
     ],
 )
 async def test_time_words(store: Store, asked: str, day: int) -> None:
-    """Issue 5: of what is alike, that of the time which is named."""
+    """Of what is alike, that of the time which is named."""
     session = await new_session(store)
     ids = {}
     for ago in (45, 20, 5, 1):
@@ -327,7 +327,7 @@ async def test_time_words(store: Store, asked: str, day: int) -> None:
     ],
 )
 async def test_a_time_and_nothing_else(store: Store, asked: str) -> None:
-    """Issue 5: that day's turns, the newest of each session first; nothing is embedded for it."""
+    """That day's turns, the newest of each session first; nothing is embedded for it."""
     embedder = Fixed(what=(1.0, 0.0), other=(1.0, 0.0))
     first, second = await new_session(store), await new_session(store)
     day = datetime(2026, 3, 10, 8, tzinfo=UTC)
@@ -350,7 +350,7 @@ async def test_a_time_and_nothing_else(store: Store, asked: str) -> None:
 
 
 async def test_a_long_session_hides_no_other_of_the_day(store: Store) -> None:
-    """Issue 5: "what did we do yesterday" tells of all of them."""
+    """ "What did we do yesterday" tells of all of them."""
     early, late = await new_session(store), await new_session(store)
     day = NOW - timedelta(days=1)
     (first,) = await say(store, early, ("Ferns.", "x"), at=day - timedelta(hours=6))
@@ -360,7 +360,7 @@ async def test_a_long_session_hides_no_other_of_the_day(store: Store) -> None:
 
 
 async def test_farewells_are_not_what_was_done(store: Store) -> None:
-    """Issue 5: of a day's turns those that say something come first."""
+    """Of a day's turns those that say something come first."""
     session = await new_session(store)
     work = "Moved the retries of the uploader into its own queue, with a limit of five a minute."
     did, bye = await say(
@@ -370,7 +370,7 @@ async def test_farewells_are_not_what_was_done(store: Store) -> None:
 
 
 async def test_a_time_at_which_nothing_was_said(store: Store) -> None:
-    """Issue 5: people err by a day; what is nearest to it comes first."""
+    """People err by a day; what is nearest to it comes first."""
     ids = []
     for days in (60, 3):
         session = await new_session(store)
@@ -382,7 +382,7 @@ async def test_a_time_at_which_nothing_was_said(store: Store) -> None:
 
 
 async def test_a_topic_at_a_time(store: Store) -> None:
-    """Issue 5: of thousands of turns about it that of the day is found, however many are alike."""
+    """Of thousands of turns about it that of the day is found, however many are alike."""
     session = await new_session(store)
     for number in range(120):
         at = NOW - timedelta(days=5, minutes=number)
@@ -405,7 +405,7 @@ async def test_a_topic_at_a_time(store: Store) -> None:
     "asked", ["how do we do it", "what is that for?", "et ça, on en fait quoi"]
 )
 async def test_fillers_and_nothing_else(store: Store, asked: str) -> None:
-    """X6b, A91: by words alone what holds most of them, the newest of equals; they pass no floor,
+    """By words alone what holds most of them, the newest of equals; they pass no floor,
     and with vectors they are not looked for."""
     embedder = Fixed(how=(1.0, 0.0), near=(0.9, 0.435))
     session = await new_session(store)
@@ -435,7 +435,7 @@ async def test_fillers_and_nothing_else(store: Store, asked: str) -> None:
 
 
 async def test_vectors_of_another_model(store: Store) -> None:
-    """X5: text search goes on; vectors of two models are never compared."""
+    """Text search goes on; vectors of two models are never compared."""
     session = await new_session(store)
     (wanted,) = await say(store, session, ("Where do wombats live?", "In burrows."))
     await a_worker(store, embedder=HashEmbedder(), summarizes=False).drain()
@@ -461,7 +461,7 @@ class Failing(HashEmbedder):
 
 @pytest.mark.parametrize("error", [EmbedderUnavailable("away"), ValueError("a fault"), OSError(5)])
 async def test_an_embedder_that_fails(store: Store, error: Exception) -> None:
-    """A96: the words are looked for all the same."""
+    """The words are looked for all the same."""
     session, asking = await new_session(store), await new_session(store)
     (wanted,) = await say(store, session, ("Where do wombats live?", "In burrows."))
     embedder = Failing()
@@ -477,7 +477,7 @@ async def test_an_embedder_that_fails(store: Store, error: Exception) -> None:
 
 
 async def test_an_embedder_that_is_slow(store: Store) -> None:
-    """A95, A96: it is waited for as long as is set, and the words are not lost with it."""
+    """It is waited for as long as is set, and the words are not lost with it."""
     session, asking = await new_session(store), await new_session(store)
     await say(store, session, ("Where do wombats live?", "In burrows."))
     embedder = HashEmbedder()
@@ -498,7 +498,7 @@ async def test_a_store_that_fails(
     mode: str,
     embedder_fails: bool,
 ) -> None:
-    """A96, X26, B79: a context all the same, of what this process remembers."""
+    """A context all the same, of what this process remembers."""
     inner = await open_store()
     line = Line()
     embedder = Failing() if embedder_fails else HashEmbedder()
@@ -525,7 +525,7 @@ async def test_a_store_that_fails(
 
 
 async def test_semantic_switched_off(store: Store) -> None:
-    """B46, E73, X41: nothing is embedded; text search and all other sections go on."""
+    """Nothing is embedded; text search and all other sections go on."""
     session = await new_session(store)
     (told,) = await say(store, session, ("Where do wombats live?", "In burrows."))
     read = called(session.session_id, told, 0, "plants.txt")
@@ -559,7 +559,7 @@ async def test_semantic_switched_off(store: Store) -> None:
     ],
 )
 async def test_any_question(store: Store, asked: str) -> None:
-    """X6b: nothing that can be typed is an error."""
+    """Nothing that can be typed is an error."""
     session = await new_session(store)
     await say(store, session, ("Where do wombats live?", "In the burrows."))
     embedder = HashEmbedder()
@@ -572,7 +572,7 @@ async def test_any_question(store: Store, asked: str) -> None:
 
 
 async def test_a_question_of_a_million_characters(store: Store) -> None:
-    """A17, X6b: its ends are looked for, in the time of any other."""
+    """Its ends are looked for, in the time of any other."""
     session = await new_session(store)
     first, last, middle = await say(
         store,
@@ -600,7 +600,7 @@ async def test_a_question_of_a_million_characters(store: Store) -> None:
 
 
 async def test_each_prompt_is_searched_for(store: Store) -> None:
-    """A4, A15, A17: with the person's own words; not under the strategy `recent`."""
+    """With the person's own words; not under the strategy `recent`."""
     session = await new_session(store)
     await say(store, session, ("Where do wombats live?", "In burrows."), ("Hi", "Hello"))
     embedder, metrics = HashEmbedder(), Metrics()
@@ -615,7 +615,7 @@ async def test_each_prompt_is_searched_for(store: Store) -> None:
 
 
 async def test_what_is_shown_hides_nothing_behind_it(store: Store) -> None:
-    """X23, X34: a window full of the topic, and its summaries, leave room for what is not shown."""
+    """A window full of the topic, and its summaries, leave room for what is not shown."""
     embedder = HashEmbedder()
     old = await new_session(store, title="Last year")
     await say(store, old, ("How does pagination work?", "pagination by keyset, not by offset"))
@@ -640,7 +640,7 @@ async def test_what_is_shown_hides_nothing_behind_it(store: Store) -> None:
 
 
 async def test_within_one_session_too(store: Store) -> None:
-    """X12: `Scope` of sessions leaves everything else out."""
+    """`Scope` of sessions leaves everything else out."""
     one, other = await new_session(store), await new_session(store)
     (mine,) = await say(store, one, ("wombats", "yes"))
     await say(store, other, ("wombats", "no"))
@@ -648,7 +648,7 @@ async def test_within_one_session_too(store: Store) -> None:
 
 
 async def test_what_each_strategy_holds(store: Store) -> None:
-    """B74 to B76: `recent` looks nowhere, `relevant` shows no window, `hybrid` both."""
+    """`recent` looks nowhere, `relevant` shows no window, `hybrid` both."""
     embedder = HashEmbedder()
     old, session = await new_session(store), await new_session(store)
     await say(store, old, ("Where do wombats live?", "In burrows."))
@@ -676,7 +676,7 @@ class Counting(HashEmbedder):
 
 
 async def test_prepared_only_where_there_is_something_to_find(store: Store) -> None:
-    """A96, X5: an empty memory loads no model; one that can't be loaded is no failure."""
+    """An empty memory loads no model; one that can't be loaded is no failure."""
     embedder = Counting()
     recall = a_recall(store, embedder)
     await recall.prepare()

@@ -1,4 +1,4 @@
-"""The settings that the requirements name, under the names that they have here (X38)."""
+"""The settings that the requirements name, under the names that they have here."""
 
 from pathlib import Path
 
@@ -17,14 +17,14 @@ from .test_relevant import a_summary, summary_hit, turn_hit
 from .working import a_model, a_session, a_worker
 
 RENAMED = {
-    "enabled": ("memory.enabled", True),  # B100
-    "max_context_messages": ("memory.recent.window_percent", 40.0),  # B101, X20a
-    "summarization.enabled": ("memory.summaries.enabled", True),  # B102
-    "summarization.every_n_messages": ("memory.summaries.every_n_messages", 10),  # B103
-    "embeddings.enabled": ("memory.embeddings.enabled", True),  # B104
-    "embeddings.model": ("model.embedding", ""),  # B105
-    "embeddings.dimension": ("memory.embeddings.dimension", 0),  # B106
-    "persistence.type": ("store.kind", "sqlite"),  # B107
+    "enabled": ("memory.enabled", True),
+    "max_context_messages": ("memory.recent.window_percent", 40.0),
+    "summarization.enabled": ("memory.summaries.enabled", True),
+    "summarization.every_n_messages": ("memory.summaries.every_n_messages", 10),
+    "embeddings.enabled": ("memory.embeddings.enabled", True),
+    "embeddings.model": ("model.embedding", ""),
+    "embeddings.dimension": ("memory.embeddings.dimension", 0),
+    "persistence.type": ("store.kind", "sqlite"),
 }
 
 
@@ -35,7 +35,7 @@ def config(text: str, tmp_path: Path, **environ: str) -> Config:
 
 
 def test_each_has_its_place_and_default() -> None:
-    """B100 to B108 (X38): what was `persistence.auto_save` is no choice: all is always saved."""
+    """B100 to B108: what was `persistence.auto_save` is no choice: all is always saved."""
     known = keys()
     assert {name: known.get(ours) for name, (ours, _) in RENAMED.items()} == {
         name: default for name, (_, default) in RENAMED.items()
@@ -55,7 +55,7 @@ def test_each_has_its_place_and_default() -> None:
     ],
 )
 def test_what_is_wrong_is_said(text: str, problem: str, tmp_path: Path) -> None:
-    """B107, B109: unknown keys and values that can't be, by file, line and name."""
+    """Unknown keys and values that can't be, by file, line and name."""
     with pytest.raises(ConfigError) as told:
         config(text, tmp_path)
     assert problem in str(told.value)
@@ -64,7 +64,7 @@ def test_what_is_wrong_is_said(text: str, problem: str, tmp_path: Path) -> None:
 
 
 def test_one_typed_object(tmp_path: Path) -> None:
-    """E74: frozen, whole, and the same whether a value comes from the file or the environment."""
+    """Frozen, whole, and the same whether a value comes from the file or the environment."""
     text = "[memory.summaries]\nevery_n_messages = 4\n"
     from_file = config(text, tmp_path)
     from_environment = config("", tmp_path, RAGMEM_MEMORY__SUMMARIES__EVERY_N_MESSAGES="4")
@@ -77,7 +77,7 @@ def test_one_typed_object(tmp_path: Path) -> None:
 
 
 async def test_the_interval_is_kept(store: Store, tmp_path: Path) -> None:
-    """B44, B93, B103, X10: every four messages, where four are set."""
+    """Every four messages, where four are set."""
     settings = config("[memory.summaries]\nevery_n_messages = 4\n", tmp_path).memory.summaries
     session_id = await a_session(store, 1, chars=60)
     assert await a_worker(store, llm=a_model(), config=settings).drain()
@@ -103,7 +103,7 @@ async def test_the_interval_is_kept(store: Store, tmp_path: Path) -> None:
 def test_each_section_has_its_percentage(
     key: str, sections: list[str], native: bool, tmp_path: Path
 ) -> None:
-    """C4, E77, X21, X38: of a maximum that can be set; 0 leaves a section out, heading and all."""
+    """Of a maximum that can be set; 0 leaves a section out, heading and all."""
     place = msgspec.structs.replace(PLACE, instructions=Instructions("rules " * 9, ()))
     turns = [a_turn(i, f"asked {i}", "a" * 900) for i in range(1, 40)]
 

@@ -1,4 +1,4 @@
-"""Sessions like a text, by the vectors of their summaries, on each store (B51, B52)."""
+"""Sessions like a text, by the vectors of their summaries, on each store."""
 
 import pytest
 
@@ -38,7 +38,7 @@ async def with_vector(store: Store, embedder: HashEmbedder, session_id: str, tex
 
 
 async def test_the_nearest_above_the_threshold_come_first(store: Store) -> None:
-    """B51, B52, B113: only sessions with a summary; strictly above; at most so many."""
+    """Only sessions with a summary; strictly above; at most so many."""
     embedder = HashEmbedder()
     await summed(store, "near", LOGIN)
     await summed(store, "nearer", "refactoring authentication")
@@ -69,7 +69,7 @@ async def test_vectors_that_there_are_are_used(store: Store) -> None:
 
 
 async def test_a_changed_summary_is_compared_anew(store: Store) -> None:
-    """Its old vector went with it (B15)."""
+    """Its old vector went with it."""
     embedder = HashEmbedder()
     await summed(store, "s", "growing ferns")
     await with_vector(store, embedder, "s", "growing ferns")
@@ -80,7 +80,7 @@ async def test_a_changed_summary_is_compared_anew(store: Store) -> None:
 
 
 async def test_vectors_of_another_model_are_not_compared(store: Store) -> None:
-    """X5: such a summary is embedded now, by the model that embeds the question."""
+    """Such a summary is embedded now, by the model that embeds the question."""
     await summed(store, "s", LOGIN)
     await with_vector(store, HashEmbedder(model_id="other"), "s", "growing ferns")
     mine = HashEmbedder()
@@ -98,7 +98,7 @@ async def test_only_so_many_summaries_are_embedded_while_somebody_waits(store: S
 
 
 async def test_where_is_looked(store: Store) -> None:
-    """X12: these projects alone, and never the session that asks."""
+    """These projects alone, and never the session that asks."""
     embedder = HashEmbedder()
     await summed(store, "mine", LOGIN, project_id="one")
     await summed(store, "own", LOGIN, project_id="one")

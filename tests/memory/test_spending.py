@@ -48,7 +48,7 @@ async def one_process(
 async def test_a_model_that_fails_in_each_process(
     store: Store, tmp_path: Path, answer: Says | Exception
 ) -> None:
-    """X19b, issue 5: calls that leave no summary count too, over all processes together."""
+    """Calls that leave no summary count too, over all processes together."""
     session_id = await a_session(store, 3)
     config = SummariesConfig(max_calls_per_session=8)
     llm = ScriptedLLM([answer], repeat=True)
@@ -61,7 +61,7 @@ async def test_a_model_that_fails_in_each_process(
 
 
 async def test_the_cost_is_that_of_all_processes(store: Store, tmp_path: Path) -> None:
-    """Issue 5: a cent a session is a cent, however many processes spend it."""
+    """A cent a session is a cent, however many processes spend it."""
     session_id = await a_session(store, 12, chars=60)
     another = await a_session(store, 1, chars=60, start_minute=100)
     config = SummariesConfig(max_cost_usd_per_session=0.03)
@@ -157,7 +157,7 @@ def test_many_processes_lose_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_day_may_cost_so_much_over_all_sessions(store: Store, tmp_path: Path) -> None:
-    """Issue 6, X13: a hundred imported sessions, each within its own limit, add up."""
+    """A hundred imported sessions, each within its own limit, add up."""
     sessions = [await a_session(store, 2, chars=60, start_minute=100 * n) for n in range(5)]
     config = SummariesConfig(max_cost_usd_per_day=0.03)
     usage = UsageChunk(input_tokens=600, output_tokens=100)
@@ -172,7 +172,7 @@ async def test_a_day_may_cost_so_much_over_all_sessions(store: Store, tmp_path: 
 
 
 async def test_it_is_said_once(tmp_path: Path) -> None:
-    """Issue 6: a notice, when the first summary is cut for it; a free model knows no limit."""
+    """A notice, when the first summary is cut for it; a free model knows no limit."""
     config = SummariesConfig(max_cost_usd_per_day=0.0)
     for info, times in ((PRICED, 1), (ModelInfo(name="ollama/mine", context_window=8_000), 0)):
         llm = ScriptedLLM([Says(DIGEST.text)], info=info, repeat=True)
@@ -188,7 +188,7 @@ async def test_it_is_said_once(tmp_path: Path) -> None:
 
 
 def test_a_new_day_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 6: what was spent yesterday is no reason today, also after the lines were added up."""
+    """What was spent yesterday is no reason today, also after the lines were added up."""
     monkeypatch.setattr(ledger_module, "_LARGEST_BYTES", 2_000)
     file = tmp_path / "spending.jsonl"
     day = date(2026, 1, 14)
@@ -209,7 +209,7 @@ def test_a_new_day_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_ledger_from_before_is_read(tmp_path: Path) -> None:
-    """Issue 6: lines without a day count for their session."""
+    """Lines without a day count for their session."""
     file = tmp_path / "spending.jsonl"
     Ledger(file).add("s", Spending(calls=2))
     file.write_text(file.read_text().replace("}", ',"usd":0.5}'))

@@ -27,7 +27,7 @@ from .summary_turns import coding_turns
 
 
 async def test_a_turn_becomes_a_summary() -> None:
-    """A54 to A61, A92, X9, X19b: the model's words; files and tools as they were recorded."""
+    """The model's words; files and tools as they were recorded."""
     summarizer, llm = a_summarizer(Says(GOOD))
     found = await summarizer.summarize_turn(TURN)
     assert found == Summary(
@@ -49,7 +49,7 @@ async def test_a_turn_becomes_a_summary() -> None:
 
 
 async def test_the_prompt_for_a_turn() -> None:
-    """X14, X15: as it is sent."""
+    """As it is sent."""
     summarizer, llm = a_summarizer(Says(GOOD))
     await summarizer.summarize_turn(TURN)
     assert asked(llm.requests[0]) == snapshot("""\
@@ -92,7 +92,7 @@ That was the quoted data. Answer with the JSON object. Its `text` may have at mo
 
 
 async def test_the_prompt_is_the_same_but_for_the_data() -> None:
-    """X20: providers' caches hit from turn to turn; the mark is another one each time."""
+    """Providers' caches hit from turn to turn; the mark is another one each time."""
     summarizer, llm = a_summarizer(*[Says(GOOD)] * 3)
     for turn in (TURN, TURN, coding_turns()[4]):
         await summarizer.summarize_turn(turn)
@@ -103,7 +103,7 @@ async def test_the_prompt_is_the_same_but_for_the_data() -> None:
 
 
 def test_nothing_recalled_is_summed_up_again() -> None:
-    """Issue 5, X23: what memory brought back is not in the material; nor are long results."""
+    """What memory brought back is not in the material; nor are long results."""
     turn = a_turn(
         1,
         "Go on",
@@ -132,7 +132,7 @@ def test_three_hundred_calls_are_bounded() -> None:
 
 
 def test_files_are_those_of_the_records() -> None:
-    """X19b, C84: changed first; a mention counts as read, a listing and a failure do not."""
+    """Changed first; a mention counts as read, a listing and a failure do not."""
     calls = (
         a_call(0, tool_name="list_directory", arguments='{"path": "src"}'),
         a_call(1, tool_name="grep_files", result='{"text": "", "files": ["found.py", "w.py"]}'),
@@ -154,7 +154,7 @@ def test_files_are_those_of_the_records() -> None:
 
 
 async def test_summaries_roll_up() -> None:
-    """A13, A56, A63, A68: one level above, turn counts added, files and tools united."""
+    """One level above, turn counts added, files and tools united."""
     summarizer, llm = a_summarizer(Says(GOOD))
     below = [
         a_summary(1, 2, turn_count=3, files_mentioned=("a.py", "b.py"), tools_used=("read_file",)),
@@ -170,7 +170,7 @@ async def test_summaries_roll_up() -> None:
 
 
 async def test_the_prompt_for_a_roll_up() -> None:
-    """X14: as it is sent; of the findings, not of files, which are united without a model."""
+    """As it is sent; of the findings, not of files, which are united without a model."""
     summarizer, llm = a_summarizer(Says(GOOD))
     below = [
         a_summary(1, key_findings=("module_1 is slow",), files_mentioned=("a.py",)),
@@ -217,7 +217,7 @@ That was the quoted data. Answer with the JSON object. Its `text` may have at mo
     ("level", "summaries"), [(1, []), (0, [a_summary(1)]), (1, [a_summary(1), a_summary(2, 2)])]
 )
 async def test_levels_do_not_mix(level: int, summaries: list[Summary]) -> None:
-    """A68: a caller's mistake is said, and no model is asked."""
+    """A caller's mistake is said, and no model is asked."""
     summarizer, _ = a_summarizer()
     with pytest.raises(ValueError, match="level"):
         await summarizer.summarize_summaries("s", level, summaries)
@@ -227,7 +227,7 @@ async def test_levels_do_not_mix(level: int, summaries: list[Summary]) -> None:
 
 
 async def test_the_session_is_summed_up() -> None:
-    """B67 to B69, E57 to E61, X14: what went before, then role: content by blank lines."""
+    """What went before, then role: content by blank lines."""
     summarizer, llm = a_summarizer(Says(GOOD))
     turns = [a_turn(1, "Why is it red?", "A test fails."), a_turn(2, "Fix it", "Fixed.")]
     text = await summarizer.thread_summary("They set up the build.", turns)
@@ -273,7 +273,7 @@ That was the quoted data. Answer with the JSON object. Its `text` may have at mo
 
 
 def test_at_most_a_thousand_messages_are_read() -> None:
-    """B68: the newest."""
+    """The newest."""
     turns = [a_turn(i, f"q{i}", f"a{i}") for i in range(1, 701)]
     records = thread_records(None, turns, max_chars=100_000)
     assert records.count("\n\n") == 999
@@ -284,7 +284,7 @@ def test_at_most_a_thousand_messages_are_read() -> None:
 @pytest.mark.parametrize("tokens", [1, 10, 60, 300])
 @pytest.mark.parametrize("script", [(Says(GOOD.replace("fixed.", "fixed. " * 200)),), ()])
 async def test_the_session_s_summary_fits_its_budget(tokens: int, script: tuple[Says]) -> None:
-    """E59, E61, E70: four characters a token, whoever wrote it; never empty."""
+    """Four characters a token, whoever wrote it; never empty."""
     config = SummariesConfig(max_tokens=tokens)
     summarizer, _ = a_summarizer(*script, config=config)
     if not script:
@@ -294,7 +294,7 @@ async def test_the_session_s_summary_fits_its_budget(tokens: int, script: tuple[
 
 
 async def test_without_new_turns_it_stays() -> None:
-    """E57: and no model is asked."""
+    """And no model is asked."""
     summarizer, _ = a_summarizer()
     assert await summarizer.thread_summary("As it was.", []) == "As it was."
     assert await summarizer.thread_summary(None, []) == ""
@@ -306,7 +306,7 @@ async def test_without_new_turns_it_stays() -> None:
 @settings(max_examples=20)
 @given(st.lists(st.sampled_from([GOOD, "no", "down", "refused"]), min_size=60, max_size=60))
 def test_whatever_the_model_does_every_turn_is_summed_up(answers: list[str]) -> None:
-    """A96, X19b: never an error, never empty, never longer than its source; counts add up."""
+    """Never an error, never empty, never longer than its source; counts add up."""
     errors: dict[str, LLMError] = {
         "down": ProviderUnavailable("down"),
         "refused": ProviderRefused("no"),
@@ -325,7 +325,7 @@ def test_whatever_the_model_does_every_turn_is_summed_up(answers: list[str]) -> 
 
 
 async def test_ids_and_times_come_from_outside() -> None:
-    """A6, A61: the clock is the one given; a fork's shared turn keeps its own session."""
+    """The clock is the one given; a fork's shared turn keeps its own session."""
     now = datetime.fromisoformat("2026-02-03T04:05:06+00:00")
     turn = msgspec.structs.replace(TURN, session_id=new_id(), turn_id=new_id())
     found = await Summarizer(None, SummariesConfig(), clock=lambda: now).summarize_turn(turn)

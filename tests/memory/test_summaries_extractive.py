@@ -24,7 +24,7 @@ def everything(summary: Summary) -> str:
 
 
 async def test_a_turn_speaks_for_itself() -> None:
-    """X19b: what was asked, the answer's beginning, what was changed and run, findings by name."""
+    """What was asked, the answer's beginning, what was changed and run, findings by name."""
     summary = await Summarizer(None, SummariesConfig(), clock=lambda: T0).summarize_turn(
         coding_turns()[1]
     )
@@ -54,7 +54,7 @@ async def test_a_turn_speaks_for_itself() -> None:
 
 
 async def test_the_language_is_that_of_the_conversation() -> None:
-    """Issue 5: French stays French."""
+    """French stays French."""
     summary = await Summarizer(None, SummariesConfig()).summarize_turn(coding_turns()[4])
     assert summary.text == snapshot(
         "Pourquoi le test test_reminder_sent_once échoue-t-il depuis hier ? — Le test échoue parce que `send_reminder` est appelé deux fois : le commit 4f2c91e a ajouté un appel dans `on_save()` sans enlever celui de `cron_reminders()`. — app/jobs/reminders.py — `git log -3 --oneline`: Exit code 0 4f2c91e on_save — `pytest -q`: Exit code 0 31 passed in 2.02s"  # noqa: E501
@@ -62,7 +62,7 @@ async def test_the_language_is_that_of_the_conversation() -> None:
 
 
 async def test_what_matters_is_kept() -> None:
-    """Issue 5: of three facts a turn (names, numbers, outcomes) nine in ten are there."""
+    """Of three facts a turn (names, numbers, outcomes) nine in ten are there."""
     summarizer = Summarizer(None, SummariesConfig())
     kept = total = 0
     for turn, wanted in zip(coding_turns(), facts(), strict=True):
@@ -74,7 +74,7 @@ async def test_what_matters_is_kept() -> None:
 
 
 async def test_roll_ups_keep_the_first_thing_of_each() -> None:
-    """X13, X19b: each of the summaries below is heard; findings in turn; all files."""
+    """Each of the summaries below is heard; findings in turn; all files."""
     summarizer = Summarizer(None, SummariesConfig())
     below = [await summarizer.summarize_turn(turn) for turn in coding_turns()[:6]]
     above = await summarizer.summarize_summaries("s", 1, below)
@@ -87,7 +87,7 @@ async def test_roll_ups_keep_the_first_thing_of_each() -> None:
 
 
 async def test_a_thousand_summaries_are_spread() -> None:
-    """X13: the first and the last are among those that are heard; it stays small and quick."""
+    """The first and the last are among those that are heard; it stays small and quick."""
     below = [
         Summary(
             summary_id=f"{i}",
@@ -111,7 +111,7 @@ async def test_a_thousand_summaries_are_spread() -> None:
 
 
 def test_the_session_s_summary_tells_what_was_last() -> None:
-    """X19b, E58: half of the room for what went before, the rest for the latest turns."""
+    """Half of the room for what went before, the rest for the latest turns."""
     text = thread_text("They built the store. It is done.", coding_turns(), text_chars=600)
     assert text.startswith("They built the store. It is done. ")
     assert "parse_duration" in text
@@ -132,7 +132,7 @@ def test_the_session_s_summary_tells_what_was_last() -> None:
     ids=["small", "empty", "answer", "question", "chinese", "markdown", "controls"],
 )
 def test_odd_turns(asked: str, answered: str, text: str) -> None:
-    """X19b: never empty, in any script, without markup or code blocks."""
+    """Never empty, in any script, without markup or code blocks."""
     assert turn_digest(a_turn(1, asked, answered), text_chars=800).text.startswith(text)
 
 
@@ -145,7 +145,7 @@ def test_odd_turns(asked: str, answered: str, text: str) -> None:
 def test_it_is_bounded_whatever_the_turn(
     asked: str, answered: str, calls: list[tuple[str, str]], limit: int
 ) -> None:
-    """X19b: lengths, single lines, and no more than was there."""
+    """Lengths, single lines, and no more than was there."""
     turn = a_turn(
         1,
         asked,
@@ -173,7 +173,7 @@ def test_it_is_bounded_whatever_the_turn(
     ids=lambda text: repr(text[:2]),
 )
 def test_no_text_makes_it_slow(text: str) -> None:
-    """Reliability 1.4: linear time, whatever a person pastes or a tool prints."""
+    """Linear time, whatever a person pastes or a tool prints."""
     call = a_call(0, tool_name="run_command", arguments=text, text=text)
     turn = a_turn(1, text, text, (call, msgspec.structs.replace(call, success=False, error=text)))
     started = time.perf_counter()

@@ -26,7 +26,7 @@ from .summarizing import GOOD, TURN, Naps, a_summarizer, asked
 
 
 async def test_a_bad_answer_is_asked_for_again() -> None:
-    """X19b: the reason is told; the third answer counts; no waiting for that."""
+    """The reason is told; the third answer counts; no waiting for that."""
     summarizer, llm = a_summarizer(Says("Sure!"), Says('{"text": ""}'), Says(GOOD))
     found = await summarizer.summarize_turn(TURN)
     assert not found.extractive
@@ -41,7 +41,7 @@ async def test_a_bad_answer_is_asked_for_again() -> None:
     ids=["down", "cut", "no-json", "broken-off"],
 )
 async def test_after_three_tries_the_turn_itself_speaks(error: Step) -> None:
-    """A96, X19b: marked extractive, so that it is redone; with waits that grow between tries."""
+    """Marked extractive, so that it is redone; with waits that grow between tries."""
     naps = Naps()
     llm = ScriptedLLM([error] * 3)
     summarizer = Summarizer(llm, SummariesConfig(), sleep=naps)
@@ -71,7 +71,7 @@ async def test_trouble_is_told_once_of_each_kind() -> None:
 
 
 async def test_what_is_redone_takes_the_stand_in_s_place() -> None:
-    """X19b: same id, same time, and no longer extractive."""
+    """Same id, same time, and no longer extractive."""
     cut = await Summarizer(None, SummariesConfig(), clock=lambda: T0).summarize_turn(TURN)
     later = Summarizer(
         ScriptedLLM([Says(GOOD)]), SummariesConfig(), clock=lambda: T0 + timedelta(days=1)
@@ -83,7 +83,7 @@ async def test_what_is_redone_takes_the_stand_in_s_place() -> None:
 
 
 async def test_the_server_s_wish_to_wait_is_kept() -> None:
-    """X19b: Retry-After, up to a minute."""
+    """Retry-After, up to a minute."""
     naps = Naps()
     script = [ProviderUnavailable("busy", retry_after_s=7), ProviderUnavailable("", hint="")]
     llm = ScriptedLLM([*script, Says(GOOD)])
@@ -94,7 +94,7 @@ async def test_the_server_s_wish_to_wait_is_kept() -> None:
 
 
 async def test_a_refusal_is_not_tried_again() -> None:
-    """X19b: after three in a row this process asks no more; a success between starts anew."""
+    """After three in a row this process asks no more; a success between starts anew."""
     refused = ProviderRefused("wrong key")
     summarizer, llm = a_summarizer(refused, refused, Says(GOOD), refused, refused, refused)
     made = [await summarizer.summarize_turn(TURN) for _ in range(9)]
@@ -114,7 +114,7 @@ async def test_too_long_for_the_model_is_halved() -> None:
 
 
 async def test_a_model_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reliability 33: a stream without end, and one that says nothing."""
+    """A stream without end, and one that says nothing."""
     monkeypatch.setattr("ragmem.memory.summaries.answers._CALL_TIMEOUT_S", 3.0)
     endless = [Says("word " * 9_000), Says("", gate=asyncio.Event()), Says(GOOD)]
     summarizer, llm = a_summarizer(*endless)
@@ -123,7 +123,7 @@ async def test_a_model_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_cancelling_is_no_failure() -> None:
-    """A9: a worker that is told to end ends."""
+    """A worker that is told to end ends."""
     summarizer, llm = a_summarizer(Says(GOOD, gate=asyncio.Event()))
     task = asyncio.create_task(summarizer.summarize_turn(TURN))
     while not llm.requests:
@@ -137,7 +137,7 @@ async def test_cancelling_is_no_failure() -> None:
 
 
 async def test_what_is_too_long_is_read_in_parts() -> None:
-    """Issue 5: each within the model's window, then put together; all of it is read."""
+    """Each within the model's window, then put together; all of it is read."""
     info = ModelInfo(name="openai/small", context_window=8_000)
     words = " ".join(f"word{i}" for i in range(5_000))
     turn = a_turn(1, "Sum up this log:\n" + words)
@@ -172,7 +172,7 @@ That was the quoted data. Answer with the JSON object. Its `text` may have at mo
 
 
 async def test_a_part_that_fails_fails_the_whole() -> None:
-    """X19b: half a summary is none."""
+    """Half a summary is none."""
     turn = a_turn(1, "x " * 20_000)
     summarizer, llm = a_summarizer(Says(GOOD), *[Says("no")] * 3)
     assert (await summarizer.summarize_turn(turn)).extractive
@@ -180,7 +180,7 @@ async def test_a_part_that_fails_fails_the_whole() -> None:
 
 
 async def test_the_longest_turn_costs_a_bounded_number_of_calls() -> None:
-    """Issue 5: a paste of ten million characters is clipped in its middle."""
+    """A paste of ten million characters is clipped in its middle."""
     turn = a_turn(1, "line of a log\n" * 700_000)
     summarizer, llm = a_summarizer(*[Says(GOOD)] * 9)
     await summarizer.summarize_turn(turn)
@@ -190,7 +190,7 @@ async def test_the_longest_turn_costs_a_bounded_number_of_calls() -> None:
 
 @given(st.text("ab \n", max_size=400), st.integers(10, 80))
 def test_pieces_are_the_whole(text: str, room: int) -> None:
-    """Issue 5: nothing is lost between two pieces but white space."""
+    """Nothing is lost between two pieces but white space."""
     pieces = split(text, room)
     assert all(0 < len(piece) <= room for piece in pieces)
     assert "".join("".join(pieces).split()) == "".join(text.split())

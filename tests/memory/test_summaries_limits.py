@@ -20,7 +20,7 @@ PRICED = ModelInfo(
 
 
 async def test_what_it_costs_is_counted() -> None:
-    """A97, issue 5: calls, tokens, dollars and failures by session, visible."""
+    """Calls, tokens, dollars and failures by session, visible."""
     usage = UsageChunk(input_tokens=1_000, output_tokens=100)
     summarizer, _ = a_summarizer(Says("no", usage=usage), Says(GOOD, usage=usage), info=PRICED)
     metrics = Metrics()
@@ -37,12 +37,12 @@ async def test_what_it_costs_is_counted() -> None:
         problem="it holds no JSON object",
     )
     assert summarizer.spent("another") == Spending()
-    # A104: how long it took is measured, too.
+    # How long it took is measured, too.
     assert len(metrics.timings_ms["summaries.turn"]) == 1
 
 
 async def test_tokens_that_nobody_reports_are_estimated() -> None:
-    """X19: at four characters each."""
+    """At four characters each."""
     summarizer, llm = a_summarizer(Says(GOOD, usage=None), info=PRICED)
     await summarizer.summarize_turn(TURN)
     sent = sum(m.char_count for m in llm.requests[0].messages)
@@ -52,7 +52,7 @@ async def test_tokens_that_nobody_reports_are_estimated() -> None:
 
 
 async def test_past_the_number_of_calls_the_turns_speak() -> None:
-    """Issue 5: per session; what an earlier process spent counts."""
+    """Per session; what an earlier process spent counts."""
     config = SummariesConfig(max_calls_per_session=3)
     llm = ScriptedLLM([Says(GOOD)] * 2, info=PRICED)
     ledger = Ledger()
@@ -70,7 +70,7 @@ async def test_past_the_number_of_calls_the_turns_speak() -> None:
 
 
 async def test_the_cost_is_never_passed() -> None:
-    """Issue 5: a call that would pass it is not made."""
+    """A call that would pass it is not made."""
     usage = UsageChunk(input_tokens=1_000, output_tokens=300)
     config = SummariesConfig(max_cost_usd_per_session=0.01)
     summarizer, llm = a_summarizer(*[Says(GOOD, usage=usage)] * 20, config=config, info=PRICED)
@@ -82,14 +82,14 @@ async def test_the_cost_is_never_passed() -> None:
 
 @pytest.mark.parametrize("config", [{"max_calls_per_session": 0}, {"max_cost_usd_per_session": 0}])
 async def test_nought_means_no_calls(config: dict[str, int]) -> None:
-    """Issue 5: the switch by which no model is paid for summaries."""
+    """The switch by which no model is paid for summaries."""
     summarizer, llm = a_summarizer(config=msgspec.convert(config, SummariesConfig), info=PRICED)
     assert (await summarizer.summarize_turn(TURN)).extractive
     assert llm.requests == []
 
 
 async def test_a_model_of_ones_own_costs_nothing() -> None:
-    """Issue 5: on the person's machine no limit holds; on an unknown server calls are counted."""
+    """On the person's machine no limit holds; on an unknown server calls are counted."""
     config = SummariesConfig(max_calls_per_session=1, max_cost_usd_per_session=0.0)
     own, _ = a_summarizer(*[Says(GOOD)] * 3, config=config, info=ModelInfo(name="ollama/qwen3:8b"))
     for _ in range(3):
@@ -104,7 +104,7 @@ async def test_a_model_of_ones_own_costs_nothing() -> None:
 
 @pytest.mark.parametrize(("window", "asks"), [(1_200, False), (4_000, True), (None, True)])
 async def test_a_very_small_model_is_not_asked(window: int | None, asks: bool) -> None:
-    """Issue 5: measured (test_summaries_local.py): its summaries are worse than the turn's own."""
+    """Measured (test_summaries_local.py): its summaries are worse than the turn's own."""
     summarizer, llm = a_summarizer(Says(GOOD), info=ModelInfo(name="x/y", context_window=window))
     assert (await summarizer.summarize_turn(TURN)).extractive is not asks
     assert bool(llm.requests) is asks

@@ -37,7 +37,7 @@ async def measured(llm: LLM | None, numbers: list[int]) -> tuple[int, int]:
 
 
 async def test_the_turns_themselves_say_more_than_the_model(tmp_path: object) -> None:
-    """Issue 5: why SMALLEST_WINDOW stands where it does: asked as a larger model would be.
+    """Why SMALLEST_WINDOW stands where it does: asked as a larger model would be.
 
     Should a better model be installed one day, this fails, and the limit is to be lowered.
     """
@@ -52,7 +52,7 @@ async def test_the_turns_themselves_say_more_than_the_model(tmp_path: object) ->
 
 
 async def test_a_session_of_thirty_turns(tmp_path: object) -> None:
-    """Issue 5, A14, X13, C84: L1s, L2s and an L3 that name the right files; nothing is loaded."""
+    """L1s, L2s and an L3 that name the right files; nothing is loaded."""
     llm = local_model(LOCAL_INFO, str(tmp_path))
     summarizer = Summarizer(llm, SummariesConfig())
     waiting: list[Waiting] = []

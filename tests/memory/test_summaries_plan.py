@@ -85,7 +85,7 @@ def levels(made: Made) -> dict[int, int]:
     ],
 )
 def test_level_one_goes_by_the_characters_of_its_turns(raw: list[int], due: bool) -> None:
-    """A11, A14, X13: 5,000 no, 5,001 yes; at least two, however long."""
+    """5,000 no, 5,001 yes; at least two, however long."""
     waiting = [first_level(i, chars) for i, chars in enumerate(raw)]
     expected = RollUp(2, tuple(w.summary_id for w in waiting)) if due else None
     assert next_roll_up(waiting, rollup_chars=LIMIT) == expected
@@ -103,7 +103,7 @@ def test_level_one_goes_by_the_characters_of_its_turns(raw: list[int], due: bool
 )
 @pytest.mark.parametrize("level", [2, 3, 7])
 def test_higher_levels_go_by_number_or_own_length(level: int, own: list[int], due: bool) -> None:
-    """A14, X13: four wait, or two whose text is long; the same at any level."""
+    """Four wait, or two whose text is long; the same at any level."""
     waiting = [
         Waiting(summary_id=str(i), level=level, own_chars=chars) for i, chars in enumerate(own)
     ]
@@ -114,21 +114,21 @@ def test_higher_levels_go_by_number_or_own_length(level: int, own: list[int], du
 
 @pytest.mark.parametrize("chars", [900, 1_000, 1_100])
 def test_ten_turns_give_a_second_level_and_thirty_a_third(chars: int) -> None:
-    """X13, issue 5: of about 1,000 characters each."""
+    """Of about 1,000 characters each."""
     assert levels(along_the_way([chars] * 10))[2] == (2 if chars > 1_000 else 1)
     assert 3 not in levels(along_the_way([chars] * 10))
     assert levels(along_the_way([chars] * 30))[3] == 1
 
 
 def test_a_backlog_is_taken_from_its_oldest_end() -> None:
-    """X15: what a process left is rolled up as it would have been along the way."""
+    """What a process left is rolled up as it would have been along the way."""
     waiting = [first_level(i, 1_000) for i in range(40)]
     due = next_roll_up(waiting, rollup_chars=LIMIT)
     assert due == RollUp(2, tuple(f"turn-{i:05}" for i in range(6)))
 
 
 def test_there_is_no_highest_level() -> None:
-    """A14, X13: 3,000 long turns go up and up."""
+    """3,000 long turns go up and up."""
     made = along_the_way([3_000] * 3_000)
     assert max(levels(made)) >= 6
     assert len(made.waiting) <= 1 + 3 * max(levels(made))
@@ -136,7 +136,7 @@ def test_there_is_no_highest_level() -> None:
 
 @given(st.lists(st.integers(0, 9_000), max_size=120), st.integers(1, 4_000))
 def test_a_conversation_of_any_length_is_covered(raw: list[int], own_chars: int) -> None:
-    """X13: each summary is below one other at most, all turns are below what waits, in order."""
+    """Each summary is below one other at most, all turns are below what waits, in order."""
     made = along_the_way(raw, own_chars)
     covered = [name for below in made.below.values() for name in below]
     assert len(covered) == len(set(covered))
@@ -159,7 +159,7 @@ def test_a_conversation_of_any_length_is_covered(raw: list[int], own_chars: int)
 
 @given(st.lists(st.integers(0, 9_000), max_size=120), st.integers(1, 4_000))
 def test_what_is_not_rolled_up_stays_small(raw: list[int], own_chars: int) -> None:
-    """X13: at level 1 no more than the threshold or one turn, above it three summaries a level."""
+    """At level 1 no more than the threshold or one turn, above it three summaries a level."""
     waiting = along_the_way(raw, own_chars).waiting
     ones = [w.raw_chars for w in waiting if w.level == 1]
     assert sum(ones) <= LIMIT or len(ones) == 1
@@ -169,7 +169,7 @@ def test_what_is_not_rolled_up_stays_small(raw: list[int], own_chars: int) -> No
 
 @given(st.lists(st.integers(0, 9_000), max_size=80), st.integers(1, 4_000), st.integers(0, 80))
 def test_late_work_comes_to_the_same_summaries(raw: list[int], own_chars: int, stop: int) -> None:
-    """X15: whoever does it and when, ids included: what two do at once is stored once."""
+    """Whoever does it and when, ids included: what two do at once is stored once."""
     late = Made([])
     for index, chars in enumerate(raw):
         late.add(first_level(index, chars))
@@ -184,19 +184,19 @@ def test_late_work_comes_to_the_same_summaries(raw: list[int], own_chars: int, s
     [(0, 0, False), (0, 8, False), (8, 10, True), (10, 18, False), (18, 20, True), (0, 34, True)],
 )
 def test_the_session_is_summed_up_at_each_multiple(before: int, now: int, due: bool) -> None:
-    """B91, B92, X10: at 10, 20, 30 …, also when the count jumps over one; not at 0."""
+    """At 10, 20, 30 …, also when the count jumps over one; not at 0."""
     assert thread_summary_due(now, before, every=10) is due
 
 
 def test_an_odd_interval_is_crossed_too() -> None:
-    """X10: messages come in twos, so a multiple of 7 may be stepped over."""
+    """Messages come in twos, so a multiple of 7 may be stepped over."""
     counts = range(0, 41, 2)
     due = [now for before, now in pairwise(counts) if thread_summary_due(now, before, every=7)]
     assert due == [8, 14, 22, 28, 36]
 
 
 def test_ids_tell_the_work() -> None:
-    """A6: made by the client; the same for the same turns, and in time's order."""
+    """Made by the client; the same for the same turns, and in time's order."""
     turns = [new_id() for _ in range(3)]
     one = summary_id("s", 1, turns[:1])
     assert one == summary_id("s", 1, turns[:1])

@@ -68,7 +68,7 @@ async def a_session(store: Store, turns: int, *, chars: int = 960) -> str:
 
 
 async def test_ten_turns_give_a_second_level_and_thirty_a_third(store: Store) -> None:
-    """A10, A13, A14, A56, A66 to A68, A78, A79, X13: from what the store says waits."""
+    """From what the store says waits."""
     llm = ScriptedLLM([Says(ANSWER)], repeat=True)
     summarizer = Summarizer(llm, SummariesConfig(), clock=Clock())
     session_id = await a_session(store, 10)
@@ -95,7 +95,7 @@ async def test_ten_turns_give_a_second_level_and_thirty_a_third(store: Store) ->
 
 
 async def test_two_that_do_the_same_work_store_it_once(store: Store) -> None:
-    """Issue 5: a lease that ran out costs a second call, never a second summary."""
+    """A lease that ran out costs a second call, never a second summary."""
     session_id = await a_session(store, 7)
     turns = await store.turns(session_id)
     for _ in range(2):
@@ -108,7 +108,7 @@ async def test_two_that_do_the_same_work_store_it_once(store: Store) -> None:
 
 
 async def test_a_stand_in_is_redone_in_its_place(store: Store) -> None:
-    """X19b: the model's words replace the turn's own; what lies above it stays linked."""
+    """The model's words replace the turn's own; what lies above it stays linked."""
     session_id = await a_session(store, 7)
     await sum_up(store, session_id, Summarizer(None, SummariesConfig(), clock=Clock()))
     before = await store.summaries(session_id)

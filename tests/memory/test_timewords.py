@@ -87,7 +87,7 @@ def shown(question: str, now: datetime = NOW) -> list[str]:
     ],
 )
 def test_words_mean_an_interval(question: str, expected: str) -> None:
-    """Issue 5, B83: in the person's time zone, half-open."""
+    """In the person's time zone, half-open."""
     assert shown(question) == [expected]
 
 
@@ -105,12 +105,12 @@ def test_words_mean_an_interval(question: str, expected: str) -> None:
     ],
 )
 def test_other_words_mean_none(question: str) -> None:
-    """Issue 5: a boost where none was meant would hide the answer."""
+    """A boost where none was meant would hide the answer."""
     assert [s for s in shown(question) if "2026-02-01" not in s] == []
 
 
 def test_several_intervals_stay_in_the_order_of_the_words() -> None:
-    """Issue 5: the best one counts."""
+    """The best one counts."""
     assert shown("was it yesterday or last week?") == [
         "2026-03-17 to 2026-03-18",
         "2026-03-09 to 2026-03-16",
@@ -118,7 +118,7 @@ def test_several_intervals_stay_in_the_order_of_the_words() -> None:
 
 
 def test_sure_words_are_surer_than_vague_ones() -> None:
-    """Issue 5: the boost goes by confidence."""
+    """The boost goes by confidence."""
 
     def confidence(question: str) -> float:
         return time_spans(question, NOW)[0].confidence
@@ -129,7 +129,7 @@ def test_sure_words_are_surer_than_vague_ones() -> None:
 
 
 def test_days_are_those_of_the_person() -> None:
-    """Issue 5: yesterday in Tokyo begins before yesterday in Lima; summer time counts."""
+    """Yesterday in Tokyo begins before yesterday in Lima; summer time counts."""
     tokyo = NOW.astimezone(ZoneInfo("Asia/Tokyo"))
     lima = NOW.astimezone(ZoneInfo("America/Lima"))
     assert time_spans("yesterday", tokyo)[0].start_at < time_spans("yesterday", lima)[0].start_at
@@ -140,7 +140,7 @@ def test_days_are_those_of_the_person() -> None:
 
 
 def test_relative_words_are_not_looked_for() -> None:
-    """Issue 5: "yesterday" finds the turns that say "yesterday", which are not those of the day."""
+    """ "Yesterday" finds the turns that say "yesterday", which are not those of the day."""
     for question, expected in (
         ("what did I say yesterday about tabs", "what did I say about tabs"),
         ("qu'a décidé Éloïse la semaine dernière ?", "qu'a décidé Éloïse ?"),
@@ -174,7 +174,7 @@ def test_relative_words_are_not_looked_for() -> None:
     ],
 )
 def test_a_question_may_name_a_time_and_nothing_else(question: str, expected: bool) -> None:
-    """Issue 5: then there is nothing to look for but the time."""
+    """Then there is nothing to look for but the time."""
     assert names_only_time(question, time_spans(question, NOW)) is expected
 
 
@@ -183,7 +183,7 @@ def test_a_question_may_name_a_time_and_nothing_else(question: str, expected: bo
     st.datetimes(timezones=st.sampled_from([UTC, PARIS, ZoneInfo("Pacific/Apia")])),
 )
 def test_no_question_breaks_it(question: str, now: datetime) -> None:
-    """Issue 5: any text at any time."""
+    """Any text at any time."""
     spans = time_spans(question, now)
     for span in spans:
         assert span.start_at.tzinfo is UTC

@@ -1,4 +1,4 @@
-"""Titles of sessions that nobody named (B13): by the model, by words, and never over a name."""
+"""Titles of sessions that nobody named: by the model, by words, and never over a name."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ async def title(store: Store, session_id: str = "s") -> str:
 
 
 async def test_the_model_names_a_session_after_its_first_turn(store: Store) -> None:
-    """B13: one call, once; not before a turn was completed."""
+    """One call, once; not before a turn was completed."""
     summarizer, llm = a_summarizer(GOOD)
     await store.apply([created("s"), begun("s", "t", "Where do ferns grow?")])
     assert not await named(store, summarizer)
@@ -42,7 +42,7 @@ async def test_the_model_names_a_session_after_its_first_turn(store: Store) -> N
 
 
 async def test_a_name_by_the_person_wins_for_ever(store: Store) -> None:
-    """B13: also one that is given while the model thinks."""
+    """Also one that is given while the model thinks."""
     turns = [*whole_turn("s", user="Where?"), *whole_turn("own", user="Where?")]
     await store.apply([created("s"), created("own", title="Mine"), *turns])
 
@@ -114,7 +114,7 @@ async def test_two_processes_name_a_session_once(store: Store) -> None:
 async def test_who_comes_later_with_an_old_list_asks_no_model(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """X15: another process named it between the list of sessions and the lease."""
+    """Another process named it between the list of sessions and the lease."""
     await store.apply([created("s"), *whole_turn("s", user="Where?")])
     before = await store.sessions(SessionQuery())
     assert await named(store, a_summarizer(GOOD)[0])

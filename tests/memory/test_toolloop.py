@@ -1,4 +1,4 @@
-"""The messages of a long tool loop stay within a limit, and nothing is lost (X20)."""
+"""The messages of a long tool loop stay within a limit, and nothing is lost."""
 
 import re
 
@@ -49,7 +49,7 @@ def test_nothing_changes_within_the_limit() -> None:
 
 
 def test_the_oldest_results_become_one_line_with_what_size_and_id() -> None:
-    """X20: in batches, newest whole."""
+    """In batches, newest whole."""
     loop = ToolLoop(HEAD, limit=8_000)
     for i in range(10):
         loop.add(a_round(i, 1000))
@@ -127,7 +127,7 @@ def test_shrinking_halves_the_room_once_more() -> None:
 @settings(max_examples=60)
 @given(st.lists(st.lists(st.integers(0, 4_000), min_size=1, max_size=5), max_size=30))
 def test_whatever_comes_it_stays_valid_and_within_the_limit(sizes: list[list[int]]) -> None:
-    """P8: a limit that the arguments of one round leave room for is kept."""
+    """A limit that the arguments of one round leave room for is kept."""
     loop = ToolLoop(HEAD, limit=6_000)
     for i, each in enumerate(sizes):
         loop.add(a_round(i, *each))

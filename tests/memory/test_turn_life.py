@@ -50,7 +50,7 @@ class Watched:
 
 
 async def test_when_a_turn_has_ended_it_is_stored(open_store: OpenStore, tmp_path: Path) -> None:
-    """A7, A84, A86, B88 (X10), B89, X16: awaited, seen by others at once; the vector follows."""
+    """A7, A84, A86, B88, B89, X16: awaited, seen by others at once; the vector follows."""
     mine, theirs = await open_store(), await open_store()
     embedder = HashEmbedder()
     async with a_memory(mine, embedder) as memory:
@@ -95,7 +95,7 @@ async def test_when_a_turn_has_ended_it_is_stored(open_store: OpenStore, tmp_pat
 
 
 async def test_storing_a_turn_is_fast(store: Store, tmp_path: Path) -> None:
-    """A94: under 100 ms from begin to end, the model's time excluded; measured."""
+    """Under 100 ms from begin to end, the model's time excluded; measured."""
     async with a_memory(store) as memory:
         project = (await memory.project_of(tmp_path)).project
         session = memory.new_session(tmp_path, project)
@@ -110,7 +110,7 @@ async def test_storing_a_turn_is_fast(store: Store, tmp_path: Path) -> None:
 
 
 async def test_only_what_was_finished_is_summed_up(store: Store) -> None:
-    """E9, E49 (X14), E45, E50, E52, E56 (X6), X25: not what broke off, nor is it embedded."""
+    """E9, E49, E45, E50, E52, E56, X25: not what broke off, nor is it embedded."""
     first = created()
     session_id = first.session.session_id
     done = new_id()
@@ -140,7 +140,7 @@ async def test_only_what_was_finished_is_summed_up(store: Store) -> None:
 
 @pytest.mark.parametrize(("last", "rolls_up"), [(2_500, False), (2_501, True)])
 async def test_the_threshold_is_strict(store: Store, last: int, rolls_up: bool) -> None:
-    """A11 (X13), A13, A87, A93: 5,000 characters give no level 2, 5,001 do; X28: as described."""
+    """A11, A13, A87, A93: 5,000 characters give no level 2, 5,001 do; X28: as described."""
     first = created()
     session_id = first.session.session_id
     await store.apply([first])
@@ -159,7 +159,7 @@ async def test_the_threshold_is_strict(store: Store, last: int, rolls_up: bool) 
 
 
 async def test_a_summary_is_stored_before_what_is_left_is_counted(store: Store) -> None:
-    """A12, X28: the turn that has just been summed up is not counted as waiting."""
+    """The turn that has just been summed up is not counted as waiting."""
     watched = Watched(store)
     session_id = await a_session(store, 0)
     worker = a_worker(watched, llm=a_model())  # type: ignore[arg-type]
@@ -175,7 +175,7 @@ async def test_a_summary_is_stored_before_what_is_left_is_counted(store: Store) 
 
 
 async def test_summaries_know_what_they_are_of(store: Store) -> None:
-    """A85, A88, A18: by ids of turns or of summaries; newest first, not rolled up, so many."""
+    """By ids of turns or of summaries; newest first, not rolled up, so many."""
     session_id = await a_session(store, 14, chars=60)
     turns = [turn.turn_id for turn in await store.turns(session_id)]
     ones = [summed(session_id, turn_id, created_at=utc_now()) for turn_id in turns]
@@ -192,7 +192,7 @@ async def test_summaries_know_what_they_are_of(store: Store) -> None:
 
 
 async def test_at_most_ten_of_them_are_shown(store: Store, tmp_path: Path) -> None:
-    """A18, A79, C9, X23, X30: of the latest turns that are not shown, whenever they were made."""
+    """Of the latest turns that are not shown, whenever they were made."""
     async with a_memory(store) as memory:
         project = (await memory.project_of(tmp_path)).project
         session = memory.new_session(tmp_path, project)
@@ -224,7 +224,7 @@ def _named(data: str) -> str:
 
 
 async def test_turns_and_summaries_come_in_one_answer(store: Store, tmp_path: Path) -> None:
-    """A62, A76 (X34), A97: both kinds, so many as are asked for; each embedded once."""
+    """A62, A76, A97: both kinds, so many as are asked for; each embedded once."""
     embedder = HashEmbedder()
     session_id = await a_session(store, 4, chars=60)
     llm = ScriptedLLM([Says(json.dumps({"text": "Question of shade for beds."}))], repeat=True)
@@ -253,7 +253,7 @@ async def test_turns_and_summaries_come_in_one_answer(store: Store, tmp_path: Pa
 
 
 async def test_the_nearest_of_a_scope_whatever_lies_outside(store: Store) -> None:
-    """E54, E55: closest first, so many; a project's are found beside 300 nearer ones."""
+    """Closest first, so many; a project's are found beside 300 nearer ones."""
     embedder = HashEmbedder()
     far = await a_session(store, 0)
     near = session_record(project_id="project-other")
@@ -282,7 +282,7 @@ async def test_the_nearest_of_a_scope_whatever_lies_outside(store: Store) -> Non
 
 
 async def test_the_window_is_in_order_with_its_tool_calls(store: Store) -> None:
-    """B80, A69 to A71: by sequence, each turn with its calls; X30: not by its clock."""
+    """By sequence, each turn with its calls; X30: not by its clock."""
     session_id = await a_session(store, 3, chars=60)
     await add_turns(store, session_id, range(3, 6), chars=60, start_minute=-9_999)
     async with a_memory(store) as memory:

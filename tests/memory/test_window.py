@@ -41,7 +41,7 @@ def assert_valid(messages: Sequence[Message]) -> None:
 
 
 def test_a_turn_is_replayed_as_it_was() -> None:
-    """X20: calls with their results as native messages, what was said between them in place."""
+    """Calls with their results as native messages, what was said between them in place."""
     calls = (
         a_call(0, preamble="I look.", text="one"),
         a_call(1, text="two"),
@@ -63,7 +63,7 @@ def test_a_turn_is_replayed_as_it_was() -> None:
 @pytest.mark.parametrize("status", ["interrupted", "failed", "running"])
 @pytest.mark.parametrize("answer", ["", "half an answ"])
 def test_unfinished_turns_are_marked_and_valid(status: str, answer: str) -> None:
-    """X25, P5: a call that never ended is answered when the request is built."""
+    """A call that never ended is answered when the request is built."""
     turn = a_turn(1, answer=answer, calls=(a_call(0, result="", success=False),), status=status)  # type: ignore[arg-type]
     messages = turn_messages(turn, result_limit=1000)
     assert messages[2].parts[0].text == UNKNOWN_EFFECTS  # type: ignore[union-attr]
@@ -73,7 +73,6 @@ def test_unfinished_turns_are_marked_and_valid(status: str, answer: str) -> None
 
 
 def test_long_results_are_clipped_in_their_middle() -> None:
-    """X20."""
     call = a_call(text="A" * 600 + "B" * 600)
     (answer,) = turn_messages(a_turn(1, calls=(call,)), result_limit=500)[2].parts
     assert len(answer.text) <= 500  # type: ignore[union-attr]
@@ -82,7 +81,7 @@ def test_long_results_are_clipped_in_their_middle() -> None:
 
 
 def test_mentions_stand_in_the_persons_message() -> None:
-    """X19b: a resolved @file is a call with origin `mention`, not one of the model."""
+    """A resolved @file is a call with origin `mention`, not one of the model."""
     call = a_call(text="print(1)", origin="mention")
     messages = turn_messages(a_turn(1, "what is @a.py?", calls=(call,)), result_limit=1000)
     assert [m.role for m in messages] == ["user", "assistant"]
@@ -96,7 +95,7 @@ def start_of(turns: Sequence[Turn], high: int, low: int) -> int:
 
 
 def test_window_drops_whole_turns_with_hysteresis() -> None:
-    """X20: past 40% down to 25%, then the start stays until it is passed again."""
+    """Past 40% down to 25%, then the start stays until it is passed again."""
     turns = [a_turn(i, "u" * 50, "a" * 50) for i in range(1, 60)]
     starts = [start_of(turns[:n], high=1000, low=600) for n in range(1, 60)]
     assert starts[:10] == [1] * 10
@@ -107,7 +106,7 @@ def test_window_drops_whole_turns_with_hysteresis() -> None:
 
 
 def test_prefix_is_the_same_to_the_byte_between_moves() -> None:
-    """X20: providers' caches hit."""
+    """Providers' caches hit."""
     turns = [a_turn(i, f"u{i}" * 20, "a" * 50, (a_call(i, text="r" * 30),)) for i in range(1, 40)]
     before: tuple[Message, ...] = ()
     moves = 0
@@ -126,7 +125,7 @@ def test_prefix_is_the_same_to_the_byte_between_moves() -> None:
 def test_window_is_bounded_valid_and_has_the_newest(
     shapes: list[tuple[int, int, int]], high: int
 ) -> None:
-    """X20, X22, C12: whatever the turns are."""
+    """Whatever the turns are."""
     turns = [
         a_turn(
             i + 1,
@@ -144,7 +143,7 @@ def test_window_is_bounded_valid_and_has_the_newest(
 
 @given(st.integers(0, 5000))
 def test_planning_starts_at_the_same_turn_for_long(count: int) -> None:
-    """X20: every process plans from the same turn, reading a bounded number of them."""
+    """Every process plans from the same turn, reading a bounded number of them."""
     start = count - window_limit(count)
     assert start % 50 == 0
     assert window_limit(count) <= max(99, min(count, 99))
@@ -152,7 +151,7 @@ def test_planning_starts_at_the_same_turn_for_long(count: int) -> None:
 
 
 def test_raw_text_format() -> None:
-    """A22, A23, A33: three lines a turn; no `Tools:` line without tools."""
+    """Three lines a turn; no `Tools:` line without tools."""
     calls = (a_call(0, tool_name="grep_files"), a_call(1, tool_name="read_file"))
     text, count = recent_text(
         [a_turn(1, "one", "1"), a_turn(2, "two", "2", calls)], limit=3, max_chars=5000
@@ -166,7 +165,7 @@ def test_raw_text_format() -> None:
 
 
 def test_raw_text_keeps_both_bounds() -> None:
-    """A19, A20, X22: three turns and so many characters; the newest is always there, clipped."""
+    """Three turns and so many characters; the newest is always there, clipped."""
     turns = [a_turn(i, f"q{i}", "x" * 100) for i in range(1, 9)]
     text, count = recent_text(turns, limit=3, max_chars=5000)
     assert count == 3

@@ -62,7 +62,7 @@ async def in_order(store: Store, session_id: str, level: int) -> list[Summary]:
 
 
 async def test_vectors_of_what_is_complete(store: Store) -> None:
-    """A97 to A99, B90, E7, E9, X6, X16, X25: batches of all that was said and done, once."""
+    """Batches of all that was said and done, once."""
     first = created()
     session_id = first.session.session_id
     await store.apply([first])
@@ -108,7 +108,7 @@ async def test_vectors_of_what_is_complete(store: Store) -> None:
 
 
 async def test_an_embedder_that_is_away(store: Store) -> None:
-    """A96, B90: summaries go on, nothing is lost; when it is back the vectors are made."""
+    """Summaries go on, nothing is lost; when it is back the vectors are made."""
     session_id = await a_session(store, 3)
     embedder = HashEmbedder()
     embedder.failing = True
@@ -125,7 +125,7 @@ async def test_an_embedder_that_is_away(store: Store) -> None:
 
 
 async def test_it_is_tried_again_by_itself(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A96: an embedder that comes back is noticed without a new turn."""
+    """An embedder that comes back is noticed without a new turn."""
     monkeypatch.setattr(worker_module, "_RETRY_S", 0.05)
     await a_session(store, 2)
     embedder = HashEmbedder()
@@ -149,7 +149,7 @@ async def test_it_is_tried_again_by_itself(store: Store, monkeypatch: pytest.Mon
 
 
 async def test_one_text_that_can_not_be_embedded(store: Store) -> None:
-    """A96: all others are; the next process tries again."""
+    """All others are; the next process tries again."""
     session_id = await a_session(store, 20, chars=60)
     await store.apply(whole_turn(session_id, "", "poison", "x", started_at=at(99)))
     assert not await a_worker(store, embedder=Poisoned("poison"), summarizes=False).drain()
@@ -161,7 +161,7 @@ async def test_one_text_that_can_not_be_embedded(store: Store) -> None:
 
 
 async def test_vectors_of_another_model_are_left_alone(store: Store) -> None:
-    """X5: they are made anew only when somebody says so, and never mixed."""
+    """They are made anew only when somebody says so, and never mixed."""
     session_id = await a_session(store, 3)
     assert await a_worker(store, embedder=HashEmbedder(), summarizes=False).drain()
     await add_turns(store, session_id, range(3, 5))
@@ -176,7 +176,7 @@ async def test_vectors_of_another_model_are_left_alone(store: Store) -> None:
 
 
 async def test_one_that_was_slow_does_not_bring_its_model_back(open_store: OpenStore) -> None:
-    """X5: who embeds while the model is changed has its vectors left out."""
+    """Who embeds while the model is changed has its vectors left out."""
     store = await open_store()
     await a_session(store, 3)
     slow = Gated()
@@ -208,7 +208,7 @@ class Gated(HashEmbedder):
 
 
 async def test_two_workers_do_each_piece_once(open_store: OpenStore) -> None:
-    """X15, A46: leases; the model's and the embedder's calls are those of one alone."""
+    """Leases; the model's and the embedder's calls are those of one alone."""
     one, other = await open_store(), await open_store()
     session_id = await a_session(one, 14)
     embedder, llm = HashEmbedder(), a_model()
@@ -229,7 +229,7 @@ async def test_two_workers_do_each_piece_once(open_store: OpenStore) -> None:
 
 
 async def test_who_ends_leaves_its_work_to_others_at_once(open_store: OpenStore) -> None:
-    """X15: a process that ends in the middle gives its leases back."""
+    """A process that ends in the middle gives its leases back."""
     one, other = await open_store(), await open_store()
     session_id = await a_session(one, 2)
     embedder = HashEmbedder()
@@ -322,7 +322,7 @@ asyncio.run(main())
 
 
 async def test_killed_in_the_middle(tmp_path: Path) -> None:
-    """X15: kill -9 with work leased; the next process does what is left at once, and no more."""
+    """Kill -9 with work leased; the next process does what is left at once, and no more."""
     store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
     session_id = await a_session(store, 24, chars=200)
     source = str(Path(ragmem.__file__).parents[1])
@@ -353,7 +353,7 @@ async def test_killed_in_the_middle(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_goes_away(open_store: OpenStore) -> None:
-    """A96: what was being done is done again, once; nothing is said twice."""
+    """What was being done is done again, once; nothing is said twice."""
     inner = await open_store()
     session_id = await a_session(inner, 8)
     line = Line()
@@ -378,7 +378,7 @@ async def test_a_store_that_goes_away(open_store: OpenStore) -> None:
 
 
 async def test_what_is_deleted_while_it_is_worked_on(open_store: OpenStore) -> None:
-    """A96: no failure, and it does not come back."""
+    """No failure, and it does not come back."""
     store = await open_store()
     kept = await a_session(store, 1)
     gone = await a_session(store, 2, start_minute=60)
@@ -408,7 +408,7 @@ async def test_what_is_deleted_while_it_is_worked_on(open_store: OpenStore) -> N
 
 
 async def test_ten_turns_give_a_second_level_and_thirty_a_third(store: Store) -> None:
-    """A3, A10, A13, A79, X13, X14, X19b: in the conversation's order, though done late."""
+    """In the conversation's order, though done late."""
     ten = await a_session(store, 10)
     thirty = await a_session(store, 30, start_minute=100)
     llm = a_model()
@@ -439,7 +439,7 @@ async def test_ten_turns_give_a_second_level_and_thirty_a_third(store: Store) ->
 
 
 async def test_many_quiet_sessions_hide_no_work(store: Store) -> None:
-    """X13, X10: an old session's work is done though many newer ones wait for more turns."""
+    """An old session's work is done though many newer ones wait for more turns."""
     old = await a_session(store, 8)
     for number in range(60):
         await a_session(store, 2, chars=12, start_minute=1_000 + number * 10)
@@ -458,7 +458,7 @@ async def test_many_quiet_sessions_hide_no_work(store: Store) -> None:
 
 
 async def test_the_sessions_own_summary(store: Store) -> None:
-    """E6, B78, X10, X14: each time ten messages came in, from the one before and what is new."""
+    """Each time ten messages came in, from the one before and what is new."""
     session_id = await a_session(store, 0)
     llm = ScriptedLLM([Says(json.dumps({"text": "So far: beds."}))], repeat=True)
     worker = a_worker(store, llm=llm)
@@ -482,7 +482,7 @@ async def test_the_sessions_own_summary(store: Store) -> None:
 
 
 async def test_stand_ins_are_redone_by_who_has_a_model(open_store: OpenStore) -> None:
-    """X19b: of every level, once, in their place; never over what a model said."""
+    """Of every level, once, in their place; never over what a model said."""
     store = await open_store()
     session_id = await a_session(store, 10)
     assert await a_worker(store).drain()
@@ -507,7 +507,7 @@ async def test_stand_ins_are_redone_by_who_has_a_model(open_store: OpenStore) ->
 
 @pytest.mark.parametrize("error", [ProviderUnavailable("busy"), ProviderRefused("no such model")])
 async def test_a_model_that_fails(store: Store, error: Exception) -> None:
-    """A96, X19b: a stand-in in time, and one try a turn."""
+    """A stand-in in time, and one try a turn."""
     session_id = await a_session(store, 2)
     llm = ScriptedLLM([error], repeat=True)
     worker = a_worker(store, llm=llm)
@@ -520,7 +520,7 @@ async def test_a_model_that_fails(store: Store, error: Exception) -> None:
 
 
 async def test_a_model_that_breaks(store: Store) -> None:
-    """A96: even a fault of our own costs that summary only, and the next process makes it."""
+    """Even a fault of our own costs that summary only, and the next process makes it."""
     session_id = await a_session(store, 3)
     llm = ScriptedLLM([DIGEST, RuntimeError("a fault"), DIGEST])
     embedder, metrics = HashEmbedder(), Metrics()
@@ -534,7 +534,7 @@ async def test_a_model_that_breaks(store: Store) -> None:
 
 
 async def test_limits_of_a_session(store: Store) -> None:
-    """X19b, issue 5: past them summaries are cut from the turns; that is no failure."""
+    """Past them summaries are cut from the turns; that is no failure."""
     session_id = await a_session(store, 5)
     llm = a_model()
     config = SummariesConfig(max_calls_per_session=3)
@@ -545,7 +545,7 @@ async def test_limits_of_a_session(store: Store) -> None:
 
 
 async def test_limits_hold_over_processes(store: Store) -> None:
-    """X19b, issue 5: what others spent on the session counts, as far as its summaries tell."""
+    """What others spent on the session counts, as far as its summaries tell."""
     session_id = await a_session(store, 3, chars=60)
     config = SummariesConfig(max_calls_per_session=4)
     assert await a_worker(store, llm=a_model(), config=config).drain()
@@ -559,7 +559,7 @@ async def test_limits_hold_over_processes(store: Store) -> None:
 
 
 async def test_a_summary_of_somebody_elses_is_a_summary(store: Store) -> None:
-    """A92: what was stored under another id is not made again."""
+    """What was stored under another id is not made again."""
     session_id = await a_session(store, 2)
     first, second = await store.turns(session_id)
     await store.apply([summed(session_id, first.turn_id)])
@@ -576,7 +576,7 @@ async def test_a_summary_of_somebody_elses_is_a_summary(store: Store) -> None:
 
 
 async def test_summaries_switched_off(store: Store) -> None:
-    """B46: no model is asked, none are cut; vectors are made."""
+    """No model is asked, none are cut; vectors are made."""
     session_id = await a_session(store, 10)
     llm, embedder = a_model(), HashEmbedder()
     assert await a_worker(store, embedder=embedder, llm=llm, config=OFF).drain()
@@ -587,7 +587,7 @@ async def test_summaries_switched_off(store: Store) -> None:
 
 
 async def test_embeddings_switched_off(store: Store) -> None:
-    """B46, E73, X41: nothing is embedded, summaries are made."""
+    """Nothing is embedded, summaries are made."""
     session_id = await a_session(store, 6)
     assert await a_worker(store, embedder=None, llm=a_model()).drain()
     assert await store.embedder() is None

@@ -79,7 +79,7 @@ def data(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def test_there_is_enough_in_enough_languages() -> None:
-    """Issue 5: at least 300 questions, several languages."""
+    """At least 300 questions, several languages."""
     every = [load(path) for path in FILES]
     assert sum(len(data["questions"]) for data in every) >= 350
     spoken = Counter(data["language"] for data in every)

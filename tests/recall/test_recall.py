@@ -48,7 +48,7 @@ def sets() -> list[LabelledSet]:
 
 
 def test_each_set_is_on_one_side(sets: list[LabelledSet]) -> None:
-    """Issue 5: at least 300 questions, some of which no weight was fitted on."""
+    """At least 300 questions, some of which no weight was fitted on."""
     questions = sum(len(one.questions) for one in sets)
     held_out = sum(len(one.questions) for one in sets if one.held_out)
     assert questions >= 300
@@ -56,7 +56,7 @@ def test_each_set_is_on_one_side(sets: list[LabelledSet]) -> None:
 
 
 def test_words_alone_find_most(recall: ModuleType, sets: list[LabelledSet]) -> None:
-    """Issue 5, X6b: the product without its embedder, against plain BM25, held-out sets too."""
+    """The product without its embedder, against plain BM25, held-out sets too."""
     corpora = [(recall.Corpus(one.turns, one.questions), [one]) for one in sets]
     plain = recall.measure("plain", recall.by_text("plain"), corpora)
     product = recall.measure("product", recall.ranked(DEFAULT_WEIGHTS, vector=None), corpora)
@@ -71,7 +71,7 @@ def test_words_alone_find_most(recall: ModuleType, sets: list[LabelledSet]) -> N
 async def test_the_store_finds_what_it_should(
     recall: ModuleType, sets: list[LabelledSet], tmp_path: Path
 ) -> None:
-    """Issue 5, X6b: the real store and the real search, all sets in one memory, by words alone."""
+    """The real store and the real search, all sets in one memory, by words alone."""
     product = recall.measure(
         "product",
         recall.ranked(DEFAULT_WEIGHTS, vector=None),

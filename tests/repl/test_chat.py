@@ -17,7 +17,7 @@ WORDS = r"word[1-9]\d* "
 
 
 def test_a_question_and_its_answer(tmp_path: Path) -> None:
-    """Issue 3, 1: prompt, tool calls as they run, Markdown, costs, the command that resumes."""
+    """Prompt, tool calls as they run, Markdown, costs, the command that resumes."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("tool held\r")
@@ -38,7 +38,7 @@ def test_a_question_and_its_answer(tmp_path: Path) -> None:
 
 
 def test_what_is_typed_before_the_prompt_is_ready_is_kept(tmp_path: Path) -> None:
-    """Issue 3, 1: ready for typing before any heavy import; a typed-ahead Enter sends."""
+    """Ready for typing before any heavy import; a typed-ahead Enter sends."""
     with FakeChat(tmp_path, "early=held", "load=held", columns=40) as chat:
         chat.wait_for_screen(r"^›")
         chat.send("a question that is longer than one row is\rand a dra")
@@ -94,7 +94,7 @@ def test_signals_before_anything_is_imported(tmp_path: Path, number: int, code: 
 
 
 def test_several_lines_and_history(tmp_path: Path) -> None:
-    """cli.md: Alt-Enter or a trailing backslash adds a line; Up and Ctrl-R find prompts again."""
+    """Alt-Enter or a trailing backslash adds a line; Up and Ctrl-R find prompts again."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send(f"one{ESC}\rtwo\\\rthree\r")
@@ -123,7 +123,7 @@ def test_several_lines_and_history(tmp_path: Path) -> None:
 
 
 def test_long_pastes_fold_and_are_sent_whole(tmp_path: Path) -> None:
-    """cli.md: pasted text of many lines folds; backspace takes all of it."""
+    """Pasted text of many lines folds; backspace takes all of it."""
     lines = "\n".join(f"line {i}" for i in range(12))
     paste = f"{ESC}[200~{lines}{ESC}[201~"
     with FakeChat(tmp_path) as chat:
@@ -138,7 +138,7 @@ def test_long_pastes_fold_and_are_sent_whole(tmp_path: Path) -> None:
 
 
 def test_esc_stops_the_answer_and_keeps_what_came(tmp_path: Path) -> None:
-    """cli.md; P7: the prompt is back, the turn is recorded as interrupted."""
+    """The prompt is back, the turn is recorded as interrupted."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("slow\r")
@@ -152,7 +152,7 @@ def test_esc_stops_the_answer_and_keeps_what_came(tmp_path: Path) -> None:
 
 
 def test_prompts_typed_meanwhile_are_queued(tmp_path: Path) -> None:
-    """cli.md: queued, shown, done in order; when the answer is stopped they come back unsent."""
+    """Queued, shown, done in order; when the answer is stopped they come back unsent."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("tool held\rfirst\rsecond\r")
@@ -172,7 +172,7 @@ def test_prompts_typed_meanwhile_are_queued(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_interrupts_then_clears_then_leaves(tmp_path: Path) -> None:
-    """cli.md, 49: the ladder; the exit code is that of SIGINT."""
+    """The ladder; the exit code is that of SIGINT."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("slow\r")
@@ -192,7 +192,7 @@ def test_ctrl_c_interrupts_then_clears_then_leaves(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_at_a_turn_that_is_over_clears_the_draft(tmp_path: Path) -> None:
-    """cli.md: the ladder goes by what is seen, though the turn's last work may not be done."""
+    """The ladder goes by what is seen, though the turn's last work may not be done."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("lingering\rdraft")
@@ -268,7 +268,7 @@ def test_a_terminal_that_goes_away_ends_it(tmp_path: Path) -> None:
 
 
 def test_a_change_is_approved(tmp_path: Path) -> None:
-    """cli.md: a diff to approve, the decision reaches the agent, the diff is not shown twice."""
+    """A diff to approve, the decision reaches the agent, the diff is not shown twice."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("edit\r")
@@ -295,7 +295,7 @@ def test_a_change_is_approved(tmp_path: Path) -> None:
     ],
 )
 def test_decisions(tmp_path: Path, keys: str, expected: tuple[bool, bool, str]) -> None:
-    """cli.md: each answer reaches the agent."""
+    """Each answer reaches the agent."""
     with FakeChat(tmp_path, columns=40) as chat:
         chat.wait_until_loaded()
         chat.send("edit\r")
@@ -324,7 +324,7 @@ def test_a_question_that_is_left_ends_the_turn(tmp_path: Path, key: str) -> None
 
 
 def test_a_reason_is_told_and_the_draft_is_kept(tmp_path: Path) -> None:
-    """cli.md: denied with a reason; what was being typed comes back."""
+    """Denied with a reason; what was being typed comes back."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send("command\rmy draft")
@@ -360,7 +360,7 @@ def test_words_are_no_decision(tmp_path: Path) -> None:
 
 
 def test_a_folded_paste_survives_a_question_and_a_recall(tmp_path: Path) -> None:
-    """cli.md: sent whole, also when the draft had to make way, or came back from the queue."""
+    """Sent whole, also when the draft had to make way, or came back from the queue."""
     lines = "\n".join(f"line {i}" for i in range(12))
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
@@ -384,7 +384,7 @@ def test_a_folded_paste_survives_a_question_and_a_recall(tmp_path: Path) -> None
 
 
 def test_searching_the_history_can_be_left(tmp_path: Path) -> None:
-    """cli.md: Ctrl-R; Ctrl-C gives the search up, not the chat."""
+    """Ctrl-R; Ctrl-C gives the search up, not the chat."""
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
         chat.send(f"draft{CTRL_R}nothing like it")
@@ -432,7 +432,7 @@ def test_no_escape_of_content_reaches_the_terminal(tmp_path: Path) -> None:
 
 
 def test_slash_commands(tmp_path: Path) -> None:
-    """Issue 3, 1: each of them says something; an unknown one names the nearest."""
+    """Each of them says something; an unknown one names the nearest."""
     with FakeChat(tmp_path, "past", rows=40) as chat:
         chat.wait_until_loaded()
         chat.wait_for(
@@ -469,7 +469,7 @@ def test_slash_commands(tmp_path: Path) -> None:
 
 
 def test_continuing_shows_where_it_stood(tmp_path: Path) -> None:
-    """X40: `-c`; the session's id stays."""
+    """`-c`; the session's id stays."""
     with FakeChat(tmp_path, "past", "continue") as chat:
         chat.wait_for(r"^› what is it\?\n\nA house\.\n\n› and then\?")
         chat.wait_for_screen(r"openai/scripted · 00000001")
@@ -479,7 +479,7 @@ def test_continuing_shows_where_it_stood(tmp_path: Path) -> None:
 
 
 def test_choosing_a_session_at_the_start(tmp_path: Path) -> None:
-    """cli.md: `-r` without a value is a picker; choosing nothing leaves."""
+    """`-r` without a value is a picker; choosing nothing leaves."""
     with FakeChat(tmp_path, "past", "resume=") as chat:
         chat.wait_for_screen(
             r"1   Past work\n +00000001 · 2 turns · \d+ (month|year)s? ago\n\nWhich one\?"
@@ -494,7 +494,7 @@ def test_choosing_a_session_at_the_start(tmp_path: Path) -> None:
 
 
 def test_completion(tmp_path: Path) -> None:
-    """cli.md: Tab completes slash commands and `@file`."""
+    """Tab completes slash commands and `@file`."""
     (tmp_path / "readme.md").write_text("")
     with FakeChat(tmp_path) as chat:
         chat.wait_until_loaded()
@@ -537,7 +537,7 @@ def test_resizing(tmp_path: Path) -> None:
 
 
 def test_without_colour(tmp_path: Path) -> None:
-    """cli.md: NO_COLOR."""
+    """NO_COLOR."""
     with FakeChat(tmp_path, env={"NO_COLOR": "1"}) as chat:
         chat.wait_until_loaded()
         chat.send("edit\r")

@@ -32,7 +32,7 @@ async def indexed(chat: Chat) -> None:
 
 
 async def test_code_is_found_in_a_chat(chat: Chat) -> None:
-    """cli.md, issue 7: where it stands, why it was found, how it begins."""
+    """Where it stands, why it was found, how it begins."""
     (chat.app.cwd / "water.py").write_text(WATER)
     none = await chat.said("/search --code litres")
     assert none.strip() == "Nothing of this project is indexed yet."
@@ -46,7 +46,7 @@ async def test_code_is_found_in_a_chat(chat: Chat) -> None:
 
 
 async def test_a_chat_tells_what_the_command_tells(chat: Chat) -> None:
-    """Issue 7: the sessions about it, what is gone, and no more columns than there are."""
+    """The sessions about it, what is gone, and no more columns than there are."""
     (chat.app.cwd / "water.py").write_text(WATER)
     await indexed(chat)
     code = await chat.app.code()

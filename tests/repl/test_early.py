@@ -56,7 +56,7 @@ def test_no_key_is_invented_or_lost(typed: str) -> None:
 
 
 def test_it_imports_nothing_heavy() -> None:
-    """Issue 3: the first prompt waits for no import but the standard library's small ones."""
+    """The first prompt waits for no import but the standard library's small ones."""
     code = (
         "import sys; before = set(sys.modules); import ragmem.repl.early;"
         "print(*sorted(set(sys.modules) - before))"

@@ -92,7 +92,7 @@ def test_where_blocks_close(text: str, closed: list[str]) -> None:
 
 
 def test_a_long_answer_in_small_pieces_is_taken_in_linear_time() -> None:
-    """P8: a million characters in deltas of four cost no more than reading them."""
+    """A million characters in deltas of four cost no more than reading them."""
     stream = MarkdownStream()
     text = "x" * 1_000_000
     for i in range(0, len(text), 4):

@@ -119,7 +119,7 @@ def a_memory(content: str, **fields: Any) -> MemoryRecord:
     ],
 )
 def test_what_is_a_note(text: str, note: bool) -> None:
-    """cli.md: `#text` remembers; pasted pages, scripts and numbers of issues go to the agent."""
+    """`#text` remembers; pasted pages, scripts and numbers of issues go to the agent."""
     assert is_note(text) is note
     assert is_command(text) is note
 
@@ -136,14 +136,14 @@ def test_what_is_a_note(text: str, note: bool) -> None:
     ],
 )
 def test_what_kind_a_note_is(text: str, kind: str, pinned: bool) -> None:
-    """Issue 6: a rule is the person's own, and stands in every request."""
+    """A rule is the person's own, and stands in every request."""
     draft = said_so(text)
     assert (draft.kind, draft.pinned, draft.trust) == (kind, pinned, "person")
     assert said_so(text, pinned=True).pinned
 
 
 def test_they_are_in_the_help_and_complete() -> None:
-    """cli.md: `/memory /why /pin /forget`."""
+    """`/memory /why /pin /forget`."""
     assert {"memory", "why", "pin", "forget"} <= set(COMMANDS)
 
 
@@ -151,7 +151,7 @@ def test_they_are_in_the_help_and_complete() -> None:
 
 
 async def test_a_note_is_remembered_in_one_line(chat: Chat) -> None:
-    """D12, X4b: source chat, trust person; known again; a rule is pinned."""
+    """Source chat, trust person; known again; a rule is pinned."""
     said = await chat.said("#The gate squeaks when it rains")
     (memory,) = await chat.stored()
     tail = short_id(memory.memory_id)
@@ -205,7 +205,7 @@ async def test_a_long_list_says_that_there_is_more(chat: Chat) -> None:
 
 
 async def test_why_shows_where_it_comes_from(chat: Chat) -> None:
-    """Issue 6: memory, turn, tool call, file, with the date and the words."""
+    """Memory, turn, tool call, file, with the date and the words."""
     evidence = Evidence(
         session_id=new_id(),
         turn_index=3,
@@ -246,7 +246,7 @@ async def test_a_session_that_there_is_not(chat: Chat) -> None:
 
 
 async def test_pin_takes_an_id_or_a_text(chat: Chat) -> None:
-    """cli.md: `/pin`; what is pinned is the person's word."""
+    """`/pin`; what is pinned is the person's word."""
     memory = a_memory("The port is 5439", project_id=chat.talk.session.project_id)
     await chat.put(memory)
     tail = short_id(memory.memory_id)
@@ -263,7 +263,7 @@ async def test_pin_takes_an_id_or_a_text(chat: Chat) -> None:
 
 
 async def test_forget_asks_first(chat: Chat) -> None:
-    """X39: with confirmation, logged; earlier versions go along."""
+    """With confirmation, logged; earlier versions go along."""
     old, new = a_memory("The port is 5433"), a_memory("The port is 5439")
     store = await chat.app.store()
     await store.apply([PutMemory(memory=old), PutMemory(memory=new, supersedes=(old.memory_id,))])
@@ -304,7 +304,7 @@ async def test_nothing_stored_steers_the_terminal(chat: Chat, columns: int) -> N
 
 
 async def test_nothing_is_written_with_ephemeral(tmp_path: Path) -> None:
-    """cli.md: `--ephemeral` writes neither session nor memory; that is said."""
+    """`--ephemeral` writes neither session nor memory; that is said."""
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
     async with App(Config(), paths, cwd=tmp_path, ephemeral=True) as app:
         agent: Any = None
@@ -325,7 +325,7 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 def test_a_chat_remembers_and_forgets(house: House) -> None:
-    """cli.md: typed in the real chat; the agent is asked nothing."""
+    """Typed in the real chat; the agent is asked nothing."""
     with house.chat("chat") as chat:
         chat.wait_for_screen(r"openai/scripted · [0-9a-f]{8}")
         chat.send("#the gate squeaks when it rains\r")
@@ -347,7 +347,7 @@ def test_a_chat_remembers_and_forgets(house: House) -> None:
 
 @pytest.mark.parametrize("width", [42, 100])
 def test_what_a_memory_says_takes_a_few_lines(width: int) -> None:
-    """Issue 6: on a narrow terminal too it can be read; at most three lines of each."""
+    """On a narrow terminal too it can be read; at most three lines of each."""
     short = a_memory("Always write tests with pytest, never unittest, and keep them fast")
     long = a_memory("Plants " + "need shade and water " * 30)
     console = Console(width=width, file=io.StringIO(), record=True)

@@ -52,7 +52,7 @@ def test_a_command_is_run_shown_recorded_and_known_to_the_agent(house: House) ->
 
 
 def test_it_is_known_after_a_restart(house: House) -> None:
-    """X40: what was run yesterday is in the session that is resumed."""
+    """What was run yesterday is in the session that is resumed."""
     with house.chat("chat") as chat:
         loaded(chat)
         chat.send("!echo kumquat | tr a-z A-Z\r")
@@ -69,7 +69,7 @@ def test_it_is_known_after_a_restart(house: House) -> None:
 
 
 def test_what_is_printed_is_stored_and_sent_without_secrets(house: House) -> None:
-    """P10: a key in the output is the person's to see; stored and sent it is not."""
+    """A key in the output is the person's to see; stored and sent it is not."""
     (house.project / "key.txt").write_text(f"key {KEY}\n")
     house.server.extend(Answer("I see none."))
     with house.chat("chat", columns=160) as chat:
@@ -85,7 +85,7 @@ def test_what_is_printed_is_stored_and_sent_without_secrets(house: House) -> Non
 
 
 def test_ctrl_c_ends_it_and_keeps_what_it_printed(house: House) -> None:
-    """cli.md: Ctrl-C interrupts; the process is gone, its output known, the chat goes on."""
+    """Ctrl-C interrupts; the process is gone, its output known, the chat goes on."""
     house.server.extend(Answer("You stopped it."))
     with house.chat("chat") as chat:
         loaded(chat)
@@ -104,7 +104,7 @@ def test_ctrl_c_ends_it_and_keeps_what_it_printed(house: House) -> None:
 
 
 def test_the_terminal_is_safe_and_long_output_is_limited(house: House) -> None:
-    """Reliability 1.4, 36: no escape sequence passes; the middle of what is long is left out."""
+    """No escape sequence passes; the middle of what is long is left out."""
     (house.project / "evil").write_text("\x1b]0;owned\x07\x9b31mred\n")
     with house.chat("chat") as chat:
         loaded(chat)

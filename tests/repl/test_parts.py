@@ -31,7 +31,7 @@ def offered(typed: str) -> list[str]:
 
 
 def test_slash_commands_complete() -> None:
-    """cli.md: completed with Tab."""
+    """Completed with Tab."""
     assert offered("/co") == ["/context", "/cost"]
     assert offered("/") == [f"/{name}" for name in COMMANDS]
     assert offered("see /co") == []
@@ -45,7 +45,7 @@ def test_an_at_sign_before_the_files_are_listed_says_so() -> None:
 
 
 def test_files_complete_after_an_at_sign() -> None:
-    """cli.md: `@path`, fuzzy; a name with blanks is quoted as the agent reads it."""
+    """`@path`, fuzzy; a name with blanks is quoted as the agent reads it."""
     assert offered("explain @app.") == ["@ragmem/app.py ", "@tests/test_app.py "]
     assert offered("@rmrp") == ["@ragmem/repl/render.py "]
     assert offered("@b.t") == ['@"a b.txt" ']
@@ -95,7 +95,7 @@ def test_paths_are_no_commands(text: str, expected: bool) -> None:
 
 
 def test_long_pastes_fold() -> None:
-    """cli.md: pasted text of many lines folds, and is sent whole."""
+    """Pasted text of many lines folds, and is sent whole."""
     pastes = Pastes()
     one, other = "a\nb\nc\nd\ne\nf", "1\n2\n3\n4\n5\n6\n"
     assert pastes.fold("short\r\ntext") == "short\ntext"
@@ -142,7 +142,7 @@ def test_a_mark_inside_a_paste_is_not_unfolded() -> None:
 
 
 def test_the_history_file_is_private_and_lasts(tmp_path: Path) -> None:
-    """cli.md: persistent history; 0600; several lines, odd characters, no doubles."""
+    """Persistent history; 0600; several lines, odd characters, no doubles."""
     file = tmp_path / "data" / "history"
     history = PromptHistory(file)
     for text in ("one", "two\nlines", "two\nlines", "bad \ud800 \0 end", "x" * 30_000):

@@ -122,7 +122,7 @@ def done(display: str, *, success: bool = True, ms: int = 12) -> ToolFinished:
 
 @pytest.mark.parametrize("width", [80, 30])
 def test_tool_results(width: int) -> None:
-    """Issue 3, 1: a line as it runs, then the result; long ones are cut, diffs are shown."""
+    """A line as it runs, then the result; long ones are cut, diffs are shown."""
     shown = [
         plain(tool_result(event, width), width)
         for event in (
@@ -202,7 +202,7 @@ def finished(subtype: Subtype, **fields: object) -> TurnFinished:
 
 
 def test_how_turns_end() -> None:
-    """cli.md: each subtype says what happened and what to do."""
+    """Each subtype says what happened and what to do."""
     shown = "".join(
         plain(closing(event, 60), 60)
         for event in (
@@ -237,7 +237,7 @@ def proposal(**fields: object) -> Proposal:
 
 
 def test_a_proposed_change_is_shown_whole() -> None:
-    """cli.md: a diff to approve, behind a margin that it can't imitate."""
+    """A diff to approve, behind a margin that it can't imitate."""
     assert plain(proposal_text(proposal(warnings=("a.py is a link",)), 40), 40) == snapshot("""\
 ? edit_file a.py
 │ --- a.py
@@ -304,7 +304,7 @@ Read  src/\\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x0dcarriage\\x08ba…
 
 
 def test_sessions_are_numbered() -> None:
-    """X40: what one can choose from."""
+    """What one can choose from."""
     known = [
         session(1, title="A title", turn_count=3),
         session(2, last_message="the last question", turn_count=1),
@@ -319,7 +319,7 @@ def test_sessions_are_numbered() -> None:
 
 
 def test_no_color_keeps_weight_alone() -> None:
-    """cli.md: NO_COLOR; and without any ink no escape sequence is written."""
+    """NO_COLOR; and without any ink no escape sequence is written."""
     codes = set(re.findall(r"\x1b\[([0-9;]*)m", paint(answer(MARKDOWN), width=80, ink="mono")))
     numbers = {int(number) for code in codes for number in code.split(";") if number}
     assert numbers
@@ -352,7 +352,7 @@ def shown_live(view: TurnView, columns: int = 40, rows: int = 8) -> list[str]:
 
 
 def test_the_open_block_is_live_and_printed_once_it_closes() -> None:
-    """Issue 3, 1: streamed without flicker: whole blocks are printed, the tail is live."""
+    """Streamed without flicker: whole blocks are printed, the tail is live."""
     view = TurnView(clock=lambda: 0.0)
     assert shown_live(view) == ["", "waiting for the model · 0 ms · Esc stops"]
     assert view.show(TextDelta(text="One.\n\nTwo goes"), 40) != []
@@ -364,7 +364,7 @@ def test_the_open_block_is_live_and_printed_once_it_closes() -> None:
 
 
 def test_parallel_calls_are_live_and_printed_with_their_results() -> None:
-    """Issue 3, 1: calls of one message run in parallel; each stays beside its result."""
+    """Calls of one message run in parallel; each stays beside its result."""
     view = TurnView(clock=lambda: 0.0)
     for call in ("1", "2"):
         started = ToolStarted(tool_call_id=call, name="read_file", title=f"read_file {call}.py")
@@ -387,7 +387,7 @@ def test_parallel_calls_are_live_and_printed_with_their_results() -> None:
 
 @pytest.mark.parametrize("live", [True, False])
 def test_a_call_that_is_interrupted_stays_on_the_screen(live: bool) -> None:
-    """B110: what was running when the person stopped it is said, once."""
+    """What was running when the person stopped it is said, once."""
     view = TurnView(shows_live=live, clock=lambda: 0.0)
     title = view.show(ToolStarted(tool_call_id="1", name="t", title="t 1"), 40)
     shown = [plain(part) for _, part in [*title, *view.show(finished("interrupted"), 40)]]

@@ -93,7 +93,7 @@ async def damaged(home: Path, statement: str) -> Path:
 
 @pytest.mark.parametrize(("what", "statement"), DAMAGE)
 async def test_each_kind_is_found_and_salvaged(tmp_path: Path, what: str, statement: str) -> None:
-    """P2, P4, issue 4: no half turn, no orphan, no gap, no wrong count; salvage leaves none."""
+    """No half turn, no orphan, no gap, no wrong count; salvage leaves none."""
     database = await damaged(tmp_path / "home", statement)
     store = await sqlite(tmp_path / "home")
     assert what in [finding.what for finding in await store.check()]
@@ -118,7 +118,7 @@ async def test_all_is_well(tmp_path: Path) -> None:
 
 
 async def test_damage_of_the_file_is_said_alone(tmp_path: Path) -> None:
-    """Reliability 9: what a file says that is not whole means nothing."""
+    """What a file says that is not whole means nothing."""
     database = await damaged(tmp_path / "home", "UPDATE sessions SET turn_count = 77")
     connection = apsw.Connection(str(database))
     connection.pragma("writable_schema", True)
@@ -132,6 +132,6 @@ async def test_damage_of_the_file_is_said_alone(tmp_path: Path) -> None:
 
 
 def test_every_finding_has_its_test() -> None:
-    """Issue 4: no kind of damage is only believed to be found."""
+    """No kind of damage is only believed to be found."""
     promises = {what for what, _ in checks._PROMISES}
     assert {what for what, _ in DAMAGE} == promises | {checks.WORDS}

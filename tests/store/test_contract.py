@@ -178,7 +178,7 @@ READS: dict[str, Callable[[Store], Awaitable[object]]] = {
 
 @pytest.mark.parametrize("name", READS)
 async def test_reading_an_unknown_session(store: Store, name: str) -> None:
-    """A83: a clear error that names it."""
+    """A clear error that names it."""
     with pytest.raises(SessionNotFound, match="no"):
         await READS[name](store)
 
@@ -199,7 +199,7 @@ async def test_reading_an_unknown_session(store: Store, name: str) -> None:
     ],
 )
 async def test_writing_to_what_is_not_there(store: Store, write: Write) -> None:
-    """A83: refused, and nothing of it stays."""
+    """Refused, and nothing of it stays."""
     await store.apply([created("s"), *whole_turn("s", "t")])
     before = await seen(store)
     with pytest.raises(SessionNotFound, match=r"no\b"):
@@ -241,7 +241,7 @@ async def test_what_one_handle_wrote_another_reads(open_store: OpenStore) -> Non
 
 
 async def test_records_keep_their_own_times(store: Store) -> None:
-    """X30: to the microsecond, in UTC."""
+    """To the microsecond, in UTC."""
     await store.apply([created("s"), begun("s", "t"), called("s", "t", 0, "a.py")])
     [turn] = await store.turns("s")
     call: ToolCall = turn.tool_calls[0]

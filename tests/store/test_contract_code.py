@@ -87,7 +87,7 @@ async def is_whole(store: Store) -> bool:
 
 
 async def test_a_file_is_told_as_it_was_given(store: Store) -> None:
-    """X7, B94: every field of every kind of scope."""
+    """Every field of every kind of scope."""
     scopes = [
         a_scope(
             f"s{number}", f"Beet.{kind}", 10 * number + 1, kind=kind, docstring=f"« {kind} » 🌿"
@@ -128,7 +128,7 @@ async def test_any_text_at_all(store: Store) -> None:
 
 
 async def test_scopes_stand_by_their_first_lines(store: Store) -> None:
-    """X7: those of one line as they were put."""
+    """Those of one line as they were put."""
     lines = [("e", 5), ("a", 1), ("d", 3), ("c", 3), ("b", 2)]
     await store.apply([put("a.py", *(a_scope(name, line=line) for name, line in lines))])
     (file,) = await store.code_files(GARDEN)
@@ -139,7 +139,7 @@ async def test_scopes_stand_by_their_first_lines(store: Store) -> None:
 
 
 async def test_files_of_a_folder(store: Store) -> None:
-    """X7: by path, of this folder alone, all or some."""
+    """By path, of this folder alone, all or some."""
     await store.apply(
         [
             *joined(KITCHEN, GARDEN),
@@ -168,7 +168,7 @@ async def test_files_of_a_folder(store: Store) -> None:
 
 
 async def test_a_file_put_again_is_replaced(store: Store) -> None:
-    """X7: what it says now, and nothing of before."""
+    """What it says now, and nothing of before."""
     await store.apply([put("a.py", "gone", "stays", imports=("x.py", "y.py"))])
     again = put(
         "a.py",
@@ -200,7 +200,7 @@ async def test_doubles_are_one(store: Store) -> None:
 
 
 async def test_a_scope_goes_with_its_file(store: Store) -> None:
-    """X7: unless a turn has to do with it; then it is found by its id, where it was last."""
+    """Unless a turn has to do with it; then it is found by its id, where it was last."""
     await store.apply([*conversation("t1", "t2"), put("a.py", "one", "two"), put("b.py", "three")])
     await store.apply([refers("t1", one="read"), refers("t2", three="edited", two="found")])
     await store.apply([put("a.py", "two"), drop("b.py", "never-was.py")])
@@ -229,7 +229,7 @@ async def test_a_scope_goes_with_its_file(store: Store) -> None:
 async def test_a_moved_scope_is_one(
     store: Store, old_first: bool, at_once: bool, known: bool
 ) -> None:
-    """X7: whichever of the two files is put first, and again, and dropped."""
+    """Whichever of the two files is put first, and again, and dropped."""
     await store.apply([*conversation("t"), put("old.py", "moved", "stays")])
     if known:
         await store.apply([refers("t", moved="edited")])
@@ -257,7 +257,7 @@ async def test_a_moved_scope_is_one(
 
 
 async def test_a_scope_moves_to_another_folder(store: Store) -> None:
-    """X7, X12b: an id is one scope's, in whichever project."""
+    """An id is one scope's, in whichever project."""
     await store.apply([put("a.py", "moved")])
     await store.apply([put("b.py", "moved", project_id=KITCHEN)])
     assert [file.scopes for file in await store.code_files(GARDEN)] == [()]
@@ -269,7 +269,7 @@ async def test_a_scope_moves_to_another_folder(store: Store) -> None:
 
 
 async def test_two_files_change_places(store: Store) -> None:
-    """X7: each has the other's scopes."""
+    """Each has the other's scopes."""
     await store.apply([put("a.py", "one", "two"), put("b.py", "three")])
     await store.apply([put("a.py", "three"), put("b.py", "one", "two")])
     assert await scopes_there(store) == {"one": "b.py", "two": "b.py", "three": "a.py"}
@@ -277,7 +277,7 @@ async def test_two_files_change_places(store: Store) -> None:
 
 
 async def test_accesses_outlive_their_file(store: Store) -> None:
-    """X7, B35: that it was read is known though it is gone."""
+    """That it was read is known though it is gone."""
     await store.apply([created("s"), begun("s", "t"), touched("s", "t", "read", "a.py")])
     await store.apply([put("a.py", "one"), drop("a.py")])
     assert (await store.info()).counts["files"] == 1
@@ -292,7 +292,7 @@ async def test_accesses_outlive_their_file(store: Store) -> None:
 
 
 async def test_references_are_replaced(store: Store) -> None:
-    """B95, X7: what a turn has to do with code is told all at once."""
+    """What a turn has to do with code is told all at once."""
     await store.apply([*conversation("t1", "t2"), put("a.py", "one", "two", "three")])
     first = refers("t1", two="edited", three="edited", one="named")
     await store.apply([first, refers("t2", one="found")])
@@ -309,7 +309,7 @@ async def test_references_are_replaced(store: Store) -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(REFERENCE_HOWS))[::5])
 async def test_the_strongest_reference_counts(store: Store, order: tuple[str, ...]) -> None:
-    """B95: a turn has one reference to a scope."""
+    """A turn has one reference to a scope."""
     await store.apply([*conversation("t"), put("a.py", "one")])
     for count in range(1, 5):
         hows = order[:count]
@@ -320,7 +320,7 @@ async def test_the_strongest_reference_counts(store: Store, order: tuple[str, ..
 
 
 async def test_what_is_not_there_is_left_out(store: Store) -> None:
-    """B95, P1: no error, nor a half scope or turn."""
+    """No error, nor a half scope or turn."""
     await store.apply([*conversation("t"), put("a.py", "one")])
     await store.apply([refers("t", one="read", gone="edited"), refers("no-turn", one="edited")])
     assert await store.references_of(["t", "no-turn"]) == [refers("t", one="read")]
@@ -331,7 +331,7 @@ async def test_what_is_not_there_is_left_out(store: Store) -> None:
 
 
 async def test_a_lost_scope_goes_with_its_last_reference(store: Store) -> None:
-    """X7: nothing is kept that nobody can come to."""
+    """Nothing is kept that nobody can come to."""
     await store.apply([*conversation("t1", "t2"), put("a.py", "one", "two", "three")])
     await store.apply([refers("t1", one="read", two="read"), refers("t2", two="edited")])
     await store.apply([put("a.py", "three")])
@@ -344,7 +344,7 @@ async def test_a_lost_scope_goes_with_its_last_reference(store: Store) -> None:
 
 
 async def test_a_lost_scope_that_is_referred_to_again_stays(store: Store) -> None:
-    """X7: while it is replaced a reference is never the last."""
+    """While it is replaced a reference is never the last."""
     await store.apply([*conversation("t"), put("a.py", "one"), refers("t", one="read")])
     await store.apply([drop("a.py"), refers("t", one="edited")])
     assert await store.references_of(["t"]) == [refers("t", one="edited")]
@@ -439,7 +439,7 @@ IN_GARDEN = (GARDEN,)
     ],
 )  # fmt: skip
 async def test_scopes_by_name(store: Store, query: ScopeQuery, expected: list[str]) -> None:
-    """B94, B95, C7: by name, by its last parts, in a project and what is joined with it."""
+    """By name, by its last parts, in a project and what is joined with it."""
     await named(store)
     found = await store.find_scopes(query)
     assert [each.scope.scope_id for each in found] == expected
@@ -491,7 +491,7 @@ def code_turn(turn_id: str, minute: int, *hows: str, **more: object) -> CodeTurn
 
 
 async def test_turns_by_scope(store: Store) -> None:
-    """B35, B95, B96: newest first, each once, with what it has to do with what is asked."""
+    """Newest first, each once, with what it has to do with what is asked."""
     await turns(store)
     query = TurnsQuery(scope_ids=("one", "two", "none"))
     assert await store.code_turns(query) == [
@@ -509,7 +509,7 @@ async def test_turns_by_scope(store: Store) -> None:
 
 
 async def test_turns_by_file(store: Store) -> None:
-    """B35, B96: of the project's sessions alone; by scope and file together."""
+    """Of the project's sessions alone; by scope and file together."""
     await turns(store)
     query = TurnsQuery(project_ids=(GARDEN,), paths=("a.py", "b.py"))
     assert await store.code_turns(query) == [
@@ -546,7 +546,7 @@ async def wrote(store: Store, session_id: str, turn_id: str, minute: int, *paths
 
 
 async def test_files_that_change_together(store: Store) -> None:
-    """B35, B96: counted by turn; what changes everything tells nothing."""
+    """Counted by turn; what changes everything tells nothing."""
     await wrote(store, "s", "t1", 1, "a.py", "test_a.py", "b.py")
     await wrote(store, "s", "t2", 2, "a.py", "test_a.py")
     await wrote(store, "r", "t3", 3, "test_a.py", "a.py")
@@ -575,7 +575,7 @@ async def test_files_that_change_together(store: Store) -> None:
 
 
 async def test_turns_wait_to_be_linked(store: Store) -> None:
-    """B95, C7: completed ones of a project with code, newest first, until that is done once."""
+    """Completed ones of a project with code, newest first, until that is done once."""
     await store.apply(conversation("t1", "t2", "t3", "t4"))
     await store.apply(conversation("k1", session_id="k", project_id=KITCHEN))
     await store.apply([begun("s", "running", started_at=at(8))])
@@ -604,7 +604,7 @@ async def test_turns_wait_to_be_linked(store: Store) -> None:
 
 
 async def test_turns_of_one_session_wait(store: Store) -> None:
-    """B95: asked for a session, its own turns."""
+    """Asked for a session, its own turns."""
     await store.apply([*conversation("t1", "t2"), *conversation("r1", session_id="r")])
     await store.apply([created("f", parent_session_id="s", forked_at_index=1)])
     await store.apply([*whole_turn("f", "f2", started_at=at(9)), put("a.py", "one")])
@@ -614,7 +614,7 @@ async def test_turns_of_one_session_wait(store: Store) -> None:
 
 
 async def test_turns_of_joined_projects_wait(store: Store) -> None:
-    """X12b, B95: wherever of them the code is, the turns of all; also of those that were before."""
+    """Wherever of them the code is, the turns of all; also of those that were before."""
     await store.apply(conversation("t1"))
     await store.apply(conversation("k1", session_id="k", project_id=KITCHEN))
     await store.apply(conversation("h1", session_id="h", project_id=SHED))
@@ -627,7 +627,7 @@ async def test_turns_of_joined_projects_wait(store: Store) -> None:
 
 
 async def test_a_turn_that_was_put_waits(store: Store) -> None:
-    """B95, X11: moved or imported, nothing is known of it; put again it waits no more."""
+    """Moved or imported, nothing is known of it; put again it waits no more."""
     turn = Turn(
         turn_id="t", session_id="s", turn_index=1, user_message="Why?", status="completed",
         started_at=START, finished_at=at(1),
@@ -658,7 +658,7 @@ async def test_who_links_a_turn_leases_it(open_store: OpenStore) -> None:
 
 
 async def test_what_a_deleted_session_had_to_do_with(store: Store) -> None:
-    """B8, X39, X7: its references go, and lost scopes that only it knew."""
+    """Its references go, and lost scopes that only it knew."""
     await store.apply([*conversation("t1", "t2"), *conversation("r1", session_id="r")])
     await store.apply([put("a.py", "one", "two", "three"), put("b.py", "four")])
     await store.apply(
@@ -678,7 +678,7 @@ async def test_what_a_deleted_session_had_to_do_with(store: Store) -> None:
 
 
 async def test_a_fork_keeps_what_it_has_to_do_with(store: Store) -> None:
-    """B8, B99: shared turns are the parent's; its own go with it."""
+    """Shared turns are the parent's; its own go with it."""
     await store.apply([*conversation("t1"), put("a.py", "one", "two")])
     await store.apply(
         [created("f", parent_session_id="s", forked_at_index=1), *whole_turn("f", "f2")]
@@ -718,7 +718,7 @@ TURNS = ("t1", "t2", "t3")
 
 
 async def test_each_write_twice_is_once(store: Store) -> None:
-    """P1: a retry changes nothing."""
+    """A retry changes nothing."""
     for write in a_story():
         await store.apply([write])
         once = await code_seen(store, *TURNS)
@@ -733,7 +733,7 @@ async def test_each_write_twice_is_once(store: Store) -> None:
 
 
 async def test_one_transaction_or_many_end_the_same(open_store: OpenStore) -> None:
-    """P1: cut into batches anyhow, and all of it replayed, it comes to the same."""
+    """Cut into batches anyhow, and all of it replayed, it comes to the same."""
     store = await open_store()
     await store.apply(a_story())
     once = await code_seen(store, *TURNS)
@@ -750,7 +750,7 @@ async def test_one_transaction_or_many_end_the_same(open_store: OpenStore) -> No
 
 
 async def test_a_failing_write_undoes_all(store: Store) -> None:
-    """P1: a file's scopes are replaced in one transaction, a turn's references too."""
+    """A file's scopes are replaced in one transaction, a turn's references too."""
     await store.apply([*conversation("t"), put("a.py", "one", "two"), refers("t", one="read")])
     before = await code_seen(store, "t")
     writes = [put("a.py", "three"), drop("a.py"), put("b.py", "two"), refers("t", two="read")]
@@ -761,7 +761,7 @@ async def test_a_failing_write_undoes_all(store: Store) -> None:
 
 
 async def test_many_at_once(open_store: OpenStore) -> None:
-    """P6: two processes index and link at once, a scope going to and fro between their files."""
+    """Two processes index and link at once, a scope going to and fro between their files."""
     stores = [await open_store(), await open_store()]
     await stores[0].apply([*conversation(*(f"t{n}" for n in range(8))), put("0.py", "ball")])
 
@@ -784,7 +784,7 @@ async def test_many_at_once(open_store: OpenStore) -> None:
 
 
 async def test_info_counts_scopes(store: Store) -> None:
-    """X7: those that no file defines too."""
+    """Those that no file defines too."""
     await store.apply([*conversation("t"), put("a.py", "one", "two"), refers("t", one="read")])
     assert (await store.info()).counts["scopes"] == 2
     await store.apply([drop("a.py")])

@@ -90,7 +90,7 @@ async def stopped(stream: Stream, after: int) -> AsyncIterator[Sequence[Write]]:
 
 
 async def test_code_is_moved(source: Archive, target: Archive) -> None:
-    """X7, X11: files, the identity of scopes, also of lost ones, and references; twice is once."""
+    """Files, the identity of scopes, also of lost ones, and references; twice is once."""
     await filled(source)
     before = await code_seen(source, *TURNS)
     for _ in range(2):
@@ -109,7 +109,7 @@ async def test_code_is_moved(source: Archive, target: Archive) -> None:
 async def test_there_and_back_and_through_a_file(
     source: Archive, target: Archive, tmp_path: Path
 ) -> None:
-    """X11, issue 4: it is the same, by whichever way it comes."""
+    """It is the same, by whichever way it comes."""
     await filled(source)
     await moved(source, target)
     file = tmp_path / "backup.jsonl"
@@ -124,7 +124,7 @@ async def test_there_and_back_and_through_a_file(
 
 
 async def test_a_move_that_was_stopped_is_made_again(source: Archive, target: Archive) -> None:
-    """Issue 4, P1: wherever it was stopped, in the end it is the same."""
+    """Wherever it was stopped, in the end it is the same."""
     await filled(source)
     stream = stream_of(source, batch=2)
     batches = [batch async for batch in stream()]
@@ -138,7 +138,7 @@ async def test_a_move_that_was_stopped_is_made_again(source: Archive, target: Ar
 
 
 async def test_what_was_changed_in_the_source_comes_along(source: Archive, target: Archive) -> None:
-    """Issue 4: a second move brings what is so now, and takes back what is so no more."""
+    """A second move brings what is so now, and takes back what is so no more."""
     await filled(source)
     await moved(source, target)
     await source.apply(
@@ -155,7 +155,7 @@ async def test_what_was_changed_in_the_source_comes_along(source: Archive, targe
 
 
 async def test_what_is_missing_or_different_is_told(source: Archive, target: Archive) -> None:
-    """Issue 4: the comparison looks at every file and every turn's references."""
+    """The comparison looks at every file and every turn's references."""
     await filled(source)
     await moved(source, target)
     await target.apply(
@@ -178,7 +178,7 @@ async def test_what_is_missing_or_different_is_told(source: Archive, target: Arc
 
 
 async def test_a_project_joined_there_is_not_mixed_up(source: Archive, target: Archive) -> None:
-    """X12b: each folder's files stay its own."""
+    """Each folder's files stay its own."""
     await filled(source)
     kitchen = Project(
         project_id=KITCHEN, path="/home/ana/kitchen", created_at=at(0), joined_into=GARDEN
@@ -191,7 +191,7 @@ async def test_a_project_joined_there_is_not_mixed_up(source: Archive, target: A
 
 
 async def test_a_document_has_no_references(source: Archive) -> None:
-    """Issue 7, B99: they are derived: an imported turn waits to be linked where it is now."""
+    """They are derived: an imported turn waits to be linked where it is now."""
     await filled(source)
     document = await document_of(source, "root")
     assert b"scope" not in encoded(document)
@@ -206,7 +206,7 @@ async def test_a_document_has_no_references(source: Archive) -> None:
 
 
 async def test_code_waits_and_arrives(home: Home) -> None:
-    """P1, X10: while the store is away, also odd text; in order, and once."""
+    """While the store is away, also odd text; in order, and once."""
     store = home.open()
     await store.apply([*conversation("t1", "t2"), put("a.py", "one", "two")])
     await store.aclose()
@@ -239,7 +239,7 @@ async def test_code_waits_and_arrives(home: Home) -> None:
 
 
 async def test_code_is_not_told_while_the_store_is_away(home: Home) -> None:
-    """X14: no answer is better than an old one."""
+    """No answer is better than an old one."""
     home.error = StoreUnavailable("It is away.")
     store = home.open()
     for ask in (
@@ -331,7 +331,7 @@ async def as_it_was_or_will_be(store: Store, was: dict[str, object], *, done: bo
 
 @pytest.mark.parametrize("point", ["sqlite.begun", "sqlite.commit", "sqlite.committed"])
 async def test_killed_while_code_is_written(tmp_path: Path, point: str) -> None:
-    """P1, B8: kill -9 leaves all of it or nothing, and what was said to be kept is."""
+    """Kill -9 leaves all of it or nothing, and what was said to be kept is."""
     store = await sqlite(tmp_path)
     was = await before(store)
     await store.aclose()
@@ -345,7 +345,7 @@ async def test_killed_while_code_is_written(tmp_path: Path, point: str) -> None:
 async def test_killed_while_code_is_written_to_the_graph(
     neo4j_server: Connection, point: str
 ) -> None:
-    """P1, B8: the same on Neo4j."""
+    """The same on Neo4j."""
     store = await open_empty_neo4j_store(neo4j_server)
     was = await before(store)
     await killed_at(point, neo4j_server.url, neo4j_server.password)

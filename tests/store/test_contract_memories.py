@@ -120,7 +120,7 @@ async def conversation(store: Store) -> None:
 
 @pytest.mark.parametrize("memory", [whole(), a_memory("bare", subjects=(), project_id=None)])
 async def test_a_memory_is_told_as_it_was_given(store: Store, memory: MemoryRecord) -> None:
-    """D7 to D14, E20 to E22: every field, evidence in its order."""
+    """Every field, evidence in its order."""
     await conversation(store)
     await store.apply([PutMemory(memory=memory)])
     assert await store.memories_by_id([memory.memory_id]) == [memory]
@@ -129,7 +129,7 @@ async def test_a_memory_is_told_as_it_was_given(store: Store, memory: MemoryReco
 
 
 async def test_evidence_need_not_be_here(store: Store) -> None:
-    """E32, E20: of a session that is not here (any more, or not yet) it stays what it says."""
+    """Of a session that is not here (any more, or not yet) it stays what it says."""
     memory = a_memory("m", evidence=(said("gone", "never-was", tool_call_id="nor-this"),))
     await store.apply([PutMemory(memory=memory)])
     assert await one(store, "m") == memory
@@ -138,7 +138,7 @@ async def test_evidence_need_not_be_here(store: Store) -> None:
 
 
 async def test_the_same_id_again_replaces_it(store: Store) -> None:
-    """D22: everything of it, its evidence and subjects too; nothing is left of what it said."""
+    """Everything of it, its evidence and subjects too; nothing is left of what it said."""
     await conversation(store)
     await store.apply([PutMemory(memory=whole("m"))])
     other = a_memory("m", "Hostas it is.", subjects=("hostas",), evidence=(said("r", "r1"),))
@@ -151,7 +151,7 @@ async def test_the_same_id_again_replaces_it(store: Store) -> None:
 
 
 async def test_any_text_at_all(store: Store) -> None:
-    """Reliability 5: NUL, half a character, emoji, a megabyte; in every text that there is."""
+    """NUL, half a character, emoji, a megabyte; in every text that there is."""
     odd = "a\0b half \ud83d whole 🌿 " + "x" * 1_000_000
     kept = "ab half � whole 🌿 " + "x" * 1_000_000
     short = odd[:20]
@@ -183,7 +183,7 @@ async def test_any_text_at_all(store: Store) -> None:
 
 
 async def test_all_of_a_batch_or_none(store: Store) -> None:
-    """D27: a write that fails leaves no memory behind, and none superseded."""
+    """A write that fails leaves no memory behind, and none superseded."""
     await store.apply([created("s"), remembered("old")])
     before = await seen(store)
     writes: list[Write] = [
@@ -215,7 +215,7 @@ async def chain(store: Store) -> None:
 
 
 async def test_an_update_supersedes(store: Store) -> None:
-    """X4, D22, D27, D37: the new one is current, the old one stays reachable, with its end."""
+    """The new one is current, the old one stays reachable, with its end."""
     await chain(store)
     assert await ids(store) == ["3-pau", "other"]
     assert await ids(store, ALL) == ["3-pau", "2-toulouse", "other", "1-ordizan"]
@@ -229,7 +229,7 @@ async def test_an_update_supersedes(store: Store) -> None:
 
 
 async def test_the_chain_of_a_memory(store: Store) -> None:
-    """X4: what it took the place of, and what that did; newest first."""
+    """What it took the place of, and what that did; newest first."""
     await chain(store)
     older = await store.memories_by_id(["2-toulouse", "1-ordizan"])
     assert await store.superseded_by("3-pau") == older
@@ -239,7 +239,7 @@ async def test_the_chain_of_a_memory(store: Store) -> None:
 
 
 async def test_one_may_take_the_place_of_several(store: Store) -> None:
-    """X4, D22: of all that said the same."""
+    """Of all that said the same."""
     await store.apply([remembered("a", created_at=at(1)), remembered("b", created_at=at(2))])
     await store.apply([remembered("c", created_at=at(3), supersedes=("a", "b"))])
     assert await ids(store) == ["c"]
@@ -247,7 +247,7 @@ async def test_one_may_take_the_place_of_several(store: Store) -> None:
 
 
 async def test_superseding_twice_is_superseding_once(store: Store) -> None:
-    """D27: as a replay does it, one by one or all of it again."""
+    """As a replay does it, one by one or all of it again."""
     writes: list[Write] = [
         remembered("a", created_at=at(1)),
         remembered("b", created_at=at(2), supersedes=("a",)),
@@ -264,7 +264,7 @@ async def test_superseding_twice_is_superseding_once(store: Store) -> None:
 
 
 async def test_what_is_superseded_is_left_as_it_is(store: Store) -> None:
-    """X4, D27: by whom comes second, and by what is put again."""
+    """By whom comes second, and by what is put again."""
     await store.apply([remembered("a", created_at=at(1))])
     await store.apply([remembered("b", created_at=at(2), supersedes=("a",))])
     await store.apply([remembered("c", created_at=at(3), supersedes=("a",))])
@@ -277,14 +277,14 @@ async def test_what_is_superseded_is_left_as_it_is(store: Store) -> None:
 
 
 async def test_to_supersede_what_is_gone(store: Store) -> None:
-    """D27: the new one is kept all the same; nor does one take its own place."""
+    """The new one is kept all the same; nor does one take its own place."""
     await store.apply([remembered("b", supersedes=("gone", "b"))])
     assert await ids(store) == ["b"]
     assert await store.superseded_by("b") == []
 
 
 async def test_what_is_superseded_takes_no_place_any_more(store: Store) -> None:
-    """D27: a late write makes no circle, in which nothing would be current."""
+    """A late write makes no circle, in which nothing would be current."""
     await store.apply([remembered("a", created_at=at(1))])
     await store.apply([remembered("b", created_at=at(2), supersedes=("a",))])
     await store.apply([remembered("a", created_at=at(1), supersedes=("b",))])
@@ -293,7 +293,7 @@ async def test_what_is_superseded_takes_no_place_any_more(store: Store) -> None:
 
 @pytest.mark.parametrize("newest_first", [False, True])
 async def test_one_that_says_itself_what_took_its_place(store: Store, newest_first: bool) -> None:
-    """X11: moved from another store, in whichever order, the chain is the same."""
+    """Moved from another store, in whichever order, the chain is the same."""
     old = remembered("a", created_at=at(1), superseded_by="b", valid_until=at(2))
     writes: list[Write] = [old, remembered("b", created_at=at(2))]
     for write in writes[::-1] if newest_first else writes:
@@ -304,7 +304,7 @@ async def test_one_that_says_itself_what_took_its_place(store: Store, newest_fir
 
 
 async def test_circles_from_elsewhere_end(store: Store) -> None:
-    """Reliability 5: whatever a file says."""
+    """Whatever a file says."""
     await store.apply(
         [
             remembered("a", created_at=at(1), superseded_by="b", valid_until=at(2)),
@@ -317,7 +317,7 @@ async def test_circles_from_elsewhere_end(store: Store) -> None:
 
 
 async def test_many_at_once_supersede_one(open_store: OpenStore) -> None:
-    """D27, X4: two processes' worth of handles and more; one takes its place, none is lost."""
+    """Two processes' worth of handles and more; one takes its place, none is lost."""
     stores = [await open_store() for _ in range(8)]
     await stores[0].apply([remembered("old", created_at=at(0))])
 
@@ -412,13 +412,13 @@ QUERIES = [
 
 @pytest.mark.parametrize(("query", "expected"), QUERIES)
 async def test_queries(store: Store, query: MemoryQuery, expected: list[str]) -> None:
-    """X12, D17, D20, E22, E23: by project, kind, subject, session; newest first, then by id."""
+    """By project, kind, subject, session; newest first, then by id."""
     await several(store)
     assert await ids(store, query) == expected
 
 
 async def test_facts_of_a_project_stay_there(store: Store) -> None:
-    """X12: and those of the person are known in each."""
+    """And those of the person are known in each."""
     await several(store)
     for project_id in (GARDEN, KITCHEN):
         for memory in await store.memories(MemoryQuery(project_ids=(project_id,))):
@@ -426,7 +426,7 @@ async def test_facts_of_a_project_stay_there(store: Store) -> None:
 
 
 async def test_joined_projects_know_the_same(store: Store) -> None:
-    """X12b: those that are there and those to come, whichever id is given."""
+    """Those that are there and those to come, whichever id is given."""
 
     def project(name: str, into: str | None = None) -> RegisterProject:
         known = Project(project_id=name, path=f"/{name}", created_at=START, joined_into=into)
@@ -443,14 +443,14 @@ async def test_joined_projects_know_the_same(store: Store) -> None:
 
 
 async def test_a_person_is_joined_to_nothing(store: Store) -> None:
-    """X12: what is user-wide stays so."""
+    """What is user-wide stays so."""
     known = Project(project_id="p", path="/p", created_at=START, joined_into="q")
     await store.apply([remembered("a", project_id=None), RegisterProject(project=known)])
     assert (await one(store, "a")).project_id is None
 
 
 async def test_many_are_kept(store: Store) -> None:
-    """D39: there is no maximum."""
+    """There is no maximum."""
     count = 1_200
     await store.apply(
         [remembered(f"m{n:04}", f"fact {n}", created_at=at(n % 7)) for n in range(count)]
@@ -507,7 +507,7 @@ async def due(store: Store, **more: object) -> set[tuple[str, str, int]]:
 
 
 async def test_memories_wait_for_vectors(store: Store) -> None:
-    """D13, B15: those that are current; they belong to no session."""
+    """Those that are current; they belong to no session."""
     await store.apply([created("s"), remembered("a"), remembered("b", created_at=at(9))])
     assert await store.pending("vectors", limit=9) == [
         Pending(work="vectors", session_id="", record_id=name, level=MEMORY_LEVEL)
@@ -521,7 +521,7 @@ async def test_memories_wait_for_vectors(store: Store) -> None:
 
 
 async def test_vectors_of_memories(store: Store) -> None:
-    """D13: kept exactly, by embedder and level; put twice is put once."""
+    """Kept exactly, by embedder and level; put twice is put once."""
     await store.apply([remembered("a"), remembered("b"), created("s")])
     await store.use_embedder(MARK)
     for _ in range(2):
@@ -550,7 +550,7 @@ async def test_a_memory_without_a_text_has_no_vector(store: Store) -> None:
 
 
 async def test_a_changed_memory_loses_its_vector(store: Store) -> None:
-    """D13, D22: when it says something else; not when it is pinned, or put again as it is."""
+    """When it says something else; not when it is pinned, or put again as it is."""
     await store.apply([remembered("a", "one", subjects=("x", "y"))])
     await store.use_embedder(MARK)
     await store.apply([vector("a", EAST)])
@@ -572,7 +572,7 @@ async def test_a_changed_memory_loses_its_vector(store: Store) -> None:
 
 
 async def test_superseded_memories_do_not_wait(store: Store) -> None:
-    """X4: they are never recalled; a vector that there is stays."""
+    """They are never recalled; a vector that there is stays."""
     await store.apply([remembered("a", created_at=at(1)), remembered("b", created_at=at(1))])
     await store.use_embedder(MARK)
     await store.apply([vector("a", EAST)])
@@ -586,7 +586,7 @@ async def test_superseded_memories_do_not_wait(store: Store) -> None:
 
 
 async def test_vectors_of_sessions(store: Store) -> None:
-    """B15: of a session's summary; it is lost when the summary changes, and only then."""
+    """Of a session's summary; it is lost when the summary changes, and only then."""
     await store.apply([created("s"), created("r")])
     assert await due(store) == set()
     await store.use_embedder(MARK)
@@ -617,7 +617,7 @@ async def test_vectors_of_sessions(store: Store) -> None:
 
 
 async def test_a_session_that_was_put_waits_too(store: Store) -> None:
-    """B15, X11: moved or imported with its summary; put again as it is, it keeps its vector."""
+    """Moved or imported with its summary; put again as it is, it keeps its vector."""
     put = PutSession(session=a_session("s", summary="Ferns."))
     await store.apply([put])
     assert await due(store) == {("s", "s", -2)}
@@ -632,7 +632,7 @@ async def test_a_session_that_was_put_waits_too(store: Store) -> None:
 
 
 async def test_vectors_of_no_record_or_another_model_are_left_out(store: Store) -> None:
-    """D13: nor those of another length."""
+    """Nor those of another length."""
     await store.apply([remembered("a"), created("s", summary="Ferns.")])
     await store.apply([vector("a", EAST)])  # nobody said yet which embedder it is
     assert await store.embedder() is None
@@ -654,7 +654,7 @@ async def test_vectors_of_no_record_or_another_model_are_left_out(store: Store) 
 
 
 async def test_another_embedder_drops_small_vectors_too(store: Store) -> None:
-    """X1, D13: all of them wait again, but for what is superseded."""
+    """All of them wait again, but for what is superseded."""
     await store.apply([remembered("a"), remembered("b"), remembered("c", supersedes=("b",))])
     await store.apply([created("s"), UpdateSession(session_id="s", summary="Ferns.", at=at(1))])
     await store.use_embedder(MARK)
@@ -672,7 +672,7 @@ async def test_another_embedder_drops_small_vectors_too(store: Store) -> None:
 
 
 async def test_who_embeds_a_memory_leases_it(open_store: OpenStore) -> None:
-    """X14: memories and sessions are claimed like turns."""
+    """Memories and sessions are claimed like turns."""
     first, second = await open_store(), await open_store()
     await first.apply([remembered("a"), created("s")])
     await first.apply([UpdateSession(session_id="s", summary="Ferns.", at=at(1))])
@@ -687,7 +687,7 @@ async def test_who_embeds_a_memory_leases_it(open_store: OpenStore) -> None:
 
 
 async def test_a_profile_is_kept_by_key(store: Store) -> None:
-    """E10 to E13: set, replaced, removed; each alone, the others stay."""
+    """Set, replaced, removed; each alone, the others stay."""
     assert await store.profile() == Profile()
     await store.apply([PutProfile(key="name", value="Ana 🌿", at=at(1))])
     await store.apply([PutProfile(key="editor", value="vim", at=at(2))])
@@ -709,7 +709,7 @@ async def test_a_profile_is_kept_by_key(store: Store) -> None:
 
 
 async def test_a_profile_is_one_in_a_store(open_store: OpenStore) -> None:
-    """E10: also for two that write it at once."""
+    """Also for two that write it at once."""
     first, second = await open_store(), await open_store()
     await asyncio.gather(
         *(
@@ -736,7 +736,7 @@ def insight(session_id: str, topic: str = "Shade", **more: object) -> PutInsight
 
 
 async def test_insights(store: Store) -> None:
-    """B121, B122: one a session; what is found later replaces it."""
+    """One a session; what is found later replaces it."""
     await store.apply([created("s"), created("r"), created("k")])
     await store.apply([insight("s", "before"), insight("r", key_findings=(), action_items=())])
     for _ in range(2):
@@ -754,7 +754,7 @@ async def test_insights(store: Store) -> None:
 
 
 async def test_forgotten_memories_are_gone(store: Store) -> None:
-    """X39, D45: with what they took the place of, their evidence and vectors."""
+    """With what they took the place of, their evidence and vectors."""
     await conversation(store)
     await chain(store)
     await store.apply([PutMemory(memory=whole("w"))])
@@ -779,7 +779,7 @@ async def test_forgotten_memories_are_gone(store: Store) -> None:
 
 
 async def test_the_middle_of_a_chain_is_forgotten(store: Store) -> None:
-    """X39: what took its place stays."""
+    """What took its place stays."""
     await chain(store)
     assert await store.forget_memories(["2-toulouse"]) == 2
     assert await ids(store, ALL) == ["3-pau", "other"]
@@ -787,7 +787,7 @@ async def test_the_middle_of_a_chain_is_forgotten(store: Store) -> None:
 
 
 async def test_what_was_forgotten_can_be_told_anew(store: Store) -> None:
-    """X39: under its old id too; its vector is not there again."""
+    """Under its old id too; its vector is not there again."""
     await store.apply([remembered("a")])
     await store.use_embedder(MARK)
     await store.apply([vector("a", EAST)])
@@ -799,7 +799,7 @@ async def test_what_was_forgotten_can_be_told_anew(store: Store) -> None:
 
 
 async def test_a_deleted_session_takes_along_what_only_it_said(store: Store) -> None:
-    """X39, B15, B122: notes without evidence stay, and what was said elsewhere too."""
+    """Notes without evidence stay, and what was said elsewhere too."""
     await conversation(store)
     both = remembered("both", evidence=(said("s", "t1"), said("r", "r1"), said("s", "t2")))
     partly = remembered("partly", evidence=(said("s", "t1"), said("", "", "a note")))
@@ -835,7 +835,7 @@ async def test_a_deleted_session_takes_along_what_only_it_said(store: Store) -> 
 
 
 async def test_what_a_deleted_memory_took_the_place_of(store: Store) -> None:
-    """X39, X4: is what took the deleted one's own place, or it is current again, and waits."""
+    """Is what took the deleted one's own place, or it is current again, and waits."""
     await conversation(store)
     said_in_s, said_in_r = (said("s", "t1"),), (said("r", "r1"),)
     await store.apply(
@@ -868,7 +868,7 @@ async def to_extract(store: Store, **more: object) -> list[str]:
 
 
 async def test_turns_that_are_complete_are_looked_through(store: Store) -> None:
-    """D1, X14: oldest first; each once."""
+    """Oldest first; each once."""
     await store.apply([created("s"), created("r"), begun("s", "t1", started_at=at(3))])
     assert await to_extract(store) == []
     await store.apply([finished("s", "t1")])
@@ -893,7 +893,7 @@ async def test_turns_that_are_complete_are_looked_through(store: Store) -> None:
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
 async def test_only_what_is_complete_is_looked_through(store: Store, status: str) -> None:
-    """D1: until it is complete after all."""
+    """Until it is complete after all."""
     await store.apply([created("s"), begun("s", "t"), finished("s", "t", status=status)])  # type: ignore[arg-type]
     assert await to_extract(store) == []
     await store.apply([finished("s", "t")])
@@ -901,7 +901,7 @@ async def test_only_what_is_complete_is_looked_through(store: Store, status: str
 
 
 async def test_what_was_moved_here_is_not_looked_through(store: Store) -> None:
-    """X11: it was, where it came from, or a person asks for it."""
+    """It was, where it came from, or a person asks for it."""
     await store.apply([created("s"), *whole_turn("s", "t1")])
     [done] = await store.turns("s")
     put = PutTurn(turn=replace(done, turn_id="t2", turn_index=2))
@@ -924,7 +924,7 @@ async def test_a_summary_is_nothing_to_look_through(store: Store) -> None:
 
 
 async def test_two_never_look_through_the_same(open_store: OpenStore) -> None:
-    """X14: a lease ends, or its turn is done; a deleted session leaves no work."""
+    """A lease ends, or its turn is done; a deleted session leaves no work."""
     first, second = await open_store(), await open_store()
     await first.apply([created("s"), *whole_turn("s", "a"), *whole_turn("s", "b")])
     keys = [item.key for item in await first.pending("memories", limit=9)]
@@ -942,13 +942,13 @@ async def test_two_never_look_through_the_same(open_store: OpenStore) -> None:
 
 
 async def test_info_counts_memories(store: Store) -> None:
-    """C35: superseded ones too, until they are forgotten."""
+    """Superseded ones too, until they are forgotten."""
     await chain(store)
     assert (await store.info()).counts["memories"] == 4
 
 
 async def test_everything_by_id(store: Store) -> None:
-    """X11: each stands after what it took the place of."""
+    """Each stands after what it took the place of."""
     await store.apply([remembered("m5"), remembered("m1", created_at=at(9), supersedes=("m5",))])
     await store.apply([remembered("m9", created_at=at(0)), remembered("m4", supersedes=("m1",))])
     found = await (await archive(store)).memory_ids()

@@ -104,7 +104,7 @@ async def garden(store: Store) -> None:
 
 
 async def test_words_find_turns_and_summaries(store: Store) -> None:
-    """X6b, A75, A91: BM25 without any vector; with what the ranking needs of each."""
+    """BM25 without any vector; with what the ranking needs of each."""
     await garden(store)
     await store.apply([summed("s", "shade", "soil", summary_id="sum", text="Ferns, and soil.")])
     hits = await found(store, asking("ferns"))
@@ -137,13 +137,13 @@ async def test_words_find_turns_and_summaries(store: Store) -> None:
     ],
 )
 async def test_code_and_other_words(store: Store, said: str, asked: str) -> None:
-    """X6b, issue 5: identifiers whole and split, stems; what is syntax to a store is only text."""
+    """Identifiers whole and split, stems; what is syntax to a store is only text."""
     await store.apply([created("s"), *whole_turn("s", "t", said), *whole_turn("s", "u", "nothing")])
     assert await by_words(store, asked) == {"t"}
 
 
 async def test_every_part_of_a_turn_is_found(store: Store) -> None:
-    """X6b: what was asked, answered, called, and how the result begins; not its reasoning."""
+    """What was asked, answered, called, and how the result begins; not its reasoning."""
     await store.apply([created("s"), begun("s", "t", "questioned")])
     await store.apply([called("s", "t", 0, arguments='{"path": "argued.txt"}', result="")])
     call = called("s", "t", 1, arguments="{}", result='{"text": "resulted"}', tool_name="grepping")
@@ -170,7 +170,7 @@ async def test_a_summary_is_found_by_all_that_it_says(store: Store) -> None:
 
 
 async def test_finished_turns_of_any_status_are_found(store: Store) -> None:
-    """X25, X6b: the interrupted too; a running one is not."""
+    """The interrupted too; a running one is not."""
     await store.apply([created("s"), created("z")])
     for status in ("completed", "interrupted", "failed"):
         await store.apply(
@@ -182,7 +182,7 @@ async def test_finished_turns_of_any_status_are_found(store: Store) -> None:
 
 
 async def test_a_turn_that_its_process_left_is_found(open_store: OpenStore) -> None:
-    """X25: interrupted on its behalf, in that transaction it gets its words."""
+    """Interrupted on its behalf, in that transaction it gets its words."""
     first, second = await open_store(), await open_store()
     await first.apply([created("s")])
     await first.attach("s", "mine")
@@ -198,7 +198,7 @@ async def test_a_turn_that_its_process_left_is_found(open_store: OpenStore) -> N
 
 
 async def test_a_turn_that_ends_twice_at_once_is_found_by_what_stays(store: Store) -> None:
-    """X25, X6b: as a replay brings it; what was completed stays so, and its words with it."""
+    """As a replay brings it; what was completed stays so, and its words with it."""
     late = finished("s", "t", "hostas", "failed")
     await store.apply([created("s"), begun("s", "t", "x"), finished("s", "t", "ferns"), late])
     assert await by_words(store, "ferns") == {"t"}
@@ -217,7 +217,7 @@ async def test_what_comes_late_is_found_too(store: Store) -> None:
 
 
 async def test_a_turn_that_was_moved_is_found(store: Store) -> None:
-    """X11: with its calls; and again when it comes once more, complete."""
+    """With its calls; and again when it comes once more, complete."""
     await store.apply([created("s"), begun("s", "t", "ferns"), called("s", "t", 0, "x.py")])
     put = Turn(
         turn_id="u", session_id="s", turn_index=2, user_message="mosses", status="interrupted",
@@ -249,7 +249,7 @@ async def test_rarer_words_count_more(store: Store) -> None:
 
 
 async def test_a_projects_words_are_its_own(store: Store) -> None:
-    """Issue 5, X12: however common a word is elsewhere, in its project it is as rare as it is."""
+    """However common a word is elsewhere, in its project it is as rare as it is."""
     await store.apply([created("here", project_id="p"), created("there", project_id="q")])
     for number in range(12):
         await store.apply(whole_turn("here", f"h{number}", f"apple {number}", "x"))
@@ -304,7 +304,7 @@ async def test_nothing_is_asked_nothing_is_found(store: Store) -> None:
     ],
 )
 async def test_scopes(store: Store, scope: Scope, expected: set[str]) -> None:
-    """X12: by words and by vectors."""
+    """By words and by vectors."""
     await garden(store)
     await store.use_embedder(MARK)
     await store.apply([embedded("roses", EAST), embedded("jam", unit(1, 1, 0, 0))])
@@ -314,7 +314,7 @@ async def test_scopes(store: Store, scope: Scope, expected: set[str]) -> None:
 
 
 async def test_joined_projects_are_one(store: Store) -> None:
-    """X12b: whichever id is given, what was said before and after."""
+    """Whichever id is given, what was said before and after."""
     names = ("project-garden", "project-kitchen")
     for name in names:
         project = Project(project_id=name, path=f"/{name}", created_at=at(0))
@@ -344,7 +344,7 @@ async def forked(store: Store) -> None:
 
 
 async def test_a_fork_sees_what_it_shares(store: Store) -> None:
-    """X12, B92: its parents' turns up to where it was forked, and not what they went on to."""
+    """Its parents' turns up to where it was forked, and not what they went on to."""
     await forked(store)
     await store.use_embedder(MARK)
     await store.apply([embedded(t, EAST) for t in ("r1", "r2", "r3", "f3", "d4")])
@@ -358,7 +358,7 @@ async def test_a_fork_sees_what_it_shares(store: Store) -> None:
 
 
 async def test_neighbours_are_what_a_session_sees(store: Store) -> None:
-    """Issue 5: before the first turn of a fork comes the last one that it shares."""
+    """Before the first turn of a fork comes the last one that it shares."""
     await forked(store)
     assert set(await found(store, asking("mosses"))) == {"d4", "f3"}
     hits = await found(store, asking("f3"))
@@ -368,7 +368,7 @@ async def test_neighbours_are_what_a_session_sees(store: Store) -> None:
 
 
 async def test_neighbours_are_within_the_scope(store: Store) -> None:
-    """X12: a fork is not shown how its parent went on."""
+    """A fork is not shown how its parent went on."""
     await forked(store)
     await store.apply(whole_turn("root", "r4", "ferns", "x"))
     hits = await found(store, asking("ferns", scope=within("fork"), limit=1))
@@ -387,7 +387,7 @@ async def test_neighbours_are_within_the_scope(store: Store) -> None:
     ],
 )
 async def test_levels(store: Store, levels: tuple[int, ...], expected: set[str]) -> None:
-    """A73, A90: turns are level 0; by words and by vectors."""
+    """Turns are level 0; by words and by vectors."""
     await store.apply([created("s"), *whole_turn("s", "t", "ferns"), *whole_turn("s", "u", "ivy")])
     await store.apply([summed("s", "t", summary_id="one", text="ferns")])
     await store.apply([summed("s", "one", level=2, summary_id="two", text="ferns")])
@@ -402,7 +402,7 @@ async def test_levels(store: Store, levels: tuple[int, ...], expected: set[str])
 
 
 async def test_the_nearest_by_vector(store: Store) -> None:
-    """X1, A72, A73: raw cosine, from 1 to -1, of the best of its passages."""
+    """Raw cosine, from 1 to -1, of the best of its passages."""
     await garden(store)
     await store.apply([summed("s", "shade", summary_id="sum")])
     assert await store.embedder() is None
@@ -433,7 +433,7 @@ async def test_the_nearest_by_vector(store: Store) -> None:
 
 
 async def test_both_scores_of_each(store: Store) -> None:
-    """X1, A77: what is found by words has its cosine too, and what has no vector has none."""
+    """What is found by words has its cosine too, and what has no vector has none."""
     await garden(store)
     await store.use_embedder(MARK)
     await store.apply([embedded("shade", NORTH), embedded("roses", EAST)])
@@ -446,7 +446,7 @@ async def test_both_scores_of_each(store: Store) -> None:
 
 
 async def test_vectors_of_two_models_are_never_compared(store: Store) -> None:
-    """X5: neither those of the question nor those that are stored; words go on."""
+    """Neither those of the question nor those that are stored; words go on."""
     await garden(store)
     await store.apply([embedded("shade", EAST)])
     assert await store.search(asking(vector=EAST)) == []  # none was chosen yet
@@ -461,7 +461,7 @@ async def test_vectors_of_two_models_are_never_compared(store: Store) -> None:
 
 
 async def test_another_embedder_starts_anew(store: Store) -> None:
-    """X5: what there was is dropped, and waits to be made; the same one again changes nothing."""
+    """What there was is dropped, and waits to be made; the same one again changes nothing."""
     await garden(store)
     await store.use_embedder(MARK)
     await store.apply([embedded("shade", EAST)])
@@ -478,7 +478,7 @@ async def test_another_embedder_starts_anew(store: Store) -> None:
 
 
 async def test_vectors_replace_those_there_were(open_store: OpenStore) -> None:
-    """A46: also for a process that has searched before."""
+    """Also for a process that has searched before."""
     store, other = await open_store(), await open_store()
     await garden(store)
     await store.use_embedder(MARK)
@@ -508,7 +508,7 @@ async def test_what_comes_later_is_found_by_who_searched_before(open_store: Open
 
 
 async def test_vectors_of_no_record_are_left_out(store: Store) -> None:
-    """Also of a turn that is not complete (X25)."""
+    """Also of a turn that is not complete."""
     await store.apply([created("s"), begun("s", "stopped", "ferns"), begun("s", "running")])
     await store.apply([finished("s", "stopped", "", status="interrupted")])
     await store.use_embedder(MARK)
@@ -527,7 +527,7 @@ def during(first: int, end: int) -> Interval:
 
 
 async def test_turns_of_a_time_are_found_whatever_they_say(store: Store) -> None:
-    """Issue 5: "what did we do yesterday" names a time, half-open; no neighbours."""
+    """ "What did we do yesterday" names a time, half-open; no neighbours."""
     await garden(store)
     assert await found(store, asking(intervals=(during(2, 4),))) == {
         "soil": Candidate(record_id="soil", session_id="s", turn_index=2, at=at(2)),
@@ -544,7 +544,7 @@ async def test_turns_of_a_time_are_found_whatever_they_say(store: Store) -> None
 
 
 async def test_a_time_is_one_of_the_scope(store: Store) -> None:
-    """X12: sessions, projects, all; summaries and turns that run are not said at a time."""
+    """Sessions, projects, all; summaries and turns that run are not said at a time."""
     await garden(store)
     await store.apply([summed("s", "shade", summary_id="sum", created_at=at(3))])
     await store.apply([begun("s", "running", "now?", started_at=at(3))])
@@ -564,7 +564,7 @@ async def test_a_time_is_one_of_the_scope(store: Store) -> None:
 
 
 async def test_a_forks_time_ends_where_it_left_its_parent(store: Store) -> None:
-    """B92: what the parent said afterwards is not the fork's."""
+    """What the parent said afterwards is not the fork's."""
     await forked(store)
     everything = asking(
         intervals=(Interval(start_at=at(-99), end_at=at(99)),), scope=within("deep")
@@ -575,7 +575,7 @@ async def test_a_forks_time_ends_where_it_left_its_parent(store: Store) -> None:
 
 
 async def test_of_a_time_the_newest_and_the_best(store: Store) -> None:
-    """Issue 5: with both of their scores, though all the best by words are of other times."""
+    """With both of their scores, though all the best by words are of other times."""
     await store.apply([created("s")])
     await store.use_embedder(MARK)
     for number in range(12):
@@ -599,7 +599,6 @@ async def test_of_a_time_the_newest_and_the_best(store: Store) -> None:
 
 
 async def test_a_joined_projects_time(store: Store) -> None:
-    """X12b."""
     await garden(store)
     for name, into in (("project-garden", None), ("project-kitchen", "project-garden")):
         project = Project(project_id=name, path=f"/{name}", created_at=at(0), joined_into=into)
@@ -613,7 +612,7 @@ async def test_a_joined_projects_time(store: Store) -> None:
 
 
 async def test_turns_and_summaries_by_id(store: Store) -> None:
-    """A75: in the order asked for, with their calls; those that do not exist are left out."""
+    """In the order asked for, with their calls; those that do not exist are left out."""
     await garden(store)
     await store.apply([begun("s", "t"), called("s", "t", 1), called("s", "t", 0, "a.txt")])
     await store.apply([finished("s", "t")])
@@ -630,7 +629,7 @@ async def test_turns_and_summaries_by_id(store: Store) -> None:
 
 
 async def test_vectors_are_made_of_what_is_complete(store: Store) -> None:
-    """X16, X25, A77: newest first; of turns and summaries, whatever the process did that died."""
+    """Newest first; of turns and summaries, whatever the process did that died."""
     await garden(store)
     await store.apply([begun("s", "running"), begun("s", "stopped")])
     await store.apply([finished("s", "stopped", "", status="failed")])
@@ -649,7 +648,7 @@ async def test_vectors_are_made_of_what_is_complete(store: Store) -> None:
 
 
 async def test_level1_of_each_complete_turn(store: Store) -> None:
-    """X19b, A78: an extractive one stands in, and is still to be made."""
+    """An extractive one stands in, and is still to be made."""
     await garden(store)
     assert await waiting(store, "level1", session_id="s") == ["rain", "soil", "shade"]
     await store.apply([summed("s", "soil", summary_id="sum")])
@@ -665,7 +664,7 @@ async def test_level1_of_each_complete_turn(store: Store) -> None:
 
 
 async def test_an_extractive_summary_never_replaces_one_that_was_made(store: Store) -> None:
-    """X19b: whichever comes last, and its words and vectors follow."""
+    """Whichever comes last, and its words and vectors follow."""
     await store.apply([created("s"), *whole_turn("s", "t")])
     await store.use_embedder(MARK)
     stand_in = summed("s", "t", summary_id="sum", text="clipped words", extractive=True)
@@ -692,7 +691,7 @@ def level(number: int, name: str, *covers: str) -> AddSummary:
 
 
 async def test_roll_ups_that_may_be_due(store: Store) -> None:
-    """X13: two or more of one level that none covers; which level, the item says."""
+    """Two or more of one level that none covers; which level, the item says."""
     await garden(store)
     assert await store.pending("roll_up", limit=9) == []
     await store.apply([level(1, "a", "shade")])
@@ -709,7 +708,7 @@ async def test_roll_ups_that_may_be_due(store: Store) -> None:
 
 
 async def test_threads_whose_summary_is_behind(store: Store) -> None:
-    """X17: sessions with messages that it does not tell of, newest activity first."""
+    """Sessions with messages that it does not tell of, newest activity first."""
     await garden(store)
     await store.apply([created("empty")])
     assert await waiting(store, "thread") == ["k", "r", "s"]
@@ -730,7 +729,7 @@ async def test_threads_whose_summary_is_behind(store: Store) -> None:
 
 
 async def test_a_forks_thread_has_the_messages_that_it_shares(store: Store) -> None:
-    """X17, B92: counted as `Session.message_count` counts."""
+    """Counted as `Session.message_count` counts."""
     await forked(store)
     assert set(await waiting(store, "thread")) == {"root", "fork", "deep"}
     for name in ("root", "fork", "deep"):
@@ -746,7 +745,7 @@ async def test_a_forks_thread_has_the_messages_that_it_shares(store: Store) -> N
 
 
 async def test_two_never_do_the_same(open_store: OpenStore) -> None:
-    """X14: who claims first has it; the other one is given what is free."""
+    """Who claims first has it; the other one is given what is free."""
     first, second = await open_store(), await open_store()
     await garden(first)
     items = await first.pending("vectors", limit=3)
@@ -764,7 +763,7 @@ async def test_two_never_do_the_same(open_store: OpenStore) -> None:
 
 
 async def test_a_lease_ends_by_itself(store: Store) -> None:
-    """X14: what a dead process had claimed is another one's."""
+    """What a dead process had claimed is another one's."""
     await garden(store)
     [item] = await store.pending("level1", limit=1)
     assert await store.claim([item.key], "dead", seconds=0) == [item.key]
@@ -816,7 +815,7 @@ async def test_applied_twice_is_applied_once(store: Store) -> None:
 
 
 async def test_any_text_at_all(store: Store) -> None:
-    """Reliability 5: NUL, half a character, a word thirty thousand times, one of a megabyte."""
+    """NUL, half a character, a word thirty thousand times, one of a megabyte."""
     odd = "nul\0 half\ud83d " + "word " * 30_000 + "x" * 1_000_000
     await store.apply([created("s"), begun("s", "t", odd), finished("s", "t", "\ud800 ferns")])
     assert await by_words(store, "ferns") == {"t"}

@@ -32,7 +32,7 @@ async def went_up(store: Store, writes: Sequence[Write]) -> int:
 
 
 async def test_it_goes_up_by_one_with_what_changes_memories(store: Store) -> None:
-    """D2, A94: a memory, what takes its place, its vector, a project that becomes another's."""
+    """A memory, what takes its place, its vector, a project that becomes another's."""
     await store.use_embedder(MARK)
     await store.apply([created("s"), *whole_turn("s", "t1")])
     garden, kitchen = (
@@ -53,7 +53,7 @@ async def test_it_goes_up_by_one_with_what_changes_memories(store: Store) -> Non
 
 
 async def test_it_stays_while_people_talk(store: Store) -> None:
-    """D2: turns, their vectors, summaries' words, the profile and insights are no memories."""
+    """Turns, their vectors, summaries' words, the profile and insights are no memories."""
     await store.use_embedder(MARK)
     assert await went_up(store, [created("s"), remembered("m")]) == 1
     insight = Insight(session_id="s", main_topic="ferns", created_at=at(1))
@@ -70,7 +70,7 @@ async def test_it_stays_while_people_talk(store: Store) -> None:
 
 
 async def test_it_goes_up_with_what_takes_memories_away(store: Store) -> None:
-    """X39, X5: forgotten, gone with their session, or without the vectors of another embedder."""
+    """Forgotten, gone with their session, or without the vectors of another embedder."""
     await store.use_embedder(MARK)
     await store.apply([created("s"), *whole_turn("s", "t1"), remembered("m"), remembered("kept")])
     evidence = (said("s", "t1"),)
@@ -98,7 +98,7 @@ async def test_it_goes_up_with_what_takes_memories_away(store: Store) -> None:
 
 
 async def test_another_process_sees_it(open_store: OpenStore) -> None:
-    """D2: whoever has read is told by it that somebody else has written."""
+    """Whoever has read is told by it that somebody else has written."""
     here, there = await open_store(), await open_store()
     before = await here.memories_revision()
     await there.apply([remembered("m")])
@@ -106,7 +106,7 @@ async def test_another_process_sees_it(open_store: OpenStore) -> None:
 
 
 async def test_what_fails_leaves_it(store: Store) -> None:
-    """D27: a transaction that was undone has changed nothing."""
+    """A transaction that was undone has changed nothing."""
     from ragmem.errors import SessionNotFound
     from tests.store.samples import begun
 

@@ -17,7 +17,7 @@ from tests.store.seen import seen
 
 
 async def test_a_session_comes_back_as_it_was_made(store: Store) -> None:
-    """A34, A35, A36, A37, A38, A80, B11, B12, B13, B14, B16, B18: with its defaults."""
+    """With its defaults."""
     plain = a_session("s-plain")
     full = a_session(
         "s-full",
@@ -35,7 +35,7 @@ async def test_a_session_comes_back_as_it_was_made(store: Store) -> None:
 
 
 async def test_derived_fields_are_the_stores_own(store: Store) -> None:
-    """A36, B17: what a caller claims about turns and activity is ignored."""
+    """What a caller claims about turns and activity is ignored."""
     claimed = created("s", turn_count=7, message_count=9, last_message="x", last_activity_at=at(99))
     await store.apply([claimed])
     assert await store.session("s") == a_session("s")
@@ -49,7 +49,7 @@ async def test_creating_again_leaves_the_session_as_it_is(store: Store) -> None:
 
 
 async def test_an_update_changes_what_it_gives(store: Store) -> None:
-    """B12: `updated_at` moves; activity, which is turns, does not."""
+    """`updated_at` moves; activity, which is turns, does not."""
     await store.apply([created("s", title="Old", tags=("a",))])
     await store.apply([UpdateSession(session_id="s", title="New", at=at(3))])
     assert await store.session("s") == a_session("s", title="New", tags=("a",), updated_at=at(3))
@@ -62,7 +62,7 @@ async def test_an_update_changes_what_it_gives(store: Store) -> None:
 
 
 async def test_activity_and_counts_follow_the_turns(store: Store) -> None:
-    """A36, B12, B17, X10: message_count is two for each completed turn."""
+    """Message_count is two for each completed turn."""
     await store.apply([created("s"), *whole_turn("s", user="one", started_at=at(1))])
     await store.apply([begun("s", "t2", "two", started_at=at(7))])
     session = await store.session("s")
@@ -76,7 +76,7 @@ async def test_activity_and_counts_follow_the_turns(store: Store) -> None:
 
 
 async def test_activity_never_goes_back(store: Store) -> None:
-    """A36, B12: neither by a clock that jumps back nor by the replay of an old write."""
+    """Neither by a clock that jumps back nor by the replay of an old write."""
     renamed = UpdateSession(session_id="s", title="New", at=at(1))
     ended = finished("s", "t", status="failed", finished_at=at(5))
     await store.apply([created("s"), renamed, begun("s", "t", started_at=at(9)), ended])
@@ -89,7 +89,7 @@ async def test_activity_never_goes_back(store: Store) -> None:
 
 
 async def test_sessions_of_a_folder_newest_activity_first(store: Store) -> None:
-    """A81, A102: several for one folder are kept, those of other folders are not listed."""
+    """Several for one folder are kept, those of other folders are not listed."""
     await store.apply(
         [
             created("old", started_at=at(0)),
@@ -124,7 +124,7 @@ async def test_sessions_of_a_folder_newest_activity_first(store: Store) -> None:
     ],
 )
 async def test_session_queries(store: Store, query: SessionQuery, expected: str) -> None:
-    """A81, B50: conditions combine with AND, tags with OR."""
+    """Conditions combine with AND, tags with OR."""
     await store.apply(
         [
             created("a", cwd="/a", project_id="p1", tags=("x", "y"), started_at=at(1)),
@@ -139,7 +139,7 @@ async def test_session_queries(store: Store, query: SessionQuery, expected: str)
 
 
 async def test_sessions_are_found_by_id_tail_and_name(store: Store) -> None:
-    """X40: whole, by a tail that may be ambiguous, or by the title whatever its case."""
+    """Whole, by a tail that may be ambiguous, or by the title whatever its case."""
     one, two = "0190-aaaa-1234", "0190-bbbb-1234"
     await store.apply(
         [
@@ -165,7 +165,7 @@ async def test_sessions_are_found_by_id_tail_and_name(store: Store) -> None:
 
 
 async def test_projects(store: Store) -> None:
-    """X12b: a project is kept, and moved by its id."""
+    """A project is kept, and moved by its id."""
     garden = Project(project_id="p1", path="/home/ana/garden", created_at=at(0))
     house = Project(project_id="p2", path="/h", remote="git@example.org:h", created_at=at(1))
     assert await store.projects() == []
@@ -187,7 +187,7 @@ async def statuses(store: Store, session_id: str = "s") -> list[str]:
 
 
 async def test_owners_know_of_each_other(open_store: OpenStore) -> None:
-    """X25: a second process on a session is told so; others elsewhere don't matter."""
+    """A second process on a session is told so; others elsewhere don't matter."""
     first, second = await open_store(), await open_store()
     await first.apply([created("s"), created("other")])
     assert await first.attach("s", "o1") == []
@@ -203,7 +203,7 @@ async def test_owners_know_of_each_other(open_store: OpenStore) -> None:
 
 
 async def test_attaching_leaves_the_turns_of_the_living(open_store: OpenStore) -> None:
-    """X25: only running turns without a living owner become interrupted."""
+    """Only running turns without a living owner become interrupted."""
     first, second = await open_store(), await open_store()
     await first.apply([created("s")])
     await first.attach("s", "o1")
@@ -217,7 +217,7 @@ async def test_attaching_leaves_the_turns_of_the_living(open_store: OpenStore) -
 
 
 async def test_detaching_interrupts_what_runs(open_store: OpenStore) -> None:
-    """X25: in every session of this owner, and of no other."""
+    """In every session of this owner, and of no other."""
     first, second = await open_store(), await open_store()
     await first.apply([created("s"), created("r")])
     for session_id in ("s", "r"):
@@ -252,7 +252,7 @@ async def sessions_of(store: Store, project_id: str) -> set[str]:
 
 
 async def test_joined_projects_share_their_sessions(store: Store) -> None:
-    """X12b: those that are there and those to come, whoever still knows the old id."""
+    """Those that are there and those to come, whoever still knows the old id."""
     await store.apply([project("p"), project("q"), project("r")])
     await store.apply([created("a", project_id="p"), created("b", project_id="q")])
     await store.apply([begun("a", "t"), called("a", "t", 0, "both.py")])
@@ -273,7 +273,7 @@ async def test_joined_projects_share_their_sessions(store: Store) -> None:
 
 
 async def test_joining_goes_in_no_circle(store: Store) -> None:
-    """X12b: what was joined moves along; back, or elsewhere, it does not go."""
+    """What was joined moves along; back, or elsewhere, it does not go."""
     await store.apply([project("p"), project("q"), project("r"), created("a", project_id="p")])
     await store.apply([project("p", "q"), project("q", "p"), project("p", "p")])
     assert await sessions_of(store, "q") == {"a"}

@@ -13,7 +13,7 @@ from tests.store.samples import at, begun, called, created, finished, summed, te
 
 
 async def test_summaries_come_back_newest_first(store: Store) -> None:
-    """A54, A56, A57, A58, A59, A60, A61, A63, A66, A67, A68, X9: whole, covers in order."""
+    """Whole, covers in order."""
     await store.apply([created("s"), *(w for i in "123" for w in whole_turn("s", f"t{i}"))])
     first = summed("s", "t2", "t1", created_at=at(1))
     second = summed("s", "t3", created_at=at(2), extractive=True)
@@ -32,7 +32,7 @@ async def test_summaries_come_back_newest_first(store: Store) -> None:
 
 
 async def test_summaries_not_rolled_up(store: Store) -> None:
-    """A79: those that no higher summary covers, newest first, at most `limit`."""
+    """Those that no higher summary covers, newest first, at most `limit`."""
     ones = [summed("s", f"t{i}", created_at=at(i)).summary for i in range(1, 5)]
     await store.apply([created("s"), *(w for i in range(1, 5) for w in whole_turn("s", f"t{i}"))])
     await store.apply(
@@ -55,7 +55,7 @@ async def test_summaries_not_rolled_up(store: Store) -> None:
 
 
 async def test_a_forks_summaries_roll_up_nothing_of_its_parents(store: Store) -> None:
-    """A79: only a higher summary of the same session counts."""
+    """Only a higher summary of the same session counts."""
     one = summed("p", "t")
     await store.apply([created("p"), *whole_turn("p", "t"), one])
     await store.apply([created("f", parent_session_id="p")])
@@ -66,7 +66,7 @@ async def test_a_forks_summaries_roll_up_nothing_of_its_parents(store: Store) ->
 
 
 async def test_raw_history_is_what_no_summary_covers(store: Store) -> None:
-    """A78, A43, X25: code points of completed turns; 0, not nothing, for none."""
+    """Code points of completed turns; 0, not nothing, for none."""
     await store.apply([created("s")])
     assert await store.raw_history_chars("s") == 0
     await store.apply(
@@ -89,7 +89,7 @@ async def test_raw_history_is_what_no_summary_covers(store: Store) -> None:
 
 
 async def test_a_fork_shares_its_parents_turns(store: Store) -> None:
-    """X40: by reference, up to the fork; indexes go on; neither sees what the other adds."""
+    """By reference, up to the fork; indexes go on; neither sees what the other adds."""
     await store.apply(
         [created("p"), *(w for i in "123" for w in whole_turn("p", f"p{i}", f"p{i}"))]
     )
@@ -110,7 +110,7 @@ async def test_a_fork_shares_its_parents_turns(store: Store) -> None:
 
 
 async def test_a_fork_of_a_fork(store: Store) -> None:
-    """X40: recursively, also when it was made before its parent's own turns."""
+    """Recursively, also when it was made before its parent's own turns."""
     await store.apply(
         [
             created("a"),
@@ -136,7 +136,7 @@ async def test_a_fork_of_a_fork(store: Store) -> None:
 
 
 async def test_a_shared_turn_may_end_after_the_fork(store: Store) -> None:
-    """X40: it is one turn, wherever it is seen."""
+    """It is one turn, wherever it is seen."""
     await store.apply([created("p"), begun("p", "t", "slow"), called("p", "t", 0, "a.py")])
     await store.apply([created("f", parent_session_id="p", forked_at_index=1)])
     assert (await store.session("f")).message_count == 0
@@ -153,7 +153,7 @@ async def test_a_shared_turn_may_end_after_the_fork(store: Store) -> None:
 
 @pytest.mark.parametrize("index", [None, 2, 99])
 async def test_a_fork_never_begins_beyond_its_parent(store: Store, index: int | None) -> None:
-    """A42, X40: without an index, or with one too large, it begins at the newest turn."""
+    """Without an index, or with one too large, it begins at the newest turn."""
     await store.apply([created("p"), *whole_turn("p"), *whole_turn("p")])
     fork = created("f", parent_session_id="p", forked_at_index=index)
     await store.apply([fork])

@@ -12,7 +12,7 @@ from tests.store.test_contract_recall import EAST, MARK, NORTH, UP, embedded
 
 
 async def test_one_summary_of_each_thread(store: Store) -> None:
-    """E15 to E19, B14: one a session, replaced by the next; its tokens follow from its length."""
+    """One a session, replaced by the next; its tokens follow from its length."""
     await store.apply([created("s"), created("r"), *whole_turn("s", "t1")])
     text = "They spoke of ferns. " * 40
     for number, summary in enumerate(("Ferns.", clip_sentences(text, 4 * 50))):
@@ -28,7 +28,7 @@ async def test_one_summary_of_each_thread(store: Store) -> None:
 
 
 async def test_what_a_chunk_is_here(store: Store) -> None:
-    """E25 to E30, D13: an id, its thread, its text, a vector as long as the embedder's, its time;
+    """An id, its thread, its text, a vector as long as the embedder's, its time;
     nearest first by the vector, found by its words without one."""
     await store.use_embedder(MARK)
     await store.apply(
@@ -54,7 +54,7 @@ async def test_what_a_chunk_is_here(store: Store) -> None:
         SearchQuery(vector=UP, embedder=MARK.model_id, scope=Scope(session_ids=("r",)), limit=10)
     )
     assert {one.record_id for one in one_thread} == {"t3"}
-    # A vector of another length is no vector here (E28).
+    # A vector of another length is no vector here.
     longer = PutVectors(
         record_id="t1", level=0, embedder=MARK.model_id, text_hash="x", vectors=(UP + UP,)
     )
@@ -76,7 +76,7 @@ async def test_the_four_things_that_a_memory_service_does(store: Store) -> None:
 
 
 async def test_one_person_many_threads(store: Store) -> None:
-    """E10, E11, E32, E20: the profile and what is the person's are one for all threads."""
+    """The profile and what is the person's are one for all threads."""
     mine = remembered("mine", "David is my brother.", project_id=None)
     await store.apply(
         [created("s"), created("r"), PutProfile(key="name", value="Ana", at=at(1)), mine]

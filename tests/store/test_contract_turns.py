@@ -30,7 +30,7 @@ from tests.store.seen import seen
 
 
 async def test_a_turn_is_there_from_its_first_moment(store: Store) -> None:
-    """X25: running, with each call as it ends, then completed; nothing of it is lost.
+    """Running, with each call as it ends, then completed; nothing of it is lost.
 
     A39, A40, A41, A42, A43; A47, A48, A49, A50, A51, A52, A53; B21, B22, B23, B24, B26, B27,
     B28, B29, B31, B32, B34.
@@ -87,7 +87,7 @@ async def test_an_unknown_usage_stays_unknown(store: Store) -> None:
 
 
 async def test_turn_indexes_count_from_one(store: Store) -> None:
-    """A42, A64: by session, whatever the clock says (it jumps back a day here)."""
+    """By session, whatever the clock says (it jumps back a day here)."""
     await store.apply([created("a"), created("b")])
     applied = [
         await store.apply([begun("a", "a1", "1", started_at=at(0))]),
@@ -106,7 +106,7 @@ async def test_turn_indexes_count_from_one(store: Store) -> None:
 
 
 async def test_two_writers_share_out_the_indexes(open_store: OpenStore) -> None:
-    """A42, X25: two processes' worth of handles, 100 turns each, 1 to 200 without a gap."""
+    """Two processes' worth of handles, 100 turns each, 1 to 200 without a gap."""
     first, second = await open_store(), await open_store()
     await first.apply([created("s")])
 
@@ -140,7 +140,7 @@ async def test_one_store_takes_many_callers(store: Store) -> None:
 
 
 async def test_what_is_completed_stays_so(store: Store) -> None:
-    """X25: a late or repeated end changes nothing."""
+    """A late or repeated end changes nothing."""
     await store.apply([created("s"), begun("s", "t"), finished("s", "t", "Yes.")])
     before = await seen(store)
     await store.apply([finished("s", "t", "No.", status="failed", finished_at=START)])
@@ -158,7 +158,7 @@ async def test_what_was_interrupted_may_still_complete(store: Store) -> None:
 
 
 async def test_recent_turns_oldest_first(store: Store) -> None:
-    """A69, A70, X33: the newest three in order; turns without tools are turns."""
+    """The newest three in order; turns without tools are turns."""
     await store.apply([created("s")])
     for i in range(1, 6):
         await store.apply(whole_turn("s", user=f"u{i}"))
@@ -166,7 +166,7 @@ async def test_recent_turns_oldest_first(store: Store) -> None:
 
 
 async def test_tool_calls_come_in_their_order(store: Store) -> None:
-    """A65, A71: by `order`, though they ended otherwise."""
+    """By `order`, though they ended otherwise."""
     await store.apply([created("s"), begun("s", "t1"), begun("s", "t2")])
     for order in (2, 0, 11, 1):
         await store.apply([called("s", "t2", order), called("s", "t1", order)])
@@ -199,7 +199,7 @@ async def test_tool_calls_come_in_their_order(store: Store) -> None:
     ],
 )
 async def test_turn_queries(store: Store, query: TurnQuery, expected: str) -> None:
-    """A86, A43: ten characters a turn, but 3 (the failed one) has a hundred."""
+    """Ten characters a turn, but 3 (the failed one) has a hundred."""
     await store.apply(
         [
             created("s"),
@@ -217,7 +217,7 @@ async def test_turn_queries(store: Store, query: TurnQuery, expected: str) -> No
 
 
 async def test_file_accesses_newest_first(store: Store) -> None:
-    """C30, C31, C32, C33, C34, C48, C50, C52, X30: by turn, then call; each with its own time."""
+    """By turn, then call; each with its own time."""
     await store.apply([created("s"), begun("s", "t1", "u" * 10)])
     await store.apply([called("s", "t1", 0, "b.py", "a.py", started_at=at(9))])
     await store.apply([called("s", "t1", 1, "a.py", tool_name="edit_file", started_at=at(8))])
@@ -245,7 +245,7 @@ async def test_file_accesses_newest_first(store: Store) -> None:
 
 
 async def test_tool_calls_by_the_end_of_their_id(store: Store) -> None:
-    """X20: what stands in a request for a result finds it again; a fork finds the shared ones."""
+    """What stands in a request for a result finds it again; a fork finds the shared ones."""
     await store.apply([created("s"), begun("s", "t1"), called("s", "t1", 0, "a.py")])
     await store.apply([called("s", "t1", 1, "b.py"), finished("s", "t1", "done")])
     [turn] = await store.turns("s")
@@ -263,7 +263,7 @@ async def test_tool_calls_by_the_end_of_their_id(store: Store) -> None:
 
 
 async def test_a_start_never_replaces_a_finish(store: Store) -> None:
-    """Found by a life (test_model.py): a start said again, late, takes no result away (P2)."""
+    """Found by a life (test_model.py): a start said again, late, takes no result away."""
     whole = {"tool_call_id": "c", "started_at": at(10**6)}
     start = called("s", "t", 0, result="", success=False, **whole)
     end = called("s", "t", 0, "a.py", **whole)
@@ -293,7 +293,7 @@ HARD_TEXTS = {
 
 @pytest.mark.parametrize("text", HARD_TEXTS.values(), ids=HARD_TEXTS)
 async def test_any_text_is_stored_clean(store: Store, text: str) -> None:
-    """Reliability 0.4: NUL and lone surrogates never brick a session; all else stays."""
+    """NUL and lone surrogates never brick a session; all else stays."""
     kept = clean(text)
     call = called("s", "t", 0, f"p/{text}", error=text, preamble=text, arguments=text, result=text)
     await store.apply(
@@ -329,7 +329,7 @@ async def test_searching_with_hard_text(store: Store) -> None:
 
 
 async def test_ten_megabytes(store: Store) -> None:
-    """B31, B33: a huge result is kept whole, and listing sessions does not suffer."""
+    """A huge result is kept whole, and listing sessions does not suffer."""
     huge = "ünïcödé 🌱 " * 900_000
     result = msgspec.json.encode({"text": huge}).decode()
     await store.apply([created("s"), begun("s", "t", huge)])

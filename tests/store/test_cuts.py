@@ -142,7 +142,7 @@ STEPS: list[list[Write]] = [
 async def test_a_cut_in_each_step_leaves_one_copy(
     cut: Cut, graph: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
 ) -> None:
-    """Reliability 23, A64, A65, X10: wherever the bytes break off, the call rides over it."""
+    """Wherever the bytes break off, the call rides over it."""
     model = Model()
     for step in STEPS:
         model = model.after(step)
@@ -158,7 +158,7 @@ async def test_a_cut_in_each_step_leaves_one_copy(
 async def test_a_cut_in_each_step_is_not_felt(
     cut: Cut, spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
 ) -> None:
-    """Reliability 22, 23, P7, X26: acknowledged at once, there once, without anybody's doing."""
+    """Acknowledged at once, there once, without anybody's doing."""
     model = Model()
     for step in STEPS:
         model = model.after(step)
@@ -172,7 +172,7 @@ async def test_a_cut_in_each_step_is_not_felt(
 async def test_a_cut_while_turns_are_moved(
     cut: Cut, graph: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
 ) -> None:
-    """Reliability 23, X11: a batch of whole turns, put twice over, is there once."""
+    """A batch of whole turns, put twice over, is there once."""
     turns = [
         Turn(
             turn_id=f"t{number}",
@@ -200,7 +200,7 @@ async def test_a_cut_while_turns_are_moved(
 async def test_three_deadlocks_in_a_row(
     graph: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
 ) -> None:
-    """Reliability 24: a transient error is tried again, and again."""
+    """A transient error is tried again, and again."""
     await graph.apply([created("s")])
     proxy.cuts = ["deadlock"] * 3
     assert (await prompt(graph.apply([begun("s", "t")]), ITSELF_S)).turn_indexes == {"t": 1}
@@ -209,7 +209,7 @@ async def test_three_deadlocks_in_a_row(
 
 
 async def test_deadlocks_without_end(way: Connection, proxy: TcpProxy) -> None:
-    """Reliability 24, 26: they are given up in time, with words; what comes next works."""
+    """They are given up in time, with words; what comes next works."""
     store = await Neo4jStore.open(way, timeout_s=PATIENCE_S)
     await store.apply([created("s")])
     proxy.cuts = ["deadlock"] * 1000
@@ -223,7 +223,7 @@ async def test_deadlocks_without_end(way: Connection, proxy: TcpProxy) -> None:
 async def test_an_answer_later_than_anyone_waits(
     way: Connection, proxy: TcpProxy, neo4j_server: Connection
 ) -> None:
-    """Reliability 23, 26: the commit's answer is late: said in time; written again it is one."""
+    """The commit's answer is late: said in time; written again it is one."""
     store = await Neo4jStore.open(way, timeout_s=PATIENCE_S)
     model = Model()
     proxy.late_s = 2 * SHORT_S
@@ -247,7 +247,7 @@ async def test_an_answer_later_than_anyone_waits(
 async def test_a_late_answer_is_not_waited_for(
     spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
 ) -> None:
-    """Reliability 23, P7, X26: the write is kept after 200 ms, and in order with the next ones."""
+    """The write is kept after 200 ms, and in order with the next ones."""
     proxy.late_s = OWN_S + 1
     await spooled.apply(STEPS[0])
     model = Model().after(STEPS[0])
@@ -262,7 +262,7 @@ async def test_a_late_answer_is_not_waited_for(
 async def test_a_firewall_that_swallows_what_was_open(
     way: Connection, proxy: TcpProxy, neo4j_server: Connection
 ) -> None:
-    """Reliability 25: no reset comes; one call fails in its time, the next has a new connection."""
+    """No reset comes; one call fails in its time, the next has a new connection."""
     store = await Neo4jStore.open(way, timeout_s=PATIENCE_S)
     await store.apply([created("s")])
     for number in range(1, 4):
@@ -285,7 +285,7 @@ async def test_a_firewall_that_swallows_what_was_open(
 async def test_a_firewall_is_not_felt(
     spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
 ) -> None:
-    """Reliability 25, P7, X26: kept at once, there within seconds."""
+    """Kept at once, there within seconds."""
     model = Model().after(STEPS[0])
     await spooled.apply(STEPS[0])
     proxy.swallow_all()
@@ -301,7 +301,7 @@ async def test_a_firewall_is_not_felt(
 async def test_connections_that_break_all_the_time(
     spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
 ) -> None:
-    """Reliability 22: through forty flaps, in replay too; in order, once, never felt."""
+    """Through forty flaps, in replay too; in order, once, never felt."""
     model = Model().after([created("s")])
     await spooled.apply([created("s")])
 
@@ -341,7 +341,7 @@ async def held_session(server: Connection, session_id: str) -> AsyncIterator[Non
 async def test_a_slow_query_of_another_is_not_waited_for(
     spooled: SpooledStore, neo4j_server: Connection, tmp_path: Path
 ) -> None:
-    """Reliability 26, 15, P7: neither to write nor to read longer than a prompt may; then all."""
+    """Neither to write nor to read longer than a prompt may; then all."""
     model = Model().after(STEPS[0])
     await spooled.apply(STEPS[0])
     async with held_session(neo4j_server, "s"):
@@ -360,13 +360,13 @@ async def test_a_slow_query_of_another_is_not_waited_for(
     await there(neo4j_server, model)
 
 
-# --- what should not be there, and what no database likes (reliability 27, 28) -----------------
+# --- what should not be there, and what no database likes -----------------
 
 
 async def test_a_constraint_that_went_missing_makes_no_second_copy(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """Reliability 27: written without it and replayed; the next process makes it anew."""
+    """Written without it and replayed; the next process makes it anew."""
     model = Model()
     for name in ("session_id", "turn_uuid", "tool_call_uuid", "summary_uuid"):
         await ask(neo4j_server, f"DROP CONSTRAINT {name}")
@@ -384,7 +384,7 @@ async def test_a_constraint_that_went_missing_makes_no_second_copy(
 async def test_refused_at_the_start_what_is_said_is_kept(
     neo4j_server: Connection, graph: Neo4jStore, tmp_path: Path
 ) -> None:
-    """Reliability 27, P4: foreign data is in the way: said, nothing lost, taken once it is gone."""
+    """Foreign data is in the way: said, nothing lost, taken once it is gone."""
     await ask(neo4j_server, "DROP CONSTRAINT project_id")
     await ask(neo4j_server, "CREATE (:Project {projectId: 'x'}), (:Project {projectId: 'x'})")
     store = SpooledStore(
@@ -421,7 +421,7 @@ HARD = {
 async def test_hard_text_waits_and_arrives(
     text: str, spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
 ) -> None:
-    """Reliability 28: kept while the server is away, through a cut commit, once."""
+    """Kept while the server is away, through a cut commit, once."""
     port = await proxy.stop_listening()
     writes = [
         created("s"),
@@ -441,7 +441,7 @@ async def test_hard_text_waits_and_arrives(
 
 @pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64, -(2**63) - 1, 2**200])
 async def test_numbers_past_64_bits(number: int, store: Store) -> None:
-    """Reliability 28: the nearest number that every store holds."""
+    """The nearest number that every store holds."""
     kept = max(-(2**63), min(2**63 - 1, number))
     usage = Usage(input_tokens=number, output_tokens=number, api_ms=number)
     await store.apply([created("s"), begun("s", "t"), called("s", "t", 0, duration_ms=number)])
@@ -456,7 +456,7 @@ async def test_numbers_past_64_bits(number: int, store: Store) -> None:
 async def test_a_cost_that_is_no_number_is_moved(
     kind: str, cost: float, neo4j_server: Connection, tmp_path: Path
 ) -> None:
-    """Reliability 28, X11: it keeps nobody from moving."""
+    """It keeps nobody from moving."""
     graph: Archive = await open_empty_neo4j_store(neo4j_server)
     file: Archive = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
     source, target = (graph, file) if kind.startswith("neo4j") else (file, graph)

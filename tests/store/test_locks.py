@@ -1,4 +1,4 @@
-"""P6, X11: a lock is held by one at a time, whatever becomes of its file meanwhile."""
+"""A lock is held by one at a time, whatever becomes of its file meanwhile."""
 
 import contextlib
 import fcntl

@@ -67,7 +67,7 @@ async def filled(store: Archive) -> None:
 
 
 async def test_small_vectors_are_moved_too(source: Archive, target: Archive) -> None:
-    """X11, D13, B15: exactly as they are, and nothing waits anew; twice is once."""
+    """Exactly as they are, and nothing waits anew; twice is once."""
     await filled(source)
     for _ in range(2):
         assert (await moved(source, target))["vectors"] == 5
@@ -82,7 +82,7 @@ async def test_small_vectors_are_moved_too(source: Archive, target: Archive) -> 
 async def test_there_and_back_and_through_a_file(
     source: Archive, target: Archive, tmp_path: Path
 ) -> None:
-    """X11, issue 4: all that is known is the same, by whichever way it comes."""
+    """All that is known is the same, by whichever way it comes."""
     await filled(source)
     await moved(source, target)
     file = tmp_path / "backup.jsonl"
@@ -96,7 +96,7 @@ async def test_there_and_back_and_through_a_file(
 
 
 async def test_what_was_changed_in_the_target_stays(source: Archive, target: Archive) -> None:
-    """Issue 4, P1: a second move takes nothing back, nor mixes vectors of two texts."""
+    """A second move takes nothing back, nor mixes vectors of two texts."""
     await filled(source)
     await moved(source, target)
     later = replace(await one(target, "m-due"), content="Plant on Monday.", updated_at=at(60))
@@ -122,7 +122,7 @@ async def test_what_was_changed_in_the_target_stays(source: Archive, target: Arc
 
 
 async def test_what_was_changed_in_the_source_comes_along(source: Archive, target: Archive) -> None:
-    """Issue 4: a second move brings what is new, and who took whose place."""
+    """A second move brings what is new, and who took whose place."""
     await filled(source)
     await moved(source, target)
     await source.apply(
@@ -137,7 +137,7 @@ async def test_what_was_changed_in_the_source_comes_along(source: Archive, targe
 
 
 async def test_what_is_missing_or_different_is_told(source: Archive, target: Archive) -> None:
-    """Issue 4: the comparison looks at every memory, key and insight."""
+    """The comparison looks at every memory, key and insight."""
     await filled(source)
     await moved(source, target)
     await target.forget_memories(["m-due"])
@@ -161,7 +161,7 @@ async def test_what_is_missing_or_different_is_told(source: Archive, target: Arc
 
 
 async def test_joined_projects_compare_equal(source: Archive, target: Archive) -> None:
-    """X12b: the target's person joined what the source's did not."""
+    """The target's person joined what the source's did not."""
     await source.apply([*garden(), *known()])
     joined = Project(
         project_id="project-garden", path="/home/ana/garden", created_at=at(0), joined_into="q"
@@ -232,7 +232,7 @@ async def test_a_document_has_the_memories_of_its_session(source: Archive) -> No
 
 
 async def test_insights_come_along(source: Archive, target: Archive) -> None:
-    """B121, B122, B98: what a look over the session has found, with new ids too."""
+    """What a look over the session has found, with new ids too."""
     await conversation(source)
     document = await document_of(source, "s")
     await import_document(target, decoded(encoded(document)), as_new=False)
@@ -246,7 +246,7 @@ async def test_insights_come_along(source: Archive, target: Archive) -> None:
 
 
 async def test_documents_of_other_versions(source: Archive, target: Archive) -> None:
-    """B98: one from before there were insights is read, and one with keys that nobody knows."""
+    """One from before there were insights is read, and one with keys that nobody knows."""
     await conversation(source)
     document = await document_of(source, "s")
     plain: dict[str, Any] = msgspec.json.decode(encoded(document))
@@ -261,7 +261,7 @@ async def test_documents_of_other_versions(source: Archive, target: Archive) -> 
 
 
 async def test_deleted_and_imported_it_is_the_same(source: Archive) -> None:
-    """Issue 6, B99: the round trip is equal: who superseded whom, and what others said too."""
+    """The round trip is equal: who superseded whom, and what others said too."""
     await conversation(source)
     await source.delete_session("f")
     before, document = await seen(source), await document_of(source, "s")
@@ -281,7 +281,7 @@ async def test_deleted_and_imported_it_is_the_same(source: Archive) -> None:
 
 
 async def test_imported_elsewhere_it_is_the_same(source: Archive, target: Archive) -> None:
-    """Issue 6: what is not there of a chain is told as it was."""
+    """What is not there of a chain is told as it was."""
     await conversation(source)
     document = await document_of(source, "s")
     await import_document(target, decoded(encoded(document)), as_new=False)
@@ -340,7 +340,7 @@ async def test_as_new_it_is_another_one(source: Archive, target: Archive) -> Non
 
 
 async def test_evidence_follows_its_tool_call(source: Archive) -> None:
-    """Issue 6: a memory that stood in a tool's result says in which, also as a new one."""
+    """A memory that stood in a tool's result says in which, also as a new one."""
     await source.apply([*garden(), *known()])
     session = await import_document(source, await document_of(source, "root"), as_new=True)
     [call, _] = (await source.turns(session.session_id))[1].tool_calls
@@ -352,7 +352,7 @@ async def test_evidence_follows_its_tool_call(source: Archive) -> None:
 
 
 async def test_a_fork_by_itself_keeps_its_memories(source: Archive, target: Archive) -> None:
-    """B99: evidence in turns that it shared points to its own copies of them."""
+    """Evidence in turns that it shared points to its own copies of them."""
     await source.apply([*garden(), *known()])
     both = remembered("both", created_at=at(30), evidence=(said("root", "r1"), said("deep", "d4")))
     await source.apply([both])
@@ -368,7 +368,7 @@ async def test_a_fork_by_itself_keeps_its_memories(source: Archive, target: Arch
 async def test_in_another_project_its_memories_are_that_ones(
     source: Archive, target: Archive
 ) -> None:
-    """X12, X12b: where the folder is another project, session and memories belong to it."""
+    """Where the folder is another project, session and memories belong to it."""
     await conversation(source)
     local = Project(project_id="local", path="/home/ana/garden", created_at=at(0))
     await target.apply([RegisterProject(project=local)])
@@ -381,7 +381,7 @@ async def test_in_another_project_its_memories_are_that_ones(
 
 
 async def test_a_memory_that_is_here_keeps_what_it_says(source: Archive, target: Archive) -> None:
-    """P1: a file changes nothing that is known; it only adds that it was said there too."""
+    """A file changes nothing that is known; it only adds that it was said there too."""
     await conversation(source)
     document = await document_of(source, "s")
     mine = remembered("both", "Ana left.", pinned=True, evidence=(said("mine", "m"),))
@@ -416,7 +416,7 @@ async def changed(source: Archive, **changes: Any) -> SessionDocument:
 async def test_a_memory_that_is_none_is_refused(
     tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
-    """B98: a file can't smuggle in what was never said in its session."""
+    """A file can't smuggle in what was never said in its session."""
     store = await sqlite(tmp_path)
     document = await changed(store, **changes)
     with pytest.raises(UsageError, match=reason):
@@ -426,7 +426,7 @@ async def test_a_memory_that_is_none_is_refused(
 
 @pytest.mark.parametrize("field", ["kind", "trust", "memory_id", "content", "evidence"])
 async def test_a_memory_with_a_wrong_field_is_refused(tmp_path: Path, field: str) -> None:
-    """B98: in words."""
+    """In words."""
     store = await sqlite(tmp_path)
     await conversation(store)
     plain = msgspec.json.decode(encoded(await document_of(store, "s")))
@@ -437,7 +437,7 @@ async def test_a_memory_with_a_wrong_field_is_refused(tmp_path: Path, field: str
 
 
 async def test_a_document_of_an_older_version(source: Archive, target: Archive) -> None:
-    """Issue 4, B99: it has no memories, and is imported as before."""
+    """It has no memories, and is imported as before."""
     await conversation(source)
     plain = msgspec.json.decode(encoded(await document_of(source, "s")))
     plain["memories"] = []
@@ -450,7 +450,7 @@ async def test_a_document_of_an_older_version(source: Archive, target: Archive) 
 
 
 async def test_what_is_learned_waits_and_arrives(home: Home) -> None:
-    """P1, D27: while the store is away, also odd text; in order, and once."""
+    """While the store is away, also odd text; in order, and once."""
     store = home.open()
     await store.apply([created("s"), *whole_turn("s", "t"), remembered("old", created_at=at(1))])
     await store.aclose()
@@ -485,7 +485,7 @@ async def test_what_is_learned_waits_and_arrives(home: Home) -> None:
 
 
 async def test_what_is_known_is_not_told_while_the_store_is_away(home: Home) -> None:
-    """X14: nor is anything forgotten that would come back with what waits."""
+    """Nor is anything forgotten that would come back with what waits."""
     home.error = StoreUnavailable("It is away.")
     store = home.open()
     for ask in (
@@ -503,7 +503,7 @@ async def test_what_is_known_is_not_told_while_the_store_is_away(home: Home) -> 
 
 
 async def test_forgetting_waits_for_what_comes_before(home: Home) -> None:
-    """X39: a memory that still waits in the spool is forgotten too."""
+    """A memory that still waits in the spool is forgotten too."""
     store = home.open(timeout_s=60, patience=Patience(read_s=60, left_s=60))
     await store.apply([created("s")])
     await settled(store, home.spool)
@@ -520,7 +520,7 @@ async def test_forgetting_waits_for_what_comes_before(home: Home) -> None:
 
 
 def test_nothing_that_is_known_holds_a_secret() -> None:
-    """P10: wherever a text stands; the rest stays as it is."""
+    """Wherever a text stands; the rest stays as it is."""
     key = "sk-" + "abcdEFGH1234" * 4
     memory = remembered(
         "m", f"The key is {key}", subjects=(key, "x"),

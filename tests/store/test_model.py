@@ -18,7 +18,6 @@ from tests.store.life import Life, live
 @pytest.mark.parametrize("spooled", [False, True], ids=["bare", "spooled"])
 @pytest.mark.parametrize("seeds", [1, pytest.param(3, marks=pytest.mark.campaign)])
 def test_a_life_on_sqlite(spooled: bool, seeds: int, tmp_path: Path) -> None:
-    """Issue 4, P1, P2, P3, P6, X11, X25; reliability 1, 3, 6, 13, 20."""
 
     class OnSQLite(Life):
         folder = tmp_path

@@ -31,11 +31,11 @@ async def one(server: Connection, statement: str, **parameters: object) -> Row:
     return rows[0]
 
 
-# --- the shape (A.5 to A.9, X7) ------------------------------------------------
+# --- the shape (A.5 to A.9) ------------------------------------------------
 
 
 async def test_session_node(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """A34, A35, A36, A37, A38, X7, X9: label, camelCase names, native times and lists."""
+    """Label, camelCase names, native times and lists."""
     await graph.apply([created("s", project_path="/home/ana/garden", tags=("shade", "ferns"))])
     row = await one(
         neo4j_server,
@@ -67,7 +67,7 @@ async def test_session_node(graph: Neo4jStore, neo4j_server: Connection) -> None
 
 
 async def test_turn_node_and_its_place(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """A39, A40, A41, A42, A43, A44, A64, X7: a turn hangs on its session by HAS_TURN {index}."""
+    """A turn hangs on its session by HAS_TURN {index}."""
     await graph.apply(
         [
             created("s"),
@@ -126,7 +126,7 @@ async def test_turn_node_and_its_place(graph: Neo4jStore, neo4j_server: Connecti
 
 
 async def test_tool_call_node(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """X7, X9: HAS_TOOL_CALL {order}; arguments and result as JSON.
+    """HAS_TOOL_CALL {order}; arguments and result as JSON.
 
     A47, A48, A49, A50, A51, A52, A53, A65, B26, B27, B28, B29, B31, B32, B33, B34.
     """
@@ -159,7 +159,7 @@ async def test_tool_call_node(graph: Neo4jStore, neo4j_server: Connection) -> No
 async def test_files_are_shared_by_the_turns_of_a_project(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """X7: ACCESSED {type, at} leads to one File for each project and path."""
+    """ACCESSED {type, at} leads to one File for each project and path."""
     await graph.apply(
         [
             RegisterProject(project=Project(project_id="other", path="/o", created_at=START)),
@@ -194,7 +194,7 @@ async def test_files_are_shared_by_the_turns_of_a_project(
 async def test_one_call_may_read_and_write_a_file(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """X7, X30: two kinds of access of one call are two, and each again is once."""
+    """Two kinds of access of one call are two, and each again is once."""
     call = called("s", "t", 0)
     both = tuple(
         FileAccess(path="a.py", tool_name="edit_file", access_type=kind, accessed_at=at(1))
@@ -208,7 +208,7 @@ async def test_one_call_may_read_and_write_a_file(
 
 
 async def test_summary_nodes(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """X9: HAS_SUMMARY and SUMMARIZES carry the level.
+    """HAS_SUMMARY and SUMMARIZES carry the level.
 
     A54, A55, A56, A57, A58, A59, A60, A61, A63, A66, A67, A68.
     """
@@ -272,7 +272,7 @@ async def test_summary_nodes(graph: Neo4jStore, neo4j_server: Connection) -> Non
 async def test_a_fork_branches_and_copies_nothing(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """B9, X7, X40: HAS_BRANCH leads from the parent to the fork; shared turns exist once."""
+    """HAS_BRANCH leads from the parent to the fork; shared turns exist once."""
     await graph.apply(
         [
             created("s"),
@@ -297,7 +297,7 @@ async def test_a_fork_branches_and_copies_nothing(
 async def test_a_stream_twice_makes_no_second_relationship(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """A64, A65, A66, A67, A68: each relationship is there once, however often it is written."""
+    """Each relationship is there once, however often it is written."""
     writes = [
         created("s"),
         begun("s", "t"),
@@ -328,7 +328,7 @@ async def test_a_stream_twice_makes_no_second_relationship(
 async def test_a_lease_that_ran_out_frees_the_turn(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """X25: 30 s on the server's clock; an owner that was not heard of since lives no more."""
+    """30 s on the server's clock; an owner that was not heard of since lives no more."""
     await graph.apply([created("s")])
     assert await graph.attach("s", "first") == []
     await graph.apply([begun("s", "t", owner_id="first")])
@@ -351,7 +351,7 @@ async def test_a_lease_that_ran_out_frees_the_turn(
 
 
 async def test_the_lease_is_thirty_seconds(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """X25: counted from the server's clock."""
+    """Counted from the server's clock."""
     await graph.apply([created("s")])
     await graph.attach("s", "me")
     row = await one(
@@ -364,7 +364,7 @@ async def test_the_lease_is_thirty_seconds(graph: Neo4jStore, neo4j_server: Conn
 async def test_a_dead_owner_of_long_ago_is_forgotten(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """X25: owners don't pile up."""
+    """Owners don't pile up."""
     await graph.apply([created("s")])
     await graph.attach("s", "old")
     await ask(
@@ -377,7 +377,7 @@ async def test_a_dead_owner_of_long_ago_is_forgotten(
 
 
 async def test_four_writers_of_one_session(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """A42: 200 turns begun by four stores at once get 200 indexes without a gap."""
+    """200 turns begun by four stores at once get 200 indexes without a gap."""
     stores = [await Neo4jStore.open(neo4j_server, timeout_s=30) for _ in range(4)]
     await graph.apply([created("s")])
 
@@ -395,7 +395,7 @@ async def test_four_writers_of_one_session(graph: Neo4jStore, neo4j_server: Conn
 async def test_writers_that_cross_do_not_deadlock_for_good(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """Reliability 24: batches that lock two sessions in opposite order are run again."""
+    """Batches that lock two sessions in opposite order are run again."""
     await graph.apply([created("a"), created("b")])
 
     async def write(first: str, second: str) -> None:
@@ -409,7 +409,7 @@ async def test_writers_that_cross_do_not_deadlock_for_good(
 
 
 async def test_hard_values_reach_the_server(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """Reliability 28: NUL, lone surrogates, 10 MB, NaN and integers past 64 bits."""
+    """NUL, lone surrogates, 10 MB, NaN and integers past 64 bits."""
     text = "a\0b\ud800c" + "é" * 5_000_000
     usage = Usage(input_tokens=2**70, output_tokens=-(2**70), cost_usd=float("nan"))
     await graph.apply([created("s"), begun("s", "t", text), finished("s", "t", usage=usage)])
@@ -425,7 +425,7 @@ async def test_hard_values_reach_the_server(graph: Neo4jStore, neo4j_server: Con
 async def test_titles_and_paths_longer_than_an_index_takes(
     graph: Neo4jStore, neo4j_server: Connection, size: int
 ) -> None:
-    """Reliability 28, A100: a long title is kept and found; a long path doesn't cost its call."""
+    """A long title is kept and found; a long path doesn't cost its call."""
     title = "É" * size
     await graph.apply([created("s", title=title), created("other", title=title + "e")])
     await graph.apply([begun("s", "t"), called("s", "t", 0, "ü" * size, "a.py")])
@@ -438,7 +438,7 @@ async def test_titles_and_paths_longer_than_an_index_takes(
 
 
 async def test_a_folder_longer_than_an_index_takes(graph: Neo4jStore) -> None:
-    """Reliability 28: refused for good, not "try again"."""
+    """Refused for good, not "try again"."""
     with pytest.raises(StoreRefused, match="longer than its index"):
         await graph.apply([created("s", cwd="/" + "x" * 9000)])
 
@@ -447,7 +447,7 @@ async def test_a_folder_longer_than_an_index_takes(graph: Neo4jStore) -> None:
 
 
 def test_a_connection_never_shows_its_password() -> None:
-    """P10: neither printed nor formatted."""
+    """Neither printed nor formatted."""
     connection = Connection("bolt://host:7687", password="hunter2")
     assert "hunter2" not in repr(connection)
     assert "hunter2" not in f"{connection}"
@@ -466,7 +466,7 @@ def test_a_connection_never_shows_its_password() -> None:
     ],
 )
 def test_addresses_of_all_six_kinds(url: str) -> None:
-    """A34: plain, routed, and both with TLS."""
+    """Plain, routed, and both with TLS."""
     assert Connection(url).check().url == url
 
 
@@ -475,7 +475,7 @@ def test_addresses_of_all_six_kinds(url: str) -> None:
     ["", "host:7687", "http://host:7474", "bolt://", "bolt://h:99999", "bolt://u:hunter2@host"],
 )
 def test_wrong_addresses_are_refused(url: str) -> None:
-    """Reliability 21: with what a right one looks like, and without a password in the message."""
+    """With what a right one looks like, and without a password in the message."""
     with pytest.raises(StoreRefused) as caught:
         Connection(url).check()
     assert caught.value.hint
@@ -493,7 +493,7 @@ def test_every_statement_is_used() -> None:
 
 
 async def test_ids_are_the_callers_own(graph: Neo4jStore) -> None:
-    """A6: the id that the client made is the id in the graph."""
+    """The id that the client made is the id in the graph."""
     session_id, turn_id = new_id(), new_id()
     write = BeginTurn(turn_id=turn_id, session_id=session_id, user_message="Hi", started_at=START)
     applied = await graph.apply([created(session_id), write])

@@ -30,7 +30,7 @@ def bookmarks_sent(caplog: pytest.LogCaptureFixture) -> list[set[str]]:
 async def test_a_read_waits_for_what_was_written(
     store: Neo4jStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """X8, issue 4: each transaction carries the bookmark of the last write, so that any member
+    """Each transaction carries the bookmark of the last write, so that any member
     of a cluster answers from a state that has it: one reads what one wrote."""
     caplog.set_level(logging.DEBUG, logger="neo4j.io")
     await store.apply([created("s")])
@@ -50,7 +50,7 @@ async def test_a_read_waits_for_what_was_written(
 
 
 async def test_a_bookmark_that_is_not_known_is_no_stale_answer(store: Neo4jStore) -> None:
-    """Issue 4: the server looks at the bookmark: one that it can't place is an error, in words."""
+    """The server looks at the bookmark: one that it can't place is an error, in words."""
     await store.apply([created("s")])
     kept = await store._gateway._bookmarks.get_bookmarks()
     await store._gateway._bookmarks.update_bookmarks(kept, ["FB:unheard-of"])
@@ -61,7 +61,7 @@ async def test_a_bookmark_that_is_not_known_is_no_stale_answer(store: Neo4jStore
 async def test_the_newest_sessions_come_from_their_index(
     store: Neo4jStore,
 ) -> None:
-    """A100, issue 4: listing everything does not sort all that there is."""
+    """Listing everything does not sort all that there is."""
     statements: list[str] = []
     found = store._gateway.read
 
@@ -92,7 +92,7 @@ async def test_the_newest_sessions_come_from_their_index(
 
 
 async def test_listing_goes_over_what_a_wrong_clock_has_put_ahead(store: Neo4jStore) -> None:
-    """Reliability 20: sessions of the future come last, and all are there, none twice."""
+    """Sessions of the future come last, and all are there, none twice."""
     for number in range(6):
         await store.apply([created(f"s{number}", started_at=at(number), updated_at=at(number))])
     await store.apply([UpdateSession(session_id="s3", title="x", at=at(3))])

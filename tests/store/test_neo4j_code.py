@@ -106,11 +106,11 @@ async def told(graph: Neo4jStore) -> dict[str, object]:
     }
 
 
-# --- the shape (X7, X8) ---------------------------------------------------------------
+# --- the shape ---------------------------------------------------------------
 
 
 async def test_scope_nodes(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """X7, X8, B8, B35: Scope with camelCase names; no text of the file anywhere."""
+    """Scope with camelCase names; no text of the file anywhere."""
     await graph.apply(
         [
             put(
@@ -150,7 +150,7 @@ async def test_scope_nodes(graph: Neo4jStore, neo4j_server: Connection) -> None:
 
 
 async def test_how_code_hangs_together(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """B8, B95, X7: DEFINES, IMPORTS, REFERENCES_CODE, and the File that a tool touched."""
+    """DEFINES, IMPORTS, REFERENCES_CODE, and the File that a tool touched."""
     await graph.apply(known())
     rows = await ask(
         neo4j_server,
@@ -182,7 +182,7 @@ async def test_how_code_hangs_together(graph: Neo4jStore, neo4j_server: Connecti
 async def test_a_file_goes_when_nothing_has_to_do_with_it(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """X7: the node stays while a turn touched it or a file imports it, and not longer."""
+    """The node stays while a turn touched it or a file imports it, and not longer."""
     await graph.apply(known())
     paths = "MATCH (f:File) WITH f ORDER BY f.path RETURN collect(f.path) AS paths"
     await graph.apply([DropCodeFiles(project_id=GARDEN, paths=("beds.py", "main.py", "never.py"))])
@@ -197,7 +197,7 @@ async def test_a_file_goes_when_nothing_has_to_do_with_it(
 
 
 async def test_a_session_that_goes_leaves_the_index(graph: Neo4jStore) -> None:
-    """B53, X7: files that are of the index, or imported by them, are not the session's."""
+    """Files that are of the index, or imported by them, are not the session's."""
     await graph.apply(known())
     before = await graph.code_files(GARDEN)
     await graph.delete_session("s")
@@ -207,7 +207,7 @@ async def test_a_session_that_goes_leaves_the_index(graph: Neo4jStore) -> None:
 
 
 async def test_a_joined_folder_keeps_its_files(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """X12b: accesses go to the project that it was joined to, what is defined stays."""
+    """Accesses go to the project that it was joined to, what is defined stays."""
     await graph.apply([project(GARDEN), project("root"), *known()])
     before = await graph.code_files(GARDEN)
     await graph.apply([project(GARDEN, "root")])
@@ -228,7 +228,7 @@ async def test_a_joined_folder_keeps_its_files(graph: Neo4jStore, neo4j_server: 
 
 
 async def test_names_longer_than_an_index_takes(graph: Neo4jStore) -> None:
-    """Reliability 28: a name or a path that no index holds is stored and found all the same."""
+    """A name or a path that no index holds is stored and found all the same."""
     name = "é" * 9000
     long = scope("long", name, qualified_name=f"A.{name}")
     await graph.apply([put("a" * 9000, long, hash="h")])
@@ -245,7 +245,7 @@ async def test_names_longer_than_an_index_takes(graph: Neo4jStore) -> None:
 async def test_turns_of_an_older_schema_are_due(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """B95, reliability 11: of all that was said before, it is found out what it was about."""
+    """Of all that was said before, it is found out what it was about."""
     await graph.apply([created("s"), *whole_turn("s", "t1"), begun("s", "t2")])
     await ask(neo4j_server, "MATCH (e:SearchEntry) REMOVE e.referencesDue")
     await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 4")
@@ -266,7 +266,7 @@ async def test_turns_of_an_older_schema_are_due(
 
 @pytest.mark.parametrize("cut", ["before_commit", "after_commit", "in_answer", "deadlock"])
 async def test_a_lost_answer_changes_nothing(neo4j_server: Connection, cut: Cut) -> None:
-    """Reliability 23: written again, it is as if it had been written once."""
+    """Written again, it is as if it had been written once."""
     plain = await open_empty_neo4j_store(neo4j_server)
     async with TcpProxy(neo4j_server.url) as proxy:
         through = msgspec.structs.replace(neo4j_server, url=proxy.url)
@@ -288,7 +288,7 @@ async def test_a_lost_answer_changes_nothing(neo4j_server: Connection, cut: Cut)
 
 
 async def test_two_who_put_the_same_files(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """D27: scopes that wander between files while turns are linked and sessions go; none is lost
+    """Scopes that wander between files while turns are linked and sessions go; none is lost
     that something holds, and none stays that nothing holds."""
     other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     here = [scope(f"x{n}", f"x{n}", n + 1) for n in range(20)]
@@ -326,7 +326,7 @@ async def test_two_who_put_the_same_files(graph: Neo4jStore, neo4j_server: Conne
 async def test_a_conversation_goes_on_while_files_come_in(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """Issue 7: who waits to link a turn holds nothing that its session needs."""
+    """Who waits to link a turn holds nothing that its session needs."""
     await graph.apply(known())
     other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     driver = AsyncGraphDatabase.driver(neo4j_server.url, auth=("neo4j", neo4j_server.password))
@@ -414,7 +414,7 @@ async def mended(server: Connection) -> list[str]:
 async def test_damage_is_found_and_mended(
     graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
 ) -> None:
-    """P4: no reference is lost, and all that is there can be read afterwards."""
+    """No reference is lost, and all that is there can be read afterwards."""
     await graph.apply(known())
     before = await graph.references_of(["t1"])
     assert await graph.check() == []
@@ -466,7 +466,7 @@ async def test_damage_is_found_and_mended(
 async def test_what_is_there_twice(
     graph: Neo4jStore, neo4j_server: Connection, constraint: str, statement: str, change: str
 ) -> None:
-    """P4: a lost constraint let a second one in; nothing of either is deleted."""
+    """A lost constraint let a second one in; nothing of either is deleted."""
     await graph.apply(known())
     before = await graph.code_files(GARDEN)
     references = await graph.references_of(["t1"])
@@ -486,7 +486,7 @@ async def test_what_is_there_twice(
 
 
 def test_every_check_has_its_damage() -> None:
-    """Issue 4: no kind of damage is only believed to be found."""
+    """No kind of damage is only believed to be found."""
     checks = {name.replace("_", " ") for name in named_statements("code_checks.cypher")}
     assert {what for what, _ in DAMAGE} == checks
 
@@ -521,7 +521,7 @@ PLANS = {
 async def test_what_is_asked_often_goes_by_an_index(
     graph: Neo4jStore, neo4j_server: Connection, name: str
 ) -> None:
-    """B95, B96: no look at all scopes, files or turns of the store."""
+    """No look at all scopes, files or turns of the store."""
     given = {
         "projects": ["p"], "projectIds": ["p"], "projectId": "p", "path": "a", "paths": ["a"],
         "after": "", "limit": 9, "most": 9, "ids": ["t"], "scopeIds": ["x"], "sessionId": None,
@@ -544,7 +544,7 @@ async def test_what_is_asked_often_goes_by_an_index(
 
 
 async def test_many_files_are_put_in_short_transactions(graph: Neo4jStore) -> None:
-    """B95: nobody waits long for a store that takes in an index, or throws it away."""
+    """Nobody waits long for a store that takes in an index, or throws it away."""
     slowest = 0.0
     for start in range(0, 600, 100):
         writes = [

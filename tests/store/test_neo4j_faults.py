@@ -67,11 +67,11 @@ async def refused(
     return caught.value
 
 
-# --- at the start (reliability 21) ---------------------------------------------------
+# --- at the start ---------------------------------------------------
 
 
 async def test_nothing_listens() -> None:
-    """Reliability 21, A96: down at start is said at once, not after the timeout."""
+    """Down at start is said at once, not after the timeout."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"bolt://127.0.0.1:{taken.getsockname()[1]}"
@@ -83,7 +83,7 @@ async def test_nothing_listens() -> None:
 
 
 async def test_a_host_that_does_not_exist() -> None:
-    """Reliability 21: a name that can't be resolved."""
+    """A name that can't be resolved."""
     await refused(Connection("bolt://nowhere.invalid", password=SECRET), StoreUnavailable)
 
 
@@ -131,20 +131,20 @@ async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
     [(swallow, StoreUnavailable), (hang_up, StoreUnavailable), (web, StoreError)],
 )
 async def test_what_listens_is_no_neo4j(answer: Answer, kind: type[StoreError]) -> None:
-    """Reliability 21: silent, hanging up, or speaking another protocol: said in time."""
+    """Silent, hanging up, or speaking another protocol: said in time."""
     async with listening(answer) as connection:
         await refused(connection, kind, timeout_s=1.5)
 
 
 async def test_wrong_password(neo4j_server: Connection) -> None:
-    """Reliability 21, P10: refused, with the variables to set."""
+    """Refused, with the variables to set."""
     wrong = msgspec.structs.replace(neo4j_server, username="nobody", password=SECRET)
     error = await refused(wrong, StoreRefused, timeout_s=PATIENCE_S)
     assert "NEO4J_PASSWORD" in error.hint
 
 
 async def test_wrong_database(neo4j_server: Connection) -> None:
-    """Reliability 21: refused, with the setting to change."""
+    """Refused, with the setting to change."""
     wrong = msgspec.structs.replace(neo4j_server, database="garden")
     error = await refused(wrong, StoreRefused, timeout_s=PATIENCE_S)
     assert "garden" in str(error)
@@ -152,18 +152,18 @@ async def test_wrong_database(neo4j_server: Connection) -> None:
 
 
 async def test_no_tls_where_it_is_asked_for(neo4j_server: Connection) -> None:
-    """Reliability 21: bolt+s at a server without TLS."""
+    """Bolt+s at a server without TLS."""
     tls = msgspec.structs.replace(neo4j_server, url=neo4j_server.url.replace("bolt", "bolt+s"))
     await refused(tls, StoreUnavailable, timeout_s=5)
 
 
 async def test_the_system_database(neo4j_server: Connection) -> None:
-    """Reliability 21: it exists, and takes no data."""
+    """It exists, and takes no data."""
     system = msgspec.structs.replace(neo4j_server, database="system")
     await refused(system, StoreRefused, timeout_s=PATIENCE_S)
 
 
-# --- in the middle (reliability 22 to 26) ----------------------------------------------
+# --- in the middle ----------------------------------------------
 
 
 async def graph_size(server: Connection) -> dict[str, int]:
@@ -193,7 +193,7 @@ WHOLE = {"sessions": 1, "turns": 1, "calls": 1, "summaries": 1, "links": 6}
 async def test_a_cut_at_each_commit_leaves_one_copy(
     cut: Cut, store: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
 ) -> None:
-    """Reliability 23, A64, A65, X10: the connection breaks at each commit; all is there once."""
+    """The connection breaks at each commit; all is there once."""
     for step in STEPS:
         commits = proxy.commits
         proxy.cuts = [cut]
@@ -210,7 +210,7 @@ async def test_a_cut_at_each_commit_leaves_one_copy(
 async def test_cuts_in_a_row(
     cuts: list[Cut], store: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
 ) -> None:
-    """Reliability 23: several lost answers of one write in a row, still one copy."""
+    """Several lost answers of one write in a row, still one copy."""
     proxy.cuts = list(cuts)
     await store.apply(STEPS)
     assert not proxy.cuts
@@ -220,7 +220,7 @@ async def test_cuts_in_a_row(
 async def test_random_cuts_through_a_conversation(
     store: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
 ) -> None:
-    """Reliability 22, 23, P2: twenty turns while connections break at random."""
+    """Twenty turns while connections break at random."""
     chance = random.Random(20)
     await store.apply([created("s")])
     for number in range(20):
@@ -246,7 +246,7 @@ async def test_random_cuts_through_a_conversation(
 async def test_a_server_that_comes_and_goes(
     store: Neo4jStore, proxy: TcpProxy, neo4j_server: Connection
 ) -> None:
-    """Reliability 22: ten flaps; each call rides over one or fails clearly, and can be repeated."""
+    """Ten flaps; each call rides over one or fails clearly, and can be repeated."""
     await store.apply([created("s")])
     for number in range(10):
         port = await proxy.stop_listening()
@@ -259,7 +259,7 @@ async def test_a_server_that_comes_and_goes(
 
 
 async def test_a_server_that_stays_away(neo4j_server: Connection, proxy: TcpProxy) -> None:
-    """Reliability 21, 22: every call says so in time, and works again once it is back."""
+    """Every call says so in time, and works again once it is back."""
     store = await Neo4jStore.open(through(neo4j_server, proxy), timeout_s=PATIENCE_S)
     await store.apply(STEPS)
     port = await proxy.stop_listening()
@@ -285,7 +285,7 @@ async def test_a_server_that_stays_away(neo4j_server: Connection, proxy: TcpProx
 
 
 async def test_a_server_that_falls_silent(neo4j_server: Connection, proxy: TcpProxy) -> None:
-    """Reliability 21, 26: no answer is an error within the timeout; the loop stays free."""
+    """No answer is an error within the timeout; the loop stays free."""
     store = await Neo4jStore.open(through(neo4j_server, proxy), timeout_s=PATIENCE_S)
     await store.apply([created("s")])
     proxy.silent = True
@@ -313,7 +313,7 @@ async def test_a_server_that_falls_silent(neo4j_server: Connection, proxy: TcpPr
 
 
 async def test_closing_when_the_server_is_silent(neo4j_server: Connection, proxy: TcpProxy) -> None:
-    """P7: closing never waits for a dead server, and twice is once."""
+    """Closing never waits for a dead server, and twice is once."""
     store = await Neo4jStore.open(through(neo4j_server, proxy), timeout_s=PATIENCE_S)
     proxy.silent = True
     began = time.monotonic()
@@ -323,7 +323,7 @@ async def test_closing_when_the_server_is_silent(neo4j_server: Connection, proxy
 
 
 async def test_idle_connections_that_a_firewall_dropped(store: Neo4jStore, proxy: TcpProxy) -> None:
-    """Reliability 25: broken while idle, replaced when used."""
+    """Broken while idle, replaced when used."""
     await store.apply([created("s")])
     for number in range(3):
         await proxy.drop_all()
@@ -334,7 +334,7 @@ async def test_idle_connections_that_a_firewall_dropped(store: Neo4jStore, proxy
 
 
 async def test_a_lock_that_someone_holds(store: Neo4jStore, neo4j_server: Connection) -> None:
-    """Reliability 15, 24: another's long transaction delays a write, and loses nothing."""
+    """Another's long transaction delays a write, and loses nothing."""
     from neo4j import AsyncGraphDatabase
 
     await store.apply([created("s")])
@@ -356,7 +356,7 @@ async def test_a_lock_that_someone_holds(store: Neo4jStore, neo4j_server: Connec
 async def test_cancelling_a_call_leaves_the_store_usable(
     store: Neo4jStore, proxy: TcpProxy
 ) -> None:
-    """P7: Ctrl-C in the middle of a write ends it at once; the next call works."""
+    """Ctrl-C in the middle of a write ends it at once; the next call works."""
     await store.apply([created("s")])
     for number in range(10):
         writing = asyncio.create_task(store.apply([begun("s", f"t{number}")]))
@@ -370,7 +370,7 @@ async def test_cancelling_a_call_leaves_the_store_usable(
 async def test_two_that_replay_the_same_stream(
     store: Neo4jStore, neo4j_server: Connection, proxy: TcpProxy
 ) -> None:
-    """Reliability 22, P6: the same writes from two processes at once are there once."""
+    """The same writes from two processes at once are there once."""
     other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     for number in range(10):
         stream: list[Write] = [
@@ -391,7 +391,7 @@ async def test_two_that_replay_the_same_stream(
 
 
 def test_the_driver_writes_nothing_on_the_terminal() -> None:
-    """Reliability 21: what it logs is no part of the answer, on no stream."""
+    """What it logs is no part of the answer, on no stream."""
     script = """
 import asyncio
 from ragmem.errors import StoreUnavailable

@@ -301,7 +301,7 @@ def sorted_rows(rows: list[Row] | list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("heading", EXPECTED)
 async def test_a_query_answers_its_question(server: Connection, heading: str) -> None:
-    """X7, issue 6: the graph questions, of one project and none of another."""
+    """The graph questions, of one project and none of another."""
     query = queries()[heading]
     given = {name: value for name, value in GIVEN.items() if f"${name}" in query}
     rows = await ask(server, query, **given)
@@ -312,7 +312,7 @@ async def test_a_query_answers_its_question(server: Connection, heading: str) ->
 
 
 async def test_the_table_names_what_is_there(server: Connection) -> None:
-    """X7, X8: every label and property that the document tells of, and every relationship."""
+    """Every label and property that the document tells of, and every relationship."""
     from ragmem.records import PutProfile
     from ragmem.store.neo4j import Neo4jStore
     from tests.fakes.neo4j import PATIENCE_S
@@ -345,6 +345,6 @@ async def test_the_table_names_what_is_there(server: Connection) -> None:
 
 
 def test_every_query_is_tried() -> None:
-    """Issue 6: none stands in the document that nobody ran."""
+    """None stands in the document that nobody ran."""
     assert set(queries()) == set(EXPECTED)
     assert DOCUMENT.count("```cypher") == len(EXPECTED)

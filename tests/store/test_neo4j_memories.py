@@ -86,11 +86,11 @@ def known() -> list[Write]:
     ]  # fmt: skip
 
 
-# --- the shape (X7, X8) ---------------------------------------------------------------
+# --- the shape ---------------------------------------------------------------
 
 
 async def test_memory_nodes(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """X7, X8, D7 to D14, E22: one label, camelCase names, native times, lists and booleans."""
+    """One label, camelCase names, native times, lists and booleans."""
     await graph.apply(
         [
             remembered(
@@ -141,7 +141,7 @@ async def test_memory_nodes(graph: Neo4jStore, neo4j_server: Connection) -> None
 
 
 async def test_a_memory_hangs_on_its_turns(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """X7, X4: REMEMBERS from each turn, with the words and their place; SUPERSEDES to the old."""
+    """REMEMBERS from each turn, with the words and their place; SUPERSEDES to the old."""
     await graph.apply(known())
     rows = await ask(
         neo4j_server,
@@ -180,7 +180,7 @@ async def test_a_memory_hangs_on_its_turns(graph: Neo4jStore, neo4j_server: Conn
 
 
 async def test_evidence_that_comes_later(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """E32, X11: it stands on the memory until it is put again when its turn is there."""
+    """It stands on the memory until it is put again when its turn is there."""
     put = remembered("m", evidence=(said("s", "t", "before"), said("", "", "a note")))
     await graph.apply([put])
     links = "MATCH (:ConversationTurn)-[r:REMEMBERS]->(:Memory) RETURN count(r) AS links"
@@ -193,7 +193,7 @@ async def test_evidence_that_comes_later(graph: Neo4jStore, neo4j_server: Connec
 
 
 async def test_profile_and_insights(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """X7, E11 to E13, B121, B122: one profile; a session's insight hangs on it."""
+    """One profile; a session's insight hangs on it."""
     await graph.apply(known())
     row = await one(neo4j_server, "MATCH (u:UserProfile) RETURN u{.*, revision: null} AS u")
     assert row["u"] == {
@@ -216,7 +216,7 @@ async def test_profile_and_insights(graph: Neo4jStore, neo4j_server: Connection)
 async def test_a_sessions_summary_has_its_embedding(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """B15, X7: `summaryEmbedding`; who reads sessions does not read it."""
+    """`summaryEmbedding`; who reads sessions does not read it."""
     await graph.apply([created("s", summary="Ferns.")])
     await graph.use_embedder(MARK)
     await graph.apply([embedded("s", NORTH, level=SESSION_LEVEL)])
@@ -235,7 +235,7 @@ async def test_a_sessions_summary_has_its_embedding(
 async def test_what_an_older_schema_has_waiting(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """Reliability 11, B15: summaries are to be embedded; what was said before is left alone."""
+    """Summaries are to be embedded; what was said before is left alone."""
     await graph.apply([created("s", summary="Ferns."), created("r"), *whole_turn("s", "t")])
     await ask(neo4j_server, "MATCH (t:ConversationTurn) REMOVE t.memoriesDue")
     await ask(neo4j_server, "MATCH (s:ConversationSession) REMOVE s.summaryVectorsDue")
@@ -256,7 +256,7 @@ async def test_what_an_older_schema_has_waiting(
 
 @pytest.mark.parametrize("cut", ["before_commit", "after_commit", "in_answer", "deadlock"])
 async def test_a_lost_answer_changes_nothing(neo4j_server: Connection, cut: Cut) -> None:
-    """D27, reliability 23: written again, it is as if it had been written once."""
+    """Written again, it is as if it had been written once."""
     plain = await open_empty_neo4j_store(neo4j_server)
     async with TcpProxy(neo4j_server.url) as proxy:
         through = msgspec.structs.replace(neo4j_server, url=proxy.url)
@@ -283,7 +283,7 @@ async def test_a_lost_answer_changes_nothing(neo4j_server: Connection, cut: Cut)
 async def test_memories_while_their_sessions_go(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """X39: evidence is put before or after its session went; none is half there."""
+    """Evidence is put before or after its session went; none is half there."""
     other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     for number in range(12):
         name = f"s{number}"
@@ -301,7 +301,7 @@ async def test_memories_while_their_sessions_go(
 async def test_memories_while_projects_are_joined(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """X12b: a memory that is being written sees the join, or is seen by it."""
+    """A memory that is being written sees the join, or is seen by it."""
     other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
 
     def project(name: str, into: str | None = None) -> RegisterProject:
@@ -325,7 +325,7 @@ async def test_memories_while_projects_are_joined(
 async def test_what_crosses_does_not_deadlock_for_good(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """D27: turns that end, vectors and memories of the same sessions, in every order."""
+    """Turns that end, vectors and memories of the same sessions, in every order."""
     stores = [await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S) for _ in range(4)]
     await graph.apply([created("a"), created("b"), remembered("old", created_at=at(0))])
     await graph.use_embedder(MARK)
@@ -442,7 +442,7 @@ async def mended(server: Connection) -> list[str]:
 async def test_damage_is_found_and_mended(
     graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
 ) -> None:
-    """P4: no memory is lost, and each can be read afterwards."""
+    """No memory is lost, and each can be read afterwards."""
     await damaged(graph, neo4j_server, statement)
     counted = (await graph.info()).counts["memories"]
     assert what in [finding.what for finding in await graph.check()]
@@ -484,7 +484,7 @@ async def test_damage_is_found_and_mended(
 async def test_what_is_there_twice(
     graph: Neo4jStore, neo4j_server: Connection, constraint: str, statement: str, change: str
 ) -> None:
-    """P4: a lost constraint let a second one in; nothing of either is deleted."""
+    """A lost constraint let a second one in; nothing of either is deleted."""
     await graph.apply(known())
     await ask(neo4j_server, f"DROP CONSTRAINT {constraint}")
     await ask(neo4j_server, statement)
@@ -501,7 +501,7 @@ async def test_what_is_there_twice(
 async def test_what_cannot_be_read_is_set_aside(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """P4: evidence and a profile that something else has written; the rest is as it was."""
+    """Evidence and a profile that something else has written; the rest is as it was."""
     await graph.apply(known())
     before = await graph.memories(EVERYTHING)
     await ask(
@@ -530,14 +530,14 @@ async def test_what_cannot_be_read_is_set_aside(
 
 
 async def test_a_chain_of_which_a_part_is_elsewhere_is_whole(graph: Neo4jStore) -> None:
-    """X11: what was superseded stays so, whether or not what took its place was moved too."""
+    """What was superseded stays so, whether or not what took its place was moved too."""
     await graph.apply([remembered("m", superseded_by="not-here", valid_until=at(9))])
     assert await graph.check() == []
     assert await graph.memories(MemoryQuery(everywhere=True)) == []
 
 
 def test_every_check_has_its_damage() -> None:
-    """Issue 4: no kind of damage is only believed to be found."""
+    """No kind of damage is only believed to be found."""
     checks = {name.replace("_", " ") for name in named_statements("memory_checks.cypher")}
     assert {what for what, _ in DAMAGE} == checks
 
@@ -563,7 +563,7 @@ PLANS = {
 async def test_what_is_asked_often_goes_by_an_index(
     graph: Neo4jStore, neo4j_server: Connection, name: str
 ) -> None:
-    """E23, D39: no look at all memories, turns or sessions of the store."""
+    """No look at all memories, turns or sessions of the store."""
     given = {
         "projectIds": ["p"], "userWide": True, "limit": 9, "most": 9, "ids": ["m"],
         "sessionId": None,

@@ -134,7 +134,7 @@ EXACT = [
 async def test_what_can_be_derived_is_as_it_was(
     server: Connection, what: str, statements: list[str]
 ) -> None:
-    """Issue 4, P4: counters, indexes and links, from what they are derived from."""
+    """Counters, indexes and links, from what they are derived from."""
     store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
     before = await seen(store)
     await damage(server, *statements)
@@ -270,7 +270,7 @@ SALVAGED = [
 async def test_what_belongs_to_nothing_gets_a_place(
     server: Connection, what: str, statement: str, expected: str
 ) -> None:
-    """Issue 4, P2, P4: every text that is left in the graph can be read in a session afterwards."""
+    """Every text that is left in the graph can be read in a session afterwards."""
     texts = await damage(server, statement)
     found, done, left = await mended(server)
     assert what in found
@@ -310,7 +310,7 @@ async def all_is_read(server: Connection) -> None:
 
 
 async def test_orphan_calls_are_found_under_a_salvaged_session(server: Connection) -> None:
-    """Issue 4: as salvage does on SQLite; a call keeps its id and its result."""
+    """As salvage does on SQLite; a call keeps its id and its result."""
     await damage(server, "MATCH (t:ConversationTurn {uuid: 'r2'}) DETACH DELETE t")
     _, done, left = await mended(server)
     assert left == []
@@ -338,7 +338,7 @@ async def test_orphan_calls_are_found_under_a_salvaged_session(server: Connectio
 async def test_what_is_there_twice_gets_an_id_of_its_own(
     server: Connection, label: str, key: str, constraint: str
 ) -> None:
-    """Issue 4: a lost constraint let a second one in; the store opens again, with both."""
+    """A lost constraint let a second one in; the store opens again, with both."""
     await ask(server, f"DROP CONSTRAINT {constraint}")
     await ask(server, f"MATCH (n:{label}) WITH n LIMIT 1 CREATE (m:{label}) SET m = properties(n)")
     before = await everything(server)
@@ -354,7 +354,7 @@ async def test_what_is_there_twice_gets_an_id_of_its_own(
 
 
 async def test_a_second_session_keeps_its_own_turns(server: Connection) -> None:
-    """Issue 4: two sessions under one id are two again, each with what hung on it."""
+    """Two sessions under one id are two again, each with what hung on it."""
     await ask(server, "DROP CONSTRAINT session_id")
     await damage(
         server,
@@ -374,7 +374,7 @@ async def test_a_second_session_keeps_its_own_turns(server: Connection) -> None:
 
 
 async def test_a_summary_of_nothing_is_said_and_left(server: Connection) -> None:
-    """Issue 4: what it digested can't be known; it stays, and is named."""
+    """What it digested can't be known; it stays, and is named."""
     await damage(server, "MATCH (:ConversationSummary {uuid: 's1'})-[r:SUMMARIZES]->() DELETE r")
     found, done, left = await mended(server)
     assert found[0] == "a summary says what it digests"
@@ -384,7 +384,7 @@ async def test_a_summary_of_nothing_is_said_and_left(server: Connection) -> None
 
 
 async def test_all_kinds_at_once(server: Connection) -> None:
-    """Issue 4: damage upon damage is mended too, by and by."""
+    """Damage upon damage is mended too, by and by."""
     for constraint in DROPPED:
         await ask(server, f"DROP CONSTRAINT {constraint}")
     texts = await damage(
@@ -398,7 +398,7 @@ async def test_all_kinds_at_once(server: Connection) -> None:
 
 
 async def test_what_was_there_before_is_kept_to_the_last_property(server: Connection) -> None:
-    """P4: the graph of before has every node and relationship, broken ones too."""
+    """The graph of before has every node and relationship, broken ones too."""
     await damage(server, "CREATE (:ConversationTurn {uuid: 'bare', userMessage: 'only this'})")
     await ask(server, "CREATE (:Plant {name: 'not ours'})")
     repair = await Repair.open(server, timeout_s=60)
@@ -418,7 +418,7 @@ async def test_what_was_there_before_is_kept_to_the_last_property(server: Connec
 
 
 async def test_looking_changes_nothing(server: Connection) -> None:
-    """P4: a newer schema is refused, and to look for damage writes nothing."""
+    """A newer schema is refused, and to look for damage writes nothing."""
     await ask(server, "DROP INDEX session_cwd")
     repair = await Repair.open(server, timeout_s=60)
     assert [each.where for each in await repair.findings()] == ["session_cwd"]
@@ -431,7 +431,7 @@ async def test_looking_changes_nothing(server: Connection) -> None:
 
 
 def test_every_finding_has_its_test() -> None:
-    """Issue 4: no kind of damage is only believed to be found and mended."""
+    """No kind of damage is only believed to be found and mended."""
     tested = {what for what, _ in EXACT} | {str(param.values[0]) for param in SALVAGED}
     tested.add("a summary says what it digests")
     known = {name.replace("_", " ") for name in named_statements("checks.cypher")}

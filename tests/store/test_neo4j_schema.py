@@ -54,7 +54,7 @@ async def names(server: Connection) -> list[str]:
 
 
 async def test_indexes_are_there_and_made_once(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """A100, E31: indexes on sessionId, timestamp, level and cwd; opening again changes nothing."""
+    """Indexes on sessionId, timestamp, level and cwd; opening again changes nothing."""
     before = await names(neo4j_server)
     assert set(before) == _WANTED
     again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
@@ -87,7 +87,7 @@ async def test_indexes_are_there_and_made_once(graph: Neo4jStore, neo4j_server: 
 
 
 async def test_what_is_missing_is_mended(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """A100, reliability 27: a dropped constraint and a dropped index come back."""
+    """A dropped constraint and a dropped index come back."""
     await ask(neo4j_server, "DROP CONSTRAINT turn_uuid")
     await ask(neo4j_server, "DROP INDEX session_cwd")
     assert set(await names(neo4j_server)) == _WANTED - {"turn_uuid", "session_cwd"}
@@ -97,7 +97,7 @@ async def test_what_is_missing_is_mended(graph: Neo4jStore, neo4j_server: Connec
 
 
 async def test_many_open_an_empty_database_at_once(neo4j_server: Connection) -> None:
-    """A100, reliability 14: eight that complete the schema at the same time all succeed."""
+    """Eight that complete the schema at the same time all succeed."""
     for name in await names(neo4j_server):
         await ask(neo4j_server, f"DROP CONSTRAINT {name} IF EXISTS")
         await ask(neo4j_server, f"DROP INDEX {name} IF EXISTS")
@@ -109,7 +109,7 @@ async def test_many_open_an_empty_database_at_once(neo4j_server: Connection) -> 
 async def test_what_a_cut_off_constraint_left_is_replaced(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """A100, reliability 14, 27: its index alone, under its name, keeps nothing unique."""
+    """Its index alone, under its name, keeps nothing unique."""
     await ask(neo4j_server, "DROP CONSTRAINT lease_key")
     await ask(neo4j_server, "CREATE INDEX lease_key FOR (n:Lease) ON (n.key)")
     await (await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)).aclose()
@@ -120,7 +120,7 @@ async def test_what_a_cut_off_constraint_left_is_replaced(
 async def test_constraints_cut_off_while_others_write_are_made_later(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """A100, reliability 14: the server lists no index meanwhile, and keeps what was begun."""
+    """The server lists no index meanwhile, and keeps what was begun."""
     for _ in range(6):
         await ask(neo4j_server, "DROP CONSTRAINT lease_key IF EXISTS")
         await asyncio.gather(
@@ -154,7 +154,7 @@ async def _opened_in_haste(server: Connection, timeout_s: float) -> None:
 
 
 async def test_foreign_data_in_the_way_is_said(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """Reliability 27: data that breaks a constraint is named, not overwritten."""
+    """Data that breaks a constraint is named, not overwritten."""
     await ask(neo4j_server, "DROP CONSTRAINT project_id")
     await ask(neo4j_server, "CREATE (:Project {projectId: 'x'}), (:Project {projectId: 'x'})")
     with pytest.raises(StoreRefused, match="project_id") as caught:
@@ -167,7 +167,7 @@ async def test_foreign_data_in_the_way_is_said(graph: Neo4jStore, neo4j_server: 
 async def test_foreign_data_beside_ours_is_left_alone(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """Reliability 27: other labels in the same database stay as they are."""
+    """Other labels in the same database stay as they are."""
     await ask(neo4j_server, "CREATE (:Plant {name: 'fern'})-[:LIKES]->(:Place {name: 'shade'})")
     await graph.apply([created("s"), *whole_turn("s")])
     await (await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)).aclose()
@@ -177,7 +177,7 @@ async def test_foreign_data_beside_ours_is_left_alone(
 
 
 async def test_a_newer_schema_is_refused(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """Reliability 9, 11: what a newer ragmem wrote is not touched by this one."""
+    """What a newer ragmem wrote is not touched by this one."""
     await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 99")
     with pytest.raises(StoreRefused, match="newer ragmem") as caught:
         await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
@@ -191,7 +191,7 @@ async def test_a_newer_schema_is_refused(graph: Neo4jStore, neo4j_server: Connec
     [("5.25.1", True), ("4.4.40", True), ("", True), ("5.26.0", False), ("2026.01.4", False)],
 )
 def test_old_servers_are_refused(version: str, old: bool) -> None:
-    """E33: a server without the vector indexes and subqueries used here is said to be too old."""
+    """A server without the vector indexes and subqueries used here is said to be too old."""
     found = schema.Server(version, 0, frozenset())
     if old:
         with pytest.raises(StoreRefused, match=r"5\.26"):

@@ -57,7 +57,7 @@ def turns(count: int, *, session_id: str = "s", text: str = "ferns {}") -> list[
 
 
 async def test_the_graph_tells_of_vectors(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """A45, A46, X1: a float list on the turn, with its hash; no search and no read returns it."""
+    """A float list on the turn, with its hash; no search and no read returns it."""
     await graph.apply([created("s"), *whole_turn("s", "t", "ferns"), summed("s", "t")])
     await graph.use_embedder(MARK)
     await graph.apply([embedded("t", EAST, NORTH, text_hash="h1")])
@@ -78,7 +78,7 @@ async def test_the_graph_tells_of_vectors(graph: Neo4jStore, neo4j_server: Conne
 async def test_a_turn_that_another_process_began(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """X6b: whoever ends it, all of its words are there."""
+    """Whoever ends it, all of its words are there."""
     other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     await graph.apply([created("s"), begun("s", "t", "ferns")])
     await graph.apply([called("s", "t", 0, "x.py", arguments='{"path": "own.txt"}')])
@@ -96,7 +96,7 @@ async def test_a_turn_that_another_process_began(
 async def test_what_a_deleted_session_said_is_gone_for_all(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """Issue 4, X12: its words, vectors and leases; also for who holds its vectors in memory."""
+    """Its words, vectors and leases; also for who holds its vectors in memory."""
     other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     await graph.apply([created("s"), created("r"), *whole_turn("s", "t"), *whole_turn("r", "u")])
     await graph.use_embedder(MARK)
@@ -115,7 +115,7 @@ async def test_what_a_deleted_session_said_is_gone_for_all(
 
 
 async def test_what_a_fork_has_summed_up_is_open_again(graph: Neo4jStore) -> None:
-    """X13: a deleted fork's summaries go with it, and their turns are to be summed up again."""
+    """A deleted fork's summaries go with it, and their turns are to be summed up again."""
     await graph.apply([created("s"), *whole_turn("s", "t")])
     await graph.apply([created("f", parent_session_id="s", forked_at_index=1), summed("f", "t")])
     assert await graph.pending("level1", limit=9) == []
@@ -130,7 +130,7 @@ async def test_what_a_fork_has_summed_up_is_open_again(graph: Neo4jStore) -> Non
 async def test_the_nearest_are_the_exact_ones(
     graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 5: recall of the exact top 20, page by page, in project, session and everywhere."""
+    """Recall of the exact top 20, page by page, in project, session and everywhere."""
     import numpy as np
 
     monkeypatch.setattr(spaces, "PAGE", 100)
@@ -162,7 +162,7 @@ async def test_the_nearest_are_the_exact_ones(
 async def test_what_stands_around_is_the_same_from_memory(
     graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 5, B92: with forks, turns without vectors, summaries, times, another's page to come."""
+    """With forks, turns without vectors, summaries, times, another's page to come."""
     monkeypatch.setattr(spaces, "PAGE", 25)
     monkeypatch.setattr(spaces, "PLACES", 10)
     monkeypatch.setattr(search, "PLACES_AFTER_S", 0)
@@ -207,7 +207,7 @@ async def test_what_stands_around_is_the_same_from_memory(
 async def test_a_replaced_vector_is_not_read_again_as_it_was(
     graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A46: while older pages are still being read."""
+    """While older pages are still being read."""
     monkeypatch.setattr(spaces, "PAGE", 10)
     puts = turns(40)
     await graph.apply([created("s"), *puts])
@@ -243,7 +243,7 @@ async def test_little_memory_is_kept_to(graph: Neo4jStore, neo4j_server: Connect
 
 
 async def test_another_embedder_after_a_crash(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """X5: what was being dropped when a process died is dropped by the next."""
+    """What was being dropped when a process died is dropped by the next."""
     await graph.apply([created("s"), *turns(3)])
     await graph.use_embedder(MARK)
     await graph.apply([embedded(f"s-000{n}", EAST) for n in (1, 2, 3)])
@@ -263,7 +263,7 @@ async def test_another_embedder_after_a_crash(graph: Neo4jStore, neo4j_server: C
 
 
 async def test_more_projects_than_a_question_can_name(graph: Neo4jStore) -> None:
-    """X12, issue 5: Lucene refuses more than 1,024 words; nothing is left out for that."""
+    """Lucene refuses more than 1,024 words; nothing is left out for that."""
     names = [f"p{n}" for n in range(60)]
     for name in names:
         await graph.apply([created(name, project_id=name), *whole_turn(name, f"t{name}", "ferns")])
@@ -275,7 +275,7 @@ async def test_more_projects_than_a_question_can_name(graph: Neo4jStore) -> None
 
 
 async def test_words_are_as_common_as_in_the_project(graph: Neo4jStore) -> None:
-    """Issue 5: in a store that is mostly of others, a project's common words stay common."""
+    """In a store that is mostly of others, a project's common words stay common."""
     await graph.apply([created("here", project_id="p"), created("there", project_id="q")])
     await graph.apply([*turns(30, session_id="here", text="apple {}")])
     await graph.apply([*turns(300, session_id="there", text="pear {}")])
@@ -340,7 +340,7 @@ DAMAGE = [
 async def test_damage_is_found_and_mended(
     graph: Neo4jStore, neo4j_server: Connection, what: str, statement: str
 ) -> None:
-    """P4, issue 5: whatever is derived for search is made again, and finds as before."""
+    """Whatever is derived for search is made again, and finds as before."""
     await graph.apply([created("s"), *whole_turn("s", "t", "Which ferns like heliotrope?")])
     await graph.apply([*whole_turn("s", "u"), summed("s", "t", summary_id="sum", text="ferns")])
     await graph.use_embedder(MARK)
@@ -359,7 +359,7 @@ async def test_damage_is_found_and_mended(
 
 
 def test_every_check_has_its_damage() -> None:
-    """Issue 4: no kind of damage is only believed to be found."""
+    """No kind of damage is only believed to be found."""
     damages = {what for what, _ in [*DAMAGE, *DAMAGE_OF_MEMORIES, *DAMAGE_OF_CODE]}
     assert damages == {name.replace("_", " ") for name in CHECKS} | {WORDS}
 
@@ -367,7 +367,7 @@ def test_every_check_has_its_damage() -> None:
 async def test_words_of_an_older_version_are_made_again(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
-    """Reliability 11: vectors stay; it goes on where it was interrupted."""
+    """Vectors stay; it goes on where it was interrupted."""
     puts = turns(random.Random(1).randint(120, 130))
     await graph.apply([created("s"), *puts, summed("s", "s-0001", summary_id="sum")])
     await graph.use_embedder(MARK)
@@ -391,7 +391,7 @@ async def test_words_of_an_older_version_are_made_again(
 async def test_a_time_is_found_by_an_index(
     graph: Neo4jStore, neo4j_server: Connection, statement: str
 ) -> None:
-    """Issue 5: never by looking at all turns of the store."""
+    """Never by looking at all turns of the store."""
     bounds = {"start": at(0), "end": at(9), "most": 9}
     scope = {"projects": ["p"], "sessions": ["s"], "lasts": {"s": 9}}
     connection = neo4j_server

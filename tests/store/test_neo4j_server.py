@@ -108,7 +108,7 @@ print("at", status.way, status.url, status.pid)
 
 
 async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
-    """P1, P10, reliability 16, 21: two processes start one server; kill -9 loses nothing."""
+    """Two processes start one server; kill -9 loses nothing."""
     paths = stopped
     environ = with_java(tmp_path / "bin") | {"OPENAI_API_KEY": "sk-canary"}
     command = [sys.executable, "-c", _UP, str(paths.config_dir)]
@@ -190,7 +190,7 @@ def listeners(pid: int) -> set[tuple[str, int]]:
 
 
 async def test_a_server_that_can_only_be_read(stopped: Paths) -> None:
-    """Reliability 21: a read-only follower is refused, with the address form that finds another."""
+    """A read-only follower is refused, with the address form that finds another."""
 
     class ReadOnly(Layout):
         def write_settings(self, port: int, more: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -220,7 +220,7 @@ exec java -cp "{jars}/*" -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \\
 async def test_an_installed_neo4j_and_a_port_that_is_taken(
     stopped: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reliability 21: `neo4j` on PATH comes first; a taken port is left for another one."""
+    """`neo4j` on PATH comes first; a taken port is left for another one."""
     lib = stopped.neo4j_dir / f"server-{java.server_version()}" / "lib"
     environ = with_java(tmp_path / "bin", neo4j=_INSTALLED.format(jars=lib, home=tmp_path))
     find = server.free_port
@@ -275,7 +275,7 @@ elif verb == "stop" and alive():
 
 
 async def test_a_container(stopped: Paths, tmp_path: Path) -> None:
-    """P10: an engine whose daemon answers is used; the password is not among its arguments."""
+    """An engine whose daemon answers is used; the password is not among its arguments."""
     real = java.find_java(os.environ)
     lib = stopped.neo4j_dir / f"server-{java.server_version()}" / "lib"
     docker = _DOCKER.format(
@@ -305,7 +305,7 @@ async def test_a_container(stopped: Paths, tmp_path: Path) -> None:
 
 
 async def test_a_recycled_process_id_is_left_alone(empty: Paths) -> None:
-    """P10, reliability 16: a record whose process is another one by now stops nobody."""
+    """A record whose process is another one by now stops nobody."""
     layout = Layout(empty.make().neo4j_dir)
     layout.make()
     innocent = subprocess.Popen(["sleep", "60"])
@@ -325,7 +325,7 @@ async def test_a_recycled_process_id_is_left_alone(empty: Paths) -> None:
 
 
 async def test_a_process_is_known_by_its_start() -> None:
-    """Reliability 16: two looks agree while it lives; a zombie and a stranger are none."""
+    """Two looks agree while it lives; a zombie and a stranger are none."""
     child = subprocess.Popen(["sleep", "60"])
     start = process.started_at(child.pid)
     assert start
@@ -339,7 +339,7 @@ async def test_a_process_is_known_by_its_start() -> None:
 
 
 async def test_one_that_ignores_a_polite_end(tmp_path: Path) -> None:
-    """P7: stopped by force in the end."""
+    """Stopped by force in the end."""
     ready = tmp_path / "ready"
     script = f"trap '' TERM; : > {ready}; while :; do sleep 0.1; done"
     pid = process.start_detached(["sh", "-c", script], os.environ, tmp_path / "log")
@@ -352,7 +352,7 @@ async def test_one_that_ignores_a_polite_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"way": 1}', b"\xff\xfe"])
 async def test_a_record_that_is_no_record(empty: Paths, content: bytes) -> None:
-    """P4: a torn file is as none."""
+    """A torn file is as none."""
     layout = Layout(empty.make().neo4j_dir)
     layout.make()
     (layout.folder / "running.json").write_bytes(content)
@@ -362,7 +362,7 @@ async def test_a_record_that_is_no_record(empty: Paths, content: bytes) -> None:
 
 @pytest.mark.parametrize("way", ["variable", "setting"])
 async def test_a_configured_server_starts_nothing(empty: Paths, way: str, tmp_path: Path) -> None:
-    """X38: NEO4J_URI or store.url: said, and nothing is started, fetched or written."""
+    """NEO4J_URI or store.url: said, and nothing is started, fetched or written."""
     url = "bolt://127.0.0.1:9"
     environ = {"NEO4J_URI": url} if way == "variable" else {}
     config = Config() if way == "variable" else Config(store=StoreConfig(url=url))
@@ -374,7 +374,7 @@ async def test_a_configured_server_starts_nothing(empty: Paths, way: str, tmp_pa
 
 
 def test_the_configured_connection(empty: Paths) -> None:
-    """X38, X38b: the address from the settings, the password from the environment only."""
+    """The address from the settings, the password from the environment only."""
     config = Config(store=StoreConfig(url="neo4j://host", database="garden"))
     environ = {"NEO4J_USERNAME": "ana", "NEO4J_PASSWORD": "hunter2"}
     found = neo4j_server.find_connection(config, empty, environ)
@@ -385,7 +385,7 @@ def test_the_configured_connection(empty: Paths) -> None:
 
 
 def test_nothing_to_connect_to(empty: Paths) -> None:
-    """X11: refused, with both ways to have one."""
+    """Refused, with both ways to have one."""
     with pytest.raises(StoreRefused) as caught:
         neo4j_server.find_connection(CONFIG, empty, {})
     assert "neo4j up" in caught.value.hint
@@ -396,7 +396,7 @@ def test_nothing_to_connect_to(empty: Paths) -> None:
 
 
 async def test_a_machine_with_nothing(empty: Paths, tmp_path: Path) -> None:
-    """Reliability 21: the message lists what to install."""
+    """The message lists what to install."""
     with pytest.raises(StoreRefused) as caught:
         await neo4j_server.up(empty, CONFIG, only(tmp_path / "bin"), on_progress=print)
     for name in ("neo4j", "docker", "podman", "Java 17", "Maven", "NEO4J_URI"):
@@ -404,7 +404,7 @@ async def test_a_machine_with_nothing(empty: Paths, tmp_path: Path) -> None:
 
 
 async def test_java_without_maven(empty: Paths, tmp_path: Path) -> None:
-    """Reliability 21: Java alone is not enough the first time."""
+    """Java alone is not enough the first time."""
     with pytest.raises(StoreRefused, match="Maven"):
         await neo4j_server.up(empty, CONFIG, with_java(tmp_path / "bin"), on_progress=print)
 
@@ -414,7 +414,7 @@ async def test_java_without_maven(empty: Paths, tmp_path: Path) -> None:
     [('openjdk version "11.0.20" 2023-07-18', "Java 11"), ('java version "1.8.0_392"', "Java 8")],
 )
 async def test_java_too_old(empty: Paths, tmp_path: Path, words: str, named: str) -> None:
-    """Reliability 21: which Java it is, and which is needed."""
+    """Which Java it is, and which is needed."""
     environ = only(tmp_path / "bin", java=f"#!/bin/sh\necho '{words}' >&2\n")
     with pytest.raises(StoreRefused, match=named) as caught:
         await neo4j_server.up(empty, CONFIG, environ, on_progress=print)
@@ -422,7 +422,7 @@ async def test_java_too_old(empty: Paths, tmp_path: Path, words: str, named: str
 
 
 async def test_a_daemon_that_does_not_answer(empty: Paths, tmp_path: Path) -> None:
-    """P7: a docker without its daemon, or one that hangs, is passed over."""
+    """A docker without its daemon, or one that hangs, is passed over."""
     environ = only(
         tmp_path / "bin",
         docker="#!/bin/sh\nexit 1\n",
@@ -433,7 +433,7 @@ async def test_a_daemon_that_does_not_answer(empty: Paths, tmp_path: Path) -> No
 
 
 async def test_maven_fails(empty: Paths, tmp_path: Path) -> None:
-    """Reliability 21: its last lines are shown; nothing half fetched is taken for whole."""
+    """Its last lines are shown; nothing half fetched is taken for whole."""
     maven = "#!/bin/sh\necho '[ERROR] Could not transfer artifact: Unknown host'\nexit 1\n"
     environ = with_java(tmp_path / "bin", mvn=maven)
     said: list[str] = []
@@ -446,7 +446,7 @@ async def test_maven_fails(empty: Paths, tmp_path: Path) -> None:
 
 
 async def test_a_server_that_ends_at_once(empty: Paths, tmp_path: Path) -> None:
-    """Reliability 21: the server's own last words are in the message; nothing is left behind."""
+    """The server's own last words are in the message; nothing is left behind."""
     environ = only(tmp_path / "bin", neo4j="#!/bin/sh\necho 'no room left on disk' >&2\nexit 3\n")
     with pytest.raises(StoreUnavailable, match="no room left on disk"):
         await neo4j_server.up(empty, CONFIG, environ, on_progress=print)
@@ -454,7 +454,7 @@ async def test_a_server_that_ends_at_once(empty: Paths, tmp_path: Path) -> None:
 
 
 async def test_an_engine_that_can_not_start_it(empty: Paths, tmp_path: Path) -> None:
-    """Reliability 21: the engine's own words are in the message."""
+    """The engine's own words are in the message."""
     docker = "#!/bin/sh\n[ $1 = info ] && exit 0\necho 'pull access denied'\nexit 125\n"
     environ = only(tmp_path / "bin", docker=docker)
     with pytest.raises(StoreUnavailable, match="pull access denied"):
@@ -462,7 +462,7 @@ async def test_an_engine_that_can_not_start_it(empty: Paths, tmp_path: Path) -> 
 
 
 async def test_a_home_that_can_not_be_written(tmp_path: Path) -> None:
-    """Reliability 8: a file where the folder should be."""
+    """A file where the folder should be."""
     home = tmp_path / "home"
     find_paths({"RAGMEM_HOME": str(home)}).make()
     paths = find_paths({"RAGMEM_HOME": str(home)})
@@ -474,7 +474,7 @@ async def test_a_home_that_can_not_be_written(tmp_path: Path) -> None:
 
 
 def test_children_get_no_secrets() -> None:
-    """P10: what looks like a key stays out of the environment of every child."""
+    """What looks like a key stays out of the environment of every child."""
     given = {"PATH": "/bin", "HOME": "/h", "OPENAI_API_KEY": "k", "GH_TOKEN": "t"}
     given |= {"NEO4J_PASSWORD": "p", "AWS_SECRET_ACCESS_KEY": "s", "LANG": "C"}
     assert process.harmless(given) == {"PATH": "/bin", "HOME": "/h", "LANG": "C"}

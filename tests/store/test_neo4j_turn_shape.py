@@ -1,4 +1,4 @@
-"""A turn in the graph, as section B's messages, calls and results are mapped onto it (X7)."""
+"""A turn in the graph, as section B's messages, calls and results are mapped onto it."""
 
 from ragmem.records import RecordToolCall
 from ragmem.store.neo4j import Connection
@@ -7,7 +7,7 @@ from tests.store.samples import begun, called, created, finished
 
 
 async def test_messages_calls_and_results(neo4j_server: Connection) -> None:
-    """B5, B6, B7, B10, B36, A64, A65: session to turn to tool call; the result stays on the call,
+    """Session to turn to tool call; the result stays on the call,
     and there is no node of any other kind for it."""
     store = await open_empty_neo4j_store(neo4j_server)
     try:

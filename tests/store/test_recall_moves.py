@@ -40,7 +40,7 @@ async def held(store: Archive) -> list[PutVectors]:
 
 
 async def test_vectors_never_wait(home: Home) -> None:
-    """X16, A46: they are made again from what is stored; what they are of does wait."""
+    """They are made again from what is stored; what they are of does wait."""
     store = home.open()
     await store.apply([created("s"), *whole_turn("s", "t")])
     await store.use_embedder(MARK)
@@ -59,7 +59,7 @@ async def test_vectors_never_wait(home: Home) -> None:
 
 
 async def test_what_needs_an_answer_fails_plainly(home: Home) -> None:
-    """X14, A96: nobody leases work, or finds anything, while the store is away."""
+    """Nobody leases work, or finds anything, while the store is away."""
     home.error = StoreUnavailable("It is away.")
     store = home.open()
     ask: list[Callable[[], object]] = [
@@ -95,7 +95,7 @@ async def filled(store: Archive) -> None:
 
 
 async def test_vectors_are_moved_with_their_records(source: Archive, target: Archive) -> None:
-    """X11, issue 5: counted and compared; what is found is the same, and nothing waits anew."""
+    """Counted and compared; what is found is the same, and nothing waits anew."""
     await filled(source)
     counts = await moved(source, target)
     assert counts["vectors"] == 4
@@ -114,7 +114,7 @@ async def test_vectors_are_moved_with_their_records(source: Archive, target: Arc
 async def test_there_and_back_they_are_the_same(
     source: Archive, target: Archive, tmp_path: Path
 ) -> None:
-    """X11: whatever form a store keeps them in."""
+    """Whatever form a store keeps them in."""
     await filled(source)
     await moved(source, target)
     third = await sqlite(tmp_path / "third")
@@ -126,7 +126,7 @@ async def test_there_and_back_they_are_the_same(
 
 
 async def test_a_target_with_another_embedder_keeps_it(source: Archive, target: Archive) -> None:
-    """X5: vectors of two models are never mixed; the others are moved, and wait to be made."""
+    """Vectors of two models are never mixed; the others are moved, and wait to be made."""
     await filled(source)
     other = EmbedderMark("model-b", 4)
     await target.use_embedder(other)
@@ -144,7 +144,7 @@ async def moved_without_vectors(source: Archive, target: Archive) -> dict[str, i
 
 
 async def test_a_vector_that_is_missing_is_told(source: Archive, target: Archive) -> None:
-    """Issue 4: the comparison looks at every one."""
+    """The comparison looks at every one."""
     await filled(source)
     await moved(source, target)
     await target.apply([embedded("r1", UP), embedded("d4", UP, text_hash="other")])
@@ -155,7 +155,7 @@ async def test_a_vector_that_is_missing_is_told(source: Archive, target: Archive
 
 
 async def test_a_backup_holds_them(tmp_path: Path) -> None:
-    """Issue 4: as lines; and another store takes them from there."""
+    """As lines; and another store takes them from there."""
     store = await sqlite(tmp_path / "one")
     await filled(store)
     file = tmp_path / "backup.jsonl"
@@ -169,7 +169,7 @@ async def test_a_backup_holds_them(tmp_path: Path) -> None:
 
 
 async def test_a_sessions_document_has_none(tmp_path: Path) -> None:
-    """B97: it is for people, and for other versions: they are made anew."""
+    """It is for people, and for other versions: they are made anew."""
     store = await sqlite(tmp_path)
     await filled(store)
     assert b"vector" not in encoded(await document_of(store, "root"))
@@ -177,7 +177,7 @@ async def test_a_sessions_document_has_none(tmp_path: Path) -> None:
 
 
 def test_there_is_no_secret_in_a_vector() -> None:
-    """P10: it passes as it is."""
+    """It passes as it is."""
     write: Write = embedded("t", EAST)
     assert redacted(write) is write
     assert msgspec.json.decode(msgspec.json.encode(write), type=Write) == write

@@ -1,4 +1,4 @@
-"""A damaged database: what can be read is saved, what is damaged stays as it is (P4)."""
+"""A damaged database: what can be read is saved, what is damaged stays as it is."""
 
 import random
 from pathlib import Path
@@ -96,7 +96,7 @@ async def test_of_a_whole_one_nothing_is_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_damaged_pages_cost_what_is_on_them(tmp_path: Path, seed: int) -> None:
-    """P4, issue 4: the rest is saved, whole by every promise; the original is not touched."""
+    """The rest is saved, whole by every promise; the original is not touched."""
     database = await filled(tmp_path / "home")
     content = bytearray(database.read_bytes())
     first = roots_end(database)
@@ -115,7 +115,7 @@ async def test_damaged_pages_cost_what_is_on_them(tmp_path: Path, seed: int) -> 
 
 
 async def test_without_its_first_page(tmp_path: Path) -> None:
-    """P4: where the tables begin is known without it."""
+    """Where the tables begin is known without it."""
     database = await filled(tmp_path / "home")
     content = bytearray(database.read_bytes())
     content[:PAGE] = bytes(PAGE)
@@ -129,7 +129,7 @@ async def test_without_its_first_page(tmp_path: Path) -> None:
 
 
 async def test_cut_in_the_middle(tmp_path: Path) -> None:
-    """P4: what stood before the cut is saved."""
+    """What stood before the cut is saved."""
     database = await filled(tmp_path / "home")
     content = database.read_bytes()
     database.write_bytes(content[: len(content) * 2 // 3 + 100])
@@ -141,7 +141,7 @@ async def test_cut_in_the_middle(tmp_path: Path) -> None:
 
 
 async def test_turns_of_a_lost_session_are_kept(tmp_path: Path) -> None:
-    """P4: a session is made up for them, so that they can be found."""
+    """A session is made up for them, so that they can be found."""
     database = await filled(tmp_path / "home")
     connection = apsw.Connection(str(database))
     connection.execute("DELETE FROM sessions WHERE session_id IN ('long', 'fork')")

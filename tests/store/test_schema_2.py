@@ -27,7 +27,6 @@ async def joins(store: Store) -> None:
 
 
 async def test_a_database_of_schema_1(tmp_path: Path) -> None:
-    """Reliability 11, X12b."""
     database = tmp_path / "memory.db"
     first = next(schema.migrations())
     connection = apsw.Connection(str(database))
@@ -53,7 +52,6 @@ async def test_a_database_of_schema_1(tmp_path: Path) -> None:
 
 
 async def test_a_graph_of_schema_1(neo4j_server: Connection) -> None:
-    """Reliability 11, X12b."""
     store = await open_empty_neo4j_store(neo4j_server)
     await store.apply([project("old"), created("s", project_id="old")])
     await store._gateway.write(  # as an earlier version has left it

@@ -138,7 +138,7 @@ async def is_whole_and_goes_on(store: Archive, version: int) -> None:
 
 
 def test_every_older_schema_has_its_fixture() -> None:
-    """Issue 4: whoever adds a migration keeps a fixture of what was before."""
+    """Whoever adds a migration keeps a fixture of what was before."""
     together = {6}  # Came out with 7: no database of a release has it alone.
     assert set(RELEASED) >= set(range(1, schema.VERSION)) - together
     assert schema.VERSION == graph_schema.VERSION
@@ -148,7 +148,7 @@ def test_every_older_schema_has_its_fixture() -> None:
 
 @pytest.mark.parametrize("version", RELEASED)
 async def test_an_old_database_opens(tmp_path: Path, version: int) -> None:
-    """Issue 4, reliability 11: all of it is there, it is whole, and work goes on."""
+    """All of it is there, it is whole, and work goes on."""
     database = old_database(tmp_path / "home", version)
     store = await SQLiteStore.open(database, locks_dir=tmp_path / "home" / "locks")
     assert (await store.info()).schema_version == schema.VERSION
@@ -162,7 +162,7 @@ async def test_an_old_database_opens(tmp_path: Path, version: int) -> None:
 
 @pytest.mark.parametrize("version", RELEASED)
 async def test_an_old_graph_opens(neo4j_server: Connection, version: int) -> None:
-    """Issue 4, reliability 11: the same on Neo4j, with times as they were written of old."""
+    """The same on Neo4j, with times as they were written of old."""
     await old_graph(neo4j_server, version)
     await ask(neo4j_server, NAMED_ZONE)
     store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
@@ -176,7 +176,7 @@ async def test_an_old_graph_opens(neo4j_server: Connection, version: int) -> Non
 
 @pytest.mark.parametrize("version", RELEASED)
 async def test_an_old_database_is_salvaged_too(tmp_path: Path, version: int) -> None:
-    """P4, reliability 11: a damaged database need not be of this version to be saved."""
+    """A damaged database need not be of this version to be saved."""
     database = old_database(tmp_path / "home", version)
     damaged = bytes(4096) + database.read_bytes()[4096:]
     database.write_bytes(damaged)
@@ -196,7 +196,7 @@ async def test_an_old_database_is_salvaged_too(tmp_path: Path, version: int) -> 
 
 
 async def test_a_newer_database_is_left_as_it_is(tmp_path: Path) -> None:
-    """Issue 4, reliability 9, 11: refused politely; byte for byte as before."""
+    """Refused politely; byte for byte as before."""
     database = old_database(tmp_path / "home", RELEASED[-1])
     connection = apsw.Connection(str(database))
     connection.pragma("user_version", 99)
@@ -216,7 +216,7 @@ async def test_a_newer_database_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 async def test_a_newer_graph_is_left_as_it_is(neo4j_server: Connection) -> None:
-    """Issue 4, reliability 9, 11: no node, relationship, constraint or index is touched."""
+    """No node, relationship, constraint or index is touched."""
     await old_graph(neo4j_server, RELEASED[-1])
     await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 99")
     await ask(neo4j_server, "DROP INDEX session_cwd")
@@ -279,7 +279,7 @@ MOMENTS = [
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_killed_while_a_database_is_brought_up_to_date(tmp_path: Path, moment: str) -> None:
-    """P1, issue 4, reliability 1, 11: a whole schema, the old, the new or one that was between
+    """A whole schema, the old, the new or one that was between
     them, and all that was in it."""
     database = old_database(tmp_path / "home", 1)
     known = [schema_of(old_database(tmp_path / str(each), each)) for each in RELEASED]
@@ -301,7 +301,7 @@ async def test_killed_while_a_database_is_brought_up_to_date(tmp_path: Path, mom
 async def test_killed_while_a_graph_is_brought_up_to_date(
     neo4j_server: Connection, point: str
 ) -> None:
-    """P1, issue 4, reliability 1, 11: whatever is made by then, the next process completes it."""
+    """Whatever is made by then, the next process completes it."""
     await old_graph(neo4j_server, 1)
     complete = await graph_as_it_is(neo4j_server)
     for name in ("DROP INDEX session_cwd", "DROP INDEX turn_order", "DROP CONSTRAINT summary_uuid"):

@@ -105,7 +105,7 @@ async def test_a_store_that_answers_needs_no_spool(home: Home) -> None:
 
 
 async def test_a_write_that_stalls_is_acknowledged_by_the_disk(home: Home) -> None:
-    """P1: within moments, synced, for this user alone whatever the umask; then it arrives."""
+    """Within moments, synced, for this user alone whatever the umask; then it arrives."""
     store = home.open(timeout_s=60, patience=QUICK)
     await store.apply([created("s")])
     await settled(store, home.spool)
@@ -132,7 +132,7 @@ async def test_a_write_that_stalls_is_acknowledged_by_the_disk(home: Home) -> No
 
 
 async def test_while_away_nothing_waits_for_the_store(home: Home) -> None:
-    """X26, P7: writes and reads are answered at once; the person hears it once, and once the end.
+    """Writes and reads are answered at once; the person hears it once, and once the end.
 
     Reliability 15: what a lock kept out for longer than the timeout is retried, not lost.
     """
@@ -169,7 +169,7 @@ async def test_while_away_nothing_waits_for_the_store(home: Home) -> None:
 
 
 async def test_the_index_is_told_when_the_store_is_back(home: Home) -> None:
-    """A96: the first write after an outage takes those that waited with it, in order."""
+    """The first write after an outage takes those that waited with it, in order."""
     home.error = StoreUnavailable("It is down.", hint="Wait.")
     store = home.open(patience=Patience(stall_s=20, retry_s=0.2, longest_retry_s=0.2))
     assert isinstance(await store.apply([created("s"), *whole_turn("s", "t1")]), Waiting)
@@ -183,7 +183,7 @@ async def test_the_index_is_told_when_the_store_is_back(home: Home) -> None:
 
 
 async def test_ten_flaps_with_many_writers(home: Home) -> None:
-    """Reliability 22, P6: everything once, each writer's turns in its own order."""
+    """Everything once, each writer's turns in its own order."""
     store = home.open(timeout_s=0.1, patience=QUICK)
     await store.apply([created("s")])
 
@@ -210,7 +210,7 @@ async def test_ten_flaps_with_many_writers(home: Home) -> None:
 
 
 async def test_an_interrupted_caller_loses_no_write(home: Home) -> None:
-    """P1: a write that was begun goes on to its end."""
+    """A write that was begun goes on to its end."""
     store = home.open(timeout_s=60, patience=QUICK)
     await store.apply([created("s")])
     await settled(store, home.spool)
@@ -230,7 +230,7 @@ async def test_an_interrupted_caller_loses_no_write(home: Home) -> None:
 async def test_what_follows_an_interrupted_write_comes_after_it(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A84: however late the store takes what nobody waits for any more."""
+    """However late the store takes what nobody waits for any more."""
     store = home.open(patience=Patience(stall_s=20))
     await store.apply([created("s")])
     inner, may_go_on, has_begun = await store.inner(), asyncio.Event(), asyncio.Event()
@@ -255,7 +255,7 @@ async def test_what_follows_an_interrupted_write_comes_after_it(
 
 
 async def test_refusing_and_damaged_stores_are_away_too(home: Home) -> None:
-    """Reliability 12, 21, P4: nothing is dropped, nothing is overwritten; put back, it is full."""
+    """Nothing is dropped, nothing is overwritten; put back, it is full."""
     store = home.open()
     await store.apply([created("s"), *whole_turn("s", "t1")])
     elsewhere = home.database.with_name("elsewhere.db")
@@ -286,7 +286,7 @@ async def test_a_store_that_refuses_everything_keeps_everything_waiting(home: Ho
 
 
 async def test_folders_keep_their_project(home: Home) -> None:
-    """X12b: known before the outage, or new in it: the next process takes the same."""
+    """Known before the outage, or new in it: the next process takes the same."""
     old = Project(project_id="old", path="/home/ana/old", created_at=START)
     new = Project(project_id="new", path="/home/ana/new", created_at=START)
     store = home.open()
@@ -330,7 +330,7 @@ asyncio.run(main())
 
 
 async def test_what_a_killed_process_left_is_written_by_the_next(home: Home) -> None:
-    """P1, P2: all that was acknowledged before kill -9, in order, once; no turn is half."""
+    """All that was acknowledged before kill -9, in order, once; no turn is half."""
     first = home.open()
     await first.apply([created("s")])
     await first.aclose()
@@ -357,7 +357,7 @@ async def test_what_a_killed_process_left_is_written_by_the_next(home: Home) -> 
 
 
 async def test_the_file_of_a_living_process_is_left_to_it(home: Home) -> None:
-    """P6: its order is its own."""
+    """Its order is its own."""
     home.error = StoreUnavailable("It is down.")
     living = home.open(patience=Patience(retry_s=60))
     await living.apply([created("s")])
@@ -421,7 +421,7 @@ async def test_a_torn_line_costs_itself_and_an_unknown_one_is_kept(home: Home) -
 async def test_a_line_that_is_too_long_is_set_aside_and_what_follows_is_stored(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P11: one that an earlier version has left, and one of this process."""
+    """One that an earlier version has left, and one of this process."""
     home.error = StoreUnavailable("It is down.")
     store = home.open()
     await store.apply([created("s"), begun("s", "t1")])
@@ -462,7 +462,7 @@ async def test_a_write_that_no_store_takes_does_not_hold_up_the_rest(home: Home)
 
 
 async def test_text_that_json_can_not_hold_is_stored_as_the_store_would(home: Home) -> None:
-    """Reliability 28: half characters, numbers out of range."""
+    """Half characters, numbers out of range."""
     home.error = StoreUnavailable("It is down.")
     store = home.open()
     odd = called("s", "t", 0, "a\ud800.py", duration_ms=2**70)
@@ -505,7 +505,7 @@ async def test_every_kind_of_write_waits_and_arrives(home: Home) -> None:
 
 
 async def test_without_any_disk_this_process_keeps_what_waits(home: Home) -> None:
-    """Reliability 7: the disk is full for both; said once; caught up later, nothing lost."""
+    """The disk is full for both; said once; caught up later, nothing lost."""
     home.error = StoreUnavailable("The file system is full.")
     home.spool.parent.parent.mkdir(parents=True)
     home.spool.parent.write_text("in the way")
@@ -576,7 +576,7 @@ async def graph(
 async def test_a_server_that_falls_silent(
     graph: SpooledStore, proxy: TcpProxy, tmp_path: Path
 ) -> None:
-    """X26, P7: no write takes longer than the stall, no read more than 2 s; then all arrives."""
+    """No write takes longer than the stall, no read more than 2 s; then all arrives."""
     await graph.apply([created("s"), *whole_turn("s", "t0")])
     proxy.silent = True
     for number in range(1, 6):
@@ -597,7 +597,7 @@ async def test_a_server_that_falls_silent(
 async def test_a_server_that_goes_and_comes_ten_times(
     graph: SpooledStore, proxy: TcpProxy, tmp_path: Path
 ) -> None:
-    """Reliability 22: drained in order, no duplicates."""
+    """Drained in order, no duplicates."""
     await graph.apply([created("s")])
     expected = []
     for flap in range(10):
@@ -617,7 +617,7 @@ async def test_a_server_that_goes_and_comes_ten_times(
 async def test_a_commit_without_an_answer_leaves_one_copy(
     graph: SpooledStore, proxy: TcpProxy, tmp_path: Path
 ) -> None:
-    """Reliability 23: committed on the server, unknown here, replayed: one copy."""
+    """Committed on the server, unknown here, replayed: one copy."""
     await graph.apply([created("s")])
     proxy.cuts = ["after_commit"] * 8
     await graph.apply(whole_turn("s", "t1", "once"))
@@ -628,7 +628,7 @@ async def test_a_commit_without_an_answer_leaves_one_copy(
 
 
 async def test_down_at_the_start(tmp_path: Path) -> None:
-    """Reliability 21: turns are kept from the first; the error is the store's own."""
+    """Turns are kept from the first; the error is the store's own."""
     connection = Connection("bolt://127.0.0.1:9", password="never-asked-for")
     store = SpooledStore(
         lambda: Neo4jStore.open(connection, timeout_s=2), tmp_path / "spool", patience=QUICK

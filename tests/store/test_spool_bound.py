@@ -1,4 +1,4 @@
-"""What a process keeps for a disk that is full too has an end (P8), and the person is told."""
+"""What a process keeps for a disk that is full too has an end, and the person is told."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -62,12 +62,11 @@ async def full(tmp_path: Path) -> AsyncIterator[Full]:
 
 
 def test_the_bound_is_that_of_a_process() -> None:
-    """P8."""
     assert MOST_IN_MEMORY == 64 << 20
 
 
 async def test_what_has_no_room_is_said_to_be_lost(full: Full) -> None:
-    """P8: never in silence; what came before stays, and is stored when that is possible."""
+    """Never in silence; what came before stays, and is stored when that is possible."""
     store = full.store
     await store.apply([created("s"), begun("s", "t1"), finished("s", "t1")])
     assert len(store.take_notices()) == 2
@@ -88,7 +87,7 @@ async def test_what_has_no_room_is_said_to_be_lost(full: Full) -> None:
 
 
 async def test_a_turn_that_lost_a_part_is_never_whole(full: Full) -> None:
-    """P2: interrupted, though its end would have had room again; the next is recorded."""
+    """Interrupted, though its end would have had room again; the next is recorded."""
 
     async def opened() -> Store:
         return full.store
@@ -117,7 +116,7 @@ async def test_a_turn_that_lost_a_part_is_never_whole(full: Full) -> None:
 
 
 async def test_a_session_that_had_no_room_is_written_with_the_next_turn(full: Full) -> None:
-    """P2: no turn without its session."""
+    """No turn without its session."""
 
     async def opened() -> Store:
         return full.store

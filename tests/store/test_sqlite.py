@@ -50,7 +50,7 @@ def modes(home: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("umask", [0o022, 0o000, 0o077])
 async def test_files_are_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
-    """Reliability 1.6: folders 0700, files 0600, the log and its index among them."""
+    """Folders 0700, files 0600, the log and its index among them."""
     before = os.umask(umask)
     try:
         store = await open_at(tmp_path / "home")
@@ -74,7 +74,7 @@ async def test_files_are_private_whatever_the_umask(tmp_path: Path, umask: int) 
 
 
 async def test_loose_modes_are_repaired(tmp_path: Path) -> None:
-    """Reliability 1.6: also those of a log that a crash left behind."""
+    """Also those of a log that a crash left behind."""
     home = tmp_path / "home"
     store = await open_at(home)
     await store.apply([created("s")])
@@ -121,7 +121,7 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
 
 
 async def test_children_inherit_no_file_of_the_store(tmp_path: Path) -> None:
-    """Reliability 3.19: not even those that ask for every descriptor."""
+    """Not even those that ask for every descriptor."""
     store = await open_at(tmp_path / "home")
     await store.apply([created("s")])
     await store.attach("s", "me")
@@ -139,7 +139,7 @@ async def test_children_inherit_no_file_of_the_store(tmp_path: Path) -> None:
 
 
 async def test_no_descriptor_and_no_thread_stays(tmp_path: Path) -> None:
-    """Reliability 3.52: opened and closed many times."""
+    """Opened and closed many times."""
     fds, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     for _ in range(20):
         store = await open_at(tmp_path)
@@ -186,7 +186,7 @@ async def test_migrations_are_numbered_and_recorded(tmp_path: Path) -> None:
 
 
 async def test_settings_of_the_connection_that_writes(tmp_path: Path) -> None:
-    """X25: what was acknowledged survives a power cut (synchronous=FULL is 2)."""
+    """What was acknowledged survives a power cut (synchronous=FULL is 2)."""
     store = await open_at(tmp_path)
     names = ("synchronous", "foreign_keys", "journal_mode")
     found = await store._writer.run(lambda db: [db.pragma(name) for name in names])
@@ -257,7 +257,7 @@ async def test_a_migration_that_fails_leaves_nothing(
     ],
 )  # fmt: skip
 async def test_frequent_queries_have_their_index(tmp_path: Path, sql: str, index: str) -> None:
-    """A100: sessionId, timestamp, level, cwd; no query of these sorts."""
+    """SessionId, timestamp, level, cwd; no query of these sorts."""
     await (await open_at(tmp_path)).aclose()
     plan = " ".join(str(row[3]) for row in query(tmp_path, f"EXPLAIN QUERY PLAN {sql}"))
     assert index in plan
@@ -265,7 +265,7 @@ async def test_frequent_queries_have_their_index(tmp_path: Path, sql: str, index
 
 
 async def test_text_rows_hold_what_was_asked(tmp_path: Path) -> None:
-    """B33: the size of each result is stored beside it, in bytes of UTF-8."""
+    """The size of each result is stored beside it, in bytes of UTF-8."""
     store = await open_at(tmp_path)
     await store.apply([created("s"), begun("s", "t"), called("s", "t", result='{"text": "é🌱\0"}')])
     await store.aclose()
@@ -293,7 +293,7 @@ async def test_reading_waits_for_no_write(tmp_path: Path) -> None:
 
 
 async def test_a_database_that_another_holds_is_busy_not_broken(tmp_path: Path) -> None:
-    """Reliability 3.15: within the time given; afterwards the same write succeeds."""
+    """Within the time given; afterwards the same write succeeds."""
     store = await open_at(tmp_path, timeout_s=0.3)
     await store.apply([created("s")])
     other = apsw.Connection(str(tmp_path / "memory.db"))
@@ -394,7 +394,7 @@ async def test_an_owner_is_held_once(tmp_path: Path) -> None:
 
 
 async def test_storing_a_turn_is_fast(tmp_path: Path) -> None:
-    """A94: a turn with two tool calls, every step durable, under 100 ms."""
+    """A turn with two tool calls, every step durable, under 100 ms."""
     store = await open_at(tmp_path)
     await store.apply([created("s")])
     took_ms = []
@@ -411,7 +411,7 @@ async def test_storing_a_turn_is_fast(tmp_path: Path) -> None:
 
 
 async def test_a_thousand_sessions_list_fast(tmp_path: Path) -> None:
-    """B111: what `sessions list` and `-c` ask."""
+    """What `sessions list` and `-c` ask."""
     store = await open_at(tmp_path)
     for batch in range(10):
         await store.apply(
@@ -436,7 +436,7 @@ async def test_a_thousand_sessions_list_fast(tmp_path: Path) -> None:
 
 
 async def test_deleted_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
-    """P10, issue 4: not even where a page that was split long ago kept a copy of it."""
+    """Not even where a page that was split long ago kept a copy of it."""
     store = await open_at(tmp_path)
     await store.apply([created("s"), created("kept")])
     for number in range(150):
@@ -453,7 +453,7 @@ async def test_deleted_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
 
 
 async def test_forgotten_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
-    """X39, P10: nor what it took the place of, its subjects and quotes; what is kept stays."""
+    """Nor what it took the place of, its subjects and quotes; what is kept stays."""
     store = await open_at(tmp_path)
     await store.apply([created("s"), *whole_turn("s", "t"), created("gone")])
     forgotten = []
@@ -485,7 +485,7 @@ async def test_forgotten_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
 
 
 async def test_a_memory_is_forgotten_whole_or_not_at_all(tmp_path: Path) -> None:
-    """D27, X39: an error in the middle leaves all of it, and its vector."""
+    """An error in the middle leaves all of it, and its vector."""
     store = await open_at(tmp_path)
     await store.apply([remembered("old"), remembered("new", supersedes=("old",))])
     await store.use_embedder(MARK)
@@ -506,7 +506,7 @@ async def test_a_memory_is_forgotten_whole_or_not_at_all(tmp_path: Path) -> None
 async def test_a_deletion_says_when_another_process_still_reads_the_old_pages(
     tmp_path: Path,
 ) -> None:
-    """P10, issue 4: it is deleted all the same, and the next deletion clears the file."""
+    """It is deleted all the same, and the next deletion clears the file."""
     store = await open_at(tmp_path, timeout_s=0.3)
     await store.apply([created("s"), *whole_turn("s", "t", "qqsecret", "x"), created("empty")])
     reader = apsw.Connection(str(tmp_path / "memory.db"))
@@ -523,7 +523,7 @@ async def test_a_deletion_says_when_another_process_still_reads_the_old_pages(
 
 
 def test_who_looks_while_another_makes_it_sees_one_moment(tmp_path: Path) -> None:
-    """Reliability 3.14: a new file gets its schema between two looks, and is nobody else's."""
+    """A new file gets its schema between two looks, and is nobody else's."""
     database, locks = tmp_path / "memory.db", tmp_path / "locks"
     files.prepare(database, locks)
 

@@ -69,7 +69,7 @@ LED_BY = {
 
 @pytest.mark.parametrize("ask", QUESTIONS)
 async def test_questions_are_led_by_an_index(tmp_path: Path, ask: str) -> None:
-    """Issue 7: of a large memory only what is asked for is read, and what waits is not sorted."""
+    """Of a large memory only what is asked for is read, and what waits is not sorted."""
     store = await sqlite(tmp_path)
     await store.apply([put("a.py", a_scope("one", "Bed.one")), *conversation("t")])
     await store.apply([touched("s", "t", "write", "a.py", "b.py")])
@@ -85,7 +85,7 @@ async def test_questions_are_led_by_an_index(tmp_path: Path, ask: str) -> None:
 
 
 async def test_turns_are_recorded_while_code_is_written(tmp_path: Path) -> None:
-    """P7, B95: another process puts a hundred files at a time; a turn waits for one of these."""
+    """Another process puts a hundred files at a time; a turn waits for one of these."""
     indexing, talking = await sqlite(tmp_path), await sqlite(tmp_path)
     await talking.apply([created("s")])
     done = asyncio.Event()
@@ -119,7 +119,7 @@ async def test_turns_are_recorded_while_code_is_written(tmp_path: Path) -> None:
 
 
 async def test_turns_without_code_cost_nothing(tmp_path: Path) -> None:
-    """Issue 7, X12b: they wait until their project has some, however it comes to it."""
+    """They wait until their project has some, however it comes to it."""
     store = await sqlite(tmp_path)
     await store.apply(conversation("t1", "t2"))
     await store.apply([put("a.py", "one", project_id=KITCHEN)])

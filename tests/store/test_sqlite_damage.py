@@ -89,7 +89,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("kind", DAMAGE)
 async def test_a_lost_memory_is_no_fresh_one(home: Path, kind: str) -> None:
-    """Reliability 0.5, P4: seen at once, with the path and what to do; nothing is made anew."""
+    """Seen at once, with the path and what to do; nothing is made anew."""
     damage, message = DAMAGE[kind]
     damage(home / "memory.db")
     before = snapshot(home)
@@ -127,7 +127,7 @@ async def test_a_marker_that_is_gone_comes_back(home: Path) -> None:
 
 
 async def test_a_torn_page_is_damage(home: Path) -> None:
-    """Reliability 3.9, P4: found when touched; then nothing is written any more."""
+    """Found when touched; then nothing is written any more."""
     database = home / "memory.db"
     overwrite(database, (root_page(database, "turns") - 1) * 4096, os.urandom(4096))
     before = snapshot(home)
@@ -143,7 +143,7 @@ async def test_a_torn_page_is_damage(home: Path) -> None:
 
 
 async def test_damage_that_a_write_meets(home: Path) -> None:
-    """P4: the write fails, and closing moves no log over the damaged pages."""
+    """The write fails, and closing moves no log over the damaged pages."""
     database = home / "memory.db"
     overwrite(database, (root_page(database, "turns") - 1) * 4096, os.urandom(4096))
     before = database.read_bytes()
@@ -190,7 +190,7 @@ async def test_a_torn_log_loses_only_what_is_torn(home: Path) -> None:
 
 
 async def test_a_memory_that_vanishes_while_in_use(home: Path) -> None:
-    """Reliability 3.12: SQLite would acknowledge writes to a file that nobody finds again."""
+    """SQLite would acknowledge writes to a file that nobody finds again."""
     store = await open_at(home)
     (home / "memory.db").rename(home / "elsewhere.db")
     with pytest.raises(StoreDamaged, match="moved or deleted"):
@@ -199,7 +199,7 @@ async def test_a_memory_that_vanishes_while_in_use(home: Path) -> None:
 
 
 async def test_a_memory_that_is_replaced_while_in_use(home: Path) -> None:
-    """Reliability 3.12: the one that came in its place is not written by mistake."""
+    """The one that came in its place is not written by mistake."""
     store = await open_at(home)
     copy = home / "copy"
     copy.write_bytes((home / "memory.db").read_bytes())
@@ -238,7 +238,7 @@ async def test_something_else_in_its_place(
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Reliability 3.9: refused at once; a FIFO does not hang."""
+    """Refused at once; a FIFO does not hang."""
     monkeypatch.chdir(tmp_path)
     put(tmp_path / "memory.db")
     with pytest.raises(StoreRefused, match=message) as raised:
@@ -272,7 +272,6 @@ async def test_a_link_to_the_database_is_followed(home: Path, tmp_path: Path) ->
 
 
 async def test_a_file_where_the_home_should_be(tmp_path: Path) -> None:
-    """Reliability 3.8."""
     (tmp_path / "home").write_text("a file")
     with pytest.raises(StoreRefused, match="a file stands where a folder") as raised:
         await open_at(tmp_path / "home")
@@ -336,7 +335,7 @@ async def test_a_home_that_can_not_be_written(home: Path, what: str) -> None:
 
 
 async def test_a_full_disk_names_its_file_system(home: Path) -> None:
-    """Reliability 3.7: nothing of the turn stays, what was there is safe, later it goes on."""
+    """Nothing of the turn stays, what was there is safe, later it goes on."""
     store = await open_at(home)
     pages = await store._writer.run(lambda db: db.pragma("page_count"))
     await store._writer.run(lambda db: db.pragma("max_page_count", pages))
@@ -373,7 +372,7 @@ asyncio.run(main())
 
 
 async def test_a_disk_that_takes_no_more(home: Path) -> None:
-    """Reliability 3.7: a real write that fails in the kernel."""
+    """A real write that fails in the kernel."""
     done = subprocess.run(
         [sys.executable, "-c", FILE_SIZE_LIMIT, str(home)],
         capture_output=True,

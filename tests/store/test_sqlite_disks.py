@@ -38,7 +38,7 @@ def journal_of(folder: Path) -> str:
         connection.close()
 
 
-# --- no shared memory (reliability 8) ---------------------------------------------------
+# --- no shared memory ---------------------------------------------------
 
 
 async def test_an_ordinary_disk_needs_no_notice(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ async def test_an_ordinary_disk_needs_no_notice(tmp_path: Path) -> None:
 async def test_a_disk_without_shared_memory_gets_a_rollback_journal(
     tmp_path: Path, vfs: str
 ) -> None:
-    """Reliability 8: it works, and is said once."""
+    """It works, and is said once."""
     with on_vfs(vfs):
         store = await opened(tmp_path)
         assert store.notice == NOTICE
@@ -73,7 +73,7 @@ async def test_a_disk_without_shared_memory_gets_a_rollback_journal(
 
 
 async def test_a_memory_that_was_moved_to_such_a_disk(tmp_path: Path) -> None:
-    """Reliability 8: its log is taken in first; nothing of it is lost."""
+    """Its log is taken in first; nothing of it is lost."""
     store = await opened(tmp_path)
     await store.apply([created("s"), *whole_turn("s", "t1")])
     # As it lies there while a process works: the turn is in the log alone.
@@ -95,7 +95,7 @@ async def test_a_memory_that_was_moved_to_such_a_disk(tmp_path: Path) -> None:
     assert journal_of(moved) == "delete"
 
 
-# --- errors of the disk (reliability 10) -------------------------------------------------
+# --- errors of the disk -------------------------------------------------
 
 
 class Faults:
@@ -185,7 +185,7 @@ async def _story(store: SQLiteStore, acknowledged: list[str]) -> None:
 async def test_an_error_at_any_moment_harms_nothing(
     tmp_path: Path, faulty: str, kinds: tuple[str, ...], lasting: bool
 ) -> None:
-    """Reliability 10: plain words, and afterwards all that was acknowledged is there and whole."""
+    """Plain words, and afterwards all that was acknowledged is there and whole."""
     failed = nth = 0
     while nth < 400:
         nth += 1 + nth // 8

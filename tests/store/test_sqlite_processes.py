@@ -152,7 +152,7 @@ def check(home: Path) -> None:
 
 
 async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, start: Start) -> None:
-    """P1, P2, X25: sixty kills at random steps; no half turn, no gap, nothing lost."""
+    """Sixty kills at random steps; no half turn, no gap, nothing lost."""
     store = await open_at(tmp_path)
     await store.apply([created("s")])
     await store.aclose()
@@ -198,7 +198,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, start:
 
 
 async def test_kill_9_while_the_store_is_made(tmp_path: Path, start: Start) -> None:
-    """Reliability 3.1: in the middle of the first migration too, the next start succeeds."""
+    """In the middle of the first migration too, the next start succeeds."""
     dice = random.Random(7)
     for attempt in range(12):
         home = tmp_path / str(attempt)
@@ -215,7 +215,7 @@ async def test_kill_9_while_the_store_is_made(tmp_path: Path, start: Start) -> N
 
 
 async def test_twenty_processes_on_a_fresh_home(tmp_path: Path, start: Start) -> None:
-    """Reliability 3.14: one makes the schema, none fails."""
+    """One makes the schema, none fails."""
     home = tmp_path / "home"
     processes = [start(STARTS_ON_A_FRESH_HOME, home, f"s{i}") for i in range(20)]
     assert [end(process) for process in processes] == ["1\n"] * 20
@@ -226,7 +226,7 @@ async def test_twenty_processes_on_a_fresh_home(tmp_path: Path, start: Start) ->
 
 
 async def test_two_processes_on_one_session(tmp_path: Path, start: Start) -> None:
-    """P6, X25: the second is told; both append; turns never mix."""
+    """The second is told; both append; turns never mix."""
     store = await open_at(tmp_path)
     await store.apply([created("s")])
     first = start(WRITES_A_HUNDRED, tmp_path, "ana")
@@ -252,7 +252,7 @@ async def test_two_processes_on_one_session(tmp_path: Path, start: Start) -> Non
 
 
 async def test_eight_processes_learn_at_once(tmp_path: Path, start: Start) -> None:
-    """D27, X4, P6: none is lost, each keeps its evidence, and the old one is superseded once."""
+    """None is lost, each keeps its evidence, and the old one is superseded once."""
     store = await open_at(tmp_path)
     await store.apply([created("s"), remembered("old", created_at=at(0))])
     processes = [start(LEARNS, tmp_path, f"p{number}") for number in range(8)]
@@ -277,7 +277,7 @@ async def test_eight_processes_learn_at_once(tmp_path: Path, start: Start) -> No
 
 
 async def test_a_killed_owner_is_dead_at_once(tmp_path: Path, start: Start) -> None:
-    """X25, reliability 3.16: its lock is the kernel's; no lease, no pid file."""
+    """Its lock is the kernel's; no lease, no pid file."""
     store = await open_at(tmp_path)
     await store.apply([created("s")])
     await store.attach("s", "judge")
@@ -318,7 +318,7 @@ with open(sys.argv[1], "r+b") as file:
 
 
 async def test_no_other_program_takes_itself_for_the_last(tmp_path: Path) -> None:
-    """P1, P4: the last to close a database moves its log into it and removes that: never from
+    """The last to close a database moves its log into it and removes that: never from
     under a process that goes on writing there."""
     store = await open_at(tmp_path)
     for step in ("opened", "written", "read", "opened twice"):
@@ -339,7 +339,7 @@ async def test_no_other_program_takes_itself_for_the_last(tmp_path: Path) -> Non
 
 
 async def test_an_owner_that_ends_without_a_word(tmp_path: Path, start: Start) -> None:
-    """X25: a process that ends without detaching leaves no running turn behind."""
+    """A process that ends without detaching leaves no running turn behind."""
     store = await open_at(tmp_path)
     await store.apply([created("s")])
     process = start(HOLDS_A_TURN, tmp_path, "ana")

@@ -37,7 +37,7 @@ def opened(home: Path) -> apsw.Connection:
 
 
 def test_the_version_of_terms_is_known() -> None:
-    """Issue 5: who changes what terms are has the index made anew, by saying so here too."""
+    """Who changes what terms are has the index made anew, by saying so here too."""
     assert documents.TERMS == terms.TERMS_VERSION
 
 
@@ -56,7 +56,7 @@ def test_a_documents_number_says_its_level_and_length(level: int, length: int) -
 
 
 async def test_bm25_is_bm25(tmp_path: Path) -> None:
-    """X6b: as the formula has it, over the scope's own documents."""
+    """As the formula has it, over the scope's own documents."""
     texts = [f"{'fern ' * (n % 4)}{'moss ' * (n % 3)}{'stone ' * (n % 7)}" for n in range(40)]
     store = await sqlite(tmp_path)
     await store.apply([created("s", project_id="p"), created("elsewhere", project_id="q")])
@@ -84,7 +84,7 @@ async def test_bm25_is_bm25(tmp_path: Path) -> None:
 async def test_the_commonest_terms_are_left_out_of_a_long_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 5: a bound on what is read for a question; the rarest are read, one at least."""
+    """A bound on what is read for a question; the rarest are read, one at least."""
     store = await sqlite(tmp_path)
     await store.apply([created("s")])
     for number in range(20):
@@ -98,7 +98,7 @@ async def test_the_commonest_terms_are_left_out_of_a_long_list(
 
 
 async def test_a_thousand_projects_are_one_whole(tmp_path: Path) -> None:
-    """X12: without a scope every project is searched, each term by one range of the index."""
+    """Without a scope every project is searched, each term by one range of the index."""
     store = await sqlite(tmp_path)
     for number in range(0, 1000, 50):
         batch = []
@@ -118,7 +118,7 @@ async def test_a_thousand_projects_are_one_whole(tmp_path: Path) -> None:
 
 
 async def test_words_made_before_the_lock_are_made_again_when_others_wrote(tmp_path: Path) -> None:
-    """Issue 5: a call that another process recorded meanwhile is found too."""
+    """A call that another process recorded meanwhile is found too."""
     store, other = await sqlite(tmp_path), await sqlite(tmp_path)
     await store.apply([created("s"), begun("s", "t", "ferns")])
     connection = opened(tmp_path)
@@ -156,7 +156,7 @@ _WITH_MEMORIES = 4
 
 @pytest.mark.parametrize("version", RELEASED)
 async def test_what_an_older_version_stored_is_found(tmp_path: Path, version: int) -> None:
-    """Issue 5: turns, summaries, and all the work that is to be done."""
+    """Turns, summaries, and all the work that is to be done."""
     database = old_database(tmp_path / "home", version)
     store = await SQLiteStore.open(database, locks_dir=tmp_path / "home" / "locks")
     assert await by_words(store, "deepest") == {"d4"}
@@ -172,7 +172,7 @@ async def test_what_an_older_version_stored_is_found(tmp_path: Path, version: in
 
 
 async def test_an_index_of_times_is_made_with_the_terms(tmp_path: Path) -> None:
-    """Issue 5: the first databases of schema 3 had none; it costs no scan and no sorting."""
+    """The first databases of schema 3 had none; it costs no scan and no sorting."""
     store = await sqlite(tmp_path)
     await store.apply(garden())
     await store.aclose()
@@ -193,7 +193,7 @@ async def test_an_index_of_times_is_made_with_the_terms(tmp_path: Path) -> None:
 
 
 async def test_terms_of_an_older_version_are_made_anew(tmp_path: Path) -> None:
-    """Issue 5: stored rows depend on what terms are; vectors do not, and stay."""
+    """Stored rows depend on what terms are; vectors do not, and stay."""
     store = await sqlite(tmp_path)
     await store.apply(garden())
     await store.use_embedder(MARK)
@@ -221,7 +221,7 @@ def _letters(number: int) -> str:
 
 
 async def test_deleted_words_leave_the_index(tmp_path: Path) -> None:
-    """P10, issue 4: at once, not when SQLite merges its parts; what belongs to others stays."""
+    """At once, not when SQLite merges its parts; what belongs to others stays."""
     store = await sqlite(tmp_path)
     await store.apply([created("s"), created("kept")])
     for number in range(30):
@@ -250,7 +250,7 @@ async def test_deleted_words_leave_the_index(tmp_path: Path) -> None:
 
 
 async def test_a_forks_summaries_go_with_it(tmp_path: Path) -> None:
-    """Issue 4, X19b: what only they had digested is to be digested again."""
+    """What only they had digested is to be digested again."""
     store = await sqlite(tmp_path)
     await store.apply([created("s"), *whole_turn("s", "t")])
     await store.apply([created("fork", parent_session_id="s", forked_at_index=1)])
@@ -267,7 +267,7 @@ async def test_a_forks_summaries_go_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("zeroed", [False, True], ids=["whole", "first-page-lost"])
 async def test_vectors_are_saved_from_a_damaged_database(tmp_path: Path, zeroed: bool) -> None:
-    """P4: what took hours to make is not made again, because a flag was wrong."""
+    """What took hours to make is not made again, because a flag was wrong."""
     store = await sqlite(tmp_path / "old")
     await store.apply(garden())
     await store.use_embedder(MARK)
@@ -295,7 +295,7 @@ async def test_vectors_are_saved_from_a_damaged_database(tmp_path: Path, zeroed:
 async def test_vectors_beyond_memory_are_read_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 5: a bound on what stays; the answers are the same."""
+    """A bound on what stays; the answers are the same."""
     monkeypatch.setattr(vectors, "_BATCH", 3)
     store = await sqlite(tmp_path)
     store._resident = vectors.Resident(most_bytes=40)
@@ -320,7 +320,7 @@ async def test_vectors_beyond_memory_are_read_each_time(
 
 
 async def test_what_is_in_memory_is_read_no_more(tmp_path: Path) -> None:
-    """Issue 5: only what is new since is read; all of it when something was taken away."""
+    """Only what is new since is read; all of it when something was taken away."""
     store = await sqlite(tmp_path)
     await store.use_embedder(MARK)
     await store.apply([created("s")])
@@ -341,7 +341,7 @@ async def test_what_is_in_memory_is_read_no_more(tmp_path: Path) -> None:
 
 
 async def test_the_same_vectors_again_change_nothing(tmp_path: Path) -> None:
-    """A46, X11: what was moved is moved again without a trace."""
+    """What was moved is moved again without a trace."""
     store = await sqlite(tmp_path)
     await store.apply(garden())
     await store.use_embedder(MARK)
@@ -360,7 +360,7 @@ async def test_the_same_vectors_again_change_nothing(tmp_path: Path) -> None:
 
 
 async def test_broken_vectors_are_left_out(tmp_path: Path) -> None:
-    """Reliability 5: of another dimension, of two at once, of no whole number of floats."""
+    """Of another dimension, of two at once, of no whole number of floats."""
     store = await sqlite(tmp_path)
     await store.apply([created("s"), *whole_turn("s", "t")])
     await store.use_embedder(MARK)

@@ -93,7 +93,7 @@ async def moved(source: Archive, target: Archive) -> dict[str, int]:
 
 
 async def test_all_of_it_is_moved(source: Archive, target: Archive) -> None:
-    """Issue 4, X11: every field and link is equal on both sides, and the source is untouched."""
+    """Every field and link is equal on both sides, and the source is untouched."""
     await source.apply([*garden(), *known()])
     before = await seen(source)
     assert await moved(source, target) == {
@@ -106,7 +106,7 @@ async def test_all_of_it_is_moved(source: Archive, target: Archive) -> None:
 
 
 async def test_moving_again_changes_nothing(source: Archive, target: Archive) -> None:
-    """Issue 4: a move can be started again, wherever it was stopped."""
+    """A move can be started again, wherever it was stopped."""
     await source.apply([*garden(), *known()])
     batches = [batch async for batch in stream_of(source, batch=2)()]
     assert len(batches) > 5
@@ -120,7 +120,7 @@ async def test_moving_again_changes_nothing(source: Archive, target: Archive) ->
 
 
 async def test_there_and_back(source: Archive, target: Archive, tmp_path: Path) -> None:
-    """X11: in both directions, and through the other store nothing is lost."""
+    """In both directions, and through the other store nothing is lost."""
     await source.apply([*garden(), *known()])
     await moved(source, target)
     third = await sqlite(tmp_path / "third")
@@ -133,7 +133,7 @@ async def test_there_and_back(source: Archive, target: Archive, tmp_path: Path) 
 
 
 async def test_what_went_on_in_the_target_stays(source: Archive, target: Archive) -> None:
-    """Issue 4, P1: a second move takes nothing back that happened after the first."""
+    """A second move takes nothing back that happened after the first."""
     await source.apply(garden())
     await moved(source, target)
     await target.apply(
@@ -193,7 +193,7 @@ async def test_hostile_ids_are_only_ids(
 
 
 async def test_a_turn_without_a_place_is_refused(source: Archive) -> None:
-    """Issue 4, P6: what went on in two ways is not mixed, and nothing of the batch is stored."""
+    """What went on in two ways is not mixed, and nothing of the batch is stored."""
     await source.apply(garden())
     (put,) = await source.own_turns([Span("root", 1, 1)])
     before = await seen(source)
@@ -219,7 +219,7 @@ async def test_a_turn_without_a_place_is_refused(source: Archive) -> None:
 
 
 async def test_delete_removes_what_was_derived_and_no_more(source: Archive) -> None:
-    """Issue 4: a session with turns, calls, summaries; not one whose turns a fork shares."""
+    """A session with turns, calls, summaries; not one whose turns a fork shares."""
     await source.apply([*garden(), *known()])
     with pytest.raises(StoreRefused, match="was forked from it"):
         await source.delete_session("root")
@@ -247,7 +247,7 @@ async def test_delete_removes_what_was_derived_and_no_more(source: Archive) -> N
 
 
 async def test_a_fork_without_its_parent_stands_by_itself(source: Archive, target: Archive) -> None:
-    """B99: nothing of what a fork sees is missing where only the fork is imported."""
+    """Nothing of what a fork sees is missing where only the fork is imported."""
     await source.apply(garden())
     document = decoded(encoded(await document_of(source, "deep")))
     assert [turn.turn_id for turn in document.turns] == ["r1", "r2", "f3", "d4", "d5"]
@@ -267,7 +267,7 @@ async def test_a_fork_without_its_parent_stands_by_itself(source: Archive, targe
 
 
 async def test_a_fork_beside_its_parent_stays_one(source: Archive, target: Archive) -> None:
-    """B99, X40: shared turns are shared again."""
+    """Shared turns are shared again."""
     await source.apply(garden())
     for session_id in ("root", "fork"):
         document = decoded(encoded(await document_of(source, session_id)))

@@ -22,7 +22,7 @@ def as_bytes(rows: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> list[by
 @settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 400))
 def test_what_is_unpacked_packs_to_the_same(seed: int, rows: int, dimension: int) -> None:
-    """X11: a vector may be moved from store to store for ever."""
+    """A vector may be moved from store to store for ever."""
     pack = packed(as_bytes(unit_rows(seed, rows, dimension)))
     assert count(pack, dimension) == rows
     assert len(pack) == rows * (dimension + 4)
@@ -34,7 +34,7 @@ def test_what_is_unpacked_packs_to_the_same(seed: int, rows: int, dimension: int
 
 @pytest.mark.parametrize("dimension", [384, 768, 3072])
 def test_cosines_are_near_the_exact_ones(dimension: int) -> None:
-    """X1: raw cosines, within 0.002 of those of the floats."""
+    """Raw cosines, within 0.002 of those of the floats."""
     rows = unit_rows(1, 500, dimension)
     matrix = Matrix(dimension)
     matrix.add(range(500), [packed([each]) for each in as_bytes(rows)])
@@ -45,7 +45,7 @@ def test_cosines_are_near_the_exact_ones(dimension: int) -> None:
 
 @pytest.mark.parametrize("count_of_records", [1, 7, 4095, 4096, 4097, 9000])
 def test_the_best_passage_of_each_record_counts(count_of_records: int) -> None:
-    """X6: whatever a record's vectors are split over in memory; those without any are left out."""
+    """Whatever a record's vectors are split over in memory; those without any are left out."""
     rows = unit_rows(2, 3 * count_of_records, 8)
     packs = [
         packed(as_bytes(rows[3 * record : 3 * record + record % 3 + 1]))
@@ -68,7 +68,7 @@ def test_the_best_passage_of_each_record_counts(count_of_records: int) -> None:
 
 
 def test_vectors_without_a_direction_are_near_to_nothing() -> None:
-    """Reliability 5: zeros, and numbers that are none, as a provider may send them."""
+    """Zeros, and numbers that are none, as a provider may send them."""
     bad = np.array([[0, 0, 0], [np.nan, 1, 0], [np.inf, 0, 0]], "<f4")
     matrix = Matrix(3)
     matrix.add([1], [packed(as_bytes(bad))])

@@ -103,7 +103,7 @@ def shape(text: str) -> str:
 
 
 async def test_code_and_memory_together(brain: Desk) -> None:
-    """cli.md brain_search, C38, issue 7: file, scope, lines and why; labelled, merged by rank."""
+    """File, scope, lines and why; labelled, merged by rank."""
     assert brain.memory.facts is not None
     await brain.said("How long does a token live?", "A token lives 15 minutes.")
     await brain.memory.facts.remember(
@@ -136,7 +136,7 @@ async def test_code_and_memory_together(brain: Desk) -> None:
 
 
 async def test_its_files_are_accessed(brain: Desk) -> None:
-    """C38, B95: searched files in the list of accessed ones; the scopes for the turn's links."""
+    """Searched files in the list of accessed ones; the scopes for the turn's links."""
     outcome = await brain.search("token")
     call = ToolCall(
         tool_call_id="c", turn_id="t", order=0, tool_name="brain_search",
@@ -151,7 +151,7 @@ async def test_its_files_are_accessed(brain: Desk) -> None:
 
 
 async def test_limit(brain: Desk) -> None:
-    """cli.md: at most so many in all, the first of each kind first."""
+    """At most so many in all, the first of each kind first."""
     await brain.said("How long does a token live?", "A token lives 15 minutes.")
     outcome = await brain.search("token live", limit=2)
     assert outcome.text.startswith("[code] auth.py")
@@ -160,7 +160,7 @@ async def test_limit(brain: Desk) -> None:
 
 
 async def test_one_side_fails(brain: Desk, tmp_path: Path) -> None:
-    """A96: what can be searched is; the reason stands below it."""
+    """What can be searched is; the reason stands below it."""
     await brain.said("How long does a token live?", "A token lives 15 minutes.")
     brain.fails = True
     outcome = await brain.search("token live")
@@ -174,7 +174,7 @@ async def test_one_side_fails(brain: Desk, tmp_path: Path) -> None:
 
 
 async def test_without_memory(brain: Desk) -> None:
-    """Issue 7: memory.enabled = false; facts switched off."""
+    """Memory.enabled = false; facts switched off."""
     assert "[code] auth.py" in (await brain.search("token", alone=True)).text
     config = MemoryConfig(facts=FactsConfig(enabled=False))
     brain.memory = Memory(brain.memory._open_store, config)
@@ -182,7 +182,7 @@ async def test_without_memory(brain: Desk) -> None:
 
 
 async def test_nothing_found(brain: Desk) -> None:
-    """cli.md: a result that says what to do instead."""
+    """A result that says what to do instead."""
     brain.hits = []
     outcome = await brain.search("zebra")
     assert outcome.success
@@ -191,7 +191,7 @@ async def test_nothing_found(brain: Desk) -> None:
 
 
 async def test_what_files_hold_steers_nothing(brain: Desk) -> None:
-    """Reliability 1.4: escapes in paths and lines are shown; long lines are cut."""
+    """Escapes in paths and lines are shown; long lines are cut."""
     brain.hits = [a_hit("app/\x1b[2J\n[memory] x.py", "f", "\x1b]0;x\x07" + "y" * 9_000)]
     outcome = await brain.search("token")
     assert "\x1b" not in outcome.text
@@ -200,7 +200,7 @@ async def test_what_files_hold_steers_nothing(brain: Desk) -> None:
 
 
 async def test_arguments(brain: Desk) -> None:
-    """cli.md: query and limit."""
+    """Query and limit."""
     (spec,) = Toolset([BrainSearch(brain.find, None, brain.session, "project", show=str)]).specs()
     assert sorted(spec.parameters["properties"]) == ["limit", "query"]
     assert spec.parameters["required"] == ["query"]

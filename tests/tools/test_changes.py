@@ -20,7 +20,7 @@ def changed(desk: Any) -> ChangedFiles:
 
 
 async def test_told_once_a_change(desk: Any, changed: ChangedFiles) -> None:
-    """Issue 7: once a change; read again, it is known again."""
+    """Once a change; read again, it is known again."""
     desk.file("a.py", "one\n")
     desk.file("b.py", "one\n")
     assert await changed.news() == ""
@@ -46,7 +46,7 @@ async def test_told_once_a_change(desk: Any, changed: ChangedFiles) -> None:
 
 
 async def test_own_edits_are_no_news(desk: Any, changed: ChangedFiles) -> None:
-    """X35: what the agent wrote, it knows."""
+    """What the agent wrote, it knows."""
     desk.file("a.py", "one\n")
     await desk.do("read_file", path="a.py")
     await desk.do("edit_file", path="a.py", old="one", new="two")
@@ -55,7 +55,7 @@ async def test_own_edits_are_no_news(desk: Any, changed: ChangedFiles) -> None:
 
 
 async def test_touched_moved_back_and_gone(desk: Any, changed: ChangedFiles) -> None:
-    """Issue 7: content counts, not the clock; a file that is gone is told of, and its return."""
+    """Content counts, not the clock; a file that is gone is told of, and its return."""
     file = desk.file("a.py", "one\n")
     await desk.do("read_file", path="a.py")
     os.utime(file, ns=(1, 1))
@@ -70,7 +70,7 @@ async def test_touched_moved_back_and_gone(desk: Any, changed: ChangedFiles) -> 
 
 
 async def test_same_size_and_time(desk: Any, changed: ChangedFiles) -> None:
-    """Issue 7: an editor that keeps the time of a file deceives nobody."""
+    """An editor that keeps the time of a file deceives nobody."""
     file = desk.file("a.py", "one\n")
     os.utime(file, ns=(10, 10))
     await desk.do("read_file", path="a.py")
@@ -83,7 +83,7 @@ async def test_same_size_and_time(desk: Any, changed: ChangedFiles) -> None:
 async def test_written_again_within_a_tick(
     desk: Any, changed: ChangedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 7: a clock that ticks now and then, as many file systems' do, hides no change."""
+    """A clock that ticks now and then, as many file systems' do, hides no change."""
     fine = changes._stat
 
     def ticking(status: os.stat_result) -> changes._Stat:
@@ -101,7 +101,7 @@ async def test_written_again_within_a_tick(
 
 
 async def test_hundreds_are_counted(desk: Any, changed: ChangedFiles) -> None:
-    """Issue 7: another branch: the first twenty are named."""
+    """Another branch: the first twenty are named."""
     for n in range(150):
         desk.file(f"f{n}.py", "one\n")
         await desk.do("read_file", path=f"f{n}.py")
@@ -114,7 +114,7 @@ async def test_hundreds_are_counted(desk: Any, changed: ChangedFiles) -> None:
 
 
 async def test_names_that_would_deceive(desk: Any, changed: ChangedFiles) -> None:
-    """Reliability 1.4: one line, whatever a file is called; links and folders in its place."""
+    """One line, whatever a file is called; links and folders in its place."""
     odd = "a\nNow obey.py"
     desk.file(odd, "one\n")
     await desk.do("read_file", path=odd)
@@ -131,7 +131,7 @@ async def test_names_that_would_deceive(desk: Any, changed: ChangedFiles) -> Non
 async def test_a_resumed_session(
     desk: Any, make_desk: Callable[..., Any], record: Any, tmp_path: Path
 ) -> None:
-    """Issue 7, X35: what an earlier process read counts."""
+    """What an earlier process read counts."""
     desk.file("a.py", "one\n")
     call = record("read_file", await desk.do("read_file", path="a.py"))
     desk.file("a.py", "two\n")
@@ -160,12 +160,12 @@ async def test_a_resumed_session(
     ],
 )
 def test_changed_lines(old: str, new: str, lines: list[tuple[int, int, int]]) -> None:
-    """B95: as they are afterwards, and how many they were; what went by the line before it."""
+    """As they are afterwards, and how many they were; what went by the line before it."""
     assert changed_lines(unified_diff(old, new, "f")[0]) == lines
 
 
 def test_many_changes_are_fifty() -> None:
-    """B95: the last one takes all that come after it."""
+    """The last one takes all that come after it."""
     old = "".join(f"{n}\n" for n in range(1_000))
     new = "".join(f"{n}{'x' * (n % 5 == 0)}\n" for n in range(1_000))
     found = changed_lines(unified_diff(old, new, "f")[0])
@@ -174,7 +174,7 @@ def test_many_changes_are_fifty() -> None:
 
 
 async def test_edits_are_recorded_with_their_lines(desk: Any) -> None:
-    """B95: what links a turn with the scopes that it edited."""
+    """What links a turn with the scopes that it edited."""
     desk.file("a.py", "one\ntwo\nthree\n")
     await desk.do("read_file", path="a.py")
     edited = await desk.do("edit_file", path="a.py", old="two\n", new="2\n2b\n")

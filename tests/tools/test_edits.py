@@ -173,7 +173,7 @@ def test_diff_of_line_ends_alone_shows():
 
 
 def test_diff_of_huge_files_ends():
-    """P7: 200,000 changed lines are shown as replaced, not compared for minutes."""
+    """200,000 changed lines are shown as replaced, not compared for minutes."""
     old = "".join(f"{n}\n" for n in range(200_000))
     assert unified_diff(old, old.replace("1", "x"), "f")[1] > 100_000
 

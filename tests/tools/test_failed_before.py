@@ -77,7 +77,7 @@ class Shell:
 
 
 async def test_the_same_command_again(desk: Desk) -> None:
-    """Issue 6, X39: in the question and in the result, in one line; the second time as well."""
+    """In the question and in the result, in one line; the second time as well."""
     shell = Shell(desk)
     first = await shell.run(FAILS)
     assert shell.warnings == ()
@@ -107,7 +107,7 @@ async def test_the_same_command_again(desk: Desk) -> None:
     ],
 )
 async def test_only_that_very_command(desk: Desk, command: str, known: bool) -> None:
-    """Issue 6: white space and `cd` to where one is make no difference, all else does."""
+    """White space and `cd` to where one is make no difference, all else does."""
     shell = Shell(desk)
     await shell.learns(FAILS, await shell.run(FAILS))
     await shell.run(command.format(cwd=shell.cwd))
@@ -115,7 +115,7 @@ async def test_only_that_very_command(desk: Desk, command: str, known: bool) -> 
 
 
 async def test_long_commands_may_go_on_differently(desk: Desk) -> None:
-    """Issue 6: what was clipped when it was kept is not the same for certain."""
+    """What was clipped when it was kept is not the same for certain."""
     shell = Shell(desk)
     long = f"grow-ferns {'x' * 300}"
     await shell.learns(long, await shell.run(long))
@@ -124,7 +124,7 @@ async def test_long_commands_may_go_on_differently(desk: Desk) -> None:
 
 
 async def test_where_it_works_now_nothing_is_said_of_it(desk: Desk) -> None:
-    """Issue 6: the result of what works is its output alone; the next is not warned."""
+    """The result of what works is its output alone; the next is not warned."""
     shell = Shell(desk)
     command = "sh grow.sh"
     await shell.learns(command, await shell.run(command))
@@ -135,7 +135,7 @@ async def test_where_it_works_now_nothing_is_said_of_it(desk: Desk) -> None:
 
 
 async def test_what_it_printed_can_do_nothing(desk: Desk) -> None:
-    """Reliability 5: no terminal escape of a failure's reason reaches the question."""
+    """No terminal escape of a failure's reason reaches the question."""
     shell = Shell(desk)
     command = "sh evil.sh"
     (shell.cwd / "evil.sh").write_text("printf 'error: \\033[2Jgone\\n'; exit 2\n")
@@ -147,7 +147,7 @@ async def test_what_it_printed_can_do_nothing(desk: Desk) -> None:
 async def test_a_memory_that_is_away_stops_no_command(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A96: it is run as ever."""
+    """It is run as ever."""
     shell = Shell(desk)
 
     async def away(project_id: str | None) -> list[MemoryRecord]:
@@ -158,7 +158,7 @@ async def test_a_memory_that_is_away_stops_no_command(
 
 
 async def test_its_own_reminder_is_no_reason(desk: Desk) -> None:
-    """Issue 6: what is kept of the second failure is what the program said."""
+    """What is kept of the second failure is what the program said."""
     shell = Shell(desk)
     command = "sh quiet.sh"
     (shell.cwd / "quiet.sh").write_text("exit 4\n")

@@ -27,7 +27,7 @@ def sha(data: bytes) -> str:
 
 
 async def test_read_shows_numbered_lines(desk):
-    """C36, A50: what the model reads, and what is recorded of it."""
+    """What the model reads, and what is recorded of it."""
     desk.file("a.txt", "one\ntwo\n")
     outcome = await desk.do("read_file", path="a.txt")
     assert outcome.text == "     1\tone\n     2\ttwo"
@@ -42,7 +42,7 @@ async def test_read_shows_numbered_lines(desk):
 
 
 async def test_read_in_parts(desk):
-    """cli.md read_file: 2,000 lines a call, a way to go on, and the tail."""
+    """2,000 lines a call, a way to go on, and the tail."""
     desk.file("a.txt", "".join(f"line {n}\n" for n in range(1, 5001)))
     first = await desk.do("read_file", path="a.txt")
     assert first.text.endswith("[lines 1 to 2,000 of 5,000; go on with offset=2001]")
@@ -55,7 +55,7 @@ async def test_read_in_parts(desk):
 
 
 async def test_read_limits(desk):
-    """cli.md read_file: 2,000 characters a line, 50 KB a call."""
+    """2,000 characters a line, 50 KB a call."""
     desk.file("long.txt", "x" * 2500 + "\nend\n")
     text = (await desk.do("read_file", path="long.txt")).text
     assert "x" * 2000 + "… [500 more characters]" in text
@@ -100,7 +100,7 @@ async def test_read_of_odd_text(desk, content, text):
     ],
 )
 async def test_binary_is_refused_with_what_it_is(desk, content, kind):
-    """cli.md read_file: neither read nor edited."""
+    """Neither read nor edited."""
     desk.file("b", content)
     assert kind in (await desk.fails("read_file", path="b")).text
     desk.seen.note("b", sha(content))
@@ -110,7 +110,7 @@ async def test_binary_is_refused_with_what_it_is(desk, content, kind):
 
 
 async def test_folder_and_missing_file(desk):
-    """cli.md read_file: a folder says so, a missing file suggests near names."""
+    """A folder says so, a missing file suggests near names."""
     desk.file("src/agent.py", "x")
     assert "list_directory" in (await desk.fails("read_file", path="src")).text
     assert "src/agent.py" in (await desk.fails("read_file", path="src/agnet.py")).text
@@ -190,7 +190,7 @@ async def test_growing_log(desk):
     [("write_file", {"content": "new"}), ("edit_file", {"old": "old", "new": "new"})],
 )
 async def test_unread_and_stale_files_are_refused(desk, tool, arguments):
-    """X35: an existing file is read first; opencrabs #954: what changed is read again."""
+    """An existing file is read first; opencrabs #954: what changed is read again."""
     file = desk.file("a.txt", "old\n")
     assert "has not been read" in (await desk.fails(tool, path="a.txt", **arguments)).text
     await desk.do("read_file", path="a.txt")
@@ -223,7 +223,7 @@ async def test_change_while_asked_is_refused(desk):
 
 
 async def test_edits_follow_each_other(desk):
-    """X35: what the agent wrote itself it need not read again."""
+    """What the agent wrote itself it need not read again."""
     await desk.do("create_file", path="a.txt", content="one\n")
     await desk.do("edit_file", path="a.txt", old="one", new="two")
     await desk.do("write_file", path="a.txt", content="three\n")
@@ -232,7 +232,7 @@ async def test_edits_follow_each_other(desk):
 
 
 async def test_seen_is_restored_from_the_record(desk, record):
-    """X35: a resumed session knows what it read; failed and foreign calls say nothing."""
+    """A resumed session knows what it read; failed and foreign calls say nothing."""
     desk.file("a.txt", "one\n")
     desk.file("b.txt", "one\n")
     calls = [
@@ -262,7 +262,7 @@ async def test_seen_is_restored_from_the_record(desk, record):
 
 
 async def test_create(desk):
-    """X35, cli.md create_file: folders are made, an existing file is refused, a diff is shown."""
+    """Folders are made, an existing file is refused, a diff is shown."""
     outcome = await desk.do("create_file", path="a/b/c.txt", content="one\ntwo")
     assert (desk.cwd / "a/b/c.txt").read_bytes() == b"one\ntwo"
     assert outcome.data == {"path": "a/b/c.txt", "sha256": sha(b"one\ntwo"), "preimage": None}
@@ -285,7 +285,7 @@ async def test_create_does_not_overwrite_what_came_meanwhile(desk):
 
 
 async def test_new_files_follow_the_umask(desk):
-    """P9: as any editor would make them."""
+    """As any editor would make them."""
     old = os.umask(0o027)
     try:
         await desk.do("create_file", path="a.sh", content="x")
@@ -295,7 +295,7 @@ async def test_new_files_follow_the_umask(desk):
 
 
 async def test_write_keeps_the_style_of_the_file(desk):
-    """cli.md: line ends, byte order mark and encoding stay."""
+    """Line ends, byte order mark and encoding stay."""
     for name, before, content, after in (
         ("crlf", b"a\r\nb\r\n", "c\nd\n", b"c\r\nd\r\n"),
         ("bom", b"\xef\xbb\xbfa\n", "b\n", b"\xef\xbb\xbfb\n"),
@@ -432,7 +432,7 @@ def test_files_that_may_not_be_touched(tmp_path, in_a_process):
 
 
 async def test_preimage_is_byte_exact_and_private(desk):
-    """X35: what was there before can be brought back; 0600 in a 0700 folder."""
+    """What was there before can be brought back; 0600 in a 0700 folder."""
     content = b"caf\xe9\r\nold\n"
     desk.file("a.txt", content)
     await desk.do("read_file", path="a.txt")
@@ -448,7 +448,7 @@ async def test_preimage_is_byte_exact_and_private(desk):
 
 
 async def test_no_edit_without_its_preimage(desk):
-    """X35: where the old content can't be kept, nothing is written."""
+    """Where the old content can't be kept, nothing is written."""
     (desk.home / "data").mkdir(parents=True)
     (desk.home / "data" / "preimages").write_text("a file in the way")
     file = desk.file("a.txt", "old\n")
@@ -537,7 +537,7 @@ def test_replace_refuses_what_changed(tmp_path):
 
 
 async def test_denied_edit_changes_nothing(desk):
-    """cli.md permissions: the reason reaches the model."""
+    """The reason reaches the model."""
     file = desk.file("a.txt", "old\n")
     await desk.do("read_file", path="a.txt")
     desk.deny("use tabs")

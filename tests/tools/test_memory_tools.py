@@ -184,7 +184,7 @@ async def test_there_are_none_where_nothing_is_kept(desk: Desk) -> None:
 
 
 async def test_facts_turns_and_where_they_come_from(desk: Desk) -> None:
-    """D71, D16: one answer with facts and what was said, each with id, date and source."""
+    """One answer with facts and what was said, each with id, date and source."""
     other = desk.memory.new_session(Path(desk.session.cwd), desk.project, title="Ports")
     await desk.said("Where does staging listen?", "On port 5439, says a.toml.", session=other)
     await desk.knows("Staging: port 5439", subjects=("staging",), trust="tool")
@@ -207,7 +207,7 @@ What was said and done:
 
 
 async def test_a_long_answer_is_shown_around_what_was_asked(desk: Desk) -> None:
-    """X6: the passage, not the beginning."""
+    """The passage, not the beginning."""
     answer = "\n".join(f"Line {i} about other things." for i in range(400))
     other = desk.memory.new_session(Path(desk.session.cwd), desk.project)
     await desk.said("Tell me all", f"{answer}\nThe flux needs 1.21 gigawatts.", session=other)
@@ -217,7 +217,6 @@ async def test_a_long_answer_is_shown_around_what_was_asked(desk: Desk) -> None:
 
 
 async def test_the_turn_in_flight_is_no_memory(desk: Desk) -> None:
-    """X24."""
     await desk.asks("Which port does staging have?")
     outcome = await desk.call("search_memories", query="Which port does staging have?")
     assert outcome.success
@@ -226,7 +225,7 @@ async def test_the_turn_in_flight_is_no_memory(desk: Desk) -> None:
 
 
 async def test_two_searches_one_after_the_other(desk: Desk) -> None:
-    """D62 to D69, D74: the first gives another name, the second what is known of it."""
+    """The first gives another name, the second what is known of it."""
     await desk.knows("dev's real name is Mickael", subjects=("dev", "mickael"))
     await desk.knows("Mickael is going on holiday to Greece", subjects=("mickael", "holiday"))
     await desk.knows("PSG won 3-0", subjects=("psg",))
@@ -234,13 +233,13 @@ async def test_two_searches_one_after_the_other(desk: Desk) -> None:
     assert "dev's real name is Mickael" in first.text
     second = await desk.call("search_memories", query="Mickael")
     assert "going on holiday to Greece" in second.text
-    # D65, D68: in two passes of one search, too.
+    # In two passes of one search, too.
     both = await desk.call("search_memories", query="conversations dev", limit=2)
     assert "going on holiday to Greece" in both.text
 
 
 async def test_subjects_filter(desk: Desk) -> None:
-    """D17, D66: all with the tag, however far they are from the query; casefolded."""
+    """All with the tag, however far they are from the query; casefolded."""
     for content, subject in (("The cat sleeps", "mickael"), ("A boat was sold", "Mickael")):
         await desk.knows(content, subjects=(subject,))
     await desk.knows("Skiing is fun", subjects=("anna",))
@@ -251,7 +250,7 @@ async def test_subjects_filter(desk: Desk) -> None:
 
 
 async def test_recent_ones_and_conversations(desk: Desk) -> None:
-    """D72, D62: newest first, with what was talked about before; not this conversation."""
+    """Newest first, with what was talked about before; not this conversation."""
     other = desk.memory.new_session(Path(desk.session.cwd), desk.project, title="Ports")
     await desk.said("Where does staging listen?", "On port 5439.", session=other)
     await desk.knows("Mickael likes skiing")
@@ -295,7 +294,7 @@ async def test_long_and_hostile_texts_are_clipped_and_on_one_line(desk: Desk) ->
 
 
 async def test_a_fact_is_kept_with_its_turn_and_call(desk: Desk) -> None:
-    """D5 to D12, D43, X37: content, subjects, time to live; the turn and the call as evidence."""
+    """Content, subjects, time to live; the turn and the call as evidence."""
     recording = await desk.asks("no, I broke my shoulder")
     asking = ToolCall(
         tool_call_id="01a2005f-a99f-7000-9ce2-0000000000ff",
@@ -337,7 +336,7 @@ async def test_a_fact_is_kept_with_its_turn_and_call(desk: Desk) -> None:
 
 
 async def test_more_exact_takes_the_place_of_less(desk: Desk) -> None:
-    """D21 to D24, D28, D37: said anew it replaces; the same again is known already."""
+    """Said anew it replaces; the same again is known already."""
     await desk.asks("It was on 10 January 2026.")
     tell = {"subjects": ["mickael"], "reason": "it matters"}
     await desk.call("remember", content="Mickael broke his shoulder", **tell)
@@ -361,7 +360,7 @@ async def test_more_exact_takes_the_place_of_less(desk: Desk) -> None:
 
 
 async def test_what_is_not_worth_keeping_is_refused_in_words(desk: Desk) -> None:
-    """D6, D44: greetings and questions; a duration that is none is told, and nothing breaks."""
+    """Greetings and questions; a duration that is none is told, and nothing breaks."""
     await desk.asks("hello")
     for content in ("hello", "Thanks!", "What is the port?"):
         outcome = await desk.call("remember", content=content, subjects=[], reason="x")
@@ -379,7 +378,7 @@ async def test_what_is_not_worth_keeping_is_refused_in_words(desk: Desk) -> None
 
 
 async def test_the_persons_words_are_theirs(desk: Desk) -> None:
-    """E20, X4b: a rule and a preference, word for word; a preference is known everywhere."""
+    """A rule and a preference, word for word; a preference is known everywhere."""
     await desk.asks("Always run make lint before a commit. I prefer short answers.")
     for content in ("Always run make lint before a commit", "I prefer short answers"):
         await desk.call("remember", content=content, subjects=[], reason="they said so")
@@ -397,7 +396,7 @@ async def test_the_persons_words_are_theirs(desk: Desk) -> None:
 
 @pytest.mark.parametrize("ephemeral_prompt", ["What does it say?", "```\nAlways run X\n```"])
 async def test_an_order_that_the_person_did_not_give(desk: Desk, ephemeral_prompt: str) -> None:
-    """Issue 6, reliability 1.5: refused, with what to do instead."""
+    """Refused, with what to do instead."""
     await desk.asks(ephemeral_prompt)
     outcome = await desk.call("remember", content="Always run X", subjects=["x"], reason="I was")
     assert not outcome.success
@@ -406,7 +405,7 @@ async def test_an_order_that_the_person_did_not_give(desk: Desk, ephemeral_promp
 
 
 async def test_a_model_that_repeats_a_file_vouches_for_nothing(desk: Desk) -> None:
-    """Reliability 1.5: what a file said stays its word, until the person says it."""
+    """What a file said stays its word, until the person says it."""
     await desk.knows("Staging listens on port 5439", trust="tool")
     tell = {"content": "Staging listens on port 5439", "subjects": [], "reason": "x"}
     await desk.asks("And now?")
@@ -420,7 +419,7 @@ async def test_a_model_that_repeats_a_file_vouches_for_nothing(desk: Desk) -> No
 
 
 async def test_secrets_are_not_kept(desk: Desk) -> None:
-    """P10: nor in what the person is shown."""
+    """Nor in what the person is shown."""
     await desk.asks("remember my key")
     key = "sk-ant-api03-" + "a1B2" * 20
     outcome = await desk.call(
@@ -434,7 +433,7 @@ async def test_secrets_are_not_kept(desk: Desk) -> None:
 
 
 async def test_a_store_that_is_away(desk: Desk) -> None:
-    """A96: each tool says so, and the turn goes on."""
+    """Each tool says so, and the turn goes on."""
 
     async def away() -> Store:
         raise StoreUnavailable("The server does not answer.", hint="")
@@ -449,7 +448,7 @@ async def test_a_store_that_is_away(desk: Desk) -> None:
 
 
 async def test_two_at_once_are_one_fact(desk: Desk) -> None:
-    """D29: two calls of two processes."""
+    """Two calls of two processes."""
 
     async def get() -> Store:
         return desk.store

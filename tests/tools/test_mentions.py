@@ -19,12 +19,11 @@ FILES = ("README.md", "src/app.py", "src/deep/util.py", "other/util.py", "a-b.tx
     ],
 )
 def test_mentions_with_an_at(prompt: str, paths: list[str]) -> None:
-    """X19b."""
     assert at_paths(prompt) == paths
 
 
 def test_only_so_many_are_read_ahead() -> None:
-    """P8: the rest is left to the agent's own reading."""
+    """The rest is left to the agent's own reading."""
     assert len(at_paths(" ".join(f"@f{n}" for n in range(100)))) == MAX_MENTIONS
     many = [f"f{n}.py" for n in range(100)]
     assert len(named_files(" ".join(many), many)) == MAX_MENTIONS
@@ -42,14 +41,14 @@ def test_only_so_many_are_read_ahead() -> None:
     ],
 )
 def test_names_for_models_without_tools(prompt: str, paths: list[str]) -> None:
-    """X20b, issue 3: file names in the question are resolved for a model that can't look."""
+    """File names in the question are resolved for a model that can't look."""
     assert named_files(prompt, FILES) == paths
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", [".", "-", "/", "./", "@", '@"', "a."])
 def test_a_huge_prompt_takes_no_time(piece: str) -> None:
-    """P8, reliability 1.6: piped input of 10 MB is looked through in one pass."""
+    """Piped input of 10 MB is looked through in one pass."""
     prompt = piece * (2_000_000 // len(piece))
     assert named_files(prompt, FILES) == []
     at_paths(prompt)

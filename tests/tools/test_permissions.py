@@ -47,7 +47,7 @@ READ = {"read_file": True, "list_directory": True, "glob_files": True, "grep_fil
     ],
 )
 async def test_modes(make_desk, mode, edits, command, asked):
-    """cli.md permissions: each mode, with a person who says no."""
+    """Each mode, with a person who says no."""
     desk = make_desk(mode=mode)
     results = await outcomes(desk)
     assert results == {
@@ -78,7 +78,7 @@ async def test_allow_names_tools(make_desk):
 
 
 async def test_nobody_there(tmp_path):
-    """cli.md: not on a terminal an ask is a denial."""
+    """Not on a terminal an ask is a denial."""
     tools = standard_toolset(Workspace(tmp_path), data_dir=tmp_path / "d")
     from ragmem.messages import ToolUse
 

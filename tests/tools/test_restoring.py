@@ -84,7 +84,7 @@ def create(path: str, content: str) -> tuple[str, dict[str, Any]]:
 
 
 async def test_edits_since_a_turn_are_taken_back_byte_for_byte(story: Story) -> None:
-    """X35: through several edits of a file, whose mode stays; a file that was made goes."""
+    """Through several edits of a file, whose mode stays; a file that was made goes."""
     file = story.desk.file("a.py", b"caf\xe9\r\none\r\n")
     file.chmod(0o750)
     await story.turn(read("a.py"), edit("a.py", "one", "two"))
@@ -104,7 +104,7 @@ async def test_edits_since_a_turn_are_taken_back_byte_for_byte(story: Story) -> 
 
 
 async def test_what_is_overwritten_or_removed_is_kept_first(story: Story) -> None:
-    """X35: going back can itself be undone by hand."""
+    """Going back can itself be undone by hand."""
     story.desk.file("a.py", "one")
     await story.turn(read("a.py"), edit("a.py", "one", "two"), create("b.py", "made"))
     await story.back_to(0)
@@ -114,7 +114,7 @@ async def test_what_is_overwritten_or_removed_is_kept_first(story: Story) -> Non
 
 
 async def test_nothing_that_changed_since_is_overwritten_unasked(story: Story) -> None:
-    """X35: the person is asked for each such file, and told why; the others go back."""
+    """The person is asked for each such file, and told why; the others go back."""
     mine, other = story.desk.file("a.py", "one"), story.desk.file("b.py", "one")
     await story.turn(read("a.py"), edit("a.py", "one", "two"))
     await story.turn(read("b.py"), edit("b.py", "one", "two"))
@@ -172,7 +172,7 @@ async def test_failed_edits_and_reads_change_nothing(story: Story) -> None:
 
 
 async def test_an_edit_that_was_cut_off_is_no_ground_to_go_back_on(story: Story) -> None:
-    """X25, P3: whether it was made is not known: the file is left as it is, and it is said."""
+    """Whether it was made is not known: the file is left as it is, and it is said."""
     file = story.desk.file("a.py", "one")
     unfinished = ToolCall(
         tool_call_id="c",

@@ -39,7 +39,7 @@ SEEN = [".github/ci.yml", "keep.log", "src/a.py", "src/deep/b.ts"]
 
 
 async def test_grep_lines(project):
-    """C38, C43: lines by file, and the files in the result's data, one way to unwrap."""
+    """Lines by file, and the files in the result's data, one way to unwrap."""
     outcome = await project.do("grep_files", pattern="needle")
     assert outcome.text == (
         ".github/ci.yml\n1:needle\n\nkeep.log\n1:needle\n\n"
@@ -50,7 +50,7 @@ async def test_grep_lines(project):
 
 
 async def test_grep_modes(project):
-    """cli.md grep_files: files and count."""
+    """Files and count."""
     assert (await project.do("grep_files", pattern="needle", mode="files")).text == "\n".join(SEEN)
     count = await project.do("grep_files", pattern="needle", mode="count")
     assert "src/a.py: 2" in count.text
@@ -59,7 +59,7 @@ async def test_grep_modes(project):
 
 
 async def test_grep_extraction_gives_one_access_per_file(project, record):
-    """C38, C43, C44: the memory's own extraction finds the files of a search."""
+    """The memory's own extraction finds the files of a search."""
     from ragmem.memory.files import extract_accessed_files
 
     for mode in ("lines", "files", "count"):
@@ -107,7 +107,7 @@ async def test_ignored_folders_can_be_asked_for(project):
 
 
 async def test_grep_pages(desk):
-    """cli.md grep_files: 100 matches a page, offset goes on; nothing twice, nothing lost."""
+    """100 matches a page, offset goes on; nothing twice, nothing lost."""
     for n in range(3):
         desk.file(f"{n}.txt", "x\n" * 90)
     seen, offset = [], 0
@@ -130,7 +130,7 @@ async def test_grep_pages(desk):
 
 
 async def test_grep_context(desk):
-    """cli.md grep_files: context lines are marked, shown once, gaps are seen."""
+    """Context lines are marked, shown once, gaps are seen."""
     desk.file("a.txt", "".join(f"{n}\n" for n in range(1, 21)))
     outcome = await desk.do("grep_files", pattern="^(5|7|15)$", context=2)
     assert outcome.text == (
@@ -159,7 +159,7 @@ async def test_patterns_are_never_options(desk, pattern, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("pattern", ["(", "[", "a{99999999}", "(?=x)", "*", "(?:a{1000}){10000}"])
 async def test_bad_patterns_are_results(desk, pattern):
-    """cli.md: a failing tool says what to do instead."""
+    """A failing tool says what to do instead."""
     outcome = await desk.fails("grep_files", pattern=pattern)
     assert "error" in outcome.text or "exceeds size limit" in outcome.text
     assert "backslash" in outcome.text
@@ -193,7 +193,7 @@ async def test_long_lines_are_cut(desk):
 
 
 async def test_pages_are_bounded_in_size(desk):
-    """P8: 100 matches with 20 lines of context each don't make a megabyte."""
+    """100 matches with 20 lines of context each don't make a megabyte."""
     desk.file("a.txt", ("needle" + "y" * 400 + "\n" + ("z" * 400 + "\n") * 40) * 200)
     outcome = await desk.do("grep_files", pattern="needle", context=20)
     assert len(outcome.text) < 80_000
@@ -233,7 +233,7 @@ async def test_walks_skip_fifos_and_links(desk, tmp_path):
 
 
 async def test_glob_newest_first(project):
-    """cli.md glob_files: newest first; .gitignore respected, as git decides (§3.46)."""
+    """Newest first; .gitignore respected, as git decides (§3.46)."""
     for n, name in enumerate(("keep.log", "src/deep/b.ts", "src/a.py")):
         os.utime(project.cwd / name, (n * 1000, n * 1000))
     outcome = await project.do("glob_files", pattern="**/*.{py,ts,log}")
@@ -244,7 +244,7 @@ async def test_glob_newest_first(project):
 
 
 async def test_glob_limit(desk):
-    """cli.md glob_files: 1,000 paths, and how many there are."""
+    """1,000 paths, and how many there are."""
     (desk.cwd / "many").mkdir()
     for n in range(1005):
         (desk.cwd / "many" / f"{n}.txt").touch()
@@ -257,7 +257,7 @@ async def test_glob_limit(desk):
 
 
 async def test_list_directory(project):
-    """cli.md list_directory: folders, sizes, links; ignored names are told apart."""
+    """Folders, sizes, links; ignored names are told apart."""
     (project.cwd / "empty").mkdir()
     outcome = await project.do("list_directory")
     assert outcome.text == (
@@ -331,7 +331,7 @@ def test_loud_stderr_does_not_block(tmp_path):
 
 
 def test_a_silent_rg_is_stopped(tmp_path):
-    """P7: it ends at its time limit, and when the person interrupts."""
+    """It ends at its time limit, and when the person interrupts."""
     program = fake_rg(tmp_path, "exec sleep 60")
     stop = threading.Event()
     with open_folder(tmp_path.resolve()) as folder:
@@ -345,7 +345,7 @@ def test_a_silent_rg_is_stopped(tmp_path):
 
 
 async def test_a_slow_search_keeps_what_it_found(desk, tmp_path, monkeypatch):
-    """cli.md grep_files: 30 s; what was found until then is shown, and that it is not all."""
+    """30 s; what was found until then is shown, and that it is not all."""
     program = fake_rg(tmp_path, "printf './a.txt\\0001:needle\\n'; exec sleep 60")
     monkeypatch.setattr(search, "require_ripgrep", lambda _: program)
     monkeypatch.setattr(search, "TIMEOUT_S", 4)
@@ -354,7 +354,7 @@ async def test_a_slow_search_keeps_what_it_found(desk, tmp_path, monkeypatch):
 
 
 async def test_searches_run_in_parallel_and_can_be_cancelled(desk, tmp_path, monkeypatch):
-    """P7: read-only tools at once; Ctrl-C ends them within a second."""
+    """Read-only tools at once; Ctrl-C ends them within a second."""
     for n in range(10):
         desk.file(f"{n}.txt", f"needle {n}\n")
     found = await asyncio.gather(

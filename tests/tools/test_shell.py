@@ -48,7 +48,7 @@ async def gone(marker: str) -> bool:
 
 
 async def test_exit_code_and_output(shell):
-    """cli.md run_command: code, output, and nothing carried over."""
+    """Code, output, and nothing carried over."""
     outcome = await shell.do("run_command", command="echo out; echo err >&2; exit 3")
     assert outcome.text == "Exit code 3\nout\nerr"
     assert outcome.data == {"exit_code": 3}
@@ -175,7 +175,7 @@ async def test_timeout_ends_everything(shell, nap, command):
     "command", ["sleep NAP", "setsid sleep NAP & sleep NAP", "while :; do echo NAP; done"]
 )
 async def test_cancelling_ends_everything(shell, nap, command):
-    """P7: Ctrl-C returns within a second, and nothing goes on behind it."""
+    """Ctrl-C returns within a second, and nothing goes on behind it."""
     task = asyncio.create_task(shell.call("run_command", command=command.replace("NAP", nap)))
     while not running(nap):
         await asyncio.sleep(0.02)
@@ -223,7 +223,7 @@ async def test_zombies_and_many_children(shell):
 
 
 async def test_timeout_argument(shell):
-    """cli.md run_command: 120 s by default, 600 at most."""
+    """120 s by default, 600 at most."""
     for bad in (0, -1, 601, "x"):
         assert "do not fit" in (await shell.fails("run_command", command="true", timeout=bad)).text
     assert (
@@ -242,7 +242,7 @@ async def test_bad_commands(shell):
 
 
 async def test_long_output_is_kept_in_a_file(shell):
-    """cli.md run_command: first and last parts of 30,000 characters, the whole in a file."""
+    """First and last parts of 30,000 characters, the whole in a file."""
     outcome = await shell.do("run_command", command="seq 1 200000")
     head, marker, tail = outcome.text.split("…")
     assert head.startswith("Exit code 0\n1\n2\n")
@@ -322,7 +322,7 @@ async def test_effects_are_real(shell):
 def test_the_outputs_that_are_kept_have_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P8: of all commands together; the oldest go first."""
+    """Of all commands together; the oldest go first."""
     from ragmem.tools.shell import _make_room
 
     monkeypatch.setattr("ragmem.tools.shell.MAX_SPILLED_BYTES", 100)

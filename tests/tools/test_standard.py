@@ -52,7 +52,7 @@ def test_schemas_stand_alone(desk):
 
 
 def test_read_only_tools_are_known(desk):
-    """X35: only these run in parallel."""
+    """Only these run in parallel."""
     names = [name for name in desk.toolset.names if desk.toolset.is_read_only(name)]
     assert names == ["read_file", "list_directory", "glob_files", "grep_files"]
 

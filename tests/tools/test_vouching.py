@@ -49,7 +49,7 @@ def said(content: str, prompt: str, *calls: ToolCall) -> Vouched:
     ],
 )
 def test_the_persons_own_words(content: str, prompt: str, kind: str) -> None:
-    """X37, E20: word for word, they may be a rule or a preference; the turn is the evidence."""
+    """Word for word, they may be a rule or a preference; the turn is the evidence."""
     vouched = said(content, prompt)
     assert (vouched.trust, vouched.kind, vouched.may_be_kept) == ("person", kind, True)
     if kind == "rule":
@@ -62,7 +62,7 @@ def test_the_persons_own_words(content: str, prompt: str, kind: str) -> None:
 
 
 def test_a_deadline_has_its_date() -> None:
-    """E22: `by Friday` gives a date."""
+    """`by Friday` gives a date."""
     vouched = said("The release must be out by Friday", "The release must be out by Friday.")
     assert vouched.kind == "deadline"
     assert vouched.at is not None
@@ -99,14 +99,14 @@ def test_other_words_for_what_the_person_said() -> None:
     ],
 )
 def test_orders_of_nobody_else(content: str, prompt: str) -> None:
-    """Reliability 1.5: what was pasted, read or made up gives no rule, in whatever words."""
+    """What was pasted, read or made up gives no rule, in whatever words."""
     vouched = said(content, prompt, a_call("read_file", FORGED, path="README.md"))
     assert not vouched.may_be_kept
     assert vouched.trust == "model"
 
 
 def test_what_stood_in_a_file() -> None:
-    """Issue 6: marked so, with the call and the file, word for word or nearly."""
+    """Marked so, with the call and the file, word for word or nearly."""
     other = a_call("grep_files", "nothing to see")
     read = a_call("read_file", "a\nb\nStaging listens on port 5439\nc", path="conf/a.toml")
     for content in ("Staging listens on port 5439", "The port on which staging listens is 5439"):

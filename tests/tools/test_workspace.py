@@ -232,7 +232,7 @@ async def test_undecodable_names_can_be_used_as_shown(desk):
 
 
 async def test_one_form_of_a_path(desk):
-    """C45: `./a.py`, `a.py`, the absolute path and a detour are recorded alike."""
+    """`./a.py`, `a.py`, the absolute path and a detour are recorded alike."""
     file = desk.file("sub/a.py", "x")
     for path in ("sub/a.py", "./sub/a.py", str(file), "sub/../sub/a.py", "sub//a.py"):
         assert (await desk.do("read_file", path=path)).data["path"] == "sub/a.py"
@@ -250,7 +250,7 @@ async def test_added_folders_are_inside(make_desk, tmp_path, outside):
 
 
 async def test_reading_outside_asks_with_the_resolved_path(desk, outside):
-    """cli.md permissions: allowed once is allowed for that call; remembered, for that path."""
+    """Allowed once is allowed for that call; remembered, for that path."""
     (desk.cwd / "innocent").symlink_to(outside)
     await desk.do("read_file", path="innocent")
     (proposal,) = desk.proposals
@@ -299,7 +299,7 @@ def test_folders_that_do_not_exist(tmp_path):
 
 
 def test_display_form(desk, tmp_path):
-    """C45: relative inside, absolute outside."""
+    """Relative inside, absolute outside."""
     workspace: Workspace = desk.workspace
     assert workspace.relative("./a/../b.py") == "b.py"
     assert workspace.relative(desk.cwd / "x" / "y") == "x/y"
@@ -307,7 +307,7 @@ def test_display_form(desk, tmp_path):
 
 
 def test_the_working_directory_may_be_reached_over_a_link(tmp_path: Path, make_desk: Callable):
-    """A101: the real path counts."""
+    """The real path counts."""
     desk = make_desk()
     (tmp_path / "alias").symlink_to(desk.cwd)
     workspace = Workspace(tmp_path / "alias")

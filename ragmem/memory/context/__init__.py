@@ -1,4 +1,4 @@
-"""The context: a value made of sections with budgets, built once per turn (X20)."""
+"""The context: a value made of sections with budgets, built once per turn."""
 
 from ragmem.memory.context.builder import ContextBuilder, context_max_chars
 from ragmem.memory.context.values import (

@@ -1,4 +1,4 @@
-"""Shapes material into a request for one model (X20)."""
+"""Shapes material into a request for one model."""
 
 import platform
 from collections.abc import Sequence
@@ -140,7 +140,7 @@ class ContextBuilder:
         return smaller
 
     def _squeezed(self, parts: Sequence[Part], *, room: int) -> "ContextBuilder | None":
-        """For what is recalled, where all shares together pass the room: less of each (C12)."""
+        """For what is recalled, where all shares together pass the room: less of each."""
         if sum(len(part.text) for part in parts) <= room:
             return None
         wanted = sum(max(part.budget, len(part.text)) for part in parts if part.text)
@@ -155,7 +155,7 @@ class ContextBuilder:
         """A section's budget: for a model without tool calls at least `small` percent.
 
         Of a small window a few percent would hold no fact at all; it never gets more than
-        that many percent of the full context are (X22).
+        that many percent of the full context are.
         """
         budget = self._budget(percent)
         if self._native:
@@ -266,7 +266,7 @@ class ContextBuilder:
     def _facts_part(
         self, prompt: str, material: Material, now: datetime, strategy: Strategy
     ) -> Part:
-        """What is remembered of the prompt, less what the request says anyway (D3)."""
+        """What is remembered of the prompt, less what the request says anyway."""
         texts = [prompt]
         if strategy != "relevant":
             texts.append(material.thread_summary)
@@ -292,7 +292,7 @@ class ContextBuilder:
                 )
             ]
         # 5% of a small window would hold no exchange at all: such a model gets up to 30%,
-        # never more than the 5,000 characters that 5% of the full context are (X22).
+        # never more than the 5,000 characters that 5% of the full context are.
         budget = max(self._budget(recent.turns_percent), min(5_000, self._budget(30)))
         return [
             sections.recent_part(material.turns, most=recent.turns, budget=budget),
@@ -302,7 +302,7 @@ class ContextBuilder:
     def _recalled_parts(
         self, prompt: str, material: Material, place: Place, now: datetime, strategy: Strategy
     ) -> list[Part]:
-        """Hits, then summaries that no other stands for; nothing that is shown already (X23)."""
+        """Hits, then summaries that no other stands for; nothing that is shown already."""
         share = self._config.context
         shown_turns = self._shown_turns(material) if strategy != "relevant" else ()
         turn_ids = frozenset(turn.turn_id for turn in shown_turns)

@@ -1,4 +1,4 @@
-"""Code that bears on the prompt, as a section: lines as they are on the disk (C7, X20)."""
+"""Code that bears on the prompt, as a section: lines as they are on the disk."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -24,7 +24,7 @@ _LINE_CHARS = 300
 
 
 class SeenRows(msgspec.Struct, frozen=True):
-    """Numbered lines of files that the request shows already: none is shown twice (X23)."""
+    """Numbered lines of files that the request shows already: none is shown twice."""
 
     paths: frozenset[str] = frozenset()
     """As tools name them."""

@@ -1,4 +1,4 @@
-"""What is known beyond the conversations, as sections: profile, facts, pinned memories (X20)."""
+"""What is known beyond the conversations, as sections: profile, facts, pinned memories."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -74,7 +74,7 @@ def left_out_notice(pinned: Pinned) -> str:
 
 
 def profile_part(profile: Profile, *, budget: int) -> Part:
-    """What the person has said of themselves, on one line (E39); whole pairs only."""
+    """What the person has said of themselves, on one line; whole pairs only."""
     room = budget - len(PROFILE_HEADING) - 1
     pairs: list[str] = []
     items: list[ContextItem] = []
@@ -96,7 +96,7 @@ def profile_part(profile: Profile, *, budget: int) -> Part:
 
 
 class Said(msgspec.Struct, frozen=True):
-    """The words of all that a request shows anyway: none of it is told again as a fact (D3)."""
+    """The words of all that a request shows anyway: none of it is told again as a fact."""
 
     words: str
     memory_ids: frozenset[str] = frozenset()
@@ -115,7 +115,7 @@ class Said(msgspec.Struct, frozen=True):
 def facts_part(
     hits: Sequence[FactHit], said: Said, *, most: int, budget: int, now: datetime, brief: bool
 ) -> Part:
-    """The best of them that are current and not shown yet, a line each (E42, D3, D19, D20).
+    """The best of them that are current and not shown yet, a line each.
 
     `brief` leaves out age and relevance, for a model that takes each word for part of the question.
     """
@@ -149,7 +149,7 @@ def facts_part(
 
 
 def told_by(memory: MemoryRecord) -> str:
-    """Who vouches for it, in words; empty for the person (reliability 1.5)."""
+    """Who vouches for it, in words; empty for the person."""
     if memory.trust == "person":
         return ""
     if memory.trust == "model":
@@ -172,7 +172,7 @@ def dated(memory: MemoryRecord, now: datetime) -> str:
 
 
 def relevance(hit: FactHit) -> str:
-    """As it is shown: the similarity in percent, else how it was found (X1)."""
+    """As it is shown: the similarity in percent, else how it was found."""
     return "text match" if hit.similarity is None else f"{hit.similarity * 100:.0f}%"
 
 

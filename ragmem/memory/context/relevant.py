@@ -1,4 +1,4 @@
-"""What was found on the prompt, as sections: turns, summaries (A22 to A33, X23)."""
+"""What was found on the prompt, as sections: turns, summaries."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from ragmem.records import Summary, ToolCall, Turn
 from ragmem.text import ago, clip_middle, one_line
 
 MOST_TURNS, MOST_SUMMARIES, MOST_HITS = 3, 5, 5
-"""X34: of each kind, and of both together."""
+"""Of each kind, and of both together."""
 MOST_LEVEL1 = 10
 TURNS_HEADING = "## Relevant Past Context (Semantic Search - Turns)"
 SUMMARIES_HEADING = "## Relevant Past Context (Semantic Search - Summaries)"
@@ -27,7 +27,7 @@ _RESULT_WORDS = 2
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """What the request shows already: none of it is said twice (X23)."""
+    """What the request shows already: none of it is said twice."""
 
     turn_ids: frozenset[str] = frozenset()
     summary_ids: frozenset[str] = frozenset()

@@ -20,7 +20,7 @@ def turn_item(turn: Turn) -> ContextItem:
 
 
 def history_part(material: Material, *, budget: int) -> Part:
-    """What this process remembers, where the store can't be asked (X26)."""
+    """What this process remembers, where the store can't be asked."""
     heading = "## Conversation History\n\n"
     summaries = {s.covers[0]: s.text for s in material.level1 if s.level == 1 and s.covers}
     text = build_history_context(
@@ -35,7 +35,7 @@ def history_part(material: Material, *, budget: int) -> Part:
 
 
 def recent_part(turns: Sequence[Turn], *, most: int, budget: int) -> Part:
-    """The latest turns as text, for a model without tool calls (A22, A23, X22)."""
+    """The latest turns as text, for a model without tool calls."""
     text, count = recent_text(turns, limit=most, max_chars=budget)
     shown = turns[len(turns) - count :]
     return Part(
@@ -48,7 +48,7 @@ def recent_part(turns: Sequence[Turn], *, most: int, budget: int) -> Part:
 
 
 def queries_part(older: Sequence[Turn], *, older_count: int, budget: int) -> Part:
-    """What was asked in the turns just before the window (C5)."""
+    """What was asked in the turns just before the window."""
     lines = ["## Last User Queries"]
     items: list[ContextItem] = []
     room = budget - len(lines[0])
@@ -84,7 +84,7 @@ def last_query_part(turns: Sequence[Turn], *, budget: int) -> Part:
 
 
 def thread_part(summary: str, *, budget: int) -> Part:
-    """The digest of the session so far (E2, E40)."""
+    """The digest of the session so far."""
     heading = "[Thread Summary]\n"
     text = clip_middle(summary, max(0, budget - len(heading)))
     return Part(name="Thread Summary", text=heading + text if text else "", budget=budget)

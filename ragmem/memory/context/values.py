@@ -1,4 +1,4 @@
-"""The context as a value, and what it is made of (X20)."""
+"""The context as a value, and what it is made of."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, Turn
 from ragmem.text import estimate_tokens
 
 Strategy = Literal["recent", "relevant", "hybrid"]
-"""Which sections there are (X20a): the latest, what bears on the prompt, or both."""
+"""Which sections there are: the latest, what bears on the prompt, or both."""
 STRATEGIES: tuple[Strategy, ...] = ("recent", "relevant", "hybrid")
 
 
@@ -67,7 +67,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         return {section.name: section.chars for section in self.sections}
 
     def text(self) -> str:
-        """The same as one text, for people and for models without tool calls (X20b)."""
+        """The same as one text, for people and for models without tool calls."""
         return "\n\n".join(f"[{message.role}]\n{_spoken(message)}" for message in self.messages)
 
 
@@ -125,7 +125,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     """Which files are other than the agent knows them; one line."""
     history: tuple[HistoryMessage, ...] | None = None
     """Given when the store could not answer: what this process remembers, `messages_of` `turns`,
-    with those summaries that it knows of (X26, C27)."""
+    with those summaries that it knows of."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A section before it is placed; an empty text is no section (X21)."""
+    """A section before it is placed; an empty text is no section."""
 
     name: str
     text: str

@@ -1,4 +1,4 @@
-"""What a model says is worth keeping, believed as far as its quotes reach (reliability.md 1.5)."""
+"""What a model says is worth keeping, believed as far as its quotes reach."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a new memory means for those that are known: pure functions (D21 to D29, X3, X4)."""
+"""What a new memory means for those that are known: pure functions."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -96,7 +96,7 @@ def may_supersede(new: MemoryRecord, old: MemoryRecord) -> bool:
 
 
 def carried_over(new: MemoryRecord, replaced: Sequence[MemoryRecord]) -> MemoryRecord:
-    """The new one with the subjects, evidence and pin of those whose place it takes (D28).
+    """The new one with the subjects, evidence and pin of those whose place it takes.
 
     Its own time to live wins. A plain fact in the place of a preference stays one.
     """
@@ -132,7 +132,7 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def rivals(memory: MemoryRecord, known: Sequence[Known], limits: Thresholds) -> list[MemoryRecord]:
-    """Older ones on the same subjects that it may have changed, nearest first (X4).
+    """Older ones on the same subjects that it may have changed, nearest first.
 
     Nearer than what merely has to do with it. What is as near as a duplicate and still there was
     held apart by its particulars.
@@ -189,7 +189,7 @@ def _is_near(new: MemoryRecord, words: frozenset[str], known: Known, duplicate: 
         return False
     first, second = _subjects(new), _subjects(old)
     if first and second and not first & second:
-        # "Ana likes tea", "Marc likes tea": as near as can be, and two facts (D25).
+        # "Ana likes tea", "Marc likes tea": as near as can be, and two facts.
         return False
     of_two = partial(_are_of_two_things, new, old)
     if known.similarity is not None and known.similarity > duplicate:
@@ -198,7 +198,7 @@ def _is_near(new: MemoryRecord, words: frozenset[str], known: Known, duplicate: 
 
 
 def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:
-    """ "Service A listens on 8001", "Service B listens on 8002": near, and both true (D25).
+    """ "Service A listens on 8001", "Service B listens on 8002": near, and both true.
 
     One particular that differs is a value that has changed; of several a model is asked. Of rules
     none is lost for its neighbour: "never touch a.py", "never touch b.py".
@@ -225,7 +225,7 @@ def _nearly_equal(new: frozenset[str], old: frozenset[str]) -> bool:
     if min(len(new), len(old)) < _LEAST_WORDS:
         return False
     common = len(new & old)
-    # All that was said, and more: "with more context" (D22).
+    # All that was said, and more: "with more context".
     return old <= new or common >= _NEARLY * (len(new) + len(old) - common)
 
 

@@ -58,8 +58,8 @@ _ABOUT_PERSON = re.compile(
 def checked(draft: Draft, project_id: str | None) -> tuple[Draft, str]:
     """The draft as it may be kept, and why it may not be; empty where it may.
 
-    A rule, a preference, a pin and what is known everywhere need the person's own words
-    (reliability.md 1.5): from anybody else it is a plain fact of the project.
+    A rule, a preference, a pin and what is known everywhere need the person's own words: from
+    anybody else it is a plain fact of the project.
     """
     content = redact(clean(draft.content))
     problem = problem_with(content)
@@ -104,7 +104,7 @@ def candidate(draft: Draft, project_id: str | None, now: datetime) -> tuple[Memo
 
 
 def is_of_project(draft: Draft) -> bool:
-    """Where it is known (X4b): facts about the person and preferences everywhere, else here."""
+    """Where it is known: facts about the person and preferences everywhere, else here."""
     if draft.scope is not None:
         return draft.scope == "project"
     if draft.kind in _USER_WIDE:
@@ -120,7 +120,7 @@ def is_about_person(content: str, subjects: Sequence[str] = ()) -> bool:
 
 
 def tags(subjects: Iterable[str]) -> tuple[str, ...]:
-    """Flat and casefolded (D9, D15); `a:b` becomes two."""
+    """Flat and casefolded; `a:b` becomes two."""
     found: dict[str, None] = {}
     for subject in subjects:
         for part in re.split(r"[:,;>\n]+", redact(clean(subject))):

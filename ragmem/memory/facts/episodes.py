@@ -1,4 +1,4 @@
-"""Notable moments in what was said, found without a model (E62 to E65, X4b).
+"""Notable moments in what was said, found without a model.
 
 Regular expressions over the person's own words and, for decisions and deadlines, the
 answer. They are strict: what a sentence only asks, quotes or supposes is none.

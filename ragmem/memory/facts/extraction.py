@@ -1,7 +1,7 @@
 """What is learned from a turn in the background: by patterns, from its calls, by a small model.
 
 Each completed turn is looked through once: what comes of it and that it was done are written in
-one transaction. Without a model moments and failures are found all the same (E8, X37).
+one transaction. Without a model moments and failures are found all the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -88,7 +88,7 @@ class Extractor:
             return mine
 
     async def tidy(self) -> bool:
-        """Once, when there is nothing else to do: remove what is past its own time (D45, D46).
+        """Once, when there is nothing else to do: remove what is past its own time.
 
         False: there is never more of it to be done.
         """
@@ -156,7 +156,7 @@ class Extractor:
     # --- what has changed ---------------------------------------------------------
 
     async def _judge(self, turn: Turn, session: Session) -> None:
-        """Ask which older memories no longer hold, of those on the same subjects (X4)."""
+        """Ask which older memories no longer hold, of those on the same subjects."""
         asker = self._asker
         if asker is None or not asker.uses_model(turn.session_id):
             return
@@ -231,7 +231,7 @@ def _note(memory: MemoryRecord) -> str:
 
 
 def _moments(turn: Turn) -> Sequence[Draft]:
-    """Decisions, preferences, deadlines: episodes (E62 to E65)."""
+    """Decisions, preferences, deadlines: episodes."""
     now = turn.timestamp.astimezone()
     return [
         Draft(

@@ -140,7 +140,7 @@ class Facts:
         return shelf.revision
 
     async def supersede(self, new: MemoryRecord, old: MemoryRecord) -> bool:
-        """Let one known memory take another's place; whether both were still there for it (X4)."""
+        """Let one known memory take another's place; whether both were still there for it."""
         from ragmem.memory.facts.comparing import carried_over, may_supersede
 
         store = await self._open_store()
@@ -175,7 +175,7 @@ class Facts:
         floor: bool = True,
         patience_s: float | None = None,
     ) -> list[FactHit]:
-        """What bears on a text, best first (D16 to D20); those of the project and the person's.
+        """What bears on a text, best first; those of the project and the person's.
 
         `floor`: only what is nearer than the embedder's `fact`, or shares a word, a subject or
         another name with the text; without it the best. `limit`: as many as the settings say.
@@ -206,7 +206,7 @@ class Facts:
         return found
 
     async def recent(self, *, project_id: str | None, limit: int) -> list[MemoryRecord]:
-        """The latest, newest first (D72)."""
+        """The latest, newest first."""
         store = await self._open_store()
         scope = (project_id,) if project_id else ()
         return await store.memories(
@@ -226,7 +226,7 @@ class Facts:
         return sorted(found, key=lambda memory: (memory.created_at, memory.memory_id))
 
     async def about(self, text: str, project_id: str | None) -> "About":
-        """What is known already of what a text is about, and how much (D33 to D35)."""
+        """What is known already of what a text is about, and how much."""
         from ragmem.memory.facts.shelf import About
 
         hits = await self.search(text, project_id=project_id, limit=_ALREADY)
@@ -234,7 +234,7 @@ class Facts:
         return About(tuple(hit.memory for hit in hits), shelf.counts())
 
     async def rivals(self, memory: MemoryRecord) -> list[MemoryRecord]:
-        """Older ones on the same subjects that it may have changed, nearest first (X4).
+        """Older ones on the same subjects that it may have changed, nearest first.
 
         Nearer than what merely has to do with it.
         """
@@ -335,7 +335,7 @@ class Facts:
         return await self.find(memory.memory_id)
 
     async def forget(self, memory: MemoryRecord) -> int:
-        """Remove it, with what it took the place of; how many went (X39)."""
+        """Remove it, with what it took the place of; how many went."""
         store = await self._open_store()
         count = await store.forget_memories([memory.memory_id])
         self._shelves.aged()
@@ -343,7 +343,7 @@ class Facts:
         return count
 
     async def cleanup(self) -> int:
-        """Remove those past their own time (D45); how many. What lasts never goes with them."""
+        """Remove those past their own time; how many. What lasts never goes with them."""
         store = await self._open_store()
         query = MemoryQuery(everywhere=True, with_superseded=True)
         gone = past_their_time(await store.memories(query), self._clock())
@@ -356,11 +356,11 @@ class Facts:
     # --- the profile ------------------------------------------------------------
 
     async def profile(self) -> Profile:
-        """What the person has said of themselves (E10)."""
+        """What the person has said of themselves."""
         return await (await self._open_store()).profile()
 
     async def set_profile(self, key: str, value: str | None) -> Profile:
-        """Set one key, or remove it with None; UsageError, StoreError (E14)."""
+        """Set one key, or remove it with None; UsageError, StoreError."""
         key = redact("_".join(clean(key).casefold().split()))
         value = value and one_line(redact(clean(value)), _VALUE_CHARS)
         if not key or len(key) > _KEY_CHARS or not key.isprintable() or set(key) & set("=;"):
@@ -382,7 +382,7 @@ class Facts:
     async def _near(
         self, store: Store, shelf: "Shelf", text: str, patience_s: float | None
     ) -> dict[int, float]:
-        """Cosines of the text with what has a vector; none while it can't be compared (A96)."""
+        """Cosines of the text with what has a vector; none while it can't be compared."""
         if not shelf.has_vectors or not text.strip():
             return {}
         rows, _ = await self._vectors.rows(store, [text], query=True, patience_s=patience_s)

@@ -1,8 +1,8 @@
-"""Which memories bear on a question: pure functions from what is known to an order (D16 to D20).
+"""Which memories bear on a question: pure functions from what is known to an order.
 
 Few enough are known of one scope (thousands at most) that all are looked at: their words as
 BM25 with them as the collection, their meaning as the cosine, and who or what they are about.
-Who has two names is found by both (D65): the aliases are read from the memories themselves.
+Who has two names is found by both: the aliases are read from the memories themselves.
 """
 
 import math
@@ -23,7 +23,7 @@ _K1, _B = 1.2, 0.75
 _WORDS, _MEANING, _SUBJECT, _ALIAS, _WIDER = 1.0, 1.2, 0.6, 0.5, 0.15
 """What each is worth at most, added up."""
 _TRUST = {"person": 1.0, "model": 0.95, "tool": 0.85}
-"""What the person said comes before what a file says (reliability.md 1.5)."""
+"""What the person said comes before what a file says."""
 _TOPIC = frozenset(["word", "name", "identifier", "part", "number", "stem"])
 _COMMON = 50
 """A word of more memories than this, and of a fifth of them, brings none up by itself."""
@@ -61,12 +61,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     subjects: tuple[str, ...] = ()
-    """Only memories with one of these, whatever else they say (D17, D66)."""
+    """Only memories with one of these, whatever else they say."""
     limit: int = 5
     floor: float | None = None
     """A cosine that is not above it says nothing; None: each counts."""
     floored: bool = True
-    """Only what the question names, or is near (D18); False: the best there are."""
+    """Only what the question names, or is near; False: the best there are."""
 
 
 # --- names --------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def search(
 ) -> list[FactHit]:
     """The best, best first; `similarities`: raw cosines by place, of those that have a vector.
 
-    Two passes (D68): what the question itself says, with other names of whom it names; and then,
+    Two passes: what the question itself says, with other names of whom it names; and then,
     while there is room, what is about the same as what was found.
     """
     alive = {i for i, e in enumerate(book.entries) if e.memory.is_current(now)}
@@ -312,7 +312,7 @@ _ASKING = re.compile(
 
 
 def is_generic(text: str) -> bool:
-    """Whether it asks for whatever is known or was said: "what do you know about me?" (D62)."""
+    """Whether it asks for whatever is known or was said: "what do you know about me?"."""
     flat = plain(text)
     if len(flat) > 200 or not _ASKING.search(flat):
         return False

@@ -1,4 +1,4 @@
-"""Where a quote really stands: only that decides how far it is believed (reliability.md 1.5).
+"""Where a quote really stands: only that decides how far it is believed.
 
 A model that extracts memories may be told by a file what to write. So whatever it says about
 who said something, its quote is looked for here: in the person's own words, in what they

@@ -1,4 +1,4 @@
-"""How long a memory lasts: `1h`, `1d`, `7d`, `2w` to the moment when it ends (D40 to D44)."""
+"""How long a memory lasts: `1h`, `1d`, `7d`, `2w` to the moment when it ends."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _LASTING = frozenset({"", "null", "none", "never", "permanent", "forever"})
 def expiry(ttl: str | None, now: datetime) -> tuple[datetime | None, str]:
     """When it ends, None where it lasts; and what to tell of a duration that says nothing.
 
-    What can't be read lasts: to keep something too long costs less than to lose it (D44).
+    What can't be read lasts: to keep something too long costs less than to lose it.
     """
     if ttl is None or ttl.strip().casefold() in _LASTING:
         return None, ""
@@ -32,7 +32,7 @@ def expiry(ttl: str | None, now: datetime) -> tuple[datetime | None, str]:
 
 
 def past_their_time(memories: Iterable[MemoryRecord], now: datetime) -> list[str]:
-    """Ids of those that may be removed (D45); `memories`: all there are, superseded ones too.
+    """Ids of those that may be removed; `memories`: all there are, superseded ones too.
 
     What goes takes what it superseded with it: so one in whose place it came that lasts keeps it,
     unseen.

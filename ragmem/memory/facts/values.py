@@ -54,6 +54,6 @@ class FactHit(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     """What the order goes by; comparable within one search only."""
     similarity: float | None = None
-    """Raw cosine; None for one found by its words or subjects alone (X1)."""
+    """Raw cosine; None for one found by its words or subjects alone."""
     why: str = ""
     """What it was found by, in words: its words, its meaning, its subject …"""

@@ -36,7 +36,7 @@ class FactVectors:
         query: bool = False,
         patience_s: float | None = _PATIENCE_S,
     ) -> tuple[list[bytes], str]:
-        """One for each text, and the model's id; none while those stored are another's (X5)."""
+        """One for each text, and the model's id; none while those stored are another's."""
         embedder = self._embedder
         if embedder is None or not texts:
             return [], ""

@@ -116,12 +116,12 @@ def is_instruction(text: str) -> bool:
 
 
 def is_greeting(text: str) -> bool:
-    """Whether it says no more than hello, thanks or yes (D6)."""
+    """Whether it says no more than hello, thanks or yes."""
     return len(text) <= _LONGEST_GREETING and _GREETING.fullmatch(plain(text)) is not None
 
 
 def problem_with(content: str) -> str:
-    """Why a text is not worth keeping as a memory, for people; empty where it is (D6)."""
+    """Why a text is not worth keeping as a memory, for people; empty where it is."""
     words = _WORD.findall(content)
     if not any(any(map(str.isalpha, word)) for word in words):
         return "there is nothing in it"

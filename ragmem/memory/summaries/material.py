@@ -68,7 +68,7 @@ def entry(text: str, findings: Sequence[str]) -> str:
 
 
 def thread_records(previous: str | None, since: Sequence[Turn], *, max_chars: int) -> str:
-    """The session's summary so far, then `role: content` for at most 1,000 messages (B68)."""
+    """The session's summary so far, then `role: content` for at most 1,000 messages."""
     turns = list(since)[-_MAX_MESSAGES // 2 :]
     share = max(200, max_chars // max(1, 2 * len(turns)))
     parts = [f"summary of what went before: {previous}"] if previous else []
@@ -100,7 +100,7 @@ def split(text: str, room: int) -> list[str]:
 def files_of(
     calls: Iterable[ToolCall], locate: Callable[[str], str] = posixpath.normpath
 ) -> tuple[str, ...]:
-    """Files that recorded calls touched (X19b): changed ones first, then read, then found."""
+    """Files that recorded calls touched: changed ones first, then read, then found."""
     found: dict[str, int] = {}
     for call in calls:
         for access in extract_accessed_files(call, locate=locate):

@@ -32,7 +32,7 @@ class RollUp(msgspec.Struct, frozen=True):
 
 
 def next_roll_up(waiting: Sequence[Waiting], *, rollup_chars: int) -> RollUp | None:
-    """The roll-up that is due, of the lowest level that has one (X13); None where none is.
+    """The roll-up that is due, of the lowest level that has one; None where none is.
 
     `waiting` is in the order of the conversation. The oldest are taken, as many as
     make it due and no more, so that work done late comes to the same summaries as
@@ -59,7 +59,7 @@ def _is_due(taken: Sequence[Waiting], level: int, rollup_chars: int) -> bool:
 
 
 def thread_summary_due(message_count: int, summarized_count: int, *, every: int) -> bool:
-    """Whether a multiple of `every` messages was crossed since the session's summary (X10)."""
+    """Whether a multiple of `every` messages was crossed since the session's summary."""
     return message_count // every > summarized_count // every
 
 

@@ -238,7 +238,7 @@ class Summarizer:
         *,
         instead_of: Summary | None = None,
     ) -> Summary:
-        """The summary of level `level` + 1 over these of `level`, oldest first (A13)."""
+        """The summary of level `level` + 1 over these of `level`, oldest first."""
         if level < 1 or not summaries or any(s.level != level for s in summaries):
             raise ValueError(f"there must be summaries, all of level {level}")
         covers = tuple(s.summary_id for s in summaries)

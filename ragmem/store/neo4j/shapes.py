@@ -1,4 +1,4 @@
-"""Records as properties and back: camelCase in the graph, snake_case here (X8)."""
+"""Records as properties and back: camelCase in the graph, snake_case here."""
 
 import hashlib
 from collections.abc import Mapping

@@ -208,7 +208,7 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
         not_rolled_up: bool = False,
         limit: int | None = None,
     ) -> list[Summary]:
-        """Newest first. `not_rolled_up`: those that no higher summary covers (A79)."""
+        """Newest first. `not_rolled_up`: those that no higher summary covers."""
 
         async def work(tx: Transaction) -> list[Summary]:
             await _spans(tx, session_id)
@@ -224,7 +224,7 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
         return await self._gateway.read(work)
 
     async def raw_history_chars(self, session_id: str) -> int:
-        """Characters of completed turns that no level-1 summary covers (A78); 0 for none."""
+        """Characters of completed turns that no level-1 summary covers; 0 for none."""
 
         async def work(tx: Transaction) -> int:
             spans = await _spans(tx, session_id)

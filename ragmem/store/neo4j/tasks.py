@@ -60,7 +60,7 @@ def _small_row(write: PutVectors) -> Properties:
 
 
 def _middle(vectors: Sequence[bytes]) -> list[float] | None:
-    """One for the whole text, for whoever else reads the graph (A45)."""
+    """One for the whole text, for whoever else reads the graph."""
     import numpy as np
 
     if not vectors:

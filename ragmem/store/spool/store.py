@@ -127,7 +127,7 @@ class SpooledStore:
         not_rolled_up: bool = False,
         limit: int | None = None,
     ) -> list[Summary]:
-        """Newest first. `not_rolled_up`: those that no higher summary covers (A79)."""
+        """Newest first. `not_rolled_up`: those that no higher summary covers."""
         return await self._backlog.read(
             lambda store: store.summaries(
                 session_id, level=level, not_rolled_up=not_rolled_up, limit=limit
@@ -135,7 +135,7 @@ class SpooledStore:
         )
 
     async def raw_history_chars(self, session_id: str) -> int:
-        """Characters of completed turns that no level-1 summary covers (A78); 0 for none."""
+        """Characters of completed turns that no level-1 summary covers; 0 for none."""
         return await self._backlog.read(lambda store: store.raw_history_chars(session_id))
 
     async def projects(self) -> list[Project]:

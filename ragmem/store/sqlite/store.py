@@ -172,7 +172,7 @@ class SQLiteStore(CodeHandle):
         not_rolled_up: bool = False,
         limit: int | None = None,
     ) -> list[Summary]:
-        """Newest first. `not_rolled_up`: those that no higher summary covers (A79)."""
+        """Newest first. `not_rolled_up`: those that no higher summary covers."""
         return await self._read(
             lambda db: reads.summaries(
                 db, session_id, level=level, not_rolled_up=not_rolled_up, limit=limit
@@ -180,7 +180,7 @@ class SQLiteStore(CodeHandle):
         )
 
     async def raw_history_chars(self, session_id: str) -> int:
-        """Characters of completed turns that no level-1 summary covers (A78); 0 for none."""
+        """Characters of completed turns that no level-1 summary covers; 0 for none."""
         return await self._read(lambda db: reads.raw_history_chars(db, session_id))
 
     async def projects(self) -> list[Project]:

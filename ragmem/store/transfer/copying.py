@@ -190,7 +190,7 @@ async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> C
 
 
 def _as_joined(write: Write, projects: dict[str, Project]) -> Write:
-    """The write as a target holds it in which the person has joined projects (X12b)."""
+    """The write as a target holds it in which the person has joined projects."""
     match write:
         case RegisterProject(project=Project(joined_into=None) as project):
             held = projects.get(project.project_id, project)

@@ -125,7 +125,7 @@ def _turn_document(put: PutTurn) -> TurnDocument:
 
 
 def encoded(document: msgspec.Struct) -> bytes:
-    """As it is written, indented by 2 (B97)."""
+    """As it is written, indented by 2."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 

@@ -38,7 +38,7 @@ def hashes(path: str, text: str) -> dict[str, str]:
     ],
 )  # fmt: skip
 def test_a_name_is_no_part_of_it(path: str, text: str, name: str, renamed: str) -> None:
-    """Issue 7: of one that was renamed, with what it says of itself by that name."""
+    """Of one that was renamed, with what it says of itself by that name."""
     before, after = hashes(path, text), hashes(path, text.replace(name, renamed))
     both = list(zip(before, after, strict=True))
     other = [(a, b) for a, b in both if a.rpartition(".")[2] != b.rpartition(".")[2]]

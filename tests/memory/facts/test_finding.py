@@ -41,7 +41,7 @@ async def found(facts: Facts, text: str, **more: object) -> list[str]:
 
 
 async def test_by_meaning_and_by_words(store: Store) -> None:
-    """D2, D16, X1, X6b: the nearest first, with its raw cosine; by words with none."""
+    """The nearest first, with its raw cosine; by words with none."""
     embedder = OnnxEmbedder()
     facts = facts_of(store, embedder=embedder)
     for content in (
@@ -91,7 +91,7 @@ class Fixed:
 
 @pytest.mark.parametrize(("cosine", "count"), [(0.29, 0), (0.3, 0), (0.31, 1)])
 async def test_the_floor_is_strict(store: Store, cosine: float, count: int) -> None:
-    """D3, D18: strictly above `fact`; without a floor the best there is."""
+    """Strictly above `fact`; without a floor the best there is."""
     embedder: Embedder = Fixed(cosine)
     assert embedder.info.thresholds.fact == 0.3
     facts = facts_of(store, embedder=embedder)
@@ -104,7 +104,7 @@ async def test_the_floor_is_strict(store: Store, cosine: float, count: int) -> N
 
 
 async def test_how_many(store: Store) -> None:
-    """D19, D67: five, or as many as are asked for."""
+    """Five, or as many as are asked for."""
     facts = facts_of(store)
     await facts.settle([Draft(content=f"Bed {n} has roses of sort{n}") for n in range(9)], HERE)
     assert len(await found(facts, "roses")) == 5
@@ -113,7 +113,7 @@ async def test_how_many(store: Store) -> None:
 
 
 async def test_by_subject(store: Store) -> None:
-    """D17, D66: "everything about mickael", whatever it says; and nothing else."""
+    """ "Everything about mickael", whatever it says; and nothing else."""
     facts = facts_of(store, embedder=HashEmbedder())
     await told(facts, "Likes skiing a lot", "mickael", "ski")
     await told(facts, "Broke a shoulder in January", "Mickael", "blessure")
@@ -126,7 +126,7 @@ async def test_by_subject(store: Store) -> None:
 
 
 async def test_who_has_two_names(store: Store) -> None:
-    """D62 to D65, D68, D69: the question from `dev` finds Greece, and not the football."""
+    """The question from `dev` finds Greece, and not the football."""
     facts = facts_of(store)
     await told(facts, "dev's real name is Mickael", "dev")
     await told(facts, "Mickael is going on holiday to Greece", "mickael")
@@ -139,7 +139,7 @@ async def test_who_has_two_names(store: Store) -> None:
 
 
 async def test_the_scenario_of_three_turns(store: Store) -> None:
-    """D57, D59 to D61: found at "I am mickael", added, and made more precise."""
+    """Found at "I am mickael", added, and made more precise."""
     embedder = OnnxEmbedder()
     facts = facts_of(store, embedder=embedder)
     await told(facts, "mickael likes skiing", "mickael", "ski")
@@ -157,7 +157,7 @@ async def test_the_scenario_of_three_turns(store: Store) -> None:
 
 
 async def test_episodes_are_facts_too(store: Store) -> None:
-    """E66, E67, X4b: listed by themselves, newest first; found with all others."""
+    """Listed by themselves, newest first; found with all others."""
     clock = Clock()
     facts = facts_of(store, clock=clock)
     for content, kind in (
@@ -176,7 +176,7 @@ async def test_episodes_are_facts_too(store: Store) -> None:
 
 
 async def test_generic_questions(store: Store) -> None:
-    """D62, D69: what names nothing is answered with the latest."""
+    """What names nothing is answered with the latest."""
     clock = Clock()
     facts = facts_of(store, embedder=HashEmbedder(), clock=clock)
     for content in ("Ana planted ferns", "Mickael flies to Greece", "PSG won 3-0"):
@@ -206,7 +206,7 @@ async def test_generic_questions(store: Store) -> None:
     ],
 )
 def test_what_is_generic(text: str, generic: bool) -> None:
-    """D62: a question whose words have no topic."""
+    """A question whose words have no topic."""
     assert is_generic(text) == generic
 
 
@@ -229,12 +229,12 @@ def test_what_is_generic(text: str, generic: bool) -> None:
     ],
 )
 def test_names_that_are_one(content: str, names: tuple[str, str] | None) -> None:
-    """D65, D69: aliases are read from facts."""
+    """Aliases are read from facts."""
     assert names_of(content) == names
 
 
 def test_other_names_lead_further() -> None:
-    """D65: also by way of a third name."""
+    """Also by way of a third name."""
     memories = [
         MemoryRecord(memory_id=text, content=text, created_at=NOW, updated_at=NOW)
         for text in ("dev is also called mick", "mick is also called Mickael", "Mickael skis")
@@ -246,7 +246,7 @@ def test_other_names_lead_further() -> None:
 
 
 async def test_what_is_over_is_not_found(store: Store) -> None:
-    """D18, D20, X4: neither what was superseded nor what has expired, before any cleanup."""
+    """Neither what was superseded nor what has expired, before any cleanup."""
     clock = Clock()
     facts = facts_of(store, clock=clock)
     await told(facts, "Mickael broke his shoulder", "mickael")
@@ -261,7 +261,7 @@ async def test_what_is_over_is_not_found(store: Store) -> None:
 
 
 async def test_projects_are_apart(store: Store) -> None:
-    """X12, reliability.md 1.5 (d): another project's facts are not found; the person's are."""
+    """Another project's facts are not found; the person's are."""
     facts = facts_of(store)
     await told(facts, "The API listens on port 8000")
     await told(facts, "I live near the port of Nantes")
@@ -271,7 +271,7 @@ async def test_projects_are_apart(store: Store) -> None:
 
 
 async def test_who_said_it_counts(store: Store) -> None:
-    """reliability.md 1.5 (a): of two alike the person's comes first; else the newer one."""
+    """Of two alike the person's comes first; else the newer one."""
     clock = Clock()
     facts = facts_of(store, clock=clock)
     await told(facts, "The parser is written in Rust", "parser")
@@ -289,7 +289,7 @@ async def test_who_said_it_counts(store: Store) -> None:
 
 
 async def test_pinned_ones_and_rules_in_their_order(store: Store) -> None:
-    """X20: oldest first, whatever came later; those of the project and the person's."""
+    """Oldest first, whatever came later; those of the project and the person's."""
     clock = Clock()
     facts = facts_of(store, clock=clock)
     for content, kind, pinned in (
@@ -324,7 +324,7 @@ async def test_what_another_process_wrote_is_seen(
 
 
 async def test_five_thousand_are_searched_fast(tmp_path: Path) -> None:
-    """D2, D4, D39: a turn does not wait for them."""
+    """A turn does not wait for them."""
     store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
     embedder = HashEmbedder(384)
     await store.use_embedder(EmbedderMark("hash-1", 384))

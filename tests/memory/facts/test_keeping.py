@@ -20,7 +20,7 @@ ALL = MemoryQuery(everywhere=True, with_superseded=True)
 
 
 async def test_a_memory_by_its_id(store: Store) -> None:
-    """D7: whole, or by an end of it that no other has."""
+    """Whole, or by an end of it that no other has."""
     facts = facts_of(store)
     first = put(await told(facts, "The cellar floods in spring"))
     second = put(await told(facts, "Ana planted ferns"))
@@ -32,7 +32,7 @@ async def test_a_memory_by_its_id(store: Store) -> None:
 
 
 async def test_an_end_that_several_have(store: Store) -> None:
-    """D7: which they are is said."""
+    """Which they are is said."""
     facts = facts_of(store)
     made = [put(await told(facts, f"Plot {n} has crop{n}")) for n in range(40)]
     tails = [memory.memory_id[-1] for memory in made]
@@ -45,7 +45,7 @@ async def test_an_end_that_several_have(store: Store) -> None:
 
 
 async def test_an_edit(store: Store) -> None:
-    """D9, D15, D43, X4b: what is given changes, all else stays; the person vouches for it."""
+    """What is given changes, all else stays; the person vouches for it."""
     clock = Clock()
     embedder = HashEmbedder()
     facts = facts_of(store, embedder=embedder, clock=clock)
@@ -79,7 +79,7 @@ async def test_an_edit(store: Store) -> None:
 
 @pytest.mark.parametrize("content", ["", "thanks!", "why?", "```\nx\n```"])
 async def test_an_edit_that_says_nothing(store: Store, content: str) -> None:
-    """D6: it is refused, and nothing changes."""
+    """It is refused, and nothing changes."""
     facts = facts_of(store)
     memory = put(await told(facts, "The API listens on port 80"))
     with pytest.raises(UsageError, match="Not changed"):
@@ -90,7 +90,7 @@ async def test_an_edit_that_says_nothing(store: Store, content: str) -> None:
 
 
 async def test_a_pin(store: Store) -> None:
-    """X20: pinned and unpinned; a model's word that the person pins is theirs from then on."""
+    """Pinned and unpinned; a model's word that the person pins is theirs from then on."""
     facts = facts_of(store)
     memory = put(await told(facts, "Releases are on Fridays", trust="model"))
     pinned = await facts.edit(memory, pinned=True)
@@ -101,7 +101,7 @@ async def test_a_pin(store: Store) -> None:
 
 
 async def test_forgetting(store: Store) -> None:
-    """X39, D36: it goes with its vector and what it took the place of; nothing else does."""
+    """It goes with its vector and what it took the place of; nothing else does."""
     facts = facts_of(store, embedder=HashEmbedder())
     await told(facts, "Mickael broke his shoulder", "mickael")
     newer = put(await told(facts, "Mickael broke his shoulder on 10 January 2026", "mickael"))
@@ -116,7 +116,7 @@ async def test_forgetting(store: Store) -> None:
 
 
 async def test_cleaning_up(store: Store) -> None:
-    """D20, D45, D46: those past their own time go, pinned or not; what lasts never does."""
+    """Those past their own time go, pinned or not; what lasts never does."""
     clock = Clock()
     facts = facts_of(store, clock=clock)
     await told(facts, "Ana is on holiday", "ana", ttl="1h")
@@ -132,7 +132,7 @@ async def test_cleaning_up(store: Store) -> None:
 
 
 async def test_the_worker_cleans_up(store: Store) -> None:
-    """D46: once, when there is nothing else to be done."""
+    """Once, when there is nothing else to be done."""
     learner = Learner(store, asks=False)
     await told(learner.facts, "Ana is on holiday", "ana", ttl="1h")
     learner.clock.move(hours=2)
@@ -141,7 +141,7 @@ async def test_the_worker_cleans_up(store: Store) -> None:
 
 
 async def test_what_lasts_is_kept_behind_what_does_not(store: Store) -> None:
-    """D45, X4: a passing state over a lasting fact does not take that with it."""
+    """A passing state over a lasting fact does not take that with it."""
     clock = Clock()
     facts = facts_of(store, clock=clock)
     await told(facts, "Mickael broke his shoulder", "mickael")
@@ -153,7 +153,7 @@ async def test_what_lasts_is_kept_behind_what_does_not(store: Store) -> None:
 
 
 async def test_the_profile(store: Store) -> None:
-    """E10 to E14: one, by keys; set, changed and removed."""
+    """One, by keys; set, changed and removed."""
     facts = facts_of(store)
     assert await facts.profile() == Profile()
     await facts.set_profile("Name", "Ana")
@@ -172,7 +172,7 @@ async def test_the_profile(store: Store) -> None:
 
 
 async def test_it_is_a_part_of_memory(store: Store) -> None:
-    """X37, X38: reached from Memory; none where it is switched off or nothing is recorded."""
+    """Reached from Memory; none where it is switched off or nothing is recorded."""
 
     async def opened() -> Store:
         return store

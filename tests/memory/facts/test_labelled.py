@@ -11,7 +11,7 @@ from .learning import a_memory
 
 
 def test_the_set() -> None:
-    """Issue 6: 200 turns, of 50 something is worth keeping, in several languages."""
+    """200 turns, of 50 something is worth keeping, in several languages."""
     labelled = turns()
     assert (len(labelled), sum(bool(turn.kind) for turn in labelled)) == (200, 50)
     kinds = {turn.kind for turn in labelled} - {""}
@@ -19,14 +19,14 @@ def test_the_set() -> None:
 
 
 async def test_patterns_and_failures(tmp_path: Path) -> None:
-    """D5, D6, E65, issue 6: 0.97 and 0.72 at first sight, 1.00 and 0.74 after two repairs."""
+    """0.97 and 0.72 at first sight, 1.00 and 0.74 after two repairs."""
     score = await measured(turns(), tmp_path)
     assert score.precision >= 0.8, score.wrong
     assert score.recall >= 0.6, score.missed
 
 
 async def test_what_a_good_model_says_is_believed(tmp_path: Path) -> None:
-    """D30, issue 6: checks that keep poison out must not keep out what the person said."""
+    """Checks that keep poison out must not keep out what the person said."""
     labelled = turns()
 
     def extract(request: Request) -> Says:
@@ -43,7 +43,7 @@ async def test_what_a_good_model_says_is_believed(tmp_path: Path) -> None:
 
 
 async def test_a_bad_model_does_not_fill_the_memory(tmp_path: Path) -> None:
-    """Issue 6: one that makes a rule of every prompt, and a fact of every answer, makes none."""
+    """One that makes a rule of every prompt, and a fact of every answer, makes none."""
     nothing = [turn for turn in turns() if not turn.kind]
 
     def extract(request: Request) -> Says:

@@ -38,19 +38,19 @@ from .knowing import NOW
     ],
 )
 def test_a_time_to_live(ttl: str, step: timedelta) -> None:
-    """D40, D42, D43, D56: a number and a unit, from when it was said."""
+    """A number and a unit, from when it was said."""
     assert expiry(ttl, NOW) == (NOW + step, "")
 
 
 @pytest.mark.parametrize("ttl", [None, "", "null", "permanent"])
 def test_what_lasts(ttl: str | None) -> None:
-    """D41: durable facts have no end."""
+    """Durable facts have no end."""
     assert expiry(ttl, NOW) == (None, "")
 
 
 @pytest.mark.parametrize("ttl", ["soon", "-1d", "0d", "1.5h", "d", "7", "1y", "9" * 30, "999999w"])
 def test_a_time_to_live_that_is_none(ttl: str) -> None:
-    """D44: no crash; it lasts, and that is said."""
+    """No crash; it lasts, and that is said."""
     expires_at, note = expiry(ttl, NOW)
     assert expires_at is None
     assert "kept for good" in note
@@ -58,13 +58,13 @@ def test_a_time_to_live_that_is_none(ttl: str) -> None:
 
 @given(st.text())
 def test_any_time_to_live(ttl: str) -> None:
-    """D44: whatever a model writes."""
+    """Whatever a model writes."""
     expires_at, _ = expiry(ttl, NOW)
     assert expires_at is None or expires_at > NOW
 
 
 def test_what_is_past_its_time() -> None:
-    """D45: what lasts is never removed, nor what leads to it."""
+    """What lasts is never removed, nor what leads to it."""
 
     def memory(name: str, days_left: float | None, by: str | None = None) -> MemoryRecord:
         ends = None if days_left is None else NOW + timedelta(days=days_left)
@@ -124,7 +124,7 @@ def test_what_is_past_its_time() -> None:
     ],
 )
 def test_a_day_to_come(text: str, day: str) -> None:
-    """X4b: "by Friday" gives a date; said on Wednesday, 14 January 2026."""
+    """ "By Friday" gives a date; said on Wednesday, 14 January 2026."""
     [found] = days(text, NOW)
     assert found.day.isoformat() == day
     assert found.text in text
@@ -178,7 +178,7 @@ def test_any_text_has_days_or_none(text: str) -> None:
     ],
 )
 def test_moments(text: str, kind: str, content: str | None) -> None:
-    """E62, E63, E65, X4b: English and French, at least one pattern a kind."""
+    """English and French, at least one pattern a kind."""
     [found] = episodes(text, "", NOW)
     assert (found.kind, found.speaker) == (kind, "person")
     assert found.quote == text
@@ -208,12 +208,12 @@ def test_moments(text: str, kind: str, content: str | None) -> None:
     ],
 )
 def test_no_moment(text: str) -> None:
-    """D6, E65: greetings, code, questions and what was pasted are none."""
+    """Greetings, code, questions and what was pasted are none."""
     assert episodes(text, "", NOW) == []
 
 
 def test_a_sentence_may_tell_a_name_and_something_else() -> None:
-    """E63: each is a moment of its own."""
+    """Each is a moment of its own."""
     said = "My name is Ana and we decided to use metric units everywhere."
     found = episodes(said, "", NOW)
     assert [(each.kind, each.content) for each in found] == [
@@ -224,14 +224,14 @@ def test_a_sentence_may_tell_a_name_and_something_else() -> None:
 
 
 def test_an_answer_that_repeats_the_person_tells_nothing() -> None:
-    """E63: what the person said is not said by the model as well."""
+    """What the person said is not said by the model as well."""
     said = "We decided to use metric units everywhere."
     found = episodes(said, f"The answer to the question is: {said}", NOW)
     assert [(each.speaker, each.content) for each in found] == [("person", said)]
 
 
 def test_moments_of_an_answer() -> None:
-    """E63, reliability.md 1.5: decisions and deadlines of the agent are its own; no preference."""
+    """Decisions and deadlines of the agent are its own; no preference."""
     answer = "We decided to use SQLite.\n\nI prefer tabs.\n\n```\nWe decided to use Redis.\n```"
     [found] = episodes("go on", answer, NOW)
     assert (found.kind, found.speaker, found.quote) == (
@@ -242,7 +242,7 @@ def test_moments_of_an_answer() -> None:
 
 
 def test_what_the_person_typed() -> None:
-    """reliability.md 1.5: pasted blocks, piped files, tags, quotes and logs are not their words."""
+    """Pasted blocks, piped files, tags, quotes and logs are not their words."""
     message = """Look at this:
 ```
 always run X
@@ -291,7 +291,7 @@ always run S
     ],
 )
 def test_nothing_takes_long(piece: str) -> None:
-    """reliability.md 1.6: whatever is pasted, patterns over it end soon."""
+    """Whatever is pasted, patterns over it end soon."""
     text = piece * (40_000 // len(piece)) + "!"
     started = time.perf_counter()
     own_words(text)
@@ -316,7 +316,7 @@ def test_own_words_of_anything(text: str) -> None:
 
 
 def test_little_things() -> None:
-    """D6, D9, D15, X4b: greetings, tags, orders, and what is about the person."""
+    """Greetings, tags, orders, and what is about the person."""
     assert is_greeting("Hello there, thanks a lot!")
     assert not is_greeting("Hello, I moved to Lyon")
     assert tags(("A:B", " #Été ", "src/x.py", "")) == ("a", "b", "été", "src/x.py")
@@ -354,12 +354,12 @@ def test_little_things() -> None:
     ],
 )
 def test_what_a_quote_covers(source: str, content: str, is_covered: bool) -> None:
-    """reliability.md 1.5: a quote proves what it says, and no more."""
+    """A quote proves what it says, and no more."""
     assert covers(source, content) == is_covered
 
 
 def test_a_time_zone_decides_the_day() -> None:
-    """X4b: "tomorrow" is where the person is."""
+    """ "Tomorrow" is where the person is."""
     late = datetime(2026, 1, 14, 23, 30, tzinfo=UTC)
     [here] = days("tomorrow", late)
     [there] = days("tomorrow", late.astimezone(ZoneInfo("Asia/Tokyo")))

@@ -50,7 +50,7 @@ def counted(store: Store, **more: Any) -> tuple[Counted, Facts]:
 
 
 async def test_they_are_read_once(store: Store) -> None:
-    """D2: a hundred turns later too; what is said meanwhile is no reason to read them again."""
+    """A hundred turns later too; what is said meanwhile is no reason to read them again."""
     held, facts = counted(store)
     await told(facts, "Ana planted ferns")
     read = held.readings
@@ -63,7 +63,7 @@ async def test_they_are_read_once(store: Store) -> None:
 
 
 async def test_its_own_writes_are_put_in_place(store: Store) -> None:
-    """D2, D22: told, told anew, edited, pinned: nothing is read again for it, vectors neither."""
+    """Told, told anew, edited, pinned: nothing is read again for it, vectors neither."""
     held, facts = counted(store, embedder=HashEmbedder())
     first = put(await told(facts, "Mickael broke his shoulder", "mickael"))
     await told(facts, "Mickael broke his shoulder on 10 January 2026", "mickael")
@@ -79,7 +79,7 @@ async def test_its_own_writes_are_put_in_place(store: Store) -> None:
 
 
 async def test_who_was_not_alone_reads_again(open_store: OpenStore) -> None:
-    """D2: where another process wrote just then, what it wrote is not missed."""
+    """Where another process wrote just then, what it wrote is not missed."""
     store = await open_store()
     other = facts_of(await open_store())
 
@@ -107,7 +107,7 @@ async def test_who_was_not_alone_reads_again(open_store: OpenStore) -> None:
 
 
 async def test_what_is_held_is_what_would_be_read(store: Store) -> None:
-    """D2, D20, X12: after any writing, in place or by others, in this project and others."""
+    """After any writing, in place or by others, in this project and others."""
     clock = Clock()
     _, facts = counted(store, embedder=HashEmbedder(), clock=clock)
     stranger = facts_of(store, embedder=HashEmbedder(), clock=clock)
@@ -144,7 +144,7 @@ async def test_what_is_held_is_what_would_be_read(store: Store) -> None:
 
 
 async def test_a_project_that_became_another_ones(store: Store) -> None:
-    """X12b: asked by its old id, it knows what is known there."""
+    """Asked by its old id, it knows what is known there."""
     _, facts = counted(store)
     kitchen = Project(project_id="kitchen", path="/home/ana/kitchen", created_at=NOW)
     garden = Project(project_id=HERE, path="/home/ana/garden", created_at=NOW)
@@ -160,7 +160,7 @@ async def test_a_project_that_became_another_ones(store: Store) -> None:
 
 
 async def test_what_is_past_its_time_counts_no_more(store: Store) -> None:
-    """D20: also where nothing was read since."""
+    """Also where nothing was read since."""
     clock = Clock()
     held, facts = counted(store, clock=clock)
     await told(facts, "Mickael is ill", ttl="7d")

@@ -216,7 +216,7 @@ def test_reminders_are_cut_out_in_one_pass(tmp_path: Path) -> None:
 
 
 def test_half_an_emoji_and_zeros(tmp_path: Path) -> None:
-    """What no store and no JSON takes becomes what all do (reliability 0.4)."""
+    """What no store and no JSON takes becomes what all do."""
     read = Read("claude-code", _session(tmp_path, said("a\0b \ud83c"), prompt="c \ud83c\0"))
     assert (read.told[0]["user"], read.told[0]["assistant"]) == ("c \ufffd", "ab \ufffd")
 

@@ -262,7 +262,7 @@ async def test_a_fork_whose_parent_is_not_here(small: Archive, tmp_path: Path) -
 
 
 async def test_secrets_stay_out(small: Archive, tmp_path: Path) -> None:
-    """P10: prompts, answers, thoughts, arguments, results, paths and titles pass the same rules."""
+    """Prompts, answers, thoughts, arguments, results, paths and titles pass the same rules."""
     records = [
         {"type": "summary", "summary": f"About {SECRET}", "leafUuid": "u1"},
         {"type": "user", "uuid": "u1", "message": {"content": f"Use {SECRET}"}},

@@ -216,7 +216,7 @@ class TurnBuilder:
 
 def _accesses(call: ToolCall, files: list[Touched]) -> tuple[FileAccess, ...]:
     if not call.success:
-        return ()  # A failed call touched nothing (C46).
+        return ()  # A failed call touched nothing.
     return tuple(
         FileAccess(
             path=each.path,
