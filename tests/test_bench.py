@@ -140,7 +140,7 @@ def measured(tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], str, list
 
 
 def test_searches_are_measured_and_drawn(tmp_path: Path) -> None:
-    """Issue 5, scale: each way of searching, the engine alone, and one project of many alone."""
+    """Each way of searching, the engine alone, and one project of many alone."""
     found, shown, drawn = measured(
         tmp_path, "--only", "search", "--store", "sqlite", "--turns", "80,160,400/10"
     )
@@ -206,7 +206,7 @@ def test_recall_is_drawn_beside_what_it_is_compared_with(tmp_path: Path) -> None
 
 
 def test_the_peer_is_given_all_of_a_turn() -> None:
-    """Issue 5, the same data: nothing of a turn is kept from it, but where that is said."""
+    """Nothing of a turn is kept from it, but where that is said."""
     assert json.loads(bench("-c", PEER)) == [["user", "tool", "assistant"], ["user", "assistant"],
                                              ["user"]]  # fmt: skip
 

@@ -63,7 +63,7 @@ def _failures(count: int) -> list[int]:
 
 
 def test_which_hits_fail() -> None:
-    """Reliability 2, SQLite's row: the Nth alone, from the Nth on, or every one."""
+    """The Nth alone, from the Nth on, or every one."""
     arm("spool.write:eio@3")
     assert _failures(5) == [3]
     assert hits("spool.write") == 5

@@ -86,7 +86,7 @@ def test_the_pins_fit_the_ranges() -> None:
 
 
 def test_nothing_runs_at_every_start_of_python() -> None:
-    """Reliability 0.7 (GHSA-5mg7-485q-xm76): site-packages holds no unexpected .pth file."""
+    """Site-packages holds no unexpected .pth file."""
     expected = {"_editable_impl_ragmem.pth", "_virtualenv.pth", "distutils-precedence.pth"}
     folder = Path(sysconfig.get_path("purelib"))
     assert {path.name for path in folder.glob("*.pth")} - expected == set()

@@ -108,7 +108,7 @@ def is_interactive() -> bool:
 
 
 def read_prompt(prompt: str | None) -> str:
-    """The prompt from the command line and stdin, by cli.md's rules; UsageError without one.
+    """The prompt from the command line and stdin; UsageError without one.
 
     No prompt, or `-`: stdin is the prompt. Both: stdin follows in a block.
     """

@@ -73,7 +73,7 @@ def scope_around(
 
 
 async def found_session(store: Store, session_id: str) -> Session:
-    """The session of an id; SessionNotFound in the words of B48."""
+    """The session of an id; SessionNotFound where there is none."""
     try:
         return await store.session(given.text(session_id, "session_id"))
     except SessionNotFound:

@@ -44,11 +44,7 @@ def request_text(request: Request) -> str:
 
 
 async def test_one_turn_with_tools(bench: Bench) -> None:
-    """Events, record and reply.
-
-    A2, A5, A39, A40, A41, A42, A43, A64, B54, B55; the call: A47, A48, A49, A50, A51, A52,
-    A53, A65, B26, B27, B28, B29, B31, B32.
-    """
+    """Events, record and reply; the call with its arguments, its result and its time."""
     agent, llm = await bench.agent(
         [
             Says("I look.", tools=(use("read_file", path="a.py"),), reasoning="hm"),
@@ -115,7 +111,7 @@ async def test_next_turn_starts_from_what_was_recorded(bench: Bench) -> None:
 
 
 async def test_read_only_calls_run_at_once_and_effects_in_order(bench: Bench) -> None:
-    """Issue: read-only calls of one message run in parallel; A65, A71: recorded in call order."""
+    """Read-only calls of one message run in parallel; recorded in call order."""
     calls = (
         use("read_file", path="a.py"),
         use("read_file", path="b.py"),
@@ -511,7 +507,7 @@ async def test_text_is_cleaned_at_the_doors(bench: Bench) -> None:
 
 
 async def test_events_tell_of_whole_messages(bench: Bench) -> None:
-    """cli.md events: one MessageFinished for each message of the model."""
+    """One MessageFinished for each message of the model."""
     agent, _ = await bench.agent([reads("a.py"), Says("Done.")])
     messages = [e async for e in agent.ask("go") if isinstance(e, MessageFinished)]
     assert [(m.text, len(m.tool_uses)) for m in messages] == [("", 1), ("Done.", 0)]

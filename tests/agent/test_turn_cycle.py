@@ -84,7 +84,7 @@ async def test_searched_before_each_call_and_with_tools_too(bench: Bench) -> Non
 
 
 async def test_what_was_thought_is_kept_and_not_sent_again(bench: Bench) -> None:
-    """B82 to B87: earlier turns are messages, and their reasoning stays here."""
+    """Earlier turns are messages, and their reasoning stays here."""
     agent, llm = await bench.agent(
         [
             Says("I look.", tools=reads("a.py").tools, reasoning="It must be in a.py, I think."),

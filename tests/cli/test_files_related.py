@@ -248,7 +248,7 @@ def test_of_a_file_that_nothing_is_known_of(ragmem: Ragmem) -> None:
 
 
 def test_what_the_agent_has_changed_since(ragmem: Ragmem) -> None:
-    """Issue 6, "what changed since": an age, a date, the end of a session; reads are no changes."""
+    """What changed since an age, a date, the end of a session; reads are no changes."""
     newer, older = (session["session_id"] for session in ragmem.sessions())
     for since in ("1h", "7d", "2w", "2026-01-01", "2026-01-01T10:00"):
         found = of(ragmem, "--since", since)

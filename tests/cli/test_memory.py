@@ -257,7 +257,7 @@ def test_said_again_it_is_known_and_more_precisely_it_takes_the_place(ragmem: Ra
     ],
 )
 def test_what_is_wrong_is_said(embedded: Ragmem, words: Sequence[str], said: str) -> None:
-    """Exit 2, in words; D6: a greeting is not kept; D44: a wrong duration is no crash."""
+    """Exit 2, in words; a greeting is not kept; a wrong duration is no crash."""
     ended = embedded.run("memory", *words)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(said)
@@ -597,7 +597,7 @@ _MEMORIES = st.builds(
 def test_any_memories_pass_through_a_file(
     memories: tuple[MemoryRecord, ...], profile: Profile
 ) -> None:
-    """cli.md, export: round trip equal, whatever they say."""
+    """Round trip equal, whatever they say."""
     document = MemoriesDocument(
         format="ragmem.memories", version=1, memories=memories, profile=profile
     )

@@ -42,7 +42,7 @@ def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
     ["sessions list", "sessions list --all", "files", "files --since 7d", "memory list", "models"],
 )
 def test_rows_fit(ragmem: Ragmem, command: str, columns: int) -> None:
-    """cli.md, ids: those that are shown can be typed; on a phone too."""
+    """Those that are shown can be typed; on a phone too."""
     _, rows = on_a_terminal(ragmem, *command.split(), columns=columns)
     assert max(map(display_width, rows)) <= columns
     words = set(" ".join(rows).split())

@@ -222,7 +222,7 @@ pending    nothing
 
 
 def test_stats_as_json() -> None:
-    """A103 to A108 by name; cli.md: cost_usd, tokens, background_calls, pending."""
+    """The numbers of the table by name, and cost_usd, tokens, background_calls, pending."""
     document = stats_document(INFO, days(), pending={"vectors": 3}, at_work=False)
     assert document.summaries_per_level == {"1": 300, "2": 29, "10": 1}
     assert list(document.summaries_per_level) == ["1", "2", "10"]
@@ -248,7 +248,7 @@ def test_what_a_day_may_cost_is_shown() -> None:
 
 
 def test_stats_are_kept_across_runs(tmp_path: Path) -> None:
-    """A103 to A109 in real processes: an `ask`, a search, and then the numbers of both."""
+    """In real processes: an `ask`, a search, and then the numbers of both."""
     with LLMServer([Answer("It listens on port 5439.")], repeat=True) as server:
         ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__WORKER": "inline"})
         before = ragmem.run("stats", "--format", "json").json

@@ -323,7 +323,7 @@ async def test_an_index_that_can_not_be_written(desk: Desk, edits: bool) -> None
 
 @SQLITE
 async def test_a_store_that_goes_while_early_turns_are_linked(desk: Desk) -> None:
-    """Reliability: they are linked once it is back."""
+    """They are linked once it is back."""
     async with desk.codebase() as codebase:
         await indexed(desk, codebase)
         turn = await desk.turn("Make `login` strict.", "ok")

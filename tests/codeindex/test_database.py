@@ -225,7 +225,7 @@ def _file_count(connection: apsw.Connection) -> int:
 
 
 async def test_who_only_looks_removes_no_damaged_one(database, caplog):
-    """Reliability: what is damaged finds nothing, and stays for who may make it anew."""
+    """What is damaged finds nothing, and stays for who may make it anew."""
     _damage(database)
     damaged = database.read_bytes()
 

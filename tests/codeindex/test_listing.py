@@ -132,7 +132,7 @@ def test_ragmems_own_folders_are_left_out(tmp_path):
 
 
 def test_a_projects_configuration_of_ripgrep_is_not_read(tmp_path, monkeypatch):
-    """Reliability: what is in an untrusted folder can't change what is run."""
+    """What is in an untrusted folder can't change what is run."""
     _make(tmp_path, "a.py", "b.py")
     (tmp_path / "rc").write_text("--glob=!a.py\n")
     monkeypatch.setenv("RIPGREP_CONFIG_PATH", str(tmp_path / "rc"))

@@ -271,7 +271,7 @@ async def test_what_was_away_for_a_while_stays_what_it_is(tree):
 
 
 async def test_killed_while_code_is_moved(tree, monkeypatch):
-    """Reliability: what went is written down with its going."""
+    """What went is written down with its going."""
 
     def killed(*_: object) -> None:
         raise apsw.FullError("killed")

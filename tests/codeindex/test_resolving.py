@@ -80,6 +80,6 @@ def test_what_an_import_means(path, language, written, expected):
 )
 @pytest.mark.parametrize("written", ["", ".", "..", "...", "/", "::", "*", "a.*", "./", "\0", "é"])
 def test_odd_imports_mean_nothing_that_is_not_there(language, written):
-    """Issue 7, bad input: whatever stands there."""
+    """Whatever stands there."""
     found = Resolver(_PATHS, lambda _: "").resolve("pkg/app.py", language, (written,))
     assert set(found) <= set(_PATHS)

@@ -137,7 +137,7 @@ async def test_a_move_back_killed_in_its_middle_is_run_again(
 async def test_a_restore_killed_in_its_middle_is_run_again(
     world: World, tmp_path: Path, graph: dict[str, str], point: str
 ) -> None:
-    """Reliability 2, Litestream's row: a backup of either kind brings all of it back."""
+    """A backup of either kind brings all of it back."""
     before = await sessions_in(await world.opened())
     backup = tmp_path / "backup"
     if point.startswith("lines.read"):

@@ -452,7 +452,7 @@ def test_an_unusable_home_is_said_with_the_way_out(ragmem: Ragmem, tmp_path: Pat
 
 
 def test_an_evil_project_folder_changes_nothing(ragmem: Ragmem, tmp_path: Path) -> None:
-    """CVE-2025-61260, reliability 1.3: its .env and its modules are neither read nor imported."""
+    """CVE-2025-61260: its .env and its modules are neither read nor imported."""
     hits = tmp_path / "hits"
     evil = f"open({str(hits)!r}, 'a').write(__name__)\n"
     for name in ("json.py", "sitecustomize.py", "usercustomize.py", "msgspec.py", "typer.py"):

@@ -46,7 +46,7 @@ def only_turn(ragmem: Ragmem, session_id: str) -> Any:
 def test_a_signal_ends_the_turn_recorded_with_what_came(
     slow: Ragmem, number: signal.Signals, code: int
 ) -> None:
-    """The turn is interrupted, never half; exit codes of cli.md."""
+    """The turn is interrupted, never half; the exit codes of signals."""
     child = slow.start("ask", "Tell me", *STREAM)
     session_id = read_words(child, 3)
     child.send_signal(number)
@@ -123,7 +123,7 @@ def _lives(pid: int) -> bool:
 
 
 def test_when_the_reader_leaves_the_turn_is_recorded_and_all_is_quiet(slow: Ragmem) -> None:
-    """Reliability 48, EPIPE: no traceback, no spin; what came is kept."""
+    """No traceback, no spin; what came is kept."""
     child = slow.start("ask", "Tell me", *STREAM)
     session_id = read_words(child, 3)
     assert child.stdout

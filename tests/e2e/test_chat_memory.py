@@ -27,7 +27,7 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 def test_search_and_summarize_in_a_chat(house: House) -> None:
-    """Slash commands over the memory; X14: `/summarize` renews the session's summary."""
+    """Slash commands over the memory; `/summarize` renews the session's summary."""
     with house.chat("chat") as chat:
         chat.wait_for_screen(READY)
         chat.send("/search port\r")

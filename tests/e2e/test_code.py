@@ -81,7 +81,7 @@ def accesses(ragmem: Ragmem) -> list[dict[str, Any]]:
 
 
 def test_the_right_scope_without_any_tool_call(ragmem: Ragmem, server: LLMServer) -> None:
-    """Issue 7's last line, C7: the first question in a project, asked in words, finds its code;
+    """The first question in a project, asked in words, finds its code;
     moved since, it is found where it is; a greeting gets none.
     """
     server.extend(Answer("In AuthService.validate."), Answer("There."), Answer("Hello."))

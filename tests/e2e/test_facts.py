@@ -1,7 +1,6 @@
 """What is known beyond the conversations, in real processes with a scripted server, on both stores.
 
-The scenarios of the spec, word for word where it gives words: D59 to D61, D74, B110, B111;
-and an attack on the memory by a file.
+What a person tells is known the next day; and an attack on the memory by a file.
 """
 
 import json
@@ -271,7 +270,7 @@ def test_all_four_sources_in_one_prompt(ragmem: Ragmem, server: LLMServer) -> No
     assert "On port 5439." in block
     said = [(m["role"], m["content"]) for m in request.body["messages"][1:-1]]
     assert said == [("user", "Hello there"), ("assistant", "Hello.")]
-    # A blank line between sections; E44, X20: nothing of it speaks with the system's voice.
+    # A blank line between sections; nothing of it speaks with the system's voice.
     assert "name=Mickael\n\n[Thread Summary]" in block
     assert "Mickael" not in system_of(request)
     # `ragmem context` shows the same, with why each is there.

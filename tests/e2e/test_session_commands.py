@@ -245,7 +245,7 @@ def similar(ragmem: Ragmem, *arguments: str, cwd: Path | None = None) -> list[st
 
 @BOTH
 def test_similar_sessions_by_text_and_by_session(ragmem: Ragmem, tmp_path: Path) -> None:
-    """B51, B52, B113, UC3: by the meaning of summaries, above the embedder's threshold."""
+    """By the meaning of summaries, above the embedder's threshold."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     auth, beds = asked(ragmem, "Refactor the login?"), asked(ragmem, "Plan the garden?")

@@ -42,7 +42,7 @@ async def test_an_export_is_the_conversation_as_a_file(memory: OpenMemory, spot:
 
 
 async def test_planning_a_refactoring(memory: OpenMemory, spot: Spot) -> None:
-    """B112 (UC2): several turns, then a summary when it is asked for; it is the next prompt's."""
+    """Several turns, then a summary when it is asked for; it is the next prompt's."""
     script = [Says("Three modules touch it."), Says("Split the session out."), Says("As planned.")]
     async with an_agent(memory, spot, *script) as (agent, llm, small):
         talk = await agent.create_conversation("Refactor authentication")

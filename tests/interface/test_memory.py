@@ -113,7 +113,7 @@ async def test_a_project_that_is_named(memory: OpenMemory, spot: Spot) -> None:
 
 
 async def test_a_session_that_is_not_there(memory: OpenMemory, spot: Spot) -> None:
-    """Each method says so, in the words of B48, and nothing is stored."""
+    """Each method says so and nothing is stored."""
     for unknown in (new_id(), "", "no such", "\ud800"):
         turn = Turn(
             turn_id=new_id(),

@@ -36,7 +36,7 @@ def in_python(code: str, *arguments: object, **env: str) -> subprocess.Completed
 
 
 def test_importing_it_costs_nothing() -> None:
-    """Issue 5, design 8: `import ragmem` imports none of what it needs later."""
+    """`import ragmem` imports none of what it needs later."""
     code = f"import sys, ragmem; dir(ragmem); print(*(set(sys.modules) & set({_HEAVY!r})))"
     done = in_python(code)
     assert (done.stdout.split(), done.stderr) == ([], "")

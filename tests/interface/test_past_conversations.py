@@ -22,7 +22,7 @@ async def summed(memory: OpenMemory, session_id: str, text: str) -> None:
 
 
 async def test_similar_conversations(memory: OpenMemory, spot: Spot) -> None:
-    """B51, B52, B113, UC3: those with a summary, strictly above the threshold, nearest first."""
+    """Those with a summary, strictly above the threshold, nearest first."""
     async with an_agent(memory, spot, *[Says("Yes.")] * 3) as (agent, _, _):
         talks = [await agent.create_conversation(name, ["past"]) for name in ("a", "b", "c")]
         for talk in talks:

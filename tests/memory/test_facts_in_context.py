@@ -180,7 +180,7 @@ async def test_the_system_message_is_the_same_to_the_byte(room: Room) -> None:
 async def test_nothing_is_learned_of_a_turn_that_broke_off(room: Room, status: TurnStatus) -> None:
     """An interrupted or failed answer is neither summed up, nor embedded, nor looked through.
 
-    E6 to E8, E51: a completed one is due for all of them.
+    A completed one is due for all of them.
     """
     await room.turn("I prefer tabs. We decided to use JWT.", "So be", status)
     for work in ("memories", "vectors", "level1"):

@@ -51,19 +51,16 @@ def access(path: str, kind: AccessType, turn: int, order: int = 0, tool: str = "
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        pytest.param("read_file", "read", id="C36 C37 read_file"),
-        pytest.param("write_file", "write", id="C37 write_file"),
-        pytest.param("edit_file", "write", id="C37 edit_file"),
-        pytest.param("create_file", "write", id="C37 create_file"),
-        pytest.param("list_directory", "list", id="C39 list_directory"),
-        pytest.param("glob_files", "list", id="C39 glob_files"),
+        pytest.param("read_file", "read", id="read_file"),
+        pytest.param("write_file", "write", id="write_file"),
+        pytest.param("edit_file", "write", id="edit_file"),
+        pytest.param("create_file", "write", id="create_file"),
+        pytest.param("list_directory", "list", id="list_directory"),
+        pytest.param("glob_files", "list", id="glob_files"),
     ],
 )
 def test_path_argument_gives_the_file(name: str, kind: str) -> None:
-    """The call's own time; C45: one form of the path.
-
-    C30, C31, C32, C33, C34, C36, C37, C39, C41.
-    """
+    """The call's own time; one form of the path."""
     (found,) = extract_accessed_files(call(name, {"path": "./src/../a.py"}, order=3), turn_index=7)
     assert found == FileAccess(
         path="a.py", tool_name=name, access_type=kind, accessed_at=T0, turn_index=7, order=3
@@ -74,9 +71,11 @@ def test_path_argument_gives_the_file(name: str, kind: str) -> None:
 @pytest.mark.parametrize(
     "result",
     [
-        pytest.param([{"file": "a.py", "path": "x"}, {"path": "b.py"}, {"line": 3}], id="C38 list"),
-        pytest.param({"files": [{"path": "a.py"}, {"path": "b.py"}]}, id="C43 wrapped"),
-        pytest.param({"matches": [{"file": "a.py"}, {"file": "b.py"}, {"file": "a.py"}]}, id="C44"),
+        pytest.param([{"file": "a.py", "path": "x"}, {"path": "b.py"}, {"line": 3}], id="list"),
+        pytest.param({"files": [{"path": "a.py"}, {"path": "b.py"}]}, id="wrapped"),
+        pytest.param(
+            {"matches": [{"file": "a.py"}, {"file": "b.py"}, {"file": "a.py"}]}, id="matches"
+        ),
     ],
 )
 def test_searches_give_the_files_of_their_results(name: str, result: object) -> None:
@@ -87,14 +86,14 @@ def test_searches_give_the_files_of_their_results(name: str, result: object) -> 
 @pytest.mark.parametrize(
     "odd",
     [
-        pytest.param(call("read_file"), id="C36 no path"),
-        pytest.param(call("read_file", {"path": 3}), id="C35 path of another type"),
-        pytest.param(call("read_file", '{"path": "a'), id="C42 truncated arguments"),
-        pytest.param(call("grep_files", {}, '[{"file": "a'), id="C42 truncated result"),
-        pytest.param(call("grep_files", {}, "[" * 100_000), id="C42 deep result"),
-        pytest.param(call("grep_files", {}, {"text": "no list"}), id="C38 not a list"),
-        pytest.param(call("run_command", {"path": "a"}), id="C40 other tools"),
-        pytest.param(call("read_file", {"path": "a"}, success=False), id="C46 failed"),
+        pytest.param(call("read_file"), id="no path"),
+        pytest.param(call("read_file", {"path": 3}), id="path of another type"),
+        pytest.param(call("read_file", '{"path": "a'), id="truncated arguments"),
+        pytest.param(call("grep_files", {}, '[{"file": "a'), id="truncated result"),
+        pytest.param(call("grep_files", {}, "[" * 100_000), id="deep result"),
+        pytest.param(call("grep_files", {}, {"text": "no list"}), id="not a list"),
+        pytest.param(call("run_command", {"path": "a"}), id="other tools"),
+        pytest.param(call("read_file", {"path": "a"}, success=False), id="failed"),
         pytest.param(
             ToolCall(
                 tool_call_id="c",
@@ -105,7 +104,7 @@ def test_searches_give_the_files_of_their_results(name: str, result: object) -> 
                 result="",
                 started_at=T0,
             ),
-            id="X25 still running",
+            id="still running",
         ),
     ],
 )
@@ -179,10 +178,7 @@ def test_generated_files_are_left_out() -> None:
 
 
 def test_section_format() -> None:
-    """Groups in order, their line formats, an empty line at the end.
-
-    C56, C57, C58, C59, C60, C61, C62, C64, C65.
-    """
+    """Groups in order, their line formats, an empty line at the end."""
     text, dropped = format_accessed_files(
         [
             access("app.py", "write", 3),

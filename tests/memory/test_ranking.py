@@ -61,7 +61,7 @@ def test_text_and_vectors_count_on_one_scale() -> None:
 
 
 def test_without_vectors_the_words_decide() -> None:
-    """X6b, `semantic: false`, an embedder that is away: the order is that of the text."""
+    """`semantic: false`, or an embedder that is away: the order is that of the text."""
     found = [a_candidate(i, text=float(t)) for i, t in ((1, 2), (3, 9), (5, 0), (7, 4))]
     ranked = rank(found, now=NOW, weights=BARE)
     assert order(ranked) == ["s3", "s7", "s1", "s5"]

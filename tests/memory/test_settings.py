@@ -35,7 +35,7 @@ def config(text: str, tmp_path: Path, **environ: str) -> Config:
 
 
 def test_each_has_its_place_and_default() -> None:
-    """B100 to B108: what was `persistence.auto_save` is no choice: all is always saved."""
+    """What was `persistence.auto_save` is no choice: all is always saved."""
     known = keys()
     assert {name: known.get(ours) for name, (ours, _) in RENAMED.items()} == {
         name: default for name, (_, default) in RENAMED.items()

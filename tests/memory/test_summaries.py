@@ -126,7 +126,7 @@ def test_nothing_recalled_is_summed_up_again() -> None:
 
 
 def test_three_hundred_calls_are_bounded() -> None:
-    """Reliability 2, compaction: the material of a turn stays small whatever was called."""
+    """The material of a turn stays small whatever was called."""
     calls = tuple(a_call(i, text="line of output\n" * 400) for i in range(300))
     assert len(turn_records(a_turn(1, calls=calls))) < 12_100
 

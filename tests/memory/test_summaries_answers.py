@@ -116,7 +116,7 @@ def poisoned() -> Turn:
 
 
 async def test_forged_marks_stay_inside_of_the_data() -> None:
-    """Reliability 1.5 (Unit 42): only the real mark, unknown to any file, ends the data."""
+    """Only the real mark, unknown to any file, ends the data."""
     summarizer, llm = a_summarizer(Says(GOOD))
     await summarizer.summarize_turn(poisoned())
     rules, data = (message.text for message in llm.requests[0].messages)

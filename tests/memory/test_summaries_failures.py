@@ -104,7 +104,7 @@ async def test_a_refusal_is_not_tried_again() -> None:
 
 
 async def test_too_long_for_the_model_is_halved() -> None:
-    """Reliability 2 (compaction): a window that was thought larger than it is."""
+    """A window that was thought larger than it is."""
     long = a_turn(1, "x" * 8_000)
     summarizer, llm = a_summarizer(ContextTooLong("too long"), ContextTooLong("still"), Says(GOOD))
     assert not (await summarizer.summarize_turn(long)).extractive

@@ -50,7 +50,7 @@ class Watched:
 
 
 async def test_when_a_turn_has_ended_it_is_stored(open_store: OpenStore, tmp_path: Path) -> None:
-    """A7, A84, A86, B88, B89, X16: awaited, seen by others at once; the vector follows."""
+    """Awaited, seen by others at once; the vector follows."""
     mine, theirs = await open_store(), await open_store()
     embedder = HashEmbedder()
     async with a_memory(mine, embedder) as memory:
@@ -110,7 +110,7 @@ async def test_storing_a_turn_is_fast(store: Store, tmp_path: Path) -> None:
 
 
 async def test_only_what_was_finished_is_summed_up(store: Store) -> None:
-    """E9, E49, E45, E50, E52, E56, X25: not what broke off, nor is it embedded."""
+    """Not what broke off, nor is it embedded."""
     first = created()
     session_id = first.session.session_id
     done = new_id()
@@ -140,7 +140,7 @@ async def test_only_what_was_finished_is_summed_up(store: Store) -> None:
 
 @pytest.mark.parametrize(("last", "rolls_up"), [(2_500, False), (2_501, True)])
 async def test_the_threshold_is_strict(store: Store, last: int, rolls_up: bool) -> None:
-    """A11, A13, A87, A93: 5,000 characters give no level 2, 5,001 do; X28: as described."""
+    """5,000 characters give no level 2, 5,001 do; as described."""
     first = created()
     session_id = first.session.session_id
     await store.apply([first])
@@ -224,7 +224,7 @@ def _named(data: str) -> str:
 
 
 async def test_turns_and_summaries_come_in_one_answer(store: Store, tmp_path: Path) -> None:
-    """A62, A76, A97: both kinds, so many as are asked for; each embedded once."""
+    """Both kinds, so many as are asked for; each embedded once."""
     embedder = HashEmbedder()
     session_id = await a_session(store, 4, chars=60)
     llm = ScriptedLLM([Says(json.dumps({"text": "Question of shade for beds."}))], repeat=True)
@@ -282,7 +282,7 @@ async def test_the_nearest_of_a_scope_whatever_lies_outside(store: Store) -> Non
 
 
 async def test_the_window_is_in_order_with_its_tool_calls(store: Store) -> None:
-    """By sequence, each turn with its calls; X30: not by its clock."""
+    """By sequence, each turn with its calls; not by its clock."""
     session_id = await a_session(store, 3, chars=60)
     await add_turns(store, session_id, range(3, 6), chars=60, start_minute=-9_999)
     async with a_memory(store) as memory:

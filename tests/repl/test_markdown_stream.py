@@ -1,4 +1,4 @@
-"""Streamed Markdown is cut into whole blocks (reliability 35: deltas split anything)."""
+"""Streamed Markdown is cut into whole blocks, however its deltas split it."""
 
 from itertools import pairwise
 

@@ -283,7 +283,7 @@ async def test_forget_asks_first(chat: Chat) -> None:
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
 async def test_nothing_stored_steers_the_terminal(chat: Chat, columns: int) -> None:
-    """reliability 1.4; and each row keeps within the width."""
+    """And each row keeps within the width."""
     chat.paper.columns = columns
     evidence = Evidence(
         session_id=new_id(), tool_name=EVIL, path=EVIL, quote=EVIL * 9, at=datetime.now(UTC)

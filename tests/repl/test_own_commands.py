@@ -27,7 +27,7 @@ def left(chat: PtyChat) -> None:
 
 
 def test_a_command_is_run_shown_recorded_and_known_to_the_agent(house: House) -> None:
-    """cli.md, in chat: `!command` runs a command and shows its output to the agent; X25."""
+    """`!command` runs a command and shows its output to the agent."""
     house.server.extend(Answer("It says hello."))
     with house.chat("chat") as chat:
         loaded(chat)
@@ -135,7 +135,7 @@ def test_what_is_no_command(house: House) -> None:
 
 
 def test_nobody_is_asked_and_plan_mode_stops_only_the_agent(house: House) -> None:
-    """cli.md, permissions: they bind the agent; the person has typed it."""
+    """They bind the agent; the person has typed it."""
     with house.chat("chat", "--permission-mode", "plan") as chat:
         loaded(chat)
         chat.send("!touch mine\r")

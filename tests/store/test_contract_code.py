@@ -106,7 +106,7 @@ async def test_a_file_is_told_as_it_was_given(store: Store) -> None:
 
 
 async def test_any_text_at_all(store: Store) -> None:
-    """Issue 7, bad input: file names and names in files are what they are."""
+    """File names and names in files are what they are."""
     odd = "a\nb\x1b[31m'\"\\\0\ud83d"
     stored = "a\nb\x1b[31m'\"\\�"
     write = put(
@@ -643,7 +643,7 @@ async def test_a_turn_that_was_put_waits(store: Store) -> None:
 
 
 async def test_who_links_a_turn_leases_it(open_store: OpenStore) -> None:
-    """B95, design 2: two never do the same."""
+    """Two never do the same."""
     one, two = await open_store(), await open_store()
     await one.apply([*conversation("t1", "t2"), put("a.py", "one")])
     keys = [each.key for each in await one.pending("references", limit=1)]

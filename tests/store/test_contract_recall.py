@@ -236,7 +236,7 @@ async def test_a_turn_that_was_moved_is_found(store: Store) -> None:
 
 
 async def test_rarer_words_count_more(store: Store) -> None:
-    """X6b, BM25: a word that few turns hold, and a term of greater weight."""
+    """A word that few turns hold, and a term of greater weight."""
     await store.apply([created("s")])
     for number in range(9):
         rare = "heliotrope" if number == 4 else "plain"

@@ -118,7 +118,7 @@ async def test_sessions_of_a_folder_newest_activity_first(store: Store) -> None:
         pytest.param(SessionQuery(project_ids=("p2",)), "d b", id="project"),
         pytest.param(SessionQuery(project_ids=("p1", "p2")), "d c b a", id="projects"),
         pytest.param(SessionQuery(status="archived"), "c", id="status"),
-        pytest.param(SessionQuery(tags=("x", "z")), "d b a", id="B50-any-tag"),
+        pytest.param(SessionQuery(tags=("x", "z")), "d b a", id="any-tag"),
         pytest.param(SessionQuery(tags=("x", "z"), cwd="/a"), "a", id="and"),
         pytest.param(SessionQuery(cwd="/b", status="archived"), "", id="and-none"),
     ],

@@ -66,7 +66,7 @@ async def test_what_a_chunk_is_here(store: Store) -> None:
 
 
 async def test_the_four_things_that_a_memory_service_does(store: Store) -> None:
-    """D52 by D55: keep, look for, list, remove."""
+    """Keep, look for, list, remove."""
     memory = new_id()
     await store.apply([remembered(memory, "Ferns like shade.")])
     assert [one.memory_id for one in await store.memories(MemoryQuery(everywhere=True))] == [memory]

@@ -30,11 +30,7 @@ from tests.store.seen import seen
 
 
 async def test_a_turn_is_there_from_its_first_moment(store: Store) -> None:
-    """Running, with each call as it ends, then completed; nothing of it is lost.
-
-    A39, A40, A41, A42, A43; A47, A48, A49, A50, A51, A52, A53; B21, B22, B23, B24, B26, B27,
-    B28, B29, B31, B32, B34.
-    """
+    """Running, with each call as it ends, then completed; nothing of it is lost."""
     await store.apply([created("s")])
     assert await store.apply([begun("s", "t", owner_id="me")]) == Applied({"t": 1})
     running = Turn(
@@ -189,13 +185,13 @@ async def test_tool_calls_come_in_their_order(store: Store) -> None:
         pytest.param(TurnQuery(statuses=("completed",)), "1 2 4", id="completed"),
         pytest.param(TurnQuery(statuses=("failed", "running")), "3 5", id="statuses"),
         pytest.param(TurnQuery(statuses=("completed",), limit=2), "2 4", id="statuses-limit"),
-        pytest.param(TurnQuery(max_chars=20), "4 5", id="A86-chars-exact"),
-        pytest.param(TurnQuery(max_chars=19), "5", id="A86-chars-one-less"),
-        pytest.param(TurnQuery(max_chars=29), "4 5", id="A86-chars-no-gap"),
-        pytest.param(TurnQuery(max_chars=1), "5", id="A86-at-least-one"),
-        pytest.param(TurnQuery(max_chars=1000), "1 2 3 4 5", id="A86-chars-beyond"),
-        pytest.param(TurnQuery(max_chars=1000, limit=2), "4 5", id="A86-chars-and-limit"),
-        pytest.param(TurnQuery(max_chars=20, statuses=("completed",)), "2 4", id="A86-statuses"),
+        pytest.param(TurnQuery(max_chars=20), "4 5", id="chars-exact"),
+        pytest.param(TurnQuery(max_chars=19), "5", id="chars-one-less"),
+        pytest.param(TurnQuery(max_chars=29), "4 5", id="chars-no-gap"),
+        pytest.param(TurnQuery(max_chars=1), "5", id="at-least-one"),
+        pytest.param(TurnQuery(max_chars=1000), "1 2 3 4 5", id="chars-beyond"),
+        pytest.param(TurnQuery(max_chars=1000, limit=2), "4 5", id="chars-and-limit"),
+        pytest.param(TurnQuery(max_chars=20, statuses=("completed",)), "2 4", id="statuses"),
     ],
 )
 async def test_turn_queries(store: Store, query: TurnQuery, expected: str) -> None:

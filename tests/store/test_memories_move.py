@@ -214,7 +214,7 @@ async def conversation(store: Archive) -> None:
 
 
 async def test_a_document_has_the_memories_of_its_session(source: Archive) -> None:
-    """cli.md export: those with evidence in it, oldest first, and its branches."""
+    """Those with evidence in it, oldest first, and its branches."""
     await conversation(source)
     document = await document_of(source, "s")
     assert [(memory.memory_id, memory.supersedes) for memory in document.memories] == [

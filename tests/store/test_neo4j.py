@@ -126,10 +126,7 @@ async def test_turn_node_and_its_place(graph: Neo4jStore, neo4j_server: Connecti
 
 
 async def test_tool_call_node(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """HAS_TOOL_CALL {order}; arguments and result as JSON.
-
-    A47, A48, A49, A50, A51, A52, A53, A65, B26, B27, B28, B29, B31, B32, B33, B34.
-    """
+    """HAS_TOOL_CALL {order}; arguments and result as JSON."""
     failure = called("s", "t", 1, tool_call_id="c", success=False, error="no such file")
     await graph.apply([created("s"), begun("s", "t"), failure])
     row = await one(
@@ -208,10 +205,7 @@ async def test_one_call_may_read_and_write_a_file(
 
 
 async def test_summary_nodes(graph: Neo4jStore, neo4j_server: Connection) -> None:
-    """HAS_SUMMARY and SUMMARIZES carry the level.
-
-    A54, A55, A56, A57, A58, A59, A60, A61, A63, A66, A67, A68.
-    """
+    """HAS_SUMMARY and SUMMARIZES carry the level."""
     await graph.apply(
         [
             created("s"),

@@ -295,7 +295,7 @@ async def test_words_are_as_common_as_in_the_project(graph: Neo4jStore) -> None:
 
 
 def test_the_commonest_words_of_a_large_project_are_left_out() -> None:
-    """Issue 5, the ranking's contract: as long as others remain."""
+    """As long as others remain."""
     from collections import Counter
 
     counts = Counter({"the": 390, "fix": 80, "rare": 1, "seldom": 2})

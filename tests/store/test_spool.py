@@ -134,7 +134,7 @@ async def test_a_write_that_stalls_is_acknowledged_by_the_disk(home: Home) -> No
 async def test_while_away_nothing_waits_for_the_store(home: Home) -> None:
     """Writes and reads are answered at once; the person hears it once, and once the end.
 
-    Reliability 15: what a lock kept out for longer than the timeout is retried, not lost.
+    What a lock kept out for longer than the timeout is retried, not lost.
     """
     patience = Patience(stall_s=1, retry_s=0.05, longest_retry_s=0.05)
     store = home.open(timeout_s=3, patience=patience)

@@ -373,7 +373,7 @@ async def test_broken_vectors_are_left_out(tmp_path: Path) -> None:
 
 
 async def test_pending_reads_an_index(tmp_path: Path) -> None:
-    """Issue 5, the queue is the data: no scan of a table to find what is to be done."""
+    """No scan of a table to find what is to be done."""
     from ragmem.store.sqlite.todo import _QUERIES
 
     store = await sqlite(tmp_path)

@@ -93,7 +93,7 @@ def shape(text: str) -> str:
 
 
 def test_specs(desk: Desk) -> None:
-    """cli.md "Tools of the agent", D71, D72, X37, D36, D38, X39: no tool to change or delete."""
+    """No tool to change or delete."""
     specs = {
         spec.name: (sorted(spec.parameters["properties"]), spec.parameters.get("required", []))
         for spec in desk.tools.specs()

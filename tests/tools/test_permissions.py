@@ -62,7 +62,7 @@ async def test_modes(make_desk, mode, edits, command, asked):
 
 
 async def test_plan_says_why(make_desk):
-    """cli.md permissions `plan`: the model is told to describe the change."""
+    """The model is told to describe the change."""
     desk = make_desk(mode="plan")
     desk.file("a.txt", "old")
     assert "plan mode" in (await desk.fails("write_file", path="a.txt", content="x")).text
@@ -70,7 +70,7 @@ async def test_plan_says_why(make_desk):
 
 
 async def test_allow_names_tools(make_desk):
-    """cli.md `--allow TOOL`: that tool does not ask, others do."""
+    """That tool does not ask, others do."""
     desk = make_desk(allow=("create_file", "run_command"))
     results = await outcomes(desk)
     assert (results["create_file"], results["write_file"]) == (True, False)

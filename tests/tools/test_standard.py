@@ -15,7 +15,7 @@ SOURCES = sorted(Path(inspect.getfile(ragmem.tools)).parent.glob("*.py"))
 
 
 def test_specs(desk):
-    """cli.md "Tools of the agent", C41: names, arguments, which are required."""
+    """Names, arguments, which are required."""
     assert {
         spec.name: (sorted(spec.parameters["properties"]), spec.parameters.get("required", []))
         for spec in desk.toolset.specs()

@@ -240,7 +240,7 @@ async def test_one_form_of_a_path(desk):
 
 
 async def test_added_folders_are_inside(make_desk, tmp_path, outside):
-    """cli.md `--add-dir`: free to read, recorded absolute, and writable after approval."""
+    """Free to read, recorded absolute, and writable after approval."""
     desk = make_desk(extra=(outside.parent,))
     outcome = await desk.do("read_file", path=str(outside))
     assert outcome.data["path"] == str(outside)
@@ -291,7 +291,7 @@ async def test_deep_folders_are_refused_or_reported(desk):
 
 
 def test_folders_that_do_not_exist(tmp_path):
-    """cli.md `--add-dir`: a wrong folder is a usage error (exit 2), not a traceback."""
+    """A wrong folder is a usage error (exit 2), not a traceback."""
     (tmp_path / "file").touch()
     for extra in (tmp_path / "none", tmp_path / "file"):
         with pytest.raises(UsageError, match="can't be used"):

@@ -61,7 +61,7 @@ class ContextBuilder:
         self._native = info.supports_tools
         self._squeeze = 1.0
         self.most_hits: int | None = None
-        """Turns and summaries that bear on the prompt; None: as X34 says."""
+        """Turns and summaries that bear on the prompt; None: as many as their budget holds."""
         self.max_chars = max_chars or context_max_chars(config, info)
         self.pinned_chars = self._share(config.context.pinned_percent, small=15)
         """Room for rules and pinned memories: a smaller request keeps it."""

@@ -115,7 +115,7 @@ def _kind(item: Extracted) -> MemoryKind:
 
 
 def _scope(item: Extracted, kind: MemoryKind, content: str, source: Source) -> MemoryScope | None:
-    """None: as X4b says; known everywhere is only what is about the person, or they say so."""
+    """None: of its kind; known everywhere is only what is about the person, or they say so."""
     if source.trust != "person":
         return "project"
     if kind == "rule" and _EVERYWHERE.search(plain(source.quote)):

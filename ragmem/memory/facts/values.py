@@ -27,9 +27,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     trust: Trust = "person"
     source: MemorySource = "conversation"
     scope: MemoryScope | None = None
-    """None: as X4b says of its kind, and of what it is about."""
+    """None: as its kind, and what it is about, decide."""
     ttl: str | None = None
-    """As D42: a number and h, d, w; None: it lasts."""
+    """A number and h, d or w (hours, days, weeks); None: it lasts."""
     pinned: bool = False
     at: datetime | None = None
     """When it happened or is due."""

@@ -6,7 +6,7 @@ from tests.codeindex.cutting.outline import outline
 
 
 def test_javascript() -> None:
-    """Functions under whatever way they get their name; issue 7."""
+    """Functions under whatever way they get their name."""
     source = """
         'use strict'
         /* The panel. */

@@ -83,7 +83,7 @@ def test_language(path: str, data: bytes, language: str) -> None:
     ],
 )  # fmt: skip
 def test_imports(path: str, source: str, imports: list[str]) -> None:
-    """As the language writes them, made plain; issue 7."""
+    """As the language writes them, made plain."""
     assert list(cut(path, source.encode()).imports) == imports
 
 

@@ -6,7 +6,7 @@ from tests.codeindex.cutting.outline import outline
 
 
 def test_go() -> None:
-    """Methods by their receiver's type; issue 7."""
+    """Methods by their receiver's type."""
     source = """
         // Copyright 2026 The Authors. All rights reserved.
 
@@ -141,7 +141,7 @@ def test_a_receiver_over_lines() -> None:
 
 
 def test_rust() -> None:
-    """Methods by the type of their impl, attributes with what they stand on; issue 7."""
+    """Methods by the type of their impl, attributes with what they stand on."""
     source = """
         //! Who may do what.
         #![warn(missing_docs)]

@@ -6,7 +6,7 @@ from tests.codeindex.cutting.outline import outline
 
 
 def test_java() -> None:
-    """Javadoc, annotations, overloads, inner types; issue 7."""
+    """Javadoc, annotations, overloads, inner types."""
     source = """
         /* Licensed under a licence. */
         package com.example.auth;

@@ -88,7 +88,7 @@ SOURCE = '''
 
 
 def test_python() -> None:
-    """Functions, classes, methods, types, constants, blocks; issue 7."""
+    """Functions, classes, methods, types, constants, blocks."""
     assert outline("auth.py", SOURCE) == snapshot(
         [
             (

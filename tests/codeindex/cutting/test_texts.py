@@ -9,7 +9,7 @@ from tests.codeindex.cutting.outline import check, outline
 
 
 def test_markdown() -> None:
-    """Sections by heading, under their parents' names; code in fences is none; issue 7."""
+    """Sections by heading, under their parents' names; code in fences is none."""
     source = """
         ---
         title: x

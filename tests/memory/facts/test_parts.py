@@ -371,14 +371,14 @@ def test_a_time_zone_decides_the_day() -> None:
 
 @pytest.mark.parametrize("kind", ["qdrant", "pgvector", "files"])
 def test_stores_that_are_none(tmp_path: Path, kind: str) -> None:
-    """D54 as X11 has it: two stores, and every other kind is an error that names them."""
+    """Two stores, and every other kind is an error that names them."""
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "none.toml", environ={"RAGMEM_STORE": kind})
     assert caught.value.hint == "It is one of sqlite, neo4j."
 
 
 def test_decisions_that_were_made() -> None:
-    """D77, D53 as X5 has it: the shipped embedder unless another is named; tags are flat;
+    """The shipped embedder unless another is named; tags are flat;
     durations are readable; there is no upper limit of memories, and no way for a model to
     update or forget one."""
     config = Config()

@@ -277,7 +277,7 @@ from ragmem.memory.facts.values import Draft
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 
-# However busy the machine is: who has waited for long goes on without its turn (D51).
+# However busy the machine is: who has waited for long goes on without its turn.
 turnstile._PATIENCE_S = 60
 
 async def main(home):

@@ -22,7 +22,7 @@ def read(data: bytes) -> tuple[list[object], dict[str, int]]:
 
 
 def test_bad_lines_cost_nothing_else() -> None:
-    """Reliability: torn, appended to a torn one, no JSON, no object, binary, empty."""
+    """Torn, appended to a torn one, no JSON, no object, binary, empty."""
     data = b"\n".join(
         [
             b"\xef\xbb\xbf" + GOOD % 1,
