@@ -1,5 +1,6 @@
 """`ragmem memory`: list, show, add, edit, pin, forget, why, episodes, cleanup, export, import."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,7 @@ from ragmem.text import display_width
 from tests.cli.process import Done, Ragmem
 from tests.cli.test_help import help_of
 from tests.fakes.neo4j import ALSO_NEO4J, in_thread, open_empty_neo4j_store
+from tests.fakes.tcp_proxy import TcpProxy
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
 
@@ -801,13 +803,19 @@ Commands:
 # --- away -----------------------------------------------------------------------
 
 
-def test_what_is_told_while_the_store_is_away_is_kept(graph: Ragmem) -> None:
+async def test_what_is_told_while_the_store_is_away_is_kept(
+    graph: Ragmem, neo4j_server: Connection
+) -> None:
     """It waits on the disk, that is said, and it is there when the store is back."""
-    away = {"NEO4J_URI": "bolt://127.0.0.1:9"}
-    told = done(graph, "add", "The gate squeaks.", env=away)
-    assert "Memory is away" in told.err
-    assert graph.run("memory", "list", env=away).code == 75
-    assert contents(graph) == ["The gate squeaks."]
+    async with TcpProxy(neo4j_server.url) as proxy:
+        graph.env["NEO4J_URI"] = proxy.url
+        assert (await asyncio.to_thread(contents, graph)) == []
+        port = await proxy.stop_listening()
+        told = await asyncio.to_thread(done, graph, "add", "The gate squeaks.")
+        assert "Memory is away" in told.err
+        assert (await asyncio.to_thread(graph.run, "memory", "list")).code == 75
+        await proxy.listen(port)
+        assert (await asyncio.to_thread(contents, graph)) == ["The gate squeaks."]
 
 
 # --- switched off ---------------------------------------------------------------

@@ -151,7 +151,7 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     ended = await neo4j_server.status(paths, CONFIG, {})
     assert not ended.running
     assert "neo4j up" in ended.detail
-    with pytest.raises(StoreRefused):
+    with pytest.raises(StoreUnavailable):
         neo4j_server.find_connection(CONFIG, paths, {})
 
     said: list[str] = []

@@ -184,7 +184,7 @@ async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> C
                 isinstance(write, PutCodeFile) and not is_as_it_is(write)
             ):
                 continue  # Not what is there, but a step on the way to it.
-            comparison.add(_as_joined(write, projects), held)
+            comparison.add(_as_owned(_as_joined(write, projects), held), held)
         on_progress("comparing", len(batch))
     return comparison.result()
 
@@ -202,6 +202,19 @@ def _as_joined(write: Write, projects: dict[str, Project]) -> Write:
         case PutMemory(memory=memory) if known := projects.get(memory.project_id or ""):
             memory = msgspec.structs.replace(memory, project_id=known.root_id)
             return PutMemory(memory=memory)
+    return write
+
+
+def _as_owned(write: Write, held: Write | None) -> Write:
+    """The write as a target holds it whose owner took over what had none."""
+    match write, held:
+        case PutSession(session=session), PutSession(session=there) if not session.owner:
+            return PutSession(session=msgspec.structs.replace(session, owner=there.owner))
+        case PutMemory(memory=memory), PutMemory(memory=there) if not memory.owner:
+            memory = msgspec.structs.replace(memory, owner=there.owner)
+            return msgspec.structs.replace(write, memory=memory)
+        case PutProfile(owner=""), PutProfile():
+            return msgspec.structs.replace(write, owner=held.owner)
     return write
 
 
