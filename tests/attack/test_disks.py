@@ -118,7 +118,7 @@ def test_a_chat_goes_on_where_nothing_can_be_kept_and_its_end_says_so(ragmem: Ra
         assert "Traceback" not in chat.text
 
 
-@pytest.mark.parametrize("limit", ["-n 8", "-n 10", "-v 60000", "-v 120000", "-v 200000"])
+@pytest.mark.parametrize("limit", ["-n 8", "-n 10", "-v 60000", "-v 200000"])
 def test_few_descriptors_or_little_memory_are_told(ragmem: Ragmem, limit: str) -> None:
     for arguments in (["ask", "Again?"], ["sessions", "list"]):
         done = subprocess.run(

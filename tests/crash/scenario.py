@@ -14,8 +14,10 @@ from typing import Any
 
 import msgspec
 
+from ragmem.config import find_paths
 from ragmem.store.base import Archive
 from ragmem.store.neo4j import Connection
+from ragmem.store.owning import home_owner
 from ragmem.store.sqlite import SQLiteStore
 from tests.crash.zygote import Run, Zygote
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
@@ -163,8 +165,10 @@ class World:
             from ragmem.store.neo4j import Neo4jStore
 
             return await Neo4jStore.open(self.neo4j, timeout_s=30)
-        data = self.home / "data"
-        return await SQLiteStore.open(data / "memory.db", locks_dir=data / "locks", timeout_s=30)
+        paths = find_paths({"RAGMEM_HOME": str(self.home)}).make()
+        return await SQLiteStore.open(
+            paths.database, locks_dir=paths.locks_dir, timeout_s=30, owner=home_owner(paths)
+        )
 
     def end_leases(self) -> None:
         """As if half a minute had passed on the graph's server."""
