@@ -1,11 +1,14 @@
 """Text at the doors: what enters the store, a request or the terminal passes here."""
 
+import json
+import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
 
 # Kept where a control character is shown in clear: line feed and tab.
 _LAYOUT = "\n\t"
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def clean(text: str) -> str:
@@ -59,6 +62,23 @@ _BLANK = frozenset(
 def reveal(text: str) -> str:
     """`visible` for what is approved: every hidden character shown, none kept."""
     return "".join(_escape(c) if _is_hidden(c) or c in _BLANK else c for c in text)
+
+
+def on_one_line(text: str) -> str:
+    """`reveal` without line breaks: a name that stands in a line can't begin another."""
+    return reveal(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def without_controls(text: str) -> str:
+    """Controls that a terminal would obey, as escapes; all else, also what hides, as it is."""
+    return _CONTROLS.sub(lambda found: _escape(found[0]), text)
+
+
+def printable_json(text: str) -> str:
+    """The same JSON with an escape for each character that is not printable; lines stay."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def _joins(before: str, after: str) -> bool:

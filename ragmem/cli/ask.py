@@ -70,6 +70,9 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     yolo: Yolo = False,
     allow: Allow = None,
     no_tools: Annotated[bool, typer.Option("--no-tools", help="Give the model no tools.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Into a pipe: terminal controls of the answer too.")
+    ] = False,
     add_dir: AddDir = None,
     ephemeral: Ephemeral = False,
     color: ColorOption = None,
@@ -118,6 +121,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
                     cwd=str(opened.cwd),
                     permission_mode=options.permission_mode,
                     include_partial=include_partial,
+                    raw=raw,
                 )
                 code = await answer(agent, text, output, interruption)
             finally:

@@ -10,7 +10,7 @@ import msgspec
 
 from ragmem.cli.documents import Document, to_json
 from ragmem.cli.index import project_here
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, write, write_json
 from ragmem.cli.table import table
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
@@ -62,7 +62,7 @@ async def print_changed(opened: "App", since: str, output: Literal["table", "jso
             changes.setdefault(access.path, []).append(change)
     found = sorted((_document(path, own) for path, own in changes.items()), key=_newest_first)
     if output == "json":
-        write_utf8(to_json(found))
+        write_json(to_json(found))
     elif found:
         write(_table(found))
     else:

@@ -13,7 +13,7 @@ from ragmem.cli.documents import to_json
 from ragmem.cli.hits import HitDocument
 from ragmem.cli.index import brought_up_to_date, code_of, vectors_note
 from ragmem.cli.memory_values import MemoryDocument
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, write, write_json
 from ragmem.codebase.found import FoundCode, find_code
 from ragmem.codebase.shown import code_text
 from ragmem.memory.hits import worth_showing
@@ -55,7 +55,7 @@ async def search_code(
     for notice in filter(None, [missing, *opened.notices(), note]):
         say(f"note: {visible(notice)}\n")
     if output == "json":
-        write_utf8(to_json([scope_document(each) for each in finds.found]))
+        write_json(to_json([scope_document(each) for each in finds.found]))
     elif finds.found:
         shown, none_close = worth_showing(finds.found, opened.memory.floor)
         say(f"{none_close}\n" if none_close else "")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, write, write_json
 from ragmem.config import environment, find_paths, load_config
 from ragmem.errors import ConfigError, UsageError
 from ragmem.files import replace_private
@@ -33,7 +33,7 @@ def show(
         import msgspec
 
         text = msgspec.json.format(msgspec.json.encode(settings)).decode()
-        write_utf8(redact(text) + "\n")
+        write_json(redact(text) + "\n")
     else:
         from ragmem.cli.default_config import config_toml
 

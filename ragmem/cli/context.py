@@ -16,7 +16,7 @@ from ragmem.cli.documents import (
 from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Continue, Model, Resume, check_session_flags
 from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import say, typed, write, write_utf8
+from ragmem.cli.streams import say, typed, write, write_json
 from ragmem.cli.table import table
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.memory.context import Context, Strategy
@@ -110,7 +110,7 @@ def context(
             finally:
                 await agent.aclose()
         if output == "json":
-            write_utf8(to_json(context_document(session.session_id, built)))
+            write_json(to_json(context_document(session.session_id, built)))
         else:
             width = get_terminal_size((_WIDTH, 24)).columns
             say(budgets_table(built, width=width) + "\n")

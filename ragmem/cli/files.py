@@ -11,7 +11,7 @@ from ragmem.cli.documents import file_document, to_json
 from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Format, Resume
 from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import say, typed, write, write_utf8
+from ragmem.cli.streams import say, typed, write, write_json
 from ragmem.cli.table import table
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.text import ago
@@ -93,7 +93,7 @@ def files(
 def _print(accesses: "Sequence[FileAccess]", output: Literal["table", "json"]) -> None:
     now = datetime.now(UTC)
     if output == "json":
-        write_utf8(to_json([file_document(access) for access in accesses]))
+        write_json(to_json([file_document(access) for access in accesses]))
     elif accesses:
         rows = [
             (access.access_type, str(access.turn_index), ago(access.accessed_at, now), access.path)

@@ -18,7 +18,7 @@ from ragmem.cli.documents import Document, to_json
 from ragmem.cli.opening import settings
 from ragmem.cli.options import Format
 from ragmem.cli.runner import run_async
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, write, write_json
 from ragmem.cli.table import table
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import EXIT_DONE, UsageError
@@ -139,7 +139,7 @@ def _run(
     async def main(_: object) -> int:
         report = await job.run(config, paths)
         if as_json:
-            write_utf8(to_json(report))
+            write_json(to_json(report))
         else:
             write(report_text(report, job.agent.label))
         if report.turns_added and config.memory.summaries.enabled:

@@ -14,7 +14,7 @@ from ragmem.cli.documents import Document, to_json
 from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Format
 from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, write, write_json
 from ragmem.config import how_to_set
 from ragmem.errors import EXIT_DONE, StoreError, UsageError
 from ragmem.records import RegisterProject, utc_now
@@ -177,7 +177,7 @@ async def _index(opened: "App", code: "CodeIndex", asked: _Asked) -> None:
         await _embed(code)
     status = await code.status()
     if asked.output == "json":
-        write_utf8(to_json(index_document(found, status)))
+        write_json(to_json(index_document(found, status)))
     else:
         whole = is_first or asked.rebuild
         follow = "" if asked.vectors else _follow(opened, status)
@@ -323,7 +323,7 @@ def summed_up(status: "IndexStatus", now: datetime) -> str:
 
 def _print_status(opened: "App", status: "IndexStatus", output: Literal["table", "json"]) -> None:
     if output == "json":
-        write_utf8(to_json(status_document(status)))
+        write_json(to_json(status_document(status)))
     elif not status.refreshed_at and not status.files:
         say("Nothing of this project is indexed yet. `ragmem index` does it.\n")
     else:

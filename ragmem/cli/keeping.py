@@ -13,7 +13,7 @@ from ragmem.cli.choice import last_session, resumed, session_name
 from ragmem.cli.moving import confirm, opened
 from ragmem.cli.new_file import new_file
 from ragmem.cli.opening import open_app
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, write, write_json, write_utf8
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.ids import short_id
@@ -57,7 +57,7 @@ async def export(
         document = await document_of(store, session.session_id)
     data = encoded(document) if form == "json" else markdown(document).encode()
     if file is None:
-        write_utf8(data.decode())
+        (write_json if form == "json" else write_utf8)(data.decode())
         return EXIT_DONE
     with new_file(file) as part:
         part.write_bytes(data)

@@ -21,7 +21,7 @@ from ragmem.cli.memory_values import (
     why_document,
 )
 from ragmem.cli.opening import open_app
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, write, write_json
 from ragmem.config import Config, Paths
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.ids import short_id
@@ -97,7 +97,7 @@ async def list_memories(
         found = await listed(app, wanted)
         projects = await _folders(app) if wanted.everywhere else None
     if output == "json":
-        write_utf8(to_json([memory_document(memory) for memory in found]))
+        write_json(to_json([memory_document(memory) for memory in found]))
     elif found:
         write(memories_table(found, datetime.now(UTC), width=_columns(), projects=projects))
     else:
@@ -142,7 +142,7 @@ async def list_episodes(
         )
         found = await (await app.store()).memories(query)
     if output == "json":
-        write_utf8(to_json([episode_document(memory) for memory in found]))
+        write_json(to_json([episode_document(memory) for memory in found]))
     elif found:
         write(episodes_table(found, datetime.now(UTC), width=_columns()))
     else:
@@ -164,7 +164,7 @@ async def show_one(
     """Print one whole; the exit code."""
     found, chain = await _found(config, paths, reference)
     if output == "json":
-        write_utf8(to_json(memory_document(found)))
+        write_json(to_json(memory_document(found)))
     else:
         write(page(about(chain, datetime.now(UTC)), _columns()))
     return EXIT_DONE
@@ -176,7 +176,7 @@ async def tell_why(
     """Print where one comes from; the exit code."""
     found, chain = await _found(config, paths, reference)
     if output == "json":
-        write_utf8(to_json(why_document(found)))
+        write_json(to_json(why_document(found)))
     else:
         write(page(told(chain, datetime.now(UTC)), _columns()))
     return EXIT_DONE

@@ -11,7 +11,7 @@ import msgspec
 from ragmem.cli.keeping import read_without_secrets
 from ragmem.cli.memory_acts import Listed, listed, opened_facts
 from ragmem.cli.new_file import new_file
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, write, write_json
 from ragmem.config import Config, Paths
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.memory.notes import facts_of
@@ -60,7 +60,7 @@ async def export(config: Config, paths: Paths, file: Path | None, *, everywhere:
     )
     data = encoded(document)
     if file is None:
-        write_utf8(data.decode())
+        write_json(data.decode())
     else:
         with new_file(file) as part:
             part.write_bytes(data)

@@ -12,7 +12,7 @@ from ragmem.cli.memory_acts import Listed, listed, opened_facts
 from ragmem.cli.memory_values import TextFormat, profile_document, words
 from ragmem.cli.opening import settings
 from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import is_interactive, say, write, write_utf8
+from ragmem.cli.streams import is_interactive, say, write, write_json
 from ragmem.cli.table import folded
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.memory.notes import facts_of
@@ -45,7 +45,7 @@ def show(output: TextFormat = "text") -> None:
         async with opened_facts(config, paths) as app:
             profile = await facts_of(app.memory).profile()
         if output == "json":
-            write_utf8(to_json(profile_document(profile)))
+            write_json(to_json(profile_document(profile)))
         elif profile.values:
             write(profile_text(profile, get_terminal_size((120, 24)).columns))
         else:

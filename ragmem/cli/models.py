@@ -8,7 +8,7 @@ import typer
 from ragmem.cli.documents import Document, to_json
 from ragmem.cli.opening import settings
 from ragmem.cli.options import Format
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, write, write_json
 from ragmem.cli.table import table
 from ragmem.config import environment
 from ragmem.errors import NoModel
@@ -49,7 +49,7 @@ def models(output: Format = "table") -> None:
         default = None
     found = [model_document(each, default) for each in listed]
     if output == "json":
-        write_utf8(to_json(found))
+        write_json(to_json(found))
     else:
         width = get_terminal_size((120, 24)).columns
         write(table(("", "MODEL", "WINDOW", "$/M IN, OUT", "WHY"), _rows(found), width=width))

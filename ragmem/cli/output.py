@@ -12,7 +12,7 @@ from ragmem.cli.documents import (
     tool_use_block,
 )
 from ragmem.cli.progress import Progress
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, write, write_json
 from ragmem.events import (
     ContextBuilt,
     Event,
@@ -27,7 +27,7 @@ from ragmem.events import (
     TurnStarted,
 )
 from ragmem.messages import Json
-from ragmem.text import visible
+from ragmem.text import visible, without_controls
 
 OutputFormat = Literal["text", "json", "stream-json"]
 _LONGEST_WORD = 200
@@ -44,9 +44,11 @@ class Output(Protocol):
 class TextOutput:
     """The answer alone on stdout: as it comes on a terminal, once and whole in a pipe."""
 
-    def __init__(self, progress: Progress, *, live: bool) -> None:
+    def __init__(self, progress: Progress, *, live: bool, raw: bool = False) -> None:
         self._progress = progress
         self._live = live
+        self._raw = raw
+        """What a model sends goes into a pipe byte for byte, terminal controls too."""
         self._flow = VisibleFlow()
         self._streamed = ""
 
@@ -82,7 +84,7 @@ class TextOutput:
             if answer and not self._streamed.rstrip("\n").endswith(visible(answer)):
                 write(visible(answer) + "\n")
         elif answer:
-            write(answer + "\n")
+            write((answer if self._raw else without_controls(answer)) + "\n")
 
 
 class JsonOutput:
@@ -95,7 +97,7 @@ class JsonOutput:
         """Print the result; say the rest on stderr."""
         self._progress.show(event)
         if isinstance(event, TurnFinished):
-            write_utf8(to_json(result_document(event)))
+            write_json(to_json(result_document(event)))
 
 
 class LineDocument(Document, frozen=True, kw_only=True, omit_defaults=True):
@@ -138,9 +140,9 @@ class StreamJsonOutput:
     def show(self, event: Event) -> None:
         """Print the event's line, if it has one."""
         if isinstance(event, TurnFinished):
-            write_utf8(to_json(result_document(event), indent=None))
+            write_json(to_json(result_document(event), indent=None))
         elif line := self._line(event):
-            write_utf8(to_json(line, indent=None))
+            write_json(to_json(line, indent=None))
 
     def _line(self, event: Event) -> LineDocument | None:
         session_id = self._session_id
@@ -236,6 +238,7 @@ def make_output(
     cwd: str,
     permission_mode: str,
     include_partial: bool,
+    raw: bool = False,
 ) -> Output:
     """The consumer for a format."""
     if output_format == "json":
@@ -244,7 +247,7 @@ def make_output(
         return StreamJsonOutput(
             session_id, cwd=cwd, permission_mode=permission_mode, include_partial=include_partial
         )
-    return TextOutput(progress, live=sys.stdout.isatty())
+    return TextOutput(progress, live=sys.stdout.isatty(), raw=raw)
 
 
 def _assistant_message(event: MessageFinished) -> dict[str, Json]:

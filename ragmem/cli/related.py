@@ -16,7 +16,7 @@ from ragmem.cli.code_documents import (
 from ragmem.cli.documents import Document, to_json
 from ragmem.cli.index import brought_up_to_date, project_here
 from ragmem.cli.memory_values import MemoryDocument
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, write, write_json
 from ragmem.codebase.shown import SHOWN, in_sessions, past_lines
 from ragmem.errors import UsageError
 from ragmem.memory.code_past import CodePast, past_of_file
@@ -87,7 +87,7 @@ async def print_file(opened: "App", path: str, output: Literal["table", "json"])
     wanted = stored_path(path, cwd=opened.cwd, project=top)
     [found] = await _related(opened, project, [wanted])
     if output == "json":
-        write_utf8(to_json([related_document(found)]))
+        write_json(to_json([related_document(found)]))
     elif found.is_known or found.past.memories:
         write(related_text([found], datetime.now(UTC), width=_columns()))
     else:
@@ -113,7 +113,7 @@ async def print_related(
     paths = [access.path for access in accesses if access.access_type != "list"]
     found = await _related(opened, project, paths[:_FILES], of=session)
     if output == "json":
-        write_utf8(to_json([related_document(each) for each in found]))
+        write_json(to_json([related_document(each) for each in found]))
     else:
         write(related_text(found, datetime.now(UTC), width=_columns(), brief=True))
 

@@ -14,7 +14,7 @@ from ragmem.cli.hits import HitDocument, hit_document, memory_hit_document
 from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Continue, Format, Resume, check_session_flags
 from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import say, typed, write, write_utf8
+from ragmem.cli.streams import say, typed, write, write_json
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.text import clip_to_width, flowing, one_line, visible
 
@@ -160,7 +160,7 @@ def _print(
 
     if output == "json":
         found = merged(hits, memories, limit)
-        write_utf8(to_json([_document(hit) for hit in found]))
+        write_json(to_json([_document(hit) for hit in found]))
         return
     found, none_close = nearest(hits, memories, floor=floor, limit=limit)
     if not found:

@@ -15,7 +15,7 @@ from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Format
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.session_arguments import Wide, WideScope
-from ragmem.cli.streams import say, typed, write, write_utf8
+from ragmem.cli.streams import say, typed, write, write_json
 from ragmem.cli.table import table
 from ragmem.errors import EXIT_DONE, SessionNotFound, UsageError
 from ragmem.ids import short_id
@@ -77,7 +77,7 @@ def search(
                 if notice:
                     say(f"note: {visible(notice)}\n")
         if output == "json":
-            write_utf8(to_json([_found_document(session, own) for session, own in found]))
+            write_json(to_json([_found_document(session, own) for session, own in found]))
         elif found:
             say(f"{none_close}\n" if none_close else "")
             write(found_text(found, datetime.now(UTC), width=get_terminal_size((120, 24)).columns))
@@ -131,7 +131,7 @@ def similar(
                 without=(own.session_id,) if own else (),
             )
         if output == "json":
-            write_utf8(to_json([_similar_document(each) for each in found]))
+            write_json(to_json([_similar_document(each) for each in found]))
         elif found:
             write(similar_table(found, datetime.now(UTC)))
         else:

@@ -15,7 +15,7 @@ from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Model
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.session_arguments import TextOrJson
-from ragmem.cli.streams import say, write, write_utf8
+from ragmem.cli.streams import say, write, write_json
 from ragmem.cli.transfer_progress import progress
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
@@ -66,7 +66,7 @@ def insights(
                 found += made
         found.sort(key=lambda each: each[0].last_activity_at, reverse=True)
         if output == "json":
-            write_utf8(to_json([_document(*each) for each in found]))
+            write_json(to_json([_document(*each) for each in found]))
         elif found:
             write(insights_text(found, datetime.now(UTC), get_terminal_size((120, 24)).columns))
         else:

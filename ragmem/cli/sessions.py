@@ -15,7 +15,7 @@ from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Format, Model
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.session_arguments import OrNewest, Reference, TextOrJson
-from ragmem.cli.streams import say, typed, write, write_utf8
+from ragmem.cli.streams import say, typed, write, write_json
 from ragmem.cli.table import table
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.ids import short_id
@@ -92,7 +92,7 @@ def list_sessions(  # noqa: PLR0913 - one parameter a flag
             )
             sessions = await memory.sessions(query)
         if output == "json":
-            write_utf8(to_json([session_document(session) for session in sessions]))
+            write_json(to_json([session_document(session) for session in sessions]))
         elif sessions:
             write(sessions_table(sessions, datetime.now(UTC), with_folder=query.cwd is None))
         else:
@@ -128,7 +128,7 @@ def show(
             document = conversation_document(
                 conversation.session, conversation.turns, reasoning=reasoning
             )
-            write_utf8(to_json(document))
+            write_json(to_json(document))
         else:
             text = conversation_text(
                 conversation.session, conversation.turns, reasoning=reasoning, results=results

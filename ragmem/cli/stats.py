@@ -10,7 +10,7 @@ from ragmem.cli.documents import Document, to_json
 from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Format
 from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import write, write_utf8
+from ragmem.cli.streams import write, write_json
 from ragmem.cli.table import table
 from ragmem.errors import EXIT_DONE
 from ragmem.text import bar, counted, hanging, visible
@@ -152,7 +152,7 @@ def stats(output: Format = "table") -> None:
             most_a_day_usd=config.memory.summaries.max_cost_usd_per_day,
         )
         if output == "json":
-            write_utf8(to_json(document))
+            write_json(to_json(document))
         else:
             columns = get_terminal_size((80, 24)).columns
             write(stats_text(document, width=columns, today=datetime.now().astimezone().date()))

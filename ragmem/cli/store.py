@@ -10,7 +10,7 @@ from ragmem.cli.documents import StoreDocument, to_json
 from ragmem.cli.opening import open_app, settings
 from ragmem.cli.options import Format
 from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import write, write_utf8
+from ragmem.cli.streams import write, write_json
 from ragmem.config import find_paths, load_config
 from ragmem.errors import EXIT_DONE, UsageError
 from ragmem.store.base import StoreInfo
@@ -34,7 +34,7 @@ def info(output: Format = "table") -> None:
         async with open_app(config, paths) as opened:
             found = await (await opened.store()).info()
         if output == "json":
-            write_utf8(to_json(store_document(found)))
+            write_json(to_json(store_document(found)))
         else:
             write(store_text(found))
         return EXIT_DONE

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ragmem.errors import RagmemError, UsageError
-from ragmem.text import display_width, hanging
+from ragmem.text import display_width, hanging, printable_json
 
 STDIN_LIMIT = 10 * 1024 * 1024
 _PATIENCE_S = 3.0
@@ -45,8 +45,13 @@ def write(text: str) -> None:
         sys.stdout.flush()
 
 
+def write_json(text: str) -> None:
+    """Print JSON to stdout: what is not printable in its strings stands there as an escape."""
+    write_utf8(printable_json(text))
+
+
 def write_utf8(text: str) -> None:
-    """Print to stdout in UTF-8 whatever the locale: for JSON."""
+    """Print to stdout in UTF-8 whatever the locale."""
     with _broken_output():
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode("utf-8", "replace"))

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from ragmem.text import on_one_line
+
 _READ_LIMIT = 1024 * 1024
 """Bytes of one file that are read; the context's own budget cuts further."""
 
@@ -28,7 +30,8 @@ def find_instructions(cwd: Path, project: Path) -> Instructions:
         for name in ("AGENTS.md", "CLAUDE.md"):
             text = _read(folder / name, project)
             if text and text.strip():
-                texts.append(f"# From {os.path.relpath(folder / name, project)}\n\n{text.strip()}")
+                where = on_one_line(os.path.relpath(folder / name, project))
+                texts.append(f"# From {where}\n\n{text.strip()}")
                 files.append(folder / name)
                 break
     return Instructions("\n\n".join(texts), tuple(files))

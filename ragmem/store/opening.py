@@ -63,5 +63,8 @@ async def open_store(
         return await opened, ""
     from ragmem.store.sqlite import SQLiteStore
 
-    store = await SQLiteStore.open(database, locks_dir=locks_dir, timeout_s=timeout_s, owner=owner)
+    # The file is the person's alone: what a backup from another home of theirs has brought is, too.
+    store = await SQLiteStore.open(
+        database, locks_dir=locks_dir, timeout_s=timeout_s, owner=owner, everyone=True
+    )
     return store, store.notice

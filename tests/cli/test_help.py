@@ -51,6 +51,7 @@ def test_the_commands() -> None:
                 "forget",
                 "import",
                 "list",
+                "owner",
                 "pin",
                 "profile",
                 "show",
@@ -160,6 +161,8 @@ Options:
   --allow TOOL                    Allow this tool without asking; may be
                                   repeated.
   --no-tools                      Give the model no tools.
+  --raw                           Into a pipe: terminal controls of the answer
+                                  too.
   --add-dir DIR                   Another folder that tools may use; may be
                                   repeated.
   --ephemeral                     Write neither session nor memory.
@@ -180,6 +183,7 @@ Options:
   --cwd DIR                   Those of another folder.
   --status <active|archived>  Only active or archived ones.
   --tag T                     With this tag; repeated: any of them.
+  --everyone                  And those of other people in the same database.
   --limit N                   At most so many.  [default: 50; x>=1]
   --format <table|json>       How to print it.  [default: table]
   -h, --help                  Show this message and exit.

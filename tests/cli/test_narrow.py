@@ -81,6 +81,7 @@ def test_help_and_messages_are_cut_between_words(ragmem: Ragmem) -> None:
         "No sessions of /nowhere.",
         "--all shows those of every folder, --cwd DIR",
         "those of one that was renamed.",
+        "--everyone shows those of other people too.",
     ]
 
 

@@ -32,7 +32,7 @@ from ragmem.memory.window import (
 from ragmem.messages import system, user
 from ragmem.prompts import prompt as prompt_text
 from ragmem.records import ToolCall, Turn
-from ragmem.text import clean, clip_middle
+from ragmem.text import clean, clip_middle, on_one_line
 
 DEFAULT_MAX_CHARS = 100_000
 _PASSAGES_PERCENT = 20
@@ -185,7 +185,9 @@ class ContextBuilder:
 
     def _system_parts(self, place: Place) -> tuple[Part, ...]:
         base = prompt_text("system" if self._native else "system_small").format(
-            cwd=place.cwd, project=place.project, platform=platform.system() or "unknown"
+            cwd=on_one_line(str(place.cwd)),
+            project=on_one_line(str(place.project)),
+            platform=platform.system() or "unknown",
         )
         if self._native and place.memory_tools:
             base += f"\n\n{prompt_text('system_memory')}"

@@ -143,13 +143,13 @@ class SQLiteStore(CodeHandle):
     async def sessions(self, query: SessionQuery) -> list[Session]:
         """The sessions that match."""
         horizon = iso(self._clock() + AHEAD)
-        return await self._read(lambda db: reads.sessions(db, query, horizon, self._owner))
+        return await self._read(lambda db: reads.sessions(db, query, horizon, self._sees))
 
     async def find_sessions(
         self, reference: str, *, limit: int = 20, mine: bool = False
     ) -> list[Session]:
         """Those whose id is, or ends with, the reference, or whose title equals it."""
-        owner = self._owner if mine else ""
+        owner = self._sees if mine else ""
         return await self._read(lambda db: reads.find_sessions(db, reference, limit, owner))
 
     async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
@@ -252,13 +252,13 @@ class SQLiteStore(CodeHandle):
         """Work to be done, that of the latest activity first; what is leased is left out."""
         now = self._clock()
         return await self._read(
-            lambda db: todo.pending(db, work, limit, session_id, now, self._locks, self._owner)
+            lambda db: todo.pending(db, work, limit, session_id, now, self._locks, self._sees)
         )
 
     async def count_pending(self) -> dict[Work, int]:
         """How much of each there is, at most a thousand."""
         now = self._clock()
-        return await self._read(lambda db: todo.count_pending(db, now, self._locks, self._owner))
+        return await self._read(lambda db: todo.count_pending(db, now, self._locks, self._sees))
 
     async def claim(self, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
         """Lease those that are free, or were this owner's; the keys that are now its own."""
@@ -385,7 +385,13 @@ class SQLiteStore(CodeHandle):
 
     async def profile(self) -> Profile:
         """The person's; empty before anything was said."""
-        return await self._read(lambda db: memories.profile(db, self._owner))
+
+        def job(connection: apsw.Connection) -> Profile:
+            own = memories.profile(connection, self._owner)
+            others = [] if own.values or self._sees else memories.profiles(connection)
+            return others[0] if others else own
+
+        return await self._read(job)
 
     async def profiles(self) -> list[Profile]:
         """Everybody's, whoever the store was opened for."""
