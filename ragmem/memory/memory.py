@@ -245,7 +245,7 @@ class Memory:
         )
         recording = TurnRecording(session, turn, self.record, clock=self._clock)
         before = self._local.get(session.session_id) or []
-        known = before[-1].turn_index if before else session.turn_count
+        known = max(before[-1].turn_index if before else 0, session.turn_count)
         with self._metrics.time("store.turn_begin"):
             await recording.begin(next_index=known + 1)
         self._running[session.session_id] = recording

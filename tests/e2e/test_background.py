@@ -285,6 +285,8 @@ def test_a_model_that_fails_leaves_stand_ins(tmp_path: Path) -> None:
         assert "5439" in stand_in["text"]
         assert world.stats()["background_calls_failed"] >= 1
         broken.clear()
+        # Until then it is left alone, for longer each time.
+        assert world.ragmem.run("sessions", "summarize").code == 0
         world.ask("And who may connect?")
         until(lambda: len([s for s in summaries(world) if "spoke" in s["text"]]) == 2)
         world.settle()

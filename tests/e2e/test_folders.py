@@ -206,6 +206,7 @@ def test_sessions_of_a_renamed_folder_are_found(tmp_path: Path, ragmem: Ragmem) 
         """\
 No sessions of …/new.
 --all shows those of every folder, --cwd DIR those of one that was renamed.
+--everyone shows those of other people too.
 """
     )
     (session,) = listed(ragmem, new, "--cwd", str(old))
