@@ -326,8 +326,8 @@ async def test_killed_while_a_graph_is_brought_up_to_date(
     assert indexes == [row["name"] for row in complete if "name" in row]
     if point == "neo4j.committed":
         # Two indexes, a constraint, what turns and what summaries are found by, sessions that
-        # wait for a vector, the version.
-        assert deaths == 7
+        # wait for a vector, the version, the id of the graph itself.
+        assert deaths == 8
         await is_whole_and_goes_on(store, 1)
     await store.aclose()
     await (await open_empty_neo4j_store(neo4j_server)).aclose()
