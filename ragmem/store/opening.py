@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ragmem.config import Config, Paths
-from ragmem.errors import UsageError
+from ragmem.errors import StoreUnavailable, UsageError
 from ragmem.store.base import Archive, Store
 from ragmem.store.owning import home_owner
 
@@ -34,7 +34,7 @@ async def open_archive(
         paths.database,
         locks_dir=paths.locks_dir,
         timeout_s=timeout_s,
-        owner=home_owner(paths),
+        owner=_owner_of_file(paths),
         everyone=True,
     )
 
@@ -53,18 +53,27 @@ async def open_store(
     `database` and `locks_dir` are SQLite's; `say` is told of what the person has to wait for.
     """
     timeout_s = config.store.timeout_s
-    owner = home_owner(paths)
     if config.store.kind == "neo4j":
         from ragmem.store.neo4j import Neo4jStore
         from ragmem.store.neo4j_server import find_connection
 
         connection = find_connection(config, paths, environ)
+        owner = home_owner(paths)
         opened = Neo4jStore.open(connection, timeout_s=timeout_s, say=say, owner=owner)
         return await opened, ""
     from ragmem.store.sqlite import SQLiteStore
 
     # The file is the person's alone: what a backup from another home of theirs has brought is, too.
+    owner = _owner_of_file(paths)
     store = await SQLiteStore.open(
         database, locks_dir=locks_dir, timeout_s=timeout_s, owner=owner, everyone=True
     )
     return store, store.notice
+
+
+def _owner_of_file(paths: Paths) -> str:
+    """The home's owner; nobody where that can't be kept: the file says better what is wrong."""
+    try:
+        return home_owner(paths)
+    except StoreUnavailable:
+        return ""

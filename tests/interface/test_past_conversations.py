@@ -94,5 +94,5 @@ async def test_a_branch_knows_nothing_of_what_came_later(memory: OpenMemory, spo
         whole = await talk.branch(history[3].uuid)
         assert await whole.get_summary() == "One and two."
         [_, foreign] = await other.get_history()
-        with pytest.raises(UsageError, match="no answer of this conversation"):
+        with pytest.raises(UsageError, match="no message of this conversation"):
             await talk.branch(foreign.uuid)
