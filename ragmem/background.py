@@ -5,6 +5,7 @@ ends by itself when there is nothing more, or after ten minutes. Where a large p
 lacks vectors the next one goes on.
 """
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -33,7 +34,7 @@ from ragmem.llm.base import LLM
 from ragmem.memory.memory import Memory
 from ragmem.metrics import Metrics
 from ragmem.metrics.kept import keep
-from ragmem.records import Session, Usage
+from ragmem.records import Session, Usage, utc_now
 from ragmem.redact import redact
 from ragmem.store.base import Store
 from ragmem.store.locks import is_held, lock
@@ -183,6 +184,20 @@ class Background:
         store = await self._open_store()
         return await reembed(store, self._embedder, show)
 
+    async def back_up(self) -> None:
+        """Keep a copy of a SQLite database for the day that its disk breaks, once a day."""
+        if self._config.store.kind != "sqlite" or not self._memory.records:
+            return
+        from apsw import Error
+
+        from ragmem.store.sqlite import backups
+
+        # What hinders it hinders, or will, whoever uses the database: who says it better.
+        with suppress(OSError, Error, StoreError):
+            await asyncio.to_thread(
+                backups.keep, self._paths.database, self._paths.locks_dir, utc_now()
+            )
+
     async def aclose(self) -> None:
         """Stop; what is left is found by whoever comes next. What was measured is kept."""
         if self._worker:
@@ -299,6 +314,7 @@ async def work_alone(background: Background, paths: Paths, *, model: str = "") -
         with suppress(OSError):
             os.nice(_NICENESS)
         done = await background.drain(LONGEST_S, model=model, everywhere=True)
+        await background.back_up()
     finally:
         os.close(handle)
     if not done and background.made_vectors_of_code:

@@ -56,6 +56,14 @@ def home_owner(paths: Paths) -> str:
     return found
 
 
+def owner_of_file(paths: Paths) -> str:
+    """The home's owner; nobody where that can't be kept: a database says better what is wrong."""
+    try:
+        return home_owner(paths)
+    except StoreUnavailable:
+        return ""
+
+
 def take_owner(paths: Paths, owner: str) -> None:
     """From now on this home is that person's too, as another one of theirs is."""
     if not _IDS.fullmatch(owner):

@@ -22,11 +22,11 @@ from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j import schema as graph_schema
 from ragmem.store.neo4j.gateway import Row
 from ragmem.store.sqlite import SQLiteStore, schema
-from ragmem.store.sqlite.salvage import Salvage
 from ragmem.store.transfer import stream_of
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.fixtures.make import GRAPH, LINKS
 from tests.store.samples import begun, finished, remembered, said
+from tests.store.test_sqlite_rebuild import rebuilt
 from tests.store.test_times import NAMED_ZONE, OTHER_FORMS
 
 ROOT = Path(__file__).parents[2]
@@ -175,20 +175,14 @@ async def test_an_old_graph_opens(neo4j_server: Connection, version: int) -> Non
 
 
 @pytest.mark.parametrize("version", RELEASED)
-async def test_an_old_database_is_salvaged_too(tmp_path: Path, version: int) -> None:
+async def test_an_old_database_is_rebuilt_too(tmp_path: Path, version: int) -> None:
     """A damaged database need not be of this version to be saved."""
     database = old_database(tmp_path / "home", version)
-    damaged = bytes(4096) + database.read_bytes()[4096:]
-    database.write_bytes(damaged)
-    new = tmp_path / "new"
-    new.mkdir()
-    salvage = Salvage(database, new)
-    store = await SQLiteStore.open(new / "memory.db", locks_dir=new / "locks")
-    async for batch in salvage.writes():
-        await store.apply(batch)
-    salvage.close()
+    before = database.read_bytes()
+    store, lost = await rebuilt(database, tmp_path / "new")
+    assert lost == 0
     assert sorted(map(repr, await held(store))) == sorted(map(repr, content(version)))
-    assert database.read_bytes() == damaged
+    assert database.read_bytes() == before
     await store.aclose()
 
 
