@@ -16,7 +16,7 @@ def main() -> None:
 
         sys.stdout.write(f"ragmem {__version__}\n")
         return
-    from ragmem.cli.argv import shows_prompt_early
+    from ragmem.cli import shows_prompt_early
 
     before_message = None
     if shows_prompt_early(argv):

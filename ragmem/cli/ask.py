@@ -1,43 +1,393 @@
 """`ragmem ask`: one question, one answer, made for pipes."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import typer
 
-from ragmem.cli.approve import terminal_approver
-from ragmem.cli.choice import choose_session
-from ragmem.cli.opening import open_app, settings
-from ragmem.cli.options import (
+from ragmem.cli.command import (
     AddDir,
     Allow,
     ColorOption,
     Continue,
     Ephemeral,
     Fork,
+    Interruption,
     Mode,
     Model,
     Resume,
     Yolo,
     added_folders,
     allowed_tools,
+    ask_line,
     check_session_flags,
+    choose_session,
+    open_app,
     permission_mode,
+    run_async,
+    say_notices,
+    settings,
 )
-from ragmem.cli.output import Output, OutputFormat, make_output, say_denials
-from ragmem.cli.progress import Progress, wants_color
-from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import is_interactive, read_prompt, say
+from ragmem.cli.documents import result_document, text_block, tool_result_block, tool_use_block
+from ragmem.cli.output import (
+    Document,
+    PassingLine,
+    is_interactive,
+    read_prompt,
+    say,
+    to_json,
+    write,
+    write_json,
+)
 from ragmem.config import Config, environment
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
-from ragmem.events import TurnFinished
-from ragmem.text import visible
-from ragmem.tools.base import deny_all
+from ragmem.events import (
+    ContextBuilt,
+    Event,
+    MemoryWritten,
+    MessageFinished,
+    ModelCallStarted,
+    Notice,
+    ReasoningDelta,
+    Recalled,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from ragmem.ids import short_id
+from ragmem.messages import Json
+from ragmem.text import (
+    clip_to_width,
+    duration,
+    one_line,
+    reveal,
+    visible,
+    without_controls,
+)
+from ragmem.tools.base import Approver, Decision, Proposal, deny_all
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
 
+
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+OutputFormat = Literal["text", "json", "stream-json"]
+_LONGEST_WORD = 200
+_WAITING = "waiting for the model …"
+
+
+# --- what is told on stderr meanwhile -----------------------------------------
+
+
+class Progress:
+    """Tools, notices and a closing line on stderr; on a pipe what went wrong or was remembered."""
+
+    def __init__(self, *, live: bool, color: bool) -> None:
+        self._live = live
+        self._dim, self._plain = ("\x1b[2m", "\x1b[0m") if color else ("", "")
+        self._titles: dict[str, str] = {}
+        self._passing = PassingLine(before=self._dim, after=self._plain)
+
+    def show(self, event: Event) -> None:
+        """Say what the event means, if anything."""
+        match event:
+            case Notice(level=level, text=text):
+                self._notice(level, text)
+            case MemoryWritten():
+                line = one_line(event.line, 400)
+                columns = get_terminal_size().columns
+                self._line(clip_to_width(line, columns - 1) if self._live else line)
+            case TurnFinished():
+                self._finished(event)
+            case _ if self._live:
+                self._running(event)
+
+    def clear(self) -> None:
+        """Take the passing line away, so that the answer starts on a clean one."""
+        self._passing.clear()
+
+    def _running(self, event: Event) -> None:
+        match event:
+            case ModelCallStarted():
+                self._passing.show(_WAITING)
+            case TextDelta():
+                self.clear()
+            case ToolStarted():
+                self._titles[event.tool_call_id] = event.title
+                self._passing.show(f"{event.title} …")
+            case ToolFinished():
+                title = one_line(self._titles.pop(event.tool_call_id, event.name), 160)
+                mark = "✗" if event.failed else "●"
+                reason = ": " + one_line(event.display, 200) if event.failed else ""
+                self._line(f"{mark} {title}{reason} ({duration(event.duration_ms)})")
+
+    def _notice(self, level: str, text: str) -> None:
+        if level != "info":
+            self.clear()
+            say(f"{level}: {one_line(text, 2000)}\n")
+        elif self._live:
+            self._line(one_line(text, 2000))
+
+    def _finished(self, event: TurnFinished) -> None:
+        self.clear()
+        if event.subtype == "interrupted":
+            say("interrupted\n")
+        elif event.error:
+            say(f"error: {visible(event.error)}\n")
+            if event.hint:
+                say(f"{visible(event.hint)}\n")
+        if self._live:
+            self._line(closing_line(event))
+
+    def _line(self, text: str) -> None:
+        self.clear()
+        say(f"{self._dim}{text}{self._plain}\n")
+
+
+def closing_line(finished: TurnFinished) -> str:
+    """Session, model and what it took, on one line."""
+    usage = finished.usage
+    parts = [f"session {short_id(finished.session_id)}", one_line(finished.model, 80)]
+    if usage.input_tokens is not None and usage.output_tokens is not None:
+        parts.append(f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
+    if usage.cost_usd is not None:
+        parts.append(f"${usage.cost_usd:.4f}")
+    parts.append(duration(finished.duration_ms))
+    return " · ".join(parts)
+
+
+def wants_color(setting: str, *, no_color: bool, dumb: bool) -> bool:
+    """Whether stderr gets colour: the setting, else a terminal without NO_COLOR."""
+    if setting != "auto":
+        return setting == "always"
+    return sys.stderr.isatty() and not no_color and not dumb
+
+
+# --- what becomes of the events of a turn -------------------------------------
+
+
+class Output(Protocol):
+    """A consumer of the events of one turn."""
+
+    def show(self, event: Event) -> None:
+        """Print what the event means in this format; BrokenPipeError when nobody reads."""
+        ...
+
+
+class TextOutput:
+    """The answer alone on stdout: as it comes on a terminal, once and whole in a pipe."""
+
+    def __init__(self, progress: Progress, *, live: bool, raw: bool = False) -> None:
+        self._progress = progress
+        self._live = live
+        self._raw = raw
+        """What a model sends goes into a pipe byte for byte, terminal controls too."""
+        self._flow = VisibleFlow()
+        self._streamed = ""
+
+    def show(self, event: Event) -> None:
+        """Stream the words; say the rest on stderr."""
+        match event:
+            case TextDelta(text=text) if self._live:
+                self._progress.clear()
+                self._stream(self._flow.feed(text))
+            case MessageFinished() if self._live:
+                self._stream(self._flow.flush())
+                self._end_line()
+            case TurnFinished():
+                self._progress.clear()
+                self._finish(event)
+        self._progress.show(event)
+
+    def _stream(self, text: str) -> None:
+        if text:
+            self._streamed += text
+            write(text)
+
+    def _end_line(self) -> None:
+        if self._streamed and not self._streamed.endswith("\n"):
+            self._stream("\n")
+
+    def _finish(self, finished: TurnFinished) -> None:
+        answer = finished.result.rstrip("\n")
+        if self._live:
+            self._stream(self._flow.flush())
+            self._end_line()
+            # An answer that did not come in pieces, such as one that memory gave.
+            if answer and not self._streamed.rstrip("\n").endswith(visible(answer)):
+                write(visible(answer) + "\n")
+        elif answer:
+            write((answer if self._raw else without_controls(answer)) + "\n")
+
+
+class JsonOutput:
+    """One result object on stdout at the end."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def show(self, event: Event) -> None:
+        """Print the result; say the rest on stderr."""
+        self._progress.show(event)
+        if isinstance(event, TurnFinished):
+            write_json(to_json(result_document(event)))
+
+
+class LineDocument(Document, frozen=True, kw_only=True, omit_defaults=True):
+    """An event of stream-json; what does not belong to its type is left out."""
+
+    type: Literal["system", "assistant", "user", "stream_event"]
+    subtype: Literal["init", "memory_recall", "memory_write", "notice"] | None = None
+    session_id: str
+    turn_id: str | None = None
+    turn_index: int | None = None
+    cwd: str | None = None
+    model: str | None = None
+    permission_mode: str | None = None
+    sections: dict[str, int] | None = None
+    fallback: bool | None = None
+    recalled: tuple[Recalled, ...] | None = None
+    action: str | None = None
+    kind: str | None = None
+    content: str | None = None
+    id: str | None = None
+    trust: str | None = None
+    superseded: tuple[str, ...] | None = None
+    level: str | None = None
+    text: str | None = None
+    message: dict[str, Json] | None = None
+    event: dict[str, Json] | None = None
+
+
+class StreamJsonOutput:
+    """One event a line, the result last; every line carries `session_id`."""
+
+    def __init__(
+        self, session_id: str, *, cwd: str, permission_mode: str, include_partial: bool = False
+    ) -> None:
+        self._session_id = session_id
+        self._cwd = cwd
+        self._permission_mode = permission_mode
+        self._include_partial = include_partial
+
+    def show(self, event: Event) -> None:
+        """Print the event's line, if it has one."""
+        if isinstance(event, TurnFinished):
+            write_json(to_json(result_document(event), indent=None))
+        elif line := self._line(event):
+            write_json(to_json(line, indent=None))
+
+    def _line(self, event: Event) -> LineDocument | None:
+        match event:
+            case TurnStarted():
+                where = {"cwd": self._cwd, "permission_mode": self._permission_mode}
+                return self._of("system", event, subtype="init", **where)
+            case ContextBuilt():
+                return self._of("system", event, subtype="memory_recall")
+            case MemoryWritten():
+                return self._of("system", event, subtype="memory_write")
+            case Notice():
+                return self._of("system", event, subtype="notice")
+            case MessageFinished():
+                said = [text_block(event.text)] if event.text else []
+                said += [tool_use_block(*use) for use in event.tool_uses]
+                return self._of("assistant", message={"role": "assistant", "content": said})
+            case ToolFinished():
+                block = tool_result_block(
+                    event.tool_call_id, event.text, is_error=not event.success
+                )
+                return self._of("user", message={"role": "user", "content": [block]})
+            case TextDelta(text=text) if self._include_partial:
+                return self._partial({"type": "text_delta", "text": text})
+            case ReasoningDelta(text=text) if self._include_partial:
+                return self._partial({"type": "thinking_delta", "thinking": text})
+            case _:
+                return None
+
+    def _of(self, kind: str, *events: Event, **others: Any) -> LineDocument:
+        return LineDocument.of(*events, type=kind, session_id=self._session_id, **others)
+
+    def _partial(self, delta: dict[str, Json]) -> LineDocument:
+        return self._of("stream_event", event={"type": "content_block_delta", "delta": delta})
+
+
+class VisibleFlow:
+    """`visible` for text in pieces: whole words, so that no pair of characters is torn."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """What can be shown by now."""
+        self._held += text
+        end = max(self._held.rfind(" "), self._held.rfind("\n")) + 1
+        if not end and len(self._held) > _LONGEST_WORD:
+            end = len(self._held) - 1
+        ready, self._held = self._held[:end], self._held[end:]
+        return visible(ready)
+
+    def flush(self) -> str:
+        """The rest."""
+        ready, self._held = self._held, ""
+        return visible(ready)
+
+
+def say_denials(finished: TurnFinished) -> None:
+    """Tell on stderr what was not allowed, and how to allow it."""
+    names = sorted({denial.tool_name for denial in finished.permission_denials})
+    if names:
+        allow = " ".join(f"--allow {name}" for name in names)
+        say(
+            f"warning: not allowed: {visible(', '.join(names))}. "
+            f"Use {visible(allow)}, or --permission-mode.\n"
+        )
+
+
+# --- asking before a tool acts ------------------------------------------------
+
+
+def terminal_approver(progress: Progress) -> Approver:
+    """Shows the whole of what would happen and takes y, n, or a reason against it."""
+
+    async def approve(proposal: Proposal) -> Decision:
+        progress.clear()
+        say(proposal_text(proposal))
+        always = f"[a]lways: {proposal.always}, " if proposal.always else ""
+        question = f"Allow? [y]es, [n]o, {always}or say what to do instead: "
+        while (decision := decide(await ask_line(question), proposal)) is None:
+            continue
+        return decision
+
+    return approve
+
+
+def proposal_text(proposal: Proposal) -> str:
+    """The proposal in full, with every hidden character shown."""
+    lines = [f"── {reveal(proposal.title)} ({len(proposal.body):,} characters)"]
+    lines += [f"warning: {reveal(warning)}" for warning in proposal.warnings]
+    return "\n".join([*lines, reveal(proposal.body).rstrip("\n"), ""])
+
+
+def decide(answer: str, proposal: Proposal) -> Decision | None:
+    """What an answer means: anything but a yes is a no, and its words are the reason.
+
+    None for an "always" where that is not offered.
+    """
+    match answer.strip().casefold():
+        case "y" | "yes":
+            return Decision(True)
+        case "a" | "always":
+            return Decision(True, remember=True) if proposal.always else None
+        case "" | "n" | "no":
+            return Decision(False, reason="the person said no")
+    return Decision(False, reason=answer.strip())
+
+
+# --- the command --------------------------------------------------------------
 
 
 @app.command()
@@ -112,17 +462,19 @@ def ask(  # noqa: PLR0913 - one parameter a flag
             )
             agent = await opened.agent(session, options, approver)
             try:
-                for notice in opened.notices():
-                    say(f"note: {visible(notice)}\n")
-                output = make_output(
-                    output_format,
-                    progress,
-                    session_id=session.session_id,
-                    cwd=str(opened.cwd),
-                    permission_mode=options.permission_mode,
-                    include_partial=include_partial,
-                    raw=raw,
-                )
+                say_notices(opened)
+                output: Output
+                if output_format == "json":
+                    output = JsonOutput(progress)
+                elif output_format == "stream-json":
+                    output = StreamJsonOutput(
+                        session.session_id,
+                        cwd=str(opened.cwd),
+                        permission_mode=options.permission_mode,
+                        include_partial=include_partial,
+                    )
+                else:
+                    output = TextOutput(progress, live=sys.stdout.isatty(), raw=raw)
                 code = await answer(agent, text, output, interruption)
             finally:
                 await agent.aclose()
@@ -152,8 +504,6 @@ async def answer(agent: "Agent", prompt: str, output: Output, interruption: Inte
 def _progress(config: Config) -> Progress:
     environ = environment()
     color = wants_color(
-        config.ui.color,
-        no_color=bool(environ.get("NO_COLOR")),
-        dumb=environ.get("TERM") == "dumb",
+        config.ui.color, no_color=bool(environ.get("NO_COLOR")), dumb=environ.get("TERM") == "dumb"
     )
     return Progress(live=sys.stderr.isatty(), color=color)

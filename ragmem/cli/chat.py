@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmem.cli.opening import current_folder, open_app, settings
-from ragmem.cli.options import (
+from ragmem.cli.command import (
     AddDir,
     ColorOption,
     Continue,
@@ -18,9 +17,12 @@ from ragmem.cli.options import (
     Yolo,
     added_folders,
     check_session_flags,
+    current_folder,
+    open_app,
     permission_mode,
+    settings,
 )
-from ragmem.cli.streams import typed
+from ragmem.cli.output import typed
 from ragmem.errors import UsageError
 
 if TYPE_CHECKING:

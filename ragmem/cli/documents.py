@@ -3,23 +3,19 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from ragmem.events import PermissionDenial, TurnFinished
+from ragmem.cli.output import Document
+from ragmem.events import TurnFinished
 from ragmem.messages import Json
-from ragmem.records import FileAccess, Session, ToolCall, Turn
-from ragmem.text import clean
+from ragmem.records import MemoryRecord, Session, Turn
 
-
-class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what is printed as JSON."""
-
-
-def to_json(value: Document | Sequence[Document], *, indent: int | None = 2) -> str:
-    """JSON text that any reader accepts; `indent=None` keeps it on one line."""
-    return clean(json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=indent)) + "\n"
+if TYPE_CHECKING:
+    from ragmem.memory.code_past import CodePast
+    from ragmem.memory.facts.values import FactHit
+    from ragmem.memory.hits import Hit
 
 
 class UsageDocument(Document, frozen=True, kw_only=True):
@@ -129,45 +125,102 @@ class StoreDocument(Document, frozen=True, kw_only=True):
     size_bytes: int | None
 
 
+class HitDocument(Document, frozen=True, kw_only=True):
+    """One thing that was found; null is what there is none of."""
+
+    type: str
+    """`turn`, `summary`, `memory`, `scope`."""
+    id: str
+    session_id: str | None = None
+    """Of a memory: where it was said first."""
+    turn_index: int | None = None
+    level: int | None = None
+    """0 for a turn, 1 and up for a summary."""
+    text: str
+    path: str | None = None
+    """Of a scope, or the file that a memory stood in."""
+    name: str | None = None
+    start_line: int | None = None
+    end_line: int | None = None
+    score: float
+    """Comparable among hits of one type of one search only."""
+    similarity: float | None
+    timestamp: datetime | None
+    why: str
+
+
+class CodeSessionDocument(Document, frozen=True, kw_only=True):
+    """A session that had to do with some code."""
+
+    session_id: str
+    title: str
+    how: tuple[str, ...]
+    """`edited`, `changed` (the file), `read`, `found`, `named`, `listed`; the strongest first."""
+    turn_count: int
+    """Turns that had to do with it."""
+    last_at: datetime
+
+
+class MemoryDocument(Document, frozen=True, kw_only=True):
+    """A memory in a list."""
+
+    id: str
+    kind: str
+    content: str
+    subjects: tuple[str, ...]
+    trust: str
+    scope: str
+    pinned: bool
+    created_at: datetime
+    expires_at: datetime | None
+    superseded_by: str | None
+
+
+class EvidenceDocument(Document, frozen=True, kw_only=True):
+    """One place where a memory comes from; null is what there is none of."""
+
+    session_id: str | None
+    turn_index: int | None
+    tool_name: str | None
+    path: str | None
+
+
+class WhyDocument(MemoryDocument, frozen=True, kw_only=True):
+    """A memory with where it comes from."""
+
+    evidence: tuple[EvidenceDocument, ...]
+
+
+class EpisodeDocument(MemoryDocument, frozen=True, kw_only=True):
+    """A memory that is a notable moment."""
+
+    occurred_at: datetime
+    """When it happened or is due; where that is not known, when it was said."""
+
+
+class ProfileDocument(Document, frozen=True, kw_only=True):
+    """What the person has said of themselves."""
+
+    values: dict[str, str]
+    updated_at: datetime | None
+
+
 def result_document(finished: TurnFinished) -> ResultDocument:
     """How the turn ended; an interrupted one is an error during execution."""
     usage = finished.usage
     error = finished.error or ("interrupted" if finished.subtype == "interrupted" else "")
-    return ResultDocument(
+    return ResultDocument.of(
+        finished,
         subtype="error_during_execution" if finished.subtype == "interrupted" else finished.subtype,
-        is_error=finished.is_error,
-        session_id=finished.session_id,
-        turn_id=finished.turn_id,
         num_turns=usage.model_calls,
-        duration_ms=finished.duration_ms,
         duration_api_ms=usage.api_ms,
-        result=finished.result,
         error=f"{error} {finished.hint}".strip() or None,
-        model=finished.model,
-        usage=UsageDocument(
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cached_tokens=usage.cached_tokens,
-        ),
+        usage=UsageDocument.of(usage),
         total_cost_usd=usage.cost_usd,
-        permission_denials=tuple(_denial(denial) for denial in finished.permission_denials),
-        context=finished.context,
-    )
-
-
-def session_document(session: Session) -> SessionDocument:
-    """A session in a list."""
-    return SessionDocument(
-        session_id=session.session_id,
-        cwd=session.cwd,
-        project_id=session.project_id,
-        title=session.title,
-        status=session.status,
-        tags=session.tags,
-        started_at=session.started_at,
-        last_activity_at=session.last_activity_at,
-        turn_count=session.turn_count,
-        last_message=session.last_message,
+        permission_denials=tuple(
+            DenialDocument.of(denial, tool_input=parsed(denial.arguments))
+            for denial in finished.permission_denials
+        ),
     )
 
 
@@ -175,25 +228,88 @@ def conversation_document(
     session: Session, turns: Sequence[Turn], *, reasoning: bool = False
 ) -> ConversationDocument:
     """A session with its turns."""
-    documents = (_turn(turn) for turn in turns)
-    if reasoning:
-        documents = (
-            msgspec.structs.replace(document, reasoning=turn.reasoning)
-            for document, turn in zip(documents, turns, strict=True)
-        )
-    return ConversationDocument(
-        **msgspec.structs.asdict(session_document(session)), turns=tuple(documents)
+    return ConversationDocument.of(
+        session, turns=tuple(_turn(turn, reasoning=reasoning) for turn in turns)
     )
 
 
-def file_document(access: FileAccess) -> FileDocument:
-    """A recently accessed file."""
-    return FileDocument(
-        path=access.path,
-        access_type=access.access_type,
-        tool_name=access.tool_name,
-        turn_index=access.turn_index,
-        timestamp=access.accessed_at,
+def _turn(turn: Turn, *, reasoning: bool) -> TurnDocument:
+    return TurnDocument.of(
+        turn,
+        uuid=turn.turn_id,
+        timestamp=turn.started_at,
+        tool_calls=tuple(
+            ToolCallDocument.of(
+                call,
+                arguments=parsed(call.arguments),
+                result=parsed(call.result) if call.result else None,
+            )
+            for call in turn.tool_calls
+        ),
+        reasoning=turn.reasoning if reasoning else msgspec.UNSET,
+    )
+
+
+def hit_document(hit: "Hit") -> HitDocument:
+    """A turn or summary."""
+    text = ""
+    if hit.turn:
+        text = f"User: {hit.turn.user_message}\nAssistant: {hit.turn.assistant_message}"
+    elif hit.summary:
+        text = hit.summary.text
+    turn_index = hit.turn.turn_index if hit.turn else None
+    return HitDocument.of(hit, id=hit.record_id, turn_index=turn_index, text=text, timestamp=hit.at)
+
+
+def memory_hit_document(hit: "FactHit") -> HitDocument:
+    """A memory."""
+    memory = hit.memory
+    said = memory.evidence[0] if memory.evidence else None
+    return HitDocument.of(
+        hit,
+        type="memory",
+        id=memory.memory_id,
+        session_id=(said and said.session_id) or None,
+        turn_index=(said and said.turn_index) or None,
+        text=memory.content,
+        path=next((each.path for each in memory.evidence if each.path), None),
+        timestamp=memory.created_at,
+    )
+
+
+def code_session_documents(past: "CodePast") -> tuple[CodeSessionDocument, ...]:
+    """The sessions that had to do with some code, newest first."""
+    return tuple(
+        CodeSessionDocument.of(
+            each, session_id=each.session.session_id, title=each.session.title, how=each.hows
+        )
+        for each in past.sessions
+    )
+
+
+def memory_document(memory: MemoryRecord) -> MemoryDocument:
+    """A memory in a list."""
+    return MemoryDocument.of(memory, id=memory.memory_id)
+
+
+def why_document(memory: MemoryRecord) -> WhyDocument:
+    """A memory with where it comes from."""
+    evidence = tuple(
+        EvidenceDocument(
+            session_id=each.session_id or None,
+            turn_index=each.turn_index or None,
+            tool_name=each.tool_name or None,
+            path=each.path or None,
+        )
+        for each in memory.evidence
+    )
+    return WhyDocument.of(memory, id=memory.memory_id, evidence=evidence)
+
+
+def episode_document(memory: MemoryRecord) -> EpisodeDocument:
+    """A notable moment."""
+    return EpisodeDocument.of(
+        memory, id=memory.memory_id, occurred_at=memory.at or memory.created_at
     )
 
 
@@ -223,33 +339,3 @@ def parsed(text: str) -> Json:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _turn(turn: Turn) -> TurnDocument:
-    return TurnDocument(
-        uuid=turn.turn_id,
-        turn_index=turn.turn_index,
-        user_message=turn.user_message,
-        assistant_message=turn.assistant_message,
-        status=turn.status,
-        timestamp=turn.started_at,
-        tool_calls=tuple(_tool_call(call) for call in turn.tool_calls),
-    )
-
-
-def _tool_call(call: ToolCall) -> ToolCallDocument:
-    return ToolCallDocument(
-        tool_name=call.tool_name,
-        arguments=parsed(call.arguments),
-        result=parsed(call.result) if call.result else None,
-        success=call.success,
-        duration_ms=call.duration_ms,
-    )
-
-
-def _denial(denial: PermissionDenial) -> DenialDocument:
-    return DenialDocument(
-        tool_name=denial.tool_name,
-        tool_use_id=denial.tool_use_id,
-        tool_input=parsed(denial.arguments),
-    )

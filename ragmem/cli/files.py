@@ -1,31 +1,66 @@
-"""`ragmem files`: which files a session touched, and what is known of them."""
+"""`ragmem files`: which files a session touched or changed, and what is known of them."""
 
-from datetime import UTC, datetime
-from shutil import get_terminal_size
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
-from ragmem.cli.choice import last_session, resumed
-from ragmem.cli.documents import file_document, to_json
-from ragmem.cli.opening import open_app, settings
-from ragmem.cli.options import Format, Resume
-from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import say, typed, write, write_json
-from ragmem.cli.table import table
-from ragmem.errors import EXIT_DONE, UsageError
-from ragmem.text import ago
+from ragmem.cli.command import Format, Resume, last_session, open_app, opens, resumed
+from ragmem.cli.documents import (
+    CodeSessionDocument,
+    FileDocument,
+    MemoryDocument,
+    code_session_documents,
+    memory_document,
+)
+from ragmem.cli.index import brought_up_to_date, project_here
+from ragmem.cli.output import (
+    Document,
+    columns,
+    print_all,
+    say,
+    table,
+    to_json,
+    typed,
+    write,
+    write_json,
+)
+from ragmem.errors import SessionNotFound, UsageError
+from ragmem.ids import short_id
+from ragmem.memory.code_past import CodePast, past_of_file
+from ragmem.memory.files import stored_path
+from ragmem.memory.projects import real_folder
+from ragmem.store.base import SessionQuery
+from ragmem.store.code import ChangedTogether
+from ragmem.text import ago, clean, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ragmem.records import FileAccess
+    from ragmem.app import App
+    from ragmem.codeindex.index import CodeIndex
+    from ragmem.records import FileAccess, Project, Session
+    from ragmem.store.base import Store
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_AGE = re.compile(r"(\d{1,5})([hdw])")
+_HOURS = {"h": 1, "d": 24, "w": 168}
+_SESSIONS = 1_000
+_ALL_TURNS = 10**12
+"""Characters: more than a session holds."""
+_NARROWEST = 20
+_FILES = 20
+"""Of a session so many are told of, the latest."""
+
 
 @app.command()
-def files(
+@opens(open_app)
+async def files(
+    opened: "App",
     path: Annotated[
         str | None,
         typer.Argument(
@@ -35,8 +70,7 @@ def files(
     related: Annotated[
         bool,
         typer.Option(
-            "--related",
-            help="Of each file: what changes with it, imports, sessions, decisions.",
+            "--related", help="Of each file: what changes with it, imports, sessions, decisions."
         ),
     ] = False,
     since: Annotated[
@@ -61,45 +95,302 @@ def files(
         raise UsageError("--since is about all files: it goes with neither PATH, --related nor -r.")
     if path is not None and resume is not None:
         raise UsageError("PATH is looked for in all sessions: it does not go with -r.")
-    config, paths = settings()
-
-    async def main(_: Interruption) -> int:
-        async with open_app(config, paths) as opened:
-            if since is not None:
-                from ragmem.cli.changed_files import print_changed
-
-                await print_changed(opened, typed(since), output)
-            elif path is not None:
-                from ragmem.cli.related import print_file
-
-                await print_file(opened, typed(path), output)
-            else:
-                if resume is None:
-                    session = await last_session(opened)
-                else:
-                    session = await resumed(opened, resume)
-                accesses = await opened.memory.recently_accessed_files(session.session_id)
-                if related and accesses:
-                    from ragmem.cli.related import print_related
-
-                    await print_related(opened, session, accesses, output)
-                else:
-                    _print(accesses, output)
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(main))
-
-
-def _print(accesses: "Sequence[FileAccess]", output: Literal["table", "json"]) -> None:
+    if since is not None:
+        await _print_changed(opened, typed(since), output)
+        return
+    if path is not None:
+        await _print_file(opened, typed(path), output)
+        return
+    session = await (last_session(opened) if resume is None else resumed(opened, resume))
+    accesses = await opened.memory.recently_accessed_files(session.session_id)
+    if related and accesses:
+        await _print_related(opened, session, accesses, output)
+        return
     now = datetime.now(UTC)
-    if output == "json":
-        write_json(to_json([file_document(access) for access in accesses]))
-    elif accesses:
-        rows = [
-            (access.access_type, str(access.turn_index), ago(access.accessed_at, now), access.path)
-            for access in accesses
-        ]
-        width = get_terminal_size((120, 24)).columns
-        write(table(("ACCESS", "TURN", "WHEN", "PATH"), rows, width=width))
+    print_all(
+        output,
+        accesses,
+        lambda each: FileDocument.of(each, timestamp=each.accessed_at),
+        lambda width: table(
+            ("ACCESS", "TURN", "WHEN", "PATH"),
+            [
+                (each.access_type, str(each.turn_index), ago(each.accessed_at, now), each.path)
+                for each in accesses
+            ],
+            width=width,
+        ),
+        "No files yet.\n",
+    )
+
+
+# --- what was changed ---------------------------------------------------------
+
+
+class ChangedFileDocument(Document, frozen=True, kw_only=True):
+    """A file that was changed, the latest first."""
+
+    path: str
+    turn_count: int
+    session_ids: tuple[str, ...]
+    """The newest first."""
+    timestamp: datetime
+    """Of the last change."""
+
+
+class _Change(msgspec.Struct, frozen=True):
+    session_id: str
+    turn_index: int
+    at: datetime
+
+
+async def _print_changed(opened: "App", since: str, output: Literal["table", "json"]) -> None:
+    """Print the files that tools have written since then."""
+    start = await _since(opened, since)
+    project = await project_here(opened)
+    store = await opened.store()
+    query = SessionQuery(project_ids=(project.root_id,), limit=_SESSIONS)
+    changes: dict[str, list[_Change]] = {}
+    for session in await store.sessions(query):
+        if session.last_activity_at < start:
+            continue
+        accesses = await store.file_accesses(session.session_id, max_turn_chars=_ALL_TURNS)
+        for access in _own_writes(session, accesses, start):
+            change = _Change(session.session_id, access.turn_index, access.accessed_at)
+            changes.setdefault(access.path, []).append(change)
+    found = sorted(
+        (_changed(path, own) for path, own in changes.items()),
+        key=lambda each: (-each.timestamp.timestamp(), each.path),
+    )
+    print_all(
+        output,
+        found,
+        lambda each: each,
+        lambda width: _changed_table(found, width),
+        "The agent has changed no file here since then.\n",
+    )
+
+
+async def _since(opened: "App", since: str) -> datetime:
+    """A date and an age count from now; a session from where it stands."""
+    if age := _AGE.fullmatch(since.strip()):
+        return datetime.now(UTC) - timedelta(hours=int(age[1]) * _HOURS[age[2]])
+    if _DATE.match(since.strip()):
+        try:
+            return datetime.fromisoformat(since.strip()).astimezone()
+        except ValueError:
+            raise UsageError(f"--since: {one_line(since, 40)!r} is no date.") from None
+    try:
+        return (await opened.resume_session(since)).last_activity_at
+    except SessionNotFound:
+        raise UsageError(
+            f"--since: {one_line(since, 40)!r} is no age, no date and no session.",
+            hint="Such as 7d, 12h, 2w, 2026-11-01, or the id or name of a session.",
+        ) from None
+
+
+def _own_writes(
+    session: "Session", accesses: "Iterable[FileAccess]", start: datetime
+) -> "list[FileAccess]":
+    """What a fork shares is its parent's."""
+    shared = session.forked_at_index or 0
+    return [
+        access
+        for access in accesses
+        if access.access_type == "write"
+        and access.accessed_at >= start
+        and access.turn_index > shared
+    ]
+
+
+def _changed(path: str, changes: list[_Change]) -> ChangedFileDocument:
+    newest = sorted(changes, key=lambda change: change.at, reverse=True)
+    return ChangedFileDocument(
+        path=path,
+        turn_count=len({(change.session_id, change.turn_index) for change in changes}),
+        session_ids=tuple(dict.fromkeys(change.session_id for change in newest)),
+        timestamp=newest[0].at,
+    )
+
+
+def _changed_table(found: list[ChangedFileDocument], width: int) -> str:
+    now = datetime.now(UTC)
+    rows = [
+        (ago(each.timestamp, now), str(each.turn_count), short_id(each.session_ids[0]), each.path)
+        for each in found
+    ]
+    return table(("CHANGED", "TURNS", "SESSION", "PATH"), rows, width=width)
+
+
+# --- what it has to do with ---------------------------------------------------
+
+
+class ChangedTogetherDocument(Document, frozen=True, kw_only=True):
+    """A file that was changed in the same turns."""
+
+    path: str
+    turn_count: int
+    session_count: int
+    last_at: datetime
+
+
+class RelatedDocument(Document, frozen=True, kw_only=True):
+    """A file of the project, and what it has to do with."""
+
+    path: str
+    changed_with: tuple[ChangedTogetherDocument, ...]
+    """Most turns first."""
+    imports: tuple[str, ...]
+    """Files of the project."""
+    imported_by: tuple[str, ...]
+    sessions: tuple[CodeSessionDocument, ...]
+    memories: tuple[MemoryDocument, ...]
+    """What was decided there."""
+
+
+class Related(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the project, and what it has to do with."""
+
+    path: str
+    changed_with: tuple[ChangedTogether, ...] = ()
+    imports: tuple[str, ...] = ()
+    imported_by: tuple[str, ...] = ()
+    past: CodePast = CodePast()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is anything to tell."""
+        return bool(
+            self.changed_with or self.imports or self.imported_by or self.past.session_count
+        )
+
+
+async def _print_file(opened: "App", path: str, output: Literal["table", "json"]) -> None:
+    """Print what is known of one file."""
+    if not path.strip():
+        raise UsageError("Which file?")
+    if any("\ud800" <= character <= "\udfff" for character in path):
+        raise UsageError(f"{visible(clean(path))} is no name in UTF-8: such files are not indexed.")
+    project = await project_here(opened)
+    top = real_folder(project.path, opened.cwd)
+    wanted = stored_path(path, cwd=opened.cwd, project=top)
+    [found] = await _related(opened, project, [wanted])
+    if output == "json" or found.is_known or found.past.memories:
+        _print_documents(output, [found])
     else:
-        say("No files yet.\n")
+        say(_nothing_of(top / wanted, visible(wanted)))
+
+
+def _nothing_of(file: Path, shown: str) -> str:
+    if file.is_dir():
+        return f"{shown} is a folder: name a file.\n"
+    if file.is_file():
+        return f"No session has touched {shown}, and no file that is indexed imports it.\n"
+    return f"There is no file {shown}; paths are those from this folder.\n"
+
+
+async def _print_related(
+    opened: "App",
+    session: "Session",
+    accesses: "Sequence[FileAccess]",
+    output: Literal["table", "json"],
+) -> None:
+    """Print what is known of each file of a session; its own part in it stands for itself."""
+    project = await project_here(opened)
+    paths = [access.path for access in accesses if access.access_type != "list"]
+    found = await _related(opened, project, paths[:_FILES], of=session)
+    _print_documents(output, found, brief=True)
+
+
+def _print_documents(output: str, found: Sequence[Related], *, brief: bool = False) -> None:
+    if output == "json":
+        write_json(to_json([related_document(each) for each in found]))
+    else:
+        write(related_text(found, datetime.now(UTC), width=columns(100), brief=brief))
+
+
+async def _related(
+    opened: "App", project: "Project", paths: Sequence[str], *, of: "Session | None" = None
+) -> list[Related]:
+    code = await _code(opened)
+    store = await opened.store() if opened.config.memory.enabled else None
+    project_id = of.project_id if of else project.root_id
+    return [await _one(store, code, project_id, path) for path in paths]
+
+
+async def _code(opened: "App") -> "CodeIndex | None":
+    """The index as the disk is now; None where none is kept: then no imports are known."""
+    code = await opened.code()
+    if code is None:
+        return None
+    try:
+        await brought_up_to_date(code, only_reads=True)
+    except UsageError:  # a home folder, say: nothing of it is indexed
+        return None
+    return code
+
+
+async def _one(
+    store: "Store | None", code: "CodeIndex | None", project_id: str, path: str
+) -> Related:
+    """Without a store nothing is remembered: only what the files say."""
+    imports, imported_by = await code.neighbours(path) if code else ([], [])
+    if store is None:
+        return Related(path=path, imports=tuple(imports), imported_by=tuple(imported_by))
+    return Related(
+        path=path,
+        changed_with=tuple(await store.changed_with((project_id,), path)),
+        imports=tuple(imports),
+        imported_by=tuple(imported_by),
+        past=await past_of_file(store, project_id, path),
+    )
+
+
+def related_text(
+    found: Sequence[Related], now: datetime, *, width: int, brief: bool = False
+) -> str:
+    """A paragraph a file; `brief`: of its sessions only how many there are."""
+    from ragmem.codebase.shown import in_sessions, past_lines
+
+    width = max(_NARROWEST, width)
+    lines: list[str] = []
+    for each in found:
+        lines += hanging("", visible(each.path), width)
+        rows = [
+            ("changes with", [_together(other, now) for other in each.changed_with]),
+            ("imports", list(each.imports)),
+            ("imported by", list(each.imported_by)),
+        ]
+        for name, named in rows:
+            lines += hanging(f"  {name:<13} ", _named(named), width) if named else []
+        if brief:
+            told = in_sessions(each.past, now)
+            lines += hanging("  ", f"touched {told}", width) if told else []
+            decided = counted(len(each.past.memories), "decision")
+            if each.past.memories:
+                lines += hanging("  ", f"{decided} there; `ragmem files PATH` tells", width)
+        else:
+            lines += past_lines(each.past, now, indent=2, width=width)
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _together(other: ChangedTogether, now: datetime) -> str:
+    return f"{other.path} ({counted(other.turn_count, 'turn')}, {ago(other.last_at, now)})"
+
+
+def _named(paths: Sequence[str]) -> str:
+    from ragmem.codebase.shown import SHOWN
+
+    more = len(paths) - SHOWN
+    shown = ", ".join(one_line(path, 200) for path in paths[:SHOWN])
+    return shown + (f" and {more:,} more" if more > 0 else "")
+
+
+def related_document(found: Related) -> RelatedDocument:
+    """As JSON."""
+    return RelatedDocument.of(
+        found,
+        changed_with=tuple(map(ChangedTogetherDocument.of, found.changed_with)),
+        sessions=code_session_documents(found.past),
+        memories=tuple(map(memory_document, found.past.memories)),
+    )

@@ -4,19 +4,14 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import msgspec
 import typer
 
-from ragmem.cli.documents import Document, to_json
-from ragmem.cli.opening import open_app, settings
-from ragmem.cli.options import Format
-from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import say, write, write_json
+from ragmem.cli.command import Format, open_app, opens, say_notices
+from ragmem.cli.output import Document, print_one, say, steps, write
 from ragmem.config import how_to_set
-from ragmem.errors import EXIT_DONE, StoreError, UsageError
+from ragmem.errors import StoreError, UsageError
 from ragmem.records import RegisterProject, utc_now
 from ragmem.text import ago, counted, hanging, one_line, visible
 
@@ -61,15 +56,10 @@ class IndexDocument(StatusDocument, frozen=True, kw_only=True):
     seconds: float
 
 
-class _Asked(msgspec.Struct, frozen=True, kw_only=True):
-    rebuild: bool
-    vectors: bool
-    watch: bool
-    output: Literal["table", "json"]
-
-
 @app.command()
-def index(
+@opens(open_app)
+async def index(
+    opened: "App",
     watch: Annotated[
         bool, typer.Option("--watch", help="And keep it current until Ctrl-C.")
     ] = False,
@@ -96,34 +86,22 @@ def index(
         raise UsageError("--status only looks: it goes with none of the others.")
     if watch and output == "json":
         raise UsageError("--watch prints lines until Ctrl-C: it does not go with --format json.")
-    asked = _Asked(rebuild=rebuild, vectors=vectors, watch=watch, output=output)
-    config, paths = settings()
-
-    async def main(_: Interruption) -> int:
-        async with open_app(config, paths) as opened:
-            code = await code_of(opened)
-            if status:
-                code.refuse()
-                _print_status(opened, await code.status(), output)
-            else:
-                await _index(opened, code, asked)
-                if watch:
-                    await _watch(opened, code)
-            for notice in opened.notices():
-                say(f"note: {visible(notice)}\n")
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(main))
+    code = await code_of(opened)
+    if status:
+        code.refuse()
+        _print_status(opened, await code.status(), output)
+    else:
+        await _index(opened, code, rebuild=rebuild, vectors=vectors, output=output)
+        if watch:
+            await _watch(opened, code)
+    say_notices(opened)
 
 
 async def code_of(opened: "App") -> "CodeIndex":
     """The index of this folder's project; UsageError where none is kept."""
     code = await opened.code()
     if code is None:
-        raise UsageError(
-            "The code index is switched off.",
-            hint=how_to_set("code.enabled", "true"),
-        )
+        raise UsageError("The code index is switched off.", hint=how_to_set("code.enabled", "true"))
     return code
 
 
@@ -144,11 +122,10 @@ async def brought_up_to_date(
 
     Who `only_reads` goes on with what was indexed before where nothing can be written.
     """
-    from ragmem.cli.index_progress import progress
 
     told = False
     try:
-        with progress("indexing") as show:
+        with steps("indexing") as show:
             while (found := await code.refresh(show=show, rebuild=rebuild)).elsewhere:
                 if not told:
                     say("Another process of ragmem is indexing this project: waiting for it.\n")
@@ -165,28 +142,29 @@ async def brought_up_to_date(
     return found
 
 
-async def _index(opened: "App", code: "CodeIndex", asked: _Asked) -> None:
+async def _index(
+    opened: "App", code: "CodeIndex", *, rebuild: bool, vectors: bool, output: str
+) -> None:
     before = await code.status()
     is_first = not before.refreshed_at
-    if asked.vectors:
+    if vectors:
         _check_vectors(opened)
-    found = await brought_up_to_date(code, rebuild=asked.rebuild)
+    found = await brought_up_to_date(code, rebuild=rebuild)
     await _make_known(opened)
     await code.mirror()
-    if asked.vectors:
+    if vectors:
         await _embed(code)
     status = await code.status()
-    if asked.output == "json":
-        write_json(to_json(index_document(found, status)))
-    else:
-        whole = is_first or asked.rebuild
-        follow = "" if asked.vectors else _follow(opened, status)
-        width = get_terminal_size((100, 24)).columns
-        if found.files or found.removed:
-            went_on = is_first and before.files > 0 and not asked.rebuild
-            write(refreshed_text(found, follow=follow, whole=whole, width=width, went_on=went_on))
-        else:
-            write(nothing_text(found, status.path, width=width))
+    follow = "" if vectors else _follow(opened, status)
+
+    def text(width: int) -> str:
+        if not (found.files or found.removed):
+            return nothing_text(found, status.path, width=width)
+        went_on = is_first and before.files > 0 and not rebuild
+        whole = is_first or rebuild
+        return refreshed_text(found, follow=follow, whole=whole, width=width, went_on=went_on)
+
+    print_one(output, lambda: index_document(found, status), text, pipe=100)
     await opened.leave_background()
 
 
@@ -207,17 +185,13 @@ def _check_vectors(opened: "App") -> None:
             hint="Set memory.enabled and memory.embeddings.enabled to true.",
         )
     if not opened.config.code.vectors:
-        raise UsageError(
-            "Code is not embedded here.",
-            hint=how_to_set("code.vectors", "true"),
-        )
+        raise UsageError("Code is not embedded here.", hint=how_to_set("code.vectors", "true"))
 
 
 async def _embed(code: "CodeIndex") -> None:
-    from ragmem.cli.index_progress import progress
 
     try:
-        with progress("embedding") as show:
+        with steps("embedding") as show:
             await code.embed(None, show)
     except asyncio.CancelledError:
         say("Stopped. What was embedded stays; run it again to go on.\n")
@@ -322,15 +296,17 @@ def summed_up(status: "IndexStatus", now: datetime) -> str:
 
 
 def _print_status(opened: "App", status: "IndexStatus", output: Literal["table", "json"]) -> None:
-    if output == "json":
-        write_json(to_json(status_document(status)))
-    elif not status.refreshed_at and not status.files:
+    if output != "json" and not status.refreshed_at and not status.files:
         say("Nothing of this project is indexed yet. `ragmem index` does it.\n")
-    else:
-        width = get_terminal_size((100, 24)).columns
-        vectors = f"{status.without_vectors:,} to go" if status.without_vectors else "all made"
-        vectors = vectors if _makes_vectors(opened) else "none are made, as the settings say"
-        write(status_text(status, datetime.now(UTC), vectors=vectors, width=width))
+        return
+    vectors = f"{status.without_vectors:,} to go" if status.without_vectors else "all made"
+    vectors = vectors if _makes_vectors(opened) else "none are made, as the settings say"
+    print_one(
+        output,
+        lambda: status_document(status),
+        lambda width: status_text(status, datetime.now(UTC), vectors=vectors, width=width),
+        pipe=100,
+    )
 
 
 def status_text(status: "IndexStatus", now: datetime, *, vectors: str, width: int) -> str:
@@ -357,15 +333,19 @@ def status_text(status: "IndexStatus", now: datetime, *, vectors: str, width: in
 
 def status_document(status: "IndexStatus") -> StatusDocument:
     """As JSON."""
-    at = datetime.fromisoformat(status.refreshed_at) if status.refreshed_at else None
-    return StatusDocument(**{**msgspec.structs.asdict(status), "refreshed_at": at})
+    return StatusDocument.of(status, refreshed_at=_refreshed_at(status))
 
 
 def index_document(found: "Refreshed", status: "IndexStatus") -> IndexDocument:
     """As JSON."""
-    return IndexDocument(
-        **msgspec.structs.asdict(status_document(status)),
+    return IndexDocument.of(
+        status,
         changed=found.changed,
         removed=found.removed,
         seconds=round(found.seconds, 3),
+        refreshed_at=_refreshed_at(status),
     )
+
+
+def _refreshed_at(status: "IndexStatus") -> datetime | None:
+    return datetime.fromisoformat(status.refreshed_at) if status.refreshed_at else None

@@ -1,32 +1,23 @@
 """`run(argv) -> exit code`: each command, imported when it is called, and every error's way out."""
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 
+import msgspec
 import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from ragmem.cli.argv import rewrite
-from ragmem.cli.coercion import parse_without_pydantic
-from ragmem.cli.streams import say, secure_standard_streams, write
-from ragmem.config import environment
-from ragmem.errors import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_SIGINT,
-    RagmemError,
-    UsageError,
-    lacking,
-)
+from ragmem.cli import rewrite
+from ragmem.cli.output import say, secure_standard_streams, write
+from ragmem.config import environment, find_paths
+from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_SIGINT, RagmemError, UsageError, lacking
 from ragmem.failpoints import arm
-from ragmem.text import visible
-
-if TYPE_CHECKING:
-    from typer._click.core import Command
+from ragmem.text import one_line, visible
 
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 _COMMANDS = (
@@ -49,7 +40,7 @@ _COMMANDS = (
 )
 _WIDE = 60
 """Columns from which on there is room for what an option does beside it."""
-_MODULES = {"import": "importing"}
+_MODULES = {"import": "imports"}
 """Of commands whose names Python keeps for itself."""
 
 
@@ -80,45 +71,29 @@ def report(error: RagmemError) -> int:
     return error.exit_code
 
 
-def command() -> "Command":
+def command() -> TyperGroup:
     """The whole command line as one command, its parts not yet imported."""
     parse_without_pydantic()
-    return typer.main.get_command(_root)
-
-
-class _Commands(MutableMapping[str, Any]):
-    """Each command's module is imported when it is looked up: start-up time is a feature."""
-
-    def __init__(self) -> None:
-        self._built: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in _COMMANDS:
-            raise KeyError(name)
-        if name not in self._built:
-            module = import_module(f"ragmem.cli.{_MODULES.get(name, name)}")
-            built = typer.main.get_command(module.app)
-            built.name = name
-            self._built[name] = built
-        return self._built[name]
-
-    def __setitem__(self, name: str, built: Any) -> None:
-        self._built[name] = built
-
-    def __delitem__(self, name: str) -> None:
-        del self._built[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_COMMANDS)
-
-    def __len__(self) -> int:
-        return len(_COMMANDS)
+    built = typer.main.get_command(_root)
+    assert isinstance(built, TyperGroup)
+    return built
 
 
 class _Root(TyperGroup):
+    """Each command's module is imported when it is looked up: start-up time is a feature."""
+
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = _Commands()
+        self.commands: dict[str, Any] = dict.fromkeys(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command; None where there is no such one."""
+        if cmd_name in self.commands and self.commands[cmd_name] is None:
+            module = import_module(f"ragmem.cli.{_MODULES.get(cmd_name, cmd_name)}")
+            built = typer.main.get_command(module.app)
+            built.name = cmd_name
+            self.commands[cmd_name] = built
+        return self.commands.get(cmd_name)
 
 
 _root = typer.Typer(
@@ -172,7 +147,7 @@ def _dispatch(words: list[str]) -> int:
 
 def _stack_help() -> None:
     """In help, what an option does stands below it."""
-    context = typer.core.TyperGroup.context_class
+    context = TyperGroup.context_class
     beside = context.formatter_class
 
     class Stacked(beside):  # type: ignore[misc, valid-type]
@@ -202,10 +177,24 @@ def _exit_code(error: BaseException) -> int:
             return code
         case typer.Abort():
             return EXIT_FAILED
-    from ragmem.cli.crash import record_crash
-
     say(record_crash(error))
     return EXIT_FAILED
+
+
+def record_crash(error: BaseException) -> str:
+    """Log the traceback; the lines for the person that say so."""
+    from ragmem import __version__
+    from ragmem.logs import write_crash
+    from ragmem.redact import know, redact, secrets_among
+
+    what = f"error: {type(error).__name__}: {one_line(str(error), 300)}"
+    environ = environment()
+    know(secrets_among(environ))
+    try:
+        log = write_crash(find_paths(environ).make().log_dir, error, __version__)
+    except (OSError, RagmemError) as failure:
+        return f"{redact(what)}\nThis is a bug. It could not be logged: {failure}\n"
+    return f"{redact(what)}\nThis is a bug. Its traceback is in {log}\n"
 
 
 def _disk_failed(error: OSError) -> RagmemError:
@@ -233,3 +222,73 @@ def _report_usage(error: TyperException) -> int:
     hint = f"Try `{context.command_path} --help`." if context else ""
     code = report(UsageError(visible(error.format_message()), hint=hint))
     return error.exit_code or code
+
+
+# --- parameters -----------------------------------------------------------------
+
+# typer imports pydantic to parse them, which takes 190 ms: more than all the rest of a short
+# command. Where a version of typer has other insides, its own way stays: slower, not wrong.
+_fallback: list[Callable[[Any], Any]] = []
+
+
+class PlainCoercion:
+    """Stands in for typer's `RuntimeParam`: strings to numbers, paths, choices and lists."""
+
+    def __init__(self, annotation: Any, *, least: float | None, most: float | None) -> None:
+        self._annotation = annotation
+        self._least = least
+        self._most = most
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value as its type; BadParameter, which names the option, when it can't be one."""
+        if value is None:
+            return None
+        try:
+            converted = msgspec.convert(
+                value, self._annotation, strict=False, dec_hook=_decode_other
+            )
+        except (msgspec.ValidationError, ValueError):
+            raise typer.BadParameter(self._complaint(value), ctx=ctx, param=param) from None
+        for number in converted if isinstance(converted, list) else (converted,):
+            if self._least is not None and number < self._least:
+                message = f"{number} is less than {self._least}."
+                raise typer.BadParameter(message, ctx=ctx, param=param)
+            if self._most is not None and number > self._most:
+                message = f"{number} is more than {self._most}."
+                raise typer.BadParameter(message, ctx=ctx, param=param)
+        return converted
+
+    def _complaint(self, value: Any) -> str:
+        if choices := get_args(self._annotation):
+            listed = ", ".join(str(choice) for choice in choices)
+            return f"{value!r} is not one of {listed}."
+        kind = {int: "a whole number", float: "a number"}.get(self._annotation, "valid")
+        return f"{value!r} is not {kind}."
+
+
+def parse_without_pydantic() -> None:
+    """Have typer build these for the types that are understood here; safe to call twice."""
+    original = getattr(typer.core, "build_runtime_param", None)
+    if original is None or original is _build:
+        return
+    _fallback.append(original)
+    setattr(typer.core, "build_runtime_param", _build)  # noqa: B010 - no such name in its types
+
+
+def _build(descriptor: Any) -> Any:
+    if not _is_plain(descriptor.annotation):
+        return _fallback[0](descriptor)
+    info = descriptor.parameter_info
+    return PlainCoercion(descriptor.annotation, least=info.min, most=info.max)
+
+
+def _is_plain(annotation: Any) -> bool:
+    parts = get_args(annotation) if get_origin(annotation) is list else (annotation,)
+    return all(
+        part in (str, int, float, bool, Path) or all(isinstance(x, str) for x in get_args(part))
+        for part in parts
+    )
+
+
+def _decode_other(kind: type, value: Any) -> Any:
+    return kind(value)

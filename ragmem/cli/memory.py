@@ -1,38 +1,65 @@
 """`ragmem memory`: what is known beyond the conversations, seen and kept by the person."""
 
-from pathlib import Path
-from typing import Annotated
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import typer
 
-from ragmem.cli import memory_profile
-from ragmem.cli.completing import memory_ids
-from ragmem.cli.memory_acts import (
-    Listed,
-    add_one,
-    clean_up,
-    edit_one,
-    forget_one,
-    list_episodes,
-    list_memories,
-    show_one,
-    tell_why,
-)
-from ragmem.cli.memory_values import (
-    Change,
-    Kind,
-    ScopeName,
-    Shown,
+from ragmem.cli import profile
+from ragmem.cli.command import (
+    Format,
     TextFormat,
-    subjects_of,
-    ttl_of,
-    words,
+    app_with_facts,
+    confirm,
+    memory_ids,
+    open_app,
+    opens,
+    say_notices,
+    settings,
 )
-from ragmem.cli.opening import settings
-from ragmem.cli.options import Format
-from ragmem.cli.runner import run_async
-from ragmem.cli.streams import write
+from ragmem.cli.documents import episode_document, memory_document, why_document
+from ragmem.cli.output import (
+    folded,
+    new_file,
+    print_all,
+    print_one,
+    read_without_secrets,
+    say,
+    table,
+    typed,
+    words,
+    write,
+    write_json,
+)
 from ragmem.errors import UsageError
+from ragmem.ids import short_id
+from ragmem.memory.chains import Chain, Line, about, chain_of, day, marks, summed_up, told
+from ragmem.memory.facts.ttl import expiry
+from ragmem.memory.facts.values import Draft, Remembered
+from ragmem.memory.notes import facts_of, forgotten_text, here, said_so, tell
+from ragmem.memory.notes import forget as forget_memory
+from ragmem.records import (
+    EPISODE_KINDS,
+    MemoryKind,
+    MemoryRecord,
+    MemoryScope,
+    Profile,
+    PutMemory,
+    PutProfile,
+    Write,
+    utc_now,
+)
+from ragmem.store.memories import MemoryQuery
+from ragmem.store.transfer.document import encoded
+from ragmem.text import ago, clip_to_width, counted, one_line, visible
+
+if TYPE_CHECKING:
+    from ragmem.app import App
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -40,8 +67,15 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Show, add, correct and forget facts, rules and preferences.",
 )
-app.add_typer(memory_profile.app, name="profile")
+app.add_typer(profile.app, name="profile")
 
+_LINE_CHARS = 200
+_ROOMY, _WIDE = 80, 100
+_WHO = {"person": "you", "model": "model", "tool": "tool"}
+_BATCH = 200
+_MOST_CHARS = 10_000
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+Shown = Literal["project", "user", "all"]
 Reference = Annotated[
     str,
     typer.Argument(
@@ -62,14 +96,52 @@ Ttl = Annotated[
     typer.Option("--ttl", metavar="7d", help="How long it holds: a number and h, d or w."),
 ]
 ScopeOption = Annotated[
-    ScopeName | None,
+    MemoryScope | None,
     typer.Option("--scope", help="user: known in every project; project: in this one."),
 ]
 
 
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person says of a memory; None where they say nothing."""
+
+    content: str | None = None
+    subjects: tuple[str, ...] | None = None
+    kind: MemoryKind | None = None
+    ttl: str | None = None
+    pinned: bool | None = None
+    scope: MemoryScope | None = None
+
+
+def subjects_of(given: list[str] | None) -> tuple[str, ...] | None:
+    """Flat tags, casefolded; None where none are given."""
+    if given is None:
+        return None
+    subjects = tuple(dict.fromkeys(" ".join(typed(each).split()).casefold() for each in given))
+    if "" in subjects:
+        raise UsageError(
+            "--subject is empty.", hint="Leave it out; `edit --no-subjects` takes them away."
+        )
+    return subjects
+
+
+def ttl_of(text: str | None) -> str | None:
+    """A duration; UsageError for what is none: here a person can say it again."""
+    if text is not None and expiry(text, utc_now())[1]:
+        raise UsageError(
+            f"--ttl takes a number and h, d or w, or never: not {one_line(text, 40)!r}.",
+            hint="For example 12h, 7d or 2w. Without it a memory lasts.",
+        )
+    return text
+
+
+# --- the commands -------------------------------------------------------------
+
+
 @app.command("list")
-def list_(
-    kind: Annotated[Kind | None, typer.Option("--kind", help="Only of this kind.")] = None,
+@opens(app_with_facts)
+async def list_memories(
+    opened: "App",
+    kind: Annotated[MemoryKind | None, typer.Option("--kind", help="Only of this kind.")] = None,
     subject: Annotated[
         list[str] | None,
         typer.Option("--subject", metavar="S", help="About this; repeated: any of them."),
@@ -80,8 +152,7 @@ def list_(
     ] = None,
     everywhere: Everywhere = False,
     superseded: Annotated[
-        bool,
-        typer.Option("--with-superseded", help="Those too that others took the place of."),
+        bool, typer.Option("--with-superseded", help="Those too that others took the place of.")
     ] = False,
     limit: Limit = 50,
     output: Format = "table",
@@ -89,33 +160,92 @@ def list_(
     """List what is known in this project, and of you, newest first."""
     if everywhere and scope not in (None, "all"):
         raise UsageError("--all and --scope exclude each other.")
-    wanted = Listed(
-        kind=kind,
-        subjects=subjects_of(subject) or (),
-        scope=scope,
+    subjects = subjects_of(subject) or ()
+    found = await listed(
+        opened,
         everywhere=everywhere,
-        superseded=superseded,
+        scope=scope,
+        kinds=(kind,) if kind else (),
+        subjects=subjects,
+        with_superseded=superseded,
+        alive_at=utc_now(),
         limit=limit,
     )
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: list_memories(config, paths, wanted, output)))
+    projects = await _folders(opened) if everywhere else None
+    print_all(
+        output,
+        found,
+        memory_document,
+        lambda width: memories_table(found, datetime.now(UTC), width=width, projects=projects),
+        _nothing(everywhere=everywhere, narrowed=bool(kind or subjects or scope)),
+    )
+
+
+async def listed(
+    opened: "App", *, everywhere: bool, scope: Shown | None = None, **wanted: Any
+) -> list[MemoryRecord]:
+    """Those that are current, of this project and the person or of every one, newest first."""
+    of_project = not everywhere and scope != "user"
+    query = MemoryQuery(
+        everywhere=everywhere,
+        project_ids=(await _project_id(opened),) if of_project else (),
+        user_wide=scope != "project",
+        **wanted,
+    )
+    return await (await opened.store()).memories(query)
+
+
+async def _project_id(opened: "App") -> str:
+    return (await here(await opened.store(), opened.cwd)).project.root_id
+
+
+def _nothing(*, everywhere: bool, narrowed: bool) -> str:
+    if narrowed:
+        return (
+            "Nothing that is remembered is like that.\n"
+            "`ragmem memory list` shows all of this project and of you.\n"
+        )
+    return (
+        f"Nothing is remembered {'yet' if everywhere else 'in this project, or of you'}.\n"
+        + ("" if everywhere else "--all shows what is remembered of every project.\n")
+        + '`ragmem memory add "…"` tells it something; in a chat, `#` before a sentence does.\n'
+    )
+
+
+async def _folders(opened: "App") -> dict[str, str]:
+    projects = await (await opened.store()).projects()
+    return {
+        project.project_id: PurePosixPath(project.path).name or project.path for project in projects
+    }
 
 
 @app.command()
-def show(reference: Reference, output: TextFormat = "text") -> None:
+@opens(app_with_facts)
+async def show(opened: "App", reference: Reference, output: TextFormat = "text") -> None:
     """Show one whole."""
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: show_one(config, paths, reference, output)))
+    found, chain = await _found(opened, reference)
+    print_one(
+        output,
+        lambda: memory_document(found),
+        lambda width: page(about(chain, datetime.now(UTC)), width),
+    )
+
+
+async def _found(opened: "App", reference: str) -> tuple[MemoryRecord, Chain]:
+    facts = facts_of(opened.memory)
+    found = await facts.find(reference)
+    return found, await chain_of(found, facts, await opened.store())
 
 
 @app.command()
-def add(
+@opens(partial(open_app, patient=True))
+async def add(
+    opened: "App",
     content: Annotated[
-        str,
-        typer.Argument(metavar="CONTENT", help="A fact, in a sentence.", show_default=False),
+        str, typer.Argument(metavar="CONTENT", help="A fact, in a sentence.", show_default=False)
     ],
     subject: Subjects = None,
-    kind: Annotated[Kind, typer.Option("--kind", help="What it is.")] = "fact",
+    kind: Annotated[MemoryKind, typer.Option("--kind", help="What it is.")] = "fact",
     ttl: Ttl = None,
     scope: ScopeOption = None,
     pin: Annotated[
@@ -127,24 +257,46 @@ def add(
     Without --scope it goes by what it is: preferences, and facts about yourself, are
     known in every project; all others in this one.
     """
-    change = Change(
+    draft = Draft(
         content=words(content),
-        subjects=subjects_of(subject),
         kind=kind,
+        subjects=subjects_of(subject) or (),
         ttl=ttl_of(ttl),
-        pinned=pin,
         scope=scope,
+        pinned=pin,
     )
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: add_one(config, paths, change)))
+    place = await here(await opened.store(), opened.cwd)
+    remembered = await tell(opened.memory, place, draft, "note")
+    say_notices(opened)
+    _report(remembered)
+
+
+def _report(remembered: Remembered) -> None:
+    memory = remembered.memory
+    if memory is None:
+        why = remembered.note.removeprefix("Not remembered: ")
+        raise UsageError(f"It was not kept: {why or 'there is nothing to remember'}")
+    if remembered.note:
+        say(f"note: {visible(remembered.note)}\n")
+    write(_line(memory))
+    if remembered.action == "known":
+        say("It was known already.\n")
+    for each in remembered.superseded:
+        say(f"It takes the place of {_line(each)}")
+    if memory.kind == "fact" and said_so(memory.content).kind == "rule":
+        say(
+            "note: it is kept as a fact, told where it bears on the question. As a rule it stands "
+            f"in every request: `ragmem memory edit {short_id(memory.memory_id)} --kind rule`.\n"
+        )
 
 
 @app.command()
-def edit(
+@opens(app_with_facts)
+async def edit(
+    opened: "App",
     reference: Reference,
     content: Annotated[
-        str | None,
-        typer.Argument(metavar="CONTENT", help="How it is to read.", show_default=False),
+        str | None, typer.Argument(metavar="CONTENT", help="How it is to read.", show_default=False)
     ] = None,
     subject: Annotated[
         list[str] | None,
@@ -153,7 +305,7 @@ def edit(
     no_subjects: Annotated[
         bool, typer.Option("--no-subjects", help="It is about nothing in particular.")
     ] = False,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="What it is instead.")] = None,
+    kind: Annotated[MemoryKind | None, typer.Option("--kind", help="What it is instead.")] = None,
     ttl: Annotated[
         str | None,
         typer.Option("--ttl", metavar="7d", help="How long it holds from now, or `never`."),
@@ -164,7 +316,7 @@ def edit(
     if subject and no_subjects:
         raise UsageError("Give --subject or --no-subjects, not both.")
     change = Change(
-        content=words(content),
+        content=None if content is None else words(content),
         subjects=() if no_subjects else subjects_of(subject),
         kind=kind,
         ttl=ttl_of(ttl),
@@ -175,50 +327,93 @@ def edit(
             "There is nothing to change.",
             hint="Give the new text, or --kind, --subject, --no-subjects, --ttl, --scope.",
         )
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: edit_one(config, paths, reference, change)))
+    await _edit(opened, reference, change)
 
 
 @app.command()
-def pin(reference: Reference) -> None:
+@opens(app_with_facts)
+async def pin(opened: "App", reference: Reference) -> None:
     """Put one into the system message of every request."""
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: edit_one(config, paths, reference, Change(pinned=True))))
+    await _edit(opened, reference, Change(pinned=True))
 
 
 @app.command()
-def unpin(reference: Reference) -> None:
+@opens(app_with_facts)
+async def unpin(opened: "App", reference: Reference) -> None:
     """Recall it only where it bears on the question, like the others."""
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: edit_one(config, paths, reference, Change(pinned=False))))
+    await _edit(opened, reference, Change(pinned=False))
+
+
+async def _edit(opened: "App", reference: str, change: Change) -> None:
+    facts = facts_of(opened.memory)
+    changed = await facts.edit(
+        await facts.find(reference),
+        **msgspec.structs.asdict(change),
+        project_id=await _project_id(opened),
+    )
+    write(_line(changed))
+    if change.pinned is not None and changed.stands_always:
+        rule = " It is a rule." if not changed.pinned else ""
+        say(f"It stands in the system message of every request.{rule}\n")
+    elif change.pinned is not None:
+        say("It is told only where it bears on the question.\n")
 
 
 @app.command()
-def forget(
-    reference: Reference, yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False
+@opens(app_with_facts)
+async def forget(
+    opened: "App",
+    reference: Reference,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
 ) -> None:
     """Forget one for ever, with its earlier versions."""
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: forget_one(config, paths, reference, confirmed=yes)))
+    facts = facts_of(opened.memory)
+    found = await facts.find(reference)
+    if not yes:
+        earlier = len(await facts.history(found))
+        say(f"{summed_up(found, utc_now())}\n{one_line(found.content, 1_000)}\n")
+        if earlier:
+            say(f"With {counted(earlier, 'earlier version')} of it.\n")
+        await confirm("Forget it for ever?", "Nothing was forgotten.")
+    count = await forget_memory(
+        facts, found, log_dir=opened.paths.log_dir, store=opened.config.store.kind
+    )
+    write(f"{forgotten_text(found, count)}\n")
 
 
 @app.command()
-def why(reference: Reference, output: TextFormat = "text") -> None:
+@opens(app_with_facts)
+async def why(opened: "App", reference: Reference, output: TextFormat = "text") -> None:
     """Show where one comes from, and what it took the place of."""
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: tell_why(config, paths, reference, output)))
+    found, chain = await _found(opened, reference)
+    print_one(
+        output,
+        lambda: why_document(found),
+        lambda width: page(told(chain, datetime.now(UTC)), width),
+    )
 
 
 @app.command()
-def episodes(everywhere: Everywhere = False, limit: Limit = 20, output: Format = "table") -> None:
+@opens(app_with_facts)
+async def episodes(
+    opened: "App", everywhere: Everywhere = False, limit: Limit = 20, output: Format = "table"
+) -> None:
     """List decisions, preferences and deadlines, newest first."""
-    config, paths = settings()
-    raise typer.Exit(
-        run_async(
-            lambda _: list_episodes(
-                config, paths, everywhere=everywhere, limit=limit, output=output
-            )
-        )
+    query = MemoryQuery(
+        everywhere=everywhere,
+        project_ids=(await _project_id(opened),),
+        kinds=EPISODE_KINDS,
+        alive_at=utc_now(),
+        limit=limit,
+    )
+    found = await (await opened.store()).memories(query)
+    print_all(
+        output,
+        found,
+        episode_document,
+        lambda width: episodes_table(found, datetime.now(UTC), width=width),
+        "No decision, preference or deadline is remembered here yet.\n"
+        "They are noticed when they are spoken of: “we decided to …”, “by Friday”.\n",
     )
 
 
@@ -240,14 +435,111 @@ def owner(
 
 
 @app.command()
-def cleanup() -> None:
+@opens(app_with_facts)
+async def cleanup(opened: "App") -> None:
     """Remove those that are past their time. Nothing else is ever removed by age."""
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: clean_up(config, paths)))
+    count = await facts_of(opened.memory).cleanup()
+    past = "that was past its" if count == 1 else "that were past their"
+    write(f"Removed {counted(count, 'memory')} {past} time.\n" if count else "Nothing to remove.\n")
+
+
+def _line(memory: MemoryRecord) -> str:
+    return f"{short_id(memory.memory_id)}  {one_line(memory.content, _LINE_CHARS)}\n"
+
+
+# --- for people ---------------------------------------------------------------
+
+
+def memories_table(
+    memories: Sequence[MemoryRecord],
+    now: datetime,
+    *,
+    width: int,
+    projects: Mapping[str, str] | None = None,
+) -> str:
+    """One line each; the less telling columns only where there is room for them.
+
+    With `projects`, the names of folders by the project's id, each says which is its own.
+    """
+    roomy = width >= _ROOMY
+    noted = [", ".join(marks(memory, now)) for memory in memories]
+    columns: list[tuple[str, list[str]]] = [
+        ("ID", [short_id(memory.memory_id) for memory in memories]),
+        ("KIND", [memory.kind for memory in memories]),
+    ]
+    if width >= _WIDE:
+        columns.append(("WHEN", [ago(memory.created_at, now) for memory in memories]))
+        columns.append(("FROM", [_WHO[memory.trust] for memory in memories]))
+    if projects is not None:
+        names = [_project(memory, projects) for memory in memories]
+        columns.append(("PROJECT", [clip_to_width(name, 16 if roomy else 10) for name in names]))
+    elif width >= _WIDE:
+        columns.append(("SCOPE", [memory.scope for memory in memories]))
+    if any(noted):
+        columns.append(("NOTE", [clip_to_width(note, 24 if roomy else 14) for note in noted]))
+    columns.append(("MEMORY", [memory.content for memory in memories]))
+    header = [name for name, _ in columns]
+    rows = list(zip(*(cells for _, cells in columns), strict=True))
+    return table(header, rows, width=width)
+
+
+def episodes_table(memories: Sequence[MemoryRecord], now: datetime, *, width: int) -> str:
+    """One line each: when it was said, what kind it is, when it is due."""
+    rows = [
+        (
+            short_id(memory.memory_id),
+            ago(memory.created_at, now),
+            memory.kind,
+            day(memory.at) if memory.at else "-",
+            memory.content,
+        )
+        for memory in memories
+    ]
+    return table(("ID", "SAID", "KIND", "DATE", "EPISODE"), rows, width=width)
+
+
+def page(lines: Sequence[Line], width: int) -> str:
+    """Lines between words, each row behind its line's margin."""
+    rows = [row for indent, text in lines for row in folded(" " * indent, text, width)]
+    return "\n".join(rows) + "\n"
+
+
+def _project(memory: MemoryRecord, projects: Mapping[str, str]) -> str:
+    if memory.project_id is None:
+        return "-"
+    return one_line(projects.get(memory.project_id, "?"), 40)
+
+
+# --- files --------------------------------------------------------------------
+
+
+class MemoriesDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known beyond the conversations."""
+
+    format: Literal["ragmem.memories"]
+    version: Literal[1]
+    memories: tuple[MemoryRecord, ...] = ()
+    """One stands after those that it took the place of."""
+    profile: Profile = Profile()
+
+
+class _Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a document."""
+
+    memories: int
+    known: int
+    """Left as they are, by their ids."""
+    keys: int
+    known_keys: int
+    pinned: int
+    homeless: int
+    """Of projects that this store does not know."""
 
 
 @app.command("export")
-def export_memories(
+@opens(app_with_facts)
+async def export_memories(
+    opened: "App",
     file: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="A new file, instead of stdout."),
@@ -255,20 +547,110 @@ def export_memories(
     everywhere: Everywhere = False,
 ) -> None:
     """Write what is known in this project, and of you, as JSON."""
-    from ragmem.cli.memory_files import export
-
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: export(config, paths, file, everywhere=everywhere)))
+    found = await listed(opened, everywhere=everywhere, with_superseded=True)
+    document = MemoriesDocument(
+        format="ragmem.memories",
+        version=1,
+        memories=tuple(reversed(found)),
+        profile=await facts_of(opened.memory).profile(),
+    )
+    data = encoded(document)
+    if file is None:
+        write_json(data.decode())
+    else:
+        with new_file(file) as part:
+            part.write_bytes(data)
+        say(f"{counted(len(found), 'memory')} in {visible(str(file))}\n")
+    if not everywhere:
+        say("note: these are this project's and yours; --all takes those of every project.\n")
 
 
 @app.command("import")
-def import_memories(
+@opens(app_with_facts)
+async def import_memories(
+    opened: "App",
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="As `export` has written it.", show_default=False)
     ],
 ) -> None:
     """Store what was exported; what is here already is left as it is."""
-    from ragmem.cli.memory_files import import_file
+    imported = await _store(opened, decoded(read_without_secrets(file)))
+    write(
+        f"{counted(imported.memories, 'memory')}, "
+        f"{counted(imported.keys, 'entry')} of the profile\n"
+    )
+    if imported.known or imported.known_keys:
+        say(
+            f"Left as they are, since they are here already: {counted(imported.known, 'memory')}, "
+            f"{counted(imported.known_keys, 'entry')}.\n"
+        )
+    if imported.pinned:
+        say(
+            f"note: {imported.pinned:,} of them stand in every request, pinned or as rules: "
+            "`ragmem memory list` shows which; `unpin` and `forget` take them out.\n"
+        )
+    if imported.homeless:
+        say(
+            f"note: {imported.homeless:,} belong to projects that are not known here: "
+            "`ragmem memory list --all` shows them.\n"
+        )
 
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: import_file(config, paths, file)))
+
+def decoded(data: bytes) -> MemoriesDocument:
+    """From a file; UsageError for what is none of ours, or not whole."""
+    try:
+        document = msgspec.json.decode(data, type=MemoriesDocument)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"These are no memories that ragmem has exported: {error}.",
+            hint="`ragmem memory export -o FILE` writes such a file.",
+        ) from None
+    _check(document)
+    return document
+
+
+def _check(document: MemoriesDocument) -> None:
+    wrong = ""
+    if any(at.tzinfo is None for at in _times(document)):
+        wrong = "a time has no time zone"
+    elif not all(_ID.fullmatch(memory.memory_id) for memory in document.memories):
+        wrong = "an id is none that ragmem makes"
+    elif not all(0 < len(memory.content.strip()) <= _MOST_CHARS for memory in document.memories):
+        wrong = f"one is empty, or longer than {_MOST_CHARS:,} characters"
+    if wrong:
+        raise UsageError(f"The memories can't be imported: {wrong}.")
+
+
+def _times(document: MemoriesDocument) -> list[datetime]:
+    times = [document.profile.updated_at]
+    for memory in document.memories:
+        times += [memory.created_at, memory.updated_at, memory.at]
+        times += [memory.expires_at, memory.valid_until]
+        times += [each.at for each in memory.evidence]
+    return [at for at in times if at is not None]
+
+
+async def _store(app: "App", document: MemoriesDocument) -> _Imported:
+    store = await app.store()
+    ids = [memory.memory_id for memory in document.memories]
+    known = {memory.memory_id for memory in await store.memories_by_id(ids)}
+    new = [memory for memory in document.memories if memory.memory_id not in known]
+    await _record(app, [PutMemory(memory=memory) for memory in new])
+    profile = (await store.profile()).values
+    keys = {key: value for key, value in document.profile.values.items() if key not in profile}
+    at = document.profile.updated_at or utc_now()
+    await _record(app, [PutProfile(key=key, value=value, at=at) for key, value in keys.items()])
+    projects = {project.project_id for project in await store.projects()}
+    return _Imported(
+        memories=len(new),
+        known=len(ids) - len(new),
+        keys=len(keys),
+        known_keys=len(document.profile.values) - len(keys),
+        pinned=sum(m.stands_always and not m.superseded_by for m in new),
+        homeless=sum(m.project_id is not None and m.project_id not in projects for m in new),
+    )
+
+
+async def _record(app: "App", writes: Sequence[Write]) -> None:
+    for start in range(0, len(writes), _BATCH):
+        await app.memory.record(writes[start : start + _BATCH])

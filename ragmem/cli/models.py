@@ -1,15 +1,11 @@
 """`ragmem models`: which models can answer now."""
 
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 import typer
 
-from ragmem.cli.documents import Document, to_json
-from ragmem.cli.opening import settings
-from ragmem.cli.options import Format
-from ragmem.cli.streams import say, write, write_json
-from ragmem.cli.table import table
+from ragmem.cli.command import Format, settings
+from ragmem.cli.output import Document, print_all, say, table
 from ragmem.config import environment
 from ragmem.errors import NoModel
 from ragmem.text import visible
@@ -48,29 +44,24 @@ def models(output: Format = "table") -> None:
         say(f"warning: {visible(str(error))}\n")
         default = None
     found = [model_document(each, default) for each in listed]
-    if output == "json":
-        write_json(to_json(found))
-    else:
-        width = get_terminal_size((120, 24)).columns
-        write(table(("", "MODEL", "WINDOW", "$/M IN, OUT", "WHY"), _rows(found), width=width))
+    print_all(output, found, lambda each: each, lambda width: models_table(found, width), "")
 
 
 def model_document(choice: "ModelChoice", default: "ModelChoice | None") -> ModelDocument:
     """One model as a document."""
     info = choice.info
-    return ModelDocument(
-        name=choice.name,
+    return ModelDocument.of(
+        choice,
+        info,
         is_default=default is not None and choice.name == default.name,
-        why=choice.why,
-        context_window=info.context_window,
         input_usd_per_million_tokens=_per_million(info.input_usd_per_token),
         output_usd_per_million_tokens=_per_million(info.output_usd_per_token),
-        supports_tools=info.supports_tools,
     )
 
 
-def _rows(found: list[ModelDocument]) -> list[tuple[str, ...]]:
-    return [
+def models_table(found: list[ModelDocument], width: int) -> str:
+    """A model a line; the default one has a star."""
+    rows = [
         (
             "*" if each.is_default else "",
             each.name,
@@ -80,6 +71,7 @@ def _rows(found: list[ModelDocument]) -> list[tuple[str, ...]]:
         )
         for each in found
     ]
+    return table(("", "MODEL", "WINDOW", "$/M IN, OUT", "WHY"), rows, width=width)
 
 
 def _prices(each: ModelDocument) -> str:

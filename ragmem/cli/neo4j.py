@@ -4,9 +4,8 @@ from typing import Annotated
 
 import typer
 
-from ragmem.cli.opening import settings
-from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import say, write
+from ragmem.cli.command import Home, home, opens
+from ragmem.cli.output import say, write
 from ragmem.config import environment, find_paths
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
 from ragmem.text import visible
@@ -20,52 +19,39 @@ app = typer.Typer(
 
 
 @app.command()
-def up() -> None:
+@opens(home)
+async def up(own: Home) -> int:
     """Start a local Neo4j, unless one is configured or runs already."""
     from ragmem.store.neo4j_server import up as start
 
-    config, paths = settings()
-
-    async def main(_: Interruption) -> int:
-        found = await start(
-            paths, config, environment(), on_progress=lambda line: say(f"{visible(line)}\n")
-        )
-        write(f"{visible(found.detail)}\n")
-        if found.running and config.store.kind != "neo4j":
-            say("`ragmem store use neo4j` keeps memory there.\n")
-        return EXIT_DONE if found.running else EXIT_TRY_AGAIN
-
-    raise typer.Exit(run_async(main))
+    found = await start(
+        own.paths, own.config, environment(), on_progress=lambda line: say(f"{visible(line)}\n")
+    )
+    write(f"{visible(found.detail)}\n")
+    if found.running and own.config.store.kind != "neo4j":
+        say("`ragmem store use neo4j` keeps memory there.\n")
+    return EXIT_DONE if found.running else EXIT_TRY_AGAIN
 
 
 @app.command()
-def down() -> None:
+@opens(home)
+async def down(own: Home) -> None:
     """Stop the local Neo4j that `up` started; its data stays."""
     from ragmem.store.neo4j_server import down as stop
 
-    _, paths = settings()
-
-    async def main(_: Interruption) -> int:
-        stopped = await stop(paths)
-        write("Stopped; its data stays.\n" if stopped else "No local Neo4j was running.\n")
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(main))
+    stopped = await stop(own.paths)
+    write("Stopped; its data stays.\n" if stopped else "No local Neo4j was running.\n")
 
 
 @app.command()
-def status() -> None:
+@opens(home)
+async def status(own: Home) -> int:
     """Say whether a Neo4j is there, and where; exit 1 when it is not."""
     from ragmem.store.neo4j_server import status as look
 
-    config, paths = settings()
-
-    async def main(_: Interruption) -> int:
-        found = await look(paths, config, environment())
-        write(f"{visible(found.detail)}\n")
-        return EXIT_DONE if found.running else EXIT_FAILED
-
-    raise typer.Exit(run_async(main))
+    found = await look(own.paths, own.config, environment())
+    write(f"{visible(found.detail)}\n")
+    return EXIT_DONE if found.running else EXIT_FAILED
 
 
 @app.command()

@@ -1,267 +1,514 @@
-"""`ask --output-format`: what becomes of the events of a turn."""
+"""Standard input, output and error with their faults; JSON, tables, progress and new files.
 
+Only the answer goes to stdout. A reader that went away is BrokenPipeError, which
+ends the command quietly; stderr never fails anything.
+"""
+
+import json
+import os
+import re
+import select
 import sys
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from ragmem.cli.documents import (
-    Document,
-    result_document,
-    text_block,
-    to_json,
-    tool_result_block,
-    tool_use_block,
-)
-from ragmem.cli.progress import Progress
-from ragmem.cli.streams import say, write, write_json
-from ragmem.events import (
-    ContextBuilt,
-    Event,
-    MemoryWritten,
-    MessageFinished,
-    Notice,
-    ReasoningDelta,
-    Recalled,
-    TextDelta,
-    ToolFinished,
-    TurnFinished,
-    TurnStarted,
-)
-from ragmem.messages import Json
-from ragmem.text import visible, without_controls
+import msgspec
 
-OutputFormat = Literal["text", "json", "stream-json"]
-_LONGEST_WORD = 200
+from ragmem.config import environment
+from ragmem.errors import RagmemError, UsageError
+from ragmem.failpoints import failpoint
+from ragmem.files import sync_folder
+from ragmem.ids import new_id
+from ragmem.text import clean, clip_to_width, display_width, hanging, one_line, printable_json
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+T = TypeVar("T")
+STDIN_LIMIT = 10 * 1024 * 1024
+_PATIENCE_S = 3.0
+_NARROWEST = 20
 
 
-class Output(Protocol):
-    """A consumer of the events of one turn."""
+def secure_standard_streams() -> None:
+    """Give closed standard streams to /dev/null.
 
-    def show(self, event: Event) -> None:
-        """Print what the event means in this format; BrokenPipeError when nobody reads."""
-        ...
-
-
-class TextOutput:
-    """The answer alone on stdout: as it comes on a terminal, once and whole in a pipe."""
-
-    def __init__(self, progress: Progress, *, live: bool, raw: bool = False) -> None:
-        self._progress = progress
-        self._live = live
-        self._raw = raw
-        """What a model sends goes into a pipe byte for byte, terminal controls too."""
-        self._flow = VisibleFlow()
-        self._streamed = ""
-
-    def show(self, event: Event) -> None:
-        """Stream the words; say the rest on stderr."""
-        match event:
-            case TextDelta(text=text) if self._live:
-                self._progress.clear()
-                self._stream(self._flow.feed(text))
-            case MessageFinished() if self._live:
-                self._stream(self._flow.flush())
-                self._end_line()
-            case TurnFinished():
-                self._progress.clear()
-                self._finish(event)
-        self._progress.show(event)
-
-    def _stream(self, text: str) -> None:
-        if text:
-            self._streamed += text
-            write(text)
-
-    def _end_line(self) -> None:
-        if self._streamed and not self._streamed.endswith("\n"):
-            self._stream("\n")
-
-    def _finish(self, finished: TurnFinished) -> None:
-        answer = finished.result.rstrip("\n")
-        if self._live:
-            self._stream(self._flow.flush())
-            self._end_line()
-            # An answer that did not come in pieces, such as one that memory gave.
-            if answer and not self._streamed.rstrip("\n").endswith(visible(answer)):
-                write(visible(answer) + "\n")
-        elif answer:
-            write((answer if self._raw else without_controls(answer)) + "\n")
+    Else the next file that is opened, the memory itself perhaps, would get their
+    number and what is printed would go into it.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is this one: those below it are open by now.
+            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
-class JsonOutput:
-    """One result object on stdout at the end."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def show(self, event: Event) -> None:
-        """Print the result; say the rest on stderr."""
-        self._progress.show(event)
-        if isinstance(event, TurnFinished):
-            write_json(to_json(result_document(event)))
+def write(text: str) -> None:
+    """Print to stdout at once."""
+    with _broken_output():
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
-class LineDocument(Document, frozen=True, kw_only=True, omit_defaults=True):
-    """An event of stream-json; what does not belong to its type is left out."""
-
-    type: Literal["system", "assistant", "user", "stream_event"]
-    subtype: Literal["init", "memory_recall", "memory_write", "notice"] | None = None
-    session_id: str
-    turn_id: str | None = None
-    turn_index: int | None = None
-    cwd: str | None = None
-    model: str | None = None
-    permission_mode: str | None = None
-    sections: dict[str, int] | None = None
-    fallback: bool | None = None
-    recalled: tuple[Recalled, ...] | None = None
-    action: str | None = None
-    kind: str | None = None
-    content: str | None = None
-    id: str | None = None
-    trust: str | None = None
-    superseded: tuple[str, ...] | None = None
-    level: str | None = None
-    text: str | None = None
-    message: dict[str, Json] | None = None
-    event: dict[str, Json] | None = None
+def write_json(text: str) -> None:
+    """Print JSON to stdout: what is not printable in its strings stands there as an escape."""
+    write_utf8(printable_json(text))
 
 
-class StreamJsonOutput:
-    """One event a line, the result last; every line carries `session_id`."""
-
-    def __init__(
-        self, session_id: str, *, cwd: str, permission_mode: str, include_partial: bool = False
-    ) -> None:
-        self._session_id = session_id
-        self._cwd = cwd
-        self._permission_mode = permission_mode
-        self._include_partial = include_partial
-
-    def show(self, event: Event) -> None:
-        """Print the event's line, if it has one."""
-        if isinstance(event, TurnFinished):
-            write_json(to_json(result_document(event), indent=None))
-        elif line := self._line(event):
-            write_json(to_json(line, indent=None))
-
-    def _line(self, event: Event) -> LineDocument | None:
-        session_id = self._session_id
-        match event:
-            case TurnStarted():
-                return LineDocument(
-                    type="system",
-                    subtype="init",
-                    session_id=session_id,
-                    turn_id=event.turn_id,
-                    turn_index=event.turn_index,
-                    cwd=self._cwd,
-                    model=event.model,
-                    permission_mode=self._permission_mode,
-                )
-            case ContextBuilt():
-                return LineDocument(
-                    type="system",
-                    subtype="memory_recall",
-                    session_id=session_id,
-                    sections=event.sections,
-                    fallback=event.fallback,
-                    recalled=event.recalled,
-                )
-            case MemoryWritten():
-                return LineDocument(
-                    type="system",
-                    subtype="memory_write",
-                    session_id=session_id,
-                    action=event.action,
-                    kind=event.kind,
-                    content=event.content,
-                    id=event.id,
-                    trust=event.trust,
-                    superseded=event.superseded,
-                )
-            case Notice(level=level, text=text):
-                return LineDocument(
-                    type="system", subtype="notice", session_id=session_id, level=level, text=text
-                )
-            case MessageFinished():
-                return LineDocument(
-                    type="assistant", session_id=session_id, message=_assistant_message(event)
-                )
-            case ToolFinished():
-                block = tool_result_block(
-                    event.tool_call_id, event.text, is_error=not event.success
-                )
-                return LineDocument(
-                    type="user", session_id=session_id, message={"role": "user", "content": [block]}
-                )
-            case TextDelta(text=text) if self._include_partial:
-                return self._partial({"type": "text_delta", "text": text})
-            case ReasoningDelta(text=text) if self._include_partial:
-                return self._partial({"type": "thinking_delta", "thinking": text})
-            case _:
-                return None
-
-    def _partial(self, delta: dict[str, Json]) -> LineDocument:
-        return LineDocument(
-            type="stream_event",
-            session_id=self._session_id,
-            event={"type": "content_block_delta", "delta": delta},
-        )
+def write_utf8(text: str) -> None:
+    """Print to stdout in UTF-8 whatever the locale."""
+    with _broken_output():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+        sys.stdout.buffer.flush()
 
 
-class VisibleFlow:
-    """`visible` for text in pieces: whole words, so that no pair of characters is torn."""
+def say(text: str) -> None:
+    """Print to stderr, cut between words on a terminal; whether anybody reads it changes nothing.
 
-    def __init__(self) -> None:
-        self._held = ""
-
-    def feed(self, text: str) -> str:
-        """What can be shown by now."""
-        self._held += text
-        end = max(self._held.rfind(" "), self._held.rfind("\n")) + 1
-        if not end and len(self._held) > _LONGEST_WORD:
-            end = len(self._held) - 1
-        ready, self._held = self._held[:end], self._held[end:]
-        return visible(ready)
-
-    def flush(self) -> str:
-        """The rest."""
-        ready, self._held = self._held, ""
-        return visible(ready)
+    What steers the terminal, or is to go on in its line, is printed as it is.
+    """
+    try:
+        if text.endswith("\n") and "\r" not in text and "\x1b" not in text:
+            text = _wrapped(text)
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return
 
 
-def make_output(
-    output_format: OutputFormat,
-    progress: Progress,
-    *,
-    session_id: str,
-    cwd: str,
-    permission_mode: str,
-    include_partial: bool,
-    raw: bool = False,
-) -> Output:
-    """The consumer for a format."""
-    if output_format == "json":
-        return JsonOutput(progress)
-    if output_format == "stream-json":
-        return StreamJsonOutput(
-            session_id, cwd=cwd, permission_mode=permission_mode, include_partial=include_partial
-        )
-    return TextOutput(progress, live=sys.stdout.isatty(), raw=raw)
+def _wrapped(text: str) -> str:
+    """Lines that a terminal would break anywhere; those that are laid out stay as they are."""
+    columns = _stderr_columns()
+    if not columns:
+        return text
+    width = max(_NARROWEST, columns)
+    lines: list[str] = []
+    for line in text.split("\n"):
+        laid_out = "  " in line or display_width(line) <= width
+        lines += [line] if laid_out else hanging("", line, width)
+    return "\n".join(lines)
 
 
-def _assistant_message(event: MessageFinished) -> dict[str, Json]:
-    words = [text_block(event.text)] if event.text else []
-    uses = [tool_use_block(*use) for use in event.tool_uses]
-    return {"role": "assistant", "content": words + uses}
+def _stderr_columns() -> int:
+    """Of the terminal that stderr is; 0 where it is none, or does not say."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        return 0
 
 
-def say_denials(finished: TurnFinished) -> None:
-    """Tell on stderr what was not allowed, and how to allow it."""
-    names = sorted({denial.tool_name for denial in finished.permission_denials})
-    if names:
-        allow = " ".join(f"--allow {name}" for name in names)
-        say(
-            f"warning: not allowed: {visible(', '.join(names))}. "
-            f"Use {visible(allow)}, or --permission-mode.\n"
-        )
+@contextmanager
+def _broken_output() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # What could not be written waits in Python's buffers: let it go nowhere at exit.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise RagmemError(f"The output could not be written: {error.strerror}.") from None
+
+
+def is_interactive() -> bool:
+    """Whether a person can be asked: they see stderr and can type."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def read_prompt(prompt: str | None) -> str:
+    """The prompt from the command line and stdin; UsageError without one.
+
+    No prompt, or `-`: stdin is the prompt. Both: stdin follows in a block.
+    """
+    prompt = prompt and typed(prompt)
+    if prompt in (None, "-"):
+        if prompt is None and sys.stdin.isatty():
+            raise UsageError(
+                "There is no prompt.", hint='Try `ragmem ask "…"`, or `ragmem chat` to talk.'
+            )
+        text = _read_stdin()
+    elif sys.stdin.isatty():
+        text = prompt or ""
+    else:
+        text = join_prompt(prompt or "", _read_stdin())
+    if not text.strip():
+        raise UsageError("The prompt is empty.")
+    return text
+
+
+def typed(argument: str) -> str:
+    """A word of the command line as it was typed, in a locale that has no name for its letters."""
+    try:
+        return os.fsencode(argument).decode("utf-8")
+    except UnicodeError:
+        return argument
+
+
+def words(text: str) -> str:
+    """A text of the command line, as it was typed; UsageError for an empty one."""
+    if not (said := typed(text).strip()):
+        raise UsageError("The text is empty.")
+    return said
+
+
+def join_prompt(prompt: str, piped: str) -> str:
+    """A prompt with what was piped beside it; blank input adds nothing."""
+    if not piped.strip():
+        return prompt
+    return f"{prompt}\n\n<stdin>\n{piped.rstrip()}\n</stdin>"
+
+
+def _read_stdin() -> str:
+    try:
+        data = read_limited(sys.stdin.fileno(), STDIN_LIMIT, waiting=_say_waiting)
+    except OSError as error:
+        raise UsageError(f"Standard input can't be read: {error.strerror}.") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("utf-8-sig", "replace")
+        say("warning: standard input is not valid UTF-8; what could not be read shows as \ufffd\n")
+        return text
+
+
+def read_limited(fd: int, limit: int, *, waiting: Callable[[], None]) -> bytes:
+    """All bytes to the end; UsageError above `limit`. `waiting` is called when nothing comes."""
+    parts, size = [], 0
+    if not select.select([fd], [], [], _PATIENCE_S)[0]:
+        waiting()
+    while part := os.read(fd, 1 << 16):
+        parts.append(part)
+        size += len(part)
+        if size > limit:
+            raise UsageError(
+                f"Standard input is larger than {limit >> 20} MB, the most that is read.",
+                hint="Write it to a file and let the agent search it.",
+            )
+    return b"".join(parts)
+
+
+def _say_waiting() -> None:
+    say("waiting for standard input to end (`< /dev/null` if there is none)\n")
+
+
+# --- JSON and text ------------------------------------------------------------
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of what is printed as JSON: stable snake_case keys."""
+
+    @classmethod
+    def of(cls, *records: Any, **others: Any) -> Self:
+        """From the fields of the same names, of the first record that has each, and `others`."""
+        own = {
+            name: getattr(record, name)
+            for record in reversed(records)
+            for name in cls.__struct_fields__
+            if name not in others and hasattr(record, name)
+        }
+        return cls(**own, **others)
+
+
+def to_json(value: Document | Sequence[Document], *, indent: int | None = 2) -> str:
+    """JSON text that any reader accepts; `indent=None` keeps it on one line."""
+    return clean(json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=indent)) + "\n"
+
+
+def print_one(
+    output: str, document: Callable[[], Document], text: Callable[[int], str], *, pipe: int = 120
+) -> None:
+    """Print one thing as `--format` says: as JSON, else as text of so many columns.
+
+    A pipe is taken to have `pipe` of them.
+    """
+    if output == "json":
+        write_json(to_json(document()))
+    else:
+        write(text(columns(pipe)))
+
+
+def print_all(
+    output: str,
+    found: Sequence[T],
+    document: Callable[[T], Document],
+    text: Callable[[int], str],
+    nothing: str,
+) -> None:
+    """Print a list as `--format` says; on stderr what is to be said where it is empty."""
+    if output == "json":
+        write_json(to_json([document(each) for each in found]))
+    elif found:
+        write(text(columns()))
+    else:
+        say(nothing)
+
+
+def columns(default: int = 120) -> int:
+    """The width of the terminal; `default` in a pipe."""
+    return get_terminal_size((default, 24)).columns
+
+
+# --- tables --------------------------------------------------------------------
+
+_GAP = "  "
+_NARROW = 100
+"""Wider terminals, and pipes, which are taken for such, get a line a row whatever is in it."""
+_SMALL = 60
+_LEAST = 16
+"""Columns that the last cell needs to say anything."""
+_ROWS = 3
+"""Of the last cell of a paragraph."""
+_BARE = re.compile(r"[\d.,%+-]+")
+"""A cell that tells nothing without its column's name."""
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
+    """Aligned columns, one line a row; with a `width` the last column is clipped to fit.
+
+    On a narrow terminal where that leaves it no room each row is a paragraph, of which nothing
+    is cut but what the last column has too much of. Cells are made one line and harmless. Widths
+    are those of a terminal: wide characters count two, combining ones none.
+    """
+    cells = [list(header), *([one_line(cell, 400) for cell in row] for row in rows)]
+    widths = [max(display_width(row[i]) for row in cells) for i in range(len(header))]
+    start = sum(widths[:-1]) + len(_GAP) * (len(header) - 1)
+    if width is not None and _is_too_narrow(cells, start, width):
+        return "".join(_paragraph(header, row, max(_LEAST, width)) for row in cells[1:])
+    lines = []
+    for row in cells:
+        line = _GAP.join(_pad(cell, widths[i]) for i, cell in enumerate(row[:-1]))
+        last = row[-1] if width is None else clip_to_width(row[-1], max(8, width - start))
+        lines.append((line + (_GAP if line else "") + last).rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _is_too_narrow(cells: Sequence[Sequence[str]], start: int, width: int) -> bool:
+    """Whether the last column would have no room, or on a small one a path would lose its end."""
+    last = [(display_width(row[-1]), " " in row[-1]) for row in cells]
+    return (width < _NARROW and width - start < min(max(last)[0], _LEAST)) or (
+        width < _SMALL and any(wide > width - start and not words for wide, words in last[1:])
+    )
+
+
+def _paragraph(header: Sequence[str], row: Sequence[str], width: int) -> str:
+    """A row on lines of its own; a number says what it is of."""
+    named = [
+        f"{name.lower() if name.isalpha() else name} {cell}" if _BARE.fullmatch(cell) else cell
+        for name, cell in zip(header[:-1], row[:-1], strict=True)
+    ]
+    lines: list[str] = []
+    for cell in filter(None, (" ".join(each.split()) for each in named)):
+        if lines and display_width(longer := f"{lines[-1]}{_GAP}{cell}") <= width:
+            lines[-1] = longer
+        else:
+            lines += folded(_GAP if lines else "", cell, width)
+    return "\n".join([*lines, *_last_cell(row[-1], width)]) + "\n"
+
+
+def _last_cell(text: str, width: int) -> list[str]:
+    """A few rows of a text; a path, which may be typed again, whole."""
+    rows = folded(_GAP, text, width) if text else []
+    if len(rows) <= _ROWS or " " not in text:
+        return rows
+    return [*rows[: _ROWS - 1], clip_to_width(f"{rows[_ROWS - 1]} …", width)]
+
+
+def folded(head: str, text: str, width: int) -> list[str]:
+    """`hanging`, with what has no blanks to be cut at cut where the row ends: nothing is lost."""
+    width = max(display_width(head) + 8, width)
+    margin = " " * display_width(head)
+    rows: list[str] = []
+    for row in hanging(head, text, width):
+        while display_width(row) > width:
+            fits = next(n for n in range(len(row), 0, -1) if display_width(row[:n]) <= width)
+            rows.append(row[:fits])
+            row = margin + row[fits:]
+        rows.append(row)
+    return rows
+
+
+def _pad(cell: str, width: int) -> str:
+    return cell + " " * (width - display_width(cell))
+
+
+# --- files -----------------------------------------------------------------
+
+_PART = ".ragmem-part"
+
+
+@contextmanager
+def new_file(file: Path) -> Iterator[Path]:
+    """Where to write what is to become `file` when the block ends well; empty, 0600."""
+    file = Path(os.path.abspath(file.expanduser()))
+    if os.path.lexists(file):
+        raise _exists(file)
+    from ragmem.store.locks import lock
+
+    _clear(file.parent)
+    part = file.with_name(f".{file.name[:100]}.{new_id()[-12:]}{_PART}")
+    try:
+        handle = lock(part, timeout_s=1)
+    except OSError as error:
+        raise UsageError(f"{file} can't be written: {error.strerror}.") from None
+    try:
+        yield part
+        failpoint("export.written")
+        _sync(part)
+        try:
+            os.link(part, file)
+        except FileExistsError:
+            raise _exists(file) from None
+        except OSError:  # a file system without hard links
+            part.rename(file)
+        failpoint("export.named")
+        sync_folder(file.parent)
+    except OSError as error:
+        raise RagmemError(f"{file} could not be written: {error.strerror or error}.") from None
+    finally:
+        part.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what processes that were killed had begun to write here; they hold no lock."""
+    from ragmem.store.locks import is_held
+
+    with suppress(OSError):
+        for part in folder.glob(f".*{_PART}"):
+            is_held(part)
+
+
+def _exists(file: Path) -> UsageError:
+    return UsageError(f"{file} is there already.", hint="Choose another name, or remove it.")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_without_secrets(file: Path) -> bytes:
+    """What comes in by a file is stored like what is said: known keys are left out."""
+    try:
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file} can't be read: {error.strerror}.") from None
+    from ragmem.redact import know, redact, secrets_among
+
+    know(secrets_among(environment()))
+    return redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+# --- how far it is ------------------------------------------------------------
+
+
+class PassingLine:
+    """A line on a terminal's stderr that the next one replaces."""
+
+    def __init__(self, *, before: str = "", after: str = "") -> None:
+        self._before, self._after = before, after
+        self._columns = 0
+
+    def show(self, text: str) -> None:
+        """Put this in the place of what stood there."""
+        self.clear()
+        text = clip_to_width(one_line(text, 400), get_terminal_size().columns - 1)
+        self._columns = display_width(text)
+        say(self._before + text + self._after)
+
+    def clear(self) -> None:
+        """Take the line away, so that what follows starts on a clean one."""
+        if self._columns:
+            say("\r" + " " * self._columns + "\r")
+            self._columns = 0
+
+
+ShowSteps = Callable[[int, int], None]
+"""Is told how many are done, and of how many."""
+Phase = Literal["copying", "comparing", "embedding", "reading"]
+ShowRecords = Callable[[Phase, int], None]
+"""Is told how many more records have come so far."""
+
+_FEW = 200
+"""Of fewer steps it is not worth telling."""
+
+
+@contextmanager
+def steps(what: str) -> Iterator[ShowSteps]:
+    """Show on stderr how far it is: a bar on a terminal, a line for each quarter elsewhere."""
+    told = 0
+
+    def show_line(done: int, of: int) -> None:
+        nonlocal told
+        part = 4 * done // max(1, of)
+        if of >= _FEW and part > told:
+            told = part
+            say(f"{what}: {done:,} of {of:,}\n")
+
+    if not sys.stderr.isatty():
+        yield show_line
+        return
+    with ExitStack() as stack:
+        bars = _bars("{task.description}", transient=True)
+        tasks: list[TaskID] = []
+
+        def show(done: int, of: int) -> None:
+            if of < _FEW:
+                return
+            if not tasks:
+                stack.enter_context(bars)
+                tasks.append(bars.add_task(what, total=of))
+            bars.update(tasks[0], completed=done, total=of)
+
+        yield show
+
+
+@contextmanager
+def records(total: int) -> Iterator[ShowRecords]:
+    """Show on stderr how many of `total` came: a bar a phase, a line for each tenth elsewhere."""
+    came: dict[Phase, int] = {}
+
+    def show_line(phase: Phase, count: int) -> None:
+        before = came.get(phase, 0)
+        came[phase] = min(before + count, total)
+        if 10 * came[phase] // max(1, total) > 10 * before // max(1, total):
+            say(f"{phase}: {came[phase]:,} of {total:,}\n")
+
+    if not sys.stderr.isatty():
+        yield show_line
+        return
+    with _bars("{task.description:<9}") as bars:
+        tasks: dict[Phase, TaskID] = {}
+
+        def show(phase: Phase, count: int) -> None:
+            if phase not in tasks:
+                tasks[phase] = bars.add_task(phase, total=total)
+            # Vectors and the like are not counted beforehand.
+            bars.advance(tasks[phase], min(count, bars.tasks[tasks[phase]].remaining or 0))
+
+        yield show
+
+
+def _bars(name: str, *, transient: bool = False) -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    counts = TextColumn("{task.completed:,.0f} of {task.total:,.0f}")
+    shown = (TextColumn(name), BarColumn(), counts, Remaining())
+    return Progress(*shown, console=Console(stderr=True), transient=transient)

@@ -1,36 +1,61 @@
-"""`ragmem search`: what was said, found by its words and its meaning."""
+"""`ragmem search`, `sessions search` and `sessions similar`: what was said, and code."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
 
-from ragmem.cli.choice import choose_session
-from ragmem.cli.documents import to_json
-from ragmem.cli.hits import HitDocument, hit_document, memory_hit_document
-from ragmem.cli.opening import open_app, settings
-from ragmem.cli.options import Continue, Format, Resume, check_session_flags
-from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import say, typed, write, write_json
-from ragmem.errors import EXIT_DONE, UsageError
-from ragmem.text import clip_to_width, flowing, one_line, visible
+from ragmem.cli.command import (
+    Continue,
+    Format,
+    Resume,
+    Wide,
+    WideScope,
+    check_session_flags,
+    choose_session,
+    last_session,
+    open_app,
+    opens,
+    say_notices,
+    session_name,
+)
+from ragmem.cli.documents import (
+    CodeSessionDocument,
+    HitDocument,
+    MemoryDocument,
+    SessionDocument,
+    code_session_documents,
+    hit_document,
+    memory_document,
+    memory_hit_document,
+)
+from ragmem.cli.index import brought_up_to_date, code_of, vectors_note
+from ragmem.cli.output import print_all, say, table, typed
+from ragmem.errors import SessionNotFound, UsageError
+from ragmem.ids import short_id
+from ragmem.records import Session
+from ragmem.text import ago, clip_to_width, counted, flowing, hanging, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
+    from ragmem.codebase.found import FoundCode
     from ragmem.memory.facts.values import FactHit
     from ragmem.memory.hits import Hit
+    from ragmem.memory.similar import SimilarSession
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 ScopeName = Literal["session", "project", "all"]
 _NARROWEST = 20
+_NOTHING = "Nothing was found.\n"
 
 
 @app.command()
-def search(  # noqa: PLR0913 - one parameter a flag
+@opens(open_app)
+async def search(  # noqa: PLR0913 - one parameter a flag
+    opened: "App",
     query: Annotated[
         str, typer.Argument(metavar="QUERY", show_default=False, help="What to look for.")
     ],
@@ -71,9 +96,10 @@ def search(  # noqa: PLR0913 - one parameter a flag
             "--code looks into the files of this project: it goes with neither --scope, --levels, "
             "-c nor -r."
         )
-    query = typed(query)
-    if not query.strip():
-        raise UsageError("There is nothing to look for.")
+    query = _wanted(query)
+    if code:
+        await _search_code(opened, query, limit=limit, semantic=not no_semantic, output=output)
+        return
     asked = _Asked(
         text=query,
         scope=scope,
@@ -83,26 +109,24 @@ def search(  # noqa: PLR0913 - one parameter a flag
         resume=resume,
         continue_last=continue_last or resume is None,
     )
-    config, paths = settings()
+    hits, memories = await _search(opened, asked)
+    say_notices(opened, await opened.background.vectors_notice())
 
-    async def main(_: Interruption) -> int:
-        async with open_app(config, paths) as opened:
-            if code:
-                from ragmem.cli.code_search import search_code
+    from ragmem.memory.found import merged, nearest
 
-                await search_code(
-                    opened, query, limit=limit, semantic=asked.semantic, output=output
-                )
-                return EXIT_DONE
-            hits, memories = await _search(opened, asked)
-            for notice in [*opened.notices(), await opened.background.vectors_notice()]:
-                if not notice:
-                    continue
-                say(f"note: {visible(notice)}\n")
-        _print(hits, memories, limit=limit, output=output, floor=opened.memory.floor)
-        return EXIT_DONE
+    if output == "json":
+        found, none_close = merged(hits, memories, limit), ""
+    else:
+        found, none_close = nearest(hits, memories, floor=opened.memory.floor, limit=limit)
+    say(f"{none_close}\n" if found and none_close else "")
+    print_all(output, found, _document, lambda width: hits_text(found, width=width), _NOTHING)
 
-    raise typer.Exit(run_async(main))
+
+def _wanted(query: str) -> str:
+    query = typed(query)
+    if not query.strip():
+        raise UsageError("There is nothing to look for.")
+    return query
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,28 +172,6 @@ async def _search(opened: "App", asked: _Asked) -> "tuple[list[Hit], list[FactHi
     return hits, memories
 
 
-def _print(
-    hits: "list[Hit]",
-    memories: "list[FactHit]",
-    *,
-    limit: int,
-    output: Literal["table", "json"],
-    floor: float | None,
-) -> None:
-    from ragmem.memory.found import merged, nearest
-
-    if output == "json":
-        found = merged(hits, memories, limit)
-        write_json(to_json([_document(hit) for hit in found]))
-        return
-    found, none_close = nearest(hits, memories, floor=floor, limit=limit)
-    if not found:
-        say("Nothing was found.\n")
-        return
-    say(f"{none_close}\n" if none_close else "")
-    write(hits_text(found, width=get_terminal_size((120, 24)).columns))
-
-
 def _document(hit: "Hit | FactHit") -> HitDocument:
     from ragmem.memory.hits import Hit
 
@@ -205,3 +207,240 @@ def hits_text(hits: "Sequence[Hit | FactHit]", *, width: int) -> str:
             lines += memory_rows(hit, width)
         lines.append("")
     return "\n".join(lines)
+
+
+# --- sessions -----------------------------------------------------------------
+
+
+class FoundSessionDocument(SessionDocument, frozen=True, kw_only=True):
+    """A session in which something was found, best first."""
+
+    hits: tuple[HitDocument, ...]
+
+
+class SimilarDocument(SessionDocument, frozen=True, kw_only=True):
+    """A session that is like what was asked."""
+
+    summary: str | None
+    similarity: float
+
+
+@opens(open_app)
+async def search_sessions(
+    opened: "App",
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", show_default=False, help="What to look for.")
+    ],
+    scope: WideScope = None,
+    no_semantic: Annotated[
+        bool, typer.Option("--no-semantic", help="By words alone, not by meaning.")
+    ] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=100, metavar="N", help="At most so many finds.")
+    ] = 20,
+    output: Format = "table",
+) -> None:
+    """Find sessions by what was said in them; what was found stands below each."""
+    hits: Sequence[Hit] = await opened.search(
+        _wanted(query), scope=_scope(opened, scope), semantic=not no_semantic, max_results=limit
+    )
+    none_close = ""
+    if output != "json":
+        from ragmem.memory.hits import worth_showing
+
+        hits, none_close = worth_showing(hits, opened.memory.floor)
+    found = await _by_session(opened, hits)
+    say_notices(opened, await opened.background.vectors_notice())
+    say(f"{none_close}\n" if found and none_close else "")
+    print_all(
+        output,
+        found,
+        lambda each: FoundSessionDocument.of(each[0], hits=tuple(map(hit_document, each[1]))),
+        lambda width: found_text(found, datetime.now(UTC), width=width),
+        _NOTHING,
+    )
+
+
+@opens(open_app)
+async def find_similar(
+    opened: "App",
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TEXT|ID",
+            help="A text, or a session by its id or name; else the newest of this folder.",
+            show_default=False,
+        ),
+    ] = None,
+    scope: WideScope = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=100, metavar="N", help="At most so many.")
+    ] = 5,
+    output: Format = "table",
+) -> None:
+    """Find past sessions like a text or another session, by their summaries."""
+    from ragmem.memory.similar import about, similar_sessions
+
+    if opened.embedder is None or opened.memory.floor is None:
+        raise UsageError(
+            "Nothing is embedded here, so nothing can be compared.",
+            hint="Set memory.enabled and memory.embeddings.enabled to true.",
+        )
+    store = await opened.store()
+    own = await _named(opened, None if what is None else typed(what))
+    text = await about(store, own) if own else typed(what or "")
+    projects: tuple[str, ...] = ()
+    if _scope(opened, scope) == "project":
+        projects = ((await opened.memory.project_of(opened.cwd)).project.root_id,)
+    found = await similar_sessions(
+        store,
+        opened.embedder,
+        text,
+        floor=opened.memory.floor,
+        limit=limit,
+        project_ids=projects,
+        without=(own.session_id,) if own else (),
+    )
+    print_all(
+        output,
+        found,
+        lambda each: SimilarDocument.of(each.session, similarity=each.similarity),
+        lambda width: similar_table(found, datetime.now(UTC), width=width),
+        "No session with a summary is like this. `ragmem sessions summarize` makes one; "
+        "`sessions search` looks into all turns.\n",
+    )
+
+
+def _scope(opened: "App", scope: Wide | None) -> Wide:
+    """As asked; else as configured, where the one session stands for its project."""
+    return scope or ("all" if opened.config.memory.scope == "all" else "project")
+
+
+async def _named(opened: "App", reference: str | None) -> Session | None:
+    """The session that is meant; None where it is a text."""
+    if reference is None:
+        return await last_session(opened)
+    if not reference.strip():
+        raise UsageError("There is nothing to compare with.")
+    try:
+        return await opened.resume_session(reference)
+    except SessionNotFound:
+        return None
+
+
+async def _by_session(opened: "App", hits: "Sequence[Hit]") -> "list[tuple[Session, list[Hit]]]":
+    """Those of the best hits first."""
+    grouped: dict[str, list[Hit]] = {}
+    for hit in hits:
+        grouped.setdefault(hit.session_id, []).append(hit)
+    found = []
+    for session_id, own in grouped.items():
+        try:
+            found.append((await opened.memory.find_session(session_id), own))
+        except SessionNotFound:  # deleted since it was found
+            continue
+    return found
+
+
+def found_text(
+    found: "Sequence[tuple[Session, Sequence[Hit]]]", now: datetime, *, width: int
+) -> str:
+    """A session a paragraph: what it is, then what was found in it."""
+    width = max(_NARROWEST, width)
+    lines: list[str] = []
+    for session, hits in found:
+        when = f"{counted(session.turn_count, 'turn')} · {ago(session.last_activity_at, now)}"
+        lines += hanging(
+            f"{short_id(session.session_id)}  ", f"{session_name(session)} · {when}", width
+        )
+        for hit in hits:
+            what, _, *rest = hit.facts(now)  # the session's name stands above
+            lines += hanging("  ", " · ".join(map(visible, (what, *rest))), width)
+            lines += [f"    {clip_to_width(visible(said), width - 4)}" for said in hit.quotes()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def similar_table(found: "Sequence[SimilarSession]", now: datetime, *, width: int) -> str:
+    """One line a session, nearest first."""
+    rows = [
+        (
+            short_id(each.uuid),
+            f"{each.similarity * 100:.0f}%",
+            ago(each.session.last_activity_at, now),
+            f"{session_name(each.session)} — {each.session.summary or ''}",
+        )
+        for each in found
+    ]
+    return table(("ID", "ALIKE", "LAST ACTIVITY", "TITLE AND SUMMARY"), rows, width=width)
+
+
+# --- code ---------------------------------------------------------------------
+
+
+class ScopeDocument(HitDocument, frozen=True, kw_only=True):
+    """A piece of code that was found, with what the memory has of it."""
+
+    kind: str
+    signature: str
+    defined: bool
+    """False: it is in no file any more; `path` and lines are where it was last."""
+    sessions: tuple[CodeSessionDocument, ...]
+    memories: tuple[MemoryDocument, ...]
+
+
+async def _search_code(
+    opened: "App", query: str, *, limit: int, semantic: bool, output: Literal["table", "json"]
+) -> None:
+    from ragmem.codebase.found import find_code
+    from ragmem.codebase.shown import code_text
+    from ragmem.memory.hits import worth_showing
+
+    code = await code_of(opened)
+    refreshed = await brought_up_to_date(code, only_reads=True)
+    finds = await find_code(
+        code,
+        query,
+        project_id=code.project.root_id,
+        open_store=opened.store if opened.config.memory.enabled else None,
+        limit=limit,
+        semantic=semantic,
+    )
+    if refreshed.changed or refreshed.removed:
+        await opened.leave_background()
+    missing = f"What the memory has of this is not shown. {finds.problem}" if finds.problem else ""
+    note = vectors_note(opened, await code.status()) if semantic else ""
+    say_notices(opened, missing, note)
+    found: Sequence[FoundCode] = finds.found
+    none_close = ""
+    if output != "json":
+        found, none_close = worth_showing(found, opened.memory.floor)
+    say(f"{none_close}\n" if found and none_close else "")
+    print_all(
+        output,
+        found,
+        scope_document,
+        lambda width: code_text(
+            found, datetime.now(UTC), cwd=opened.cwd, project=code.project.path, width=width
+        ),
+        _NOTHING,
+    )
+
+
+def scope_document(found: "FoundCode") -> ScopeDocument:
+    """As JSON; what belongs to conversations alone is null."""
+    hit = found.hit
+    return ScopeDocument.of(
+        hit,
+        type="scope",
+        id=hit.scope_id,
+        session_id=None,
+        turn_index=None,
+        level=None,
+        name=hit.qualified_name,
+        timestamp=found.past.last_at,
+        why="; ".join(hit.why),
+        defined=found.defined,
+        sessions=code_session_documents(found.past),
+        memories=tuple(map(memory_document, found.past.memories)),
+    )

@@ -1,28 +1,61 @@
 """`ragmem sessions`: what was talked about, here and elsewhere."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from shutil import get_terminal_size
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
-from ragmem.cli import session_changes, session_finding, session_insights
-from ragmem.cli.choice import last_session, resumed, session_name, session_rows
-from ragmem.cli.documents import conversation_document, session_document, to_json
-from ragmem.cli.opening import open_app, settings
-from ragmem.cli.options import Format, Model
-from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.session_arguments import OrNewest, Reference, TextOrJson
-from ragmem.cli.streams import say, typed, write, write_json
-from ragmem.cli.table import table
-from ragmem.errors import EXIT_DONE, UsageError
+from ragmem.cli import search
+from ragmem.cli.command import (
+    Format,
+    Home,
+    Model,
+    OrNewest,
+    Reference,
+    TextFormat,
+    archive,
+    ask_line,
+    confirm,
+    home,
+    last_session,
+    open_app,
+    opens,
+    resumed,
+    session_name,
+    session_rows,
+)
+from ragmem.cli.documents import SessionDocument, conversation_document
+from ragmem.cli.output import (
+    columns,
+    is_interactive,
+    new_file,
+    print_all,
+    print_one,
+    read_without_secrets,
+    records,
+    say,
+    table,
+    typed,
+    write,
+    write_json,
+    write_utf8,
+)
+from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
-from ragmem.memory.projects import folder_name, normalize_cwd
-from ragmem.records import Session, SessionStatus, ToolCall, Turn
-from ragmem.store.base import SessionQuery
-from ragmem.text import clip_middle, one_line, visible
+from ragmem.memory.projects import folder_name, joinable, normalize_cwd
+from ragmem.records import Insight, Project, Session, SessionStatus, ToolCall, Turn
+from ragmem.store.base import Archive, SessionQuery, Span
+from ragmem.text import ago, clip_middle, counted, hanging, one_line, visible
+
+if TYPE_CHECKING:
+    from ragmem.app import App
+    from ragmem.memory.insights import Look
+    from ragmem.tools.preimages import Preimages
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -31,12 +64,21 @@ app = typer.Typer(
     help="Find, show, resume, name, fork, move and delete sessions.",
 )
 
+_COUNTED = 1_000
+_PAGE = 100
+_LONGEST_TURN = timedelta(days=1)
+"""A turn's edits are made after the time that stands for the session's last activity."""
+_NARROWEST = 20
+_KEPT_OUTPUT = re.compile(r"command-[0-9a-f-]{36}\.txt")
+_NOTHING = "Nothing was joined."
 _SHOWN_CHARS = 400
 _QUOTED_CHARS = 2_000
 
 
 @app.command("list")
-def list_sessions(  # noqa: PLR0913 - one parameter a flag
+@opens(open_app)
+async def list_sessions(  # noqa: PLR0913 - one parameter a flag
+    opened: "App",
     project: Annotated[
         bool, typer.Option("--project", help="Those of the whole project, not of this folder only.")
     ] = False,
@@ -70,44 +112,38 @@ def list_sessions(  # noqa: PLR0913 - one parameter a flag
         raise UsageError("--project, --all and --cwd exclude each other.")
     if join and (everywhere or cwd):
         raise UsageError("--join is about this folder: it goes with neither --all nor --cwd.")
-    config, paths = settings()
     project = project or join
-
-    async def main(_: Interruption) -> int:
-        async with open_app(config, paths) as opened:
-            memory = opened.memory
-            if join:
-                from ragmem.cli.joining import join_project
-
-                await join_project(opened)
-            folder = folder_name(normalize_cwd(cwd.expanduser()) if cwd else opened.cwd)
-            located = await memory.project_of(opened.cwd) if project else None
-            query = SessionQuery(
-                cwd=None if project or everywhere else folder,
-                project_ids=(located.project.root_id,) if located else (),
-                status=status,
-                tags=tuple(tag or ()),
-                mine=not everyone,
-                limit=limit,
-            )
-            sessions = await memory.sessions(query)
-        if output == "json":
-            write_json(to_json([session_document(session) for session in sessions]))
-        elif sessions:
-            write(sessions_table(sessions, datetime.now(UTC), with_folder=query.cwd is None))
-        else:
-            say("No sessions" + (f" of {visible(folder)}" if query.cwd else "") + ".\n")
-            if not everywhere:
-                say("--all shows those of every folder, --cwd DIR those of one that was renamed.\n")
-            if not everyone:
-                say("--everyone shows those of other people too.\n")
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(main))
+    if join:
+        await _join_project(opened)
+    folder = folder_name(normalize_cwd(cwd.expanduser()) if cwd else opened.cwd)
+    located = await opened.memory.project_of(opened.cwd) if project else None
+    query = SessionQuery(
+        cwd=None if project or everywhere else folder,
+        project_ids=(located.project.root_id,) if located else (),
+        status=status,
+        tags=tuple(tag or ()),
+        mine=not everyone,
+        limit=limit,
+    )
+    found = await opened.memory.sessions(query)
+    nothing = "No sessions" + (f" of {visible(folder)}" if query.cwd else "") + ".\n"
+    if not everywhere:
+        nothing += "--all shows those of every folder, --cwd DIR those of one that was renamed.\n"
+    if not everyone:
+        nothing += "--everyone shows those of other people too.\n"
+    print_all(
+        output,
+        found,
+        SessionDocument.of,
+        lambda _: sessions_table(found, datetime.now(UTC), with_folder=query.cwd is None),
+        nothing,
+    )
 
 
 @app.command()
-def show(
+@opens(open_app)
+async def show(
+    opened: "App",
     reference: Reference,
     reasoning: Annotated[
         bool, typer.Option("--reasoning", help="And what the model thought.")
@@ -115,28 +151,17 @@ def show(
     results: Annotated[
         bool, typer.Option("--results", help="And what the tools answered.")
     ] = False,
-    output: TextOrJson = "text",
+    output: TextFormat = "text",
 ) -> None:
     """Show a session with its turns and tool calls."""
-    config, paths = settings()
-
-    async def main(_: Interruption) -> int:
-        async with open_app(config, paths) as opened:
-            found = await resumed(opened, reference)
-            conversation = await opened.memory.load_session(found.session_id)
-        if output == "json":
-            document = conversation_document(
-                conversation.session, conversation.turns, reasoning=reasoning
-            )
-            write_json(to_json(document))
-        else:
-            text = conversation_text(
-                conversation.session, conversation.turns, reasoning=reasoning, results=results
-            )
-            write(text)
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(main))
+    found = await resumed(opened, reference)
+    conversation = await opened.memory.load_session(found.session_id)
+    session, turns = conversation.session, conversation.turns
+    print_one(
+        output,
+        lambda: conversation_document(session, turns, reasoning=reasoning),
+        lambda _: conversation_text(session, turns, reasoning=reasoning, results=results),
+    )
 
 
 @app.command()
@@ -148,7 +173,9 @@ def resume(reference: Reference) -> None:
 
 
 @app.command()
-def rename(
+@opens(open_app)
+async def rename(
+    opened: "App",
     reference: Reference,
     title: Annotated[str, typer.Argument(metavar="NAME", help="Its new name.", show_default=False)],
 ) -> None:
@@ -156,91 +183,83 @@ def rename(
     name = " ".join(typed(title).split())
     if not name:
         raise UsageError("The name is empty.")
-    config, paths = settings()
-
-    async def main(_: Interruption) -> int:
-        async with open_app(config, paths) as opened:
-            found = await resumed(opened, reference)
-            renamed = await opened.memory.rename(found.session_id, name)
-        write(f"{short_id(renamed.session_id)}  {visible(renamed.title)}\n")
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(main))
+    found = await resumed(opened, reference)
+    renamed = await opened.memory.rename(found.session_id, name)
+    write(f"{short_id(renamed.session_id)}  {visible(renamed.title)}\n")
 
 
-app.command()(session_changes.tag)
-app.command()(session_changes.archive)
-app.command()(session_changes.fork)
-app.command()(session_finding.search)
-app.command()(session_finding.similar)
-app.command()(session_insights.insights)
-
-
-@app.command("export")
-def export_session(
-    reference: OrNewest = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="A new file, instead of stdout."),
+@app.command()
+@opens(open_app)
+async def tag(
+    opened: "App",
+    reference: Reference,
+    tags: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TAG", help="Tags that it gets.", show_default=False),
     ] = None,
-    output: Annotated[
-        Literal["json", "md"],
-        typer.Option("--format", help="json can be imported again; md is for people."),
-    ] = "json",
+    remove: Annotated[
+        list[str] | None,
+        typer.Option("--remove", metavar="TAG", help="A tag that it loses; may be repeated."),
+    ] = None,
 ) -> None:
-    """Write a session with everything that belongs to it."""
-    from ragmem.cli.keeping import export
+    """Give a session tags, by which `list --tag` finds it; without any, show those it has."""
+    from ragmem.memory.branching import tag as tag_session
 
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: export(config, paths, reference, file, output)))
+    found = await resumed(opened, reference)
+    add = [typed(each) for each in tags or ()]
+    gone = [typed(each) for each in remove or ()]
+    changed = await tag_session(opened.memory, found, add, gone)
+    write(_changed_line(changed, ", ".join(map(visible, changed.tags)) or "no tags"))
 
 
-@app.command("import")
-def import_session(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="As `export` has written it.", show_default=False)
-    ],
-    as_new: Annotated[
-        bool, typer.Option("--as-new", help="Give everything new ids: a second copy.")
-    ] = False,
+@app.command("archive")
+@opens(open_app)
+async def archive_session(
+    opened: "App",
+    reference: Reference,
+    undo: Annotated[bool, typer.Option("--undo", help="Take it back.")] = False,
 ) -> None:
-    """Store a session that was exported; its ids are kept.
+    """Put a session aside: it stays, is found by search, and is marked in the list."""
+    from ragmem.memory.branching import archive as put_aside
 
-    One that is here already is refused.
-    """
-    from ragmem.cli.keeping import import_file
-
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: import_file(config, paths, file, as_new=as_new)))
+    changed = await put_aside(opened.memory, await resumed(opened, reference), undo=undo)
+    write(_changed_line(changed, changed.status))
 
 
 @app.command()
-def delete(
-    reference: Reference, yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False
+@opens(open_app)
+async def fork(
+    opened: "App",
+    reference: Reference,
+    at: Annotated[
+        int | None,
+        typer.Option(
+            "--at",
+            min=1,
+            metavar="TURN",
+            help="It begins with the turns up to this one; all of them, if not given.",
+        ),
+    ] = None,
+    name: Annotated[
+        str, typer.Option("-n", "--name", metavar="NAME", help="Its name.", show_default=False)
+    ] = "",
 ) -> None:
-    """Delete a session for ever, with all that was derived from it."""
-    from ragmem.cli.keeping import delete as remove
+    """Begin a session that shares the first turns of another, and goes on by itself."""
+    from ragmem.memory.branching import fork_at
 
-    config, paths = settings()
-    raise typer.Exit(run_async(lambda _: remove(config, paths, reference, confirmed=yes)))
+    found = await resumed(opened, reference)
+    forked = await fork_at(opened.memory, found, at, title=typed(name))
+    shared = f"{counted(forked.turn_count, 'turn')} of {short_id(found.session_id)}"
+    write(_changed_line(forked, shared))
+    say(f"`ragmem chat -r {short_id(forked.session_id)}` goes on with it.\n")
 
 
-@app.command()
-def summarize(
-    reference: OrNewest = None,
-    model: Model = None,
-) -> None:
-    """Sum a session up now, and show what came of it."""
-    config, paths = settings()
+def _changed_line(session: Session, what: str) -> str:
+    return f"{short_id(session.session_id)}  {session_name(session)}  ({what})\n"
 
-    async def main(_: Interruption) -> int:
-        async with open_app(config, paths) as opened:
-            found = await (resumed(opened, reference) if reference else last_session(opened))
-            text = await opened.background.summarize(found, model=model or "")
-        write(f"{visible(text)}\n")
-        return EXIT_DONE
 
-    raise typer.Exit(run_async(main))
+app.command("search")(search.search_sessions)
+app.command("similar")(search.find_similar)
 
 
 def sessions_table(sessions: list[Session], now: datetime, *, with_folder: bool) -> str:
@@ -255,7 +274,7 @@ def sessions_table(sessions: list[Session], now: datetime, *, with_folder: bool)
         rows = [
             (*row[:3], session.cwd, row[3]) for row, session in zip(rows, sessions, strict=True)
         ]
-    return table(header, rows, width=get_terminal_size((120, 24)).columns)
+    return table(header, rows, width=columns())
 
 
 def _marks(session: Session) -> str:
@@ -264,11 +283,7 @@ def _marks(session: Session) -> str:
 
 
 def conversation_text(
-    session: Session,
-    turns: Sequence[Turn],
-    *,
-    reasoning: bool = False,
-    results: bool = False,
+    session: Session, turns: Sequence[Turn], *, reasoning: bool = False, results: bool = False
 ) -> str:
     """A session as a person reads it; what is long is clipped, `--format json` has it whole."""
     from ragmem.memory.window import result_text
@@ -302,3 +317,356 @@ def _call_line(call: ToolCall) -> str:
     reason = f" — {one_line(call.error, 200)}" if call.error else ""
     arguments = one_line(clip_middle(call.arguments, _SHOWN_CHARS), 160)
     return f"{mark} {one_line(call.tool_name, 80)} {arguments}{reason}"
+
+
+# --- insights -----------------------------------------------------------------
+
+
+Found = tuple[Session, Insight]
+
+
+class InsightDocument(SessionDocument, frozen=True, kw_only=True):
+    """What was found in a session."""
+
+    main_topic: str
+    key_findings: tuple[str, ...]
+    action_items: tuple[str, ...]
+    created_at: datetime
+
+
+@app.command()
+@opens(open_app)
+async def insights(
+    opened: "App",
+    last: Annotated[
+        int, typer.Option("--last", min=1, max=1000, metavar="N", help="The latest so many.")
+    ] = 50,
+    model: Model = None,
+    output: TextFormat = "text",
+) -> int:
+    """Look over the latest sessions: what each was about, what was found, what is left to do.
+
+    Asks the model for summaries once for each session, of every folder; one that did
+    not go on since is not asked about again.
+    """
+    from ragmem.memory.insights import look
+
+    failed = 0
+    seen = await look(await opened.store(), last=last)
+    found = list(seen.known)
+    if seen.waiting:
+        made = await _look_over(opened, seen, model or "")
+        failed = len(seen.waiting) - len(made)
+        found += made
+    found.sort(key=lambda each: each[0].last_activity_at, reverse=True)
+    print_all(
+        output,
+        found,
+        lambda each: InsightDocument.of(*each),
+        lambda width: insights_text(found, datetime.now(UTC), width),
+        "" if failed else "There is nothing to look over yet.\n",
+    )
+    return EXIT_FAILED if failed and not found else EXIT_DONE
+
+
+async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
+    """One call a session, each stored at once: what was made stays when this is stopped."""
+    from ragmem.background import summarizer, summary_model
+    from ragmem.memory.insights import insight_into
+    from ragmem.memory.summaries.summarizer import is_too_small
+
+    config, paths = opened.config, opened.paths
+    llm = summary_model(config, paths, flag=model)
+    if llm is None or is_too_small(llm.info):
+        return _unasked(seen, llm.info.name if llm else "")
+    asking = summarizer(llm, config.memory.summaries, paths, opened.metrics)
+    store = await opened.store()
+    known = f", {len(seen.known):,} known already" if seen.known else ""
+    say(f"Asking {visible(llm.info.name)} about {counted(len(seen.waiting), 'session')}{known}.\n")
+    made: list[Found] = []
+    why = ""
+    try:
+        with records(len(seen.waiting)) as show:
+            for session in seen.waiting:
+                insight = await insight_into(store, asking, session, opened.memory.record)
+                if insight is not None:
+                    made.append((session, insight))
+                else:
+                    why = asking.spent(session.session_id).problem or why
+                show("reading", 1)
+    except asyncio.CancelledError:
+        say("Stopped. What was found so far is kept; run it again to go on.\n")
+        raise
+    finally:
+        await llm.aclose()
+    if missing := len(seen.waiting) - len(made):
+        reason = one_line(why, 300) or "its limits are reached, or the model is too small"
+        say(f"Nothing came of {counted(missing, 'session')}: {reason}\n")
+    return made
+
+
+def _unasked(seen: "Look", name: str) -> list[Found]:
+    """What is known is shown all the same."""
+    problem = f"{name} is too small for this." if name else "There is no model that could be asked."
+    hint = "Name one with -m, or set model.summary; `ragmem models` shows them."
+    if not seen.known:
+        raise UsageError(problem, hint=hint)
+    say(f"{counted(len(seen.waiting), 'session')} not looked at: {problem} {hint}\n")
+    return []
+
+
+def insights_text(found: Sequence[Found], now: datetime, width: int) -> str:
+    """A session a paragraph: findings with a dash, what is left to do with a box."""
+    width = max(_NARROWEST, width)
+    lines: list[str] = []
+    for session, insight in found:
+        when = f"{counted(session.turn_count, 'turn')} · {ago(session.last_activity_at, now)}"
+        head = f"{session_name(session)} · {when}"
+        lines += hanging(f"{short_id(session.session_id)}  ", head, width)
+        lines += hanging("  ", visible(insight.main_topic), width)
+        lines += [
+            row for each in insight.key_findings for row in hanging("  - ", visible(each), width)
+        ]
+        lines += [
+            row for each in insight.action_items for row in hanging("  ☐ ", visible(each), width)
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+# --- files and deletion -------------------------------------------------------
+
+
+@app.command("export")
+@opens(home)
+async def export_session(
+    own: Home,
+    reference: OrNewest = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="A new file, instead of stdout."),
+    ] = None,
+    output: Annotated[
+        Literal["json", "md"],
+        typer.Option("--format", help="json can be imported again; md is for people."),
+    ] = "json",
+) -> None:
+    """Write a session with everything that belongs to it."""
+    from ragmem.store.transfer.document import document_of, encoded
+    from ragmem.store.transfer.markdown import markdown
+
+    session = await _meant(own, reference)
+    async with archive(own.config.store.kind, own.config, own.paths, existing=True) as store:
+        document = await document_of(store, session.session_id)
+    data = encoded(document) if output == "json" else markdown(document).encode()
+    if file is None:
+        (write_json if output == "json" else write_utf8)(data.decode())
+        return
+    with new_file(file) as part:
+        part.write_bytes(data)
+    say(f"{short_id(session.session_id)}: {len(document.turns):,} turns in {visible(str(file))}\n")
+
+
+async def _meant(own: Home, reference: str | None) -> Session:
+    async with open_app(own.config, own.paths) as app:
+        return await (last_session(app) if reference is None else resumed(app, reference))
+
+
+@app.command("import")
+@opens(home)
+async def import_session(
+    own: Home,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="As `export` has written it.", show_default=False)
+    ],
+    as_new: Annotated[
+        bool, typer.Option("--as-new", help="Give everything new ids: a second copy.")
+    ] = False,
+) -> None:
+    """Store a session that was exported; its ids are kept.
+
+    One that is here already is refused.
+    """
+    from ragmem.store.transfer.document import decoded, import_document
+
+    document = decoded(read_without_secrets(file))
+    async with archive(own.config.store.kind, own.config, own.paths) as store:
+        session = await import_document(store, document, as_new=as_new)
+    tail = short_id(session.session_id)
+    write(f"{tail}  {session_name(session)} ({session.turn_count:,} turns)\n")
+    if known := document.memories:
+        always = sum(memory.stands_always for memory in known)
+        told = f", {always:,} of them for every prompt" if always else ""
+        say(f"With {counted(len(known), 'memory')}{told}: `ragmem memory list` shows them.\n")
+    say(f"`ragmem chat -r {tail}` goes on with it.\n")
+
+
+class _Deletion(msgspec.Struct, frozen=True):
+    """A line of the log: nothing goes without one."""
+
+    at: datetime
+    session_id: str
+    cwd: str
+    store: str
+    deleted: dict[str, int]
+
+
+@app.command()
+@opens(home)
+async def delete(
+    own: Home,
+    reference: Reference,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+) -> None:
+    """Delete a session for ever, with all that was derived from it."""
+    from ragmem.logs import log_deletion
+    from ragmem.memory.tail import SUFFIX, Tail
+    from ragmem.tools.preimages import Preimages
+
+    config, paths = own.config, own.paths
+    session = await _meant(own, reference)
+    if not yes:
+        say(
+            f"{short_id(session.session_id)}  {session_name(session)}\n"
+            f"{session.turn_count:,} turns, in {visible(session.cwd)}\n"
+        )
+        await confirm("Delete it for ever?", "Nothing was deleted.")
+    preimages = Preimages(paths.data_dir / "preimages")
+    async with archive(config.store.kind, config, paths, existing=True) as store:
+        outputs, copies = await _outputs_and_copies(store, session, preimages)
+        gone = await store.delete_session(session.session_id)
+    files = [
+        file for name in sorted(outputs) if (file := paths.data_dir / "outputs" / name).is_file()
+    ]
+    for output in files:
+        output.unlink(missing_ok=True)
+    copies_gone = preimages.remove(copies)
+    deletion = _Deletion(
+        datetime.now(UTC),
+        session.session_id,
+        session.cwd,
+        config.store.kind,
+        gone | {"outputs": len(files), "copies": copies_gone},
+    )
+    log_deletion(paths.log_dir, deletion)
+    for file in paths.spool_dir.glob(f"*{SUFFIX}"):
+        Tail(file, str).forget(session.session_id)
+    known = f", {counted(gone['memories'], 'memory')}" if gone["memories"] else ""
+    if copies_gone:
+        known += f", {counted(copies_gone, 'copy')} of files from before an edit"
+    write(f"Deleted {short_id(session.session_id)}: {gone['turns']:,} turns{known}.\n")
+    if gone.get("traces"):
+        say(
+            "Parts of its text may still be in the file: another process reads it, or the disk "
+            "has no room to write it anew. The next `ragmem sessions delete` clears them.\n"
+        )
+    preimages.look_through()
+
+
+@app.command()
+@opens(open_app)
+async def summarize(opened: "App", reference: OrNewest = None, model: Model = None) -> None:
+    """Sum a session up now, and show what came of it."""
+    found = await (resumed(opened, reference) if reference else last_session(opened))
+    text = await opened.background.summarize(found, model=model or "")
+    write(f"{visible(text)}\n")
+
+
+async def _outputs_and_copies(
+    store: Archive, session: Session, preimages: "Preimages"
+) -> tuple[set[str], set[str]]:
+    """Files with long outputs of the session's own commands; copies that no other one names."""
+    from ragmem.memory.rewinding import preimages_of
+
+    outputs: set[str] = set()
+    copies: set[str] = set()
+    first = (session.forked_at_index or 0) + 1 if session.parent_session_id else 1
+    async for turns in _pages(store, Span(session.session_id, first, session.turn_count)):
+        copies |= preimages_of(turns)
+        for turn in turns:
+            for call in turn.tool_calls:
+                if call.tool_name == "run_command":
+                    outputs.update(_KEPT_OUTPUT.findall(call.result))
+    return outputs, await _named_by_none(store, session, copies, preimages)
+
+
+async def _named_by_none(
+    store: Archive, session: Session, copies: set[str], preimages: "Preimages"
+) -> set[str]:
+    """Those of the copies that no other session names, in whatever project it is."""
+    from ragmem.memory.rewinding import preimages_of
+
+    made = {name: at for name in copies if (at := preimages.made_at(name))}
+    left = set(made)
+    # What was over before the first of them was made names none.
+    since = min(made.values(), default=datetime.now(UTC)) - _LONGEST_TURN
+    others = [span for span in await store.spans() if span.session_id != session.session_id]
+    for start in range(0, len(others), _PAGE):
+        spans = {span.session_id: span for span in others[start : start + _PAGE]}
+        for other in await store.sessions_by_id(list(spans)):
+            if left and other.last_activity_at >= since:
+                async for turns in _pages(store, spans[other.session_id]):
+                    left -= preimages_of(turns)
+    return left
+
+
+async def _pages(store: Archive, span: Span) -> AsyncIterator[list[Turn]]:
+    for first in range(span.first, span.last + 1, _PAGE):
+        page = Span(span.session_id, first, min(first + _PAGE - 1, span.last))
+        yield [put.turn for put in await store.own_turns([page])]
+
+
+# --- projects with the same remote --------------------------------------------
+
+
+async def _join_project(app: "App") -> None:
+    """Join the current folder's project to one that a person chooses; UsageError otherwise."""
+    if not is_interactive():
+        raise UsageError(
+            "Two projects are joined only when a person says so, and there is nobody to ask here.",
+            hint="Run `ragmem sessions list --join` in a terminal.",
+        )
+    project = (await app.memory.project_of(app.cwd)).project
+    known = await (await app.store()).projects()
+    if not (found := joinable(project, known, app.cwd)):
+        raise UsageError(_why_none(app, project, known))
+    say(f"This project: {await _described(app, project)}\nThe same remote:\n")
+    for number, each in enumerate(found, 1):
+        say(f"  {number}  {await _described(app, each)}\n")
+    chosen = await _choose_project(found)
+    # All folders that were joined before go along.
+    own = next((each for each in known if each.project_id == project.root_id), project)
+    await app.memory.join(own, chosen)
+    say(f"Joined: the sessions of both folders are those of {visible(chosen.path)} now.\n")
+
+
+def _why_none(app: "App", project: Project, known: list[Project]) -> str:
+    where = visible(folder_name(app.cwd))
+    if project.joined_into:
+        root = next((each.path for each in known if each.project_id == project.root_id), "another")
+        return f"{where} belongs to the project {visible(root)} already; there is no other to join."
+    if not project.remote:
+        return (
+            f"{where} is no checkout with a remote: only projects with the same one can be joined."
+        )
+    return f"No other project is known that has the remote {visible(project.remote)}."
+
+
+async def _described(app: "App", project: Project) -> str:
+    query = SessionQuery(project_ids=(project.root_id,), limit=_COUNTED + 1)
+    count = len(await app.memory.sessions(query))
+    sessions = f"more than {_COUNTED:,}" if count > _COUNTED else f"{count:,}"
+    return f"{visible(project.path)} ({sessions} session{'' if count == 1 else 's'})"
+
+
+async def _choose_project(found: list[Project]) -> Project:
+    say("Their sessions become one project's: each recalls what was said in the other.\n")
+    if len(found) == 1:
+        answer = await ask_line("Join them? It can't be undone. [y/N] ")
+        if answer.casefold() not in ("y", "yes"):
+            raise UsageError(_NOTHING)
+        return found[0]
+    answer = await ask_line(f"Join which? It can't be undone. [1-{len(found)}, Enter for none] ")
+    if not answer.isdecimal() or not 1 <= int(answer) <= len(found):
+        raise UsageError(_NOTHING)
+    return found[int(answer) - 1]

@@ -1,18 +1,12 @@
 """`ragmem stats`: how much is remembered, how fast, how well, and what it cost."""
 
 from datetime import date, datetime, timedelta
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 import typer
 
-from ragmem.cli.documents import Document, to_json
-from ragmem.cli.opening import open_app, settings
-from ragmem.cli.options import Format
-from ragmem.cli.runner import Interruption, run_async
-from ragmem.cli.streams import write, write_json
-from ragmem.cli.table import table
-from ragmem.errors import EXIT_DONE
+from ragmem.cli.command import Format, open_app, opens
+from ragmem.cli.output import Document, print_one, table
 from ragmem.text import bar, counted, hanging, visible
 
 if TYPE_CHECKING:
@@ -126,39 +120,34 @@ class StatsDocument(Document, frozen=True, kw_only=True):
 
 
 @app.command()
-def stats(output: Format = "table") -> None:
+@opens(open_app)
+async def stats(opened: "App", output: Format = "table") -> None:
     """Show how much is remembered, how fast, how well, at what cost.
 
     Times, tokens and costs are those of this machine, kept from run to run.
     """
-    config, paths = settings()
+    from ragmem.background import is_at_work
+    from ragmem.memory.summaries.ledger import FILE, Ledger
+    from ragmem.metrics.kept import read
 
-    async def main(_: Interruption) -> int:
-        from ragmem.background import is_at_work
-        from ragmem.memory.summaries.ledger import FILE, Ledger
-        from ragmem.metrics.kept import read
-
-        async with open_app(config, paths) as opened:
-            store = await opened.store()
-            found, pending = await store.info(), await store.count_pending()
-            code = await code_document(opened)
-        document = stats_document(
-            found,
-            read(paths.data_dir),
-            pending={str(work): count for work, count in pending.items()},
-            at_work=is_at_work(paths),
-            code=code,
-            spent_today_usd=Ledger(paths.data_dir / FILE).spent_today(),
-            most_a_day_usd=config.memory.summaries.max_cost_usd_per_day,
-        )
-        if output == "json":
-            write_json(to_json(document))
-        else:
-            columns = get_terminal_size((80, 24)).columns
-            write(stats_text(document, width=columns, today=datetime.now().astimezone().date()))
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(main))
+    paths, store = opened.paths, await opened.store()
+    pending = await store.count_pending()
+    document = stats_document(
+        await store.info(),
+        read(paths.data_dir),
+        pending={str(work): count for work, count in pending.items()},
+        at_work=is_at_work(paths),
+        code=await code_document(opened),
+        spent_today_usd=Ledger(paths.data_dir / FILE).spent_today(),
+        most_a_day_usd=opened.config.memory.summaries.max_cost_usd_per_day,
+    )
+    today = datetime.now().astimezone().date()
+    print_one(
+        output,
+        lambda: document,
+        lambda width: stats_text(document, width=width, today=today),
+        pipe=80,
+    )
 
 
 async def code_document(opened: "App") -> CodeDocument | None:
@@ -166,13 +155,7 @@ async def code_document(opened: "App") -> CodeDocument | None:
     code = await opened.code()
     if code is None or not await code.exists():
         return None
-    status = await code.status()
-    return CodeDocument(
-        files=status.files,
-        scopes=status.scopes,
-        without_vectors=status.without_vectors,
-        size_bytes=status.size_bytes,
-    )
+    return CodeDocument.of(await code.status())
 
 
 def stats_document(
@@ -190,12 +173,12 @@ def stats_document(
 
     whole = total(days) or Measured(day=date.min, processes=0)
     searches, hits = int(whole.count("recall.searches")), int(whole.count("recall.found"))
-    return StatsDocument(
+    return StatsDocument.of(
+        found,
         since=days[0].day if days else None,
         processes=whole.processes,
         store=f"{found.kind} {found.location}",
         database_size_bytes=found.size_bytes,
-        counts=found.counts,
         summaries_per_level={str(n): count for n, count in found.summaries_per_level.items()},
         **{key: _timing_document(whole.timing(*names)) for key, _, names in _TIMES},
         searches=searches,

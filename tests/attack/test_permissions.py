@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragmem.cli.approve import decide
+from ragmem.cli.ask import decide
 from ragmem.tools.base import Decision, Proposal
 from ragmem.tools.protected import protection
 from tests.tools.conftest import Desk

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragmem.cli.argv import rewrite, shows_prompt_early
+from ragmem.cli import rewrite, shows_prompt_early
 
 
 @pytest.mark.parametrize(

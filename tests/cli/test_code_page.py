@@ -9,12 +9,11 @@ import tempfile
 from pathlib import Path
 
 from ragmem import config
-from ragmem.cli.code_documents import CodeSessionDocument
-from ragmem.cli.code_search import ScopeDocument
-from ragmem.cli.hits import HitDocument
+from ragmem.cli.documents import CodeSessionDocument, HitDocument
+from ragmem.cli.files import ChangedTogetherDocument, RelatedDocument
 from ragmem.cli.index import IndexDocument, StatusDocument
 from ragmem.cli.main import command
-from ragmem.cli.related import ChangedTogetherDocument, RelatedDocument
+from ragmem.cli.search import ScopeDocument
 from ragmem.records import SCOPE_KINDS
 from tests.cli.coding import PLAN, WATER, without_times
 from tests.cli.process import SOURCE
@@ -46,11 +45,11 @@ def test_its_settings_exist() -> None:
 def test_its_commands_and_flags_exist() -> None:
     """What the page tells to type can be typed."""
     page = PAGE.read_text()
-    commands = command().commands  # type: ignore[attr-defined]
+    root = command()
     typed = re.findall(r"(?:`|\$ )ragmem ([a-z]+)([^`\n]*)", page)
     assert len(typed) > 15
     for name, rest in typed:
-        child = commands[name]
+        child = root.get_command(None, name)
         words = rest.split()
         if getattr(child, "commands", None) and words:
             child = child.commands[words[0]]

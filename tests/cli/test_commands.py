@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.cli.default_config import default_toml
+from ragmem.cli.config import default_toml
 from ragmem.memory.summaries.ledger import FILE, Ledger
 from ragmem.records import utc_now
 from tests.cli.process import Ragmem
@@ -262,7 +262,7 @@ def test_doctor_in_an_unusable_home(ragmem: Ragmem, tmp_path: Path) -> None:
 
 
 def test_doctor_prints_the_command_that_installs_the_local_model(tmp_path: Path) -> None:
-    from ragmem.cli.checks import local_model_commands
+    from ragmem.cli.doctor import local_model_commands
 
     installed = tmp_path / "site-packages" / "ragmem"
     assert local_model_commands(installed) == [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.cli.default_config import config_toml, default_toml, with_value
+from ragmem.cli.config import config_toml, default_toml, with_value
 from ragmem.config import Config, check_tree, keys
 from ragmem.errors import ConfigError
 

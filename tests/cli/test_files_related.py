@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.cli.related import Related, related_text
+from ragmem.cli.files import Related, related_text
 from ragmem.memory.code_past import CodePast, CodeSession
 from ragmem.records import Evidence, MemoryRecord, Session
 from ragmem.store.code import ChangedTogether
 from tests.cli.coding import EVIL, garden, on_a_terminal, without_times
 from tests.cli.process import Ragmem
-from tests.cli.test_help import help_of
 from tests.cli.test_memory import on_a_graph
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 from tests.fakes.neo4j import ALSO_NEO4J
@@ -75,33 +74,6 @@ def of(ragmem: Ragmem, *arguments: str, **options: Any) -> list[dict[str, Any]]:
     assert done.code == 0, done.err
     found: list[dict[str, Any]] = done.json
     return found
-
-
-def test_help() -> None:
-    assert help_of("files") == snapshot("""\
-Usage: ragmem files [OPTIONS] [PATH]
-
-  List the files that a session has touched.
-
-  Without -r: the newest session of this folder. With PATH: what changes
-  together with that file, what it imports and what imports it, which sessions
-  touched it, and what was decided there; --related tells that of each file of
-  the session.
-
-Arguments:
-  PATH <str>  Tell of this file, whoever touched it.
-
-Options:
-  --related              Of each file: what changes with it, imports,
-                         sessions, decisions.
-  --since WHEN           What the agent has changed in this project since: 7d,
-                         12h, 2w, a date, or the end of a session (its id or
-                         name).
-  -r, --resume [ID]      Resume a session: its id, the tail of one, or its
-                         name.
-  --format <table|json>  How to print it.  [default: table]
-  -h, --help             Show this message and exit.
-""")
 
 
 def test_what_is_known_of_a_file(ragmem: Ragmem) -> None:

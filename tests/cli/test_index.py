@@ -12,7 +12,6 @@ from inline_snapshot import snapshot
 
 from tests.cli.coding import EVIL, garden, many, on_a_terminal, without_times
 from tests.cli.process import Ragmem
-from tests.cli.test_help import help_of
 
 
 @pytest.fixture
@@ -21,26 +20,6 @@ def ragmem(tmp_path: Path) -> Ragmem:
     made = Ragmem(tmp_path)
     garden(made)
     return made
-
-
-def test_help() -> None:
-    assert help_of("index") == snapshot("""\
-Usage: ragmem index [OPTIONS]
-
-  Bring the index of this project's code up to date.
-
-  Only what has changed is read. Nothing is sent anywhere, and a chat does it
-  by itself.
-
-Options:
-  --watch                And keep it current until Ctrl-C.
-  --rebuild              Make it anew from all files.
-  --vectors              Wait for the search by meaning too, not only for that
-                         by words.
-  --status               Only show what is indexed; nothing is looked at.
-  --format <table|json>  How to print it.  [default: table]
-  -h, --help             Show this message and exit.
-""")
 
 
 def test_the_first_time_and_the_next(ragmem: Ragmem) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.cli.crash import record_crash
-from ragmem.cli.main import run
+from ragmem.cli.main import record_crash, run
 from ragmem.errors import AmbiguousSession, ProviderUnavailable, RagmemError, UsageError
 from tests.cli.process import Ragmem
 

@@ -11,11 +11,16 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inline_snapshot import snapshot
 
-from ragmem.cli.memory_files import MemoriesDocument, decoded, encoded
-from ragmem.cli.memory_profile import profile_text
-from ragmem.cli.memory_values import episodes_table, memories_table, page
+from ragmem.cli.memory import (
+    MemoriesDocument,
+    decoded,
+    encoded,
+    episodes_table,
+    memories_table,
+    page,
+)
+from ragmem.cli.profile import profile_text
 from ragmem.config import Config, find_paths
 from ragmem.errors import UsageError
 from ragmem.ids import new_id, short_id
@@ -36,7 +41,6 @@ from ragmem.store.neo4j import Connection
 from ragmem.store.opening import open_archive
 from ragmem.text import display_width
 from tests.cli.process import Done, Ragmem
-from tests.cli.test_help import help_of
 from tests.fakes.neo4j import ALSO_NEO4J, in_thread, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import TcpProxy
 
@@ -675,133 +679,6 @@ def test_an_import_stores_no_secret(embedded: Ragmem, tmp_path: Path) -> None:
     assert "canary-key-123456" not in record.content
     added(embedded, "My key is canary-key-98765", env={"OPENAI_API_KEY": "canary-key-98765"})
     assert all("canary" not in str(each) for each in stored(embedded))
-
-
-# --- help -----------------------------------------------------------------------
-
-
-def test_the_help_says_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`ragmem memory`, and what its commands take."""
-    monkeypatch.setenv("COLUMNS", "80")
-    assert help_of("memory") == snapshot("""\
-Usage: ragmem memory [OPTIONS] COMMAND [ARGS]...
-
-  Show, add, correct and forget facts, rules and preferences.
-
-Options:
-  -h, --help  Show this message and exit.
-
-Commands:
-  list      List what is known in this project, and of you, newest first.
-  show      Show one whole.
-  add       Remember something worth knowing later.
-  edit      Correct one; what is not given stays.
-  pin       Put one into the system message of every request.
-  unpin     Recall it only where it bears on the question, like the others.
-  forget    Forget one for ever, with its earlier versions.
-  why       Show where one comes from, and what it took the place of.
-  episodes  List decisions, preferences and deadlines, newest first.
-  owner     Show whose this home is: the id that its sessions and what is...
-  cleanup   Remove those that are past their time.
-  export    Write what is known in this project, and of you, as JSON.
-  import    Store what was exported; what is here already is left as it is.
-  profile   Show and set what you said of yourself, for every project.
-""")
-    assert help_of("memory", "list") == snapshot("""\
-Usage: ragmem memory list [OPTIONS]
-
-  List what is known in this project, and of you, newest first.
-
-Options:
-  --kind <fact|preference|decision|deadline|failure|rule>
-                                  Only of this kind.
-  --subject S                     About this; repeated: any of them.
-  --scope <project|user|all>      This project's, your own, or both.
-  --all                           Those of every project.
-  --with-superseded               Those too that others took the place of.
-  --limit N                       At most so many.  [default: 50; x>=1]
-  --format <table|json>           How to print it.  [default: table]
-  -h, --help                      Show this message and exit.
-""")
-    assert help_of("memory", "add") == snapshot("""\
-Usage: ragmem memory add [OPTIONS] {CONTENT}
-
-  Remember something worth knowing later.
-
-  Without --scope it goes by what it is: preferences, and facts about
-  yourself, are known in every project; all others in this one.
-
-Arguments:
-  CONTENT <str>  A fact, in a sentence.  [required]
-
-Options:
-  --subject S                     What it is about; may be repeated.
-  --kind <fact|preference|decision|deadline|failure|rule>
-                                  What it is.  [default: fact]
-  --ttl 7d                        How long it holds: a number and h, d or w.
-  --scope <user|project>          user: known in every project; project: in
-                                  this one.
-  --pin                           Put it into the system message of every
-                                  request.
-  -h, --help                      Show this message and exit.
-""")
-    assert help_of("memory", "edit") == snapshot("""\
-Usage: ragmem memory edit [OPTIONS] {ID} [CONTENT]
-
-  Correct one; what is not given stays.
-
-Arguments:
-  ID <str>       An id, or the tail of one.  [required]
-  CONTENT <str>  How it is to read.
-
-Options:
-  --subject S                     What it is about instead; may be repeated.
-  --no-subjects                   It is about nothing in particular.
-  --kind <fact|preference|decision|deadline|failure|rule>
-                                  What it is instead.
-  --ttl 7d                        How long it holds from now, or `never`.
-  --scope <user|project>          user: known in every project; project: in
-                                  this one.
-  -h, --help                      Show this message and exit.
-""")
-    assert help_of("memory", "forget") == snapshot("""\
-Usage: ragmem memory forget [OPTIONS] {ID}
-
-  Forget one for ever, with its earlier versions.
-
-Arguments:
-  ID <str>  An id, or the tail of one.  [required]
-
-Options:
-  --yes       Don't ask.
-  -h, --help  Show this message and exit.
-""")
-    assert help_of("memory", "why") == snapshot("""\
-Usage: ragmem memory why [OPTIONS] {ID}
-
-  Show where one comes from, and what it took the place of.
-
-Arguments:
-  ID <str>  An id, or the tail of one.  [required]
-
-Options:
-  --format <text|json>  How to print it.  [default: text]
-  -h, --help            Show this message and exit.
-""")
-    assert help_of("memory", "profile") == snapshot("""\
-Usage: ragmem memory profile [OPTIONS] COMMAND [ARGS]...
-
-  Show and set what you said of yourself, for every project.
-
-Options:
-  -h, --help  Show this message and exit.
-
-Commands:
-  show   Show it; the same as `profile` alone.
-  set    Set one key; the others stay.
-  unset  Remove one key; the others stay.
-  learn  Take over your preferences, each as you confirm it.
-""")
 
 
 # --- away -----------------------------------------------------------------------

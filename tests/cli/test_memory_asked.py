@@ -7,7 +7,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from ragmem.cli.memory_profile import proposed_key, to_learn
+from ragmem.cli.profile import proposed_key, to_learn
 from ragmem.records import Profile, PutMemory
 from tests.cli.process import COMMAND, Ragmem
 from tests.cli.test_memory import a_memory, added, done, listed, put

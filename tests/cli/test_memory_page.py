@@ -101,7 +101,8 @@ def test_its_parts_are_those_of_a_request() -> None:
 def test_its_commands_exist() -> None:
     """What the page tells to type can be typed."""
     page = PAGE.read_text()
-    groups = {n: getattr(c, "commands", {}) for n, c in command().commands.items()}  # type: ignore[attr-defined]
+    root = command()
+    groups = {n: getattr(root.get_command(None, n), "commands", {}) for n in root.commands}
     typed = re.findall(r"(?:`|\$ )ragmem ([a-z]+)(?: ([a-z]+))?", page)
     assert len(typed) > 10
     for name, child in typed:

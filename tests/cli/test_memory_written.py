@@ -5,8 +5,7 @@ import json
 import pytest
 from rich.console import Group
 
-from ragmem.cli.output import StreamJsonOutput, TextOutput
-from ragmem.cli.progress import Progress
+from ragmem.cli.ask import Progress, StreamJsonOutput, TextOutput
 from ragmem.events import MemoryWritten, TurnFinished
 from ragmem.records import Usage
 from ragmem.repl.render import paint

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.cli.new_file import new_file
+from ragmem.cli.output import new_file
 from ragmem.errors import UsageError
 
 BEGIN = """
 import sys
 from pathlib import Path
-from ragmem.cli.new_file import new_file
+from ragmem.cli.output import new_file
 with new_file(Path(sys.argv[1])) as part:
     part.write_text("half")
     print("begun", flush=True)

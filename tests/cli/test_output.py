@@ -6,8 +6,14 @@ from collections.abc import Sequence
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.cli.output import JsonOutput, StreamJsonOutput, TextOutput, VisibleFlow, say_denials
-from ragmem.cli.progress import Progress
+from ragmem.cli.ask import (
+    JsonOutput,
+    Progress,
+    StreamJsonOutput,
+    TextOutput,
+    VisibleFlow,
+    say_denials,
+)
 from ragmem.events import (
     ContextBuilt,
     Event,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.cli.streams import STDIN_LIMIT, join_prompt, read_limited
+from ragmem.cli.output import STDIN_LIMIT, join_prompt, read_limited
 from ragmem.errors import UsageError
 
 
@@ -50,7 +50,7 @@ def run_python(code: str, **options: object) -> "subprocess.CompletedProcess[byt
 
 PROMPT = """
 import sys
-from ragmem.cli.streams import read_prompt, secure_standard_streams
+from ragmem.cli.output import read_prompt, secure_standard_streams
 from ragmem.errors import UsageError
 secure_standard_streams()
 try:
@@ -110,7 +110,7 @@ import os, sys
 for number in (0, 1, 2):
     os.close(number)
 sys.stdin = sys.stdout = sys.stderr = None
-from ragmem.cli.streams import secure_standard_streams, say, write
+from ragmem.cli.output import say, secure_standard_streams, write
 secure_standard_streams()
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
 write("to nobody"); say("to nobody")

@@ -301,7 +301,7 @@ def test_every_file_is_private_whatever_the_umask(tmp_path: Path, umask: str) ->
         (ragmem.project / "a.txt").write_text("one\n")
         done = run(ragmem, "ask", "Go", "--yolo", through=through)
         assert done.code == 0, done.err
-    crash = [sys.executable, "-P", "-c", "from ragmem.cli.crash import record_crash\n"
+    crash = [sys.executable, "-P", "-c", "from ragmem.cli.main import record_crash\n"
              "print(record_crash(ValueError('x')))"]  # fmt: skip
     subprocess.run([*through, *crash], env=ragmem.env, check=True, capture_output=True)
     for arguments in (

@@ -8,20 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import Annotated
 
-import msgspec
 import typer
 
-from ragmem.cli.documents import Document, to_json
-from ragmem.cli.opening import settings
-from ragmem.cli.options import Format
-from ragmem.cli.runner import run_async
-from ragmem.cli.streams import say, write, write_json
-from ragmem.cli.table import table
+from ragmem.cli.command import Format, Home, archive, home, opens
+from ragmem.cli.output import Document, PassingLine, print_one, say, table
 from ragmem.config import Config, Paths, environment
-from ragmem.errors import EXIT_DONE, UsageError
+from ragmem.errors import UsageError
 from ragmem.ids import short_id
 from ragmem.memory.files import stored_path
 from ragmem.memory.projects import folder_name, locate, normalize_cwd, project_of_folder
@@ -41,7 +35,7 @@ from ragmem.store.transfer.foreign import (
     find_files,
     titles_beside,
 )
-from ragmem.text import clean, clip_to_width, counted, display_width, visible
+from ragmem.text import clean, counted, visible
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -109,44 +103,45 @@ class ImportDocument(Document, frozen=True, kw_only=True):
 
 
 @app.command("claude-code")
-def claude_code(
-    path: Source = None, cwd: OnlyCwd = None, dry_run: DryRun = False, output: Format = "table"
+@opens(home)
+async def claude_code(
+    own: Home,
+    path: Source = None,
+    cwd: OnlyCwd = None,
+    dry_run: DryRun = False,
+    output: Format = "table",
 ) -> None:
     """Import sessions of Claude Code, from ~/.claude/projects.
 
     What is here already stays; run it again to get what was said since.
     """
-    _run("claude-code", path, cwd, dry_run=dry_run, as_json=output == "json")
+    await _import(own, "claude-code", path, cwd, dry_run=dry_run, output=output)
 
 
 @app.command()
-def codex(
-    path: Source = None, cwd: OnlyCwd = None, dry_run: DryRun = False, output: Format = "table"
+@opens(home)
+async def codex(
+    own: Home,
+    path: Source = None,
+    cwd: OnlyCwd = None,
+    dry_run: DryRun = False,
+    output: Format = "table",
 ) -> None:
     """Import sessions of Codex, from ~/.codex/sessions.
 
     What is here already stays; run it again to get what was said since.
     """
-    _run("codex", path, cwd, dry_run=dry_run, as_json=output == "json")
+    await _import(own, "codex", path, cwd, dry_run=dry_run, output=output)
 
 
-def _run(
-    name: AgentName, path: Path | None, cwd: Path | None, *, dry_run: bool, as_json: bool
+async def _import(
+    own: Home, name: AgentName, path: Path | None, cwd: Path | None, *, dry_run: bool, output: str
 ) -> None:
-    config, paths = settings()
     job = _Job(AGENTS[name], (path or _default(name)).expanduser(), cwd, dry_run=dry_run)
-
-    async def main(_: object) -> int:
-        report = await job.run(config, paths)
-        if as_json:
-            write_json(to_json(report))
-        else:
-            write(report_text(report, job.agent.label))
-        if report.turns_added and config.memory.summaries.enabled:
-            say(_OF_SUMMARIES)
-        return EXIT_DONE
-
-    raise typer.Exit(run_async(main))
+    report = await job.run(own.config, own.paths)
+    print_one(output, lambda: report, lambda width: report_text(report, job.agent.label, width))
+    if report.turns_added and own.config.memory.summaries.enabled:
+        say(_OF_SUMMARIES)
 
 
 def _default(name: AgentName) -> Path:
@@ -180,7 +175,7 @@ class _Job:
             ) from None
         tally, outcomes, skipped = search.tally, dict[Path, Outcome](), search.skipped
         titles = await asyncio.to_thread(titles_beside, self.agent, self._path, search.files)
-        progress = _Progress(len(search.files))
+        line, live = PassingLine(), sys.stderr.isatty()
         async with _store(config, paths, dry_run=self._dry_run) as store:
             importer = Importer(
                 store,
@@ -191,18 +186,20 @@ class _Job:
                 dry_run=self._dry_run,
             )
             try:
-                for found in search.files:
-                    progress.show(found.file)
+                for number, found in enumerate(search.files, 1):
+                    if live:
+                        name = f"{found.file.parent.name}/{found.file.name}"
+                        line.show(f"{number:,} of {len(search.files):,}: {name}")
                     of_file = Tally()
                     outcome = await importer.take(self.agent, found, of_file)
                     outcomes[found.file] = outcome
                     if outcome.state != "other_folder":
                         tally.add(of_file)
             except BaseException:
-                progress.clear()
+                line.clear()
                 say("Stopped. What has come so far stays; run it again to go on.\n")
                 raise
-        progress.clear()
+        line.clear()
         skipped += [(str(f), each.reason) for f, each in outcomes.items() if each.reason]
         return self._report(outcomes, skipped, tally)
 
@@ -215,17 +212,7 @@ class _Job:
             path=str(self._path),
             dry_run=self._dry_run,
             file_count=len(outcomes),
-            sessions=tuple(
-                SessionImport(
-                    file=str(file),
-                    **{
-                        name: value
-                        for name, value in msgspec.structs.asdict(each).items()
-                        if name != "reason"
-                    },
-                )
-                for file, each in taken
-            ),
+            sessions=tuple(SessionImport.of(each, file=str(file)) for file, each in taken),
             sessions_by_state=dict(Counter(each.state for each in outcomes.values())),
             turns_added=sum(each.turns_added for _, each in taken),
             turns_changed=sum(each.turns_changed for _, each in taken),
@@ -240,13 +227,12 @@ class _Job:
 @asynccontextmanager
 async def _store(config: Config, paths: Paths, *, dry_run: bool) -> AsyncIterator[Archive | None]:
     """The store in use; to look only, none is made."""
-    from ragmem.cli.moving import opened
 
     kind = config.store.kind
     if dry_run and kind == "sqlite" and not paths.database.exists():
         yield None
         return
-    async with opened(kind, config, paths) as store:
+    async with archive(kind, config, paths) as store:
         yield store
 
 
@@ -284,33 +270,7 @@ class _Places:
         return project.project_id in self._new
 
 
-class _Progress:
-    """On a terminal, which file is being read: a line that the next one replaces."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._number = 0
-        self._columns = 0
-        self._live = sys.stderr.isatty()
-
-    def show(self, file: Path) -> None:
-        """The next file."""
-        self._number += 1
-        if self._live:
-            self.clear()
-            line = visible(f"{self._number:,} of {self._total:,}: {file.parent.name}/{file.name}")
-            line = clip_to_width(line.replace("\n", " "), get_terminal_size().columns - 1)
-            self._columns = display_width(line)
-            say(line)
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self._columns:
-            say("\r" + " " * self._columns + "\r")
-            self._columns = 0
-
-
-def report_text(report: ImportDocument, label: str) -> str:
+def report_text(report: ImportDocument, label: str, width: int = 120) -> str:
     """What came, what was here, what was left out and why: for people."""
     came = [each for each in report.sessions if each.state in ("new", "grown")]
     lines = []
@@ -326,7 +286,6 @@ def report_text(report: ImportDocument, label: str) -> str:
             )
             for each in came[:_SHOWN]
         ]
-        width = get_terminal_size((120, 24)).columns
         lines.append(table(header, rows, width=width).rstrip("\n"))
         if len(came) > _SHOWN:
             lines.append(f"… and {len(came) - _SHOWN:,} more")

@@ -1,0 +1,524 @@
+"""What every command is made of: its options, what it opens, its loop, its session."""
+
+import asyncio
+import inspect
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Concatenate, Literal, ParamSpec, TypeVar
+
+import msgspec
+import typer
+
+from ragmem.cli.output import is_interactive, say, table
+from ragmem.config import Config, Paths, environment, find_paths, load_config
+from ragmem.errors import (
+    EXIT_DONE,
+    EXIT_SIGINT,
+    EXIT_SIGTERM,
+    AmbiguousSession,
+    ConfigError,
+    RagmemError,
+    SessionNotFound,
+    UsageError,
+)
+from ragmem.ids import short_id
+from ragmem.records import Session
+from ragmem.redact import know
+from ragmem.text import ago, one_line, visible
+
+if TYPE_CHECKING:
+    from ragmem.app import App
+    from ragmem.store.base import Archive
+
+
+Offer = tuple[str, str]
+"""What is put in, and what it is."""
+
+_PATIENCE_S = 2.0
+_OFFERED = 50
+_ABOUT_CHARS = 60
+
+
+def memory_ids(incomplete: str) -> list[Offer]:
+    """Of this project's memories and the person's, newest first."""
+
+    async def ask(opened: "App") -> list[Offer]:
+        from ragmem.memory.notes import here
+        from ragmem.store.memories import MemoryQuery
+
+        store = await opened.store()
+        project_id = (await here(store, opened.cwd)).project.root_id
+        found = await store.memories(MemoryQuery(project_ids=(project_id,)))
+        return [(memory.memory_id, memory.content) for memory in found]
+
+    return _offered(ask, incomplete)
+
+
+def session_ids(incomplete: str) -> list[Offer]:
+    """Of this folder's sessions, newest first."""
+
+    async def ask(opened: "App") -> list[Offer]:
+        from ragmem.memory.projects import folder_name
+        from ragmem.store.base import SessionQuery
+
+        query = SessionQuery(cwd=folder_name(opened.cwd), limit=_OFFERED)
+        found = await (await opened.store()).sessions(query)
+        return [(session.session_id, session_name(session)) for session in found]
+
+    return _offered(ask, incomplete)
+
+
+def _offered(ask: "Callable[[App], Awaitable[list[Offer]]]", incomplete: str) -> list[Offer]:
+    """By the end of the id that lists show, or by the whole id where that is typed."""
+    try:
+        found = asyncio.run(_asked(ask))
+    except (RagmemError, OSError, TimeoutError):
+        return []
+    typed = incomplete.casefold()
+    offers = []
+    for whole, about in found:
+        shown = next((i for i in (short_id(whole), whole) if i.startswith(typed)), "")
+        if shown:
+            offers.append((shown, one_line(about, _ABOUT_CHARS)))
+    return offers[:_OFFERED]
+
+
+async def _asked(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
+
+    paths = find_paths()
+    if not paths.data_dir.is_dir():
+        return []
+    async with asyncio.timeout(_PATIENCE_S):
+        async with open_app(load_config(paths.config_file), paths, ephemeral=True) as opened:
+            opened.say = lambda _: None
+            return await ask(opened)
+
+
+# --- options ----------------------------------------------------------------
+
+PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
+Color = Literal["auto", "always", "never"]
+TOOL_NAMES = (
+    "read_file",
+    "list_directory",
+    "glob_files",
+    "grep_files",
+    "create_file",
+    "write_file",
+    "edit_file",
+    "run_command",
+)
+
+Continue = Annotated[
+    bool, typer.Option("-c", "--continue", help="Continue the newest session of this folder.")
+]
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        "-r",
+        "--resume",
+        metavar="[ID]",
+        help="Resume a session: its id, the tail of one, or its name.",
+    ),
+]
+Fork = Annotated[
+    bool, typer.Option("--fork-session", help="With -c or -r: go on in a copy of the session.")
+]
+Model = Annotated[
+    str | None, typer.Option("-m", "--model", metavar="MODEL", help="Model, as provider/model.")
+]
+Mode = Annotated[
+    PermissionMode | None,
+    typer.Option(
+        "--permission-mode",
+        help="default asks before edits and commands, acceptEdits before commands, "
+        "plan only reads, bypassPermissions never asks.",
+    ),
+]
+Yolo = Annotated[bool, typer.Option("--yolo", help="Short for bypassPermissions.")]
+AddDir = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--add-dir", metavar="DIR", help="Another folder that tools may use; may be repeated."
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow", metavar="TOOL", help="Allow this tool without asking; may be repeated."
+    ),
+]
+Ephemeral = Annotated[bool, typer.Option("--ephemeral", help="Write neither session nor memory.")]
+ColorOption = Annotated[
+    Color | None, typer.Option("--color", help="When to use colour; NO_COLOR turns it off.")
+]
+Format = Annotated[Literal["table", "json"], typer.Option("--format", help="How to print it.")]
+
+Reference = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="An id, the tail of one, or a name.",
+        show_default=False,
+        autocompletion=session_ids,
+    ),
+]
+OrNewest = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="ID",
+        help="An id, the tail of one, or a name; else the newest of this folder.",
+        show_default=False,
+        autocompletion=session_ids,
+    ),
+]
+Wide = Literal["project", "all"]
+WideScope = Annotated[
+    Wide | None, typer.Option("--scope", help="Where to look; the project, unless configured.")
+]
+TextFormat = Annotated[Literal["text", "json"], typer.Option("--format", help="How to print it.")]
+
+
+def check_session_flags(*, continue_last: bool, resume: str | None, fork: bool) -> None:
+    """UsageError for flags that contradict each other."""
+    if continue_last and resume is not None:
+        raise UsageError("-c and -r exclude each other.", hint="-r names the session itself.")
+    if fork and not continue_last and resume is None:
+        raise UsageError(
+            "--fork-session needs a session to copy.", hint="Add -c, or -r with its id."
+        )
+
+
+def permission_mode(
+    mode: PermissionMode | None, *, yolo: bool, configured: PermissionMode
+) -> PermissionMode:
+    """The mode that the flags ask for, else the configured one."""
+    if yolo and mode not in (None, "bypassPermissions"):
+        raise UsageError(f"--yolo and --permission-mode {mode} exclude each other.")
+    return "bypassPermissions" if yolo else mode or configured
+
+
+def allowed_tools(names: list[str] | None) -> tuple[str, ...]:
+    """The tools of --allow; UsageError for one that does not exist."""
+    for name in names or ():
+        if name not in TOOL_NAMES:
+            raise UsageError(
+                f"--allow: there is no tool {name!r}.",
+                hint=f"The tools are {', '.join(TOOL_NAMES)}.",
+            )
+    return tuple(names or ())
+
+
+def added_folders(folders: list[Path] | None) -> tuple[Path, ...]:
+    """The folders of --add-dir, absolute; UsageError unless each is one."""
+    for folder in folders or ():
+        if not folder.expanduser().is_dir():
+            raise UsageError(f"--add-dir: {folder} is not a folder.")
+    return tuple(folder.expanduser().resolve() for folder in folders or ())
+
+
+# --- the loop and its signals -----------------------------------------------
+
+_EXIT_SIGHUP = 129
+_CODES = {signal.SIGINT: EXIT_SIGINT, signal.SIGTERM: EXIT_SIGTERM, signal.SIGHUP: _EXIT_SIGHUP}
+
+
+class Interruption:
+    """SIGINT, SIGTERM and SIGHUP: the first asks what runs to stop, the next insists."""
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+        """0 until a signal came."""
+        self._stop: Callable[[], None] | None = None
+
+    @contextmanager
+    def stopping(self, stop: Callable[[], None]) -> Iterator[None]:
+        """While this lasts the first signal calls `stop`, so that a turn ends recorded."""
+        self._stop = stop
+        try:
+            yield
+        finally:
+            self._stop = None
+
+    def listen(self, task: asyncio.Task[int]) -> None:
+        """Take the signals, on behalf of a task of the running loop."""
+        loop = asyncio.get_running_loop()
+        for number in _CODES:
+            # What was ignored on purpose (nohup) stays ignored.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._receive, number, task)
+
+    def _receive(self, number: signal.Signals, task: asyncio.Task[int]) -> None:
+        first = not self.exit_code
+        self.exit_code = _CODES[number]
+        if first and self._stop is not None:
+            self._stop()
+        else:
+            task.cancel()
+
+
+def run_async(main: Callable[[Interruption], Awaitable[int]]) -> int:
+    """Run a command's coroutine; its exit code, or the signal's that stopped it."""
+    interruption = Interruption()
+
+    async def listening() -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        interruption.listen(task)
+        return await main(interruption)
+
+    try:
+        code = asyncio.run(listening())
+    except asyncio.CancelledError:
+        if not interruption.exit_code:
+            raise
+        return interruption.exit_code
+    return interruption.exit_code or code
+
+
+# --- what is opened ---------------------------------------------------------
+
+
+def settings(*, color: str | None = None, needs_memory: bool = True) -> tuple[Config, Paths]:
+    """The configuration, with the flags of the terminal, and this user's folders, made.
+
+    A command that does not need memory goes on where they can't be made, with
+    memory switched off; the App says so.
+    """
+    paths = find_paths()
+    config = load_config(paths.config_file, flags={("ui", "color"): color})
+    know(config.passwords())
+    try:
+        paths.make()
+    except ConfigError:
+        if needs_memory:
+            raise
+        off = msgspec.structs.replace(config.memory, enabled=False)
+        return msgspec.structs.replace(config, memory=off), paths
+    if needs_memory and (loose := paths.close_to_others()):
+        say(f"note: {visible(loose)}\n")
+    return config, paths
+
+
+def current_folder() -> Path:
+    """The folder that the command runs in, by its real path."""
+    try:
+        return Path.cwd().resolve()
+    except FileNotFoundError:
+        raise UsageError(
+            "The current folder no longer exists.", hint="Change to one that does."
+        ) from None
+
+
+def open_app(
+    config: Config, paths: Paths, *, ephemeral: bool = False, patient: bool = False
+) -> "App":
+    """The App of the current folder, to be entered with `async with`."""
+    from ragmem.app import App
+
+    opened = App(config, paths, cwd=current_folder(), ephemeral=ephemeral, patient=patient)
+    opened.say = lambda text: say(f"note: {visible(text)}\n")
+    return opened
+
+
+class Home(msgspec.Struct, frozen=True):
+    """What a command starts from that opens no App: the settings and this user's folders."""
+
+    config: Config
+    paths: Paths
+
+
+@asynccontextmanager
+async def home(config: Config, paths: Paths) -> AsyncIterator[Home]:
+    """The settings and folders alone."""
+    yield Home(config, paths)
+
+
+@asynccontextmanager
+async def app_with_facts(config: Config, paths: Paths) -> AsyncIterator["App"]:
+    """The App, with its facts: they can be looked at and forgotten where none are kept any more."""
+    from ragmem.memory.notes import facts_of
+
+    facts = msgspec.structs.replace(config.memory.facts, enabled=True)
+    memory = msgspec.structs.replace(config.memory, facts=facts)
+    async with open_app(msgspec.structs.replace(config, memory=memory), paths, patient=True) as app:
+        facts_of(app.memory)
+        yield app
+        say_notices(app)
+
+
+@asynccontextmanager
+async def archive(
+    kind: str, config: Config, paths: Paths, *, existing: bool = False
+) -> AsyncIterator["Archive"]:
+    """The store of that kind, as it is, without the spool."""
+    from ragmem.store.opening import open_archive
+
+    store = await open_archive(kind, config, paths, environment(), existing=existing)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+def say_notices(opened: "App", *more: str) -> None:
+    """Tell on stderr what the App has to say, and `more`."""
+    for notice in filter(None, [*opened.notices(), *more]):
+        say(f"note: {visible(notice)}\n")
+
+
+Opened = TypeVar("Opened")
+Flags = ParamSpec("Flags")
+
+
+def opens(
+    opener: Callable[[Config, Paths], AbstractAsyncContextManager[Opened]],
+) -> Callable[[Callable[Concatenate[Opened, Flags], Awaitable[int | None]]], Callable[Flags, None]]:
+    """Make a command of a coroutine whose first parameter is what `opener` opens.
+
+    The settings are read first; the command's result is the exit code, None for done.
+    """
+
+    def decorated(
+        command: Callable[Concatenate[Opened, Flags], Awaitable[int | None]],
+    ) -> Callable[Flags, None]:
+        @wraps(command)
+        def run(*args: Flags.args, **flags: Flags.kwargs) -> None:
+            config, paths = settings()
+
+            async def main(_: Interruption) -> int:
+                async with opener(config, paths) as opened:
+                    return await command(opened, *args, **flags) or EXIT_DONE
+
+            raise typer.Exit(run_async(main))
+
+        signature = inspect.signature(command)
+        first, *others = signature.parameters.values()
+        # What is read from the command line is all but what is opened.
+        setattr(run, "__signature__", signature.replace(parameters=others))  # noqa: B010
+        run.__annotations__ = {k: v for k, v in run.__annotations__.items() if k != first.name}
+        return run
+
+    return decorated
+
+
+# --- which session ----------------------------------------------------------
+
+_CHOICES = 20
+_COLUMNS = ("ID", "LAST ACTIVITY", "TURNS", "TITLE")
+
+
+async def choose_session(
+    app: "App", *, continue_last: bool, resume: str | None, fork: bool = False
+) -> Session:
+    """The session that -c, -r and --fork-session ask for, else a new one."""
+    if resume is not None:
+        session = await resumed(app, resume)
+    elif continue_last:
+        session = await last_session(app)
+    else:
+        return await app.start_session()
+    return await app.fork_session(session) if fork else session
+
+
+async def last_session(app: "App") -> Session:
+    """The newest session of this folder; SessionNotFound when there is none."""
+    session = await app.continue_session()
+    if session is None:
+        raise SessionNotFound(
+            f"There is no session of {app.cwd} yet.",
+            hint="`ragmem sessions list --all` shows those of other folders.",
+        )
+    return session
+
+
+async def resumed(app: "App", reference: str) -> Session:
+    """The session of -r; without a value a person chooses, and a pipe gets the candidates."""
+    if not reference:
+        return app.memory.recollect(await _pick(app))
+    try:
+        return await app.resume_session(reference)
+    except AmbiguousSession as error:
+        listed = await _candidates(app, error.candidates)
+        raise AmbiguousSession(
+            f"{error}\n{listed}", candidates=error.candidates, hint=error.hint
+        ) from None
+
+
+def session_rows(sessions: Sequence[Session], now: datetime) -> list[tuple[str, ...]]:
+    """One row a session: id, age, turns, and what it is called or was last asked."""
+    return [
+        (
+            short_id(session.session_id),
+            ago(session.last_activity_at, now),
+            str(session.turn_count),
+            session_name(session),
+        )
+        for session in sessions
+    ]
+
+
+def session_name(session: Session) -> str:
+    """Its title, or the newest prompt of one that was never named."""
+    return one_line(session.called, 120)
+
+
+def _settle(typed: asyncio.Future[None]) -> None:
+    if not typed.done():
+        typed.set_result(None)
+
+
+async def _candidates(app: "App", ids: Sequence[str]) -> str:
+    sessions = [await app.resume_session(session_id) for session_id in ids[:_CHOICES]]
+    rows = [
+        (session.session_id, *row[1:])
+        for session, row in zip(sessions, session_rows(sessions, datetime.now(UTC)), strict=True)
+    ]
+    return table(_COLUMNS, rows, width=100).rstrip("\n")
+
+
+async def _pick(app: "App") -> Session:
+    sessions = await app.sessions_here(_CHOICES)
+    if not sessions:
+        raise SessionNotFound(
+            f"There is no session of {app.cwd} to resume.",
+            hint="`ragmem sessions list --all` shows those of other folders.",
+        )
+    rows = session_rows(sessions, datetime.now(UTC))
+    if not is_interactive():
+        listed = table(_COLUMNS, rows, width=100).rstrip("\n")
+        raise UsageError(f"-r needs a session here: which one?\n{listed}", hint="Use -r ID.")
+    numbered = [(str(number), *row) for number, row in enumerate(rows, 1)]
+    say(table(("", *_COLUMNS), numbered, width=100))
+    answer = await ask_line(f"Which one? [1-{len(rows)}] ")
+    if not answer.isdecimal() or not 1 <= int(answer) <= len(rows):
+        raise UsageError("No session was chosen.")
+    return sessions[int(answer) - 1]
+
+
+async def ask_line(question: str) -> str:
+    """A line typed at the terminal, while the loop goes on; empty at its end (Ctrl-D)."""
+    say(question)
+    loop = asyncio.get_running_loop()
+    typed: asyncio.Future[None] = loop.create_future()
+    fd = sys.stdin.fileno()
+    loop.add_reader(fd, _settle, typed)
+    try:
+        await typed
+    finally:
+        loop.remove_reader(fd)
+    return os.read(fd, 4096).decode(errors="replace").strip()
+
+
+async def confirm(question: str, otherwise: str) -> None:
+    """UsageError unless a person says yes; without one, --yes has to."""
+    if not is_interactive():
+        raise UsageError("There is nobody to ask here.", hint="Add --yes to do it without asking.")
+    if (await ask_line(f"{question} [y/N] ")).casefold() not in ("y", "yes"):
+        raise UsageError(otherwise)

@@ -1,0 +1,175 @@
+"""`ragmem memory profile`: what you have said of yourself, by key."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ragmem.cli.command import TextFormat, app_with_facts, ask_line, opens
+from ragmem.cli.documents import ProfileDocument
+from ragmem.cli.output import folded, is_interactive, print_one, say, words, write
+from ragmem.errors import UsageError
+from ragmem.memory.notes import facts_of
+from ragmem.records import MemoryRecord, Profile, utc_now
+from ragmem.store.memories import MemoryQuery
+from ragmem.text import counted, one_line
+
+if TYPE_CHECKING:
+    from ragmem.app import App
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    invoke_without_command=True,
+    help="Show and set what you said of yourself, for every project.",
+)
+
+Key = Annotated[str, typer.Argument(metavar="KEY", show_default=False, help="Such as editor.")]
+_KEY_CHARS, _VALUE_CHARS = 40, 400
+
+
+@app.callback()
+def _profile(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        show()
+
+
+@app.command()
+@opens(app_with_facts)
+async def show(opened: "App", output: TextFormat = "text") -> None:
+    """Show it; the same as `profile` alone."""
+    profile = await facts_of(opened.memory).profile()
+    if output == "text" and not profile.values:
+        say("Your profile is empty.\n")
+        say("`ragmem memory profile set KEY VALUE` begins it; `learn` fills it from what\n")
+        say("you have said of your preferences, and asks before.\n")
+        return
+    print_one(
+        output, lambda: ProfileDocument.of(profile), lambda width: profile_text(profile, width)
+    )
+
+
+@app.command("set")
+@opens(app_with_facts)
+async def set_(
+    opened: "App",
+    key: Key,
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", show_default=False, help="What is to be known.")
+    ],
+) -> None:
+    """Set one key; the others stay."""
+    name, said = words(key), words(value)
+    if len(said) > _VALUE_CHARS:
+        raise UsageError(f"A value has at most {_VALUE_CHARS} characters: this one {len(said):,}.")
+    profile = await facts_of(opened.memory).set_profile(name, said)
+    kept = profile.values.get(_key(name), "")
+    write(f"{one_line(_key(name), _KEY_CHARS)}  {one_line(kept, _VALUE_CHARS)}\n")
+
+
+@app.command()
+@opens(app_with_facts)
+async def unset(opened: "App", key: Key) -> None:
+    """Remove one key; the others stay."""
+    name, facts = _key(words(key)), facts_of(opened.memory)
+    known = (await facts.profile()).values
+    if name not in known:
+        its = f"Its keys are {one_line(', '.join(sorted(known)), 300)}."
+        raise UsageError(
+            f"Your profile has no key {one_line(name, 60)!r}.",
+            hint=its if known else "It is empty.",
+        )
+    await facts.set_profile(name, None)
+    write(f"Removed {one_line(name, 60)}.\n")
+
+
+@app.command()
+@opens(app_with_facts)
+async def learn(opened: "App") -> None:
+    """Take over your preferences, each as you confirm it."""
+    if not is_interactive():
+        raise UsageError(
+            "Nothing is learned without you, and there is nobody to ask here.",
+            hint="Run `ragmem memory profile learn` in a terminal, or use `profile set`.",
+        )
+    facts = facts_of(opened.memory)
+    own = MemoryQuery(kinds=("preference",), alive_at=utc_now())
+    found = to_learn(await (await opened.store()).memories(own), await facts.profile())
+    if not found:
+        say("There is no preference of yours that is not in your profile.\n")
+        return
+    count = 0
+    for number, memory in enumerate(found, 1):
+        say(f"{number} of {len(found)}  {one_line(memory.content, 500)}\n")
+        key = await _asked_key(memory, (await facts.profile()).values)
+        if key is None:
+            break
+        if key:
+            await facts.set_profile(key, one_line(memory.content, _VALUE_CHARS))
+            count += 1
+    say(f"{counted(count, 'preference')} went into your profile.\n")
+
+
+def to_learn(preferences: Sequence[MemoryRecord], profile: Profile) -> list[MemoryRecord]:
+    """Those in the person's own words that the profile does not have, oldest first."""
+    known = {" ".join(value.casefold().split()) for value in profile.values.values()}
+    return [
+        memory
+        for memory in reversed(preferences)
+        if memory.trust == "person" and " ".join(memory.content.casefold().split()) not in known
+    ]
+
+
+def profile_text(profile: Profile, width: int) -> str:
+    """Keys in their order, each with its value beside it."""
+    widest = min(24, max(len(one_line(key, _KEY_CHARS)) for key in profile.values))
+    return "".join(
+        _row(f"{one_line(key, _KEY_CHARS):<{widest}}", value, width)
+        for key, value in sorted(profile.values.items())
+    )
+
+
+def proposed_key(memory: MemoryRecord, known: Collection[str]) -> str:
+    """A key that is free: a subject, else the word itself."""
+    for subject in map(_key, memory.subjects):
+        if subject not in known and _is_key(subject):
+            return subject
+    numbered = ("preference", *(f"preference_{number}" for number in range(2, len(known) + 3)))
+    return next(key for key in numbered if key not in known)
+
+
+async def _asked_key(memory: MemoryRecord, known: Mapping[str, str]) -> str | None:
+    """The key that the person wants it under; empty for none, None to end."""
+    proposed = proposed_key(memory, known)
+    while True:
+        answer = await ask_line(
+            f"Into your profile? [y for {one_line(proposed, _KEY_CHARS)}, or another key; "
+            "Enter for no, q to end] "
+        )
+        match answer.casefold():
+            case "" | "n" | "no":
+                return ""
+            case "q":
+                return None
+            case "y" | "yes":
+                return proposed
+        key = _key(answer)
+        if not _is_key(key):
+            say("A key is a short word, like name or language, without = and ;\n")
+        elif key in known:
+            say(f"{one_line(key, _KEY_CHARS)} is {one_line(known[key], 200)}; choose another.\n")
+        else:
+            return key
+
+
+def _key(text: str) -> str:
+    """As the profile spells it."""
+    return "_".join(text.casefold().split())
+
+
+def _is_key(key: str) -> bool:
+    return bool(key) and len(key) <= _KEY_CHARS and key.isprintable() and not set(key) & set("=;")
+
+
+def _row(key: str, value: str, width: int) -> str:
+    return "\n".join(folded(f"{key}  ", one_line(value, _VALUE_CHARS), width)) + "\n"
