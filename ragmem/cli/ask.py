@@ -59,14 +59,7 @@ from ragmem.events import (
 )
 from ragmem.ids import short_id
 from ragmem.messages import Json
-from ragmem.text import (
-    clip_to_width,
-    duration,
-    one_line,
-    reveal,
-    visible,
-    without_controls,
-)
+from ragmem.text import clip_to_width, duration, one_line, reveal, visible, without_controls
 from ragmem.tools.base import Approver, Decision, Proposal, deny_all
 
 if TYPE_CHECKING:

@@ -182,6 +182,18 @@ Wide = Literal["project", "all"]
 WideScope = Annotated[
     Wide | None, typer.Option("--scope", help="Where to look; the project, unless configured.")
 ]
+Query = Annotated[
+    str, typer.Argument(metavar="QUERY", show_default=False, help="What to look for.")
+]
+NoSemantic = Annotated[bool, typer.Option("--no-semantic", help="By words alone, not by meaning.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
+NewFile = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="A new file, instead of stdout."),
+]
+Exported = Annotated[
+    Path, typer.Argument(metavar="FILE", help="As `export` has written it.", show_default=False)
+]
 TextFormat = Annotated[Literal["text", "json"], typer.Option("--format", help="How to print it.")]
 
 

@@ -137,9 +137,10 @@ async def codex(
 async def _import(
     own: Home, name: AgentName, path: Path | None, cwd: Path | None, *, dry_run: bool, output: str
 ) -> None:
-    job = _Job(AGENTS[name], (path or _default(name)).expanduser(), cwd, dry_run=dry_run)
-    report = await job.run(own.config, own.paths)
-    print_one(output, lambda: report, lambda width: report_text(report, job.agent.label, width))
+    report = await _taken(
+        own, AGENTS[name], (path or _default(name)).expanduser(), cwd, dry_run=dry_run
+    )
+    print_one(output, lambda: report, lambda width: report_text(report, AGENTS[name].label, width))
     if report.turns_added and own.config.memory.summaries.enabled:
         say(_OF_SUMMARIES)
 
@@ -152,76 +153,67 @@ def _default(name: AgentName) -> Path:
     return Path(given.get("CLAUDE_CONFIG_DIR") or "~/.claude") / "projects"
 
 
-class _Job:
-    """One import, from the files to the report."""
-
-    def __init__(self, agent: Agent, path: Path, cwd: Path | None, *, dry_run: bool) -> None:
-        self.agent = agent
-        self._path = path
-        self._cwd = folder_name(normalize_cwd(cwd.expanduser())) if cwd else None
-        self._dry_run = dry_run
-
-    async def run(self, config: Config, paths: Paths) -> ImportDocument:
-        """Take every file; what can't be read is told, and costs nothing else."""
-        know(secrets_among(environment()))
-        now = datetime.now(UTC)
-        try:
-            search = await asyncio.to_thread(find_files, self.agent, self._path)
-        except OSError as error:
-            raise UsageError(
-                f"There are no sessions of {self.agent.label} at {self._path}: "
-                f"{str(error.strerror).lower()}.",
-                hint=f"`ragmem import {self.agent.name} PATH` reads them from elsewhere.",
-            ) from None
-        tally, outcomes, skipped = search.tally, dict[Path, Outcome](), search.skipped
-        titles = await asyncio.to_thread(titles_beside, self.agent, self._path, search.files)
-        line, live = PassingLine(), sys.stderr.isatty()
-        async with _store(config, paths, dry_run=self._dry_run) as store:
-            importer = Importer(
-                store,
-                Rules(_Places(await store.projects() if store else [], now).place, redacted),
-                now=now,
-                titles=titles,
-                only_cwd=self._cwd,
-                dry_run=self._dry_run,
-            )
-            try:
-                for number, found in enumerate(search.files, 1):
-                    if live:
-                        name = f"{found.file.parent.name}/{found.file.name}"
-                        line.show(f"{number:,} of {len(search.files):,}: {name}")
-                    of_file = Tally()
-                    outcome = await importer.take(self.agent, found, of_file)
-                    outcomes[found.file] = outcome
-                    if outcome.state != "other_folder":
-                        tally.add(of_file)
-            except BaseException:
-                line.clear()
-                say("Stopped. What has come so far stays; run it again to go on.\n")
-                raise
-        line.clear()
-        skipped += [(str(f), each.reason) for f, each in outcomes.items() if each.reason]
-        return self._report(outcomes, skipped, tally)
-
-    def _report(
-        self, outcomes: dict[Path, Outcome], skipped: list[tuple[str, str]], tally: Tally
-    ) -> ImportDocument:
-        taken = [(file, each) for file, each in outcomes.items() if each.session_id]
-        return ImportDocument(
-            agent=self.agent.name,
-            path=str(self._path),
-            dry_run=self._dry_run,
-            file_count=len(outcomes),
-            sessions=tuple(SessionImport.of(each, file=str(file)) for file, each in taken),
-            sessions_by_state=dict(Counter(each.state for each in outcomes.values())),
-            turns_added=sum(each.turns_added for _, each in taken),
-            turns_changed=sum(each.turns_changed for _, each in taken),
-            tool_calls_added=sum(each.tool_calls_added for _, each in taken),
-            skipped=tuple(SkippedFile(path=file, reason=reason) for file, reason in skipped),
-            left_out=dict(tally.left_out.most_common()),
-            unknown=dict(tally.unknown.most_common()),
-            broken_lines=dict(tally.broken.most_common()),
+async def _taken(
+    own: Home, agent: Agent, path: Path, cwd: Path | None, *, dry_run: bool
+) -> ImportDocument:
+    """Every file; what can't be read is told, and costs nothing else."""
+    know(secrets_among(environment()))
+    now = datetime.now(UTC)
+    try:
+        search = await asyncio.to_thread(find_files, agent, path)
+    except OSError as error:
+        raise UsageError(
+            f"There are no sessions of {agent.label} at {path}: {str(error.strerror).lower()}.",
+            hint=f"`ragmem import {agent.name} PATH` reads them from elsewhere.",
+        ) from None
+    tally, outcomes, skipped = search.tally, dict[Path, Outcome](), search.skipped
+    titles = await asyncio.to_thread(titles_beside, agent, path, search.files)
+    line, live = PassingLine(), sys.stderr.isatty()
+    async with _store(own.config, own.paths, dry_run=dry_run) as store:
+        importer = Importer(
+            store,
+            Rules(_Places(await store.projects() if store else [], now).place, redacted),
+            now=now,
+            titles=titles,
+            only_cwd=_folder(cwd) if cwd else None,
+            dry_run=dry_run,
         )
+        try:
+            for number, found in enumerate(search.files, 1):
+                if live:
+                    name = f"{found.file.parent.name}/{found.file.name}"
+                    line.show(f"{number:,} of {len(search.files):,}: {name}")
+                of_file = Tally()
+                outcome = await importer.take(agent, found, of_file)
+                outcomes[found.file] = outcome
+                if outcome.state != "other_folder":
+                    tally.add(of_file)
+        except BaseException:
+            line.clear()
+            say("Stopped. What has come so far stays; run it again to go on.\n")
+            raise
+    line.clear()
+    skipped += [(str(f), each.reason) for f, each in outcomes.items() if each.reason]
+    taken = [(file, each) for file, each in outcomes.items() if each.session_id]
+    return ImportDocument(
+        agent=agent.name,
+        path=str(path),
+        dry_run=dry_run,
+        file_count=len(outcomes),
+        sessions=tuple(SessionImport.of(each, file=str(file)) for file, each in taken),
+        sessions_by_state=dict(Counter(each.state for each in outcomes.values())),
+        turns_added=sum(each.turns_added for _, each in taken),
+        turns_changed=sum(each.turns_changed for _, each in taken),
+        tool_calls_added=sum(each.tool_calls_added for _, each in taken),
+        skipped=tuple(SkippedFile(path=file, reason=reason) for file, reason in skipped),
+        left_out=dict(tally.left_out.most_common()),
+        unknown=dict(tally.unknown.most_common()),
+        broken_lines=dict(tally.broken.most_common()),
+    )
+
+
+def _folder(cwd: Path) -> str:
+    return folder_name(normalize_cwd(cwd.expanduser()))
 
 
 @asynccontextmanager

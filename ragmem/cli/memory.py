@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -12,8 +12,11 @@ import typer
 
 from ragmem.cli import profile
 from ragmem.cli.command import (
+    Exported,
     Format,
+    NewFile,
     TextFormat,
+    Yes,
     app_with_facts,
     confirm,
     memory_ids,
@@ -99,17 +102,6 @@ ScopeOption = Annotated[
     MemoryScope | None,
     typer.Option("--scope", help="user: known in every project; project: in this one."),
 ]
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person says of a memory; None where they say nothing."""
-
-    content: str | None = None
-    subjects: tuple[str, ...] | None = None
-    kind: MemoryKind | None = None
-    ttl: str | None = None
-    pinned: bool | None = None
-    scope: MemoryScope | None = None
 
 
 def subjects_of(given: list[str] | None) -> tuple[str, ...] | None:
@@ -315,57 +307,52 @@ async def edit(
     """Correct one; what is not given stays."""
     if subject and no_subjects:
         raise UsageError("Give --subject or --no-subjects, not both.")
-    change = Change(
-        content=None if content is None else words(content),
-        subjects=() if no_subjects else subjects_of(subject),
-        kind=kind,
-        ttl=ttl_of(ttl),
-        scope=scope,
-    )
-    if change == Change():
+    change: dict[str, Any] = {
+        "content": None if content is None else words(content),
+        "subjects": () if no_subjects else subjects_of(subject),
+        "kind": kind,
+        "ttl": ttl_of(ttl),
+        "scope": scope,
+    }
+    if all(value is None for value in change.values()):
         raise UsageError(
             "There is nothing to change.",
             hint="Give the new text, or --kind, --subject, --no-subjects, --ttl, --scope.",
         )
-    await _edit(opened, reference, change)
+    await _edit(opened, reference, **change)
 
 
 @app.command()
 @opens(app_with_facts)
 async def pin(opened: "App", reference: Reference) -> None:
     """Put one into the system message of every request."""
-    await _edit(opened, reference, Change(pinned=True))
+    await _edit(opened, reference, pinned=True)
 
 
 @app.command()
 @opens(app_with_facts)
 async def unpin(opened: "App", reference: Reference) -> None:
     """Recall it only where it bears on the question, like the others."""
-    await _edit(opened, reference, Change(pinned=False))
+    await _edit(opened, reference, pinned=False)
 
 
-async def _edit(opened: "App", reference: str, change: Change) -> None:
+async def _edit(
+    opened: "App", reference: str, *, pinned: bool | None = None, **change: Any
+) -> None:
     facts = facts_of(opened.memory)
-    changed = await facts.edit(
-        await facts.find(reference),
-        **msgspec.structs.asdict(change),
-        project_id=await _project_id(opened),
-    )
+    found, project_id = await facts.find(reference), await _project_id(opened)
+    changed = await facts.edit(found, pinned=pinned, project_id=project_id, **change)
     write(_line(changed))
-    if change.pinned is not None and changed.stands_always:
+    if pinned is not None and changed.stands_always:
         rule = " It is a rule." if not changed.pinned else ""
         say(f"It stands in the system message of every request.{rule}\n")
-    elif change.pinned is not None:
+    elif pinned is not None:
         say("It is told only where it bears on the question.\n")
 
 
 @app.command()
 @opens(app_with_facts)
-async def forget(
-    opened: "App",
-    reference: Reference,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
-) -> None:
+async def forget(opened: "App", reference: Reference, yes: Yes = False) -> None:
     """Forget one for ever, with its earlier versions."""
     facts = facts_of(opened.memory)
     found = await facts.find(reference)
@@ -523,28 +510,10 @@ class MemoriesDocument(msgspec.Struct, frozen=True, kw_only=True):
     profile: Profile = Profile()
 
 
-class _Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a document."""
-
-    memories: int
-    known: int
-    """Left as they are, by their ids."""
-    keys: int
-    known_keys: int
-    pinned: int
-    homeless: int
-    """Of projects that this store does not know."""
-
-
 @app.command("export")
 @opens(app_with_facts)
 async def export_memories(
-    opened: "App",
-    file: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="A new file, instead of stdout."),
-    ] = None,
-    everywhere: Everywhere = False,
+    opened: "App", file: NewFile = None, everywhere: Everywhere = False
 ) -> None:
     """Write what is known in this project, and of you, as JSON."""
     found = await listed(opened, everywhere=everywhere, with_superseded=True)
@@ -567,31 +536,36 @@ async def export_memories(
 
 @app.command("import")
 @opens(app_with_facts)
-async def import_memories(
-    opened: "App",
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="As `export` has written it.", show_default=False)
-    ],
-) -> None:
+async def import_memories(opened: "App", file: Exported) -> None:
     """Store what was exported; what is here already is left as it is."""
-    imported = await _store(opened, decoded(read_without_secrets(file)))
-    write(
-        f"{counted(imported.memories, 'memory')}, "
-        f"{counted(imported.keys, 'entry')} of the profile\n"
-    )
-    if imported.known or imported.known_keys:
+    document = decoded(read_without_secrets(file))
+    store = await opened.store()
+    ids = [memory.memory_id for memory in document.memories]
+    known = {memory.memory_id for memory in await store.memories_by_id(ids)}
+    new = [memory for memory in document.memories if memory.memory_id not in known]
+    profile = (await store.profile()).values
+    keys = {key: value for key, value in document.profile.values.items() if key not in profile}
+    at = document.profile.updated_at or utc_now()
+    writes: list[Write] = [PutMemory(memory=memory) for memory in new]
+    writes += [PutProfile(key=key, value=value, at=at) for key, value in keys.items()]
+    for start in range(0, len(writes), _BATCH):
+        await opened.memory.record(writes[start : start + _BATCH])
+    write(f"{counted(len(new), 'memory')}, {counted(len(keys), 'entry')} of the profile\n")
+    known_keys = len(document.profile.values) - len(keys)
+    if len(ids) > len(new) or known_keys:
         say(
-            f"Left as they are, since they are here already: {counted(imported.known, 'memory')}, "
-            f"{counted(imported.known_keys, 'entry')}.\n"
+            "Left as they are, since they are here already: "
+            f"{counted(len(ids) - len(new), 'memory')}, {counted(known_keys, 'entry')}.\n"
         )
-    if imported.pinned:
+    if pinned := sum(each.stands_always and not each.superseded_by for each in new):
         say(
-            f"note: {imported.pinned:,} of them stand in every request, pinned or as rules: "
+            f"note: {pinned:,} of them stand in every request, pinned or as rules: "
             "`ragmem memory list` shows which; `unpin` and `forget` take them out.\n"
         )
-    if imported.homeless:
+    projects = {None, *(project.project_id for project in await store.projects())}
+    if homeless := sum(each.project_id not in projects for each in new):
         say(
-            f"note: {imported.homeless:,} belong to projects that are not known here: "
+            f"note: {homeless:,} belong to projects that are not known here: "
             "`ragmem memory list --all` shows them.\n"
         )
 
@@ -628,29 +602,3 @@ def _times(document: MemoriesDocument) -> list[datetime]:
         times += [memory.expires_at, memory.valid_until]
         times += [each.at for each in memory.evidence]
     return [at for at in times if at is not None]
-
-
-async def _store(app: "App", document: MemoriesDocument) -> _Imported:
-    store = await app.store()
-    ids = [memory.memory_id for memory in document.memories]
-    known = {memory.memory_id for memory in await store.memories_by_id(ids)}
-    new = [memory for memory in document.memories if memory.memory_id not in known]
-    await _record(app, [PutMemory(memory=memory) for memory in new])
-    profile = (await store.profile()).values
-    keys = {key: value for key, value in document.profile.values.items() if key not in profile}
-    at = document.profile.updated_at or utc_now()
-    await _record(app, [PutProfile(key=key, value=value, at=at) for key, value in keys.items()])
-    projects = {project.project_id for project in await store.projects()}
-    return _Imported(
-        memories=len(new),
-        known=len(ids) - len(new),
-        keys=len(keys),
-        known_keys=len(document.profile.values) - len(keys),
-        pinned=sum(m.stands_always and not m.superseded_by for m in new),
-        homeless=sum(m.project_id is not None and m.project_id not in projects for m in new),
-    )
-
-
-async def _record(app: "App", writes: Sequence[Write]) -> None:
-    for start in range(0, len(writes), _BATCH):
-        await app.memory.record(writes[start : start + _BATCH])

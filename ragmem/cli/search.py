@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import msgspec
 import typer
 
 from ragmem.cli.command import (
     Continue,
     Format,
+    NoSemantic,
+    Query,
     Resume,
     Wide,
     WideScope,
@@ -56,9 +57,7 @@ _NOTHING = "Nothing was found.\n"
 @opens(open_app)
 async def search(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
-    query: Annotated[
-        str, typer.Argument(metavar="QUERY", show_default=False, help="What to look for.")
-    ],
+    query: Query,
     scope: Annotated[
         ScopeName | None,
         typer.Option("--scope", help="Where to look; the project, unless configured."),
@@ -73,9 +72,7 @@ async def search(  # noqa: PLR0913 - one parameter a flag
         bool,
         typer.Option("--code", help="In the project's files, with the sessions about each find."),
     ] = False,
-    no_semantic: Annotated[
-        bool, typer.Option("--no-semantic", help="By words alone, not by meaning.")
-    ] = False,
+    no_semantic: NoSemantic = False,
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=100, metavar="N", help="At most so many.")
     ] = 10,
@@ -90,29 +87,46 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     are called, say and do; of one that QUERY names, which sessions had to do with it and
     what was decided there.
     """
+    from ragmem.memory.found import merged, nearest, search_memories
+
     check_session_flags(continue_last=continue_last, resume=resume, fork=False)
     if code and (scope or levels is not None or continue_last or resume is not None):
         raise UsageError(
             "--code looks into the files of this project: it goes with neither --scope, --levels, "
             "-c nor -r."
         )
-    query = _wanted(query)
+    query, levels_wanted = _wanted(query), _levels(levels)
     if code:
         await _search_code(opened, query, limit=limit, semantic=not no_semantic, output=output)
         return
-    asked = _Asked(
-        text=query,
+    session = None
+    if scope == "session" or resume is not None:
+        session = await choose_session(
+            opened, continue_last=continue_last or resume is None, resume=resume
+        )
+    scope = scope or ("session" if session else opened.config.memory.scope)
+    session = session or await opened.new_session_here()
+    semantic = not no_semantic
+    hits = await opened.search(
+        query,
         scope=scope,
-        levels=_levels(levels),
-        semantic=not no_semantic,
-        limit=limit,
-        resume=resume,
-        continue_last=continue_last or resume is None,
+        session=session,
+        levels=levels_wanted,
+        semantic=semantic,
+        max_results=limit,
     )
-    hits, memories = await _search(opened, asked)
+    memories: list[FactHit] = []
+    if not levels_wanted:
+        memories = await search_memories(
+            opened.memory,
+            query,
+            open_store=opened.store,
+            scope=scope,
+            session=session,
+            semantic=semantic,
+            limit=limit,
+        )
     say_notices(opened, await opened.background.vectors_notice())
-
-    from ragmem.memory.found import merged, nearest
 
     if output == "json":
         found, none_close = merged(hits, memories, limit), ""
@@ -127,49 +141,6 @@ def _wanted(query: str) -> str:
     if not query.strip():
         raise UsageError("There is nothing to look for.")
     return query
-
-
-class _Asked(msgspec.Struct, frozen=True, kw_only=True):
-    text: str
-    scope: ScopeName | None
-    levels: tuple[int, ...]
-    semantic: bool
-    limit: int
-    resume: str | None
-    continue_last: bool
-
-
-async def _search(opened: "App", asked: _Asked) -> "tuple[list[Hit], list[FactHit]]":
-    """Turns and summaries, and memories unless levels of the others are asked for."""
-    session = None
-    if asked.scope == "session" or asked.resume is not None:
-        session = await choose_session(
-            opened, continue_last=asked.continue_last, resume=asked.resume
-        )
-    scope = asked.scope or ("session" if session else opened.config.memory.scope)
-    session = session or await opened.new_session_here()
-    hits = await opened.search(
-        asked.text,
-        scope=scope,
-        session=session,
-        levels=asked.levels,
-        semantic=asked.semantic,
-        max_results=asked.limit,
-    )
-    if asked.levels:
-        return hits, []
-    from ragmem.memory.found import search_memories
-
-    memories = await search_memories(
-        opened.memory,
-        asked.text,
-        open_store=opened.store,
-        scope=scope,
-        session=session,
-        semantic=asked.semantic,
-        limit=asked.limit,
-    )
-    return hits, memories
 
 
 def _document(hit: "Hit | FactHit") -> HitDocument:
@@ -228,13 +199,9 @@ class SimilarDocument(SessionDocument, frozen=True, kw_only=True):
 @opens(open_app)
 async def search_sessions(
     opened: "App",
-    query: Annotated[
-        str, typer.Argument(metavar="QUERY", show_default=False, help="What to look for.")
-    ],
+    query: Query,
     scope: WideScope = None,
-    no_semantic: Annotated[
-        bool, typer.Option("--no-semantic", help="By words alone, not by meaning.")
-    ] = False,
+    no_semantic: NoSemantic = False,
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=100, metavar="N", help="At most so many finds.")
     ] = 20,

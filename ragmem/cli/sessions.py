@@ -12,12 +12,15 @@ import typer
 
 from ragmem.cli import search
 from ragmem.cli.command import (
+    Exported,
     Format,
     Home,
     Model,
+    NewFile,
     OrNewest,
     Reference,
     TextFormat,
+    Yes,
     archive,
     ask_line,
     confirm,
@@ -442,10 +445,7 @@ def insights_text(found: Sequence[Found], now: datetime, width: int) -> str:
 async def export_session(
     own: Home,
     reference: OrNewest = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="A new file, instead of stdout."),
-    ] = None,
+    file: NewFile = None,
     output: Annotated[
         Literal["json", "md"],
         typer.Option("--format", help="json can be imported again; md is for people."),
@@ -476,9 +476,7 @@ async def _meant(own: Home, reference: str | None) -> Session:
 @opens(home)
 async def import_session(
     own: Home,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="As `export` has written it.", show_default=False)
-    ],
+    file: Exported,
     as_new: Annotated[
         bool, typer.Option("--as-new", help="Give everything new ids: a second copy.")
     ] = False,
@@ -513,11 +511,7 @@ class _Deletion(msgspec.Struct, frozen=True):
 
 @app.command()
 @opens(home)
-async def delete(
-    own: Home,
-    reference: Reference,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
-) -> None:
+async def delete(own: Home, reference: Reference, yes: Yes = False) -> None:
     """Delete a session for ever, with all that was derived from it."""
     from ragmem.logs import log_deletion
     from ragmem.memory.tail import SUFFIX, Tail

@@ -172,7 +172,11 @@ def stats_document(
     from ragmem.metrics.kept import Measured, total
 
     whole = total(days) or Measured(day=date.min, processes=0)
-    searches, hits = int(whole.count("recall.searches")), int(whole.count("recall.found"))
+
+    def count(name: str) -> int:
+        return int(whole.count(name))
+
+    searches, hits = count("recall.searches"), count("recall.found")
     return StatsDocument.of(
         found,
         since=days[0].day if days else None,
@@ -184,23 +188,21 @@ def stats_document(
         searches=searches,
         searches_with_hits=hits,
         semantic_search_success_rate=hits / searches if searches else None,
-        file_reads=int(whole.count("files.reads")),
-        file_reads_again=int(whole.count("files.reads_again")),
+        file_reads=count("files.reads"),
+        file_reads_again=count("files.reads_again"),
         tokens=TokensDocument(
-            input=int(whole.count("turns.input_tokens")),
-            output=int(whole.count("turns.output_tokens")),
-            cached=int(whole.count("turns.cached_tokens")),
-            background_input=int(whole.count("background.input_tokens")),
-            background_output=int(whole.count("background.output_tokens")),
-            embedded=int(whole.count("embedder.tokens")),
+            input=count("turns.input_tokens"),
+            output=count("turns.output_tokens"),
+            cached=count("turns.cached_tokens"),
+            background_input=count("background.input_tokens"),
+            background_output=count("background.output_tokens"),
+            embedded=count("embedder.tokens"),
         ),
         cost_usd=_cost(whole),
-        unpriced_calls=int(
-            whole.count("turns.unpriced_calls") + whole.count("background.unpriced_calls")
-        ),
-        model_calls=int(whole.count("turns.calls")),
-        background_calls=int(whole.count("background.calls")),
-        background_calls_failed=int(whole.count("background.failed_calls")),
+        unpriced_calls=count("turns.unpriced_calls") + count("background.unpriced_calls"),
+        model_calls=count("turns.calls"),
+        background_calls=count("background.calls"),
+        background_calls_failed=count("background.failed_calls"),
         background_cost_usd=whole.count("background.cost_usd"),
         background_cost_usd_today=spent_today_usd,
         max_cost_usd_per_day=most_a_day_usd,

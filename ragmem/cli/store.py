@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from ragmem.cli.command import Format, Home, archive, confirm, home, open_app, opens
+from ragmem.cli.command import Format, Home, Yes, archive, confirm, home, open_app, opens
 from ragmem.cli.config import change
 from ragmem.cli.documents import StoreDocument
 from ragmem.cli.output import new_file, print_one, records, say, table, write
@@ -95,7 +95,7 @@ async def migrate(
         Path | None,
         typer.Option("--from", metavar="FILE", help="Take it from a backup, not the other store."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    yes: Yes = False,
 ) -> int:
     """Copy all of memory into another store, or a backup into one.
 

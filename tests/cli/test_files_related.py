@@ -79,14 +79,7 @@ def of(ragmem: Ragmem, *arguments: str, **options: Any) -> list[dict[str, Any]]:
 def test_what_is_known_of_a_file(ragmem: Ragmem) -> None:
     """What changes with it, imports, sessions with how, decisions."""
     [water] = of(ragmem, "water.py")
-    assert set(water) == {
-        "path",
-        "changed_with",
-        "imports",
-        "imported_by",
-        "sessions",
-        "memories",
-    }
+    assert set(water) == {"path", "changed_with", "imports", "imported_by", "sessions", "memories"}
     assert (water["path"], water["imports"], water["imported_by"]) == ("water.py", [], ["plan.py"])
     [other] = water["changed_with"]
     assert (other["path"], other["turn_count"], other["session_count"]) == ("plan.py", 1, 1)

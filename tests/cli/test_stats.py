@@ -160,10 +160,7 @@ def test_where_nothing_can_be_written_nothing_fails(tmp_path: Path) -> None:
 
 
 def days() -> list[Measured]:
-    return [
-        measured(some_metrics(), TODAY - timedelta(days=3)),
-        measured(some_metrics(30), TODAY),
-    ]
+    return [measured(some_metrics(), TODAY - timedelta(days=3)), measured(some_metrics(30), TODAY)]
 
 
 def test_stats_for_people() -> None:
