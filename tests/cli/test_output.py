@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
@@ -82,6 +83,12 @@ EVENTS: tuple[Event, ...] = (
 QUIET = Progress(live=False, color=False)
 
 
+def ended(subtype: Any, **fields: Any) -> TurnFinished:
+    """A turn of ten milliseconds of which nothing else is known."""
+    given = {"result": "", "model": "openai/scripted", "usage": Usage(), "duration_ms": 10}
+    return TurnFinished(session_id=SESSION, turn_id=TURN, subtype=subtype, **(given | fields))
+
+
 def show(output: TextOutput | JsonOutput | StreamJsonOutput, events: Sequence[Event]) -> None:
     for event in events:
         output.show(event)
@@ -120,17 +127,13 @@ def test_terminal_never_gets_a_raw_escape(capfd: pytest.CaptureFixture[str]) -> 
                 tool_call_id="1", name=evil, success=False, text=evil, display=evil, duration_ms=1
             ),
             Notice(level="error", text=evil),
-            TurnFinished(
-                session_id=SESSION,
-                turn_id=TURN,
-                subtype="error_during_execution",
+            ended(
+                "error_during_execution",
                 result=evil,
                 error=evil,
                 hint=evil,
                 exit_code=1,
                 model=evil,
-                usage=Usage(),
-                duration_ms=1,
             ),
         ),
     )
@@ -175,14 +178,9 @@ def test_json_of_a_turn_that_was_interrupted(capfd: pytest.CaptureFixture[str]) 
     show(
         JsonOutput(QUIET),
         [
-            TurnFinished(
-                session_id=SESSION,
-                turn_id=TURN,
-                subtype="interrupted",
+            ended(
+                "interrupted",
                 result="It pri",
-                model="openai/scripted",
-                usage=Usage(),
-                duration_ms=10,
                 permission_denials=(
                     PermissionDenial("run_command", "call_1", '{"command": "ls"}'),
                 ),
@@ -330,14 +328,8 @@ def test_json_survives_what_is_not_unicode(capfd: pytest.CaptureFixture[str]) ->
 def test_denials_are_told_with_the_way_to_allow_them(capfd: pytest.CaptureFixture[str]) -> None:
     denied = PermissionDenial("edit_file", "1", "{}")
     say_denials(
-        TurnFinished(
-            session_id=SESSION,
-            turn_id=TURN,
-            subtype="success",
-            result="",
-            model="m",
-            usage=Usage(),
-            duration_ms=1,
+        ended(
+            "success",
             permission_denials=(denied, PermissionDenial("run_command", "2", "{}"), denied),
         )
     )
