@@ -100,7 +100,7 @@ async def _asked(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
             return await ask(opened)
 
 
-# --- options ----------------------------------------------------------------
+# --- options ------------------------------------------------------------------
 
 PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
 Color = Literal["auto", "always", "never"]
@@ -235,7 +235,7 @@ def added_folders(folders: list[Path] | None) -> tuple[Path, ...]:
     return tuple(folder.expanduser().resolve() for folder in folders or ())
 
 
-# --- the loop and its signals -----------------------------------------------
+# --- the loop and its signals -------------------------------------------------
 
 _EXIT_SIGHUP = 129
 _CODES = {signal.SIGINT: EXIT_SIGINT, signal.SIGTERM: EXIT_SIGTERM, signal.SIGHUP: _EXIT_SIGHUP}
@@ -294,7 +294,7 @@ def run_async(main: Callable[[Interruption], Awaitable[int]]) -> int:
     return interruption.exit_code or code
 
 
-# --- what is opened ---------------------------------------------------------
+# --- what is opened -----------------------------------------------------------
 
 
 def settings(*, color: str | None = None, needs_memory: bool = True) -> tuple[Config, Paths]:
@@ -420,7 +420,7 @@ def opens(
     return decorated
 
 
-# --- which session ----------------------------------------------------------
+# --- which session ------------------------------------------------------------
 
 _CHOICES = 20
 _COLUMNS = ("ID", "LAST ACTIVITY", "TURNS", "TITLE")

@@ -123,7 +123,7 @@ def _shadowing(key: str) -> str:
     return next((name for name in names if environ.get(name)), "")
 
 
-# --- default config -----------------------------------------------------------
+# --- the settings as TOML ------------------------------------------------------
 
 _HEAD = """\
 # Settings of ragmem. Each stands here with its default, as a comment: take away

@@ -224,7 +224,7 @@ def _report_usage(error: TyperException) -> int:
     return error.exit_code or code
 
 
-# --- parameters -----------------------------------------------------------------
+# --- parameters ---------------------------------------------------------------
 
 # typer imports pydantic to parse them, which takes 190 ms: more than all the rest of a short
 # command. Where a version of typer has other insides, its own way stays: slower, not wrong.
