@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.repl.markdown_stream import MarkdownStream
+from ragmem.repl.turn import MarkdownStream
 
 TEXT = st.text(alphabet="ab `~#-*>1.)\n\t\r|", max_size=200)
 LINE = st.sampled_from(

@@ -14,12 +14,11 @@ from ragmem.app import App, Options
 from ragmem.config import Config, find_paths
 from ragmem.ids import new_id, short_id
 from ragmem.memory.notes import said_so
-from ragmem.records import Evidence, MemoryRecord, PutMemory
-from ragmem.repl.commands import COMMANDS, is_command, run_command
-from ragmem.repl.memory_commands import is_note, memory_list
-from ragmem.repl.page import Page
-from ragmem.repl.talk import Talk
-from ragmem.repl.terminal import Question
+from ragmem.records import Evidence, MemoryRecord, PutMemory, Session
+from ragmem.repl.commands import COMMANDS, is_command, is_note, memory_list, run_command
+from ragmem.repl.output import ChatOutput
+from ragmem.repl.session import ChatSession
+from ragmem.repl.terminal import ChatQuestion
 from ragmem.store.memories import MemoryQuery
 from ragmem.tools.base import deny_all
 from tests.e2e.test_chat_pty import AGO, House
@@ -35,7 +34,7 @@ class Paper:
         self.columns = columns
         self.text = ""
         self.answers: list[str | None] = []
-        self.asked: list[Question] = []
+        self.asked: list[ChatQuestion] = []
 
     async def run(self, ready: Callable[[], None]) -> None:
         ready()
@@ -55,7 +54,7 @@ class Paper:
     def put_back(self, text: str) -> None:
         """Nothing is typed."""
 
-    async def ask(self, question: Question) -> str | None:
+    async def ask(self, question: ChatQuestion) -> str | None:
         self.asked.append(question)
         return self.answers.pop(0)
 
@@ -63,15 +62,17 @@ class Paper:
 class Chat:
     """The commands of a chat, in a project and a home of its own."""
 
-    def __init__(self, app: App, talk: Talk, paper: Paper) -> None:
-        self.app, self.talk, self.paper = app, talk, paper
-        self.page = Page(paper, ink="none")
+    def __init__(self, app: App, session: Session) -> None:
+        agent: Any = None  # no command of these asks the agent
+        self.app, self.paper = app, Paper()
+        output = ChatOutput(self.paper, mode="none")
+        self.session = ChatSession(app, Options(), deny_all, output, session, agent)
 
     async def said(self, line: str, *answers: str | None) -> str:
         """What a line shows."""
         self.paper.text, self.paper.answers = "", list(answers)
         assert is_command(line)
-        assert await run_command(line, self.talk, self.page) == ""
+        assert await run_command(line, self.session) is None
         return self.paper.text
 
     async def stored(self) -> list[MemoryRecord]:
@@ -89,9 +90,7 @@ async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
     project.mkdir()
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
     async with App(Config(), paths, cwd=project) as app:
-        session = await app.start_session()
-        agent: Any = None  # no command of these asks the agent
-        yield Chat(app, Talk(app, Options(), deny_all, session, agent), Paper())
+        yield Chat(app, await app.start_session())
 
 
 def a_memory(content: str, **fields: Any) -> MemoryRecord:
@@ -162,7 +161,7 @@ async def test_a_note_is_remembered_in_one_line(chat: Chat) -> None:
         "fact",
         False,
     )
-    assert memory.project_id == chat.talk.session.project_id
+    assert memory.project_id == chat.session.session.project_id
     assert [each.quote for each in memory.evidence] == ["The gate squeaks when it rains"]
     again = await chat.said("# The gate squeaks when it rains")
     assert again == f"· known already {tail}: The gate squeaks when it rains\n"
@@ -179,7 +178,7 @@ async def test_a_note_is_remembered_in_one_line(chat: Chat) -> None:
 async def test_memory_lists_and_searches(chat: Chat) -> None:
     """What bears on this project: its own and the person's; those of others are not shown."""
     assert "Nothing is remembered in this project" in await chat.said("/memory")
-    here = chat.talk.session.project_id
+    here = chat.session.session.project_id
     await chat.put(
         a_memory("The deploy host is called plum", project_id=here),
         a_memory("I like short answers", kind="preference", pinned=True),
@@ -197,7 +196,7 @@ async def test_memory_lists_and_searches(chat: Chat) -> None:
 
 
 async def test_a_long_list_says_that_there_is_more(chat: Chat) -> None:
-    here = chat.talk.session.project_id
+    here = chat.session.session.project_id
     await chat.put(*(a_memory(f"Fact number {n}", project_id=here) for n in range(25)))
     shown = await chat.said("/memory")
     assert shown.count("Fact number") == 20
@@ -247,7 +246,7 @@ async def test_a_session_that_there_is_not(chat: Chat) -> None:
 
 async def test_pin_takes_an_id_or_a_text(chat: Chat) -> None:
     """`/pin`; what is pinned is the person's word."""
-    memory = a_memory("The port is 5439", project_id=chat.talk.session.project_id)
+    memory = a_memory("The port is 5439", project_id=chat.session.session.project_id)
     await chat.put(memory)
     tail = short_id(memory.memory_id)
     assert await chat.said(f"/pin {tail}") == f"· pinned {tail}: The port is 5439\n"
@@ -307,9 +306,7 @@ async def test_nothing_is_written_with_ephemeral(tmp_path: Path) -> None:
     """`--ephemeral` writes neither session nor memory; that is said."""
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
     async with App(Config(), paths, cwd=tmp_path, ephemeral=True) as app:
-        agent: Any = None
-        talk = Talk(app, Options(), deny_all, await app.start_session(), agent)
-        chat = Chat(app, talk, Paper())
+        chat = Chat(app, await app.start_session())
         for line in ("#The gate squeaks", "/memory", "/pin The gate squeaks"):
             assert "--ephemeral" in await chat.said(line)
         assert await chat.stored() == []
@@ -363,7 +360,7 @@ def test_what_a_memory_says_takes_a_few_lines(width: int) -> None:
 
 async def test_search_finds_what_the_command_finds(chat: Chat) -> None:
     """A memory comes first where it is nearer than any turn, with who said it."""
-    here = chat.talk.session.project_id
+    here = chat.session.session.project_id
     await chat.put(
         a_memory("the deploy key rotates on Mondays", project_id=here),
         a_memory("the deploy key of another house", project_id="elsewhere"),

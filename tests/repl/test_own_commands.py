@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.repl.own_commands import is_own_command
+from ragmem.repl.commands import is_own_command
 from tests.e2e.test_chat_pty import CTRL_C, House, loaded
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.repl.pty_chat import PtyChat

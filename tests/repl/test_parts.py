@@ -15,11 +15,15 @@ from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 
 from ragmem.repl.commands import COMMANDS, is_command
-from ragmem.repl.completion import ChatCompleter, command_at, mention_at, rank
-from ragmem.repl.key_parser import KeyParser
-from ragmem.repl.paste import Pastes
-from ragmem.repl.project_files import FileListing, project_files
-from ragmem.repl.prompt_history import PromptHistory
+from ragmem.repl.completion import (
+    ChatCompleter,
+    FileListing,
+    command_at,
+    mention_at,
+    project_files,
+    rank,
+)
+from ragmem.repl.input import KeyParser, Pastes, PromptHistory
 
 FILES = ["README.md", "ragmem/app.py", "ragmem/repl/render.py", "tests/test_app.py", "a b.txt"]
 
@@ -173,13 +177,15 @@ async def test_files_are_listed_in_the_background(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("ignored\n")
     for name in ("a.py", "ignored", "evil\x1b[2J", "hidden\u202e"):
         (tmp_path / name).write_text("")
-    listing = FileListing(tmp_path)
+    told: list[None] = []
+    listing = FileListing(tmp_path, lambda: told.append(None))
     listing.renew()
     assert listing.paths is None
     assert listing._renewing
     await listing._renewing
     listing.close()
     assert listing.paths == [".gitignore", "a.py"]
+    assert told == [None]
 
 
 def test_a_folder_that_is_gone_has_no_files(tmp_path: Path) -> None:
