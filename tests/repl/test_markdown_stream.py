@@ -45,13 +45,13 @@ def blocks_of(pieces: list[str]) -> list[str]:
 
 @given(text=TEXT, at=st.lists(st.integers(0, 1000), max_size=30))
 def test_nothing_is_lost_whatever_comes(text: str, at: list[int]) -> None:
-    """35: blocks and tail are what was fed, in any pieces."""
+    """Blocks and tail are what was fed, in any pieces."""
     assert "".join(blocks_of(cut(text, at))) == text
 
 
 @given(parts=DOCUMENT, at=st.lists(st.integers(0, 1000), max_size=30))
 def test_fences_are_never_split(parts: list[str], at: list[int]) -> None:
-    """35: a whole fence lies in one block, wherever the deltas are cut."""
+    """A whole fence lies in one block, wherever the deltas are cut."""
     text = "".join(parts)
     blocks = blocks_of(cut(text, at))
     ends, position = set(), 0

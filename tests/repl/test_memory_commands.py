@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,87 +10,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ragmem.app import App, Options
+from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.ids import new_id, short_id
 from ragmem.memory.notes import said_so
-from ragmem.records import Evidence, MemoryRecord, PutMemory, Session
-from ragmem.repl.commands import COMMANDS, is_command, is_note, memory_list, run_command
-from ragmem.repl.output import ChatOutput
-from ragmem.repl.session import ChatSession
-from ragmem.repl.terminal import ChatQuestion
-from ragmem.store.memories import MemoryQuery
-from ragmem.tools.base import deny_all
+from ragmem.records import Evidence, MemoryRecord, PutMemory
+from ragmem.repl.commands import COMMANDS, is_command, is_note, memory_list
 from tests.e2e.test_chat_pty import AGO, House
 from tests.fakes.llm_server import Answer, LLMServer
+from tests.repl.paper import Chat, chat
+
+__all__ = ["chat"]
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
-
-
-class Paper:
-    """A terminal on which all stays; questions take the answers that are given."""
-
-    def __init__(self, columns: int = 100) -> None:
-        self.columns = columns
-        self.text = ""
-        self.answers: list[str | None] = []
-        self.asked: list[ChatQuestion] = []
-
-    async def run(self, ready: Callable[[], None]) -> None:
-        ready()
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def write(self, text: str) -> None:
-        self.text += text
-
-    def refresh(self) -> None:
-        """Nothing is live."""
-
-    def idle(self) -> None:
-        """Nobody waits."""
-
-    def put_back(self, text: str) -> None:
-        """Nothing is typed."""
-
-    async def ask(self, question: ChatQuestion) -> str | None:
-        self.asked.append(question)
-        return self.answers.pop(0)
-
-
-class Chat:
-    """The commands of a chat, in a project and a home of its own."""
-
-    def __init__(self, app: App, session: Session) -> None:
-        agent: Any = None  # no command of these asks the agent
-        self.app, self.paper = app, Paper()
-        output = ChatOutput(self.paper, mode="none")
-        self.session = ChatSession(app, Options(), deny_all, output, session, agent)
-
-    async def said(self, line: str, *answers: str | None) -> str:
-        """What a line shows."""
-        self.paper.text, self.paper.answers = "", list(answers)
-        assert is_command(line)
-        assert await run_command(line, self.session) is None
-        return self.paper.text
-
-    async def stored(self) -> list[MemoryRecord]:
-        """Newest first."""
-        store = await self.app.store()
-        return await store.memories(MemoryQuery(everywhere=True, with_superseded=True))
-
-    async def put(self, *memories: MemoryRecord) -> None:
-        await (await self.app.store()).apply([PutMemory(memory=each) for each in memories])
-
-
-@pytest.fixture
-async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
-    project = tmp_path / "project"
-    project.mkdir()
-    paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
-    async with App(Config(), paths, cwd=project) as app:
-        yield Chat(app, await app.start_session())
 
 
 def a_memory(content: str, **fields: Any) -> MemoryRecord:

@@ -120,7 +120,7 @@ def test_long_pastes_fold() -> None:
     st.lists(st.integers(0, 60), max_size=8),
 )
 def test_keys_are_what_prompt_toolkit_makes_of_them(typed: list[str], at: list[int]) -> None:
-    """51: the same keys and pastes, wherever the input is cut."""
+    """The same keys and pastes, wherever the input is cut."""
 
     def keys(parser: type[Vt100Parser], pieces: list[str]) -> list[tuple[str, str]]:
         found: list[KeyPress] = []
@@ -161,7 +161,7 @@ def test_the_history_file_is_private_and_lasts(tmp_path: Path) -> None:
 
 
 def test_a_history_that_cannot_be_written_costs_no_prompt(tmp_path: Path) -> None:
-    """8: a folder in its place, a link, a parent that is a file."""
+    """A folder in its place, a link, a parent that is a file."""
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "file").write_text("")
     for place in (tmp_path, tmp_path / "link", tmp_path / "file" / "history"):
@@ -173,7 +173,7 @@ def test_a_history_that_cannot_be_written_costs_no_prompt(tmp_path: Path) -> Non
 
 
 async def test_files_are_listed_in_the_background(tmp_path: Path) -> None:
-    """0.6, 1.4: by ripgrep; what .gitignore names and names that hide are left out."""
+    """By ripgrep; what .gitignore names and names that hide are left out."""
     (tmp_path / ".gitignore").write_text("ignored\n")
     for name in ("a.py", "ignored", "evil\x1b[2J", "hidden\u202e"):
         (tmp_path / name).write_text("")
@@ -189,7 +189,7 @@ async def test_files_are_listed_in_the_background(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone_has_no_files(tmp_path: Path) -> None:
-    """18: the working directory was deleted."""
+    """The working directory was deleted."""
     import threading
 
     assert project_files(tmp_path / "gone", threading.Event()) == []
