@@ -397,7 +397,7 @@ async def _memory(text: str, chat: ChatSession) -> None:
         limit = _MEMORIES_FOUND
         found = await facts.search(text, project_id=project_id, limit=limit, floor=False)
         if found:
-            output.show(memory_list(found, output.width))
+            output.show(hit_list(found, output.width))
         else:
             output.note("Nothing of what is remembered is like that.")
         return

@@ -121,19 +121,12 @@ def turn_list(turns: Iterable[tuple[int, str]]) -> RenderableType:
 # --- what is remembered -------------------------------------------------------
 
 
-def memory_list(found: Sequence[MemoryRecord | FactHit], width: int) -> RenderableType:
-    """Say what each memory is, why it was found, and below it, in a few rows, what it says."""
+def memory_list(found: Sequence[MemoryRecord], width: int) -> RenderableType:
+    """Say what each memory is, and below it, in a few rows, what it says."""
     now = datetime.now(UTC)
     parts: list[Text] = []
-    for each in found:
-        why = ""
-        if isinstance(each, FactHit):
-            memory = each.memory
-            why += "" if each.similarity is None else f" · {each.similarity * 100:.0f}% alike"
-            why += f" · found by {one_line(each.why, 80)}" if each.why else ""
-        else:
-            memory = each
-        head = wrap(summed_up(memory, now) + why, max(20, width))
+    for memory in found:
+        head = wrap(summed_up(memory, now), max(20, width))
         rows = wrap(one_line(memory.content, 4_000), max(20, width - 2))
         if len(rows) > _MOST_ROWS:
             rows = [*rows[: _MOST_ROWS - 1], f"{rows[_MOST_ROWS - 1][: max(19, width - 3)]}…"]

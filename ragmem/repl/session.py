@@ -15,7 +15,6 @@ from ragmem import __version__
 from ragmem.errors import RagmemError, SessionNotFound, StoreError, UsageError
 from ragmem.events import ContextBuilt, Event, MessageFinished, TextDelta, TurnFinished
 from ragmem.ids import short_id
-from ragmem.memory.branching import fork_at, tag, with_tags
 from ragmem.records import DEFAULT_TITLE, Session, Usage
 from ragmem.repl.terminal import ChatQuestion
 from ragmem.text import ago, clip_middle, counted, one_line
@@ -100,6 +99,8 @@ class ChatSession:
 
     async def fork(self, turn_index: int | None = None, *, title: str = "") -> None:
         """Go to a session that begins with this one's turns up to and with that one, or all."""
+        from ragmem.memory.branching import fork_at
+
         if not self.can_be_resumed:
             raise UsageError("Nothing is stored of this session, so there is nothing to fork.")
         await self._go_to(await fork_at(self.app.memory, self.session, turn_index, title=title))
@@ -114,6 +115,8 @@ class ChatSession:
 
     async def tag(self, add: Sequence[str], remove: Sequence[str] = ()) -> None:
         """Add and remove tags, from the session's first prompt on if it has none yet."""
+        from ragmem.memory.branching import tag, with_tags
+
         if self.can_be_resumed:
             stored = await self._as_stored()
             self.session = self._with(tags=(await tag(self.app.memory, stored, add, remove)).tags)
