@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -39,6 +38,7 @@ from ragmem.tools.base import Approver, Proposal
 
 LONG_AGO = datetime(2024, 1, 2, 3, 4, tzinfo=UTC)
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[6n\x9b31m\rcarriage\bback\u202eright"
+DECIDED = ("allowed", "remember", "reason")
 DIFF = "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-print('old')\n+print('new')"
 
 
@@ -98,9 +98,6 @@ class FakeMemory:
         found = await self.find_session(session_id)
         return Conversation(found, tuple(self.turns.get(session_id, ())))
 
-    async def rename(self, session_id: str, title: str) -> Session:
-        return msgspec.structs.replace(await self.find_session(session_id), title=title)
-
     async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
         return [
             FileAccess(
@@ -124,7 +121,7 @@ class FakeAgent:
         self._task: asyncio.Task[None] | None = None
 
     def prepare(self) -> None:
-        self._app.log("prepare")
+        """Nothing is warm here."""
 
     async def ask(self, prompt: str) -> AsyncIterator[Event]:
         self._app.log("ask", prompt=prompt)
@@ -187,11 +184,8 @@ class FakeAgent:
                     except asyncio.CancelledError:
                         await asyncio.sleep(60)
             case ["markdown"]:
-                for piece in (
-                    "# Title\n\nSome *text* and `code`.\n\n```py",
-                    "thon\nx = 1\n",
-                    "```\n",
-                ):
+                begun = "# Title\n\nSome *text* and `code`.\n\n```py"
+                for piece in (begun, "thon\nx = 1\n", "```\n"):
                     say(piece)
                     await asyncio.sleep(0.05)
                 say("\n- one\n- two\n\n![alt](http://host/image.png) [link](http://host/)\n")
@@ -234,12 +228,7 @@ class FakeAgent:
                 always="every edit of this file in this session",
             )
         )
-        self._app.log(
-            "decided",
-            allowed=decision.allowed,
-            remember=decision.remember,
-            reason=decision.reason,
-        )
+        self._app.log("decided", **{f: getattr(decision, f) for f in DECIDED})
         await asyncio.sleep(0)  # as recording it takes: a turn that was stopped ends here
         emit(_tool_done("1", tool, f"edited a.py (+1 −1)\n{DIFF}", 3))
         emit(TextDelta(text="Done so." if decision.allowed else "Then not."))
@@ -336,9 +325,6 @@ class FakeApp:
     async def resume_session(self, reference: str) -> Session:
         return await self.memory.find_session(reference)
 
-    async def fork_session(self, of: Session) -> Session:
-        return msgspec.structs.replace(session(3), title=of.title, turn_count=of.turn_count)
-
     async def agent(self, session: Session, options: Any, approver: Approver) -> FakeAgent:
         if self._no_model or options.model == "none":
             raise NoModel("No model can be used.", hint="Set OPENAI_API_KEY.")
@@ -381,10 +367,10 @@ def main(log: str, *settings: str) -> int:
         return app, FakeOptions()
 
     opening = Opening(resume=given.get("resume"), continue_last="continue" in given)
-    here = SimpleNamespace(cwd=Path.cwd(), history=Path(log).with_name("history"))
+    history = Path(log).with_name("history")
     color: Any = given.get("color", "auto")
     try:
-        return run_chat(start, opening=opening, cwd=here.cwd, history=here.history, color=color)
+        return run_chat(start, opening=opening, cwd=Path.cwd(), history=history, color=color)
     except RagmemError as error:
         print(f"error: {error}\n{error.hint}", file=sys.stderr)
         return error.exit_code

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repl.fake_app import EVIL
+from tests.repl.fake_app import DECIDED
 from tests.repl.pty_chat import FakeChat
 
 ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
@@ -277,11 +277,12 @@ def test_a_change_is_approved(chat: FakeChat) -> None:
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        pytest.param("y", (True, False, ""), id="yes"),
-        pytest.param("Y\r", (True, False, ""), id="with Enter"),
-        pytest.param("a", (True, True, ""), id="always"),
-        pytest.param("n", (False, False, "the person refused"), id="no"),
+        ("y", (True, False, "")),
+        ("Y\r", (True, False, "")),
+        ("a", (True, True, "")),
+        ("n", (False, False, "the person refused")),
     ],
+    ids=["yes", "with Enter", "always", "no"],
 )
 def test_decisions(tmp_path: Path, keys: str, expected: tuple[bool, bool, str]) -> None:
     """Each answer reaches the agent."""
@@ -291,8 +292,7 @@ def test_decisions(tmp_path: Path, keys: str, expected: tuple[bool, bool, str]) 
         chat.wait_for_screen(r"^  r reason$")
         chat.send(keys)
         chat.until(lambda: chat.log("decided"))
-        decided = chat.log("decided")[0]
-        assert (decided["allowed"], decided["remember"], decided["reason"]) == expected
+        assert tuple(chat.log("decided")[0][field] for field in DECIDED) == expected
 
 
 @pytest.mark.parametrize("key", [CTRL_C, ESC, CTRL_D], ids=["Ctrl-C", "Esc", "Ctrl-D"])
@@ -394,10 +394,8 @@ def test_no_escape_of_content_reaches_the_terminal(tmp_path: Path) -> None:
             ("/files", r"src/"),
             ("/context", r"room for 100,000"),
             ("/sessions", r"1 ● Past work"),
-            (f"/{EVIL.replace(chr(13), '').replace(chr(8), '')}", "There is no command"),
+            ("/owned", "There is no command"),
         ):
-            if prompt.startswith("/\x1b"):
-                prompt = "/owned"
             chat.send(f"{prompt}\r")
             chat.wait_for(seen)
         chat.send("/exit\r")

@@ -15,17 +15,8 @@ LINE = st.sampled_from(
 FENCE = st.tuples(st.sampled_from(["```", "````", "```python"]), st.lists(LINE, max_size=6)).map(
     lambda made: "\n".join([made[0], *made[1], "`" * (3 + (made[0] == "````"))]) + "\n"
 )
-PROSE = st.sampled_from(
-    [
-        "Words.\n",
-        "\n",
-        "# Heading\n",
-        "- one\n- two\n",
-        "1. one\n\n   more\n",
-        "> quote\n",
-        "a\nb\n\n",
-    ]
-)
+LISTS = ("- one\n- two\n", "1. one\n\n   more\n")
+PROSE = st.sampled_from(["Words.\n", "\n", "# Heading\n", *LISTS, "> quote\n", "a\nb\n\n"])
 DOCUMENT = st.lists(st.one_of(FENCE, PROSE), max_size=8)
 
 

@@ -15,7 +15,7 @@ from ragmem.config import Config, find_paths
 from ragmem.ids import new_id, short_id
 from ragmem.memory.notes import said_so
 from ragmem.records import Evidence, MemoryRecord, PutMemory
-from ragmem.repl.commands import COMMANDS, is_command, is_note, memory_list
+from ragmem.repl.commands import is_command, is_note, memory_list
 from tests.e2e.test_chat_pty import AGO, House
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.repl.paper import Chat, chat
@@ -34,48 +34,38 @@ def a_memory(content: str, **fields: Any) -> MemoryRecord:
 # --- which prompts are notes ------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "note"),
-    [
-        ("#the gate squeaks", True),
-        ("# the gate squeaks", True),
-        ("# the gate squeaks \n", True),
-        ("#", True),
-        ("# Plan\n\n1. Do it.", False),
-        ("## Plan", False),
-        ("#!/bin/sh", False),
-        ("#12 is fixed by this, isn't it", False),
-        (" # sent to the agent", False),
-        ("the # sign", False),
-    ],
+NOTES = ("#the gate squeaks", "# the gate squeaks", "# the gate squeaks \n", "#")
+PROMPTS = (
+    "# Plan\n\n1. Do it.",
+    "## Plan",
+    "#!/bin/sh",
+    "#12 is fixed by this, isn't it",
+    " # sent to the agent",
+    "the # sign",
 )
-def test_what_is_a_note(text: str, note: bool) -> None:
+
+
+@pytest.mark.parametrize("text", [*NOTES, *PROMPTS])
+def test_what_is_a_note(text: str) -> None:
     """`#text` remembers; pasted pages, scripts and numbers of issues go to the agent."""
-    assert is_note(text) is note
-    assert is_command(text) is note
+    assert is_note(text) is is_command(text) is (text in NOTES)
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "pinned"),
-    [
-        ("Always run the linter first", "rule", True),
-        ("we NEVER push on a Friday", "rule", True),
-        ("Toujours répondre en français", "rule", True),
-        ("On ne pousse jamais le vendredi", "rule", True),
-        ("The gate squeaks", "fact", False),
-        ("Nevertheless the gate squeaks", "fact", False),
-    ],
+RULES = (
+    "Always run the linter first",
+    "we NEVER push on a Friday",
+    "Toujours répondre en français",
+    "On ne pousse jamais le vendredi",
 )
-def test_what_kind_a_note_is(text: str, kind: str, pinned: bool) -> None:
+
+
+@pytest.mark.parametrize("text", [*RULES, "The gate squeaks", "Nevertheless the gate squeaks"])
+def test_what_kind_a_note_is(text: str) -> None:
     """A rule is the person's own, and stands in every request."""
     draft = said_so(text)
-    assert (draft.kind, draft.pinned, draft.trust) == (kind, pinned, "person")
+    rule = text in RULES
+    assert (draft.kind, draft.pinned, draft.trust) == ("rule" if rule else "fact", rule, "person")
     assert said_so(text, pinned=True).pinned
-
-
-def test_they_are_in_the_help_and_complete() -> None:
-    """`/memory /why /pin /forget`."""
-    assert {"memory", "why", "pin", "forget"} <= set(COMMANDS)
 
 
 # --- on a store -------------------------------------------------------------------
@@ -87,12 +77,8 @@ async def test_a_note_is_remembered_in_one_line(chat: Chat) -> None:
     (memory,) = await chat.stored()
     tail = short_id(memory.memory_id)
     assert said == f"· remembered fact {tail}: The gate squeaks when it rains\n"
-    assert (memory.source, memory.trust, memory.kind, memory.pinned) == (
-        "chat",
-        "person",
-        "fact",
-        False,
-    )
+    said_of = (memory.source, memory.trust, memory.kind, memory.pinned)
+    assert said_of == ("chat", "person", "fact", False)
     assert memory.project_id == chat.session.session.project_id
     assert [each.quote for each in memory.evidence] == ["The gate squeaks when it rains"]
     again = await chat.said("# The gate squeaks when it rains")

@@ -154,16 +154,6 @@ def test_on_a_dumb_terminal(house: House) -> None:
         chat.wait_for(r"!command +runs it")
 
 
-@pytest.mark.parametrize(
-    ("text", "own"),
-    [
-        ("!ls", True),
-        ("! ls", True),
-        ("!", True),
-        (" !ls", False),
-        ("![a](b)", False),
-        ("a!", False),
-    ],
-)
-def test_which_prompts_are(text: str, own: bool) -> None:
-    assert is_own_command(text) is own
+@pytest.mark.parametrize("text", ["!ls", "! ls", "!", " !ls", "![a](b)", "a!"])
+def test_which_prompts_are(text: str) -> None:
+    assert is_own_command(text) is (text in ("!ls", "! ls", "!"))

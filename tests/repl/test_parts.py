@@ -1,6 +1,7 @@
 """Completion, folded pastes, the history file: the small parts of the prompt."""
 
 import stat
+import threading
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,6 +39,7 @@ def test_slash_commands_complete() -> None:
     """Completed with Tab."""
     assert offered("/co") == ["/context", "/cost"]
     assert offered("/") == [f"/{name}" for name in COMMANDS]
+    assert {"memory", "why", "pin", "forget"} <= set(COMMANDS)
     assert offered("see /co") == []
 
 
@@ -84,18 +86,10 @@ def test_ranking_finds_what_holds_the_query(query: str, paths: list[str]) -> Non
     assert sorted(rank(query, paths, 100)) == sorted(filter(holds, paths))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("/help", True),
-        ("/nonsense x", True),
-        ("/etc/hosts what is it?", False),
-        ("hi /help", False),
-    ],
-)
-def test_paths_are_no_commands(text: str, expected: bool) -> None:
+@pytest.mark.parametrize("text", ["/help", "/nonsense x", "/etc/hosts what is it?", "hi /help"])
+def test_paths_are_no_commands(text: str) -> None:
     """A prompt that begins with a path goes to the agent."""
-    assert is_command(text) is expected
+    assert is_command(text) is (text in ("/help", "/nonsense x"))
 
 
 def test_long_pastes_fold() -> None:
@@ -152,12 +146,8 @@ def test_the_history_file_is_private_and_lasts(tmp_path: Path) -> None:
     for text in ("one", "two\nlines", "two\nlines", "bad \ud800 \0 end", "x" * 30_000):
         history.remember(text, "[pasted]")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert PromptHistory(file).load_history_strings() == [
-        "[pasted]",
-        "bad \ufffd  end",
-        "two\nlines",
-        "one",
-    ]
+    kept = ["[pasted]", "bad \ufffd  end", "two\nlines", "one"]
+    assert PromptHistory(file).load_history_strings() == kept
 
 
 def test_a_history_that_cannot_be_written_costs_no_prompt(tmp_path: Path) -> None:
@@ -190,6 +180,4 @@ async def test_files_are_listed_in_the_background(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_gone_has_no_files(tmp_path: Path) -> None:
     """The working directory was deleted."""
-    import threading
-
     assert project_files(tmp_path / "gone", threading.Event()) == []
