@@ -29,12 +29,11 @@ from ragmem.repl.listings import (
     file_list,
     hit_list,
     memory_list,
-    memory_row,
     remembered_text,
     session_list,
     turn_list,
 )
-from ragmem.repl.output import ChatOutput, failure, spent
+from ragmem.repl.output import ChatOutput, failure, memory_row, spent
 from ragmem.repl.session import NO_SESSIONS, ChatSession, pick_session, sessions_here
 from ragmem.repl.terminal import ChatQuestion
 from ragmem.text import counted, one_line, visible
@@ -403,8 +402,9 @@ async def _memory(text: str, chat: ChatSession) -> None:
         return
     recent = await facts.recent(project_id=project_id, limit=_LISTED)
     if not recent:
-        said = "Nothing is remembered in this project, or of you. # before a sentence remembers it."
-        output.note(said)
+        output.note(
+            "Nothing is remembered in this project, or of you. # before a sentence remembers it."
+        )
         return
     output.show(memory_list(recent, output.width))
     if len(recent) == _LISTED:

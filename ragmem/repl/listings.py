@@ -17,7 +17,7 @@ from ragmem.memory.facts.values import FactHit, Remembered
 from ragmem.memory.found import memory_facts, memory_rows
 from ragmem.memory.hits import Hit
 from ragmem.records import AccessType, FileAccess, MemoryRecord, Session
-from ragmem.repl.output import clipped, wrap
+from ragmem.repl.output import clipped, memory_row, wrap
 from ragmem.repl.session import about
 from ragmem.text import ago, bar, counted, one_line, visible
 
@@ -159,8 +159,3 @@ def remembered_text(remembered: Remembered) -> RenderableType:
         head += " anew"
     note = f" ({remembered.note})" if remembered.note else ""
     return memory_row(f"{head}: {memory.content}{note}")
-
-
-def memory_row(text: str) -> Text:
-    """Return a dim row about a memory."""
-    return clipped((one_line(f"· {text}", 1_000), "dim"))

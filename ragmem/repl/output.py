@@ -19,7 +19,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from ragmem.events import MemoryWritten, Notice, ToolFinished, TurnFinished
+from ragmem.events import Notice, ToolFinished, TurnFinished
 from ragmem.records import Usage
 from ragmem.repl import early
 from ragmem.repl.terminal import ChatQuestion, Terminal
@@ -258,9 +258,9 @@ def notice(event: Notice) -> RenderableType:
     return gutter(visible(event.text), mark="· ", style=_LEVELS[event.level], words=True)
 
 
-def memory_written(event: MemoryWritten) -> Text:
-    """Return `· remembered fact 1a2b3c4d: …`, on one row."""
-    return clipped((one_line(f"· {event.line}", 400), "dim"))
+def memory_row(text: str) -> Text:
+    """Return what became of a memory, such as `· remembered fact 1a2b3c4d: …`, on one row."""
+    return clipped((one_line(f"· {text}", 400), "dim"))
 
 
 def failure(message: str, hint: str) -> RenderableType:

@@ -68,10 +68,7 @@ class Host(Protocol):
 
 
 class Terminal(Protocol):
-    """Where the chat is shown and typed; all of it belongs to the event loop's thread.
-
-    What a terminal can't do, such as to show what is live, it leaves as it is here: nothing.
-    """
+    """Where the chat is shown and typed. All of it belongs to the event loop's thread."""
 
     @property
     def columns(self) -> int:
@@ -121,7 +118,7 @@ class LeaveRequest:
         return pending
 
 
-class PlainTerminal(Terminal):
+class PlainTerminal:
     """A `Terminal` of lines, for TERM=dumb and for output that is not a terminal.
 
     The cursor is never moved. The terminal stays in its ordinary mode, so the kernel
@@ -164,6 +161,12 @@ class PlainTerminal(Terminal):
         encoding = sys.stdout.encoding or "utf-8"
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()
+
+    def refresh(self) -> None:
+        """Do nothing: nothing is live here."""
+
+    def offer(self) -> None:
+        """Do nothing: nothing is completed here."""
 
     def idle(self) -> None:
         """Print the prompt."""

@@ -27,7 +27,7 @@ from ragmem.repl.output import (
     command_result,
     diff,
     gutter,
-    memory_written,
+    memory_row,
     notice,
     tool_result,
     tool_title,
@@ -91,7 +91,7 @@ class TurnView:
             case ToolFinished():
                 parts = self._finished(event)
             case MemoryWritten():
-                parts = [("tool", memory_written(event))]
+                parts = [("tool", memory_row(event.line))]
             case Notice():
                 parts = [("notice", notice(event))]
             case TurnFinished():
