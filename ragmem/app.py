@@ -123,7 +123,7 @@ class App:
 
     async def __aenter__(self) -> Self:
         """Folders are made, and other processes of this user are kept out of our memory."""
-        from ragmem.tools.process import protect_process
+        from ragmem.tools.shell import protect_process
 
         try:
             self.paths.make()
@@ -346,10 +346,10 @@ class App:
     async def _seat(
         self, session: Session, options: Options, llm: LLM, approver: Approver
     ) -> Agent:
-        from ragmem.tools.changes import ChangedFiles
-        from ragmem.tools.failures import commands_of
+        from ragmem.tools.changed_files import ChangedFiles
         from ragmem.tools.memory import memory_tools
         from ragmem.tools.seen import SeenFiles
+        from ragmem.tools.shell import commands_of
         from ragmem.tools.standard import standard_toolset
         from ragmem.tools.workspace import Workspace
 

@@ -53,7 +53,7 @@ class CodeAtHand:
 
     def tools(self, memory: Memory, session: Session, scope: ScopeName) -> list[Tool]:
         """brain_search, where there is code to be found."""
-        from ragmem.tools.brain import BrainSearch
+        from ragmem.tools.memory import BrainSearch
 
         if not self.is_there:
             return []

@@ -14,8 +14,7 @@ from ragmem.repl.page import Page
 from ragmem.repl.talk import Talk
 from ragmem.repl.terminal import Question
 from ragmem.text import counted, one_line
-from ragmem.tools.preimages import Preimages
-from ragmem.tools.restoring import Outcome, Restored, Restorer
+from ragmem.tools.rewind import Outcome, Preimages, Restored, Restorer
 from ragmem.tools.workspace import Workspace
 
 Then = Literal["", "exit", "session"]

@@ -17,7 +17,7 @@ from ragmem.codeindex.linking import (
 )
 from ragmem.records import CodeReference, CodeScope, ReferenceHow, ToolCall, Turn
 from ragmem.store.code import FoundScope
-from ragmem.tools.edits import changed_lines, unified_diff
+from ragmem.tools.files import changed_lines, unified_diff
 
 T0 = datetime(2026, 1, 10, 12, tzinfo=UTC)
 HOWS: tuple[ReferenceHow, ...] = ("edited", "read", "found", "named")

@@ -22,7 +22,7 @@ from ragmem.records import Project, Session, ToolCall
 from ragmem.store.base import Store
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import ToolOutcome, Toolset
-from ragmem.tools.brain import BrainSearch
+from ragmem.tools.memory import BrainSearch
 from tests.fakes.hash_embedder import HashEmbedder
 
 

@@ -1,4 +1,4 @@
-"""Runs one shell command on a leash; executed by path, as `python -I -S leash.py MARK COMMAND`.
+"""Runs one shell command under a guard; executed by path: `python -I -S FILE MARK COMMAND`.
 
 Standard input is a socket. When its other end closes, because the command is
 to stop or because ragmem died, everything that the command started is killed.
