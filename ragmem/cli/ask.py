@@ -84,6 +84,8 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     check_session_flags(continue_last=continue_last, resume=resume, fork=fork)
     if include_partial and output_format != "stream-json":
         raise UsageError("--include-partial-messages needs --output-format stream-json.")
+    if raw and output_format != "text":
+        raise UsageError("--raw needs --output-format text.")
     if max_budget_usd is not None and not max_budget_usd > 0:
         raise UsageError("--max-budget-usd must be more than 0.")
     folders, tools = added_folders(add_dir), allowed_tools(allow)

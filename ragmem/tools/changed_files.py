@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ragmem.text import plain_or_quoted
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.content import MAX_TEXT_BYTES, read_span
 from ragmem.tools.seen import SeenFiles
@@ -97,7 +98,8 @@ def _sentence(paths: Sequence[str]) -> str:
     if not paths:
         return ""
     more = len(paths) - _NAMED
-    named = ", ".join(paths[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    named = ", ".join(map(plain_or_quoted, paths[:_NAMED]))
+    named += f" and {more:,} more" if more > 0 else ""
     count = "" if len(paths) == 1 else f" ({len(paths):,} files)" if more > 0 else ""
     return (
         f"Changed on disk since you read them{count}: {named}. "
