@@ -21,6 +21,7 @@ from ragmem.records.code import (
 )
 from ragmem.records.conversation import (
     DEFAULT_TITLE,
+    UNSUMMARIZED,
     AccessType,
     CallOrigin,
     FileAccess,
@@ -78,6 +79,7 @@ __all__ = [
     "REFERENCE_HOWS",
     "SCOPE_KINDS",
     "SESSION_LEVEL",
+    "UNSUMMARIZED",
     "AccessType",
     "AddSummary",
     "BeginTurn",

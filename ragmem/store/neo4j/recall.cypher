@@ -431,6 +431,9 @@ RETURN collect([session, id, level]) AS found;
 MATCH (e:SearchEntry)
 WHERE e.summaryDue IS NOT NULL /* session */
   AND NOT EXISTS {
+    MATCH (s:ConversationSession {sessionId: e.sessionId}) WHERE 'unsummarized' IN s.tags
+  }
+  AND NOT EXISTS {
     MATCH (l:Lease {key: 'level1:0:' + e.recordId}) WHERE l.until > datetime.realtime()
   }
 WITH e
@@ -440,7 +443,7 @@ RETURN collect([e.sessionId, e.recordId, 0]) AS found;
 
 // :pending_roll_up
 MATCH (e:ConversationSession)
-WHERE e.rollUpDue = true /* session */
+WHERE e.rollUpDue = true AND NOT 'unsummarized' IN coalesce(e.tags, []) /* session */
 CALL (e) {
   MATCH (m:ConversationSummary)
   WHERE m.waitsIn = e.sessionId
@@ -461,6 +464,7 @@ RETURN collect([e.sessionId, e.sessionId, level]) AS found;
 // :pending_thread
 MATCH (e:ConversationSession)
 WHERE e.lastActivity IS NOT NULL AND e.messageCount > coalesce(e.summarizedCount, 0) /* session */
+  AND NOT 'unsummarized' IN coalesce(e.tags, [])
   AND NOT EXISTS {
     MATCH (l:Lease {key: 'thread:0:' + e.sessionId}) WHERE l.until > datetime.realtime()
   }
