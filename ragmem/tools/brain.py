@@ -7,8 +7,8 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from ragmem.codeindex.values import CodeHit
 from ragmem.errors import RagmemError
+from ragmem.index.values import CodeHit
 from ragmem.memory.context.code import OUTSIDE, is_outside
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.hits import Hit

@@ -23,9 +23,9 @@ from benches.code_questions import Question
 from benches.growth import in_child
 from benches.spread import Spread, spread
 from benches.tables import aligned
-from ragmem.codeindex.search import CodeQuestion, search
-from ragmem.codeindex.vectors import Resident
 from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.index.search import CodeQuestion, search
+from ragmem.index.vectors import Resident
 
 DEPTHS = (1, 5, 10, 20)
 

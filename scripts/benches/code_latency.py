@@ -27,11 +27,11 @@ from benches.growth import in_child, peak_rss
 from benches.results import CannotMeasure
 from benches.spread import Spread, spread
 from benches.tables import aligned
-from ragmem.codeindex import vectors
-from ragmem.codeindex.database import open_for_writing, transaction
-from ragmem.codeindex.index import CodeIndex
 from ragmem.embedder.base import EmbedderInfo, Kind, Spent
 from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.index import vectors
+from ragmem.index.database import open_for_writing, transaction
+from ragmem.index.index import CodeIndex
 from ragmem.store.recall import Scope
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import apsw
 import numpy as np
 
-from ragmem.codeindex.vectors import Resident
+from ragmem.index.vectors import Resident
 from ragmem.ripgrep import find_ripgrep
 from ragmem.terms.languages import STOP_WORDS
 

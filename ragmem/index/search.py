@@ -1,0 +1,516 @@
+"""Search over scopes: words in four fields, vectors, names, and those that call each other.
+
+As over turns (ragmem/store/sqlite/search.py) the lists of scopes that have a word are read alone,
+with the field of each place in the same number, and scored together.
+"""
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import apsw
+import msgspec
+
+from ragmem.index.names import Named, named_in
+from ragmem.index.ranking import Candidate, Ranked, Weights, mixed, rank
+from ragmem.index.rows import length_of
+from ragmem.index.values import MEANING, CodeHit
+from ragmem.index.vectors import Resident
+from ragmem.records import ScopeKind
+from ragmem.terms import QueryTerm, guess_language, query_terms, terms
+from ragmem.text import one_line
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+
+
+_DEFINED = 3
+"""Scopes of one name at most: a call of a name that more have tells nothing."""
+TEXTS = ("section", "text")
+"""Kinds that call nothing, but tell of it."""
+
+
+class Loan(NamedTuple):
+    """A score that is another scope's."""
+
+    score: float
+    lender: int
+
+
+def loans(
+    connection: apsw.Connection, scores: Mapping[int, float]
+) -> tuple[dict[int, Loan], dict[int, Loan]]:
+    """Of scopes that these call, the best of their scores; and of those that texts name.
+
+    Names that many have are left out.
+    """
+    lenders = msgspec.json.encode(list(scores)).decode()
+    texts = {
+        int(str(scope))
+        for (scope,) in connection.execute(
+            "SELECT s.scope FROM json_each(?) AS chosen CROSS JOIN scopes AS s"
+            " ON s.scope = chosen.value WHERE s.kind IN (?, ?)",
+            (lenders, *TEXTS),
+        )
+    }
+    called = connection.execute(
+        """
+        SELECT name_key, json_group_array(scope) FROM calls
+        WHERE scope IN (SELECT value FROM json_each(?)) GROUP BY name_key
+        """,
+        (lenders,),
+    ).fetchall()
+    lent, told = dict[int, Loan](), dict[int, Loan]()
+    for name, found in called:
+        defined = connection.execute(
+            "SELECT scope FROM scopes WHERE name_key = ? LIMIT ?", (name, _DEFINED + 1)
+        ).fetchall()
+        if len(defined) > _DEFINED:
+            continue
+        for lender in msgspec.json.decode(str(found), type=list[int]):
+            given = told if lender in texts else lent
+            loan = Loan(scores[lender], lender)
+            for (row,) in defined:
+                scope = int(str(row))
+                if scope != lender and loan > given.get(scope, Loan(0.0, 0)):
+                    given[scope] = loan
+    return lent, told
+
+
+T = TypeVar("T", float, Loan)
+
+
+def best_of(scores: Mapping[int, T], limit: int) -> list[int]:
+    """The scopes with the highest scores, best first."""
+    return sorted(scores, key=lambda scope: scores[scope], reverse=True)[:limit]
+
+
+_WORDS = 5
+_CHARS = 120
+
+
+class Reasons(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search knows of all that it has found."""
+
+    question: str
+    terms: "Sequence[tuple[QueryTerm, NDArray[np.int64], NDArray[np.float64]]]"
+    """Of each of the question's terms the scopes that have it, sorted, and what it is worth."""
+    named: Mapping[int, Named]
+    """By scope."""
+    lent: Mapping[int, str]
+    """By scope: who calls it."""
+    told: Mapping[int, str]
+    """By scope: a text that names it."""
+    importers: Mapping[str, str]
+    """By path: a file that imports it, of which something was found too."""
+
+    def why(self, ranked: Ranked, qualified_name: str) -> tuple[str, ...]:
+        """The most telling first: that the question names it, then by what each adds."""
+        one, parts = ranked.candidate, ranked.parts
+        said = self.named.get(one.scope)
+        inside = said is not None and said.what == "inside"
+        own = set(terms(qualified_name, language="english"))
+        words = self._words(one.scope)
+        in_name = [] if said and not inside else [word for word in words if word in own]
+        rest = [word for word in words if word not in own]
+        told: list[tuple[float, str]] = []
+        if in_name:
+            told.append((parts["text"] + 1, f"name: {self._as_written(in_name)}"))
+        if rest:
+            told.append((parts["text"], f"words: {self._as_written(rest)}"))
+        for part, text in (
+            ("vector", MEANING),
+            ("lent", self._of("called by", self.lent.get(one.scope))),
+            ("told", self._of("told of in", self.told.get(one.scope))),
+            ("near", "touched in this conversation"),
+            ("imports", self._of("imported by", self.importers.get(one.path))),
+        ):
+            if text and parts[part] > 0:
+                told.append((parts[part], text))
+        first = [f"{said.what}: {said.text}"] if said and not inside else []
+        ordered = [text for _, text in sorted(told, key=lambda each: -each[0])]
+        return tuple(one_line(text, _CHARS) for text in first + ordered)
+
+    def _of(self, how: str, who: str | None) -> str:
+        return f"{how} {who}" if who else ""
+
+    def _as_written(self, words: Sequence[str]) -> str:
+        """The first of these terms as the question has them, which may begin with a capital."""
+        written = []
+        for word in words[:_WORDS]:
+            bare = re.escape(word)
+            found = re.search(rf"\b{bare}\b", self.question, re.IGNORECASE) or re.search(
+                bare, self.question, re.IGNORECASE
+            )
+            written.append(found[0] if found else word)
+        return ", ".join(written)
+
+    def _words(self, scope: int) -> list[str]:
+        """Terms of the question that it has, the most telling first; no stem beside its word."""
+        import numpy as np
+
+        found = []
+        for term, scopes, scores in self.terms:
+            place = int(np.searchsorted(scopes, scope))
+            if place < len(scopes) and scopes[place] == scope and term.kind not in ("stop", "edge"):
+                found.append((-float(scores[place]), term.term, term.kind == "stem"))
+        whole = [word for _, word, is_stem in found if not is_stem]
+        return [
+            word
+            for _, word, is_stem in sorted(found)
+            if not (is_stem and any(other.startswith(word[:-1]) for other in whole))
+        ]
+
+
+class CodeQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of the code."""
+
+    text: str
+    vector: bytes = b""
+    """Of the text, float32; empty: by words only."""
+    embedder: str = ""
+    """Whose vector it is."""
+    limit: int = 10
+    near: frozenset[str] = frozenset()
+    """Paths that the conversation has touched."""
+
+
+class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+    """How the words of a scope count."""
+
+    k1: float = 1.2
+    b: float = 0.6
+    """How much long scopes are held to be so because they say more of all."""
+    fields: tuple[float, float, float, float] = (3.0, 1.5, 1.5, 1.0)
+    """What a word counts among the names, in the path, in what is said about it, in its lines."""
+    candidates: int = 100
+    """The best by text, and as many by vector."""
+
+
+DEFAULT_TUNING = Tuning()
+_LEAST_HITS = 6_000
+"""Scopes that are looked at for a question's words at most, in a small project."""
+_SHARE_OF_HITS = 0.3
+"""The same in a large one, of its scopes: the commonest words are left out."""
+_COLUMNS = "npab"
+"""What the columns of the text index begin with: names, paths, about, body."""
+_COLUMN_BITS = 7
+_CALLERS = 100
+_LENT = 50
+_OF_A_PLACE = 30
+"""The best by text, and as many by vector, of the scopes of a place that the question names."""
+
+
+def search(
+    connection: apsw.Connection,
+    question: CodeQuestion,
+    resident: Resident,
+    *,
+    weights: Weights | None = None,
+    tuning: Tuning = DEFAULT_TUNING,
+) -> list[CodeHit]:
+    """The best scopes, without their texts; the connection is in one transaction meanwhile."""
+    found: list[CodeHit] = []
+    with connection:
+        found = _search(connection, question, resident, weights, tuning)
+    return found
+
+
+def _search(
+    connection: apsw.Connection,
+    question: CodeQuestion,
+    resident: Resident,
+    weights: Weights | None,
+    tuning: Tuning,
+) -> list[CodeHit]:
+    held = connection.execute("SELECT document_count, term_count FROM state").fetchone()
+    if held is None or not held[0] or question.limit < 1:
+        return []
+    count, length = int(str(held[0])), float(str(held[1]))
+    asked = query_terms(question.text)
+    lists = _lists(connection, asked, count, length / count, tuning)
+    text = _Scores(*_summed(lists))
+    near = _Scores(*resident.similarities(connection, question.vector, question.embedder))
+    best = {*text.best(tuning.candidates), *near.best(tuning.candidates)}
+    named = named_in(connection, question.text)
+    rows = _rows(connection, {*best, *_of_places(named, text, near)})
+    lent, told = loans(connection, text.of(text.best(_CALLERS)))
+    rows |= _rows(connection, {*best_of(lent, _LENT), *best_of(told, _LENT)} - rows.keys())
+    scores, cosines, held = text.of(rows), near.of(rows), _held(lists, sorted(rows))
+    candidates = [
+        Candidate(
+            scope=row.scope,
+            path=row.path,
+            kind=row.kind,
+            text=scores.get(row.scope, 0.0),
+            similarity=cosines.get(row.scope),
+            held=held.get(row.scope, 0.0),
+            lent=lent[row.scope].score if row.scope in lent else 0.0,
+            told=told[row.scope].score if row.scope in told else 0.0,
+            named=named[row.scope].surely if row.scope in named else 0.0,
+            meant=row.scope in named and named[row.scope].what != "folder",
+        )
+        for row in rows.values()
+    ]
+    imports = _imports(connection, {row.path for row in rows.values()})
+    ranked = rank(
+        candidates,
+        question=question.text,
+        near=question.near,
+        imports=imports,
+        foreign=guess_language(question.text) not in (None, "english"),
+        weights=weights,
+    )
+    found = mixed(ranked)[: question.limit]
+    reasons = Reasons(
+        question=question.text,
+        terms=[(each.term, each.scopes, each.scores) for each in lists],
+        named=named,
+        lent=_lenders(connection, [one.candidate.scope for one in found], lent),
+        told=_lenders(connection, [one.candidate.scope for one in found], told),
+        importers=_importers(imports, {one.candidate.path for one in found}),
+    )
+    return [_hit(rows[one.candidate.scope], one, reasons) for one in found]
+
+
+# --- by words -------------------------------------------------------------------------
+
+
+class _List(NamedTuple):
+    """The scopes that have a term, sorted, and what it is worth: at all, and in each."""
+
+    term: QueryTerm
+    worth: float
+    scopes: "Numbers"
+    scores: "Floats"
+
+
+def _lists(
+    connection: apsw.Connection,
+    asked: Sequence[QueryTerm],
+    count: int,
+    mean_length: float,
+    tuning: Tuning,
+) -> list[_List]:
+    import numpy as np
+
+    fields = np.array(tuning.fields)
+    column = np.zeros(1 << _COLUMN_BITS, np.int64)
+    column[list(map(ord, _COLUMNS))] = range(len(_COLUMNS))
+    lists = []
+    for term, held in _rare(connection, asked, count):
+        places = _places(connection, term.term)
+        scopes, field = places >> _COLUMN_BITS, column[places & (1 << _COLUMN_BITS) - 1]
+        shape = 1 - tuning.b + tuning.b * length_of(scopes) / max(1.0, mean_length)
+        # Names and paths are about as long in all: only the rest is held against its length.
+        each = fields[field] / np.where(field >= 2, shape, 1.0)
+        starts = np.flatnonzero(np.diff(scopes, prepend=-1))
+        counts = np.add.reduceat(each, starts)
+        idf = math.log(1 + (count - held + 0.5) / (held + 0.5))
+        worth = term.weight * idf
+        scores = worth * counts * (tuning.k1 + 1) / (counts + tuning.k1)
+        lists.append(_List(term, worth, scopes[starts], scores))
+    return lists
+
+
+def _rare(
+    connection: apsw.Connection, asked: Sequence[QueryTerm], count: int
+) -> list[tuple[QueryTerm, int]]:
+    """The terms and how many scopes have each, rarest first, as many as may be read."""
+    left = max(_LEAST_HITS, int(_SHARE_OF_HITS * count))
+    counted = []
+    for term in asked:
+        if held := connection.execute(
+            "SELECT doc FROM text_terms WHERE term = ?", (term.term,)
+        ).get:
+            counted.append((min(int(held), count), term))
+    chosen: list[tuple[QueryTerm, int]] = []
+    for held, term in sorted(counted, key=lambda each: (each[0], each[1].term)):
+        left -= held
+        if left >= 0 or not chosen:
+            chosen.append((term, held))
+    return chosen
+
+
+def _places(connection: apsw.Connection, term: str) -> "Numbers":
+    """Where a term stands: rows of scopes, each with its column's letter, sorted by scope."""
+    import numpy as np
+
+    # One string of numbers is read far faster than so many rows.
+    joined = connection.execute(
+        "SELECT group_concat(doc * ? + unicode(col)) FROM text_places WHERE term = ?",
+        (1 << _COLUMN_BITS, term),
+    ).get
+    return np.fromstring(joined, np.int64, sep=",") if joined else np.empty(0, np.int64)
+
+
+def _summed(lists: Sequence[_List]) -> "tuple[Numbers, Floats]":
+    import numpy as np
+
+    if not lists:
+        return np.empty(0, np.int64), np.empty(0)
+    merged = np.concatenate([each.scopes for each in lists])
+    together = np.concatenate([each.scores for each in lists])
+    # Each list is sorted: a stable sort merges them.
+    order = np.argsort(merged, kind="stable")
+    merged = merged[order]
+    starts = np.flatnonzero(np.diff(merged, prepend=-1))
+    return merged[starts], np.add.reduceat(together[order], starts)
+
+
+class _Scores:
+    """Scopes, sorted, with a score each."""
+
+    def __init__(self, scopes: "Numbers", scores: "NDArray[np.floating]") -> None:
+        self._scopes, self._scores = scopes, scores
+
+    def best(self, limit: int) -> list[int]:
+        """The best, best first; of equals the newest."""
+        import numpy as np
+
+        places = np.arange(len(self._scopes))
+        if len(places) > limit:
+            least = np.partition(self._scores, -limit)[-limit]
+            places = np.flatnonzero(self._scores >= least)
+        order = np.lexsort((self._scopes[places], self._scores[places]))[::-1][:limit]
+        found: list[int] = self._scopes[places][order].tolist()
+        return found
+
+    def of(self, wanted: Iterable[int]) -> dict[int, float]:
+        """Those of these scopes that have one."""
+        import numpy as np
+
+        if not len(self._scopes):
+            return {}
+        asked = np.fromiter(wanted, np.int64)
+        places = np.searchsorted(self._scopes, asked).clip(max=len(self._scopes) - 1)
+        places = places[self._scopes[places] == asked]
+        scores = self._scores[places].astype(np.float64)
+        return dict(zip(self._scopes[places].tolist(), scores.tolist(), strict=True))
+
+
+# --- what is around them -----------------------------------------------------------------
+
+
+def _of_places(named: Mapping[int, Named], text: _Scores, near: _Scores) -> set[int]:
+    """Of what the question names by its name all; of what is in a place the first, and the best."""
+    first = {scope for scope, one in named.items() if one.first}
+    others = sorted(named.keys() - first)
+    found = (best_of(scores.of(others), _OF_A_PLACE) for scores in (text, near))
+    return first.union(*found) if others else first
+
+
+def _held(lists: Sequence[_List], scopes: Sequence[int]) -> dict[int, float]:
+    """Of each scope the share of what the question's words are worth that it has."""
+    import numpy as np
+
+    telling = [each for each in lists if each.term.kind not in ("stop", "edge")]
+    whole = sum(each.worth for each in telling)
+    if not whole:
+        return {}
+    asked = np.array(scopes, np.int64)
+    shares = np.zeros(len(asked))
+    for each in telling:
+        places = np.searchsorted(each.scopes, asked).clip(max=len(each.scopes) - 1)
+        shares += each.worth / whole * (each.scopes[places] == asked)
+    return dict(zip(scopes, shares.tolist(), strict=True))
+
+
+def _imports(connection: apsw.Connection, paths: Collection[str]) -> dict[str, list[str]]:
+    """Among these files, who imports whom."""
+    found: dict[str, list[str]] = {}
+    # With both ends given SQLite would look each one up with each other.
+    for path, imported in connection.execute(
+        """
+        SELECT f.path, i.imported FROM json_each(?) AS chosen
+        CROSS JOIN files AS f ON f.path = chosen.value
+        CROSS JOIN imports AS i ON i.file = f.file
+        """,
+        (msgspec.json.encode(sorted(paths)).decode(),),
+    ):
+        if imported in paths:
+            found.setdefault(str(path), []).append(str(imported))
+    return found
+
+
+# --- what is shown -------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    scope: int
+    scope_id: str
+    kind: ScopeKind
+    path: str
+    name: str
+    qualified_name: str
+    signature: str
+    docstring: str
+    start_line: int
+    end_line: int
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it has a name in a file of code."""
+        return bool(self.qualified_name) and self.kind not in TEXTS
+
+
+def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, _Row]:
+    found = connection.execute(
+        """
+        SELECT s.scope, s.scope_id, s.kind, f.path, s.name, s.qualified_name, s.signature,
+            s.docstring, s.start_line, s.end_line
+        FROM json_each(?) AS chosen CROSS JOIN scopes AS s ON s.scope = chosen.value
+        JOIN files AS f USING (file)
+        """,
+        (_listed(sorted(scopes)),),
+    )
+    return {row.scope: row for row in (_Row(*each) for each in found)}
+
+
+def _lenders(
+    connection: apsw.Connection, scopes: Collection[int], given: Mapping[int, Loan]
+) -> dict[int, str]:
+    """Of these scopes that something has lent to, what that is called."""
+    chosen = {scope: given[scope].lender for scope in scopes if scope in given}
+    rows = _rows(connection, set(chosen.values()))
+    return {
+        scope: rows[lender].qualified_name if rows[lender].is_code else rows[lender].path
+        for scope, lender in chosen.items()
+        if lender in rows
+    }
+
+
+def _importers(imports: Mapping[str, Collection[str]], found: Collection[str]) -> dict[str, str]:
+    """Of a file one of the others that were found, which imports it."""
+    return {
+        imported: path
+        for path in sorted(found, reverse=True)
+        for imported in imports.get(path, ())
+        if imported != path
+    }
+
+
+def _hit(row: _Row, ranked: Ranked, reasons: Reasons) -> CodeHit:
+    return CodeHit(
+        scope_id=row.scope_id,
+        kind=row.kind,
+        path=row.path,
+        name=row.name,
+        qualified_name=row.qualified_name,
+        signature=row.signature,
+        docstring=row.docstring,
+        start_line=row.start_line,
+        end_line=row.end_line,
+        score=ranked.score,
+        similarity=ranked.candidate.similarity,
+        why=reasons.why(ranked, row.qualified_name),
+    )
+
+
+def _listed(scopes: Iterable[int]) -> str:
+    return msgspec.json.encode(list(scopes)).decode()

@@ -1,0 +1,132 @@
+"""Folders of source files for the tests of the index, and indexes of them."""
+
+import textwrap
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import apsw
+
+from ragmem.embedder.base import Embedder
+from ragmem.index.database import database_of
+from ragmem.index.files import Limits
+from ragmem.index.index import CodeIndex
+from ragmem.records import Project, utc_now
+from ragmem.store.base import Store
+
+PROJECT_ID = "11111111-1111-4111-8111-111111111111"
+
+AUTH = '''\
+"""Who may come in."""
+
+import hashlib
+
+
+class AuthService:
+    """Checks tokens."""
+
+    def validate(self, token: str) -> bool:
+        """Whether a token is still good."""
+        return self.lookup(token) is not None
+
+    def lookup(self, token: str) -> str | None:
+        """The person of a token."""
+        return hashlib.sha256(token.encode()).hexdigest()
+
+
+def login(name: str) -> AuthService:
+    """Let a person in by the name."""
+    return AuthService()
+'''
+
+CLOCK = '''\
+def parse_duration(text: str) -> float:
+    """Seconds of a text like `5m`."""
+    return float(text[:-1]) * 60
+'''
+
+
+class Tree:
+    """A project's folder, and ragmem's own beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "project"
+        self.data_dir = folder / "data"
+        self.root.mkdir(parents=True)
+
+    @property
+    def database(self) -> Path:
+        """The index."""
+        return database_of(self.data_dir, PROJECT_ID)
+
+    def write(self, path: str, text: str | bytes) -> Path:
+        """A file, with the folders that it is in."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        data = text if isinstance(text, bytes) else textwrap.dedent(text).encode()
+        file.write_bytes(data)
+        return file
+
+    @asynccontextmanager
+    async def index(
+        self,
+        *,
+        embedder: Embedder | None = None,
+        open_store: Callable[[], Awaitable[Store]] | None = None,
+        limits: Limits | None = None,
+    ) -> AsyncIterator[CodeIndex]:
+        """An index of the folder; closed at the end."""
+        project = Project(project_id=PROJECT_ID, path=str(self.root), created_at=utc_now())
+        index = CodeIndex(
+            project,
+            self.database,
+            embedder=embedder,
+            open_store=open_store,
+            limits=limits or Limits(),
+        )
+        try:
+            yield index
+        finally:
+            await index.aclose()
+
+    def rows(self, query: str) -> list[tuple[object, ...]]:
+        """What is in the file of the index."""
+        connection = apsw.Connection(str(self.database))
+        try:
+            return list(connection.execute(query))
+        finally:
+            connection.close()
+
+    def ids(self) -> dict[tuple[str, str], str]:
+        """Of each scope with a name, by path and qualified name."""
+        return {
+            (str(path), str(name)): str(scope_id)
+            for path, name, scope_id in self.rows(
+                "SELECT f.path, s.qualified_name, s.scope_id FROM scopes AS s"
+                " JOIN files AS f USING (file) WHERE s.kind NOT IN ('block', 'text')"
+            )
+        }
+
+    def sound(self) -> None:
+        """That what belongs together is together."""
+        (checked,) = self.rows("PRAGMA integrity_check")
+        assert checked == ("ok",)
+        ((documents, terms, scopes, summed, texts, orphans),) = self.rows(
+            "SELECT document_count, term_count, (SELECT count(*) FROM scopes),"
+            " (SELECT coalesce(sum(term_count), 0) FROM scopes), (SELECT count(*) FROM texts),"
+            " (SELECT count(*) FROM scopes WHERE file NOT IN"
+            "   (SELECT file FROM files WHERE left_out = ''))"
+            " + (SELECT count(*) FROM calls WHERE scope NOT IN (SELECT scope FROM scopes))"
+            " + (SELECT count(*) FROM imports WHERE file NOT IN (SELECT file FROM files))"
+            " FROM state"
+        )
+        assert (documents, terms, texts, orphans) == (scopes, summed, scopes, 0)
+
+
+def small(folder: Path) -> Tree:
+    """Two files of code and a text."""
+    made = Tree(folder)
+    made.write("app/auth.py", AUTH)
+    made.write("app/clock.py", CLOCK)
+    made.write("README.md", "# Garden\n\nHow to grow things.\n\n## Install\n\nWater daily.\n")
+    return made
