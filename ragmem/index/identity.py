@@ -1,14 +1,14 @@
 """Which scope is which after an edit: an id stays with the name and kind, and follows the text.
 
-Pure functions: a scope here is what it goes by, whatever table or store it comes from.
+A scope here is what it goes by, whatever table or store it comes from. At the end are the tables of
+scopes that went and came lately.
 """
 
 import hashlib
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from difflib import SequenceMatcher
 from typing import NamedTuple, Protocol, TypeVar
 
 import apsw
@@ -18,12 +18,6 @@ K = TypeVar("K", bound=Hashable)
 _NAMESPACE = bytes.fromhex("9b0f6b2e9d355c2a8f0e6c1d7a4e2f10")
 _NUMBERED = re.compile(r"#\d+$")
 _TELLING_LINES, _TELLING_WORDS = 5, 3
-_ALIKE = 0.6
-"""Of two names, that belong to the same scope where little else tells."""
-_MOST_COMPARED = 400
-"""Pairs of names of one text: of more the order tells."""
-_COMPARED_IN_ALL = 4_000
-"""Such pairs, in one file or one move: some hundred milliseconds."""
 HOLDERS = ("class", "type", "section")
 """Kinds of what other scopes are in."""
 
@@ -111,228 +105,114 @@ def assign(old: Sequence[Known], new: Sequence[Known]) -> Assigned:
     """Which of a file's scopes was which before; both in the order of the file.
 
     By kind and qualified name; of several of one name (`name#2`) first by their text. Then what
-    was renamed, by its text, with all that is inside of it; then by the name alone (moved into
-    another class, and edited).
+    was renamed is known by its text: a class first, with all that is inside of it.
     """
-    return _Assigning(old, new).assigned()
+    pairs = _Pairs(old, new)
+    pairs.match(lambda each: (each.kind, _NUMBERED.sub("", each.qualified_name), each.hash))
+    pairs.match(lambda each: (each.kind, each.qualified_name))
+    if pairs.are_left:
+        # An older ragmem called some types classes.
+        pairs.match(lambda each: each.qualified_name if each.kind in ("class", "type") else None)
+        pairs.match(lambda each: (each.kind, each.hash) if each.kind in HOLDERS else None)
+        pairs.match_inside_renamed()
+        pairs.match(_by_name_and_text)
+        pairs.match(_by_telling_text)
+        pairs.match(lambda each: (each.kind, each.hash), alone=True)
+    return Assigned(pairs.kept, list(pairs.old), list(pairs.new))
 
 
-class _Assigning:
-    """Pairs that are found one after the other, the surest first."""
+def follow(vanished: Iterable[tuple[str, Known]], fresh: Iterable[tuple[K, Known]]) -> dict[K, str]:
+    """Which fresh scopes are vanished ones that were moved: same text and kind; each one once.
+
+    Of several with the same text those of the same name come first. Under another name only what
+    says enough is known again.
+    """
+    went, came = list(vanished), list(fresh)
+    pairs = _Pairs([known for _, known in went], [known for _, known in came])
+    for key in (_by_whole_name_and_text, _by_name_and_text, _by_telling_text):
+        if pairs.are_left:
+            pairs.match(key)
+    return {came[place][0]: went[partner][0] for place, partner in pairs.kept.items()}
+
+
+def _by_whole_name_and_text(known: Known) -> Hashable:
+    return known.kind, known.qualified_name, known.hash
+
+
+def _by_name_and_text(known: Known) -> Hashable | None:
+    return (known.kind, known.name, known.hash) if known.name else None
+
+
+def _by_telling_text(known: Known) -> Hashable | None:
+    return (known.kind, known.hash) if known.is_telling else None
+
+
+class _Pairs:
+    """Old and new scopes by their places, paired in one way after the other, the surest first."""
 
     def __init__(self, old: Sequence[Known], new: Sequence[Known]) -> None:
-        self._old = old
-        self._new = new
-        self._kept: dict[int, int] = {}
-        self._left_old = set(range(len(old)))
-        self._left_new = set(range(len(new)))
-        self._comparing = _Comparing()
+        self.kept: dict[int, int] = {}
+        self.old = dict(enumerate(old))
+        """Those without a partner yet."""
+        self.new = dict(enumerate(new))
+        self._renamed: dict[str, str] = {}
+        """By its old name what a class is called now."""
 
-    def assigned(self) -> Assigned:
-        """All of them."""
-        self._by(lambda each: (each.kind, _NUMBERED.sub("", each.qualified_name), each.hash))
-        self._by(lambda each: (each.kind, each.qualified_name))
-        if self._left_old and self._left_new:
-            self._by(lambda each: each.qualified_name if each.kind in ("class", "type") else None)
-            self._renamed(HOLDERS)
-            self._with_their_holders()
-            self._by(lambda each: (each.kind, each.name, each.hash) if each.name else None)
-            self._renamed()
-            self._of_what_is_in_them()
-            self._with_their_holders()
-            self._by(lambda each: (each.kind, each.name) if each.name else None, alone=True)
-        return Assigned(self._kept, sorted(self._left_old), sorted(self._left_new))
+    @property
+    def are_left(self) -> bool:
+        """Whether there may be more pairs."""
+        return bool(self.old and self.new)
 
-    def _by(
+    def match(
         self,
         key: Callable[[Known], Hashable | None],
         was: Callable[[Known], Hashable | None] | None = None,
         *,
         alone: bool = False,
     ) -> None:
-        """Pair what has the same key, in order; `was` is that of old ones, where it is another."""
-        before = _grouped(self._old, self._left_old, was or key)
-        for value, places in _grouped(self._new, self._left_new, key).items():
+        """Pair what has the same key, in order; `was` is that of old ones, where it is another.
+
+        With `alone` only where one old and one new scope have it.
+        """
+        before = _grouped(self.old, was or key)
+        for value, places in _grouped(self.new, key).items():
             partners = before.get(value, [])
             if alone and (len(places) > 1 or len(partners) > 1):
                 continue
             for place, partner in zip(places, partners, strict=False):
-                self._pair(place, partner)
+                now, then = self.new.pop(place), self.old.pop(partner)
+                self.kept[place] = partner
+                if now.kind in HOLDERS and now.qualified_name != then.qualified_name:
+                    self._renamed[then.qualified_name] = now.qualified_name
 
-    def _pair(self, place: int, partner: int) -> None:
-        self._kept[place] = partner
-        self._left_new.discard(place)
-        self._left_old.discard(partner)
+    def match_inside_renamed(self) -> None:
+        """Pair what has the same name in a class that was renamed."""
+        if self._renamed:
+            self.match(lambda each: (each.kind, each.qualified_name), self._name_now)
 
-    def _renamed(self, kinds: Sequence[str] = ()) -> None:
-        """By kind and text; what says little has to have its place too, or a name like it."""
-
-        def text(each: Known) -> Hashable | None:
-            return None if kinds and each.kind not in kinds else (each.kind, each.hash)
-
-        before = _grouped(self._old, self._left_old, text)
-        for value, places in _grouped(self._new, self._left_new, text).items():
-            partners = before.get(value, [])
-            if len(places) == len(partners) == 1 and self._is_in_place(places[0], partners[0]):
-                self._pair(places[0], partners[0])
-                continue
-            old, new = [self._old[n] for n in partners], [self._new[n] for n in places]
-            for n, m in self._comparing.nearest(old, new):
-                self._pair(places[m], partners[n])
-
-    def _is_in_place(self, place: int, partner: int) -> bool:
-        """Whether what stands before both, or behind both, is one scope."""
-        if (self._kept.get(place - 1) == partner - 1) if place else not partner:
-            return True
-        if place + 1 == len(self._new):
-            return partner + 1 == len(self._old)
-        return self._kept.get(place + 1) == partner + 1
-
-    def _of_what_is_in_them(self) -> None:
-        """A class that was renamed and edited is the one that most of what is in it was in."""
-        counts: dict[int, Counter[int]] = defaultdict(Counter)
-        holders = self._left_holders(self._new, self._left_new)
-        were = self._left_holders(self._old, self._left_old)
-        for place, partner in self._kept.items():
-            holder = holders.get(_holder(self._new[place]), -1)
-            was = were.get(_holder(self._old[partner]), -1)
-            if holder >= 0 and was >= 0 and self._new[holder].kind == self._old[was].kind:
-                counts[holder][was] += 1
-        sizes = Counter(map(_holder, self._new)) if counts else Counter()
-        for holder, counted in counts.items():
-            inside = sizes[self._new[holder].qualified_name]
-            was, count = counted.most_common(1)[0]
-            if was in self._left_old and 2 * count >= inside:
-                self._pair(holder, was)
-
-    def _left_holders(self, scopes: Sequence[Known], left: set[int]) -> dict[str, int]:
-        return {scopes[n].qualified_name: n for n in sorted(left) if scopes[n].kind in HOLDERS}
-
-    def _with_their_holders(self) -> None:
-        """By the name that a scope has in the class that its own was renamed to."""
-        names = {
-            was.qualified_name: self._new[place].qualified_name
-            for place, partner in self._kept.items()
-            if (was := self._old[partner]).kind in HOLDERS
-            and was.qualified_name != self._new[place].qualified_name
-        }
-        if names:
-            self._by(
-                lambda each: (each.kind, each.qualified_name),
-                lambda each: (each.kind, _in_renamed(each.qualified_name, names)),
-            )
-
-
-def _holder(known: Known) -> str:
-    return known.qualified_name.rpartition(".")[0]
-
-
-def _in_renamed(qualified_name: str, names: Mapping[str, str]) -> str | None:
-    """A name with that of the innermost holder as it is now; None where none was renamed."""
-    holder = qualified_name
-    while holder := holder.rpartition(".")[0]:
-        if holder in names:
-            return names[holder] + qualified_name[len(holder) :]
-    return None
+    def _name_now(self, known: Known) -> Hashable | None:
+        holder = known.qualified_name
+        while holder := holder.rpartition(".")[0]:
+            if holder in self._renamed:
+                now = self._renamed[holder] + known.qualified_name[len(holder) :]
+                return known.kind, now
+        return None
 
 
 def _grouped(
-    scopes: Sequence[Known], places: Iterable[int], key: Callable[[Known], Hashable | None]
+    scopes: Mapping[int, Known], key: Callable[[Known], Hashable | None]
 ) -> dict[Hashable, list[int]]:
     groups: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for place in sorted(places):
-        if (value := key(scopes[place])) is not None:
+    for place, known in scopes.items():
+        if (value := key(known)) is not None:
             groups[value].append(place)
     return groups
 
 
-class _Comparing:
-    """Names held against each other; not too many, for the time that it takes."""
+# --- what went and came lately ------------------------------------------------------------------
 
-    def __init__(self) -> None:
-        self._left = _COMPARED_IN_ALL
-
-    def nearest(self, old: Sequence[Known], new: Sequence[Known]) -> Iterator[tuple[int, int]]:
-        """Of scopes of one text pairs of places, each once: the likest names first, then in order.
-
-        Where the text says little only those with names that are like each other.
-        """
-        surely = all(each.is_telling for each in new)
-        pairs = len(old) * len(new)
-        if pairs > min(_MOST_COMPARED, self._left) or (surely and pairs == 1):
-            if surely:
-                yield from zip(range(len(old)), range(len(new)), strict=False)
-            return
-        self._left -= pairs
-        alike = sorted(
-            (-_likeness(was.name, now.name), n, m)
-            for n, was in enumerate(old)
-            for m, now in enumerate(new)
-        )
-        gone: set[int] = set()
-        came: set[int] = set()
-        for unlike, n, m in alike:
-            if n not in gone and m not in came and (surely or -unlike >= _ALIKE):
-                gone.add(n)
-                came.add(m)
-                yield n, m
-
-
-def _likeness(one: str, other: str) -> float:
-    return SequenceMatcher(None, one.casefold(), other.casefold()).ratio()
-
-
-def follow(
-    vanished: Iterable[tuple[str, Known]], fresh: Iterable[tuple[K, Known]]
-) -> Iterator[tuple[K, str]]:
-    """Which fresh scopes are vanished ones that were moved: same text and kind; each one once.
-
-    Of several with the same text those of the same name come first. Under another name only what
-    says enough is known again.
-    """
-    went: defaultdict[tuple[str, str], list[tuple[str, Known]]] = defaultdict(list)
-    for scope_id, known in vanished:
-        went[known.kind, known.hash].append((scope_id, known))
-    came: defaultdict[tuple[str, str], list[tuple[K, Known]]] = defaultdict(list)
-    for key, known in fresh:
-        if (known.kind, known.hash) in went:
-            came[known.kind, known.hash].append((key, known))
-    comparing = _Comparing()
-    for text, found in came.items():
-        yield from _followed(went[text], found, comparing)
-
-
-def _followed(
-    went: Sequence[tuple[str, Known]], came: Sequence[tuple[K, Known]], comparing: _Comparing
-) -> Iterator[tuple[K, str]]:
-    """Of one text: by the whole name, then by the name, then to the nearest one."""
-    old, new = [known for _, known in went], [known for _, known in came]
-    left_old, left_new = set(range(len(old))), set(range(len(new)))
-
-    def pair(n: int, m: int) -> tuple[K, str]:
-        left_old.discard(n)
-        left_new.discard(m)
-        return came[m][0], went[n][0]
-
-    for name in (_whole_name, _own_name):
-        before = _grouped(old, left_old, name)
-        for value, places in _grouped(new, left_new, name).items():
-            for n, m in zip(before.get(value, []), places, strict=False):
-                yield pair(n, m)
-    rest_old = sorted(left_old)
-    rest_new = [m for m in sorted(left_new) if new[m].is_telling]
-    for i, k in comparing.nearest([old[n] for n in rest_old], [new[m] for m in rest_new]):
-        yield pair(rest_old[i], rest_new[k])
-
-
-def _whole_name(known: Known) -> str:
-    return known.qualified_name
-
-
-def _own_name(known: Known) -> str | None:
-    return known.name or None
-
-
+# What is moved with two edits, or over a crash, is one move: an agent takes a function out of one
+# file and puts it into another, and the files are looked at in between.
 _FOLLOWED_FOR = timedelta(hours=1)
 """Longer, and it is a copy."""
 _MOST = 2_000

@@ -289,7 +289,7 @@ def seed(connection: apsw.Connection, project_id: str, stored: Sequence[CodeFile
         vanished += [(file.scopes[n].scope_id, known_of(file.scopes[n])) for n in assigned.vanished]
         fresh += [here[new] for new in assigned.fresh]
     fresh += [scope for scopes in local.values() for scope in scopes]
-    wanted |= dict(follow(vanished, fresh))
+    wanted |= follow(vanished, fresh)
     _rename(connection, project_id, wanted)
     _unmark_known(connection, project_id, stored)
     connection.execute("UPDATE state SET seeded = 1")

@@ -100,9 +100,9 @@ class Filing:
 
     def follow_moved(self) -> None:
         """Give scopes that went elsewhere their ids back; in the caller's transaction."""
-        self._give(dict(follow(self._vanished.items(), self._fresh)))
+        self._give(follow(self._vanished.items(), self._fresh))
         identity.forget(self._connection, self._now)
-        self._give(dict(follow(*identity.lately(self._connection))))
+        self._give(follow(*identity.lately(self._connection)))
 
     def _give(self, moved: Mapping[int, str]) -> None:
         if not moved:

@@ -166,8 +166,10 @@ async def test_renamed_scopes_keep_their_ids(tree):
     async with tree.index() as index:
         await index.refresh()
         before = tree.ids()
-        text = AUTH.replace("validate", "check").replace("AuthService", "Guard")
+        text = AUTH.replace("AuthService", "Guard")
         tree.write("app/auth.py", text)
+        await index.refresh()
+        tree.write("app/auth.py", text.replace("validate", "check"))
         tree.write("app/clock.py", "LATER = 1\n")
         tree.write("app/time.py", CLOCK.replace("parse_duration", "seconds_of"))
         await index.refresh()
