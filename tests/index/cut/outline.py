@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from textwrap import dedent
+from textwrap import dedent, wrap
 
 from ragmem.index.cut import cut
 from ragmem.index.cut.source import hash_of
@@ -27,6 +27,20 @@ def outline(path: str, text: str) -> list[Row]:
         )
         for scope in made.scopes
     ]
+
+
+def drawn(path: str, text: str) -> str:
+    """The same as text: `1-9 class Name: signature`, below it `| docstring` and `> calls`."""
+    lines: list[str] = []
+    for kind, name, rows, signature, docstring, calls in outline(path, text):
+        head = f"{rows} {kind} {name}:"
+        if len(head) + len(signature) < 98:
+            lines.append(f"{head} {signature}")
+        else:
+            lines += [head, *wrap(signature, 98, initial_indent="  ", subsequent_indent="  ")]
+        lines += [f"  | {line}".rstrip() for line in docstring.split("\n") if docstring]
+        lines += wrap(", ".join(calls), 98, initial_indent="  > ", subsequent_indent="  > ")
+    return "\n".join(lines)
 
 
 def lines_of(data: bytes) -> list[str]:

@@ -2,7 +2,7 @@
 
 from inline_snapshot import snapshot
 
-from tests.index.cut.outline import outline
+from tests.index.cut.outline import drawn
 
 
 def test_javascript() -> None:
@@ -60,73 +60,41 @@ def test_javascript() -> None:
 
         start()
     """
-    assert outline("panel.jsx", source) == snapshot(
-        [
-            ("block", "imports", "1-4", "'use strict'", "", ()),
-            (
-                "function",
-                "add",
-                "6-12",
-                "export async function add(x, { y })",
-                """\
-Adds up.
-@param {number} x the first\
-""",
-                ("sum",),
-            ),
-            ("function", "double", "14-16", "const double = (x) =>", "Doubles.", ()),
-            (
-                "constant",
-                "LIMIT",
-                "17-18",
-                "export const LIMIT = 10, other = compute()",
-                "",
-                ("compute",),
-            ),
-            ("block", "", "19-19", "const lower = 1", "", ()),
-            ("function", "default", "20-20", "export default function ()", "", ("Panel",)),
-            ("class", "Panel", "22-29", "class Panel extends React.Component", "", ()),
-            (
-                "method",
-                "Panel.onClick",
-                "24-26",
-                "onClick = async (event) =>",
-                "",
-                ("setState", "dispatch"),
-            ),
-            ("method", "Panel.constructor", "27-27", "constructor(props)", "", ()),
-            ("method", "Panel.size", "28-28", "get size()", "", ("measure",)),
-            (
-                "function",
-                "close",
-                "31-31",
-                "module.exports.close = function (panel)",
-                "",
-                ("shut",),
-            ),
-            ("method", "Panel.open", "32-34", "Panel.prototype.open = function ()", "", ("draw",)),
-            ("block", "#2", "35-36", "module.exports = {", "", ()),
-            ("function", "long", "37-41", "long: function (x)", "", ("first", "second")),
-            ("function", "method", "42-43", "method(y)", "", ("third",)),
-            (
-                "function",
-                "Row",
-                "44-46",
-                "export const Row = React.memo(function Row(props)",
-                "",
-                ("memo", "useRow"),
-            ),
-            (
-                "function",
-                "useThing",
-                "47-49",
-                "const useThing = debounce((x) =>",
-                "",
-                ("debounce", "work"),
-            ),
-            ("block", "#3", "51-51", "start()", "", ("start",)),
-        ]
-    )
+    assert drawn("panel.jsx", source) == snapshot("""\
+1-4 block imports: 'use strict'
+6-12 function add: export async function add(x, { y })
+  | Adds up.
+  | @param {number} x the first
+  > sum
+14-16 function double: const double = (x) =>
+  | Doubles.
+17-18 constant LIMIT: export const LIMIT = 10, other = compute()
+  > compute
+19-19 block : const lower = 1
+20-20 function default: export default function ()
+  > Panel
+22-29 class Panel: class Panel extends React.Component
+24-26 method Panel.onClick: onClick = async (event) =>
+  > setState, dispatch
+27-27 method Panel.constructor: constructor(props)
+28-28 method Panel.size: get size()
+  > measure
+31-31 function close: module.exports.close = function (panel)
+  > shut
+32-34 method Panel.open: Panel.prototype.open = function ()
+  > draw
+35-36 block #2: module.exports = {
+37-41 function long: long: function (x)
+  > first, second
+42-43 function method: method(y)
+  > third
+44-46 function Row: export const Row = React.memo(function Row(props)
+  > memo, useRow
+47-49 function useThing: const useThing = debounce((x) =>
+  > debounce, work
+51-51 block #3: start()
+  > start\
+""")
 
 
 def test_tests_are_found_by_their_words() -> None:
@@ -151,45 +119,22 @@ def test_tests_are_found_by_their_words() -> None:
           beforeEach('not a test', () => { reset() })
         })
     """
-    assert outline("auth.test.js", source) == snapshot(
-        [
-            ("block", "imports", "1-1", "import { x } from 'vitest'", "", ()),
-            (
-                "function",
-                "AuthService",
-                "3-18",
-                "describe('AuthService', () =>",
-                "",
-                ("beforeEach", "reset"),
-            ),
-            ("function", "AuthService.make", "4-4", "const make = () =>", "", ("AuthService",)),
-            ("function", "AuthService.given", "6-6", "function given(x)", "", ("prepare",)),
-            (
-                "function",
-                "AuthService.rejects an expired token",
-                "8-12",
-                'it("rejects an expired token", async () =>',
-                "Tokens end.",
-                ("expire", "validate"),
-            ),
-            (
-                "function",
-                "AuthService.nested name",
-                "13-16",
-                "describe.only(`nested name`, function ()",
-                "",
-                ("only",),
-            ),
-            (
-                "function",
-                "AuthService.nested name.adds %d",
-                "15-15",
-                "test.each([1, 2])('adds %d', (x) =>",
-                "",
-                ("each",),
-            ),
-        ]
-    )
+    assert drawn("auth.test.js", source) == snapshot("""\
+1-1 block imports: import { x } from 'vitest'
+3-18 function AuthService: describe('AuthService', () =>
+  > beforeEach, reset
+4-4 function AuthService.make: const make = () =>
+  > AuthService
+6-6 function AuthService.given: function given(x)
+  > prepare
+8-12 function AuthService.rejects an expired token: it("rejects an expired token", async () =>
+  | Tokens end.
+  > expire, validate
+13-16 function AuthService.nested name: describe.only(`nested name`, function ()
+  > only
+15-15 function AuthService.nested name.adds %d: test.each([1, 2])('adds %d', (x) =>
+  > each\
+""")
 
 
 def test_typescript() -> None:
@@ -243,91 +188,36 @@ def test_typescript() -> None:
         export const selectUser = createSelector((state: State) => pick(state))
         export const config: Config = { a: 1 }
     """
-    assert outline("auth.service.ts", source) == snapshot(
-        [
-            ("block", "imports", "1-3", "import type { Store } from '../store'", "", ()),
-            ("type", "Key", "5-6", "export type Key = string | number", "A key.", ()),
-            ("type", "Cache", "7-10", "export interface Cache<T> extends Base", "", ()),
-            ("class", "Colour", "11-11", "export enum Colour", "", ()),
-            ("class", "foo", "12-14", "module 'foo'", "", ()),
-            ("class", "Outer.Inner", "15-18", "namespace Outer.Inner", "", ()),
-            ("constant", "Outer.Inner.LIMIT", "16-16", "export const LIMIT = 3", "", ()),
-            (
-                "function",
-                "Outer.Inner.within",
-                "17-17",
-                "export function within(x: number): number",
-                "",
-                ("clamp",),
-            ),
-            (
-                "function",
-                "parse",
-                "20-21",
-                "function parse(text: string): Tree",
-                "Parses in two ways.",
-                (),
-            ),
-            ("block", "", "22-22", "export function parse(text: Buffer): Tree", "", ()),
-            (
-                "function",
-                "parse#2",
-                "23-25",
-                "export function parse(text: any): Tree",
-                "",
-                ("read",),
-            ),
-            (
-                "class",
-                "AuthService",
-                "27-45",
-                "export abstract class AuthService<T extends User> implements Auth",
-                "",
-                ("Injectable", "Memo"),
-            ),
-            (
-                "method",
-                "AuthService.constructor",
-                "33-33",
-                "constructor(private store: Store)",
-                "",
-                (),
-            ),
-            (
-                "method",
-                "AuthService.validate",
-                "35-41",
-                "async validate(token: string): Promise<boolean>",
-                "Whether it is good.",
-                ("lookup",),
-            ),
-            (
-                "method",
-                "AuthService.other",
-                "42-43",
-                "abstract other(): void",
-                "Left to others.",
-                (),
-            ),
-            (
-                "method",
-                "AuthService.handler",
-                "44-44",
-                "handler = (event: Event): void =>",
-                "",
-                ("emit",),
-            ),
-            (
-                "function",
-                "selectUser",
-                "46-46",
-                "export const selectUser = createSelector((state: State) =>",
-                "",
-                ("createSelector", "pick"),
-            ),
-            ("constant", "config", "47-47", "export const config: Config = { a: 1 }", "", ()),
-        ]
-    )
+    assert drawn("auth.service.ts", source) == snapshot("""\
+1-3 block imports: import type { Store } from '../store'
+5-6 type Key: export type Key = string | number
+  | A key.
+7-10 type Cache: export interface Cache<T> extends Base
+11-11 class Colour: export enum Colour
+12-14 class foo: module 'foo'
+15-18 class Outer.Inner: namespace Outer.Inner
+16-16 constant Outer.Inner.LIMIT: export const LIMIT = 3
+17-17 function Outer.Inner.within: export function within(x: number): number
+  > clamp
+20-21 function parse: function parse(text: string): Tree
+  | Parses in two ways.
+22-22 block : export function parse(text: Buffer): Tree
+23-25 function parse#2: export function parse(text: any): Tree
+  > read
+27-45 class AuthService: export abstract class AuthService<T extends User> implements Auth
+  > Injectable, Memo
+33-33 method AuthService.constructor: constructor(private store: Store)
+35-41 method AuthService.validate: async validate(token: string): Promise<boolean>
+  | Whether it is good.
+  > lookup
+42-43 method AuthService.other: abstract other(): void
+  | Left to others.
+44-44 method AuthService.handler: handler = (event: Event): void =>
+  > emit
+46-46 function selectUser: export const selectUser = createSelector((state: State) =>
+  > createSelector, pick
+47-47 constant config: export const config: Config = { a: 1 }\
+""")
 
 
 def test_tsx() -> None:
@@ -339,16 +229,8 @@ def test_tsx() -> None:
         }
         export const Row: React.FC<Props> = ({ x }) => <li>{x}</li>
     """
-    assert outline("App.tsx", source) == snapshot(
-        [
-            (
-                "function",
-                "App",
-                "1-4",
-                "export default function App({ name }: Props)",
-                "",
-                ("save", "format"),
-            ),
-            ("function", "Row", "5-5", "export const Row: React.FC<Props> = ({ x }) =>", "", ()),
-        ]
-    )
+    assert drawn("App.tsx", source) == snapshot("""\
+1-4 function App: export default function App({ name }: Props)
+  > save, format
+5-5 function Row: export const Row: React.FC<Props> = ({ x }) =>\
+""")

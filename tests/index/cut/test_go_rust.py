@@ -2,7 +2,7 @@
 
 from inline_snapshot import snapshot
 
-from tests.index.cut.outline import outline
+from tests.index.cut.outline import drawn, outline
 
 
 def test_go() -> None:
@@ -63,75 +63,32 @@ def test_go() -> None:
             register("auth")
         }
     """
-    assert outline("auth/service.go", source) == snapshot(
-        [
-            (
-                "block",
-                "",
-                "1-9",
-                "// Copyright 2026 The Authors. All rights reserved.",
-                "Package auth says who may do what.",
-                (),
-            ),
-            ("constant", "MaxTries", "11-11", "const MaxTries = 3", "", ()),
-            (
-                "constant",
-                "Open",
-                "13-17",
-                "const (Open State = iota Closed)",
-                "States of a session.",
-                (),
-            ),
-            (
-                "constant",
-                "ErrExpired",
-                "19-19",
-                'var ErrExpired = errors.New("expired")',
-                "",
-                ("New",),
-            ),
-            ("block", "#2", "20-20", "var cache, other = make(map[string]int), 1", "", ()),
-            (
-                "class",
-                "Service",
-                "22-26",
-                "type Service struct",
-                """\
-Service checks tokens.
-It is safe for use by many.\
-""",
-                (),
-            ),
-            ("block", "#3", "28-28", "type (", "", ()),
-            (
-                "type",
-                "Store",
-                "29-32",
-                "Store interface { Get(key string) (string, error) }",
-                "Store keeps them.",
-                (),
-            ),
-            ("type", "Alias", "33-34", "Alias = map[string]int", "", ()),
-            (
-                "method",
-                "Service.Validate",
-                "36-41",
-                "func (s *Service) Validate(ctx context.Context, token string) (bool, error)",
-                "Validate says whether token is good.",
-                ("refresh", "Get"),
-            ),
-            ("method", "List.Len", "43-44", "func (l List[T]) Len() int", "", ()),
-            (
-                "function",
-                "New",
-                "46-50",
-                "func New[T any](store Store) *Service",
-                "",
-                ("Service", "wrap"),
-            ),
-            ("function", "init", "52-54", "func init()", "", ("register",)),
-        ]
-    )
+    assert drawn("auth/service.go", source) == snapshot("""\
+1-9 block : // Copyright 2026 The Authors. All rights reserved.
+  | Package auth says who may do what.
+11-11 constant MaxTries: const MaxTries = 3
+13-17 constant Open: const (Open State = iota Closed)
+  | States of a session.
+19-19 constant ErrExpired: var ErrExpired = errors.New("expired")
+  > New
+20-20 block #2: var cache, other = make(map[string]int), 1
+22-26 class Service: type Service struct
+  | Service checks tokens.
+  | It is safe for use by many.
+28-28 block #3: type (
+29-32 type Store: Store interface { Get(key string) (string, error) }
+  | Store keeps them.
+33-34 type Alias: Alias = map[string]int
+36-41 method Service.Validate:
+  func (s *Service) Validate(ctx context.Context, token string) (bool, error)
+  | Validate says whether token is good.
+  > refresh, Get
+43-44 method List.Len: func (l List[T]) Len() int
+46-50 function New: func New[T any](store Store) *Service
+  > Service, wrap
+52-54 function init: func init()
+  > register\
+""")
 
 
 def test_a_receiver_over_lines() -> None:
@@ -198,77 +155,31 @@ def test_rust() -> None:
             fn expires() { given!(1); Service { store: &1 }; }
         }
     """
-    assert outline("src/service.rs", source) == snapshot(
-        [
-            ("block", "", "1-4", "//! Who may do what.", "Who may do what.", ()),
-            ("constant", "MAX_TRIES", "6-6", "pub const MAX_TRIES: u32 = 3", "", ()),
-            ("constant", "TABLE", "7-9", "static TABLE: [u8; 2] = [1, 2]", "", ()),
-            (
-                "type",
-                "Result",
-                "10-10",
-                "pub type Result<T> = std::result::Result<T, Error>",
-                "",
-                (),
-            ),
-            (
-                "class",
-                "Service",
-                "12-20",
-                "pub struct Service<'a, T: Store>",
-                """\
-Checks tokens.
-
-In two steps.\
-""",
-                (),
-            ),
-            ("class", "Unit", "21-21", "struct Unit", "", ()),
-            ("class", "State", "22-22", "pub enum State", "", ()),
-            ("class", "impl Service", "24-35", "impl<'a, T> Service<'a, T> where T: Store", "", ()),
-            (
-                "method",
-                "Service.validate",
-                "29-34",
-                "pub async fn validate(&self, token: &str) -> Result<bool>",
-                "Whether it is good.",
-                ("lookup", "check", "parse", "is_fresh"),
-            ),
-            (
-                "class",
-                "impl Display for Service",
-                "36-38",
-                "impl<T> fmt::Display for crate::Service<'_, T>",
-                "",
-                (),
-            ),
-            (
-                "method",
-                "Service.fmt",
-                "37-37",
-                "fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result",
-                "",
-                (),
-            ),
-            ("type", "Store", "39-43", "pub trait Store: Send", "", ()),
-            (
-                "method",
-                "Store.lookup",
-                "40-41",
-                "fn lookup(&self, key: &str) -> Option<String>",
-                "Finds it.",
-                (),
-            ),
-            ("method", "Store.has", "42-42", "fn has(&self, key: &str) -> bool", "", ("lookup",)),
-            (
-                "function",
-                "given",
-                "44-46",
-                "macro_rules! given { ($x:expr) => { prepare($x) }; }",
-                "",
-                (),
-            ),
-            ("class", "tests", "48-54", "mod tests", "", ()),
-            ("function", "tests.expires", "52-53", "fn expires()", "", ("given", "Service")),
-        ]
-    )
+    assert drawn("src/service.rs", source) == snapshot("""\
+1-4 block : //! Who may do what.
+  | Who may do what.
+6-6 constant MAX_TRIES: pub const MAX_TRIES: u32 = 3
+7-9 constant TABLE: static TABLE: [u8; 2] = [1, 2]
+10-10 type Result: pub type Result<T> = std::result::Result<T, Error>
+12-20 class Service: pub struct Service<'a, T: Store>
+  | Checks tokens.
+  |
+  | In two steps.
+21-21 class Unit: struct Unit
+22-22 class State: pub enum State
+24-35 class impl Service: impl<'a, T> Service<'a, T> where T: Store
+29-34 method Service.validate: pub async fn validate(&self, token: &str) -> Result<bool>
+  | Whether it is good.
+  > lookup, check, parse, is_fresh
+36-38 class impl Display for Service: impl<T> fmt::Display for crate::Service<'_, T>
+37-37 method Service.fmt: fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result
+39-43 type Store: pub trait Store: Send
+40-41 method Store.lookup: fn lookup(&self, key: &str) -> Option<String>
+  | Finds it.
+42-42 method Store.has: fn has(&self, key: &str) -> bool
+  > lookup
+44-46 function given: macro_rules! given { ($x:expr) => { prepare($x) }; }
+48-54 class tests: mod tests
+52-53 function tests.expires: fn expires()
+  > given, Service\
+""")

@@ -2,7 +2,7 @@
 
 from inline_snapshot import snapshot
 
-from tests.index.cut.outline import outline
+from tests.index.cut.outline import drawn, outline
 
 
 def test_java() -> None:
@@ -43,63 +43,25 @@ def test_java() -> None:
         record Point(int x, int y) { }
         @interface Marked { }
     """
-    assert outline("src/AuthService.java", source) == snapshot(
-        [
-            ("block", "imports", "1-4", "/* Licensed under a licence. */", "", ()),
-            (
-                "class",
-                "AuthService",
-                "6-32",
-                "public final class AuthService<T> extends Base implements Auth",
-                "Checks <b>tokens</b>.",
-                (),
-            ),
-            (
-                "method",
-                "AuthService.AuthService",
-                "13-13",
-                "public AuthService(Store store)",
-                "",
-                (),
-            ),
-            (
-                "method",
-                "AuthService.validate",
-                "15-21",
-                "public boolean validate(String token) throws ExpiredException",
-                "Whether it is good.",
-                ("lookup", "Token", "isFresh"),
-            ),
-            (
-                "method",
-                "AuthService.validate#2",
-                "23-23",
-                "boolean validate()",
-                "",
-                ("validate", "current"),
-            ),
-            ("type", "AuthService.Listener", "25-30", "interface Listener", "", ()),
-            (
-                "method",
-                "AuthService.Listener.onToken",
-                "26-27",
-                "void onToken(String token)",
-                "Told of each.",
-                (),
-            ),
-            (
-                "method",
-                "AuthService.Listener.onEnd",
-                "29-29",
-                "default void onEnd()",
-                "",
-                ("finish",),
-            ),
-            ("class", "AuthService.State", "31-31", "enum State", "", ()),
-            ("class", "Point", "33-33", "record Point(int x, int y)", "", ()),
-            ("type", "Marked", "34-34", "@interface Marked", "", ()),
-        ]
-    )
+    assert drawn("src/AuthService.java", source) == snapshot("""\
+1-4 block imports: /* Licensed under a licence. */
+6-32 class AuthService: public final class AuthService<T> extends Base implements Auth
+  | Checks <b>tokens</b>.
+13-13 method AuthService.AuthService: public AuthService(Store store)
+15-21 method AuthService.validate: public boolean validate(String token) throws ExpiredException
+  | Whether it is good.
+  > lookup, Token, isFresh
+23-23 method AuthService.validate#2: boolean validate()
+  > validate, current
+25-30 type AuthService.Listener: interface Listener
+26-27 method AuthService.Listener.onToken: void onToken(String token)
+  | Told of each.
+29-29 method AuthService.Listener.onEnd: default void onEnd()
+  > finish
+31-31 class AuthService.State: enum State
+33-33 class Point: record Point(int x, int y)
+34-34 type Marked: @interface Marked\
+""")
 
 
 def test_c() -> None:
@@ -138,38 +100,25 @@ def test_c() -> None:
         int main(int argc, char **argv) { table->run(make(argc)); return 0; }
         #endif
     """.replace("\\\\", "\\")
-    assert outline("auth.c", source) == snapshot(
-        [
-            ("block", "imports", "1-2", "#include <stdio.h>", "", ()),
-            ("constant", "MAX_TRIES", "4-4", "#define MAX_TRIES 3", "", ()),
-            (
-                "function",
-                "check",
-                "5-8",
-                "#define check(x) \\ do { \\ verify(x); \\ } while (0)",
-                "",
-                (),
-            ),
-            ("type", "key_t", "10-11", "typedef unsigned long key_t", "A key.", ()),
-            ("class", "node_t", "12-14", "typedef struct node", "", ()),
-            ("class", "state", "15-15", "enum state", "", ()),
-            ("constant", "NAMES", "16-16", 'static const char *NAMES[] = { "a" }', "", ()),
-            (
-                "function",
-                "make",
-                "18-24",
-                "static struct node * make(int size)",
-                """\
-Makes one;
-may be NULL.\
-""",
-                ("init",),
-            ),
-            ("function", "drop", "26-27", "void drop(node_t *node)", "Frees it.", ()),
-            ("block", "", "28-30", "int plain(void);", "", ()),
-            ("function", "main", "31-32", "int main(int argc, char **argv)", "", ("run", "make")),
-        ]
-    )
+    assert drawn("auth.c", source) == snapshot("""\
+1-2 block imports: #include <stdio.h>
+4-4 constant MAX_TRIES: #define MAX_TRIES 3
+5-8 function check: #define check(x) \\ do { \\ verify(x); \\ } while (0)
+10-11 type key_t: typedef unsigned long key_t
+  | A key.
+12-14 class node_t: typedef struct node
+15-15 class state: enum state
+16-16 constant NAMES: static const char *NAMES[] = { "a" }
+18-24 function make: static struct node * make(int size)
+  | Makes one;
+  | may be NULL.
+  > init
+26-27 function drop: void drop(node_t *node)
+  | Frees it.
+28-30 block : int plain(void);
+31-32 function main: int main(int argc, char **argv)
+  > run, make\
+""")
 
 
 def test_cpp() -> None:
@@ -204,62 +153,23 @@ def test_cpp() -> None:
         struct Forward;
         }  // namespace auth::detail
     """
-    assert outline("service.h", source) == snapshot(
-        [
-            ("block", "imports", "1-4", "#pragma once", "", ()),
-            ("type", "auth.detail.Key", "6-6", "using Key = std::string", "", ()),
-            (
-                "class",
-                "auth.detail.Service",
-                "8-18",
-                "class Service final : public Base<T>",
-                "Checks tokens.",
-                (),
-            ),
-            (
-                "method",
-                "auth.detail.Service.Service",
-                "12-12",
-                "explicit Service(Store* store) : store_(store)",
-                "",
-                (),
-            ),
-            (
-                "method",
-                "auth.detail.Service.operator==",
-                "14-14",
-                "bool operator==(const Service& other) const",
-                "",
-                ("same",),
-            ),
-            (
-                "method",
-                "auth.detail.Service.get",
-                "15-15",
-                "[[nodiscard]] const T& get() const",
-                "",
-                ("lookup",),
-            ),
-            ("class", "auth.detail.Service.State", "17-17", "enum class State", "", ()),
-            (
-                "method",
-                "auth.detail.Service.~Service",
-                "20-21",
-                "Service<T>::~Service()",
-                "",
-                ("release",),
-            ),
-            (
-                "method",
-                "auth.detail.Service.name",
-                "23-25",
-                "std::string& Service<int>::name(int x)",
-                "",
-                ("Name", "convert"),
-            ),
-            ("block", "", "27-28", "struct Forward;", "", ()),
-        ]
-    )
+    assert drawn("service.h", source) == snapshot("""\
+1-4 block imports: #pragma once
+6-6 type auth.detail.Key: using Key = std::string
+8-18 class auth.detail.Service: class Service final : public Base<T>
+  | Checks tokens.
+12-12 method auth.detail.Service.Service: explicit Service(Store* store) : store_(store)
+14-14 method auth.detail.Service.operator==: bool operator==(const Service& other) const
+  > same
+15-15 method auth.detail.Service.get: [[nodiscard]] const T& get() const
+  > lookup
+17-17 class auth.detail.Service.State: enum class State
+20-21 method auth.detail.Service.~Service: Service<T>::~Service()
+  > release
+23-25 method auth.detail.Service.name: std::string& Service<int>::name(int x)
+  > Name, convert
+27-28 block : struct Forward;\
+""")
 
 
 def test_c_sharp() -> None:
@@ -290,46 +200,21 @@ def test_c_sharp() -> None:
         public delegate void Told(string token);
         public interface IAuth { bool Validate(string token); }
     """
-    assert outline("AuthService.cs", source) == snapshot(
-        [
-            ("block", "imports", "1-3", "using System;", "", ()),
-            (
-                "class",
-                "Shop.Auth.AuthService",
-                "5-21",
-                "public class AuthService : IAuth",
-                "Checks tokens.",
-                (),
-            ),
-            (
-                "method",
-                "Shop.Auth.AuthService.Name",
-                "10-14",
-                "public string Name",
-                "",
-                ("Load", "Store"),
-            ),
-            (
-                "method",
-                "Shop.Auth.AuthService.AuthService",
-                "15-15",
-                "public AuthService(IStore store)",
-                "",
-                (),
-            ),
-            (
-                "method",
-                "Shop.Auth.AuthService.ValidateAsync",
-                "17-20",
-                "public async Task<bool> ValidateAsync(string token)",
-                "Whether it is good.",
-                ("Lookup", "Token"),
-            ),
-            ("class", "Shop.Auth.Point", "22-22", "public record Point(int X, int Y)", "", ()),
-            ("type", "Shop.Auth.Told", "23-23", "public delegate void Told(string token)", "", ()),
-            ("type", "Shop.Auth.IAuth", "24-24", "public interface IAuth", "", ()),
-        ]
-    )
+    assert drawn("AuthService.cs", source) == snapshot("""\
+1-3 block imports: using System;
+5-21 class Shop.Auth.AuthService: public class AuthService : IAuth
+  | Checks tokens.
+10-14 method Shop.Auth.AuthService.Name: public string Name
+  > Load, Store
+15-15 method Shop.Auth.AuthService.AuthService: public AuthService(IStore store)
+17-20 method Shop.Auth.AuthService.ValidateAsync:
+  public async Task<bool> ValidateAsync(string token)
+  | Whether it is good.
+  > Lookup, Token
+22-22 class Shop.Auth.Point: public record Point(int X, int Y)
+23-23 type Shop.Auth.Told: public delegate void Told(string token)
+24-24 type Shop.Auth.IAuth: public interface IAuth\
+""")
 
 
 def test_ruby() -> None:
@@ -369,34 +254,24 @@ def test_ruby() -> None:
           end
         end
     """
-    assert outline("auth.rb", source) == snapshot(
-        [
-            ("block", "imports", "1-2", "# frozen_string_literal: true", "", ()),
-            ("class", "Auth", "4-25", "module Auth", "Who may do what.", ()),
-            ("constant", "Auth.LIMIT", "6-6", "LIMIT = 3", "", ()),
-            ("class", "Auth.Service", "8-24", "class Service < Base", "Checks tokens.", ()),
-            (
-                "method",
-                "Auth.Service.valid?",
-                "12-15",
-                "def valid?(token)",
-                "Whether it is good.",
-                ("Token", "fresh?", "lookup"),
-            ),
-            ("method", "Auth.Service.build", "17-17", "def self.build", "", ("create",)),
-            ("method", "Auth.Service.instance", "20-22", "def instance", "", ()),
-            ("class", "Auth.Expired", "27-27", "class Auth::Expired < StandardError; end", "", ()),
-            ("function", "Auth::Service", "29-33", "RSpec.describe Auth::Service do", "", ()),
-            (
-                "function",
-                "Auth::Service.rejects an expired token",
-                "30-32",
-                'it "rejects an expired token" do',
-                "",
-                ("expire",),
-            ),
-        ]
-    )
+    assert drawn("auth.rb", source) == snapshot("""\
+1-2 block imports: # frozen_string_literal: true
+4-25 class Auth: module Auth
+  | Who may do what.
+6-6 constant Auth.LIMIT: LIMIT = 3
+8-24 class Auth.Service: class Service < Base
+  | Checks tokens.
+12-15 method Auth.Service.valid?: def valid?(token)
+  | Whether it is good.
+  > Token, fresh?, lookup
+17-17 method Auth.Service.build: def self.build
+  > create
+20-22 method Auth.Service.instance: def instance
+27-27 class Auth.Expired: class Auth::Expired < StandardError; end
+29-33 function Auth::Service: RSpec.describe Auth::Service do
+30-32 function Auth::Service.rejects an expired token: it "rejects an expired token" do
+  > expire\
+""")
 
 
 def test_php() -> None:
@@ -430,32 +305,22 @@ def test_php() -> None:
 
         echo login('x');
     """.replace("\\\\", "\\")
-    assert outline("AuthService.php", source) == snapshot(
-        [
-            ("block", "imports", "1-5", "<?php", "", ()),
-            ("constant", "App.Auth.LIMIT", "7-7", "const LIMIT = 3", "", ()),
-            (
-                "class",
-                "App.Auth.AuthService",
-                "9-23",
-                "final class AuthService extends Base implements Auth",
-                "Checks tokens.",
-                (),
-            ),
-            (
-                "method",
-                "App.Auth.AuthService.validate",
-                "17-21",
-                "public function validate(string $token): bool",
-                "Whether it is good.",
-                ("lookup", "Token", "fresh", "check"),
-            ),
-            ("type", "App.Auth.Logs", "24-24", "trait Logs", "", ()),
-            ("method", "App.Auth.Logs.log", "24-24", "function log()", "", ("write",)),
-            ("function", "App.Auth.login", "25-25", "function login($name)", "", ("make",)),
-            ("block", "", "27-27", "echo login('x');", "", ("login",)),
-        ]
-    )
+    assert drawn("AuthService.php", source) == snapshot("""\
+1-5 block imports: <?php
+7-7 constant App.Auth.LIMIT: const LIMIT = 3
+9-23 class App.Auth.AuthService: final class AuthService extends Base implements Auth
+  | Checks tokens.
+17-21 method App.Auth.AuthService.validate: public function validate(string $token): bool
+  | Whether it is good.
+  > lookup, Token, fresh, check
+24-24 type App.Auth.Logs: trait Logs
+24-24 method App.Auth.Logs.log: function log()
+  > write
+25-25 function App.Auth.login: function login($name)
+  > make
+27-27 block : echo login('x');
+  > login\
+""")
 
 
 def test_shell() -> None:
@@ -478,14 +343,17 @@ def test_shell() -> None:
         }
         build all
     """
-    assert outline("build", source) == snapshot(
-        [
-            ("block", "", "1-3", "#!/bin/sh", "Builds it all.", ()),
-            ("constant", "VERSION", "4-4", "readonly VERSION=1", "", ()),
-            ("constant", "TARGETS", "5-6", 'TARGETS="a b"', "", ()),
-            ("function", "build", "8-11", "build()", "Builds one.", ("compile", "tee")),
-            ("function", "clean", "13-15", "function clean", "", ("prune",)),
-            ("block", "#2", "16-16", "build all", "", ("build",)),
-        ]
-    )
+    assert drawn("build", source) == snapshot("""\
+1-3 block : #!/bin/sh
+  | Builds it all.
+4-4 constant VERSION: readonly VERSION=1
+5-6 constant TARGETS: TARGETS="a b"
+8-11 function build: build()
+  | Builds one.
+  > compile, tee
+13-15 function clean: function clean
+  > prune
+16-16 block #2: build all
+  > build\
+""")
     assert outline("build.sh", source) == outline("build", source)

@@ -3,7 +3,7 @@
 from inline_snapshot import snapshot
 
 from ragmem.index.cut import cut
-from tests.index.cut.outline import outline, texts
+from tests.index.cut.outline import drawn, outline, texts
 
 SOURCE = '''
     #!/usr/bin/env python3
@@ -89,101 +89,45 @@ SOURCE = '''
 
 def test_python() -> None:
     """Functions, classes, methods, types, constants, blocks."""
-    assert outline("auth.py", SOURCE) == snapshot(
-        [
-            (
-                "block",
-                "",
-                "1-14",
-                "#!/usr/bin/env python3",
-                """\
-Who may do what.
-
-Tokens come from `login`.\
-""",
-                (),
-            ),
-            (
-                "constant",
-                "MAX_TRIES",
-                "16-17",
-                "MAX_TRIES = 3",
-                "How often a password may be wrong.",
-                (),
-            ),
-            (
-                "constant",
-                "TABLE",
-                "19-22",
-                'TABLE = { "a": 1, "b": compute(2), }',
-                "",
-                ("compute",),
-            ),
-            ("type", "Role", "23-23", 'Role = Literal["admin", "guest"]', "", ()),
-            ("type", "Names", "24-24", "type Names = dict[str, str]", "", ()),
-            ("block", "#2", "25-25", "_cache = {}", "", ()),
-            (
-                "class",
-                "Expired",
-                "28-31",
-                "class Expired(Exception)",
-                "Raised where a token is no good.",
-                (),
-            ),
-            (
-                "class",
-                "AuthService",
-                "34-66",
-                "class AuthService(Base, metaclass=Meta)",
-                """\
-Checks tokens.
-
-Indented.\
-""",
-                ("make_limit",),
-            ),
-            (
-                "method",
-                "AuthService.__init__",
-                "42-44",
-                "def __init__(self, store: Store) -> None",
-                "",
-                ("__init__",),
-            ),
-            (
-                "method",
-                "AuthService.current",
-                "46-57",
-                "def current(self, *, fresh: bool = False) -> str",
-                """\
-Comments above count too,
-in a run.\
-""",
-                ("cached", "helper", "lookup", "inner"),
-            ),
-            ("class", "AuthService.Nested", "59-60", "class Nested", "", ()),
-            (
-                "method",
-                "AuthService.Nested.validate",
-                "60-60",
-                "async def validate(self, token)",
-                "",
-                ("check",),
-            ),
-            ("method", "AuthService.validate", "63-63", "def validate(self, token)", "", ()),
-            (
-                "method",
-                "AuthService.validate#2",
-                "65-66",
-                "def validate(self, token)",
-                "Other systems.",
-                (),
-            ),
-            ("block", "#3", "68-68", "logger = get_logger(__name__)", "", ("get_logger",)),
-            ("function", "login", "70-75", "def login(name)", "One line.", ("AuthService",)),
-            ("block", "#4", "77-78", 'if __name__ == "__main__":', "", ("login",)),
-        ]
-    )
+    assert drawn("auth.py", SOURCE) == snapshot("""\
+1-14 block : #!/usr/bin/env python3
+  | Who may do what.
+  |
+  | Tokens come from `login`.
+16-17 constant MAX_TRIES: MAX_TRIES = 3
+  | How often a password may be wrong.
+19-22 constant TABLE: TABLE = { "a": 1, "b": compute(2), }
+  > compute
+23-23 type Role: Role = Literal["admin", "guest"]
+24-24 type Names: type Names = dict[str, str]
+25-25 block #2: _cache = {}
+28-31 class Expired: class Expired(Exception)
+  | Raised where a token is no good.
+34-66 class AuthService: class AuthService(Base, metaclass=Meta)
+  | Checks tokens.
+  |
+  | Indented.
+  > make_limit
+42-44 method AuthService.__init__: def __init__(self, store: Store) -> None
+  > __init__
+46-57 method AuthService.current: def current(self, *, fresh: bool = False) -> str
+  | Comments above count too,
+  | in a run.
+  > cached, helper, lookup, inner
+59-60 class AuthService.Nested: class Nested
+60-60 method AuthService.Nested.validate: async def validate(self, token)
+  > check
+63-63 method AuthService.validate: def validate(self, token)
+65-66 method AuthService.validate#2: def validate(self, token)
+  | Other systems.
+68-68 block #3: logger = get_logger(__name__)
+  > get_logger
+70-75 function login: def login(name)
+  | One line.
+  > AuthService
+77-78 block #4: if __name__ == "__main__":
+  > login\
+""")
 
 
 def test_text_of_a_class_has_its_methods_as_one_line() -> None:
@@ -245,9 +189,9 @@ def test_long_nested_functions_are_scopes() -> None:
 
 def test_a_file_with_only_imports_is_one_block() -> None:
     """Marked by its name, so that nothing embeds it."""
-    assert outline(
-        "__init__.py", "# All of it.\n\nimport a\nfrom b import (\n  c,\n)\n"
-    ) == snapshot([("block", "imports", "1-6", "# All of it.", "", ())])
+    assert drawn("__init__.py", "# All of it.\n\nimport a\nfrom b import (\n  c,\n)\n") == snapshot(
+        "1-6 block imports: # All of it."
+    )
 
 
 def test_many_constants_of_one_line_stay_together() -> None:

@@ -5,7 +5,7 @@ import json
 from inline_snapshot import snapshot
 
 from ragmem.index.cut import cut
-from tests.index.cut.outline import check, outline
+from tests.index.cut.outline import check, drawn, outline
 
 
 def test_markdown() -> None:
@@ -43,32 +43,19 @@ def test_markdown() -> None:
 
         # Use
         """
-    assert outline("README.md", source) == snapshot(
-        [
-            ("block", "", "1-4", "---", "", ()),
-            (
-                "text",
-                "",
-                "6-6",
-                "What stands before. See `parse_duration(text)`.",
-                "",
-                ("parse_duration",),
-            ),
-            ("section", "Big title", "8-9", "Big title", "", ()),
-            ("section", "Install ragmem", "11-11", "# Install `ragmem` #", "", ("ragmem",)),
-            (
-                "section",
-                "Install ragmem.From source",
-                "13-20",
-                "## From [source](x.md)",
-                "",
-                ("validate", "b_c"),
-            ),
-            ("section", "Install ragmem.From source#2", "22-22", "## From source", "", ()),
-            ("section", "Install ragmem.From source.Deep", "23-29", "### Deep", "", ()),
-            ("section", "Use", "31-31", "# Use", "", ()),
-        ]
-    )
+    assert drawn("README.md", source) == snapshot("""\
+1-4 block : ---
+6-6 text : What stands before. See `parse_duration(text)`.
+  > parse_duration
+8-9 section Big title: Big title
+11-11 section Install ragmem: # Install `ragmem` #
+  > ragmem
+13-20 section Install ragmem.From source: ## From [source](x.md)
+  > validate, b_c
+22-22 section Install ragmem.From source#2: ## From source
+23-29 section Install ragmem.From source.Deep: ### Deep
+31-31 section Use: # Use\
+""")
 
 
 def test_headings_of_other_texts() -> None:
@@ -95,14 +82,13 @@ def test_headings_of_other_texts() -> None:
         Use
         ===
         """
-    assert outline("index.rst", rst) == snapshot(
-        [
-            ("section", "Title", "1-5", "Title", "", ("update", "name")),
-            ("section", "Title.Install", "7-13", "Install", "", ()),
-            ("section", "Title.Install.From source", "15-17", "From source", "", ()),
-            ("section", "Title.Use", "19-20", "Use", "", ()),
-        ]
-    )
+    assert drawn("index.rst", rst) == snapshot("""\
+1-5 section Title: Title
+  > update, name
+7-13 section Title.Install: Install
+15-17 section Title.Install.From source: From source
+19-20 section Title.Use: Use\
+""")
     adoc = """
         = Title
         :toc:
@@ -116,13 +102,11 @@ def test_headings_of_other_texts() -> None:
         === From source
         Text.
         """
-    assert outline("index.adoc", adoc) == snapshot(
-        [
-            ("section", "Title", "1-2", "= Title", "", ()),
-            ("section", "Title.Install", "4-8", "== Install", "", ()),
-            ("section", "Title.Install.From source", "10-11", "=== From source", "", ()),
-        ]
-    )
+    assert drawn("index.adoc", adoc) == snapshot("""\
+1-2 section Title: = Title
+4-8 section Title.Install: == Install
+10-11 section Title.Install.From source: === From source\
+""")
 
 
 def test_a_book_is_cut_at_its_higher_headings() -> None:
