@@ -190,8 +190,8 @@ class Codebase:
             ),
             metrics=self._metrics,
             private=self._paths.own_folders,
+            on_told=partial(self._told, project.project_id),
         )
-        index.when_told(partial(self._told, project.project_id))
         return index
 
     def has(self, folder: Path) -> bool:

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Future
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -28,7 +27,7 @@ from ragmem.index.database import (
     transaction,
 )
 from ragmem.index.files import Limits, Stand, refusal, stands_of, with_texts
-from ragmem.index.mirror import SCOPE_COLUMNS, Mirror, Reader, Writer, code_scope
+from ragmem.index.mirror import SCOPE_COLUMNS, Mirror, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
 from ragmem.index.values import CodeHit, IndexStatus, Refreshed
@@ -43,168 +42,14 @@ if TYPE_CHECKING:
     from ragmem.index.vectors import Resident
 
 
-_MOST_OF_A_NAME = 5
-"""Scopes: a name that more have tells nothing."""
-_LOOKED_THROUGH = 2_000
-
-
-def _scopes_at(
-    connection: apsw.Connection, path: str, lines: Sequence[tuple[int, int]]
-) -> list[CodeScope]:
-    """The innermost scopes of a file that these ranges (1-based, included) touch, in order."""
-    scopes = [
-        code_scope(row)
-        for row in connection.execute(
-            f"SELECT {SCOPE_COLUMNS} FROM scopes"
-            " WHERE file = (SELECT file FROM files WHERE path = ?)"
-            " ORDER BY start_line, end_line DESC, scope",
-            (path,),
-        )
-    ]
-    touched = {each.scope_id for first, last in lines for each in innermost(scopes, first, last)}
-    return [scope for scope in scopes if scope.scope_id in touched]
-
-
-def _scopes_named(
-    connection: apsw.Connection, project_id: str, names: Collection[str]
-) -> dict[str, list[FoundScope]]:
-    """By each of the names those that are called so, by path and line."""
-    found: dict[str, list[FoundScope]] = {}
-    for name in dict.fromkeys(names):
-        wanted = name.strip().casefold()
-        scopes = [
-            scope
-            for scope in _of_last_name(connection, project_id, wanted.rpartition(".")[2])
-            if _is_called(scope.scope, wanted)
-        ]
-        if 0 < len(scopes) <= _MOST_OF_A_NAME:
-            found[name] = scopes
-    return found
-
-
-def _is_called(scope: CodeScope, wanted: str) -> bool:
-    qualified = scope.qualified_name.casefold()
-    return (
-        scope.name.casefold() == wanted or qualified == wanted or qualified.endswith(f".{wanted}")
-    )
-
-
-def _of_last_name(connection: apsw.Connection, project_id: str, name_key: str) -> list[FoundScope]:
-    if not name_key:
-        return []
-    columns = ", ".join(f"s.{column}" for column in SCOPE_COLUMNS.split(", "))
-    rows = connection.execute(
-        f"SELECT f.path, {columns} FROM scopes AS s JOIN files AS f USING (file)"
-        " WHERE s.name_key = ? ORDER BY f.path, s.start_line LIMIT ?",
-        (name_key, _LOOKED_THROUGH),
-    )
-    return [
-        FoundScope(project_id=project_id, path=str(path), defined=True, scope=code_scope(row))
-        for path, *row in rows
-    ]
-
-
-def _neighbours(connection: apsw.Connection, path: str) -> tuple[list[str], list[str]]:
-    """Files that it imports, and files that import it."""
-    imports = connection.execute(
-        "SELECT imported FROM imports JOIN files AS f USING (file) WHERE f.path = ?"
-        " ORDER BY imported",
-        (path,),
-    ).fetchall()
-    imported_by = connection.execute(
-        "SELECT f.path FROM imports JOIN files AS f USING (file) WHERE imported = ?"
-        " ORDER BY f.path",
-        (path,),
-    ).fetchall()
-    return [str(each) for (each,) in imports], [str(each) for (each,) in imported_by]
-
-
-def _status(connection: apsw.Connection, *, path: str, size_bytes: int) -> IndexStatus:
-    """What there is."""
-    from ragmem.index import vectors
-    from ragmem.index.scan import counts
-
-    files, scopes, left_out = counts(connection)
-    languages = Counter(
-        {
-            str(language): int(str(count))
-            for language, count in connection.execute(
-                "SELECT language, count(*) FROM files WHERE left_out = '' GROUP BY language"
-            )
-        }
-    )
-    return IndexStatus(
-        path=path,
-        files=files,
-        scopes=scopes,
-        languages=dict(languages.most_common()),
-        left_out=left_out,
-        without_vectors=vectors.waiting_count(connection),
-        refreshed_at=str(connection.execute("SELECT refreshed_at FROM state").get),
-        size_bytes=size_bytes,
-    )
-
-
-def _known_of(connection: apsw.Connection, paths: Collection[str]) -> set[str]:
-    """Which of these paths the index has, as files or as folders of some."""
-    found = set()
-    for path in paths:
-        if connection.execute(
-            "SELECT 1 FROM files WHERE path = ? OR (path > ? AND path < ?) LIMIT 1",
-            (path, f"{path}/", f"{path}0"),
-        ).get:
-            found.add(path)
-    return found
-
-
-_AT_ONCE = 32
-
-
-async def _embed_waiting(
-    embedder: Embedder,
-    read: Reader,
-    write: Writer,
-    *,
-    limit_s: float | None,
-    show: Callable[[int, int], None] | None,
-    is_closing: Callable[[], bool],
-) -> bool:
-    """Those of the newest scopes first; whether none waits any more."""
-    if not await read(_knows_texts, False):
-        return True
-    await embedder.prepare()
-    info = embedder.info
-    await write(partial(vectors.use_embedder, model_id=info.model_id, dimension=info.dimension))
-    until = None if limit_s is None else time.monotonic() + limit_s
-    of, done = await read(vectors.waiting_count, 0), 0
-    while not is_closing():
-        none: list[tuple[str, str]] = []
-        texts = await read(partial(vectors.waiting, limit=_AT_ONCE), none)
-        if not texts:
-            return True
-        made = await embedder.embed([text for _, text in texts])
-        rows = [
-            (key, row.astype("<f4").tobytes()) for (key, _), row in zip(texts, made, strict=True)
-        ]
-        await write(
-            partial(vectors.put, model_id=info.model_id, dimension=info.dimension, rows=rows)
-        )
-        done += len(rows)
-        if show is not None:
-            show(done, max(of, done))
-        if until is not None and time.monotonic() >= until:
-            break
-    return not await read(vectors.waiting_count, 0)
-
-
-def _knows_texts(connection: apsw.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM to_embed LIMIT 1").get is not None
-
-
 T = TypeVar("T")
 
 _LIMITS = Limits()
 _STOPS_WITHIN_S = 10.0
+_EMBEDDED_AT_ONCE = 32
+_MOST_OF_A_NAME = 5
+"""Scopes: a name that more have tells nothing."""
+_LOOKED_THROUGH = 2_000
 
 
 class CodeIndex:
@@ -223,12 +68,13 @@ class CodeIndex:
         open_store: Callable[[], Awaitable[Store]] | None = None,
         limits: Limits = _LIMITS,
         metrics: Metrics | None = None,
-        clock: Callable[[], datetime] = utc_now,
         private: tuple[Path, ...] = (),
+        on_told: Callable[[], None] = lambda: None,
     ) -> None:
         """`private` are ragmem's own folders: they are never indexed.
 
-        Without `open_store` the store is told nothing.
+        Without `open_store` the store is told nothing; `on_told` is called when it knows what a
+        refresh has found.
         """
         self.project = project
         self._root = Path(os.path.realpath(project.path))
@@ -236,7 +82,6 @@ class CodeIndex:
         self._embedder = embedder
         self._limits = limits
         self._metrics = metrics or Metrics()
-        self._clock = clock
         self._private = tuple(Path(os.path.realpath(path)) for path in (database.parent, *private))
         self._writer = Lane(database, open_for_writing)
         self._has_written = False
@@ -251,6 +96,7 @@ class CodeIndex:
             open_store=open_store,
             lock=partial(self._locked, "mirror"),
             metrics=self._metrics,
+            on_told=on_told,
         )
         self._closing = False
         self._stop = threading.Event()
@@ -307,7 +153,7 @@ class CodeIndex:
             project_id=self.project.project_id,
             limits=self._limits,
             private=self._private,
-            now=self._clock(),
+            now=utc_now(),
             paths=None if paths is None else frozenset(paths),
         )
         running = self._writer.submit(
@@ -352,10 +198,6 @@ class CodeIndex:
         """
         return await self._mirror.tell()
 
-    def when_told(self, told: Callable[[], None]) -> None:
-        """`told` is called when the store knows what a refresh has found."""
-        self._mirror.on_told = told
-
     # --- vectors ---------------------------------------------------------------------------
 
     async def embed(
@@ -368,14 +210,36 @@ class CodeIndex:
         if self._embedder is None:
             return not (await self.status()).without_vectors
         with self._metrics.time("code.embed"):
-            return await _embed_waiting(
-                self._embedder,
-                self._read,
-                self._write,
-                limit_s=limit_s,
-                show=show,
-                is_closing=lambda: self._closing,
-            )
+            return await self._embed(self._embedder, limit_s, show)
+
+    async def _embed(
+        self, embedder: Embedder, limit_s: float | None, show: Callable[[int, int], None] | None
+    ) -> bool:
+        """Those of the newest scopes first."""
+        if not await self._read(vectors.has_texts, False):
+            return True
+        await embedder.prepare()
+        mark = (embedder.info.model_id, embedder.info.dimension)
+        await self._write(lambda found: vectors.use_embedder(found, *mark))
+        until = None if limit_s is None else time.monotonic() + limit_s
+        of, done = await self._read(vectors.waiting_count, 0), 0
+        while not self._closing:
+            none: list[tuple[str, str]] = []
+            texts = await self._read(partial(vectors.waiting, limit=_EMBEDDED_AT_ONCE), none)
+            if not texts:
+                return True
+            made = await embedder.embed([text for _, text in texts])
+            rows = [
+                (key, row.astype("<f4").tobytes())
+                for (key, _), row in zip(texts, made, strict=True)
+            ]
+            await self._write(partial(vectors.put, mark=mark, rows=rows))
+            done += len(rows)
+            if show is not None:
+                show(done, max(of, done))
+            if until is not None and time.monotonic() >= until:
+                break
+        return not await self._read(vectors.waiting_count, 0)
 
     # --- asking it --------------------------------------------------------------------------
 
@@ -538,3 +402,115 @@ def _size(file: Path) -> int:
         return file.stat().st_size
     except OSError:
         return 0
+
+
+# --- what it is asked, within one transaction ----------------------------------------------
+
+
+def _scopes_at(
+    connection: apsw.Connection, path: str, lines: Sequence[tuple[int, int]]
+) -> list[CodeScope]:
+    """The innermost scopes of a file that these ranges (1-based, included) touch, in order."""
+    scopes = [
+        code_scope(row)
+        for row in connection.execute(
+            f"SELECT {SCOPE_COLUMNS} FROM scopes"
+            " WHERE file = (SELECT file FROM files WHERE path = ?)"
+            " ORDER BY start_line, end_line DESC, scope",
+            (path,),
+        )
+    ]
+    touched = {each.scope_id for first, last in lines for each in innermost(scopes, first, last)}
+    return [scope for scope in scopes if scope.scope_id in touched]
+
+
+def _scopes_named(
+    connection: apsw.Connection, project_id: str, names: Collection[str]
+) -> dict[str, list[FoundScope]]:
+    """By each of the names those that are called so, by path and line."""
+    found: dict[str, list[FoundScope]] = {}
+    for name in dict.fromkeys(names):
+        wanted = name.strip().casefold()
+        scopes = [
+            scope
+            for scope in _of_last_name(connection, project_id, wanted.rpartition(".")[2])
+            if _is_called(scope.scope, wanted)
+        ]
+        if 0 < len(scopes) <= _MOST_OF_A_NAME:
+            found[name] = scopes
+    return found
+
+
+def _is_called(scope: CodeScope, wanted: str) -> bool:
+    qualified = scope.qualified_name.casefold()
+    return (
+        scope.name.casefold() == wanted or qualified == wanted or qualified.endswith(f".{wanted}")
+    )
+
+
+def _of_last_name(connection: apsw.Connection, project_id: str, name_key: str) -> list[FoundScope]:
+    if not name_key:
+        return []
+    columns = ", ".join(f"s.{column}" for column in SCOPE_COLUMNS.split(", "))
+    rows = connection.execute(
+        f"SELECT f.path, {columns} FROM scopes AS s JOIN files AS f USING (file)"
+        " WHERE s.name_key = ? ORDER BY f.path, s.start_line LIMIT ?",
+        (name_key, _LOOKED_THROUGH),
+    )
+    return [
+        FoundScope(project_id=project_id, path=str(path), defined=True, scope=code_scope(row))
+        for path, *row in rows
+    ]
+
+
+def _neighbours(connection: apsw.Connection, path: str) -> tuple[list[str], list[str]]:
+    """Files that it imports, and files that import it."""
+    imports = connection.execute(
+        "SELECT imported FROM imports JOIN files AS f USING (file) WHERE f.path = ?"
+        " ORDER BY imported",
+        (path,),
+    ).fetchall()
+    imported_by = connection.execute(
+        "SELECT f.path FROM imports JOIN files AS f USING (file) WHERE imported = ?"
+        " ORDER BY f.path",
+        (path,),
+    ).fetchall()
+    return [str(each) for (each,) in imports], [str(each) for (each,) in imported_by]
+
+
+def _status(connection: apsw.Connection, *, path: str, size_bytes: int) -> IndexStatus:
+    """What there is."""
+    from ragmem.index import vectors
+    from ragmem.index.scan import counts
+
+    files, scopes, left_out = counts(connection)
+    languages = Counter(
+        {
+            str(language): int(str(count))
+            for language, count in connection.execute(
+                "SELECT language, count(*) FROM files WHERE left_out = '' GROUP BY language"
+            )
+        }
+    )
+    return IndexStatus(
+        path=path,
+        files=files,
+        scopes=scopes,
+        languages=dict(languages.most_common()),
+        left_out=left_out,
+        without_vectors=vectors.waiting_count(connection),
+        refreshed_at=str(connection.execute("SELECT refreshed_at FROM state").get),
+        size_bytes=size_bytes,
+    )
+
+
+def _known_of(connection: apsw.Connection, paths: Collection[str]) -> set[str]:
+    """Which of these paths the index has, as files or as folders of some."""
+    found = set()
+    for path in paths:
+        if connection.execute(
+            "SELECT 1 FROM files WHERE path = ? OR (path > ? AND path < ?) LIMIT 1",
+            (path, f"{path}/", f"{path}0"),
+        ).get:
+            found.add(path)
+    return found

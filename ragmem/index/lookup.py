@@ -145,17 +145,6 @@ async def _with_past(
 
 
 def _hit_of(found: FoundScope) -> CodeHit:
-    scope = found.scope
-    return CodeHit(
-        scope_id=scope.scope_id,
-        kind=scope.kind,
-        path=found.path,
-        name=scope.name,
-        qualified_name=scope.qualified_name,
-        signature=scope.signature,
-        docstring=scope.docstring,
-        start_line=scope.start_line,
-        end_line=scope.end_line,
-        score=0.0,
-        why=(f"name: {scope.name}",),
-    )
+    scope = msgspec.structs.asdict(found.scope)
+    del scope["hash"]
+    return CodeHit(**scope, path=found.path, score=0.0, why=(f"name: {found.scope.name}",))

@@ -45,16 +45,6 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Of those files: their rows, and since when they are marked."""
     gone: tuple[str, ...] = ()
 
-    def writes(self, project_id: str) -> list[PutCodeFile | DropCodeFiles]:
-        """For the store."""
-        writes: list[PutCodeFile | DropCodeFiles] = []
-        if self.files:
-            # Files first: a scope that was moved must not go with the file that it was in.
-            writes += [PutCodeFile(file=file) for file in self.files]
-        if self.gone:
-            writes.append(DropCodeFiles(project_id=project_id, paths=self.gone))
-        return writes
-
 
 class Reader(Protocol):
     """Runs a query on the index; `otherwise` where there is none."""
@@ -81,7 +71,9 @@ class Mirror:
         open_store: Callable[[], Awaitable[Store]] | None,
         lock: Callable[[], int | None],
         metrics: Metrics,
+        on_told: Callable[[], None],
     ) -> None:
+        """`on_told` is called when the store knows all that `tell_later` was for."""
         self._project = project
         self._read = read
         self._write = write
@@ -92,8 +84,7 @@ class Mirror:
         self._telling: asyncio.Task[None] | None = None
         self._again = False
         self._closing = False
-        self.on_told: Callable[[], None] = lambda: None
-        """Called when the store knows all that `tell_later` was for."""
+        self._on_told = on_told
 
     async def tell(self) -> bool:
         """Tell of all that the store does not know; whether it knows it all now.
@@ -109,16 +100,43 @@ class Mirror:
                     return False
                 try:
                     with self._metrics.time("code.mirror"):
-                        store = await self._open_store()
-                        return await tell(
-                            store, self._project, self._read, self._write, lambda: self._closing
-                        )
+                        return await self._tell_all(await self._open_store())
                 finally:
                     os.close(lock)
             except RagmemError as error:
                 self._metrics.count("code.mirror_failed")
                 logging.getLogger(LOGGER).warning("The store was not told of code: %s", error)
                 return False
+
+    async def _tell_all(self, store: Store) -> bool:
+        """All that is marked; StoreError where the store is away."""
+        project_id = self._project.project_id
+        if not await self._read(_was_whole, False):
+            # What is not there yet would be taken for gone.
+            return False
+        path, content = await self._read(_told_file, ("", ""))
+        if path and [f.hash for f in await store.code_files(project_id, [path])] != [content]:
+            await self._write(_forget_store)
+        if not await self._read(_is_seeded, True):
+            stored = await store.code_files(project_id)
+            await self._write(partial(seed, project_id=project_id, stored=stored))
+        is_registered = False
+        while not self._closing:
+            batch = await self._read(partial(next_batch, project_id=project_id), Batch())
+            # Files first: a scope that was moved must not go with the file that it was in.
+            writes: list[PutCodeFile | DropCodeFiles] = [PutCodeFile(file=f) for f in batch.files]
+            if batch.gone:
+                writes.append(DropCodeFiles(project_id=project_id, paths=batch.gone))
+            if not writes:
+                return True
+            if not is_registered:
+                if project_id not in {each.project_id for each in await store.projects()}:
+                    await store.apply([RegisterProject(project=self._project)])
+                is_registered = True
+            await store.apply(writes)
+            await self._write(partial(told, batch=batch))
+            await asyncio.sleep(PAUSE_S)
+        return False
 
     def tell_later(self) -> None:
         """In the background; what changes while it is told is told after that."""
@@ -133,7 +151,7 @@ class Mirror:
             self._again = False
             try:
                 if await self.tell() and not self._closing:
-                    self.on_told()
+                    self._on_told()
             except Exception:
                 # A bug: it must not end what goes on beside it.
                 logging.getLogger(LOGGER).exception("The store was not told of code")
@@ -146,36 +164,6 @@ class Mirror:
         await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
         self._telling.cancel()
         await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
-
-
-async def tell(
-    store: Store, project: Project, read: Reader, write: Writer, is_closing: Callable[[], bool]
-) -> bool:
-    """All that is marked; whether the store knows it all now. StoreError where it is away."""
-    project_id = project.project_id
-    if not await read(_was_whole, False):
-        # What is not there yet would be taken for gone.
-        return False
-    path, content = await read(_told_file, ("", ""))
-    if path and [f.hash for f in await store.code_files(project_id, [path])] != [content]:
-        await write(_forget_store)
-    if not await read(_is_seeded, True):
-        stored = await store.code_files(project_id)
-        await write(partial(seed, project_id=project_id, stored=stored))
-    is_registered = False
-    while not is_closing():
-        batch = await read(partial(next_batch, project_id=project_id), Batch())
-        writes = batch.writes(project_id)
-        if not writes:
-            return True
-        if not is_registered:
-            if project_id not in {each.project_id for each in await store.projects()}:
-                await store.apply([RegisterProject(project=project)])
-            is_registered = True
-        await store.apply(writes)
-        await write(partial(told, batch=batch))
-        await asyncio.sleep(PAUSE_S)
-    return False
 
 
 def next_batch(connection: apsw.Connection, project_id: str) -> Batch:

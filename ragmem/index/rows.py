@@ -3,14 +3,14 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from ragmem.index.files import Content, NotRead, Unread, is_binary, read, without_secrets
-from ragmem.index.values import Cut, CutScope
+from ragmem.index.values import CutScope
 from ragmem.records import ScopeKind
 from ragmem.terms import terms
 from ragmem.terms.languages import STOP_WORDS
@@ -38,33 +38,6 @@ _PATH_PARTS = 3
 _STOPS = STOP_WORDS["english"]
 _NUMBERED = re.compile(r"#\d+$")
 """Of the second scope of a name in its file."""
-
-
-class Worded(NamedTuple):
-    """The columns of the text index, terms joined with spaces, and what is embedded."""
-
-    names: str
-    paths: str
-    about: str
-    body: str
-    length: int
-    """Terms of what is said about it and of its lines: the names of all are about as long."""
-    embedded: str
-    """Empty where there is nothing to embed."""
-
-
-def worded(path: str, language: str, scope: CutScope) -> Worded:
-    """The words of a scope of a file, and its text for the embedder."""
-    about = _capped(_telling(f"{scope.docstring}\n{scope.signature}"[:_ABOUT_CHARS]))
-    body = _capped(_telling(scope.text[:_BODY_CHARS]), _MOST_TERMS)
-    return Worded(
-        names=" ".join(_names(scope)),
-        paths=" ".join(_paths(path, language)),
-        about=" ".join(about),
-        body=" ".join(body),
-        length=len(about) + len(body),
-        embedded=embedded(path, scope),
-    )
 
 
 def _names(scope: CutScope) -> list[str]:
@@ -179,7 +152,9 @@ class ScopeRow(msgspec.Struct, frozen=True, array_like=True):
     about: str
     body: str
     length: int
+    """Terms of what is said about it and of its lines: the names of all are about as long."""
     embedded: str
+    """The text that is embedded; empty where there is nothing to embed."""
     embed_hash: str
 
 
@@ -233,7 +208,7 @@ def cut_row(path: str, content: Content) -> FileRow:
         language=found.language,
         line_count=found.line_count,
         imports=tuple(map(clean, found.imports)),
-        scopes=tuple(_scope_rows(path, found)),
+        scopes=tuple(scope_row(path, found.language, scope) for scope in found.scopes),
     )
 
 
@@ -248,27 +223,28 @@ def _left_out(path: str, content: Content, why: str) -> FileRow:
     )
 
 
-def _scope_rows(path: str, found: Cut) -> Iterator[ScopeRow]:
+def scope_row(path: str, language: str, scope: CutScope) -> ScopeRow:
+    """A scope of a file with its words, terms joined with spaces, and its text for the embedder."""
     from ragmem.index.vectors import embed_hash
 
-    for scope in found.scopes:
-        words = worded(path, found.language, scope)
-        embedded = clean(words.embedded)
-        yield ScopeRow(
-            scope.kind,
-            clean(scope.name),
-            clean(scope.qualified_name),
-            clean(scope.signature),
-            clean(scope.docstring),
-            scope.start_line,
-            scope.end_line,
-            scope.hash,
-            tuple(map(clean, scope.calls)),
-            clean(words.names),
-            clean(words.paths),
-            clean(words.about),
-            clean(words.body),
-            words.length,
-            embedded,
-            embed_hash(embedded),
-        )
+    about = _capped(_telling(f"{scope.docstring}\n{scope.signature}"[:_ABOUT_CHARS]))
+    body = _capped(_telling(scope.text[:_BODY_CHARS]), _MOST_TERMS)
+    to_embed = clean(embedded(path, scope))
+    return ScopeRow(
+        scope.kind,
+        clean(scope.name),
+        clean(scope.qualified_name),
+        clean(scope.signature),
+        clean(scope.docstring),
+        scope.start_line,
+        scope.end_line,
+        scope.hash,
+        tuple(map(clean, scope.calls)),
+        names=clean(" ".join(_names(scope))),
+        paths=clean(" ".join(_paths(path, language))),
+        about=clean(" ".join(about)),
+        body=clean(" ".join(body)),
+        length=len(about) + len(body),
+        embedded=to_embed,
+        embed_hash=embed_hash(to_embed),
+    )

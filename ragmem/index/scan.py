@@ -32,7 +32,7 @@ from ragmem.index.files import (
 from ragmem.index.identity import Known, assign, follow, known_of, scope_id_of
 from ragmem.index.imports import Resolver, stems_of
 from ragmem.index.pool import cut_files
-from ragmem.index.rows import FileRow, ScopeRow, numbered
+from ragmem.index.rows import FileRow, numbered
 from ragmem.index.values import Refreshed
 
 
@@ -44,28 +44,11 @@ class _Old(NamedTuple):
     kind: str
     name: str
     qualified_name: str
-    signature: str
     docstring: str
     start_line: int
     end_line: int
     hash: str
     term_count: int
-    embed_hash: str
-
-    @property
-    def known(self) -> Known:
-        """What it goes by."""
-        return known_of(self)
-
-    def says_the_same(self, row: ScopeRow) -> bool:
-        """Whether all that is indexed of it would be the same: only its lines may be others."""
-        return (
-            self.known == known_of(row)
-            and self.signature == row.signature
-            and self.docstring == row.docstring
-            and self.term_count == row.length
-            and self.embed_hash == row.embed_hash
-        )
 
 
 class Filing:
@@ -165,15 +148,8 @@ class Filing:
             " left_out = excluded.left_out, written = excluded.written,"
             " resolved = resolved AND written = excluded.written,"
             " to_mirror = excluded.to_mirror RETURNING file",
-            {
-                "path": row.path,
-                "size": row.size,
-                "mtime_ns": row.mtime_ns,
-                "seen_ns": row.seen_ns,
-                "hash": row.hash,
-                "language": row.language,
-                "line_count": row.line_count,
-                "left_out": row.left_out,
+            msgspec.structs.asdict(row)
+            | {
                 "written": msgspec.json.encode(row.imports).decode(),
                 "to_mirror": 0 if row.left_out else self._epoch,
             },
@@ -182,61 +158,39 @@ class Filing:
 
     def _put_scopes(self, file: int, row: FileRow) -> None:
         old = [] if self._is_first else self._scopes_of(file)
-        assigned = assign([each.known for each in old], [known_of(each) for each in row.scopes])
-        self._drop([old[place] for place in assigned.vanished])
+        assigned = assign(list(map(known_of, old)), list(map(known_of, row.scopes)))
+        self._drop(old)
         self._note_vanished([old[place] for place in assigned.vanished])
-        replaced = {
-            new: old[place].scope_id
-            for new, place in assigned.kept.items()
-            if not old[place].says_the_same(row.scopes[new])
-        }
-        self._drop([old[assigned.kept[new]] for new in replaced])
-        for new, place in assigned.kept.items():
-            scope, was = row.scopes[new], old[place]
-            lines = (scope.start_line, scope.end_line)
-            if new not in replaced and lines != (was.start_line, was.end_line):
-                self._connection.execute(
-                    "UPDATE scopes SET start_line = ?, end_line = ? WHERE scope = ?",
-                    (*lines, was.scope),
-                )
-        self._insert(
-            file, row.path, [(n, replaced.get(n)) for n in [*replaced, *assigned.fresh]], row
-        )
+        kept = {new: old[place].scope_id for new, place in assigned.kept.items()}
+        self._insert(file, row, kept)
 
     def _scopes_of(self, file: int) -> list[_Old]:
         return [
             _Old(*found)
             for found in self._connection.execute(
-                "SELECT scope, scope_id, kind, name, qualified_name, signature, docstring,"
-                " start_line, end_line, hash, term_count, embed_hash FROM scopes"
-                " WHERE file = ? ORDER BY start_line, scope",
+                "SELECT scope, scope_id, kind, name, qualified_name, docstring, start_line,"
+                " end_line, hash, term_count FROM scopes WHERE file = ? ORDER BY start_line, scope",
                 (file,),
             )
         ]
 
-    def _insert(
-        self, file: int, path: str, chosen: Sequence[tuple[int, str | None]], row: FileRow
-    ) -> None:
+    def _insert(self, file: int, row: FileRow, kept: Mapping[int, str]) -> None:
         scopes: list[tuple[int | str, ...]] = []
         texts: list[tuple[int | str, ...]] = []
         calls: list[tuple[str, int]] = []
         fresh: list[tuple[int, Known]] = []
         # Those that are kept are out of the table for now.
-        given = {kept_id for _, kept_id in chosen if kept_id}
-        for place, kept_id in sorted(chosen):
-            each = row.scopes[place]
+        given = set(kept.values())
+        for place, each in enumerate(row.scopes):
             known = known_of(each)
             self._sequence += 1
             scope = numbered(self._sequence, each.length)
-            scope_id = kept_id or scope_id_of(
-                self._project_id,
-                path,
-                known,
-                is_taken=partial(self._is_anothers, given, known),
-            )
+            if (scope_id := kept.get(place)) is None:
+                is_taken = partial(self._is_anothers, given, known)
+                scope_id = scope_id_of(self._project_id, row.path, known, is_taken=is_taken)
+                if not self._is_first:
+                    fresh.append((scope, known))
             given.add(scope_id)
-            if kept_id is None and not self._is_first:
-                fresh.append((scope, known))
             scopes.append(
                 (
                     scope, scope_id, file, each.kind, each.name, each.qualified_name,
@@ -256,10 +210,7 @@ class Filing:
         many("INSERT INTO calls (name_key, scope) VALUES (?, ?)", calls)
         self._fresh += fresh
         identity.note_came(self._connection, fresh, self._now)
-        vectors.want(
-            self._connection,
-            [(row.scopes[n].embed_hash, row.scopes[n].embedded) for n, _ in chosen],
-        )
+        vectors.want(self._connection, [(each.embed_hash, each.embedded) for each in row.scopes])
 
     def _is_anothers(self, given: Collection[str], known: Known, scope_id: str) -> bool:
         """Whether a new scope can't have that id, lest it gets the history of another one."""
@@ -277,7 +228,7 @@ class Filing:
         return found.get is not None
 
     def _note_vanished(self, scopes: Iterable[_Old]) -> None:
-        went = {each.scope_id: each.known for each in scopes}
+        went = {each.scope_id: known_of(each) for each in scopes}
         self._vanished |= went
         identity.note_went(self._connection, went.items(), self._now)
 

@@ -17,7 +17,6 @@ from ragmem.index.ranking import Candidate, Ranked, Weights, mixed, rank
 from ragmem.index.rows import length_of
 from ragmem.index.values import MEANING, CodeHit
 from ragmem.index.vectors import Resident
-from ragmem.records import ScopeKind
 from ragmem.terms import QueryTerm, guess_language, query_terms, terms
 from ragmem.text import one_line
 
@@ -244,18 +243,18 @@ def _search(
     scores, cosines, held = text.of(rows), near.of(rows), _held(lists, sorted(rows))
     candidates = [
         Candidate(
-            scope=row.scope,
+            scope=scope,
             path=row.path,
             kind=row.kind,
-            text=scores.get(row.scope, 0.0),
-            similarity=cosines.get(row.scope),
-            held=held.get(row.scope, 0.0),
-            lent=lent[row.scope].score if row.scope in lent else 0.0,
-            told=told[row.scope].score if row.scope in told else 0.0,
-            named=named[row.scope].surely if row.scope in named else 0.0,
-            meant=row.scope in named and named[row.scope].what != "folder",
+            text=scores.get(scope, 0.0),
+            similarity=cosines.get(scope),
+            held=held.get(scope, 0.0),
+            lent=lent[scope].score if scope in lent else 0.0,
+            told=told[scope].score if scope in told else 0.0,
+            named=named[scope].surely if scope in named else 0.0,
+            meant=scope in named and named[scope].what != "folder",
         )
-        for row in rows.values()
+        for scope, row in rows.items()
     ]
     imports = _imports(connection, {row.path for row in rows.values()})
     ranked = rank(
@@ -276,6 +275,15 @@ def _search(
         importers=_importers(imports, {one.candidate.path for one in found}),
     )
     return [_hit(rows[one.candidate.scope], one, reasons) for one in found]
+
+
+def _hit(row: CodeHit, ranked: Ranked, reasons: Reasons) -> CodeHit:
+    return msgspec.structs.replace(
+        row,
+        score=ranked.score,
+        similarity=ranked.candidate.similarity,
+        why=reasons.why(ranked, row.qualified_name),
+    )
 
 
 # --- by words -------------------------------------------------------------------------
@@ -441,25 +449,8 @@ def _imports(connection: apsw.Connection, paths: Collection[str]) -> dict[str, l
 # --- what is shown -------------------------------------------------------------------------
 
 
-class _Row(NamedTuple):
-    scope: int
-    scope_id: str
-    kind: ScopeKind
-    path: str
-    name: str
-    qualified_name: str
-    signature: str
-    docstring: str
-    start_line: int
-    end_line: int
-
-    @property
-    def is_code(self) -> bool:
-        """Whether it has a name in a file of code."""
-        return bool(self.qualified_name) and self.kind not in TEXTS
-
-
-def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, _Row]:
+def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, CodeHit]:
+    """By their rows these scopes, without what speaks for them."""
     found = connection.execute(
         """
         SELECT s.scope, s.scope_id, s.kind, f.path, s.name, s.qualified_name, s.signature,
@@ -469,7 +460,11 @@ def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, _Ro
         """,
         (_listed(sorted(scopes)),),
     )
-    return {row.scope: row for row in (_Row(*each) for each in found)}
+    columns = CodeHit.__struct_fields__[:9]
+    return {
+        int(str(scope)): CodeHit(**dict(zip(columns, row, strict=True)), score=0.0)
+        for scope, *row in found
+    }
 
 
 def _lenders(
@@ -478,11 +473,12 @@ def _lenders(
     """Of these scopes that something has lent to, what that is called."""
     chosen = {scope: given[scope].lender for scope in scopes if scope in given}
     rows = _rows(connection, set(chosen.values()))
-    return {
-        scope: rows[lender].qualified_name if rows[lender].is_code else rows[lender].path
-        for scope, lender in chosen.items()
-        if lender in rows
-    }
+    return {scope: _called(rows[lender]) for scope, lender in chosen.items() if lender in rows}
+
+
+def _called(hit: CodeHit) -> str:
+    """Its name in a file of code, else the file's."""
+    return hit.path if hit.kind in TEXTS else hit.qualified_name or hit.path
 
 
 def _importers(imports: Mapping[str, Collection[str]], found: Collection[str]) -> dict[str, str]:
@@ -493,23 +489,6 @@ def _importers(imports: Mapping[str, Collection[str]], found: Collection[str]) -
         for imported in imports.get(path, ())
         if imported != path
     }
-
-
-def _hit(row: _Row, ranked: Ranked, reasons: Reasons) -> CodeHit:
-    return CodeHit(
-        scope_id=row.scope_id,
-        kind=row.kind,
-        path=row.path,
-        name=row.name,
-        qualified_name=row.qualified_name,
-        signature=row.signature,
-        docstring=row.docstring,
-        start_line=row.start_line,
-        end_line=row.end_line,
-        score=ranked.score,
-        similarity=ranked.candidate.similarity,
-        why=reasons.why(ranked, row.qualified_name),
-    )
 
 
 def _listed(scopes: Iterable[int]) -> str:

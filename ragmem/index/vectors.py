@@ -56,6 +56,11 @@ def want(connection: apsw.Connection, rows: Sequence[tuple[str, str]]) -> None:
     )
 
 
+def has_texts(connection: apsw.Connection) -> bool:
+    """Whether any scope has a text to embed."""
+    return connection.execute("SELECT 1 FROM to_embed LIMIT 1").get is not None
+
+
 def waiting(connection: apsw.Connection, limit: int) -> list[tuple[str, str]]:
     """Hashes and texts without a vector: those that came last first."""
     found = connection.execute(
@@ -96,11 +101,11 @@ def use_embedder(connection: apsw.Connection, model_id: str, dimension: int) -> 
 
 
 def put(
-    connection: apsw.Connection, model_id: str, dimension: int, rows: Sequence[tuple[str, bytes]]
+    connection: apsw.Connection, mark: tuple[str, int], rows: Sequence[tuple[str, bytes]]
 ) -> None:
-    """Vectors (float32) of texts, by their hashes; left out where they are another model's."""
-    sound = [(key, vector) for key, vector in rows if key and len(vector) == 4 * dimension]
-    if not sound or _mark(connection) != _Mark(model_id, dimension):
+    """Keep vectors (float32) of texts, by their hashes; not those of another model than `mark`."""
+    sound = [(key, vector) for key, vector in rows if key and len(vector) == 4 * mark[1]]
+    if not sound or _mark(connection) != mark:
         return
     connection.executemany(
         "INSERT INTO vectors (embed_hash, packed, unused_at) VALUES (?, ?, '')"

@@ -137,7 +137,7 @@ def give_vectors(connection: apsw.Connection) -> None:
             "SELECT embed_hash, place FROM to_embed ORDER BY place"
         ).fetchall()
         made = ((str(key), content.vector(int(str(place))).tobytes()) for key, place in rows)
-        vectors.put(connection, MARK.model_id, MARK.dimension, list(made))
+        vectors.put(connection, (MARK.model_id, MARK.dimension), list(made))
 
 
 class MadeUp:

@@ -8,7 +8,7 @@ import apsw
 
 from ragmem.index import vectors
 from ragmem.index.database import open_for_writing, transaction
-from ragmem.index.rows import FileRow, ScopeRow, worded
+from ragmem.index.rows import FileRow, scope_row
 from ragmem.index.scan import Filing
 from ragmem.index.search import CodeQuestion, search
 from ragmem.index.values import CodeHit, CutScope
@@ -49,30 +49,8 @@ def row(
     path: str, scopes: Sequence[CutScope], imports: Sequence[str] = (), language: str = "python"
 ) -> FileRow:
     """A file that has these scopes."""
-    rows = []
-    for each in scopes:
-        words = worded(path, language, each)
-        rows.append(
-            ScopeRow(
-                each.kind,
-                each.name,
-                each.qualified_name,
-                each.signature,
-                each.docstring,
-                each.start_line,
-                each.end_line,
-                each.hash,
-                each.calls,
-                words.names,
-                words.paths,
-                words.about,
-                words.body,
-                words.length,
-                words.embedded,
-                embed_hash(words.embedded),
-            )
-        )
-    return FileRow(path, hash="h", language=language, scopes=tuple(rows), imports=tuple(imports))
+    rows = tuple(scope_row(path, language, each) for each in scopes)
+    return FileRow(path, hash="h", language=language, scopes=rows, imports=tuple(imports))
 
 
 class Index:
@@ -103,7 +81,7 @@ class Index:
         with transaction(self.connection):
             vectors.use_embedder(self.connection, model, DIMENSION)
             rows = [(self.embed_hash(name), vector_of(given)) for name, given in numbers.items()]
-            vectors.put(self.connection, model, DIMENSION, rows)
+            vectors.put(self.connection, (model, DIMENSION), rows)
 
     def embed_hash(self, qualified_name: str) -> str:
         """By which the vector of a scope is kept."""

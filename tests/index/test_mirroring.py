@@ -304,8 +304,7 @@ async def test_each_refresh_is_told_of(tree, open_store):
         nonlocal told
         told += 1
 
-    async with tree.index(open_store=open_store) as index:
-        index.when_told(count)
+    async with tree.index(open_store=open_store, on_told=count) as index:
         for number in range(8):
             tree.write("app/clock.py", CLOCK.replace("60", f"{number}00"))
             await index.refresh()

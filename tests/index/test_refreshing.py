@@ -84,18 +84,15 @@ async def test_nothing_changed(tree):
 
 
 async def test_an_edit_touches_what_it_changes(tree):
-    """References survive edits: ids stay; unchanged scopes keep their rows too."""
+    """References survive edits: ids stay, lines are those of now."""
     async with tree.index() as index:
         await index.refresh()
         before = tree.ids()
-        rows = dict(tree.rows("SELECT qualified_name, scope FROM scopes"))
         text = AUTH.replace('"""Checks tokens."""', '"""Checks."""\n\n    limit = 3')
         tree.write("app/auth.py", text.replace("return AuthService()", "return None"))
         done = await index.refresh()
         assert done.changed == ("app/auth.py",)
         assert tree.ids() == before
-        after = dict(tree.rows("SELECT qualified_name, scope FROM scopes"))
-        assert {name for name in rows if rows[name] != after[name]} == {"AuthService", "login"}
         lines = dict(tree.rows("SELECT qualified_name, start_line FROM scopes"))
         assert lines["AuthService.lookup"] == 15
     tree.sound()

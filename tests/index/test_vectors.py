@@ -74,7 +74,7 @@ def test_another_model_drops_all_vectors_and_all_wait(index: Index) -> None:
     assert names_by_cosine(index) == {}
     # What the first model made meanwhile comes too late.
     row = (index.embed_hash("here"), vector_of(EAST))
-    vectors.put(index.connection, MODEL, DIMENSION, [row])
+    vectors.put(index.connection, (MODEL, DIMENSION), [row])
     assert index.connection.execute("SELECT count(*) FROM vectors").get == 0
 
 
@@ -91,7 +91,7 @@ def test_a_vector_of_a_wrong_size_is_left_out(index: Index) -> None:
     index.put({"a.py": [function("here")]})
     vectors.use_embedder(index.connection, MODEL, DIMENSION)
     key = index.embed_hash("here")
-    vectors.put(index.connection, MODEL, DIMENSION, [(key, vector_of(EAST) + b"1234")])
+    vectors.put(index.connection, (MODEL, DIMENSION), [(key, vector_of(EAST) + b"1234")])
     assert waiting_names(index) == ["here"]
 
 
@@ -144,10 +144,10 @@ def test_vectors_that_nothing_uses_go_when_they_are_many(index: Index) -> None:
     index.put({"a.py": [function("kept")]})
     index.embed({"kept": EAST})
     rows = [(embed_hash(str(number)), vector_of(NORTH)) for number in range(20_100)]
-    vectors.put(index.connection, MODEL, DIMENSION, rows[:100])
+    vectors.put(index.connection, (MODEL, DIMENSION), rows[:100])
     vectors.prune(index.connection, "2026-01-01")
     assert index.connection.execute("SELECT count(*) FROM vectors").get == 101
-    vectors.put(index.connection, MODEL, DIMENSION, rows[100:])
+    vectors.put(index.connection, (MODEL, DIMENSION), rows[100:])
     vectors.prune(index.connection, "2026-01-02")
     held = {str(key) for (key,) in index.connection.execute("SELECT embed_hash FROM vectors")}
     assert held == {index.embed_hash("kept"), *(key for key, _ in rows[100:])}

@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
-from ragmem.index.rows import Worded, length_of, numbered, worded
+from ragmem.index.rows import length_of, numbered, scope_row
 from ragmem.index.values import CutScope
 from tests.index.cuts import function
 
@@ -29,54 +30,15 @@ VALIDATE = CutScope(
 
 def test_a_scope_in_words() -> None:
     """Identifiers are kept whole and split at case and underscore."""
-    found = worded("src/auth/service.py", "python", VALIDATE)
-    columns = [column.split() for column in found[:4]]
-    assert columns == snapshot(
-        [
-            [
-                "authservice.validate",
-                "authservice",
-                "auth",
-                "service",
-                "servic",
-                "validate",
-                "valid",
-                "validate",
-                "valid",
-            ],
-            [
-                "src/auth/service.py",
-                "service.py",
-                "src",
-                "auth",
-                "service",
-                "servic",
-                "py",
-                "auth/service.py",
-                "python",
-            ],
-            ["whether", "token", "token", "good", "def", "validate", "valid", "self"],
-            [
-                "def",
-                "validate",
-                "valid",
-                "self",
-                "self",
-                "token",
-                "token",
-                "token",
-                "whether",
-                "good",
-                "found",
-                "found",
-                "self.lookup",
-                "lookup",
-                "return",
-                "none",
-            ],
-        ]
-    )
-    assert found.length == len(columns[2]) + len(columns[3])
+    found = scope_row("src/auth/service.py", "python", VALIDATE)
+    assert [found.names, found.paths, found.about, found.body] == [
+        "authservice.validate authservice auth service servic validate valid validate valid",
+        "src/auth/service.py service.py src auth service servic py auth/service.py python",
+        "whether token token good def validate valid self",
+        "def validate valid self self token token token whether good found found self.lookup lookup"
+        " return none",
+    ]
+    assert found.length == 8 + 16
     assert found.embedded.splitlines() == snapshot(
         [
             "method auth service validate in src auth service",
@@ -100,11 +62,12 @@ def test_the_number_of_a_second_scope_of_a_name_is_no_part_of_it() -> None:
         )
         for name in ("load", "load#2")
     )
-    assert worded("a.py", "python", first) == worded("a.py", "python", second)
+    found = scope_row("a.py", "python", first)
+    assert found == replace(scope_row("a.py", "python", second), qualified_name="load")
 
 
 def test_paths_are_found_by_their_ends() -> None:
-    paths = worded("ragmem/store/sqlite/base.py", "python", VALIDATE).paths.split()
+    paths = scope_row("ragmem/store/sqlite/base.py", "python", VALIDATE).paths.split()
     assert {"ragmem/store/sqlite/base.py", "sqlite/base.py", "store/sqlite/base.py"} <= {*paths}
     assert {"base.py", "store", "sqlite", "python"} <= {*paths}
 
@@ -112,7 +75,7 @@ def test_paths_are_found_by_their_ends() -> None:
 def test_a_table_of_data_is_capped() -> None:
     """A term counts a few times, and only so many distinct ones are kept."""
     text = "token " * 5000 + " ".join(f"word{number}x" for number in range(5000))
-    body = worded("a.py", "python", function("table", text)).body.split()
+    body = scope_row("a.py", "python", function("table", text)).body.split()
     assert body.count("token") == 8
     assert len(set(body)) <= 400
 
@@ -120,12 +83,12 @@ def test_a_table_of_data_is_capped() -> None:
 def test_what_is_embedded_is_short() -> None:
     text = "\n".join(f"    total += {name}.weight" for name in ["alpha", "beta"] * 200)
     long = function("sum_all", text, docstring="Add up what there is. " * 100)
-    assert len(worded("a/b.py", "python", long).embedded) <= 480
+    assert len(scope_row("a/b.py", "python", long).embedded) <= 480
 
 
 def test_imports_alone_have_no_vector() -> None:
     block = function("imports", "import os\nimport sys", kind="block")
-    assert worded("a.py", "python", block).embedded == ""
+    assert scope_row("a.py", "python", block).embedded == ""
 
 
 @given(
@@ -146,10 +109,9 @@ def test_any_text_gives_words(path: str, name: str, docstring: str, text: str) -
         text=text,
         hash="h",
     )
-    found = worded(path, "markdown", scope)
+    found = scope_row(path, "markdown", scope)
     assert found.length == len(found.about.split()) + len(found.body.split())
-    assert found == worded(path, "markdown", scope)
-    assert isinstance(found, Worded)
+    assert found == scope_row(path, "markdown", scope)
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 10_000))

@@ -74,6 +74,7 @@ class Tree:
         embedder: Embedder | None = None,
         open_store: Callable[[], Awaitable[Store]] | None = None,
         limits: Limits | None = None,
+        on_told: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[CodeIndex]:
         """An index of the folder; closed at the end."""
         project = Project(project_id=PROJECT_ID, path=str(self.root), created_at=utc_now())
@@ -83,6 +84,7 @@ class Tree:
             embedder=embedder,
             open_store=open_store,
             limits=limits or Limits(),
+            on_told=on_told,
         )
         try:
             yield index
