@@ -40,7 +40,7 @@ from ragmem.store.base import SessionQuery, Store, TurnQuery
 from ragmem.store.opening import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver
-from ragmem.tools.project_code import CodeAtHand
+from ragmem.tools.project_code import SessionCode
 
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex
@@ -366,7 +366,7 @@ class App:
                 )
         instructions = self._instructions(top)
         workspace = Workspace(self.cwd, options.add_dirs, private=self.paths.own_folders)
-        code = CodeAtHand(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
+        code = SessionCode(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
         toolset = standard_toolset(
             workspace,
             mode=options.permission_mode,

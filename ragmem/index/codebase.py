@@ -42,7 +42,7 @@ _FAR = 0.5
 """Of the threshold: what is less alike has its words by chance."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class PromptWords(msgspec.Struct, frozen=True):
     """A question, as its hits are held against it."""
 
     words: frozenset[str]
@@ -50,7 +50,7 @@ class Asked(msgspec.Struct, frozen=True):
     """What it names as pieces of code are named; in lower case."""
 
     @classmethod
-    def of(cls, text: str) -> "Asked":
+    def of(cls, text: str) -> "PromptWords":
         """What a prompt asks."""
         names = frozenset(name.casefold() for name in names_in(text))
         return cls(frozenset(question_words(text)), names)
@@ -60,7 +60,7 @@ class Asked(msgspec.Struct, frozen=True):
         return is_named(hit.name, hit.qualified_name, self.names)
 
 
-def bears(hit: CodeHit, asked: Asked, floor: float | None) -> bool:
+def bears(hit: CodeHit, asked: PromptWords, floor: float | None) -> bool:
     """Whether a hit has to do with a question beyond doubt.
 
     It, its file or its folder is named, or it is as alike as a past turn would have to be, or it
@@ -176,7 +176,7 @@ class Codebase:
         if (known := self._indexes.get(project.project_id)) is not None:
             return known
         from ragmem.index.database import database_of
-        from ragmem.index.files import Limits
+        from ragmem.index.files import IndexLimits
         from ragmem.index.index import CodeIndex
 
         settings = self._config.code
@@ -185,7 +185,7 @@ class Codebase:
             database_of(self._paths.data_dir, project.project_id),
             embedder=self._embedder,
             open_store=self._open_store if stores else None,
-            limits=Limits(
+            limits=IndexLimits(
                 max_files=settings.max_files, max_file_bytes=settings.max_file_kb * 1_000
             ),
             metrics=self._metrics,
@@ -236,7 +236,7 @@ class Codebase:
         index, key = self.index_of(project), project.project_id
         if index is None or index.refusal or not self._writes or self._is_followed(key):
             return
-        told = _Telling(self._say)
+        told = _Progress(self._say)
         before = self._refreshing.get(key)
         self._refreshing[key] = asyncio.create_task(self._first_refreshed(index, before, told))
         self._following[key] = asyncio.create_task(self._kept_current(index, self._refreshing[key]))
@@ -247,7 +247,7 @@ class Codebase:
         return following is not None and not following.done()
 
     async def _first_refreshed(
-        self, index: "CodeIndex", before: "asyncio.Task[Refreshed | None] | None", told: "_Telling"
+        self, index: "CodeIndex", before: "asyncio.Task[Refreshed | None] | None", told: "_Progress"
     ) -> Refreshed | None:
         if before is not None:
             await asyncio.gather(before, return_exceptions=True)
@@ -336,7 +336,7 @@ class Codebase:
         except TimeoutError:
             self._metrics.count("code.late")
             return []
-        asked = Asked.of(prompt)
+        asked = PromptWords.of(prompt)
         return [passage_of(hit) for hit in hits if bears(hit, asked, self._floor)]
 
     # --- what turns have to do with it --------------------------------------------
@@ -450,7 +450,7 @@ def _own_embedder(config: Config, of_memory: Embedder | None) -> Embedder | None
     return CachedEmbedder(OnnxEmbedder())
 
 
-class _Telling:
+class _Progress:
     """Of the first indexing of a large project, for the person: when it begins, when it is done."""
 
     def __init__(self, say: Callable[[str], None]) -> None:

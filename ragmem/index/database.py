@@ -246,7 +246,7 @@ def database_of(data_dir: Path, project_id: str) -> Path:
     return data_dir / "code" / f"{project_id}.sqlite"
 
 
-class Lane:
+class IndexThread:
     """One thread with a connection of its own, awaited from the event loop.
 
     Where the file was replaced, the connection is opened anew; where it is damaged, it is thrown

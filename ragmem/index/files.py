@@ -32,14 +32,14 @@ _TIMEOUT_S = 300.0
 _IGNORE_FILES = (".gitignore", ".ignore", ".rgignore")
 
 
-class Limits(msgspec.Struct, frozen=True):
+class IndexLimits(msgspec.Struct, frozen=True):
     """How much of a project is indexed."""
 
     max_files: int = 50_000
     max_file_bytes: int = 1_000_000
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class ProjectFiles(msgspec.Struct, frozen=True, kw_only=True):
     """The files of a project."""
 
     paths: list[str]
@@ -130,10 +130,10 @@ def list_project(
     root: int,
     folder: Path,
     *,
-    limits: Limits,
+    limits: IndexLimits,
     private: Iterable[Path] = (),
     stop: threading.Event,
-) -> Listed:
+) -> ProjectFiles:
     """The files below the folder that a descriptor holds; RagmemError where they can't be had.
 
     Of too many the shallowest are kept: what is deep down in a tree is rarely a project's own.
@@ -161,7 +161,7 @@ def list_project(
     if found.unreadable:
         left_out["unreadable"] += found.unreadable
     whole = not found.timed_out and not stop.is_set()
-    return Listed(paths=sorted(kept), left_out=left_out, whole=whole)
+    return ProjectFiles(paths=sorted(kept), left_out=left_out, whole=whole)
 
 
 def _reason(path: str, hidden: tuple[str, ...]) -> str:
@@ -311,7 +311,7 @@ def opened_folder(root: Path) -> Iterator[int]:
         os.close(handle)
 
 
-class Stand(NamedTuple):
+class FileStamp(NamedTuple):
     """How a file and a scope in it were when they were indexed."""
 
     size: int
@@ -321,11 +321,11 @@ class Stand(NamedTuple):
     scope_hash: str
 
 
-def stands_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str, Stand]:
+def stands_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str, FileStamp]:
     """By the ids of the scopes."""
     ids = msgspec.json.encode([hit.scope_id for hit in hits]).decode()
     return {
-        str(scope_id): Stand(*rest)
+        str(scope_id): FileStamp(*rest)
         for scope_id, *rest in connection.execute(
             "SELECT s.scope_id, f.size, f.mtime_ns, f.seen_ns, f.hash, s.hash FROM scopes AS s"
             " JOIN files AS f USING (file) WHERE s.scope_id IN (SELECT value FROM json_each(?))",
@@ -335,7 +335,7 @@ def stands_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str,
 
 
 def with_texts(
-    root: Path, hits: Sequence[CodeHit], stands: Mapping[str, Stand], most: int
+    root: Path, hits: Sequence[CodeHit], stands: Mapping[str, FileStamp], most: int
 ) -> list[CodeHit]:
     """The hits with their lines; of a file that changed as it is cut now. What is gone is left out.
 
@@ -372,7 +372,7 @@ class _ShownFile:
         """Of all the lines; else those that are shown are yet to be."""
         self._cut: Cut | None = None
 
-    def fresh(self, hit: CodeHit, stand: Stand | None) -> CodeHit | None:
+    def fresh(self, hit: CodeHit, stand: FileStamp | None) -> CodeHit | None:
         if self._content is None or stand is None or is_binary(self._content.data):
             return None
         if not _is_as(self._content, stand):
@@ -410,7 +410,7 @@ class _ShownFile:
             self._shown = without_secrets(self._content.data)
         return self._shown
 
-    def _again(self, hit: CodeHit, stand: Stand) -> CutScope | None:
+    def _again(self, hit: CodeHit, stand: FileStamp) -> CutScope | None:
         """The scope as it is now: that of its name, else the only one with its text."""
         from ragmem.index.cut import cut
 
@@ -427,7 +427,7 @@ class _ShownFile:
         return next(named, None) or (same[0] if len(same) == 1 else None)
 
 
-def _is_as(content: Content, stand: Stand) -> bool:
+def _is_as(content: Content, stand: FileStamp) -> bool:
     if content.size != stand.size:
         return False
     if content.mtime_ns == stand.mtime_ns and not is_racy(stand.mtime_ns, stand.seen_ns):

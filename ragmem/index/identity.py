@@ -22,7 +22,7 @@ HOLDERS = ("class", "type", "section")
 """Kinds of what other scopes are in."""
 
 
-class Known(NamedTuple):
+class ScopeKey(NamedTuple):
     """What a scope goes by."""
 
     kind: str
@@ -64,16 +64,16 @@ class Described(Protocol):
     def hash(self) -> str: ...
 
 
-def known_of(scope: Described) -> Known:
+def known_of(scope: Described) -> ScopeKey:
     """What a scope goes by."""
     telling = is_telling(scope.docstring, scope.start_line, scope.end_line)
-    return Known(scope.kind, scope.name, scope.qualified_name, scope.hash, telling)
+    return ScopeKey(scope.kind, scope.name, scope.qualified_name, scope.hash, telling)
 
 
-def read_known(row: Sequence[object]) -> Known:
+def read_known(row: Sequence[object]) -> ScopeKey:
     """The same from a row of kind, name, qualified name and hash; of one that is telling."""
     kind, name, qualified_name, digest = map(str, row)
-    return Known(kind, name, qualified_name, digest)
+    return ScopeKey(kind, name, qualified_name, digest)
 
 
 def is_telling(docstring: str, start_line: int, end_line: int) -> bool:
@@ -82,7 +82,7 @@ def is_telling(docstring: str, start_line: int, end_line: int) -> bool:
 
 
 def scope_id_of(
-    project_id: str, path: str, known: Known, *, is_taken: Callable[[str], bool]
+    project_id: str, path: str, known: ScopeKey, *, is_taken: Callable[[str], bool]
 ) -> str:
     """An id for a new scope: the same to all processes and machines that meet it."""
     counter = 0
@@ -101,7 +101,7 @@ def _uuid5(name: str) -> str:
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
 
 
-def assign(old: Sequence[Known], new: Sequence[Known]) -> Assigned:
+def assign(old: Sequence[ScopeKey], new: Sequence[ScopeKey]) -> Assigned:
     """Which of a file's scopes was which before; both in the order of the file.
 
     By kind and qualified name; of several of one name (`name#2`) first by their text. Then what
@@ -121,7 +121,9 @@ def assign(old: Sequence[Known], new: Sequence[Known]) -> Assigned:
     return Assigned(pairs.kept, list(pairs.old), list(pairs.new))
 
 
-def follow(vanished: Iterable[tuple[str, Known]], fresh: Iterable[tuple[K, Known]]) -> dict[K, str]:
+def follow(
+    vanished: Iterable[tuple[str, ScopeKey]], fresh: Iterable[tuple[K, ScopeKey]]
+) -> dict[K, str]:
     """Which fresh scopes are vanished ones that were moved: same text and kind; each one once.
 
     Of several with the same text those of the same name come first. Under another name only what
@@ -135,22 +137,22 @@ def follow(vanished: Iterable[tuple[str, Known]], fresh: Iterable[tuple[K, Known
     return {came[place][0]: went[partner][0] for place, partner in pairs.kept.items()}
 
 
-def _by_whole_name_and_text(known: Known) -> Hashable:
+def _by_whole_name_and_text(known: ScopeKey) -> Hashable:
     return known.kind, known.qualified_name, known.hash
 
 
-def _by_name_and_text(known: Known) -> Hashable | None:
+def _by_name_and_text(known: ScopeKey) -> Hashable | None:
     return (known.kind, known.name, known.hash) if known.name else None
 
 
-def _by_telling_text(known: Known) -> Hashable | None:
+def _by_telling_text(known: ScopeKey) -> Hashable | None:
     return (known.kind, known.hash) if known.is_telling else None
 
 
 class _Pairs:
     """Old and new scopes by their places, paired in one way after the other, the surest first."""
 
-    def __init__(self, old: Sequence[Known], new: Sequence[Known]) -> None:
+    def __init__(self, old: Sequence[ScopeKey], new: Sequence[ScopeKey]) -> None:
         self.kept: dict[int, int] = {}
         self.old = dict(enumerate(old))
         """Those without a partner yet."""
@@ -165,8 +167,8 @@ class _Pairs:
 
     def match(
         self,
-        key: Callable[[Known], Hashable | None],
-        was: Callable[[Known], Hashable | None] | None = None,
+        key: Callable[[ScopeKey], Hashable | None],
+        was: Callable[[ScopeKey], Hashable | None] | None = None,
         *,
         alone: bool = False,
     ) -> None:
@@ -190,7 +192,7 @@ class _Pairs:
         if self._renamed:
             self.match(lambda each: (each.kind, each.qualified_name), self._name_now)
 
-    def _name_now(self, known: Known) -> Hashable | None:
+    def _name_now(self, known: ScopeKey) -> Hashable | None:
         holder = known.qualified_name
         while holder := holder.rpartition(".")[0]:
             if holder in self._renamed:
@@ -200,7 +202,7 @@ class _Pairs:
 
 
 def _grouped(
-    scopes: Mapping[int, Known], key: Callable[[Known], Hashable | None]
+    scopes: Mapping[int, ScopeKey], key: Callable[[ScopeKey], Hashable | None]
 ) -> dict[Hashable, list[int]]:
     groups: defaultdict[Hashable, list[int]] = defaultdict(list)
     for place, known in scopes.items():
@@ -218,7 +220,9 @@ _FOLLOWED_FOR = timedelta(hours=1)
 _MOST = 2_000
 
 
-def note_went(connection: apsw.Connection, went: Iterable[tuple[str, Known]], at: datetime) -> None:
+def note_went(
+    connection: apsw.Connection, went: Iterable[tuple[str, ScopeKey]], at: datetime
+) -> None:
     """Scopes that a file has no more, by their ids."""
     connection.executemany(
         "INSERT OR REPLACE INTO went (scope_id, kind, name, qualified_name, hash, at)"
@@ -231,7 +235,9 @@ def note_went(connection: apsw.Connection, went: Iterable[tuple[str, Known]], at
     )
 
 
-def note_came(connection: apsw.Connection, came: Iterable[tuple[int, Known]], at: datetime) -> None:
+def note_came(
+    connection: apsw.Connection, came: Iterable[tuple[int, ScopeKey]], at: datetime
+) -> None:
     """Scopes that are new, by their rows; those that were away have a past of their own."""
     connection.executemany(
         "INSERT OR REPLACE INTO came (scope_id, at) SELECT scope_id, ? FROM scopes WHERE scope = ?"
@@ -240,7 +246,7 @@ def note_came(connection: apsw.Connection, came: Iterable[tuple[int, Known]], at
     )
 
 
-def went_by_another_name(connection: apsw.Connection, scope_id: str, known: Known) -> bool:
+def went_by_another_name(connection: apsw.Connection, scope_id: str, known: ScopeKey) -> bool:
     """Whether that id's scope went, and was called otherwise."""
     found = connection.execute(
         "SELECT 1 FROM went WHERE scope_id = ? AND (kind, qualified_name) != (?, ?)",
@@ -263,7 +269,7 @@ def forget(connection: apsw.Connection, now: datetime) -> None:
 
 def lately(
     connection: apsw.Connection,
-) -> tuple[list[tuple[str, Known]], list[tuple[int, Known]]]:
+) -> tuple[list[tuple[str, ScopeKey]], list[tuple[int, ScopeKey]]]:
     """What went, and what came and is there, the last first; after `forget`."""
     went = connection.execute(
         "SELECT scope_id, kind, name, qualified_name, hash FROM went ORDER BY at DESC, scope_id"

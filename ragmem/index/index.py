@@ -18,7 +18,7 @@ from ragmem.embedder.base import Embedder
 from ragmem.errors import EmbedderError, StoreUnavailable, UsageError
 from ragmem.index import vectors
 from ragmem.index.database import (
-    Lane,
+    IndexThread,
     is_followed,
     open_for_reading,
     open_for_writing,
@@ -26,7 +26,7 @@ from ragmem.index.database import (
     refused,
     transaction,
 )
-from ragmem.index.files import Limits, Stand, refusal, stands_of, with_texts
+from ragmem.index.files import FileStamp, IndexLimits, refusal, stands_of, with_texts
 from ragmem.index.mirror import SCOPE_COLUMNS, Mirror, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
@@ -39,12 +39,12 @@ from ragmem.store.locks import take
 from ragmem.text import visible
 
 if TYPE_CHECKING:
-    from ragmem.index.vectors import Resident
+    from ragmem.index.vectors import ScopeVectors
 
 
 T = TypeVar("T")
 
-_LIMITS = Limits()
+_LIMITS = IndexLimits()
 _STOPS_WITHIN_S = 10.0
 _EMBEDDED_AT_ONCE = 32
 _MOST_OF_A_NAME = 5
@@ -66,7 +66,7 @@ class CodeIndex:
         *,
         embedder: Embedder | None = None,
         open_store: Callable[[], Awaitable[Store]] | None = None,
-        limits: Limits = _LIMITS,
+        limits: IndexLimits = _LIMITS,
         metrics: Metrics | None = None,
         private: tuple[Path, ...] = (),
         on_told: Callable[[], None] = lambda: None,
@@ -83,11 +83,13 @@ class CodeIndex:
         self._limits = limits
         self._metrics = metrics or Metrics()
         self._private = tuple(Path(os.path.realpath(path)) for path in (database.parent, *private))
-        self._writer = Lane(database, open_for_writing)
+        self._writer = IndexThread(database, open_for_writing)
         self._has_written = False
         """What only looks never removes a damaged index."""
-        self._reader = Lane(database, open_for_reading, throws_away=lambda: self._has_written)
-        self._resident: Resident | None = None
+        self._reader = IndexThread(
+            database, open_for_reading, throws_away=lambda: self._has_written
+        )
+        self._resident: ScopeVectors | None = None
         self._one_refresh = asyncio.Lock()
         self._mirror = Mirror(
             project,
@@ -266,15 +268,15 @@ class CodeIndex:
             text=text, vector=vector, embedder=model_id, limit=limit, near=frozenset(near)
         )
         if self._resident is None:
-            self._resident = vectors.Resident()
+            self._resident = vectors.ScopeVectors()
         resident = self._resident
 
-        def found(connection: apsw.Connection) -> tuple[list[CodeHit], dict[str, Stand]]:
+        def found(connection: apsw.Connection) -> tuple[list[CodeHit], dict[str, FileStamp]]:
             hits = search.search(connection, question, resident)
             return hits, stands_of(connection, hits)
 
         with self._metrics.time("code.search"):
-            nothing: tuple[list[CodeHit], dict[str, Stand]] = ([], {})
+            nothing: tuple[list[CodeHit], dict[str, FileStamp]] = ([], {})
             hits, stands = await self._read(found, nothing)
             most = self._limits.max_file_bytes
             return await asyncio.to_thread(with_texts, self._root, hits, stands, most)

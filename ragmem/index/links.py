@@ -59,7 +59,7 @@ class Scopes(Protocol):
         ...
 
 
-class Place(msgspec.Struct, frozen=True):
+class TouchedLines(msgspec.Struct, frozen=True):
     """Lines of a file that a call was about."""
 
     how: ReferenceHow
@@ -69,7 +69,7 @@ class Place(msgspec.Struct, frozen=True):
     replaced: tuple[int, ...] = ()
     """Of an edit, how many lines each of those took the place of; empty where that is not known."""
 
-    def later(self, edit: "Place") -> "Place":
+    def later(self, edit: "TouchedLines") -> "TouchedLines":
         """Where its lines are after a later edit of the same file."""
         if len(edit.replaced) != len(edit.lines):
             return self
@@ -77,7 +77,7 @@ class Place(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, lines=tuple(moved))
 
 
-def _moved(line: int, edit: Place) -> Lines:
+def _moved(line: int, edit: TouchedLines) -> Lines:
     """Where a line is after an edit: itself, or all that took its place."""
     grown = 0
     for (first, last), replaced in zip(edit.lines, edit.replaced, strict=True):
@@ -134,9 +134,9 @@ def edited_paths(turn: Turn) -> list[str]:
     return list(dict.fromkeys(place.path for place in places_of(turn) if place.how == "edited"))
 
 
-def places_of(turn: Turn) -> list[Place]:
+def places_of(turn: Turn) -> list[TouchedLines]:
     """What its finished calls were about, in their order, with the lines as the turn left them."""
-    places: list[Place] = []
+    places: list[TouchedLines] = []
     for call in turn.tool_calls:
         now = list(_places(call)) if call.success else []
         for edit in now:
@@ -181,22 +181,22 @@ def _suffixes(name: str) -> Iterator[str]:
             yield name
 
 
-def _places(call: ToolCall) -> Iterator[Place]:
+def _places(call: ToolCall) -> Iterator[TouchedLines]:
     result = _result(call)
     if result is None:
         return
     if call.tool_name == "read_file" and result.path and result.last_line > 0:
-        yield Place("read", result.path, ((result.first_line, result.last_line),))
+        yield TouchedLines("read", result.path, ((result.first_line, result.last_line),))
     elif call.tool_name in _EDITS and result.path:
         if result.changed is None:
-            yield Place("edited", result.path, ((1, _LAST_LINE),))
+            yield TouchedLines("edited", result.path, ((1, _LAST_LINE),))
         else:
-            yield Place("edited", result.path, result.changed, result.replaced)
+            yield TouchedLines("edited", result.path, result.changed, result.replaced)
     elif call.tool_name == "grep_files":
         yield from _matches(result.text)
 
 
-def _matches(text: str) -> Iterator[Place]:
+def _matches(text: str) -> Iterator[TouchedLines]:
     """A page of matches: a path on a line of its own, below it `12:text` for each match.
 
     A path stands first, or behind an empty line, whatever it looks like (`[id]/page.tsx`).
@@ -206,14 +206,14 @@ def _matches(text: str) -> Iterator[Place]:
     for row in text.split("\n"):
         if begins and row:
             if lines:
-                yield Place("found", path, tuple(lines))
+                yield TouchedLines("found", path, tuple(lines))
             path, lines = row, []
         elif path and count < _MOST_LINES and (match := _MATCH.match(row)):
             lines.append((int(match[1]), int(match[1])))
             count += 1
         begins = not row
     if lines:
-        yield Place("found", path, tuple(lines))
+        yield TouchedLines("found", path, tuple(lines))
 
 
 def _most_telling(found: Sequence[CodeScope], named: Collection[str]) -> Sequence[CodeScope]:

@@ -17,7 +17,7 @@ import msgspec
 
 from ragmem.errors import RagmemError
 from ragmem.index.database import raise_epoch
-from ragmem.index.identity import Known, assign, follow, known_of, read_known, scope_id_of
+from ragmem.index.identity import ScopeKey, assign, follow, known_of, read_known, scope_id_of
 from ragmem.logs import LOGGER
 from ragmem.metrics import Metrics
 from ragmem.records import CodeFile, CodeScope, DropCodeFiles, Project, PutCodeFile, RegisterProject
@@ -37,7 +37,7 @@ SCOPE_COLUMNS = (
 )
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class MirrorBatch(msgspec.Struct, frozen=True, kw_only=True):
     """What the store is told at once."""
 
     files: tuple[CodeFile, ...] = ()
@@ -46,13 +46,13 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     gone: tuple[str, ...] = ()
 
 
-class Reader(Protocol):
+class ReadIndex(Protocol):
     """Runs a query on the index; `otherwise` where there is none."""
 
     async def __call__(self, query: Callable[[apsw.Connection], T], otherwise: T) -> T: ...
 
 
-Writer = Callable[[Callable[[apsw.Connection], object]], Awaitable[None]]
+WriteIndex = Callable[[Callable[[apsw.Connection], object]], Awaitable[None]]
 """Runs a transaction on the index."""
 
 
@@ -65,8 +65,8 @@ class Mirror:
     def __init__(
         self,
         project: Project,
-        read: Reader,
-        write: Writer,
+        read: ReadIndex,
+        write: WriteIndex,
         *,
         open_store: Callable[[], Awaitable[Store]] | None,
         lock: Callable[[], int | None],
@@ -122,7 +122,7 @@ class Mirror:
             await self._write(partial(seed, project_id=project_id, stored=stored))
         is_registered = False
         while not self._closing:
-            batch = await self._read(partial(next_batch, project_id=project_id), Batch())
+            batch = await self._read(partial(next_batch, project_id=project_id), MirrorBatch())
             # Files first: a scope that was moved must not go with the file that it was in.
             writes: list[PutCodeFile | DropCodeFiles] = [PutCodeFile(file=f) for f in batch.files]
             if batch.gone:
@@ -166,7 +166,7 @@ class Mirror:
         await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
 
 
-def next_batch(connection: apsw.Connection, project_id: str) -> Batch:
+def next_batch(connection: apsw.Connection, project_id: str) -> MirrorBatch:
     """What is marked; empty when nothing is."""
     marks = connection.execute(
         "SELECT file, to_mirror FROM files WHERE to_mirror ORDER BY file LIMIT ?",
@@ -175,15 +175,15 @@ def next_batch(connection: apsw.Connection, project_id: str) -> Batch:
     if marks:
         last = int(str(marks[-1][0]))
         files = _files(connection, project_id, "to_mirror AND file <= ? ORDER BY file", (last,))
-        return Batch(
+        return MirrorBatch(
             files=tuple(file for _, file in files),
             marks=tuple((int(str(file)), int(str(mark))) for file, mark in marks),
         )
     gone = connection.execute("SELECT path FROM gone ORDER BY path LIMIT 100").fetchall()
-    return Batch(gone=tuple(str(path) for (path,) in gone))
+    return MirrorBatch(gone=tuple(str(path) for (path,) in gone))
 
 
-def told(connection: apsw.Connection, batch: Batch) -> None:
+def told(connection: apsw.Connection, batch: MirrorBatch) -> None:
     """The store knows it now; what changed meanwhile stays marked. In the caller's transaction."""
     connection.executemany(
         "UPDATE files SET to_mirror = 0 WHERE file = ? AND to_mirror = ?", batch.marks
@@ -263,8 +263,8 @@ def seed(connection: apsw.Connection, project_id: str, stored: Sequence[CodeFile
     In the caller's transaction.
     """
     wanted: dict[int, str] = {}
-    vanished: list[tuple[str, Known]] = []
-    fresh: list[tuple[int, Known]] = []
+    vanished: list[tuple[str, ScopeKey]] = []
+    fresh: list[tuple[int, ScopeKey]] = []
     local = _local(connection)
     for file in stored:
         here = local.pop(file.path, None)
@@ -314,8 +314,8 @@ def _files(
         )
 
 
-def _local(connection: apsw.Connection) -> dict[str, list[tuple[int, Known]]]:
-    found: dict[str, list[tuple[int, Known]]] = {
+def _local(connection: apsw.Connection) -> dict[str, list[tuple[int, ScopeKey]]]:
+    found: dict[str, list[tuple[int, ScopeKey]]] = {
         str(path): [] for (path,) in connection.execute("SELECT path FROM files WHERE left_out=''")
     }
     columns = ", ".join(f"s.{column}" for column in SCOPE_COLUMNS.split(", "))

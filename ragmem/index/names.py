@@ -43,7 +43,7 @@ _NUMBERED = re.compile(r"#\d+$")
 """Of the second scope of a name in its file."""
 
 
-class Said(NamedTuple):
+class Mention(NamedTuple):
     """One of the things that a text names."""
 
     text: str
@@ -61,7 +61,7 @@ class Said(NamedTuple):
         return ".".join(self.parts)
 
 
-def said_in(text: str, *, alone: bool = False) -> list[Said]:
+def said_in(text: str, *, alone: bool = False) -> list[Mention]:
     """What a text names, each once, quoted things first.
 
     A word counts where nothing but code is written so: with an underscore or a capital inside,
@@ -102,14 +102,14 @@ def is_telling(name: str) -> bool:
     return "_" in bare or "$" in bare or bool(_INNER_CAPITAL.search(bare))
 
 
-def _quoted(text: str) -> Iterator[Said]:
+def _quoted(text: str) -> Iterator[Mention]:
     for quoted in _QUOTED.findall(text):
         bare = re.sub(r"\(.*", "", quoted).strip().lstrip("~")
         if match := _CHUNK.fullmatch(bare):
             yield from _read(match, sure=True)
 
 
-def _read(match: re.Match[str], *, sure: bool) -> Iterator[Said]:
+def _read(match: re.Match[str], *, sure: bool) -> Iterator[Mention]:
     """What one chunk of a text says: a name, a path, or a file and a name in it."""
     said, end = match["said"], match["end"] or ""
     if len(said) > _MOST_CHARS:
@@ -121,7 +121,7 @@ def _read(match: re.Match[str], *, sure: bool) -> Iterator[Said]:
         lines = (int(marked[1]), int(marked[2] or marked[1]))
     path, _, inside = said.partition("::" if "::" in said else "#")
     if inside and (_SLASH.search(path) or _is_file(path)) and (place := _place(path)):
-        yield Said(path, place=place)
+        yield Mention(path, place=place)
         said = inside
     is_folder = end in ("/", "\\")
     place = _place(said, is_folder=is_folder)
@@ -129,7 +129,7 @@ def _read(match: re.Match[str], *, sure: bool) -> Iterator[Said]:
     parts = () if is_path else _parts(said, sure=sure or end == "()")
     if place or parts:
         shown = f"{said}/" if is_folder else said.lstrip("." if parts else "")
-        yield Said(shown, parts, place, lines if place else None)
+        yield Mention(shown, parts, place, lines if place else None)
 
 
 def _place(said: str, *, is_folder: bool = False) -> str:
@@ -163,7 +163,7 @@ def _parts(said: str, *, sure: bool) -> tuple[str, ...]:
     return parts if len(parts) > 1 and min(map(len, parts)) > 1 and (joined or is_lower) else ()
 
 
-class Span(Protocol):
+class LineRange(Protocol):
     """Lines of a file, 1-based and included."""
 
     @property
@@ -177,7 +177,7 @@ class Span(Protocol):
         ...
 
 
-S = TypeVar("S", bound=Span)
+S = TypeVar("S", bound=LineRange)
 
 
 def innermost(scopes: Sequence[S], first: int, last: int) -> Iterable[S]:
@@ -260,7 +260,7 @@ def _together(before: Named | None, one: Named) -> Named:
 
 
 def _by_name(
-    connection: apsw.Connection, said: Said, *, sure_only: bool
+    connection: apsw.Connection, said: Mention, *, sure_only: bool
 ) -> Iterator[tuple[int, Named]]:
     """`sure_only`: what is said is a place too, so that only the whole name counts."""
     parts = said.parts
@@ -336,7 +336,7 @@ def _inside(connection: apsw.Connection, scope: int) -> Iterator[int]:
 # --- by place ----------------------------------------------------------------------------
 
 
-def _by_place(connection: apsw.Connection, said: Said) -> Iterator[tuple[int, Named]]:
+def _by_place(connection: apsw.Connection, said: Mention) -> Iterator[tuple[int, Named]]:
     """Scopes of the file or folder that is meant; those at its line before all."""
     files, what = _files(connection, said)
     if not files:
@@ -362,7 +362,7 @@ def _by_place(connection: apsw.Connection, said: Said) -> Iterator[tuple[int, Na
             yield int(str(scope)), Named(what, said.text, surely, place < _FIRST_OF_A_PLACE)
 
 
-def _told(said: Said) -> str:
+def _told(said: Mention) -> str:
     first, last = said.lines or (0, 0)
     return f"{said.text}:{first}" + (f"-{last}" if last > first else "")
 
@@ -384,7 +384,7 @@ class _Span(NamedTuple):
 
 
 def _files(
-    connection: apsw.Connection, said: Said
+    connection: apsw.Connection, said: Mention
 ) -> tuple[list[_NamedFile], Literal["file", "folder"]]:
     """The files that a place or a dotted module means, and how it means them."""
     if not said.place:

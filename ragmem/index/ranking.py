@@ -16,7 +16,7 @@ from ragmem.records import ScopeKind
 from ragmem.scores import group_z_scores, middle_for_unknown, scale_of, z_scores
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class ScopeCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A scope with what speaks for it."""
 
     scope: int
@@ -39,16 +39,16 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """The question names it, its file, or a scope that it is in."""
 
 
-class Ranked(msgspec.Struct, frozen=True, kw_only=True):
+class RankedScope(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate with what it is worth; comparable within one search only."""
 
-    candidate: Candidate
+    candidate: ScopeCandidate
     score: float
     parts: Mapping[str, float]
     """What the score is made of, by name; they sum to it."""
 
 
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
+class ScopeWeights(msgspec.Struct, frozen=True, kw_only=True):
     """How much each ingredient counts, in standard deviations of the scores.
 
     Chosen with `scripts/bench --only code` on one code base and this repository, and reported on
@@ -90,8 +90,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     """Of a scope that the question names: before all others."""
 
 
-DEFAULT_WEIGHTS = Weights()
-WITHOUT_VECTORS = Weights(words=1.0, own=0.6, told=0.4)
+DEFAULT_WEIGHTS = ScopeWeights()
+WITHOUT_VECTORS = ScopeWeights(words=1.0, own=0.6, told=0.4)
 """Where words must say all: those that a scope has itself say more."""
 _BEST_OF_FILE = 3
 _MOST_LENT = 5.0
@@ -116,14 +116,14 @@ def is_test(path: str) -> bool:
 
 
 def rank(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[ScopeCandidate],
     *,
     question: str = "",
     near: Collection[str] = (),
     imports: Mapping[str, Collection[str]] | None = None,
     foreign: bool = False,
-    weights: Weights | None = None,
-) -> list[Ranked]:
+    weights: ScopeWeights | None = None,
+) -> list[RankedScope]:
     """The candidates, best first; `imports`: of a file's path those that it imports."""
     if not candidates:
         return []
@@ -157,12 +157,12 @@ def rank(
             "kind": -_less(one.kind, weights),
             "named": weights.named * one.named,
         }
-        ranked.append(Ranked(candidate=one, score=math.fsum(parts.values()), parts=parts))
+        ranked.append(RankedScope(candidate=one, score=math.fsum(parts.values()), parts=parts))
     return sorted(ranked, key=lambda each: (-each.score, each.candidate.path, each.candidate.scope))
 
 
 def _by_words(
-    candidates: Sequence[Candidate], weights: Weights
+    candidates: Sequence[ScopeCandidate], weights: ScopeWeights
 ) -> tuple[list[float], list[float], list[float]]:
     """What their own words are worth, and what callers and texts add to that.
 
@@ -188,10 +188,10 @@ def _by_words(
     return words, from_callers, from_texts
 
 
-def mixed(ranked: Sequence[Ranked]) -> list[Ranked]:
+def mixed(ranked: Sequence[RankedScope]) -> list[RankedScope]:
     """The same, but among the first few not more than three of a file, unless they are meant."""
-    first: list[Ranked] = []
-    later: list[Ranked] = []
+    first: list[RankedScope] = []
+    later: list[RankedScope] = []
     seen: Counter[str] = Counter()
     for place, one in enumerate(ranked):
         path = one.candidate.path
@@ -206,7 +206,7 @@ def mixed(ranked: Sequence[Ranked]) -> list[Ranked]:
     return first + later
 
 
-def _less(kind: ScopeKind, weights: Weights) -> float:
+def _less(kind: ScopeKind, weights: ScopeWeights) -> float:
     if kind == "section":
         return weights.section
     return weights.block if kind in ("block", "text") else 0.0

@@ -21,7 +21,7 @@ import msgspec
 from ragmem.index import identity, vectors
 from ragmem.index.database import raise_epoch, transaction
 from ragmem.index.files import (
-    Limits,
+    IndexLimits,
     NotRead,
     is_racy,
     list_project,
@@ -29,7 +29,7 @@ from ragmem.index.files import (
     read,
     says_what_is_ignored,
 )
-from ragmem.index.identity import Known, assign, follow, known_of, scope_id_of
+from ragmem.index.identity import ScopeKey, assign, follow, known_of, scope_id_of
 from ragmem.index.imports import Resolver, stems_of
 from ragmem.index.pool import cut_files
 from ragmem.index.rows import FileRow, numbered
@@ -51,7 +51,7 @@ class _Old(NamedTuple):
     term_count: int
 
 
-class Filing:
+class ScopeWriter:
     """What one refresh changes, transaction by transaction; `follow_moved` in the last."""
 
     def __init__(self, connection: apsw.Connection, project_id: str, now: datetime) -> None:
@@ -62,8 +62,8 @@ class Filing:
         self._connection = connection
         self._project_id = project_id
         self._now = now
-        self._vanished: dict[str, Known] = {}
-        self._fresh: list[tuple[int, Known]] = []
+        self._vanished: dict[str, ScopeKey] = {}
+        self._fresh: list[tuple[int, ScopeKey]] = []
         self._is_first = not connection.execute("SELECT sequence FROM state").get
         self._epoch = self._sequence = self._documents = self._terms = 0
 
@@ -178,7 +178,7 @@ class Filing:
         scopes: list[tuple[int | str, ...]] = []
         texts: list[tuple[int | str, ...]] = []
         calls: list[tuple[str, int]] = []
-        fresh: list[tuple[int, Known]] = []
+        fresh: list[tuple[int, ScopeKey]] = []
         # Those that are kept are out of the table for now.
         given = set(kept.values())
         for place, each in enumerate(row.scopes):
@@ -212,7 +212,7 @@ class Filing:
         identity.note_came(self._connection, fresh, self._now)
         vectors.want(self._connection, [(each.embed_hash, each.embedded) for each in row.scopes])
 
-    def _is_anothers(self, given: Collection[str], known: Known, scope_id: str) -> bool:
+    def _is_anothers(self, given: Collection[str], known: ScopeKey, scope_id: str) -> bool:
         """Whether a new scope can't have that id, lest it gets the history of another one."""
         if self._is_first:
             return scope_id in given
@@ -274,7 +274,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     root: Path
     project_id: str
-    limits: Limits
+    limits: IndexLimits
     private: tuple[Path, ...] = ()
     now: datetime
     paths: frozenset[str] | None = None
@@ -325,7 +325,7 @@ def refresh(
         _stop_if_told(stop)
         to_cut, touched = _to_cut(root, plan.limits, seen, look, stop)
         known = set(seen) - set(look.removed)
-        filing = Filing(connection, plan.project_id, plan.now)
+        filing = ScopeWriter(connection, plan.project_id, plan.now)
         if touched or look.removed:
             with transaction(connection):
                 _touch(connection, touched)
@@ -368,7 +368,7 @@ def _look_at(root: int, plan: Plan, seen: dict[str, _Seen], stop: threading.Even
 def _note(
     root: int,
     path: str,
-    limits: Limits,
+    limits: IndexLimits,
     present: dict[str, os.stat_result],
     left_out: Counter[str],
 ) -> None:
@@ -410,7 +410,7 @@ def _look_at_known(root: int, paths: Iterable[str], seen: dict[str, _Seen]) -> _
 
 
 def _to_cut(
-    root: int, limits: Limits, seen: dict[str, _Seen], look: _Look, stop: threading.Event
+    root: int, limits: IndexLimits, seen: dict[str, _Seen], look: _Look, stop: threading.Event
 ) -> tuple[list[str], list[tuple[int, int, int, str]]]:
     """Files whose content is new or other, the latest last, and those that were only touched."""
     to_cut: list[str] = []
@@ -449,7 +449,7 @@ def _cut(
     root: int,
     plan: Plan,
     paths: Sequence[str],
-    filing: Filing,
+    filing: ScopeWriter,
     stop: threading.Event,
     show: Callable[[int, int], None],
 ) -> None:
@@ -480,7 +480,7 @@ def _finish(
     root: int,
     plan: Plan,
     look: _Look,
-    filing: Filing,
+    filing: ScopeWriter,
     known: set[str],
 ) -> None:
     filing.follow_moved()
@@ -557,7 +557,7 @@ def _resolve_these(
 # --- what is told ---------------------------------------------------------------------------
 
 
-def _told(connection: apsw.Connection, filing: Filing, seconds: float) -> Refreshed:
+def _told(connection: apsw.Connection, filing: ScopeWriter, seconds: float) -> Refreshed:
     files, scopes, left_out = counts(connection)
     return Refreshed(
         files=files,

@@ -13,10 +13,10 @@ import apsw
 import msgspec
 
 from ragmem.index.names import Named, named_in
-from ragmem.index.ranking import Candidate, Ranked, Weights, mixed, rank
+from ragmem.index.ranking import RankedScope, ScopeCandidate, ScopeWeights, mixed, rank
 from ragmem.index.rows import length_of
 from ragmem.index.values import MEANING, CodeHit
-from ragmem.index.vectors import Resident
+from ragmem.index.vectors import ScopeVectors
 from ragmem.terms import QueryTerm, guess_language, query_terms, terms
 from ragmem.text import one_line
 
@@ -34,7 +34,7 @@ TEXTS = ("section", "text")
 """Kinds that call nothing, but tell of it."""
 
 
-class Loan(NamedTuple):
+class LentScore(NamedTuple):
     """A score that is another scope's."""
 
     score: float
@@ -43,7 +43,7 @@ class Loan(NamedTuple):
 
 def loans(
     connection: apsw.Connection, scores: Mapping[int, float]
-) -> tuple[dict[int, Loan], dict[int, Loan]]:
+) -> tuple[dict[int, LentScore], dict[int, LentScore]]:
     """Of scopes that these call, the best of their scores; and of those that texts name.
 
     Names that many have are left out.
@@ -64,7 +64,7 @@ def loans(
         """,
         (lenders,),
     ).fetchall()
-    lent, told = dict[int, Loan](), dict[int, Loan]()
+    lent, told = dict[int, LentScore](), dict[int, LentScore]()
     for name, found in called:
         defined = connection.execute(
             "SELECT scope FROM scopes WHERE name_key = ? LIMIT ?", (name, _DEFINED + 1)
@@ -73,15 +73,15 @@ def loans(
             continue
         for lender in msgspec.json.decode(str(found), type=list[int]):
             given = told if lender in texts else lent
-            loan = Loan(scores[lender], lender)
+            loan = LentScore(scores[lender], lender)
             for (row,) in defined:
                 scope = int(str(row))
-                if scope != lender and loan > given.get(scope, Loan(0.0, 0)):
+                if scope != lender and loan > given.get(scope, LentScore(0.0, 0)):
                     given[scope] = loan
     return lent, told
 
 
-T = TypeVar("T", float, Loan)
+T = TypeVar("T", float, LentScore)
 
 
 def best_of(scores: Mapping[int, T], limit: int) -> list[int]:
@@ -108,7 +108,7 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
     importers: Mapping[str, str]
     """By path: a file that imports it, of which something was found too."""
 
-    def why(self, ranked: Ranked, qualified_name: str) -> tuple[str, ...]:
+    def why(self, ranked: RankedScope, qualified_name: str) -> tuple[str, ...]:
         """The most telling first: that the question names it, then by what each adds."""
         one, parts = ranked.candidate, ranked.parts
         said = self.named.get(one.scope)
@@ -208,9 +208,9 @@ _OF_A_PLACE = 30
 def search(
     connection: apsw.Connection,
     question: CodeQuestion,
-    resident: Resident,
+    resident: ScopeVectors,
     *,
-    weights: Weights | None = None,
+    weights: ScopeWeights | None = None,
     tuning: Tuning = DEFAULT_TUNING,
 ) -> list[CodeHit]:
     """The best scopes, without their texts; the connection is in one transaction meanwhile."""
@@ -223,8 +223,8 @@ def search(
 def _search(
     connection: apsw.Connection,
     question: CodeQuestion,
-    resident: Resident,
-    weights: Weights | None,
+    resident: ScopeVectors,
+    weights: ScopeWeights | None,
     tuning: Tuning,
 ) -> list[CodeHit]:
     held = connection.execute("SELECT document_count, term_count FROM state").fetchone()
@@ -242,7 +242,7 @@ def _search(
     rows |= _rows(connection, {*best_of(lent, _LENT), *best_of(told, _LENT)} - rows.keys())
     scores, cosines, held = text.of(rows), near.of(rows), _held(lists, sorted(rows))
     candidates = [
-        Candidate(
+        ScopeCandidate(
             scope=scope,
             path=row.path,
             kind=row.kind,
@@ -277,7 +277,7 @@ def _search(
     return [_hit(rows[one.candidate.scope], one, reasons) for one in found]
 
 
-def _hit(row: CodeHit, ranked: Ranked, reasons: Reasons) -> CodeHit:
+def _hit(row: CodeHit, ranked: RankedScope, reasons: Reasons) -> CodeHit:
     return msgspec.structs.replace(
         row,
         score=ranked.score,
@@ -468,7 +468,7 @@ def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, Cod
 
 
 def _lenders(
-    connection: apsw.Connection, scopes: Collection[int], given: Mapping[int, Loan]
+    connection: apsw.Connection, scopes: Collection[int], given: Mapping[int, LentScore]
 ) -> dict[int, str]:
     """Of these scopes that something has lent to, what that is called."""
     chosen = {scope: given[scope].lender for scope in scopes if scope in given}

@@ -155,7 +155,7 @@ def _listed(keys: Iterable[str]) -> str:
 # --- in memory ------------------------------------------------------------------------------
 
 
-class Resident:
+class ScopeVectors:
     """The vectors of an index as a search needs them; what has come since is read when it asks."""
 
     def __init__(self) -> None:

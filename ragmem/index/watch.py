@@ -78,7 +78,7 @@ async def changed_paths(root: Path) -> AsyncGenerator[frozenset[str], None]:
 
 def _listen(root: Path, stop: threading.Event, tell: Tell) -> None:
     """In a thread of its own: paths, then None, or the error for which there are none."""
-    listening = _Listening(root, tell)
+    listening = _ProjectWatch(root, tell)
     try:
         listening.run(stop)
     except Exception as error:  # the system's, or the library's own kind
@@ -151,7 +151,7 @@ def _is_nameable(path: str) -> bool:
     return True
 
 
-class _Ear:
+class _FolderWatch:
     """A thread that watches some folders and hands on what it hears; an empty set when nothing."""
 
     def __init__(
@@ -189,14 +189,14 @@ class _Ear:
             self._heard.put((self, error))
 
 
-_Heard = tuple[_Ear, Changes | Exception]
+_Heard = tuple[_FolderWatch, Changes | Exception]
 
 
-class _Listening:
+class _ProjectWatch:
     """To a project's folders, as they come and go.
 
     The library meets links where it begins with a tree, so that is begun with anew where folders
-    come that are not watched yet, or hold links. Until the new ears listen the old ones go on.
+    come that are not watched yet, or hold links. Until the new watchers listen the old ones go on.
     """
 
     def __init__(self, root: Path, tell: Tell) -> None:
@@ -204,8 +204,8 @@ class _Listening:
         self._top = os.path.join(root, "")
         self._tell = tell
         self._heard: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
-        self._ears: list[_Ear] = []
-        self._before: list[_Ear] = []
+        self._watchers: list[_FolderWatch] = []
+        self._before: list[_FolderWatch] = []
         self._begin_at: float | None = 0.0
         """When folders are looked for again; None: not."""
         self._not_before = 0.0
@@ -221,16 +221,16 @@ class _Listening:
             if self._begin_at is not None and time.monotonic() >= self._begin_at:
                 self._begin()
             with suppress(queue.Empty):
-                ear, heard = self._heard.get(timeout=self._wait_s())
+                watcher, heard = self._heard.get(timeout=self._wait_s())
                 if isinstance(heard, Exception):
-                    self._fail(ear, heard)
+                    self._fail(watcher, heard)
                 else:
-                    self._take(ear, heard)
+                    self._take(watcher, heard)
 
     def end(self) -> None:
         """Listen no more."""
-        for ear in (*self._before, *self._ears):
-            ear.end()
+        for watcher in (*self._before, *self._watchers):
+            watcher.end()
 
     def _wait_s(self) -> float:
         most = _TIMEOUT_MS / 1000
@@ -241,9 +241,9 @@ class _Listening:
     def _begin(self) -> None:
         started = time.monotonic()
         folders = folders_of(str(self._root))
-        self._before += self._ears
-        self._ears = [
-            _Ear(some, self._top, self._heard, whole=whole)
+        self._before += self._watchers
+        self._watchers = [
+            _FolderWatch(some, self._top, self._heard, whole=whole)
             for some, whole in ((folders.trees, True), (folders.single, False))
             if some
         ]
@@ -252,13 +252,13 @@ class _Listening:
         now = time.monotonic()
         self._not_before = now + max(_AGAIN_S, 10 * (now - started))
 
-    def _fail(self, ear: _Ear, error: Exception) -> None:
+    def _fail(self, watcher: _FolderWatch, error: Exception) -> None:
         """Begin again after a while, or raise what would only come again.
 
         A folder may go while it is begun with; a file may have a strange name; and what is too
-        much for the system beside the old ears may be little enough without them.
+        much for the system beside the old watchers may be little enough without them.
         """
-        if ear not in self._ears:
+        if watcher not in self._watchers:
             return
         is_strange = isinstance(error, WatchfilesRustInternalError)
         went = isinstance(error, FileNotFoundError) and self._failures < _FAILURES_AT_MOST
@@ -269,12 +269,12 @@ class _Listening:
             # It may come again before anything is heard: a log with a strange name.
             self._tell(EVERYTHING)
         self.end()
-        self._ears, self._before, self._new = [], [], EVERYTHING
+        self._watchers, self._before, self._new = [], [], EVERYTHING
         self._begin_at = max(self._not_before, time.monotonic() + min(_POLL_S, 2**self._failures))
 
-    def _take(self, ear: _Ear, changes: Changes) -> None:
-        ear.listens = True
-        if (self._before or self._untold) and all(each.listens for each in self._ears):
+    def _take(self, watcher: _FolderWatch, changes: Changes) -> None:
+        watcher.listens = True
+        if (self._before or self._untold) and all(each.listens for each in self._watchers):
             for old in self._before:
                 old.end()
             self._before = []
@@ -285,7 +285,7 @@ class _Listening:
             self._failures = 0
             self._tell(frozenset(path.removeprefix(self._top) for path in paths))
         came = {path for change, path in changes if change == Change.added} & paths
-        if new := [path for path in _outermost(came) if _is_new(path, is_watched=ear.whole)]:
+        if new := [path for path in _outermost(came) if _is_new(path, is_watched=watcher.whole)]:
             self._new |= {path.removeprefix(self._top) for path in new}
             if self._begin_at is None:
                 self._begin_at = self._not_before
@@ -345,7 +345,7 @@ async def keep_current(
     held = ExitStack()
     held.enter_context(following(followers))
     try:
-        due, again_s = _Due(), _RETRY_S
+        due, again_s = _PendingPaths(), _RETRY_S
         while True:
             try:
                 async with asyncio.timeout(due.wait_s()):
@@ -395,7 +395,7 @@ async def _refreshed(index: _Index, paths: frozenset[str] | None) -> Refreshed |
         return None
 
 
-class _Due:
+class _PendingPaths:
     """Paths that are to be looked at, and when."""
 
     def __init__(self) -> None:

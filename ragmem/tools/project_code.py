@@ -16,7 +16,7 @@ _NEAR = 20
 """Files that the session touched last: a hit in one of them counts a little more."""
 
 
-class CodeAtHand:
+class SessionCode:
     """Paths as the agent writes them, near the files that it has seen.
 
     `top` is the project's folder as it is here.

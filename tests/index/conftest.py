@@ -12,6 +12,7 @@ from ragmem.agent.calls import CallRunner
 from ragmem.config import CodeConfig, Config, EmbeddingsConfig, MemoryConfig, Paths
 from ragmem.ids import new_id
 from ragmem.index.codebase import Codebase
+from ragmem.index.index import CodeIndex
 from ragmem.llm.base import Completion
 from ragmem.memory.memory import Memory
 from ragmem.messages import ToolUse
@@ -19,6 +20,7 @@ from ragmem.metrics import Metrics
 from ragmem.records import Project, Session, Turn
 from ragmem.store.base import Store
 from ragmem.tools.base import Toolset
+from ragmem.tools.project_code import SessionCode
 from ragmem.tools.seen import SeenFiles
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
@@ -92,6 +94,24 @@ class Desk(msgspec.Struct):
             yield codebase
         finally:
             await codebase.aclose()
+
+    def code(self, codebase: Codebase) -> SessionCode:
+        """The project's code as an agent in its folder works with it."""
+        folder = self.folder
+        return SessionCode(codebase, self.project, cwd=folder, top=folder, seen=SeenFiles())
+
+    def index(self, codebase: Codebase, project: Project | None = None) -> CodeIndex:
+        """Of the project, or of another one."""
+        index = codebase.index_of(project or self.project)
+        assert index is not None
+        return index
+
+    async def indexed(self, codebase: Codebase) -> CodeIndex:
+        """The index, as the disk and the store know it."""
+        index = self.index(codebase)
+        await index.refresh()
+        assert await index.mirror()
+        return index
 
     async def turn(self, prompt: str, answer: str, *calls: tuple[str, dict[str, Any]]) -> Turn:
         """A whole turn with real calls of tools."""

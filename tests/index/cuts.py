@@ -9,10 +9,10 @@ import apsw
 from ragmem.index import vectors
 from ragmem.index.database import open_for_writing, transaction
 from ragmem.index.rows import FileRow, scope_row
-from ragmem.index.scan import Filing
+from ragmem.index.scan import ScopeWriter
 from ragmem.index.search import CodeQuestion, search
 from ragmem.index.values import CodeHit, CutScope
-from ragmem.index.vectors import Resident, embed_hash
+from ragmem.index.vectors import ScopeVectors, embed_hash
 from ragmem.records import ScopeKind, utc_now
 
 MODEL = "test-model"
@@ -58,17 +58,19 @@ class Index:
 
     def __init__(self, folder: Path) -> None:
         self.connection: apsw.Connection = open_for_writing(folder / "index.sqlite")
-        self.resident = Resident()
+        self.resident = ScopeVectors()
 
     def put(self, files: Mapping[str, Sequence[CutScope]]) -> None:
         """These files are so now."""
         with transaction(self.connection):
-            Filing(self.connection, "project", utc_now()).put([row(p, s) for p, s in files.items()])
+            ScopeWriter(self.connection, "project", utc_now()).put(
+                [row(p, s) for p, s in files.items()]
+            )
 
     def remove(self, *paths: str) -> None:
         """These files are no more."""
         with transaction(self.connection):
-            Filing(self.connection, "project", utc_now()).remove(paths)
+            ScopeWriter(self.connection, "project", utc_now()).remove(paths)
 
     def import_file(self, path: str, imported: str) -> None:
         """An edge, as resolving writes it."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragmem.index.files import Limits, NotRead, read
+from ragmem.index.files import IndexLimits, NotRead, read
 from ragmem.index.pool import cut_files
 from ragmem.index.rows import rows_of
 from tests.index.trees import AUTH, Tree
@@ -124,7 +124,7 @@ async def test_thirty_megabytes_on_one_line(tree):
     tree.write("line.js", b"f(" + b"1," * 15_000_000 + b")")
     async with tree.index() as index:
         assert (await index.refresh()).left_out == {"too large": 1}
-    async with tree.index(limits=Limits(max_file_bytes=40_000_000)) as index:
+    async with tree.index(limits=IndexLimits(max_file_bytes=40_000_000)) as index:
         done = await index.refresh()
         assert done.files + sum(done.left_out.values()) == 2
         assert await index.search("validate", semantic=False)

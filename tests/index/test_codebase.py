@@ -21,14 +21,12 @@ from ragmem.config import (
 )
 from ragmem.embedder.base import Kind
 from ragmem.index import codebase as codebase_module
-from ragmem.index.codebase import Asked, Codebase, bears
+from ragmem.index.codebase import Codebase, PromptWords, bears
 from ragmem.index.values import CodeHit
 from ragmem.memory.worker import Worker
 from ragmem.records import PutReferences
 from ragmem.store.base import Store
 from ragmem.tools.base import deny_all
-from ragmem.tools.project_code import CodeAtHand
-from ragmem.tools.seen import SeenFiles
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.neo4j import ALSO_NEO4J
 
@@ -65,9 +63,7 @@ async def linked(store: Store, turn_id: str) -> dict[str, str]:
 async def test_passages_of_a_prompt(desk: Desk) -> None:
     """The right scope, as it is on the disk now; the index is made while it is asked."""
     async with desk.codebase() as codebase:
-        code = CodeAtHand(
-            codebase, desk.project, cwd=desk.folder, top=desk.folder, seen=SeenFiles()
-        )
+        code = desk.code(codebase)
         code.begin()
         (first, *_) = await code.passages("Where do we check that a token has not expired?")
         assert (first.path, first.name) == ("src/auth.py", "AuthService.validate")
@@ -127,7 +123,7 @@ def a_hit(*why: str, similarity: float | None = None) -> CodeHit:
 )
 def test_what_bears_beyond_doubt(hit: CodeHit, does: bool) -> None:
     """Alike enough, named, or several of the words."""
-    assert bears(hit, Asked(frozenset({"text", "token", "expired"})), 0.4) is does
+    assert bears(hit, PromptWords(frozenset({"text", "token", "expired"})), 0.4) is does
 
 
 @pytest.mark.parametrize(
@@ -142,13 +138,13 @@ def test_what_bears_beyond_doubt(hit: CodeHit, does: bool) -> None:
 )
 def test_what_is_called_by_its_name(prompt: str, does: bool) -> None:
     """A plain word that happens to be a name is no name."""
-    assert bears(a_hit("name: parse", similarity=0.1), Asked.of(prompt), 0.4) is does
+    assert bears(a_hit("name: parse", similarity=0.1), PromptWords.of(prompt), 0.4) is does
 
 
 def test_of_a_long_question_more_words_are_needed() -> None:
     """Two words of twenty say nothing."""
     words = [f"word{n}" for n in range(20)]
-    asked = Asked(frozenset(words))
+    asked = PromptWords(frozenset(words))
     assert not bears(a_hit("words: text, token"), asked, None)
     assert bears(a_hit("words: " + ", ".join(words[:6])), asked, None)
 
@@ -218,10 +214,7 @@ async def test_references_of_a_turn(desk: Desk) -> None:
 async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
     """It is not looked at again and again."""
     async with desk.codebase() as codebase:
-        index = codebase.index_of(desk.project)
-        assert index is not None
-        await index.refresh()
-        assert await index.mirror()
+        await desk.indexed(codebase)
         turn = await desk.turn("hello", "hi")
         assert [p.record_id for p in await desk.store.pending("references", limit=9)] == [
             turn.turn_id
@@ -231,33 +224,11 @@ async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
         assert await desk.store.references_of([turn.turn_id]) == []
 
 
-@BOTH
-async def test_references_survive_edits(desk: Desk) -> None:
-    """A scope keeps its id while its name stays, and where it is moved."""
-    async with desk.codebase() as codebase:
-        codebase.begin(desk.project)
-        turn = await desk.turn("read it", "ok", ("read_file", {"path": "src/clock.py"}))
-        assert await a_worker(desk, codebase).drain(90)
-        before = (await desk.store.references_of([turn.turn_id]))[0].references
-        text = (desk.folder / "src" / "clock.py").read_text()
-        (desk.folder / "src" / "clock.py").unlink()
-        (desk.folder / "src" / "times.py").write_text("import math\n\n\n" + text)
-        index = codebase.index_of(desk.project)
-        assert index is not None
-        await index.refresh()
-        assert await index.mirror()
-        assert (await desk.store.references_of([turn.turn_id]))[0].references == before
-        assert await linked(desk.store, turn.turn_id) == {"parse_duration": "read"}
-
-
 @SQLITE
 async def test_turns_of_what_has_no_index_here_are_left(desk: Desk) -> None:
     """Another machine's project: it stays pending, and is not tried again and again."""
     async with desk.codebase() as codebase:
-        index = codebase.index_of(desk.project)
-        assert index is not None
-        await index.refresh()
-        assert await index.mirror()
+        await desk.indexed(codebase)
         await desk.turn("Make `login` strict.", "ok")
     for file in desk.paths.data_dir.glob("code/*"):
         file.unlink()
@@ -297,8 +268,7 @@ async def test_a_project_that_grows_while_it_is_embedded_gets_all_of_its_vectors
     await desk.turn("hello", "hi")
     embedder = GrowingProject(grow)
     async with desk.codebase(embedder=embedder) as codebase:
-        index = codebase.index_of(desk.project)
-        assert index is not None
+        index = desk.index(codebase)
         await index.refresh()
         while await codebase.catch_up(desk.store):
             pass
@@ -315,8 +285,7 @@ async def test_files_that_changed_last_get_their_vectors_first(desk: Desk) -> No
         when = 2_000_000_000 + {"older": 0, "old": 1, "new": 2}[name] * 100 + number
         os.utime(file, (when, when))
     async with desk.codebase(embedder=embedder) as codebase:
-        index = codebase.index_of(desk.project)
-        assert index is not None
+        index = desk.index(codebase)
         await index.refresh()
         assert await index.embed()
     names = [
@@ -338,7 +307,7 @@ async def _until(done: object, *, within_s: float = 60) -> None:
 async def test_a_chat_keeps_it_current(desk: Desk) -> None:
     """What is written meanwhile is found; a small project is not spoken of."""
     async with desk.codebase() as codebase:
-        CodeAtHand(codebase, desk.project, cwd=desk.folder, top=desk.folder, seen=SeenFiles())
+        desk.code(codebase)
         codebase.keep_current()
         assert await codebase.search(desk.project, "parse_duration", 5)
         await asyncio.sleep(0.5)
@@ -356,9 +325,7 @@ async def test_a_chat_keeps_it_current(desk: Desk) -> None:
 async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: Path) -> None:
     """A folder that goes and comes back is looked at with the next turn."""
     async with desk.codebase() as codebase:
-        at_hand = CodeAtHand(
-            codebase, desk.project, cwd=desk.folder, top=desk.folder, seen=SeenFiles()
-        )
+        at_hand = desk.code(codebase)
         codebase.keep_current()
         assert await codebase.search(desk.project, "parse_duration", 5)
         desk.folder.rename(tmp_path / "away")
@@ -435,9 +402,7 @@ async def test_home_is_no_project(
     """The home folder and `/` are not indexed, and nobody is told twice of it."""
     monkeypatch.setenv("HOME", str(desk.folder))
     async with desk.codebase() as codebase:
-        code = CodeAtHand(
-            codebase, desk.project, cwd=desk.folder, top=desk.folder, seen=SeenFiles()
-        )
+        code = desk.code(codebase)
         codebase.keep_current()
         assert not code.is_there
         assert code.tools(desk.memory, desk.session, "project") == []

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 
 from ragmem.index import identity
-from ragmem.index.codebase import Codebase
 from ragmem.index.index import CodeIndex
 from ragmem.index.lookup import FoundCode, find_code
 from ragmem.records import CodeReference, PutReferences
@@ -14,15 +13,6 @@ from tests.fakes.neo4j import ALSO_NEO4J
 from .conftest import AUTH, Desk
 
 BOTH = pytest.mark.parametrize("open_store", ["sqlite", ALSO_NEO4J], indirect=True)
-
-
-async def current(codebase: Codebase, desk: Desk) -> CodeIndex:
-    """The index, as the disk and the store know it."""
-    index = codebase.index_of(desk.project)
-    assert index is not None
-    await index.refresh()
-    assert await index.mirror()
-    return index
 
 
 async def found(desk: Desk, index: CodeIndex, query: str, *, limit: int = 10) -> list[FoundCode]:
@@ -50,10 +40,10 @@ def about(each: FoundCode) -> list[str]:
 async def test_renamed_it_is_found_with_its_past(desk: Desk) -> None:
     """The turn that was about `validate` is told of for `check`."""
     async with desk.codebase() as codebase:
-        index = await current(codebase, desk)
+        index = await desk.indexed(codebase)
         session = await refer(desk, index, "AuthService.validate")
         (desk.folder / "src" / "auth.py").write_text(AUTH.replace("validate", "check"))
-        await current(codebase, desk)
+        await desk.indexed(codebase)
         first, *rest = await found(desk, index, "AuthService.check")
         assert (first.hit.qualified_name, first.defined) == ("AuthService.check", True)
         assert about(first) == [session]
@@ -64,11 +54,11 @@ async def test_renamed_it_is_found_with_its_past(desk: Desk) -> None:
 async def test_what_is_gone_counts_and_comes_after_what_is_there(desk: Desk) -> None:
     """Of one name; no more than were asked for, and before what is only like it."""
     async with desk.codebase() as codebase:
-        index = await current(codebase, desk)
+        index = await desk.indexed(codebase)
         session = await refer(desk, index, "login")
         (desk.folder / "src" / "auth.py").write_text("def enter():\n    return 'login'\n")
         (desk.folder / "src" / "web.py").write_text("def login(form):\n    return form\n")
-        await current(codebase, desk)
+        await desk.indexed(codebase)
         first, second, *_ = await found(desk, index, "login")
         assert (first.hit.path, first.defined, about(first)) == ("src/web.py", True, [])
         assert (second.hit.path, second.defined, about(second)) == (
@@ -87,18 +77,18 @@ async def test_what_came_back_has_the_past_of_what_went(
     """A delete undone long after; the id went elsewhere, and is in a third place now."""
     monkeypatch.setattr(identity, "_FOLLOWED_FOR", timedelta(0))
     async with desk.codebase() as codebase:
-        index = await current(codebase, desk)
+        index = await desk.indexed(codebase)
         clock, later = desk.folder / "src" / "clock.py", desk.folder / "src" / "later.py"
         text = clock.read_text()
         clock.rename(later)
-        await current(codebase, desk)
+        await desk.indexed(codebase)
         clock.write_text(text)
-        await current(codebase, desk)
+        await desk.indexed(codebase)
         session = await refer(desk, index, "parse_duration")
         later.unlink()
-        await current(codebase, desk)
+        await desk.indexed(codebase)
         later.write_text(text)
-        await current(codebase, desk)
+        await desk.indexed(codebase)
         finds = await found(desk, index, "parse_duration")
         assert {each.hit.path for each in finds if each.named} == {
             "src/clock.py",

@@ -8,7 +8,7 @@ import pytest
 from ragmem import redact as module
 from ragmem.ids import new_id
 from ragmem.index.database import database_of
-from ragmem.index.files import Stand, read, with_texts
+from ragmem.index.files import FileStamp, read, with_texts
 from ragmem.index.index import CodeIndex
 from ragmem.index.values import CodeHit
 from ragmem.records import Project, utc_now
@@ -57,7 +57,7 @@ def lines_of(folder: Path, first: int, last: int) -> str:
         end_line=last,
         score=1.0,
     )
-    stands = {"s": Stand(held.size, held.mtime_ns, held.seen_ns, held.hash, "")}
+    stands = {"s": FileStamp(held.size, held.mtime_ns, held.seen_ns, held.hash, "")}
     (found,) = with_texts(folder, [hit], stands, 1_000_000)
     return found.text
 

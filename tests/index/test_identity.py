@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.index.identity import Known, assign, follow, is_telling, scope_id_of
+from ragmem.index.identity import ScopeKey, assign, follow, is_telling, scope_id_of
 
 
-def _function(name: str, text: str, *, qualified: str = "") -> Known:
-    return Known("function", name.partition("#")[0], qualified or name, text)
+def _function(name: str, text: str, *, qualified: str = "") -> ScopeKey:
+    return ScopeKey("function", name.partition("#")[0], qualified or name, text)
 
 
 def _free(_: str) -> bool:
@@ -33,9 +33,9 @@ def test_new_ids_are_the_same_for_everybody():
     assert len({first, *others}) == 6
 
 
-def _small(name: str, *, qualified: str = "", kind: str = "method") -> Known:
+def _small(name: str, *, qualified: str = "", kind: str = "method") -> ScopeKey:
     """A one-liner that many share."""
-    return Known(kind, name, qualified or name, "pass", is_telling=False)
+    return ScopeKey(kind, name, qualified or name, "pass", is_telling=False)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_what_says_enough(docstring, last, says):
 
 
 _AUTH = [
-    Known("class", "Auth", "Auth", "c1"),
+    ScopeKey("class", "Auth", "Auth", "c1"),
     _small("__init__", qualified="Auth.__init__"),
-    Known("method", "check", "Auth.check", "m1"),
+    ScopeKey("method", "check", "Auth.check", "m1"),
 ]
-_BED = [Known("class", "Bed", "Bed", "c2"), _small("__init__", qualified="Bed.__init__")]
+_BED = [ScopeKey("class", "Bed", "Bed", "c2"), _small("__init__", qualified="Bed.__init__")]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ _BED = [Known("class", "Bed", "Bed", "c2"), _small("__init__", qualified="Bed.__
     [
         pytest.param(
             [_function("f", "1"), _function("g", "2")],
-            [_function("g", "2"), Known("class", "f", "f", "1"), _function("f", "9")],
+            [_function("g", "2"), ScopeKey("class", "f", "f", "1"), _function("f", "9")],
             {0: 1, 2: 0},
             id="name and kind keep an id, whatever happens to the text and wherever it goes",
         ),
@@ -87,22 +87,25 @@ _BED = [Known("class", "Bed", "Bed", "c2"), _small("__init__", qualified="Bed.__
             [*_AUTH, *_BED],
             [
                 *_BED,
-                Known("class", "Guard", "Guard", "c1"),
+                ScopeKey("class", "Guard", "Guard", "c1"),
                 _small("__init__", qualified="Guard.__init__"),
-                Known("method", "check", "Guard.check", "m9"),
+                ScopeKey("method", "check", "Guard.check", "m9"),
             ],
             {0: 3, 1: 4, 2: 0, 3: 1, 4: 2},
             id="a renamed class takes its methods along, also edited ones and those like others",
         ),
         pytest.param(
             _AUTH,
-            [Known("class", "Guard", "Guard", "c9"), Known("method", "check", "Guard.check", "m1")],
+            [
+                ScopeKey("class", "Guard", "Guard", "c9"),
+                ScopeKey("method", "check", "Guard.check", "m1"),
+            ],
             {1: 2},
             id="a class that is renamed and edited is a new one, its methods are the old ones",
         ),
         pytest.param(
-            [Known("class", "Shape", "Shape", "1")],
-            [Known("type", "Shape", "Shape", "2")],
+            [ScopeKey("class", "Shape", "Shape", "1")],
+            [ScopeKey("type", "Shape", "Shape", "2")],
             {0: 0},
             id="a class that becomes a type, as interfaces did when ragmem came to call them so",
         ),
@@ -141,7 +144,7 @@ def test_many_of_the_same_text_take_no_time():
 
 _scopes = st.lists(
     st.builds(
-        lambda name, text, kind, is_telling: Known(kind, name, name, text, is_telling),
+        lambda name, text, kind, is_telling: ScopeKey(kind, name, name, text, is_telling),
         st.sampled_from(string.ascii_lowercase[:5]),
         st.sampled_from("1234"),
         st.sampled_from(["function", "class"]),

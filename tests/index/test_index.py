@@ -1,12 +1,10 @@
-"""The index asked, and the store told of it."""
+"""The index asked."""
 
 import asyncio
 
 import pytest
 
 from ragmem.errors import StoreError
-from ragmem.records import CodeFile
-from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.index.trees import CLOCK, PROJECT_ID, Tree, small
 
@@ -23,8 +21,7 @@ async def _names(index, text: str) -> list[str]:
 
 async def test_lines_are_those_of_the_disk(tree):
     """Refreshed from the disk, so that stale text is never shown."""
-    async with tree.index() as index:
-        await index.refresh()
+    async with tree.indexed() as index:
         (hit, *_) = await index.search("parse_duration", semantic=False)
         assert (hit.start_line, hit.text.rstrip()) == (1, CLOCK.rstrip())
         tree.write("app/clock.py", "import os\n\n\n" + CLOCK.replace("60", "3600"))
@@ -45,8 +42,7 @@ async def test_a_file_that_became_a_link_is_not_read(tree, tmp_path):
     """Nothing outside of the project is ever read."""
     outside = tmp_path / "outside.py"
     outside.write_text(CLOCK.replace("Seconds", "Secret seconds"))
-    async with tree.index() as index:
-        await index.refresh()
+    async with tree.indexed() as index:
         (tree.root / "app/clock.py").unlink()
         (tree.root / "app/clock.py").symlink_to(outside)
         assert all(hit.path != "app/clock.py" for hit in await index.search("parse_duration"))
@@ -61,8 +57,7 @@ async def test_secrets_are_neither_kept_nor_shown(tree):
     """Replaced before anything is written, and in what is shown."""
     key = "sk-ant-" + "a1B2" * 10
     tree.write("app/conf.py", f'def connect(key="{key}"):\n    """Uses {key}."""\n    return key\n')
-    async with tree.index() as index:
-        await index.refresh()
+    async with tree.indexed() as index:
         (hit, *_) = await index.search("connect", semantic=False)
         assert hit.name == "connect"
         assert key not in f"{hit.text}{hit.signature}{hit.docstring}"
@@ -78,8 +73,7 @@ async def test_no_half_of_a_secret_is_left(tree):
     begin, end = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
     words = [f"giraffe line {n}" for n in range(30)]
     tree.write("notes.txt", "\n".join([*words, begin, *body, end, *words, "wombat"]) + "\n")
-    async with tree.index() as index:
-        await index.refresh()
+    async with tree.indexed() as index:
         hits = await index.search("giraffe wombat", semantic=False)
         assert len(hits) > 1
         assert not any(line in hit.text for hit in hits for line in body)
@@ -163,8 +157,7 @@ async def test_vectors_follow(tree):
 
 async def test_closing_twice_and_asking_afterwards(tree):
     """A closed index says so."""
-    async with tree.index() as index:
-        await index.refresh()
+    async with tree.indexed() as index:
         await index.aclose()
         await index.aclose()
         with pytest.raises(StoreError, match="closed"):
@@ -184,8 +177,7 @@ async def test_who_only_searches_removes_nothing(tree):
         assert await index.search("parse_duration") == []
         assert await index.scopes_named(["parse_duration"]) == {}
     assert tree.database.read_bytes() == damaged
-    async with tree.index() as index:
-        await index.refresh()
+    async with tree.indexed() as index:
         await index.search("parse_duration")
         await index.refresh()
         assert await index.search("parse_duration")
@@ -207,31 +199,3 @@ async def test_closing_ends_a_refresh(tmp_path):
     ((files,),) = tree.rows("SELECT count(*) FROM files")
     assert 0 < files < 900
     tree.sound()
-
-
-# --- beside a store --------------------------------------------------------------------------
-
-
-async def test_the_store_learns_of_it_in_the_background(tree, tmp_path):
-    """Files with their scopes; without a word where none is wanted."""
-    store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
-    try:
-
-        async def open_store() -> SQLiteStore:
-            return store
-
-        async with tree.index(open_store=open_store) as index:
-            await index.refresh()
-            assert await index.mirror()
-            files = await store.code_files(PROJECT_ID)
-            assert all(isinstance(file, CodeFile) for file in files)
-            assert {
-                (file.path, scope.qualified_name): scope.scope_id
-                for file in files
-                for scope in file.scopes
-                if scope.kind not in ("block", "text")
-            } == tree.ids()
-        async with tree.index() as index:
-            assert not await index.mirror()
-    finally:
-        await store.aclose()

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.index.files import Limits, Listed, left_out_by_name, list_project, refusal
+from ragmem.index.files import IndexLimits, ProjectFiles, left_out_by_name, list_project, refusal
 
 
-def _listed(folder: Path, *, most: int = 1000, private: tuple[Path, ...] = ()) -> Listed:
+def _listed(folder: Path, *, most: int = 1000, private: tuple[Path, ...] = ()) -> ProjectFiles:
     handle = os.open(folder, os.O_RDONLY)
     try:
         return list_project(
             handle,
             folder,
-            limits=Limits(max_files=most),
+            limits=IndexLimits(max_files=most),
             private=private,
             stop=threading.Event(),
         )

@@ -8,6 +8,7 @@ import pytest
 
 from ragmem.errors import StoreUnavailable
 from ragmem.index import database, mirror
+from ragmem.index.index import CodeIndex
 from ragmem.records import (
     BeginTurn,
     CodeReference,
@@ -52,6 +53,11 @@ def tree(tmp_path) -> Tree:
     made.write("app/clock.py", CLOCK)
     made.write("app/main.py", "from app.auth import login\n\nPERSON = login('a')\n")
     return made
+
+
+async def _told(index: CodeIndex) -> None:
+    await index.refresh()
+    assert await index.mirror()
 
 
 async def _stored(store: Store) -> dict[tuple[str, str], str]:
@@ -101,17 +107,14 @@ async def _refer(store: Store, scope_id: str) -> str:
 async def test_files_scopes_and_imports(tree, open_store):
     """File DEFINES Scope, IMPORTS; what changes, what goes, and nothing twice."""
     store = await open_store()
-    async with tree.index(open_store=open_store) as index:
-        await index.refresh()
-        assert await index.mirror()
+    async with tree.indexed(open_store=open_store) as index:
         assert await _stored(store) == tree.ids()
         main = next(f for f in await store.code_files(PROJECT_ID) if f.path == "app/main.py")
         assert main.imports == ("app/auth.py",)
         assert main.language == "python"
         (tree.root / "app/clock.py").unlink()
         tree.write("app/auth.py", AUTH.replace("def login", "def enter"))
-        await index.refresh()
-        assert await index.mirror()
+        await _told(index)
         assert await _stored(store) == tree.ids()
         assert tree.rows("SELECT 1 FROM gone") == []
         assert tree.rows("SELECT 1 FROM files WHERE to_mirror") == []
@@ -123,9 +126,8 @@ async def test_values_of_constants_stay_here(tree, open_store):
     tree.write("app/limits.py", 'API_BASE: str = "hidden"\n')
     tree.write("app/limits.ts", 'export const API_BASE = "hidden";\n')
     store = await open_store()
-    async with tree.index(open_store=open_store) as index:
-        await index.refresh()
-        assert await index.mirror()
+    async with tree.indexed(open_store=open_store):
+        pass
     found = {
         (file.path, scope.name): scope.signature
         for file in await store.code_files(PROJECT_ID)
@@ -142,46 +144,46 @@ async def test_values_of_constants_stay_here(tree, open_store):
 
 
 async def test_references_survive(tree, open_store):
-    """An edit, a move to another file, and an index that was lost."""
+    """An edit, a move to another file, an index that was lost, and another name."""
     store = await open_store()
-    async with tree.index(open_store=open_store) as index:
-        await index.refresh()
-        assert await index.mirror()
+    async with tree.indexed(open_store=open_store) as index:
         scope_id = tree.ids()["app/clock.py", "parse_duration"]
         turn_id = await _refer(store, scope_id)
         tree.write("app/clock.py", CLOCK.replace("60", "61"))
-        await index.refresh()
-        assert await index.mirror()
+        await _told(index)
         (tree.root / "app/clock.py").rename(tree.root / "app/time.py")
-        await index.refresh()
-        assert await index.mirror()
+        await _told(index)
         assert tree.ids()["app/time.py", "parse_duration"] == scope_id
     tree.database.unlink()
-    async with tree.index(open_store=open_store) as index:
-        await index.refresh()
-        assert await index.mirror()
+    async with tree.indexed(open_store=open_store):
+        pass
     assert tree.ids()["app/time.py", "parse_duration"] == scope_id
     (found,) = await store.find_scopes(ScopeQuery(project_ids=(PROJECT_ID,), name="parse_duration"))
     assert (found.scope.scope_id, found.path, found.defined) == (scope_id, "app/time.py", True)
     (references,) = await store.references_of([turn_id])
     assert references.references == (CodeReference(scope_id=scope_id, how="edited"),)
+    tree.write("app/time.py", CLOCK.replace("60", "61").replace("parse_duration", "seconds_of"))
+    async with tree.indexed(open_store=open_store):
+        pass
+    (found,) = await store.find_scopes(ScopeQuery(project_ids=(PROJECT_ID,), name="seconds_of"))
+    assert (found.scope.scope_id, found.defined) == (scope_id, True)
+    (turn,) = await store.code_turns(TurnsQuery(scope_ids=(scope_id,)))
+    assert turn.turn_id == turn_id
+    assert await store.find_scopes(ScopeQuery(name="parse_duration")) == []
     tree.sound()
 
 
 async def test_a_lost_index_follows_what_moved_meanwhile(tree, open_store):
     """The store's word is the last state; who has a wanted id in its place gets another."""
     store = await open_store()
-    async with tree.index(open_store=open_store) as index:
-        await index.refresh()
-        assert await index.mirror()
+    async with tree.indexed(open_store=open_store):
         before = tree.ids()
     tree.database.unlink()
     (tree.root / "app/clock.py").rename(tree.root / "app/time.py")
     tree.write("app/clock.py", "def parse_duration(text):\n    return 'another'\n")
     (tree.root / "app/auth.py").rename(tree.root / "app/access.py")
-    async with tree.index(open_store=open_store) as index:
-        await index.refresh()
-        assert await index.mirror()
+    async with tree.indexed(open_store=open_store):
+        pass
     after = tree.ids()
     assert (
         after["app/access.py", "AuthService.validate"]
@@ -193,36 +195,15 @@ async def test_a_lost_index_follows_what_moved_meanwhile(tree, open_store):
     tree.sound()
 
 
-async def test_renamed_it_keeps_its_references(tree, open_store):
-    """The turn that referred to `validate` is found under its new name `check`."""
-    store = await open_store()
-    async with tree.index(open_store=open_store) as index:
-        await index.refresh()
-        assert await index.mirror()
-        scope_id = tree.ids()["app/auth.py", "AuthService.validate"]
-        turn_id = await _refer(store, scope_id)
-        tree.write("app/auth.py", AUTH.replace("validate", "check"))
-        await index.refresh()
-        assert await index.mirror()
-    (found,) = await store.find_scopes(ScopeQuery(project_ids=(PROJECT_ID,), name="check"))
-    assert (found.scope.scope_id, found.defined) == (scope_id, True)
-    (turn,) = await store.code_turns(TurnsQuery(scope_ids=(found.scope.scope_id,)))
-    assert turn.turn_id == turn_id
-    assert await store.find_scopes(ScopeQuery(name="validate")) == []
-
-
 async def test_an_index_of_another_version_keeps_the_ids(tree, open_store, monkeypatch):
     """What the store has was cut by an earlier version: other hashes, and interfaces as classes."""
     tree.write("app/bed.ts", "export interface Bed {\n  /** Its size. */\n  size(): number;\n}\n")
     store = await open_store()
-    async with tree.index(open_store=open_store) as index:
-        await index.refresh()
-        assert await index.mirror()
+    async with tree.indexed(open_store=open_store) as index:
         before = tree.ids()
         tree.write("app/time.py", CLOCK)
         (tree.root / "app/clock.py").unlink()
-        await index.refresh()
-        assert await index.mirror()
+        await _told(index)
     moved = tree.ids()
     assert moved["app/time.py", "parse_duration"] == before["app/clock.py", "parse_duration"]
     replace = msgspec.structs.replace
@@ -245,9 +226,8 @@ async def test_an_index_of_another_version_keeps_the_ids(tree, open_store, monke
         ]
     )
     monkeypatch.setattr(database, "CUT_VERSION", database.CUT_VERSION + 1)
-    async with tree.index(open_store=open_store) as index:
-        await index.refresh()
-        assert await index.mirror()
+    async with tree.indexed(open_store=open_store):
+        pass
     assert tree.ids() == moved
     assert await _stored(store) == moved
     (bed,) = await store.find_scopes(ScopeQuery(name="Bed"))
@@ -258,9 +238,8 @@ async def test_an_index_of_another_version_keeps_the_ids(tree, open_store, monke
 async def test_what_the_store_knows_is_not_told_again(tree, open_store):
     """A rebuilt index has the same ids, and nothing to tell."""
     store = await open_store()
-    async with tree.index(open_store=open_store) as index:
-        await index.refresh()
-        assert await index.mirror()
+    async with tree.indexed(open_store=open_store):
+        pass
     tree.database.unlink()
     async with tree.index() as index:
         await index.refresh()
@@ -322,9 +301,7 @@ async def test_each_refresh_is_told_of(tree, open_store):
 async def test_an_index_that_is_not_whole_tells_nothing(tree, open_store):
     """What was not looked at yet is not taken for gone."""
     store = await open_store()
-    async with tree.index(open_store=open_store) as index:
-        await index.refresh()
-        assert await index.mirror()
+    async with tree.indexed(open_store=open_store) as index:
         before = await _stored(store)
     tree.database.unlink()
     async with tree.index(open_store=open_store) as index:
@@ -343,9 +320,7 @@ async def test_another_store_is_told_all(tree, tmp_path):
             return store
 
         try:
-            async with tree.index(open_store=open_store) as index:
-                await index.refresh()
-                assert await index.mirror()
+            async with tree.indexed(open_store=open_store):
                 assert await _stored(store) == tree.ids()
         finally:
             await store.aclose()
@@ -354,17 +329,13 @@ async def test_another_store_is_told_all(tree, tmp_path):
 async def test_a_store_that_was_restored_is_told_what_it_lacks(tree, open_store):
     """An older backup in its place: what was told since is told again."""
     store = await open_store()
-    async with tree.index(open_store=open_store) as index:
-        await index.refresh()
-        assert await index.mirror()
+    async with tree.indexed(open_store=open_store) as index:
         before = await store.code_files(PROJECT_ID)
         tree.write("app/clock.py", CLOCK + "\n\ndef parse_date(text):\n    return text\n")
-        await index.refresh()
-        assert await index.mirror()
+        await _told(index)
         await store.apply([PutCodeFile(file=file) for file in before])
         assert await _stored(store) != tree.ids()
-        await index.refresh()
-        assert await index.mirror()
+        await _told(index)
         assert await _stored(store) == tree.ids()
 
 
@@ -387,10 +358,9 @@ async def test_only_one_process_tells(tree, tmp_path, open_store):
 
 async def test_a_change_while_the_store_is_told_stays_marked(tree, tmp_path):
     """Nothing is taken for told that changed after it was read."""
-    async with tree.index() as index:
-        await index.refresh()
+    async with tree.indexed() as index:
         batch = await index._read(
-            lambda connection: mirror.next_batch(connection, PROJECT_ID), mirror.Batch()
+            lambda connection: mirror.next_batch(connection, PROJECT_ID), mirror.MirrorBatch()
         )
         assert [file.path for file in batch.files] == [
             "app/__init__.py", "app/auth.py", "app/clock.py", "app/main.py",

@@ -184,8 +184,7 @@ async def test_files_are_private(tree):
 @pytest.mark.parametrize("damage", ["text", "empty", "middle", "foreign", "version"])
 async def test_what_is_no_index_of_this_version_is_made_anew(tree, damage):
     """It follows from the files, so it is thrown away without a word."""
-    async with tree.index() as index:
-        await index.refresh()
+    async with tree.indexed() as index:
         before = tree.ids()
     if damage == "text":
         tree.database.write_text("This is no database, but a text that is long enough. " * 20)
@@ -226,8 +225,7 @@ async def test_rebuilding(tree):
 
 async def test_a_full_disk_loses_nothing(tree):
     """What, why, what to do; the index is sound, and goes on later."""
-    async with tree.index() as index:
-        await index.refresh()
+    async with tree.indexed() as index:
         for number in range(40):
             tree.write(f"more/f{number}.py", AUTH.replace("login", f"login_{number}"))
         await index._writer.run(
@@ -276,8 +274,7 @@ async def test_the_home_folder_is_refused(tree, monkeypatch):
 
 async def test_a_project_that_is_gone(tree):
     """The folder was removed: nothing is shown of it, and the refresh says so."""
-    async with tree.index() as index:
-        await index.refresh()
+    async with tree.indexed() as index:
         tree.root.rename(tree.root.with_name("elsewhere"))
         with pytest.raises(UsageError, match="can't be indexed"):
             await index.refresh()

@@ -1,6 +1,7 @@
 """The order of candidates: pure functions."""
 
 import math
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from ragmem.index.ranking import (
     DEFAULT_WEIGHTS,
     WITHOUT_VECTORS,
-    Candidate,
-    Weights,
+    ScopeCandidate,
+    ScopeWeights,
     is_test,
     mixed,
     rank,
@@ -19,30 +20,8 @@ from ragmem.index.ranking import (
 from ragmem.records import SCOPE_KINDS
 
 
-def one(
-    scope: int,
-    path: str = "a.py",
-    *,
-    text: float = 0.0,
-    similarity: float | None = None,
-    lent: float = 0.0,
-    told: float = 0.0,
-    held: float = 0.0,
-    named: float = 0.0,
-    meant: bool = False,
-) -> Candidate:
-    return Candidate(
-        scope=scope,
-        path=path,
-        kind="function",
-        text=text,
-        similarity=similarity,
-        lent=lent,
-        told=told,
-        held=held,
-        named=named,
-        meant=meant,
-    )
+def one(scope: int, path: str = "a.py", **parts: Any) -> ScopeCandidate:
+    return ScopeCandidate(scope=scope, path=path, kind="function", **parts)
 
 
 def test_nothing_gives_nothing() -> None:
@@ -149,7 +128,7 @@ def test_a_meaning_counts_less_in_a_language_that_the_embedder_knows_badly() -> 
     parts = {
         each.candidate.scope: each.parts["vector"] for each in rank([words, meaning], foreign=True)
     }
-    assert parts[2] == pytest.approx(Weights().foreign_vector)
+    assert parts[2] == pytest.approx(ScopeWeights().foreign_vector)
 
 
 def test_one_file_does_not_fill_the_list() -> None:
@@ -165,32 +144,21 @@ def test_one_file_does_not_fill_the_list() -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("paths", "does"),
     [
-        "tests/store/fakes.py",
-        "src/test_auth.py",
-        "pkg/auth_test.go",
-        "web/auth.test.ts",
-        "web/__tests__/auth.js",
-        "conftest.py",
-        "src/test/java/AuthTest.java",
-        "spec/auth_spec.rb",
+        ("tests/store/fakes.py src/test_auth.py pkg/auth_test.go web/auth.test.ts", True),
+        ("web/__tests__/auth.js conftest.py src/test/java/AuthTest.java spec/auth_spec.rb", True),
+        ("src/latest.py contest/app.py attestation.go a/protest.ts", False),
     ],
 )
-def test_a_test_is_known_by_its_path(path: str) -> None:
-    assert is_test(path)
-
-
-@pytest.mark.parametrize(
-    "path", ["src/latest.py", "contest/app.py", "attestation.go", "a/protest.ts"]
-)
-def test_a_word_with_test_in_it_is_none(path: str) -> None:
-    assert not is_test(path)
+def test_a_test_is_known_by_its_path(paths: str, does: bool) -> None:
+    """A word with `test` in it is none."""
+    assert {path: is_test(path) for path in paths.split()} == dict.fromkeys(paths.split(), does)
 
 
 _CANDIDATES = st.lists(
     st.builds(
-        Candidate,
+        ScopeCandidate,
         scope=st.integers(0, 1000),
         path=st.sampled_from(["a.py", "b/c.go", "tests/d.py"]),
         kind=st.sampled_from(SCOPE_KINDS),
@@ -207,7 +175,7 @@ _CANDIDATES = st.lists(
 
 
 @given(_CANDIDATES)
-def test_every_order_is_whole_and_the_same_again(candidates: list[Candidate]) -> None:
+def test_every_order_is_whole_and_the_same_again(candidates: list[ScopeCandidate]) -> None:
     """Nothing is lost or doubled, scores are numbers, and the order of the given plays no part."""
     ranked = rank(candidates, imports={"a.py": ["b/c.go"]}, near={"a.py"})
     assert sorted(each.candidate.scope for each in mixed(ranked)) == sorted(

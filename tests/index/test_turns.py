@@ -12,7 +12,6 @@ import pytest
 
 from ragmem.errors import StoreUnavailable
 from ragmem.index import links, scan
-from ragmem.index.codebase import Codebase
 from ragmem.index.rows import FileRow
 from ragmem.metrics import Metrics
 from ragmem.records import Project, RegisterProject, Turn, utc_now
@@ -42,13 +41,6 @@ class Counting:
         return getattr(self._store, name)
 
 
-async def indexed(desk: Desk, codebase: Codebase) -> None:
-    index = codebase.index_of(desk.project)
-    assert index is not None
-    await index.refresh()
-    assert await index.mirror()
-
-
 async def pending(desk: Desk) -> int:
     return len(await desk.store.pending("references", limit=99))
 
@@ -57,7 +49,7 @@ async def pending(desk: Desk) -> int:
 async def test_what_is_edited_elsewhere_takes_no_listing(desk: Desk, tmp_path: Path) -> None:
     """Files outside of the project are not looked at, and nothing is listed for them."""
     async with desk.codebase() as codebase:
-        await indexed(desk, codebase)
+        await desk.indexed(codebase)
         outside = str(tmp_path / "beside" / "outside.py")
         (tmp_path / "beside").mkdir()
         desk.tools = standard_toolset(
@@ -72,8 +64,7 @@ async def test_what_is_edited_elsewhere_takes_no_listing(desk: Desk, tmp_path: P
         (desk.folder / "unlisted.py").write_text("def unlisted():\n    return 1\n")
         assert await a_worker(desk, codebase).drain(90)
         assert await linked(desk.store, turn.turn_id) == {"login": "named"}
-        index = codebase.index_of(desk.project)
-        assert index is not None
+        index = desk.index(codebase)
         assert not await index.scopes_named(["unlisted"])
         inside = str(desk.folder / "src" / "inside.py")
         turn = await desk.turn(
@@ -87,7 +78,7 @@ async def test_what_is_edited_elsewhere_takes_no_listing(desk: Desk, tmp_path: P
 async def test_two_edits_of_a_file(desk: Desk) -> None:
     """The second moves the lines of the first; both functions were edited, no other."""
     async with desk.codebase() as codebase:
-        await indexed(desk, codebase)
+        await desk.indexed(codebase)
         lines = "".join(f"def added_{n}():\n    return {n}\n\n\n" for n in range(4))
         turn = await desk.turn(
             "Go.",
@@ -115,7 +106,7 @@ async def test_a_folder_that_is_gone(desk: Desk) -> None:
     """What the index knew last counts; nothing is tried again, nothing fails."""
     metrics = Metrics()
     async with desk.codebase(metrics=metrics) as codebase:
-        await indexed(desk, codebase)
+        await desk.indexed(codebase)
         turn = await desk.turn(
             "Make `login` strict.",
             "ok",
@@ -136,7 +127,7 @@ async def test_a_folder_that_is_gone(desk: Desk) -> None:
 async def test_what_has_no_index_here_costs_nothing(desk: Desk) -> None:
     """Another machine's turns stay pending for it, at the price of one look."""
     async with desk.codebase() as codebase:
-        await indexed(desk, codebase)
+        await desk.indexed(codebase)
     for file in desk.paths.data_dir.glob("code/*"):
         file.unlink()
     for n in range(3):
@@ -168,7 +159,7 @@ async def test_a_look_that_goes_on_is_waited_for(desk: Desk, is_known: bool) -> 
     """A short process links its turn before it ends, also the one that began the index."""
     async with desk.codebase() as codebase:
         if is_known:
-            await indexed(desk, codebase)
+            await desk.indexed(codebase)
         many(desk)
         codebase.begin(desk.project)
         turn = await desk.turn("What does `parse_duration` or function_7 do?", "ok")
@@ -191,7 +182,7 @@ async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPa
         may_end.wait(60)
 
     async with desk.codebase() as codebase:
-        await indexed(desk, codebase)
+        await desk.indexed(codebase)
         monkeypatch.setattr(scan, "cut_files", cut_files)
         many(desk)
         codebase.begin(desk.project)
@@ -240,9 +231,7 @@ async def test_whose_code_gets_vectors(desk: Desk, tmp_path: Path, everywhere: b
     settings = {"embedder": embedder, "config": {"vectors": True}}
     async with desk.codebase(**settings) as codebase:
         for project in (desk.project, other):
-            index = codebase.index_of(project)
-            assert index is not None
-            await index.refresh()
+            await desk.index(codebase, project).refresh()
     async with desk.codebase(**settings) as codebase:
         assert codebase.index_of(desk.project)
         while await codebase.catch_up(desk.store, everywhere=everywhere):
@@ -250,9 +239,7 @@ async def test_whose_code_gets_vectors(desk: Desk, tmp_path: Path, everywhere: b
     async with desk.codebase(**settings) as codebase:
         without = []
         for project in (desk.project, other):
-            index = codebase.index_of(project)
-            assert index is not None
-            without.append((await index.status()).without_vectors)
+            without.append((await desk.index(codebase, project).status()).without_vectors)
     assert without[0] == 0
     assert (without[1] == 0) is everywhere
 
@@ -282,8 +269,7 @@ async def test_a_store_that_hangs_keeps_nobody(desk: Desk) -> None:
     line.set("fine")
     assert await desk.store.code_files(desk.project.project_id) == []
     async with desk.codebase() as codebase:
-        index = codebase.index_of(desk.project)
-        assert index is not None
+        index = desk.index(codebase)
         assert await index.mirror()
     assert len(await desk.store.code_files(desk.project.project_id)) == 2
 
@@ -293,7 +279,7 @@ async def test_a_store_that_hangs_keeps_nobody(desk: Desk) -> None:
 async def test_an_index_that_can_not_be_written(desk: Desk, edits: bool) -> None:
     """Its turns wait; what else there is to do in the background is done."""
     async with desk.codebase() as codebase:
-        await indexed(desk, codebase)
+        await desk.indexed(codebase)
         edit = ("edit_file", {"path": "src/clock.py", "old": "* 60", "new": "* 61"})
         turn = await desk.turn(
             "Make `login` strict.",
@@ -311,8 +297,7 @@ async def test_an_index_that_can_not_be_written(desk: Desk, edits: bool) -> None
         assert await pending(desk) == 1
         for lock in locks:
             lock.rmdir()
-        index = codebase.index_of(desk.project)
-        assert index is not None
+        index = desk.index(codebase)
         await index.refresh()
         async with asyncio.timeout(60):
             while await pending(desk):
@@ -324,7 +309,7 @@ async def test_an_index_that_can_not_be_written(desk: Desk, edits: bool) -> None
 async def test_a_store_that_goes_while_early_turns_are_linked(desk: Desk) -> None:
     """They are linked once it is back."""
     async with desk.codebase() as codebase:
-        await indexed(desk, codebase)
+        await desk.indexed(codebase)
         turn = await desk.turn("Make `login` strict.", "ok")
         links = codebase._links
         links._early[desk.project.project_id] = {turn.turn_id: None}

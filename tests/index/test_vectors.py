@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ragmem.index import vectors
-from ragmem.index.vectors import Resident, embed_hash
+from ragmem.index.vectors import ScopeVectors, embed_hash
 from tests.index.cuts import DIMENSION, MODEL, Index, function, vector_of
 
 EAST, NORTH = (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0)
@@ -16,7 +16,7 @@ def index(tmp_path: Path) -> Index:
     return Index(tmp_path)
 
 
-def names_by_cosine(index: Index, resident: Resident | None = None) -> dict[str, float]:
+def names_by_cosine(index: Index, resident: ScopeVectors | None = None) -> dict[str, float]:
     """Of all scopes with a vector, how near they are to the east."""
     scopes, cosines = (resident or index.resident).similarities(
         index.connection, vector_of(EAST), MODEL
@@ -102,12 +102,12 @@ def test_what_is_in_memory_follows_each_change(index: Index) -> None:
     assert names_by_cosine(index) == {"one": 1.0, "two": 0.0}
     changed = function("two", "def two(): return 2")
     index.put({"a.py": [function("one"), changed], "b.py": [function("three")]})
-    assert names_by_cosine(index) == names_by_cosine(index, Resident())
+    assert names_by_cosine(index) == names_by_cosine(index, ScopeVectors())
     index.embed({"two": EAST, "three": EAST})
     assert names_by_cosine(index) == {"one": 1.0, "two": 1.0, "three": 1.0}
     index.put({"c.py": [function("one")]})  # In another place: the text to embed is another.
     index.remove("a.py")
-    assert names_by_cosine(index) == names_by_cosine(index, Resident()) == {"three": 1.0}
+    assert names_by_cosine(index) == names_by_cosine(index, ScopeVectors()) == {"three": 1.0}
 
 
 def test_those_whose_vectors_came_late_are_among_the_others(index: Index) -> None:

@@ -58,9 +58,9 @@ class Watched:
 
 @contextlib.asynccontextmanager
 async def _watching(tree: Tree) -> AsyncIterator[Watched]:
-    async with tree.index() as index:
-        await index.refresh()
-        # What came before it listens is told once it does, and never again.
+    async with tree.indexed() as index:
+        # Nothing falls between a refresh and the watch that follows it: what came before it
+        # listens is told once it does, and never again.
         tree.write("begun.py", "begun = 1\n")
         watched = Watched(index)
         task = asyncio.create_task(watched.run())
@@ -89,19 +89,6 @@ async def test_a_change_is_searchable_soon(tree):
         await watched.until("new/folder/late.py")
         (tree.root / "app/auth.py").unlink()
         assert (await watched.until("app/auth.py")).removed == ("app/auth.py",)
-
-
-async def test_what_changes_before_it_listens_is_seen(tree):
-    """Nothing falls between a refresh and the watch that follows it."""
-    async with tree.index() as index:
-        await index.refresh()
-        tree.write("app/early.py", "def early():\n    pass\n")
-        watched = Watched(index)
-        task = asyncio.create_task(watched.run())
-        await watched.until("app/early.py")
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_what_is_ignored_stays_so(tree):
@@ -200,7 +187,7 @@ async def test_links_that_come_later(tree, tmp_path):
 
 
 async def test_too_much_for_the_system_for_a_moment(tree, tmp_path, monkeypatch, caplog):
-    """The old ears and the new ones together are over the limit: it goes on without the old."""
+    """The old watchers and the new ones together are over the limit: it goes on without the old."""
     import watchfiles
 
     real, begun = watchfiles.watch, 0
@@ -246,16 +233,6 @@ def test_what_is_watched(tmp_path):
     assert folders_of(top) == Folders((f"{top}/a", f"{top}/b", f"{top}/c"), (top,))
 
 
-async def test_a_name_that_is_no_text(tree):
-    """Bad input: it does not end the watching."""
-    async with _watching(tree) as watched:
-        with open(os.fsencode(tree.root) + b"/app/\xff.py", "wb") as file:
-            file.write(b"x = 1\n")
-        await asyncio.sleep(1)
-        tree.write("app/clock.py", CLOCK.replace("60", "61"))
-        await watched.until("app/clock.py")
-
-
 async def test_a_name_that_is_no_text_and_is_written_all_the_time(tree):
     """A log, say: the listening ends before it has begun, and changes are seen still."""
     stop = threading.Event()
@@ -296,8 +273,7 @@ async def test_where_the_system_can_not_watch(tree, monkeypatch, caplog):
 
     monkeypatch.setattr(watchfiles, "watch", watch_nothing)
     monkeypatch.setattr(watch, "_POLL_S", 0.1)
-    async with tree.index() as index:
-        await index.refresh()
+    async with tree.indexed() as index:
         watched = Watched(index)
         task = asyncio.create_task(watched.run())
         tree.write("app/clock.py", CLOCK.replace("60", "61"))
@@ -312,13 +288,13 @@ async def test_what_can_not_be_written_is_tried_less_and_less(tmp_path, monkeypa
     """A home that can only be read, a full disk: no line in the log each second."""
     asked: list[float] = []
     meant: list[float] = []
-    later = watch._Due.later
+    later = watch._PendingPaths.later
 
-    def put_off(due: watch._Due, seconds: float) -> None:
+    def put_off(due: watch._PendingPaths, seconds: float) -> None:
         meant.append(seconds)
         later(due, seconds)
 
-    monkeypatch.setattr(watch._Due, "later", put_off)
+    monkeypatch.setattr(watch._PendingPaths, "later", put_off)
 
     class Failing:
         async def refresh(self, *, paths: Collection[str] | None = None) -> Refreshed:

@@ -4,12 +4,13 @@ import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 
 from ragmem.embedder.base import Embedder
 from ragmem.index.database import database_of
-from ragmem.index.files import Limits
+from ragmem.index.files import IndexLimits
 from ragmem.index.index import CodeIndex
 from ragmem.records import Project, utc_now
 from ragmem.store.base import Store
@@ -73,7 +74,7 @@ class Tree:
         *,
         embedder: Embedder | None = None,
         open_store: Callable[[], Awaitable[Store]] | None = None,
-        limits: Limits | None = None,
+        limits: IndexLimits | None = None,
         on_told: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[CodeIndex]:
         """An index of the folder; closed at the end."""
@@ -83,13 +84,21 @@ class Tree:
             self.database,
             embedder=embedder,
             open_store=open_store,
-            limits=limits or Limits(),
+            limits=limits or IndexLimits(),
             on_told=on_told,
         )
         try:
             yield index
         finally:
             await index.aclose()
+
+    @asynccontextmanager
+    async def indexed(self, **settings: Any) -> AsyncIterator[CodeIndex]:
+        """The same, brought up to date; where it has a store, that knows it too."""
+        async with self.index(**settings) as index:
+            await index.refresh()
+            assert await index.mirror() is ("open_store" in settings)
+            yield index
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
         """What is in the file of the index."""

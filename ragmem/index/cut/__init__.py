@@ -3,7 +3,7 @@
 from ragmem.index.cut.code import code_pieces
 from ragmem.index.cut.languages import GRAMMARS, is_generated, language_of
 from ragmem.index.cut.parser import LARGEST, imports_of, parse
-from ragmem.index.cut.source import Source, scopes_of
+from ragmem.index.cut.source import SourceText, scopes_of
 from ragmem.index.cut.texts import HEADED, section_pieces, text_pieces
 from ragmem.index.values import Cut
 
@@ -20,7 +20,7 @@ def cut(path: str, data: bytes) -> Cut:
     can't make sense of in its time and one of thousands of scopes are cut by lines.
     """
     language = language_of(path, data)
-    source = Source(data)
+    source = SourceText(data)
     generated = is_generated(source.text, len(source.lines), language)
     imports: tuple[str, ...] = ()
     found = parse(source, language) if language in GRAMMARS and not generated else None

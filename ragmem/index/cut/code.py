@@ -5,11 +5,11 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from ragmem.index.cut.languages import COMMON, GRAMMARS
-from ragmem.index.cut.parser import Definition, Found
+from ragmem.index.cut.parser import Definition, ParsedFile
 from ragmem.index.cut.source import (
     LONGEST_SIGNATURE,
     Piece,
-    Source,
+    SourceText,
     clipped,
     first_words,
     indent_of,
@@ -44,7 +44,9 @@ class Above(NamedTuple):
     docstring: str
 
 
-def above(source: Source, row: int, floor: int, comment: str, attributes: dict[int, int]) -> Above:
+def above(
+    source: SourceText, row: int, floor: int, comment: str, attributes: dict[int, int]
+) -> Above:
     """Comments and attributes that end right above `row`; none of them before the row `floor`."""
     lines = source.lines
     first = row
@@ -110,7 +112,7 @@ def string_text(text: str) -> str:
     return plain_text(next((part for part in found.groups() if part), "")) if found else ""
 
 
-def module_docstring(source: Source, first: int, last: int, comment: str, python: bool) -> str:
+def module_docstring(source: SourceText, first: int, last: int, comment: str, python: bool) -> str:
     """What a file says about itself at its top, in rows `first` to `last` (included)."""
     row, run = first, 0
     said: list[str] = []
@@ -147,7 +149,7 @@ _LAST_COMMA = re.compile(r",(?=[)\]])")
 _ENDS = " \t{:=;,"
 
 
-def signature_of(source: Source, definition: Definition, comment: str) -> str:
+def signature_of(source: SourceText, definition: Definition, comment: str) -> str:
     """From its first word to its body, white space collapsed."""
     start = definition.header
     end = definition.body if definition.body > start else definition.end
@@ -171,7 +173,7 @@ def signature_of(source: Source, definition: Definition, comment: str) -> str:
     return clipped(line.rstrip(" \t;"), LONGEST_SIGNATURE)
 
 
-def _words_before(source: Source, definition: Definition) -> str:
+def _words_before(source: SourceText, definition: Definition) -> str:
     # `export default`, `public static`: what a grammar puts around the definition itself.
     before = source.between(max(definition.start, definition.header - 80), definition.header)
     words = before.rpartition("\n")[2]
@@ -192,7 +194,7 @@ _GUARD = re.compile(
 
 
 def add_blocks(
-    source: Source,
+    source: SourceText,
     top: list[Piece],
     aside: list[tuple[int, int]],
     calls: list[tuple[int, str]],
@@ -219,7 +221,7 @@ def add_blocks(
     return blocks
 
 
-def _gaps(source: Source, top: list[Piece]) -> list[tuple[int, int, Piece | None]]:
+def _gaps(source: SourceText, top: list[Piece]) -> list[tuple[int, int, Piece | None]]:
     """Rows that no scope covers, without blank ones around them, and the scope before them."""
     gaps: list[tuple[int, int, Piece | None]] = []
     row, before = 0, None
@@ -233,14 +235,14 @@ def _gaps(source: Source, top: list[Piece]) -> list[tuple[int, int, Piece | None
     return gaps
 
 
-def _belongs_above(source: Source, start: int, end: int, comment: str) -> bool:
+def _belongs_above(source: SourceText, start: int, end: int, comment: str) -> bool:
     lines = [line for line in source.lines[start:end] if line and not line.isspace()]
     if comment == "#" and all(line[0] in " \t" for line in lines):
         return True  # a comment at the end of a body
     return len(lines) <= 10 and all(_CLOSING.match(line) for line in lines)
 
 
-def _is_imports(source: Source, skipped: bytearray, start: int, end: int, comment: str) -> bool:
+def _is_imports(source: SourceText, skipped: bytearray, start: int, end: int, comment: str) -> bool:
     any_skipped, is_open = False, False
     for row in range(start, end):
         line = source.lines[row].strip()
@@ -253,7 +255,7 @@ def _is_imports(source: Source, skipped: bytearray, start: int, end: int, commen
     return any_skipped
 
 
-def _give_calls(source: Source, blocks: list[Piece], calls: list[tuple[int, str]]) -> None:
+def _give_calls(source: SourceText, blocks: list[Piece], calls: list[tuple[int, str]]) -> None:
     if not calls or not blocks:
         return
     starts = source.row_starts()
@@ -305,7 +307,7 @@ class _Open:
 class _Cutter:
     """The definitions of one file, taken in their order."""
 
-    def __init__(self, source: Source, language: str, found: Found) -> None:
+    def __init__(self, source: SourceText, language: str, found: ParsedFile) -> None:
         self.source = source
         self.language = language
         self.comment = GRAMMARS[language].comment
@@ -412,7 +414,7 @@ class _Cutter:
         return outside
 
 
-def code_pieces(source: Source, language: str, found: Found) -> list[Piece]:
+def code_pieces(source: SourceText, language: str, found: ParsedFile) -> list[Piece]:
     """The scopes of a file of code; every line that isn't blank is in one."""
     if language == "python":
         for one in found.definitions:
@@ -433,7 +435,7 @@ def code_pieces(source: Source, language: str, found: Found) -> list[Piece]:
     return cutter.pieces + blocks
 
 
-def _is_alias(source: Source, one: Definition) -> bool:
+def _is_alias(source: SourceText, one: Definition) -> bool:
     return _ALIASED.match(source.between(one.start, min(one.end, one.start + 200))) is not None
 
 

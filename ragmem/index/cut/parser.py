@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ragmem.index.cut.languages import loaded
-from ragmem.index.cut.source import NOWHERE, Source, Span
+from ragmem.index.cut.source import NOWHERE, NameSpan, SourceText
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -70,7 +70,7 @@ class Definition:
         self.tester = ""
 
 
-class Found(NamedTuple):
+class ParsedFile(NamedTuple):
     """All that a parser finds in a file."""
 
     definitions: list[Definition]
@@ -84,7 +84,7 @@ class Found(NamedTuple):
     """The last row of an attribute to its first one."""
 
 
-def parse(source: Source, language: str) -> Found | None:
+def parse(source: SourceText, language: str) -> ParsedFile | None:
     """None where there is no parser, or it would take too long."""
     if len(source.data) > LARGEST or (known := loaded(language)) is None:
         return None
@@ -155,12 +155,12 @@ def _is_hopeless(root: "tree_sitter.Node") -> bool:
 
 
 def _sorted_out(
-    source: Source, matches: "list[tuple[int, dict[str, list[tree_sitter.Node]]]]"
-) -> Found:
+    source: SourceText, matches: "list[tuple[int, dict[str, list[tree_sitter.Node]]]]"
+) -> ParsedFile:
     between = source.between
     defined: dict[int, Definition] = {}
     calls: dict[int, str] = {}
-    found = Found([], [], [], [], {})
+    found = ParsedFile([], [], [], [], {})
     for _, nodes in matches:
         if "call" in nodes:
             node = nodes["call"][0]
@@ -182,7 +182,7 @@ def _sorted_out(
 
 
 def _define(
-    source: Source, nodes: "dict[str, list[tree_sitter.Node]]", defined: dict[int, Definition]
+    source: SourceText, nodes: "dict[str, list[tree_sitter.Node]]", defined: dict[int, Definition]
 ) -> None:
     name = nodes["name"][0]
     role = next(role for role in ROLES if role in nodes)
@@ -215,7 +215,9 @@ def _define(
     defined[name.start_byte] = new
 
 
-def _set_aside(source: Source, nodes: "dict[str, list[tree_sitter.Node]]", found: Found) -> None:
+def _set_aside(
+    source: SourceText, nodes: "dict[str, list[tree_sitter.Node]]", found: ParsedFile
+) -> None:
     by = _text(source, nodes["required"][0]) if "required" in nodes else ""
     if by not in ("", "require", "require_relative"):
         return
@@ -231,17 +233,17 @@ def _set_aside(source: Source, nodes: "dict[str, list[tree_sitter.Node]]", found
         found.imports.append(("import", _text(source, node)))
 
 
-def _text(source: Source, node: "tree_sitter.Node") -> str:
+def _text(source: SourceText, node: "tree_sitter.Node") -> str:
     # Never `node.text`, nor a predicate in a query: both read the file anew, and it isn't there.
     return source.between(node.start_byte, node.end_byte)
 
 
-def _span(source: Source, node: "tree_sitter.Node") -> Span:
+def _span(source: SourceText, node: "tree_sitter.Node") -> NameSpan:
     (row, column), (last_row, _) = node.start_point, node.end_point
     if row != last_row:
         return NOWHERE
     first = len(source.between(node.start_byte - column, node.start_byte))
-    return Span(row, first, first + len(_text(source, node)))
+    return NameSpan(row, first, first + len(_text(source, node)))
 
 
 def _last_row(node: "tree_sitter.Node") -> int:

@@ -11,7 +11,7 @@ from ragmem.index.values import CutScope
 from ragmem.records import ScopeKind
 
 
-class Span(NamedTuple):
+class NameSpan(NamedTuple):
     """Some characters of a row."""
 
     row: int
@@ -20,11 +20,11 @@ class Span(NamedTuple):
     """Not included."""
 
 
-NOWHERE = Span(-1, 0, 0)
+NOWHERE = NameSpan(-1, 0, 0)
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-class Source:
+class SourceText:
     """A file, decoded. Rows count from 0 and end at line feeds, as a parser counts them."""
 
     __slots__ = ("_ascii", "data", "lines", "text")
@@ -67,7 +67,7 @@ def indent_of(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def windows(source: Source, start: int, end: int, size: int) -> list[tuple[int, int]]:
+def windows(source: SourceText, start: int, end: int, size: int) -> list[tuple[int, int]]:
     """Rows `start` to `end` (not included) in pieces of about that size, cut at blank lines.
 
     Pieces begin and end with lines that are not blank; a piece without one is none.
@@ -88,7 +88,7 @@ def windows(source: Source, start: int, end: int, size: int) -> list[tuple[int, 
     return [rows for a, b in pairwise([*cuts, end]) if (rows := trimmed(source, a, b)) is not None]
 
 
-def trimmed(source: Source, start: int, end: int) -> tuple[int, int] | None:
+def trimmed(source: SourceText, start: int, end: int) -> tuple[int, int] | None:
     """The rows without the blank ones around them; `end` is not included. None: all are blank."""
     while start < end and source.is_blank(start):
         start += 1
@@ -132,7 +132,7 @@ class Piece:
         """The scopes directly inside of it, in their order."""
 
 
-def scopes_of(source: Source, pieces: list[Piece]) -> tuple[CutScope, ...]:
+def scopes_of(source: SourceText, pieces: list[Piece]) -> tuple[CutScope, ...]:
     """The scopes, in the order of their first lines, outer ones first."""
     pieces.sort(key=lambda piece: (piece.first, -piece.last))
     names = _Names()
@@ -178,7 +178,7 @@ class _Names:
         return own
 
 
-def _text(source: Source, piece: Piece) -> str:
+def _text(source: SourceText, piece: Piece) -> str:
     if not piece.parts:
         return "\n".join(source.lines[piece.first : piece.last + 1])
     lines: list[str] = []
@@ -195,7 +195,7 @@ def _text(source: Source, piece: Piece) -> str:
     return "\n".join(lines)
 
 
-def _nameless(source: Source, piece: Piece, text: str) -> str:
+def _nameless(source: SourceText, piece: Piece, text: str) -> str:
     """Its text as it would be under any name: what is renamed is known again by it."""
     row, first, last = piece.named
     if not piece.first <= row <= piece.last:
@@ -267,7 +267,7 @@ def hash_of(text: str) -> str:
     return blake2b(bare.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
-def first_words(source: Source, start: int, end: int) -> str:
+def first_words(source: SourceText, start: int, end: int) -> str:
     """The first line there that isn't blank."""
     for row in range(start, end):
         if not source.is_blank(row):

@@ -3,7 +3,15 @@
 import re
 from typing import NamedTuple
 
-from ragmem.index.cut.source import NOWHERE, Piece, Source, Span, first_words, trimmed, windows
+from ragmem.index.cut.source import (
+    NOWHERE,
+    NameSpan,
+    Piece,
+    SourceText,
+    first_words,
+    trimmed,
+    windows,
+)
 
 _QUOTED = re.compile(r"(`+)~?([^`\n]{1,120}?)\1(?!`)")
 _PARTS = re.compile(r"::|[.#]")
@@ -11,7 +19,7 @@ _NAME = re.compile(r"[^\W\d]\w{2,99}\Z")
 _MOST_MENTIONS = 200
 
 
-def mentions(source: Source, start: int, end: int) -> dict[str, None]:
+def mentions(source: SourceText, start: int, end: int) -> dict[str, None]:
     """Last names, each once: `validate` of `AuthService.validate(…)` in backticks."""
     found: dict[str, None] = {}
     text = "\n".join(source.lines[start:end])
@@ -44,7 +52,7 @@ class _Heading(NamedTuple):
     name: str
 
 
-def section_pieces(source: Source, language: str) -> list[Piece]:
+def section_pieces(source: SourceText, language: str) -> list[Piece]:
     """A section for each heading up to the next one; what stands before the first is a text."""
     start = _front_matter(source) if language == "markdown" else 0
     pieces = []
@@ -73,7 +81,7 @@ def section_pieces(source: Source, language: str) -> list[Piece]:
     return pieces
 
 
-def _section(source: Source, kind: str, start: int, end: int) -> Piece:
+def _section(source: SourceText, kind: str, start: int, end: int) -> Piece:
     piece = Piece("section" if kind == "section" else "block", start, end - 1)
     if kind == "text":
         piece.kind = "text"
@@ -82,13 +90,13 @@ def _section(source: Source, kind: str, start: int, end: int) -> Piece:
     return piece
 
 
-def _heading_span(source: Source, piece: Piece) -> Span:
+def _heading_span(source: SourceText, piece: Piece) -> NameSpan:
     """Where its heading stands: below a line, where there is one above it too."""
     for row in range(piece.first, min(piece.first + 2, piece.last + 1)):
         line = source.lines[row]
         first = next((n for n, char in enumerate(line) if char.isalnum()), -1)
         if first >= 0:
-            return Span(row, first, len(line))
+            return NameSpan(row, first, len(line))
     return NOWHERE
 
 
@@ -106,7 +114,7 @@ def _plain(heading: str) -> str:
     return " ".join(_MARKUP.sub("", _LINK.sub(r"\1", heading[:1000])).split())
 
 
-def _front_matter(source: Source) -> int:
+def _front_matter(source: SourceText) -> int:
     """The row behind it; 0: there is none."""
     lines = source.lines
     if not lines or lines[0].rstrip() not in ("---", "+++"):
@@ -117,7 +125,7 @@ def _front_matter(source: Source) -> int:
     return 0
 
 
-def _markdown(source: Source, start: int) -> list[_Heading]:
+def _markdown(source: SourceText, start: int) -> list[_Heading]:
     headings = []
     fence = ""
     lines = source.lines
@@ -146,7 +154,7 @@ def _ends_heading(headings: list[_Heading], row: int) -> bool:
     return bool(headings) and headings[-1].row in (row, row - 1)
 
 
-def _rst(source: Source, start: int) -> list[_Heading]:
+def _rst(source: SourceText, start: int) -> list[_Heading]:
     headings: list[_Heading] = []
     levels: dict[str, int] = {}
     lines = source.lines
@@ -167,7 +175,7 @@ def _rst(source: Source, start: int) -> list[_Heading]:
     return headings
 
 
-def _asciidoc(source: Source, start: int) -> list[_Heading]:
+def _asciidoc(source: SourceText, start: int) -> list[_Heading]:
     headings = []
     fence = ""
     for row in range(start, len(source.lines)):
@@ -198,7 +206,7 @@ _KEYS = {
 }
 
 
-def text_pieces(source: Source, language: str) -> list[Piece]:
+def text_pieces(source: SourceText, language: str) -> list[Piece]:
     """At most 40 of them."""
     count = len(source.lines)
     size = max(_WINDOW, -(-count * 3 // (2 * _MOST_WINDOWS)))
@@ -219,7 +227,7 @@ def text_pieces(source: Source, language: str) -> list[Piece]:
     return pieces
 
 
-def _by_keys(source: Source, edges: list[int], size: int) -> list[tuple[int, int]]:
+def _by_keys(source: SourceText, edges: list[int], size: int) -> list[tuple[int, int]]:
     """Whole keys together until they are as long as a window; one that is longer is cut."""
     count = len(source.lines)
     pieces: list[tuple[int, int]] = []
@@ -236,7 +244,7 @@ def _by_keys(source: Source, edges: list[int], size: int) -> list[tuple[int, int
     return [rows for a, b in pieces if (rows := trimmed(source, a, b)) is not None]
 
 
-def _keys(source: Source, language: str) -> dict[int, str]:
+def _keys(source: SourceText, language: str) -> dict[int, str]:
     """The rows where a top-level key begins, with its name."""
     if language == "json":
         return _json_keys(source)
@@ -250,7 +258,7 @@ def _keys(source: Source, language: str) -> dict[int, str]:
     return found
 
 
-def _json_keys(source: Source) -> dict[int, str]:
+def _json_keys(source: SourceText) -> dict[int, str]:
     # Pretty-printed ones only: those of the smallest indentation are at the top.
     found: dict[int, tuple[int, str]] = {}
     for row, line in enumerate(source.lines):
