@@ -36,10 +36,6 @@ _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 16
 
 
-class _Request(msgspec.Struct, array_like=True):
-    paths: list[str]
-
-
 class _Start(msgspec.Struct, array_like=True):
     most: int
     secrets: tuple[tuple[str, str], ...]
@@ -176,7 +172,7 @@ class _Child:
         try:
             process = self._process or self._started()
             assert process.stdin is not None
-            _send(process.stdin.fileno(), _encode(_Request(paths)))
+            _send(process.stdin.fileno(), _encode(paths))
             answer = self._answer(_PATIENCE_S if len(paths) > 1 else _PATIENCE_ALONE_S)
         except OSError:
             answer = None
@@ -259,9 +255,9 @@ def serve() -> None:
     for name, value in start.secrets:
         know({name: value})
     while (message := _received(requests)) is not None:
-        request = msgspec.msgpack.decode(message, type=_Request)
+        paths = msgspec.msgpack.decode(message, type=list[str])
         with suppress(BrokenPipeError):
-            _send(answers, _encode(rows_of(root, request.paths, start.most)))
+            _send(answers, _encode(rows_of(root, paths, start.most)))
 
 
 def _received(pipe: BinaryIO) -> bytes | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from ragmem.index.files import Content, NotRead, Unread, is_binary, read, without_secrets
+from ragmem.index.files import NotRead, Unread, is_binary, read, without_secrets
 from ragmem.index.values import CutScope
 from ragmem.records import ScopeKind
 from ragmem.terms import terms
@@ -183,43 +183,30 @@ def rows_of(root: int, paths: Sequence[str], most: int) -> list[FileRow]:
 
 def row_of(root: int, path: str, most: int) -> FileRow:
     """One file; never raises for what is in it."""
+    from ragmem.index.cut import cut
+
     try:
         content = read(root, path, most)
     except NotRead as error:
         return FileRow(path, error.why)
-    if is_binary(content.data):
-        return _left_out(path, content, "binary")
-    return cut_row(path, content)
-
-
-def cut_row(path: str, content: Content) -> FileRow:
-    """The rows of what was read."""
-    from ragmem.index.cut import cut
-
-    found = cut(path, without_secrets(content.data))
-    if found.generated:
-        return _left_out(path, content, "generated")
-    return FileRow(
+    row = FileRow(
         path,
         size=content.size,
         mtime_ns=content.mtime_ns,
         seen_ns=content.seen_ns,
         hash=content.hash,
+    )
+    if is_binary(content.data):
+        return msgspec.structs.replace(row, left_out="binary")
+    found = cut(path, without_secrets(content.data))
+    if found.generated:
+        return msgspec.structs.replace(row, left_out="generated")
+    return msgspec.structs.replace(
+        row,
         language=found.language,
         line_count=found.line_count,
         imports=tuple(map(clean, found.imports)),
         scopes=tuple(scope_row(path, found.language, scope) for scope in found.scopes),
-    )
-
-
-def _left_out(path: str, content: Content, why: str) -> FileRow:
-    return FileRow(
-        path,
-        size=content.size,
-        mtime_ns=content.mtime_ns,
-        seen_ns=content.seen_ns,
-        hash=content.hash,
-        left_out=why,
     )
 
 

@@ -9,7 +9,8 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from ragmem.index.files import (
 )
 from ragmem.index.identity import ScopeKey, assign, follow, known_of, scope_id_of
 from ragmem.index.imports import Resolver, stems_of
+from ragmem.index.mirror import imports_of
 from ragmem.index.pool import cut_files
 from ragmem.index.rows import FileRow, numbered
 from ragmem.index.values import Refreshed
@@ -261,8 +263,9 @@ class ScopeWriter:
 
 _FILES_AT_ONCE = 200
 _SCOPES_AT_ONCE = 4_000
-"""That go into one transaction."""
+"""Files, and scopes of files, that go into one transaction."""
 _MANY_STEMS = 200
+"""Words of paths that came or went, beyond which all imports are looked at."""
 
 
 class Stopped(Exception):
@@ -279,6 +282,40 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     paths: frozenset[str] | None = None
     """Only these, where that can be told without listing the project."""
+
+
+def refresh(
+    connection: apsw.Connection,
+    plan: Plan,
+    stop: threading.Event,
+    show: Callable[[int, int], None] = lambda done, of: None,
+) -> Refreshed:
+    """Bring it up to date; Stopped when told to stop before the end."""
+    started = time.monotonic()
+    with opened_folder(plan.root) as root:
+        refreshing = _Refresh(connection, plan, root, stop, show)
+        refreshing.run()
+    files, scopes, left_out = counts(connection)
+    return Refreshed(
+        files=files,
+        scopes=scopes,
+        changed=tuple(sorted(refreshing.writer.changed)),
+        removed=tuple(sorted(refreshing.writer.removed)),
+        left_out=left_out,
+        seconds=time.monotonic() - started,
+    )
+
+
+def counts(connection: apsw.Connection) -> tuple[int, int, dict[str, int]]:
+    """Files and scopes that are indexed, and by reason the files that are not, the most first."""
+    files = connection.execute("SELECT count(*) FROM files WHERE left_out = ''").get
+    scopes, listed = connection.execute("SELECT document_count, left_out FROM state").get
+    left_out: Counter[str] = Counter(msgspec.json.decode(str(listed), type=dict[str, int]))
+    for why, count in connection.execute(
+        "SELECT left_out, count(*) FROM files WHERE left_out != '' GROUP BY left_out"
+    ):
+        left_out[str(why)] += int(str(count))
+    return int(str(files)), int(str(scopes)), dict(left_out.most_common())
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -307,284 +344,219 @@ class _Look(msgspec.Struct, kw_only=True):
     """The whole project was listed."""
 
 
-def refresh(
-    connection: apsw.Connection,
-    plan: Plan,
-    stop: threading.Event,
-    show: Callable[[int, int], None] = lambda done, of: None,
-) -> Refreshed:
-    """Bring it up to date; Stopped when told to stop before the end."""
-    started = time.monotonic()
-    with opened_folder(plan.root) as root:
-        seen = _seen(connection, plan.paths)
-        look = _look_at(root, plan, seen, stop)
+class _Refresh:
+    """One refresh of the folder that the descriptor `root` holds."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        plan: Plan,
+        root: int,
+        stop: threading.Event,
+        show: Callable[[int, int], None],
+    ) -> None:
+        self.writer = ScopeWriter(connection, plan.project_id, plan.now)
+        self._connection = connection
+        self._plan = plan
+        self._most = plan.limits.max_file_bytes
+        self._root = root
+        self._stop = stop
+        self._show = show
+
+    def run(self) -> None:
+        """Look at the disk, cut what changed, write it."""
+        paths = self._plan.paths
+        seen = self._seen(paths)
+        look = None if paths is None else self._look_at_known(paths, seen)
         if look is None:
-            seen = _seen(connection, None)
-            look = _look_at(root, msgspec.structs.replace(plan, paths=None), seen, stop)
-            assert look is not None
-        _stop_if_told(stop)
-        to_cut, touched = _to_cut(root, plan.limits, seen, look, stop)
-        known = set(seen) - set(look.removed)
-        filing = ScopeWriter(connection, plan.project_id, plan.now)
+            seen = seen if paths is None else self._seen(None)
+            look = self._look_at_all(seen)
+        self._stop_if_told()
+        to_cut, touched = self._compared(seen, look)
         if touched or look.removed:
-            with transaction(connection):
-                _touch(connection, touched)
-                filing.remove(look.removed)
-        _cut(connection, root, plan, to_cut, filing, stop, show)
-        with transaction(connection):
-            _finish(connection, root, plan, look, filing, known)
-    return _told(connection, filing, time.monotonic() - started)
+            with transaction(self._connection):
+                self._connection.executemany(
+                    "UPDATE files SET size = ?, mtime_ns = ?, seen_ns = ? WHERE path = ?", touched
+                )
+                self.writer.remove(look.removed)
+        self._cut(to_cut)
+        with transaction(self._connection):
+            self._finish(look, seen.keys() - set(look.removed))
 
+    # --- what the disk says -----------------------------------------------------------------
 
-# --- what the disk says -----------------------------------------------------------------
-
-
-def _seen(connection: apsw.Connection, paths: Collection[str] | None) -> dict[str, _Seen]:
-    columns = "SELECT path, size, mtime_ns, seen_ns, hash FROM files"
-    if paths is None:
-        rows = list(connection.execute(columns))
-    else:
-        rows = []
-        for path in paths:
-            # A folder that went takes its files along; its name ends before `0`, the next of `/`.
-            rows += connection.execute(
-                f"{columns} WHERE path = ? OR (path > ? AND path < ?)",
-                (path, f"{path}/", f"{path}0"),
-            )
-    return {str(path): _Seen(*rest) for path, *rest in rows}
-
-
-def _look_at(root: int, plan: Plan, seen: dict[str, _Seen], stop: threading.Event) -> _Look | None:
-    if plan.paths is not None:
-        return _look_at_known(root, plan.paths, seen)
-    listed = list_project(root, plan.root, limits=plan.limits, private=plan.private, stop=stop)
-    present: dict[str, os.stat_result] = {}
-    for path in listed.paths:
-        _note(root, path, plan.limits, present, listed.left_out)
-    removed = [path for path in seen if path not in present] if listed.whole else []
-    return _Look(present=present, removed=removed, left_out=listed.left_out, whole=listed.whole)
-
-
-def _note(
-    root: int,
-    path: str,
-    limits: IndexLimits,
-    present: dict[str, os.stat_result],
-    left_out: Counter[str],
-) -> None:
-    try:
-        found = os.stat(path, dir_fd=root, follow_symlinks=False)
-    except (FileNotFoundError, NotADirectoryError):
-        left_out["vanished"] += 1
-    except (OSError, ValueError):
-        left_out["unreadable"] += 1
-    else:
-        if not stat.S_ISREG(found.st_mode):
-            left_out["not a regular file"] += 1
-        elif found.st_mode & 0o444 != 0o444 and not os.access(path, os.R_OK, dir_fd=root):
-            left_out["unreadable"] += 1
-        elif found.st_size > limits.max_file_bytes:
-            left_out["too large"] += 1
+    def _seen(self, paths: Collection[str] | None) -> dict[str, _Seen]:
+        columns = "SELECT path, size, mtime_ns, seen_ns, hash FROM files"
+        if paths is None:
+            rows = list(self._connection.execute(columns))
         else:
-            present[path] = found
+            rows = []
+            for path in paths:
+                # A folder that went takes its files along; its name ends before `0`, the next of
+                # `/`.
+                rows += self._connection.execute(
+                    f"{columns} WHERE path = ? OR (path > ? AND path < ?)",
+                    (path, f"{path}/", f"{path}0"),
+                )
+        return {str(path): _Seen(*rest) for path, *rest in rows}
 
+    def _look_at_all(self, seen: Mapping[str, _Seen]) -> _Look:
+        plan = self._plan
+        listed = list_project(
+            self._root, plan.root, limits=plan.limits, private=plan.private, stop=self._stop
+        )
+        look = _Look(present={}, removed=[], left_out=listed.left_out, whole=listed.whole)
+        for path in listed.paths:
+            if why := self._note(path, look.present):
+                look.left_out[why] += 1
+        if listed.whole:
+            look.removed = [path for path in seen if path not in look.present]
+        return look
 
-def _look_at_known(root: int, paths: Iterable[str], seen: dict[str, _Seen]) -> _Look | None:
-    """None where only a listing can tell: a new file may be one that is ignored."""
-    present: dict[str, os.stat_result] = {}
-    removed: list[str] = []
-    for path in paths:
-        if says_what_is_ignored(path):
-            return None
+    def _note(self, path: str, present: dict[str, os.stat_result]) -> str:
+        """Add a file to those that are there; why not, where it can't be read."""
         try:
-            found = os.stat(path, dir_fd=root, follow_symlinks=False)
+            found = os.stat(path, dir_fd=self._root, follow_symlinks=False)
+            if not stat.S_ISREG(found.st_mode):
+                return "not a regular file"
+            if found.st_mode & 0o444 != 0o444 and not os.access(path, os.R_OK, dir_fd=self._root):
+                return "unreadable"
         except (FileNotFoundError, NotADirectoryError):
-            removed += [each for each in seen if each == path or each.startswith(f"{path}/")]
-            continue
+            return "vanished"
         except (OSError, ValueError):
-            return None
-        if path not in seen or not stat.S_ISREG(found.st_mode):
-            return None
+            return "unreadable"
+        if found.st_size > self._most:
+            return "too large"
         present[path] = found
-    return _Look(present=present, removed=removed, left_out=Counter(), whole=False)
+        return ""
 
-
-def _to_cut(
-    root: int, limits: IndexLimits, seen: dict[str, _Seen], look: _Look, stop: threading.Event
-) -> tuple[list[str], list[tuple[int, int, int, str]]]:
-    """Files whose content is new or other, the latest last, and those that were only touched."""
-    to_cut: list[str] = []
-    touched: list[tuple[int, int, int, str]] = []
-    for path, found in look.present.items():
-        before = seen.get(path)
-        if before is None:
-            to_cut.append(path)
-        elif not before.is_as(found):
-            _stop_if_told(stop)
+    def _look_at_known(self, paths: Iterable[str], seen: Mapping[str, _Seen]) -> _Look | None:
+        """None where only a listing can tell: a new file may be one that is ignored."""
+        look = _Look(present={}, removed=[], left_out=Counter(), whole=False)
+        for path in paths:
+            if says_what_is_ignored(path):
+                return None
             try:
-                content = read(root, path, limits.max_file_bytes)
-            except NotRead:
-                to_cut.append(path)
+                found = os.stat(path, dir_fd=self._root, follow_symlinks=False)
+            except (FileNotFoundError, NotADirectoryError):
+                look.removed += [e for e in seen if e == path or e.startswith(f"{path}/")]
                 continue
-            if content.hash == before.hash:
+            except (OSError, ValueError):
+                return None
+            if path not in seen or not stat.S_ISREG(found.st_mode):
+                return None
+            look.present[path] = found
+        return look
+
+    def _compared(
+        self, seen: Mapping[str, _Seen], look: _Look
+    ) -> tuple[list[str], list[tuple[int, int, int, str]]]:
+        """Files whose content is new or other, the latest last, and those only touched."""
+        to_cut: list[str] = []
+        touched: list[tuple[int, int, int, str]] = []
+        for path, found in look.present.items():
+            before = seen.get(path)
+            if before is not None and before.is_as(found):
+                continue
+            self._stop_if_told()
+            content = None
+            if before is not None:
+                with suppress(NotRead):
+                    content = read(self._root, path, self._most)
+            if before is not None and content is not None and content.hash == before.hash:
                 touched.append((content.size, content.mtime_ns, content.seen_ns, path))
             else:
                 to_cut.append(path)
-    # What comes last gets its vectors first: what people work on is to be found soon.
-    to_cut.sort(key=lambda path: look.present[path].st_mtime_ns)
-    return to_cut, touched
+        # What comes last gets its vectors first: what people work on is to be found soon.
+        to_cut.sort(key=lambda path: look.present[path].st_mtime_ns)
+        return to_cut, touched
 
+    def _stop_if_told(self) -> None:
+        if self._stop.is_set():
+            raise Stopped
 
-# --- what is written ----------------------------------------------------------------------
+    # --- what is written ----------------------------------------------------------------------
 
+    def _cut(self, paths: Sequence[str]) -> None:
+        done, waiting = 0, list[FileRow]()
 
-def _touch(connection: apsw.Connection, touched: Sequence[tuple[int, int, int, str]]) -> None:
-    connection.executemany(
-        "UPDATE files SET size = ?, mtime_ns = ?, seen_ns = ? WHERE path = ?", touched
-    )
-
-
-def _cut(
-    connection: apsw.Connection,
-    root: int,
-    plan: Plan,
-    paths: Sequence[str],
-    filing: ScopeWriter,
-    stop: threading.Event,
-    show: Callable[[int, int], None],
-) -> None:
-    done = 0
-    waiting: list[FileRow] = []
-    if paths:
-        show(0, len(paths))
-    for rows in cut_files(root, paths, most=plan.limits.max_file_bytes, stop=stop):
-        waiting += rows
-        if (
-            len(waiting) >= _FILES_AT_ONCE
-            or sum(len(row.scopes) for row in waiting) >= _SCOPES_AT_ONCE
-        ):
-            with transaction(connection):
-                filing.put(waiting)
+        def put() -> None:
+            nonlocal done
+            with transaction(self._connection):
+                self.writer.put(waiting)
             done += len(waiting)
-            waiting = []
-            show(done, len(paths))
-    _stop_if_told(stop)
-    if waiting:
-        with transaction(connection):
-            filing.put(waiting)
-        show(done + len(waiting), len(paths))
+            waiting.clear()
+            self._show(done, len(paths))
 
+        if paths:
+            self._show(0, len(paths))
+        for rows in cut_files(self._root, paths, most=self._most, stop=self._stop):
+            waiting += rows
+            scopes = sum(len(row.scopes) for row in waiting)
+            if len(waiting) >= _FILES_AT_ONCE or scopes >= _SCOPES_AT_ONCE:
+                put()
+        self._stop_if_told()
+        if waiting:
+            put()
 
-def _finish(
-    connection: apsw.Connection,
-    root: int,
-    plan: Plan,
-    look: _Look,
-    filing: ScopeWriter,
-    known: set[str],
-) -> None:
-    filing.follow_moved()
-    changed = set(filing.changed)
-    _resolve(connection, root, plan, (changed - known) | set(filing.removed))
-    # It looks at all texts: not with each edit of a file.
-    if look.whole and (changed or filing.removed):
-        vectors.prune(connection, plan.now.isoformat())
-    state = {"now": plan.now.isoformat(), "left_out": ""}
-    if look.whole:
-        counted = look.left_out + Counter(row.unread for row in filing.unread if row.unread)
-        state["left_out"] = msgspec.json.encode(counted).decode()
-    connection.execute(
-        "UPDATE state SET refreshed_at = :now,"
-        " left_out = CASE :left_out WHEN '' THEN left_out ELSE :left_out END",
-        state,
-    )
+    def _finish(self, look: _Look, known: Set[str]) -> None:
+        """What takes all files: scopes that were moved, imports, what is left out."""
+        self.writer.follow_moved()
+        changed, now = set(self.writer.changed), self._plan.now.isoformat()
+        self._resolve((changed - known) | set(self.writer.removed))
+        # It looks at all texts: not with each edit of a file.
+        if look.whole and (changed or self.writer.removed):
+            vectors.prune(self._connection, now)
+        left_out = ""
+        if look.whole:
+            unread = Counter(row.unread for row in self.writer.unread if row.unread)
+            left_out = msgspec.json.encode(look.left_out + unread).decode()
+        self._connection.execute(
+            "UPDATE state SET refreshed_at = :now,"
+            " left_out = CASE :left_out WHEN '' THEN left_out ELSE :left_out END",
+            {"now": now, "left_out": left_out},
+        )
 
+    def _resolve(self, came_or_went: Set[str]) -> None:
+        """Imports of files that changed, and of those that may mean a file that came or went."""
+        rows = self._connection.execute(
+            "SELECT file, path, language, written, resolved FROM files"
+            " WHERE left_out = '' AND written != '[]'"
+            + ("" if came_or_went else " AND NOT resolved")
+        )
+        stems = stems_of(came_or_went)
+        concerned = [
+            (int(str(file)), str(path), str(language), str(written))
+            for file, path, language, written, resolved in rows
+            if not resolved
+            or len(stems) > _MANY_STEMS
+            or any(stem in str(written) for stem in stems)
+        ]
+        self._connection.execute(
+            "DELETE FROM imports WHERE file IN (SELECT file FROM files"
+            " WHERE NOT resolved AND written = '[]')"
+        )
+        if concerned:
+            self._resolve_these(concerned)
+        self._connection.execute("UPDATE files SET resolved = 1 WHERE NOT resolved")
 
-def _resolve(connection: apsw.Connection, root: int, plan: Plan, came_or_went: set[str]) -> None:
-    """Imports of files that changed, and of those that may mean a file that came or went."""
-    rows = connection.execute(
-        "SELECT file, path, language, written, resolved FROM files"
-        " WHERE left_out = '' AND written != '[]'" + ("" if came_or_went else " AND NOT resolved")
-    )
-    stems = stems_of(came_or_went)
-    concerned = [
-        (int(str(file)), str(path), str(language), str(written))
-        for file, path, language, written, resolved in rows
-        if not resolved or len(stems) > _MANY_STEMS or any(stem in str(written) for stem in stems)
-    ]
-    connection.execute(
-        "DELETE FROM imports WHERE file IN (SELECT file FROM files"
-        " WHERE NOT resolved AND written = '[]')"
-    )
-    if concerned:
-        _resolve_these(connection, root, plan, concerned)
-    connection.execute("UPDATE files SET resolved = 1 WHERE NOT resolved")
+    def _resolve_these(self, concerned: Sequence[tuple[int, str, str, str]]) -> None:
+        paths = [str(path) for (path,) in self._connection.execute("SELECT path FROM files")]
+        resolver = Resolver(paths, self._text_of)
+        epoch = raise_epoch(self._connection)
+        for file, path, language, written in concerned:
+            imports = msgspec.json.decode(written, type=tuple[str, ...])
+            now = resolver.resolve(path, language, imports)
+            if list(now) == imports_of(self._connection, file):
+                continue
+            self._connection.execute("DELETE FROM imports WHERE file = ?", (file,))
+            self._connection.executemany(
+                "INSERT INTO imports (file, imported) VALUES (?, ?)", [(file, each) for each in now]
+            )
+            self._connection.execute("UPDATE files SET to_mirror = ? WHERE file = ?", (epoch, file))
 
-
-def _resolve_these(
-    connection: apsw.Connection,
-    root: int,
-    plan: Plan,
-    concerned: Sequence[tuple[int, str, str, str]],
-) -> None:
-    def text_of(path: str) -> str:
+    def _text_of(self, path: str) -> str:
         try:
-            return read(root, path, plan.limits.max_file_bytes).data.decode("utf-8", "replace")
+            return read(self._root, path, self._most).data.decode("utf-8", "replace")
         except NotRead:
             return ""
-
-    paths = [str(path) for (path,) in connection.execute("SELECT path FROM files")]
-    resolver = Resolver(paths, text_of)
-    epoch = raise_epoch(connection)
-    for file, path, language, written in concerned:
-        imports = msgspec.json.decode(written, type=tuple[str, ...])
-        now = resolver.resolve(path, language, imports)
-        before = tuple(
-            str(imported)
-            for (imported,) in connection.execute(
-                "SELECT imported FROM imports WHERE file = ? ORDER BY imported", (file,)
-            )
-        )
-        if now == before:
-            continue
-        connection.execute("DELETE FROM imports WHERE file = ?", (file,))
-        connection.executemany(
-            "INSERT INTO imports (file, imported) VALUES (?, ?)", [(file, each) for each in now]
-        )
-        connection.execute("UPDATE files SET to_mirror = ? WHERE file = ?", (epoch, file))
-
-
-# --- what is told ---------------------------------------------------------------------------
-
-
-def _told(connection: apsw.Connection, filing: ScopeWriter, seconds: float) -> Refreshed:
-    files, scopes, left_out = counts(connection)
-    return Refreshed(
-        files=files,
-        scopes=scopes,
-        changed=tuple(sorted(filing.changed)),
-        removed=tuple(sorted(filing.removed)),
-        left_out=left_out,
-        seconds=seconds,
-    )
-
-
-def counts(connection: apsw.Connection) -> tuple[int, int, dict[str, int]]:
-    """Files and scopes that are indexed, and by reason the files that are not, the most first."""
-    files = connection.execute("SELECT count(*) FROM files WHERE left_out = ''").get
-    scopes, listed = connection.execute("SELECT document_count, left_out FROM state").get
-    left_out: Counter[str] = Counter(msgspec.json.decode(str(listed), type=dict[str, int]))
-    left_out.update(
-        {
-            str(why): int(str(count))
-            for why, count in connection.execute(
-                "SELECT left_out, count(*) FROM files WHERE left_out != '' GROUP BY left_out"
-            )
-        }
-    )
-    return int(str(files)), int(str(scopes)), dict(left_out.most_common())
-
-
-def _stop_if_told(stop: threading.Event) -> None:
-    if stop.is_set():
-        raise Stopped

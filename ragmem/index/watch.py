@@ -6,8 +6,8 @@ import os
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
-from contextlib import ExitStack, aclosing, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -35,58 +35,48 @@ _AGAIN_S = 1.0
 _FAILURES_AT_MOST = 5
 """One after the other: folders that went just then."""
 
-Tell = Callable[[frozenset[str] | Exception | None], None]
+Tell = Callable[[frozenset[str] | None], None]
 Changes = set[tuple[Change, str]]
 
 
-async def changed_paths(root: Path) -> AsyncGenerator[frozenset[str], None]:
-    """Paths below the folder that came, changed or went; until the folder is no more.
+@contextmanager
+def changes_of(root: Path) -> "Iterator[asyncio.Queue[frozenset[str] | None]]":
+    """A queue of the paths below a folder that came, changed or went; None once the folder went.
 
     `EVERYTHING` once it listens, for what changed until then. Where the system can't watch (too
     many folders for it), `EVERYTHING` every half minute.
     """
-    heard: asyncio.Queue[frozenset[str] | Exception | None] = asyncio.Queue()
+    heard: asyncio.Queue[frozenset[str] | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     stop = threading.Event()
 
-    def tell(what: frozenset[str] | Exception | None) -> None:
+    def tell(paths: frozenset[str] | None) -> None:
         # The loop may have ended meanwhile.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(heard.put_nowait, what)
+            loop.call_soon_threadsafe(heard.put_nowait, paths)
 
     # To begin with a large folder takes seconds: not on the loop.
     threading.Thread(target=_listen, args=(root, stop, tell), daemon=True).start()
     try:
-        while isinstance(paths := await heard.get(), frozenset):
-            yield paths
+        yield heard
     finally:
         stop.set()
-    if paths is None or not _is_there(root):
-        return
-    logging.getLogger(LOGGER).warning(
-        "The files of %s can't be watched (%s); they are looked at every %g s instead.",
-        root,
-        paths,
-        _POLL_S,
-    )
-    while True:
-        await asyncio.sleep(_POLL_S)
-        if not _is_there(root):
-            return
-        yield EVERYTHING
 
 
 def _listen(root: Path, stop: threading.Event, tell: Tell) -> None:
-    """In a thread of its own: paths, then None, or the error for which there are none."""
-    listening = _ProjectWatch(root, tell)
+    """Tell of changes, in a thread of its own, until the folder goes or it is told to stop."""
+    watch = _ProjectWatch(root, tell)
     try:
-        listening.run(stop)
+        watch.run(stop)
     except Exception as error:  # the system's, or the library's own kind
-        tell(error)
-    else:
-        tell(None)
+        if root.is_dir():
+            told = "The files of %s can't be watched (%s); they are looked at every %g s instead."
+            logging.getLogger(LOGGER).warning(told, root, error, _POLL_S)
+        while root.is_dir() and not stop.wait(_POLL_S):
+            tell(EVERYTHING)
     finally:
-        listening.end()
+        watch.end()
+        tell(None)
 
 
 class Folders(NamedTuple):
@@ -217,7 +207,7 @@ class _ProjectWatch:
 
     def run(self, stop: threading.Event) -> None:
         """Until it is told to stop, or the folder goes; raises what keeps it from listening."""
-        while not stop.is_set() and _is_there(self._root):
+        while not stop.is_set() and self._root.is_dir():
             if self._begin_at is not None and time.monotonic() >= self._begin_at:
                 self._begin()
             with suppress(queue.Empty):
@@ -307,10 +297,6 @@ def _is_new(path: str, *, is_watched: bool) -> bool:
     return not is_watched or bool(folders_of(path).single)
 
 
-def _is_there(root: Path) -> bool:
-    return root.is_dir()
-
-
 def _is_gits(path: str) -> bool:
     return path == ".git" or path.startswith(".git/") or "/.git/" in path
 
@@ -340,11 +326,7 @@ async def keep_current(
     (a build writes its outputs), the next are looked at less and less often. Others see by the
     file `followers` that it is done.
     """
-    changes: asyncio.Queue[frozenset[str] | None] = asyncio.Queue()
-    pump = asyncio.create_task(_pump(root, changes))
-    held = ExitStack()
-    held.enter_context(following(followers))
-    try:
+    with changes_of(root) as changes, following(followers):
         due, again_s = _PendingPaths(), _RETRY_S
         while True:
             try:
@@ -370,20 +352,6 @@ async def keep_current(
             due.judge(refreshed)
             if refreshed.changed or refreshed.removed:
                 yield refreshed
-    finally:
-        held.close()
-        pump.cancel()
-        with suppress(asyncio.CancelledError):
-            await pump
-
-
-async def _pump(root: Path, changes: "asyncio.Queue[frozenset[str] | None]") -> None:
-    try:
-        async with aclosing(changed_paths(root)) as paths:
-            async for changed in paths:
-                changes.put_nowait(changed)
-    finally:
-        changes.put_nowait(None)
 
 
 async def _refreshed(index: _Index, paths: frozenset[str] | None) -> Refreshed | None:

@@ -268,7 +268,7 @@ async def test_killed_while_code_is_moved(tree, monkeypatch):
         before = tree.ids()["app/clock.py", "parse_duration"]
         (tree.root / "app/clock.py").rename(tree.root / "app/time.py")
         with monkeypatch.context() as patch:
-            patch.setattr(scan, "_finish", killed)
+            patch.setattr(scan._Refresh, "_finish", killed)
             with pytest.raises(StoreError):
                 await index.refresh()
         assert tree.ids()["app/time.py", "parse_duration"] != before
