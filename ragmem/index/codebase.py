@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 
 _LEAST_WORDS = 2
 _LEAST_SHARE = 0.3
-"""Of a question's words, that a scope without its meaning or name must hold."""
+"""The share of a question's words that a scope without its meaning or name must hold."""
 _FAR = 0.5
-"""Of the threshold: what is less alike has its words by chance."""
+"""The share of the threshold below which a scope has its words by chance."""
 
 
 class PromptWords(msgspec.Struct, frozen=True):
-    """A question, as its hits are held against it."""
+    """The words and names of a question, which its hits are compared with."""
 
     words: frozenset[str]
     names: frozenset[str] = frozenset()
-    """What it names as pieces of code are named; in lower case."""
+    """Names of pieces of code in it, in lower case."""
 
     @classmethod
     def of(cls, text: str) -> "PromptWords":
-        """What a prompt asks."""
+        """Return the words and names of a prompt."""
         names = frozenset(name.casefold() for name in names_in(text))
         return cls(frozenset(question_words(text)), names)
 
@@ -84,7 +84,7 @@ def bears(hit: CodeHit, asked: PromptWords, floor: float | None) -> bool:
 
 
 def passage_of(hit: CodeHit) -> CodePassage:
-    """As the request shows it."""
+    """Return the hit as the request shows it."""
     return CodePassage(
         scope_id=hit.scope_id,
         path=hit.path,
@@ -104,17 +104,17 @@ OpenStore = Callable[[], Awaitable[Store]]
 _LARGE = 1_000
 """Files of a project whose first indexing is told of."""
 _HITS = 12
-"""Of which the context shows those that bear on the prompt and find room."""
+"""Hits that are asked for; the context shows those that bear on the prompt and find room."""
 _FEW_TEXTS = 32
-"""So many vectors are made in a chat itself; more are left to the detached process."""
+"""The most vectors that a chat makes itself; more are left to the detached process."""
 _EMBEDDED_S = 20.0
-"""Of one piece of background work."""
+"""The longest that one piece of background work embeds."""
 _PATIENCE_S = 30
-"""So long another process that indexes a project for the first time is waited for."""
+"""How long to wait for another process that indexes a project for the first time."""
 
 
 class Codebase:
-    """See the module's text; one a process.
+    """The indexes of the projects of this process, and what is done with them.
 
     `open_store`: where scopes are made known to; None where nothing is stored. `writes`: false
     where the index is only read. `say` takes what the person is to be told.
@@ -162,7 +162,7 @@ class Codebase:
         """Called in a chat where many vectors are to be made: for a process of its own."""
 
     def index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
-        """That of a project's own folder; None where no code is indexed.
+        """Return the index of a project's own folder; None where no code is indexed.
 
         Without `stores` what is found is kept from the store, unless it was opened for that before.
         """
@@ -170,7 +170,7 @@ class Codebase:
         return self._known_index_of(project, stores=stores)
 
     def _known_index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
-        """That of a project of any session: one that is only seen to in passing too."""
+        """Return the index of any session's project, also of one that is seen to in passing."""
         if not self._config.code.enabled or self._paths == NO_HOME:
             return None
         if (known := self._indexes.get(project.project_id)) is not None:
@@ -195,7 +195,7 @@ class Codebase:
         return index
 
     def has(self, folder: Path) -> bool:
-        """Whether the code of a folder is indexed at all."""
+        """Return whether the code of a folder is indexed at all."""
         if not self._config.code.enabled or self._paths == NO_HOME:
             return False
         from ragmem.index.files import refusal
@@ -221,7 +221,7 @@ class Codebase:
             self._refreshing[key] = asyncio.create_task(self._refreshed(index))
 
     def meet(self, project: Project) -> None:
-        """An agent works in this project."""
+        """Note that an agent works in this project."""
         self._met[project.project_id] = project
         if self._keeps_current:
             self._follow(project)
@@ -267,7 +267,7 @@ class Codebase:
             return None
 
     def _told(self, project_id: str) -> None:
-        """The store knows of a project's code as it was looked at last."""
+        """Link the turns that waited until the store knows a project's code."""
 
         async def link() -> None:
             try:
@@ -314,7 +314,7 @@ class Codebase:
     async def search(
         self, project: Project, text: str, limit: int, *, near: Collection[str] = ()
     ) -> list[CodeHit]:
-        """The scopes that bear on a text, as the files are now, best first. RagmemError."""
+        """Return the scopes that bear on a text, as the files are now, best first. RagmemError."""
         index = self.index_of(project, stores=False)
         if index is None:
             return []
@@ -327,7 +327,7 @@ class Codebase:
     async def passages(
         self, project: Project, prompt: str, *, near: Collection[str] = ()
     ) -> list[CodePassage]:
-        """For a request: those that bear on the prompt for sure, none where that takes long."""
+        """Return the scopes that bear on a prompt for sure; none where that takes long."""
         if is_greeting(prompt):
             return []
         try:
@@ -354,7 +354,7 @@ class Codebase:
     # --- for the detached process -------------------------------------------------
 
     async def catch_up(self, store: Store, *, everywhere: bool = True) -> bool:
-        """What any project's index still lacks, a piece of it; whether there was something.
+        """Do a piece of what any project's index still lacks; return whether there was something.
 
         First it is made whole and the store is told, then vectors are made. Not `everywhere`: only
         for the projects that this process was asked about.
@@ -410,7 +410,7 @@ class Codebase:
         return made > 0
 
     def _lasting(self, project: Project) -> "CodeIndex | None":
-        """Its index, where that was ever begun and the folder is there."""
+        """Return its index, if that was ever begun and the folder is there."""
         from ragmem.index.database import database_of
 
         known = project.project_id in self._indexes
@@ -438,7 +438,7 @@ class Codebase:
 
 
 def _own_embedder(config: Config, of_memory: Embedder | None) -> Embedder | None:
-    """The one that comes with ragmem, where the memory uses another or none.
+    """Return the embedder that comes with ragmem, if the memory uses another one or none.
 
     The lines of a whole project are sent to nobody, and cost nothing.
     """
@@ -451,7 +451,7 @@ def _own_embedder(config: Config, of_memory: Embedder | None) -> Embedder | None
 
 
 class _Progress:
-    """Of the first indexing of a large project, for the person: when it begins, when it is done."""
+    """Tells the person when the first indexing of a large project begins, and when it is done."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say

@@ -26,11 +26,11 @@ from ragmem.logs import LOGGER
 from ragmem.store.locks import lock
 
 SCHEMA_VERSION = 3
-"""Goes up when the tables change."""
+"""The version of the tables."""
 CUT_VERSION = 2
-"""Goes up when the same file would be cut otherwise, or scopes would get other names."""
+"""Goes up if the same file would be cut otherwise, or scopes would get other names."""
 WORDS_VERSION = 1
-"""Goes up when the same scope gets other terms or another text to embed."""
+"""Goes up if the same scope gets other terms or another text to embed."""
 
 
 _APPLICATION_ID = 0x72616763
@@ -41,7 +41,7 @@ _SCHEMA = Path(__file__).with_name("schema.sql")
 
 
 def version() -> int:
-    """Of all that the rows depend on; an index of another one is made anew."""
+    """Return the version of all that the rows depend on; an index of another one is made anew."""
     from ragmem.terms import TERMS_VERSION
 
     parts = (SCHEMA_VERSION, CUT_VERSION, WORDS_VERSION, TERMS_VERSION)
@@ -52,7 +52,7 @@ def version() -> int:
 
 
 def open_for_writing(database: Path) -> apsw.Connection:
-    """A connection to an index of this version, if need be to an empty one."""
+    """Open an index of this version, if need be an empty one."""
     _make_folder(database.parent)
     with _alone(database):
         _prepare(database)
@@ -65,7 +65,7 @@ def open_for_writing(database: Path) -> apsw.Connection:
 
 
 def open_for_reading(database: Path) -> apsw.Connection | None:
-    """None where there is no index of this version. Nothing is written, nor has to be."""
+    """Open an index of this version without writing anything; None where there is none."""
     if not database.exists():
         return None
     if os.access(database.parent, os.W_OK):
@@ -94,7 +94,7 @@ def _remove(database: Path) -> None:
 
 @contextmanager
 def _alone(database: Path) -> Iterator[None]:
-    """Nobody else opens or removes it meanwhile.
+    """Keep everybody else from opening or removing it meanwhile.
 
     A log is found by its name: who removes one must not hit that of a database which another
     process has just put in its place, nor may one be opened beside the other's.
@@ -125,7 +125,7 @@ def _prepare(database: Path) -> None:
 
 
 def _opened(connect: Callable[[], apsw.Connection]) -> apsw.Connection | None:
-    """For reading; None for what is no index of this version."""
+    """Open it for reading; None for what is no index of this version."""
     connection = connect()
     try:
         leave_log(connection)
@@ -147,7 +147,7 @@ def _connected(database: Path) -> apsw.Connection:
 
 
 def _connected_where_nothing_is_written(database: Path) -> apsw.Connection:
-    """As it lies there; with its log, if it left one, by way of a copy."""
+    """Open it as it lies there; with its log, if it left one, by way of a copy."""
     log = database.with_name(f"{database.name}-wal")
     if not log.exists() or not log.stat().st_size:
         name = f"file:{urllib.parse.quote(str(database))}?immutable=1"
@@ -209,7 +209,7 @@ def _make(connection: apsw.Connection) -> None:
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All of the block or none."""
+    """Write all of the block or nothing of it."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -221,7 +221,7 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
 
 
 def close(connection: apsw.Connection) -> None:
-    """What its log holds is moved into the file, if nobody reads just then; an empty log stays."""
+    """Move what its log holds into the file, if nobody reads just then; an empty log stays."""
     if not connection.pragma("query_only"):
         connection.set_busy_timeout(0)
         with suppress(apsw.Error):
@@ -230,19 +230,19 @@ def close(connection: apsw.Connection) -> None:
 
 
 def leave_log(connection: apsw.Connection) -> None:
-    """Who closes a database last removes its log by name, also that of another in its place."""
+    """Keep the log at closing: one is removed by name, also that of another file in its place."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
 T = TypeVar("T")
 
 _OPENED_AT_MOST = 3
-"""Times, where somebody puts another one in its place just then."""
+"""How often it is opened anew, if somebody puts another one in its place just then."""
 _NO_HARM = "Nothing is lost: the index follows from the files, and your memory is elsewhere."
 
 
 def database_of(data_dir: Path, project_id: str) -> Path:
-    """Where the index of a project's folder is."""
+    """Return where the index of a project's folder is."""
     return data_dir / "code" / f"{project_id}.sqlite"
 
 
@@ -271,7 +271,7 @@ class IndexThread:
     async def run(
         self, job: Callable[[apsw.Connection], T], *, otherwise: T, anew: bool = False
     ) -> T:
-        """The job's result; `otherwise` where there is no index. Errors in plain words.
+        """Return the job's result; `otherwise` where there is no index. Errors are in plain words.
 
         `anew`: on a file that is made anew for it.
         """
@@ -285,7 +285,7 @@ class IndexThread:
         anew: bool = False,
         at_end: Callable[[], object] = lambda: None,
     ) -> "Future[T]":
-        """As `run`, for who waits in another way; `at_end` is called whatever comes of it."""
+        """Start a job as `run` does; `at_end` is called whatever comes of it."""
         if self._closed:
             at_end()
             raise StoreUnavailable("The code index is closed.", hint="Open it again.")
@@ -363,7 +363,7 @@ def _inode_of(database: Path) -> int:
 
 
 def reading(connection: apsw.Connection, query: Callable[[apsw.Connection], T]) -> T:
-    """All that a query reads at one moment."""
+    """Run a query that sees the index as it is at one moment."""
     connection.execute("BEGIN")
     try:
         return query(connection)
@@ -373,7 +373,7 @@ def reading(connection: apsw.Connection, query: Callable[[apsw.Connection], T]) 
 
 
 def raise_epoch(connection: apsw.Connection) -> int:
-    """What is held in memory is no longer all; the new one. In the caller's transaction."""
+    """Mark what is held in memory as old; return the new epoch. In the caller's transaction."""
     connection.execute("UPDATE state SET epoch = epoch + 1")
     return int(str(connection.execute("SELECT epoch FROM state").get))
 
@@ -397,7 +397,7 @@ def _translated(error: apsw.Error, database: Path) -> RagmemError:
 
 
 def refused(database: Path, error: OSError) -> RagmemError:
-    """The error for a file or folder of the index that can't be used."""
+    """Return the error for a file or folder of the index that can't be used."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return _full(database)
     return _unwritable(database, error.strerror or str(error))
@@ -423,7 +423,7 @@ def _unwritable(database: Path, why: str) -> StoreRefused:
 
 @contextmanager
 def following(file: Path) -> Iterator[None]:
-    """This process follows them inside of this; where that can't be noted, nobody is told."""
+    """Note that this process follows them inside of this; where that fails, nobody is told."""
     handle = _lock_file(file, os.O_RDWR | os.O_CREAT)
     try:
         if handle is not None:
@@ -436,7 +436,7 @@ def following(file: Path) -> Iterator[None]:
 
 
 def is_followed(file: Path) -> bool:
-    """Whether a process does now."""
+    """Return whether a process follows them now."""
     handle = _lock_file(file, os.O_RDONLY)
     if handle is None:
         return False

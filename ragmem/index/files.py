@@ -40,14 +40,14 @@ class IndexLimits(msgspec.Struct, frozen=True):
 
 
 class ProjectFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of a project."""
+    """The files of a project that are to be indexed."""
 
     paths: list[str]
-    """Relative, with `/`; in the order of their bytes."""
+    """Paths relative to the project's folder, with `/`, in the order of their bytes."""
     left_out: Counter[str]
-    """By reason; of these the paths are not kept."""
+    """How many files are left out, by the reason."""
     whole: bool
-    """Whether a file that is not there is gone."""
+    """Whether all files were listed, so that one that is missing is gone."""
 
 
 def _names(text: str) -> frozenset[str]:
@@ -100,7 +100,7 @@ _BINARY_SUFFIXES = _names("""
 
 
 def left_out_by_name(path: str) -> str:
-    """Why a file of this path is not indexed, whatever is in it; empty where it may be."""
+    """Return why a file of this path is not indexed, whatever is in it; empty where it may be."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -122,7 +122,7 @@ def left_out_by_name(path: str) -> str:
 
 
 def says_what_is_ignored(path: str) -> bool:
-    """Whether other files come or go when this one changes."""
+    """Return whether other files come or go when this one changes."""
     return path.rpartition("/")[2] in _IGNORE_FILES
 
 
@@ -134,7 +134,7 @@ def list_project(
     private: Iterable[Path] = (),
     stop: threading.Event,
 ) -> ProjectFiles:
-    """The files below the folder that a descriptor holds; RagmemError where they can't be had.
+    """List the files below the folder that a descriptor holds; RagmemError where that fails.
 
     Of too many the shallowest are kept: what is deep down in a tree is rarely a project's own.
     """
@@ -171,7 +171,7 @@ def _reason(path: str, hidden: tuple[str, ...]) -> str:
 def _shallowest(
     found: Iterable[str], reason: Callable[[str], str], most: int, left_out: Counter[str]
 ) -> list[str]:
-    """At most so many, whichever order they come in; never more than twice that in memory."""
+    """Keep the `most` shallowest in whichever order they come, at most twice that at once."""
     kept: list[str] = []
     for path in found:
         if why := reason(path):
@@ -192,7 +192,7 @@ def _depth(path: str) -> tuple[int, str]:
 
 
 def refusal(folder: Path) -> str:
-    """Why a folder is no project to be indexed; empty where it may be one."""
+    """Return why a folder is no project to be indexed; empty where it may be one."""
     real = Path(os.path.realpath(folder))
     if real == Path(real.anchor):
         return "it is the root of the file system"
@@ -209,7 +209,7 @@ _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
 _FOLDER = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LOOKED_AT = 8192
-"""Bytes at a file's start: one with a NUL there is no text."""
+"""The bytes at a file's start that are looked at: one with a NUL there is no text."""
 _RACY_NS = 2_000_000_000
 
 Unread = Literal["vanished", "unreadable", "not a regular file", "too large"]
@@ -225,7 +225,7 @@ class Content(msgspec.Struct, frozen=True):
 
     @property
     def hash(self) -> str:
-        """Of the bytes."""
+        """The hash of the bytes."""
         return hashlib.blake2b(self.data, digest_size=16).hexdigest()
 
 
@@ -238,12 +238,12 @@ class NotRead(Exception):
 
 
 def is_racy(mtime_ns: int, seen_ns: int) -> bool:
-    """Whether it may have changed after it was read without a sign of it: the clock ticks."""
+    """Return whether it may have changed unseen after it was read, within the clock's tick."""
     return abs(seen_ns - mtime_ns) < _RACY_NS
 
 
 def read(root: int, path: str, most: int) -> Content:
-    """The bytes of a file below the folder that a descriptor holds; NotRead where that fails."""
+    """Read a file below the folder that a descriptor holds; NotRead where that fails."""
     try:
         with _opened(root, path) as handle:
             seen_ns = time.time_ns()
@@ -284,12 +284,12 @@ def _opened(root: int, path: str) -> Iterator[int]:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether it is no text."""
+    """Return whether it is no text."""
     return b"\0" in data[:_LOOKED_AT]
 
 
 def without_secrets(data: bytes) -> bytes:
-    """The file with its lines, less its secrets: before it is cut, or half of one would be left."""
+    """Redact a file before it is cut, or half of a secret would be left; its lines stay."""
     text = data.decode("utf-8", "replace")
     redacted = redact_lines(text)
     return data if redacted == text else redacted.encode("utf-8", "replace")
@@ -297,7 +297,7 @@ def without_secrets(data: bytes) -> bytes:
 
 @contextmanager
 def opened_folder(root: Path) -> Iterator[int]:
-    """A descriptor of the project's folder."""
+    """Open the project's folder as a descriptor."""
     try:
         handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -322,7 +322,7 @@ class FileStamp(NamedTuple):
 
 
 def stands_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str, FileStamp]:
-    """By the ids of the scopes."""
+    """Return how files and scopes were, by the ids of the scopes."""
     ids = msgspec.json.encode([hit.scope_id for hit in hits]).decode()
     return {
         str(scope_id): FileStamp(*rest)
@@ -337,7 +337,7 @@ def stands_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str,
 def with_texts(
     root: Path, hits: Sequence[CodeHit], stands: Mapping[str, FileStamp], most: int
 ) -> list[CodeHit]:
-    """The hits with their lines; of a file that changed as it is cut now. What is gone is left out.
+    """Return the hits with their lines of now, cut anew if the file changed, without what is gone.
 
     Blocks.
     """
@@ -391,7 +391,7 @@ class _ShownFile:
         return msgspec.structs.replace(hit, text=self._shown_lines(hit.start_line, hit.end_line))
 
     def _shown_lines(self, first: int, last: int) -> str:
-        """Without their secrets; to look for those in all of a file takes ten times as long."""
+        """Return lines without their secrets; to look in the whole file takes far longer."""
         assert self._content is not None
         if self._lines is None:
             text = self._content.data.decode("utf-8", "replace")
@@ -404,14 +404,14 @@ class _ShownFile:
         return shown if self._is_redacted else redact_lines(shown)
 
     def _data(self) -> bytes:
-        """As it is indexed and shown: without its secrets."""
+        """Return the file as it is indexed and shown: without its secrets."""
         assert self._content is not None
         if self._shown is None:
             self._shown = without_secrets(self._content.data)
         return self._shown
 
     def _again(self, hit: CodeHit, stand: FileStamp) -> CutScope | None:
-        """The scope as it is now: that of its name, else the only one with its text."""
+        """Return the scope as it is now: that of its name, else the only one with its text."""
         from ragmem.index.cut import cut
 
         if self._cut is None:

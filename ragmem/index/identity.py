@@ -19,7 +19,7 @@ _NAMESPACE = bytes.fromhex("9b0f6b2e9d355c2a8f0e6c1d7a4e2f10")
 _NUMBERED = re.compile(r"#\d+$")
 _TELLING_LINES, _TELLING_WORDS = 5, 3
 HOLDERS = ("class", "type", "section")
-"""Kinds of what other scopes are in."""
+"""The kinds of scopes that other scopes are in."""
 
 
 class ScopeKey(NamedTuple):
@@ -29,7 +29,7 @@ class ScopeKey(NamedTuple):
     name: str
     qualified_name: str
     hash: str
-    """Of its text without its name."""
+    """The hash of its text without its name."""
     is_telling: bool = True
     """Whether who has that text under another name is the same; see `is_telling`."""
 
@@ -38,11 +38,11 @@ class Assigned(NamedTuple):
     """Pairs of old and new, by their places; and what has no partner."""
 
     kept: dict[int, int]
-    """New to old."""
+    """The place of the old scope, by that of the new one."""
     vanished: list[int]
-    """Old ones."""
+    """The places of old scopes without a partner."""
     fresh: list[int]
-    """New ones."""
+    """The places of new scopes without a partner."""
 
 
 class Described(Protocol):
@@ -65,26 +65,26 @@ class Described(Protocol):
 
 
 def known_of(scope: Described) -> ScopeKey:
-    """What a scope goes by."""
+    """Return what a scope goes by."""
     telling = is_telling(scope.docstring, scope.start_line, scope.end_line)
     return ScopeKey(scope.kind, scope.name, scope.qualified_name, scope.hash, telling)
 
 
 def read_known(row: Sequence[object]) -> ScopeKey:
-    """The same from a row of kind, name, qualified name and hash; of one that is telling."""
+    """Read the same from a row of kind, name, qualified name and hash; of one that is telling."""
     kind, name, qualified_name, digest = map(str, row)
     return ScopeKey(kind, name, qualified_name, digest)
 
 
 def is_telling(docstring: str, start_line: int, end_line: int) -> bool:
-    """Whether a scope says enough that no other has the same text by chance, as stubs have."""
+    """Return whether a scope says enough that no other has the same text by chance, as stubs do."""
     return end_line - start_line + 1 >= _TELLING_LINES or len(docstring.split()) >= _TELLING_WORDS
 
 
 def scope_id_of(
     project_id: str, path: str, known: ScopeKey, *, is_taken: Callable[[str], bool]
 ) -> str:
-    """An id for a new scope: the same to all processes and machines that meet it."""
+    """Make an id for a new scope: the same for all processes and machines that meet it."""
     counter = 0
     while True:
         parts = (project_id, path, known.kind, known.qualified_name, str(counter))
@@ -95,14 +95,14 @@ def scope_id_of(
 
 
 def _uuid5(name: str) -> str:
-    """As `uuid.uuid5`, which takes four times as long."""
+    """Do as `uuid.uuid5`, which takes four times as long."""
     digest = hashlib.sha1(_NAMESPACE + name.encode(), usedforsecurity=False).hexdigest()
     variant = "89ab"[int(digest[16], 16) & 3]
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
 
 
 def assign(old: Sequence[ScopeKey], new: Sequence[ScopeKey]) -> Assigned:
-    """Which of a file's scopes was which before; both in the order of the file.
+    """Return which of a file's scopes was which before; both are in the order of the file.
 
     By kind and qualified name; of several of one name (`name#2`) first by their text. Then what
     was renamed is known by its text: a class first, with all that is inside of it.
@@ -124,7 +124,7 @@ def assign(old: Sequence[ScopeKey], new: Sequence[ScopeKey]) -> Assigned:
 def follow(
     vanished: Iterable[tuple[str, ScopeKey]], fresh: Iterable[tuple[K, ScopeKey]]
 ) -> dict[K, str]:
-    """Which fresh scopes are vanished ones that were moved: same text and kind; each one once.
+    """Return which fresh scopes are vanished ones that were moved: each once, of one text and kind.
 
     Of several with the same text those of the same name come first. Under another name only what
     says enough is known again.
@@ -162,7 +162,7 @@ class _Pairs:
 
     @property
     def are_left(self) -> bool:
-        """Whether there may be more pairs."""
+        """Return whether there may be more pairs."""
         return bool(self.old and self.new)
 
     def match(
@@ -216,14 +216,14 @@ def _grouped(
 # What is moved with two edits, or over a crash, is one move: an agent takes a function out of one
 # file and puts it into another, and the files are looked at in between.
 _FOLLOWED_FOR = timedelta(hours=1)
-"""Longer, and it is a copy."""
+"""How long after it went a scope may come back elsewhere; later it is a copy."""
 _MOST = 2_000
 
 
 def note_went(
     connection: apsw.Connection, went: Iterable[tuple[str, ScopeKey]], at: datetime
 ) -> None:
-    """Scopes that a file has no more, by their ids."""
+    """Note scopes that a file has no more, by their ids."""
     connection.executemany(
         "INSERT OR REPLACE INTO went (scope_id, kind, name, qualified_name, hash, at)"
         " VALUES (?, ?, ?, ?, ?, ?)",
@@ -238,7 +238,7 @@ def note_went(
 def note_came(
     connection: apsw.Connection, came: Iterable[tuple[int, ScopeKey]], at: datetime
 ) -> None:
-    """Scopes that are new, by their rows; those that were away have a past of their own."""
+    """Note scopes that are new, by their rows; those that were away have a past of their own."""
     connection.executemany(
         "INSERT OR REPLACE INTO came (scope_id, at) SELECT scope_id, ? FROM scopes WHERE scope = ?"
         " AND scope_id NOT IN (SELECT scope_id FROM went)",
@@ -247,7 +247,7 @@ def note_came(
 
 
 def went_by_another_name(connection: apsw.Connection, scope_id: str, known: ScopeKey) -> bool:
-    """Whether that id's scope went, and was called otherwise."""
+    """Return whether that id's scope went, and was called otherwise."""
     found = connection.execute(
         "SELECT 1 FROM went WHERE scope_id = ? AND (kind, qualified_name) != (?, ?)",
         (scope_id, known.kind, known.qualified_name),
@@ -256,7 +256,7 @@ def went_by_another_name(connection: apsw.Connection, scope_id: str, known: Scop
 
 
 def forget(connection: apsw.Connection, now: datetime) -> None:
-    """What is there again or is no more, what was long ago, and what is too much."""
+    """Forget what is there again or is no more, what was long ago, and what is too much."""
     connection.execute("DELETE FROM went WHERE scope_id IN (SELECT scope_id FROM scopes)")
     connection.execute("DELETE FROM came WHERE scope_id NOT IN (SELECT scope_id FROM scopes)")
     for table in ("went", "came"):
@@ -270,7 +270,7 @@ def forget(connection: apsw.Connection, now: datetime) -> None:
 def lately(
     connection: apsw.Connection,
 ) -> tuple[list[tuple[str, ScopeKey]], list[tuple[int, ScopeKey]]]:
-    """What went, and what came and is there, the last first; after `forget`."""
+    """Return what went, and what came and is there, the last first; after `forget`."""
     went = connection.execute(
         "SELECT scope_id, kind, name, qualified_name, hash FROM went ORDER BY at DESC, scope_id"
     )

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _MOST_OF_A_FOLDER = 20
-"""Files that the import of a whole package or folder stands for."""
+"""The most files that the import of a whole package or folder stands for."""
 _SOURCE_FOLDERS = ("", "src/", "lib/", "python/", "app/")
 _SCRIPT_SUFFIXES = (".ts", ".tsx", ".d.ts", ".js", ".jsx", ".mjs", ".cjs", ".mts", ".cts", ".vue",
                     ".svelte")  # fmt: skip
@@ -17,7 +17,7 @@ _WRITTEN_AS = {".js": (".ts", ".tsx"), ".jsx": (".tsx",), ".mjs": (".mts",), ".c
 _GO_MODULE = re.compile(r"^\s*module\s+\"?([^\s\"]+)", re.MULTILINE)
 
 Read = Callable[[str], str]
-"""A file of the project as text; empty where it can't be read."""
+"""Reads a file of the project as text; empty where that fails."""
 
 
 class Resolver:
@@ -38,7 +38,7 @@ class Resolver:
         self._modules: list[tuple[str, str]] | None = None
 
     def resolve(self, path: str, language: str, imports: Sequence[str]) -> tuple[str, ...]:
-        """The paths of what a file imports, each once, without itself; sorted."""
+        """Return the paths of what a file imports, each once, without itself; sorted."""
         ways: dict[str, Callable[[str, str], Iterable[str]]] = {
             "python": self._python,
             "javascript": self._script,
@@ -251,7 +251,7 @@ def _distance(path: str, other: str) -> tuple[int, int, str]:
 
 
 def stems_of(paths: Iterable[str]) -> set[str]:
-    """Words of which an import has at least one where it means one of these files."""
+    """Return words of which an import has at least one if it means one of these files."""
     found = set()
     for path in paths:
         folder, name = posixpath.split(path)

@@ -48,12 +48,12 @@ _LIMITS = IndexLimits()
 _STOPS_WITHIN_S = 10.0
 _EMBEDDED_AT_ONCE = 32
 _MOST_OF_A_NAME = 5
-"""Scopes: a name that more have tells nothing."""
+"""The most scopes of a name: one that more have tells nothing."""
 _LOOKED_THROUGH = 2_000
 
 
 class CodeIndex:
-    """See the package. Text is found without vectors, and before the store knows of anything.
+    """The index of a project: text is found without vectors, and before the store knows of it.
 
     Everything but `refresh`, `mirror` and `embed` reads only; where nothing was ever indexed,
     nothing is found.
@@ -106,7 +106,7 @@ class CodeIndex:
 
     @property
     def refusal(self) -> str:
-        """Why this folder is not indexed; empty when it is."""
+        """The reason why this folder is not indexed; empty if it is."""
         return refusal(self._root)
 
     # --- making it ----------------------------------------------------------------------
@@ -168,13 +168,13 @@ class CodeIndex:
         return await _ended(running, stop)
 
     async def as_it_is(self) -> Refreshed:
-        """What there is, where nothing can be done about it."""
+        """Return what there is, where nothing can be done about it."""
         nothing: tuple[int, int, dict[str, int]] = (0, 0, {})
         files, scopes, left_out = await self._read(counts, nothing)
         return Refreshed(files=files, scopes=scopes, left_out=left_out, elsewhere=True)
 
     def refuse(self) -> None:
-        """UsageError where the folder is none to be indexed."""
+        """Raise UsageError if the folder is none to be indexed."""
         if why := self.refusal:
             raise UsageError(
                 f"The folder {visible(str(self._root))} is not indexed: {why}.",
@@ -182,7 +182,7 @@ class CodeIndex:
             )
 
     def _locked(self, what: str) -> int | None:
-        """A lock that one process at a time has; None while another one has it."""
+        """Take a lock that one process at a time has; None while another one has it."""
         file = self._database.with_suffix(f".{what}.lock")
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -194,7 +194,7 @@ class CodeIndex:
     # --- telling the store ----------------------------------------------------------------
 
     async def mirror(self) -> bool:
-        """Tell the store of scopes and imports that it does not know; whether it knows all.
+        """Tell the store of scopes and imports that it does not know; return whether it knows all.
 
         Not where another process is at it, nor while the store is away: then it is done later.
         """
@@ -205,7 +205,7 @@ class CodeIndex:
     async def embed(
         self, limit_s: float | None = None, show: Callable[[int, int], None] | None = None
     ) -> bool:
-        """Make the vectors that wait; whether none waits any more. EmbedderError where it can't.
+        """Make the vectors that wait; return whether none waits any more. EmbedderError.
 
         `show` is told how many are done, of how many.
         """
@@ -217,7 +217,7 @@ class CodeIndex:
     async def _embed(
         self, embedder: Embedder, limit_s: float | None, show: Callable[[int, int], None] | None
     ) -> bool:
-        """Those of the newest scopes first."""
+        """Make vectors, those of the newest scopes first."""
         if not await self._read(vectors.has_texts, False):
             return True
         await embedder.prepare()
@@ -254,7 +254,7 @@ class CodeIndex:
         patience_s: float | None = None,
         near: Collection[str] = (),
     ) -> list[CodeHit]:
-        """The scopes that bear on a question, best first, each with its lines as they are now.
+        """Find the scopes that bear on a question, best first, with their lines as they are now.
 
         Waits for the question's vector no longer than `patience_s`, then goes by words alone.
         `near` are paths that the conversation is about.
@@ -282,7 +282,7 @@ class CodeIndex:
             return await asyncio.to_thread(with_texts, self._root, hits, stands, most)
 
     async def _vector(self, text: str, patience_s: float | None) -> tuple[bytes, str]:
-        """Of the question; none where the index has no vectors of this embedder."""
+        """Embed the question; empty if the index has no vectors of this embedder."""
         if self._embedder is None:
             return b"", ""
         model_id = await self._read(_model_id, "")
@@ -297,11 +297,11 @@ class CodeIndex:
         return rows[0].astype("<f4").tobytes(), model_id
 
     async def scopes_at(self, path: str, lines: Sequence[tuple[int, int]]) -> list[CodeScope]:
-        """The innermost scopes of a file that these ranges of lines touch."""
+        """Return the innermost scopes of a file that these ranges of lines touch."""
         return await self._read(lambda found: _scopes_at(found, path, lines), [])
 
     async def scopes_named(self, names: Collection[str]) -> dict[str, list[FoundScope]]:
-        """By name (`validate`, `AuthService.validate`) the scopes that are called so.
+        """Return by name (`validate`, `AuthService.validate`) the scopes that are called so.
 
         What nothing is called, or more than five, is left out.
         """
@@ -309,11 +309,11 @@ class CodeIndex:
         return await self._read(lambda found: _scopes_named(found, project_id, names), {})
 
     async def neighbours(self, path: str) -> tuple[list[str], list[str]]:
-        """The project's files that a file imports, and those that import it."""
+        """Return the project's files that a file imports, and those that import it."""
         return await self._read(lambda found: _neighbours(found, path), ([], []))
 
     async def status(self) -> IndexStatus:
-        """What there is."""
+        """Return how the index stands."""
         path = str(self._root)
         size_bytes = sum(map(_size, (self._database, self._log)))
         found = await self._read(
@@ -323,7 +323,7 @@ class CodeIndex:
         return msgspec.structs.replace(found, watched=is_followed(self._followers))
 
     async def exists(self) -> bool:
-        """Whether anything was ever indexed."""
+        """Return whether anything was ever indexed."""
         return await self._read(_was_filled, False)
 
     @property
@@ -333,7 +333,7 @@ class CodeIndex:
     # --- keeping it current -------------------------------------------------------------------
 
     def watch(self) -> AsyncGenerator[Refreshed, None]:
-        """Refreshes as files change, those that found something; until closed, or the folder goes.
+        """Refresh as files change; yields what found something, until closed, or the folder goes.
 
         UsageError where the folder is not indexed.
         """
@@ -372,7 +372,7 @@ _NOTHING = Refreshed(files=0, scopes=0)
 
 
 async def _ended(running: "Future[Refreshed]", stop: threading.Event) -> Refreshed:
-    """Its result; when cancelled, it is told to stop and given some time to."""
+    """Return its result; when cancelled, it is told to stop and given some time to."""
     waited = asyncio.wrap_future(running)
     try:
         return await asyncio.shield(waited)

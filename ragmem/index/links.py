@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 
 MOST_REFERENCES = 100
-"""Of one turn; the strongest are kept."""
+"""The most references of one turn; the strongest are kept."""
 MOST_READ = 20
-"""Scopes of one read: of a large file those that are spoken of, then those at its top."""
+"""The most scopes of one read: those that are spoken of, then those at the file's top."""
 _MOST_LINES = 200
 _EDITS = ("edit_file", "write_file", "create_file")
 _LAST_LINE = 10_000_000
@@ -48,14 +48,14 @@ Lines = tuple[int, int]
 
 
 class Scopes(Protocol):
-    """Of the code index, what finds the scopes of a turn."""
+    """What finds the scopes of a turn, as the code index does."""
 
     async def scopes_at(self, path: str, lines: Sequence[Lines]) -> list[CodeScope]:
-        """The innermost scopes that these lines touch."""
+        """Return the innermost scopes that these lines touch."""
         ...
 
     async def scopes_named(self, names: Collection[str]) -> dict[str, list[FoundScope]]:
-        """Those that are called so; a name that many have is left out."""
+        """Return those that are called so; a name that many have is left out."""
         ...
 
 
@@ -64,13 +64,13 @@ class TouchedLines(msgspec.Struct, frozen=True):
 
     how: ReferenceHow
     path: str
-    """As the tool gave it."""
+    """The path as the tool gave it."""
     lines: tuple[Lines, ...]
     replaced: tuple[int, ...] = ()
-    """Of an edit, how many lines each of those took the place of; empty where that is not known."""
+    """How many lines each of those took the place of, in an edit; empty where not known."""
 
     def later(self, edit: "TouchedLines") -> "TouchedLines":
-        """Where its lines are after a later edit of the same file."""
+        """Return where its lines are after a later edit of the same file."""
         if len(edit.replaced) != len(edit.lines):
             return self
         moved = [(min(_moved(first, edit)), max(_moved(last, edit))) for first, last in self.lines]
@@ -107,7 +107,7 @@ class _Result(msgspec.Struct, frozen=True):
 async def references_of(
     turn: Turn, scopes: Scopes, locate: Callable[[str], str]
 ) -> tuple[CodeReference, ...]:
-    """The turn's references, strongest first; `locate` gives a tool's path its stored form."""
+    """Return the turn's references, strongest first; `locate` gives a path its stored form."""
     named = await _named(turn, scopes)
     hows: dict[str, ReferenceHow] = {}
     for place in sorted(places_of(turn), key=lambda p: ("edited", "read", "found").index(p.how)):
@@ -130,12 +130,12 @@ async def references_of(
 
 
 def edited_paths(turn: Turn) -> list[str]:
-    """The files that the turn wrote to, as its tools named them."""
+    """Return the files that the turn wrote to, as its tools named them."""
     return list(dict.fromkeys(place.path for place in places_of(turn) if place.how == "edited"))
 
 
 def places_of(turn: Turn) -> list[TouchedLines]:
-    """What its finished calls were about, in their order, with the lines as the turn left them."""
+    """Return what its finished calls were about, in order, with the lines as the turn left them."""
     places: list[TouchedLines] = []
     for call in turn.tool_calls:
         now = list(_places(call)) if call.success else []
@@ -147,7 +147,7 @@ def places_of(turn: Turn) -> list[TouchedLines]:
 
 
 def searched_scopes(calls: Iterable[ToolCall]) -> list[str]:
-    """The scopes that brain_search has found."""
+    """Return the scopes that brain_search has found."""
     found = [
         item.scope_id
         for call in calls
@@ -232,11 +232,11 @@ def _result(call: ToolCall) -> _Result | None:
 
 _LEASE_S = 60.0
 _READY_WITHIN_S = 5.0
-"""So long a look at a project's files is waited for; what is too early is linked after it."""
+"""How long a look at a project's files is waited for; what is too early is linked later."""
 
 
 class TurnLinks:
-    """Those of a process; of what it has no index the turns are left to others."""
+    """Links turns with code; of what this process has no index they are left to others."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class TurnLinks:
         writes: bool,
         metrics: Metrics,
     ) -> None:
-        """`looking`: by a project's id the look at its files that is under way."""
+        """Link turns; `looking` gives by a project's id the look at its files that is under way."""
         self._index_of = index_of
         self._looking = looking
         self._writes = writes
@@ -259,7 +259,7 @@ class TurnLinks:
     async def look_through(
         self, store: Store, items: Sequence[Pending], owner_id: str
     ) -> frozenset[str]:
-        """Keys of those that are seen to, or are not to be tried again here. StoreError."""
+        """Link turns; return keys of those seen to, or not to be tried again. StoreError."""
         others = {item.key for item in items if item.session_id in self._without}
         todo = [item for item in items if item.key not in others]
         if not todo:
@@ -269,7 +269,7 @@ class TurnLinks:
             return mine | others
 
     async def after(self, project_id: str, open_store: Callable[[], Awaitable[Store]]) -> None:
-        """The store knows of a project's code: link the turns that came too early. StoreError."""
+        """Link the turns that came before the store knew of a project's code. StoreError."""
         early = self._early.pop(project_id, {})
         try:
             if early:

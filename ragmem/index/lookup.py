@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _SPARE = 20
-"""Hits beyond those that are shown, among which may be what the question names."""
+"""How many hits are asked for beyond those shown: what is named may be among them."""
 
 
 class FoundCode(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,13 +26,13 @@ class FoundCode(msgspec.Struct, frozen=True, kw_only=True):
 
     hit: CodeHit
     defined: bool = True
-    """False: it is in no file any more; path and lines are where it was last."""
+    """Whether a file still has it; else path and lines are where it was last."""
     named: bool = False
-    """The question names it."""
+    """Whether the question names it."""
     past: CodePast = NO_PAST
 
     def is_close(self, floor: float | None) -> bool:
-        """Whether it has to do with the question beyond doubt."""
+        """Return whether it has to do with the question beyond doubt."""
         return not self.defined or self.hit.is_close(floor)
 
 
@@ -40,9 +40,9 @@ class Finds(msgspec.Struct, frozen=True, kw_only=True):
     """What a question finds."""
 
     found: tuple[FoundCode, ...]
-    """What it names first, then the best."""
+    """The scopes that it names, then the best."""
     problem: str = ""
-    """Why the memory's part is missing, for people; empty where it isn't."""
+    """The reason why the memory's part is missing, for people; empty if it isn't."""
 
 
 async def find_code(
@@ -54,7 +54,7 @@ async def find_code(
     limit: int = 10,
     semantic: bool = True,
 ) -> Finds:
-    """At most `limit` scopes; without `open_store` nothing is told of their past."""
+    """Find at most `limit` scopes; without `open_store` nothing is told of their past."""
     names = frozenset(name.casefold() for name in names_in(query, alone=True))
     hits = await code.search(query, limit=limit + (_SPARE if names else 0), semantic=semantic)
     found = [_found(hit, names) for hit in hits]

@@ -28,7 +28,7 @@ T = TypeVar("T")
 FILES_AT_ONCE = 50
 PAUSE_S = 0.05
 _TOLD_WITHIN_S = 2.0
-"""Who leaves waits no longer for a store; the rest is told by the next process."""
+"""The longest that a store is waited for at the end; the next process tells the rest."""
 
 _MACRO = re.compile(r"\s*#\s*define\s+\w+")
 
@@ -42,7 +42,7 @@ class MirrorBatch(msgspec.Struct, frozen=True, kw_only=True):
 
     files: tuple[CodeFile, ...] = ()
     marks: tuple[tuple[int, int], ...] = ()
-    """Of those files: their rows, and since when they are marked."""
+    """The rows of those files, and since when they are marked."""
     gone: tuple[str, ...] = ()
 
 
@@ -57,7 +57,7 @@ WriteIndex = Callable[[Callable[[apsw.Connection], object]], Awaitable[None]]
 
 
 class Mirror:
-    """The one that tells a store of an index; without `open_store` nobody is told.
+    """Tells a store of an index; without `open_store` nobody is told.
 
     `lock` gives what one process at a time has, or None.
     """
@@ -73,7 +73,7 @@ class Mirror:
         metrics: Metrics,
         on_told: Callable[[], None],
     ) -> None:
-        """`on_told` is called when the store knows all that `tell_later` was for."""
+        """Tell a store; `on_told` is called when it knows all that `tell_later` was for."""
         self._project = project
         self._read = read
         self._write = write
@@ -87,7 +87,7 @@ class Mirror:
         self._on_told = on_told
 
     async def tell(self) -> bool:
-        """Tell of all that the store does not know; whether it knows it all now.
+        """Tell of all that the store does not know; return whether it knows it all now.
 
         Not where another process is at it, nor while the store is away: then it is done later.
         """
@@ -109,7 +109,7 @@ class Mirror:
                 return False
 
     async def _tell_all(self, store: Store) -> bool:
-        """All that is marked; StoreError where the store is away."""
+        """Tell all that is marked; StoreError where the store is away."""
         project_id = self._project.project_id
         if not await self._read(_was_whole, False):
             # What is not there yet would be taken for gone.
@@ -139,7 +139,7 @@ class Mirror:
         return False
 
     def tell_later(self) -> None:
-        """In the background; what changes while it is told is told after that."""
+        """Tell in the background; what changes meanwhile is told after that."""
         if self._open_store is None or self._closing:
             return
         self._again = True
@@ -167,7 +167,7 @@ class Mirror:
 
 
 def next_batch(connection: apsw.Connection, project_id: str) -> MirrorBatch:
-    """What is marked; empty when nothing is."""
+    """Return what is marked; empty if nothing is."""
     marks = connection.execute(
         "SELECT file, to_mirror FROM files WHERE to_mirror ORDER BY file LIMIT ?",
         (FILES_AT_ONCE,),
@@ -184,7 +184,7 @@ def next_batch(connection: apsw.Connection, project_id: str) -> MirrorBatch:
 
 
 def told(connection: apsw.Connection, batch: MirrorBatch) -> None:
-    """The store knows it now; what changed meanwhile stays marked. In the caller's transaction."""
+    """Unmark what the store knows now; what changed meanwhile stays marked. In a transaction."""
     connection.executemany(
         "UPDATE files SET to_mirror = 0 WHERE file = ? AND to_mirror = ?", batch.marks
     )
@@ -194,7 +194,7 @@ def told(connection: apsw.Connection, batch: MirrorBatch) -> None:
 
 
 def scopes_of(connection: apsw.Connection, file: int) -> Iterator[CodeScope]:
-    """A file's, in the order of their first lines."""
+    """Return a file's scopes, in the order of their first lines."""
     for row in connection.execute(
         f"SELECT {SCOPE_COLUMNS} FROM scopes WHERE file = ? ORDER BY start_line, end_line, scope",
         (file,),
@@ -213,13 +213,13 @@ def _without_value(scope: CodeScope) -> CodeScope:
 
 
 def code_scope(row: Sequence[object]) -> CodeScope:
-    """A row of SCOPE_COLUMNS."""
+    """Return the scope of a row of SCOPE_COLUMNS."""
     names = SCOPE_COLUMNS.split(", ")
     return msgspec.convert(dict(zip(names, row, strict=True)), CodeScope)
 
 
 def imports_of(connection: apsw.Connection, file: int) -> list[str]:
-    """Paths that a file imports."""
+    """Return the paths that a file imports, sorted."""
     return [
         str(imported)
         for (imported,) in connection.execute(

@@ -14,7 +14,7 @@ import msgspec
 MOST_NAMES = 200
 _LOOKED_AT_CHARS = 20_000
 _MOST_CHARS = 400
-"""Of one name or path."""
+"""The most characters of one name or path."""
 
 _WORD = r"[\w$~]+(?:-+[\w$~]+)*"
 _CHUNK = re.compile(
@@ -24,7 +24,7 @@ _CHUNK = re.compile(
 )
 _OF_A_URL = ("://", ":/")
 _OF_LINES = re.compile(r"#L(\d{1,7})(?:-L?(\d{1,7}))?$")
-"""As code hosts write them."""
+"""Matches lines as code hosts write them."""
 _QUOTED = re.compile(r"(?<!`)`{1,3}([^`\n]{1,200})`{1,3}")
 _JOINT = re.compile(r"\.|::|->|#")
 _SLASH = re.compile(r"[/\\]")
@@ -32,7 +32,7 @@ _IDENTIFIER = re.compile(r"[^\W\d][\w$]*")
 _HYPHENATED = re.compile(r"[^\W\d][\w$]*(?:-[\w$]+)*")
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
 _ACRONYMS = re.compile(r"[A-Z]+s")
-"""`URLs`: a word of a sentence."""
+"""Matches `URLs`: a word of a sentence."""
 _FILE = re.compile(r"[\w.~/\\$-]*[\w$-]\.[A-Za-z]\w{0,7}")
 _EXTENSIONS = re.compile(
     "pyi?|[mc]?jsx?|tsx?|go|rs|java|[ch](pp|xx|h|c)?|cs|rb|php|sh|bash|zsh|md|rst|txt|toml|ya?ml|json"
@@ -40,20 +40,20 @@ _EXTENSIONS = re.compile(
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(r"#\d+$")
-"""Of the second scope of a name in its file."""
+"""Matches the number of the second scope of a name in its file."""
 
 
 class Mention(NamedTuple):
     """One of the things that a text names."""
 
     text: str
-    """As it is written, without `()` and line numbers; of a folder with the slash at its end."""
+    """The text as it is written, without `()` and line numbers; a folder has a slash at its end."""
     parts: tuple[str, ...] = ()
-    """Of an identifier: `("Auth", "validate")`; empty where it is a place only."""
+    """The parts of an identifier: `("Auth", "validate")`; empty if it is a place only."""
     place: str = ""
     """A path with slashes, whole or the end of one; empty where it is no path."""
     lines: tuple[int, int] | None = None
-    """Of the file."""
+    """The lines of the file."""
 
     @property
     def name(self) -> str:
@@ -62,7 +62,7 @@ class Mention(NamedTuple):
 
 
 def said_in(text: str, *, alone: bool = False) -> list[Mention]:
-    """What a text names, each once, quoted things first.
+    """Return what a text names, each once, quoted things first.
 
     A word counts where nothing but code is written so: with an underscore or a capital inside,
     dots and the like between its parts, or `()` behind it; any word in backticks; and with
@@ -79,12 +79,12 @@ def said_in(text: str, *, alone: bool = False) -> list[Mention]:
 
 
 def names_in(text: str, *, alone: bool = False) -> list[str]:
-    """The identifiers that a text names, with dots between their parts, as they are written."""
+    """Return the identifiers that a text names, as written, with dots between their parts."""
     return list(dict.fromkeys(said.name for said in said_in(text, alone=alone) if said.parts))
 
 
 def is_named(name: str, qualified_name: str, names: Collection[str]) -> bool:
-    """Whether one of the (casefolded) names is that of a scope, whole or as far as it goes."""
+    """Return whether one of the (casefolded) names is a scope's, whole or as far as it goes."""
     own, whole = name.casefold(), _NUMBERED.sub("", qualified_name).casefold()
     return bool(own) and any(
         asked in (own, whole) or whole.endswith(f".{asked}") or asked.endswith(f".{whole}")
@@ -93,7 +93,7 @@ def is_named(name: str, qualified_name: str, names: Collection[str]) -> bool:
 
 
 def is_telling(name: str) -> bool:
-    """Whether a word is written as only names are: `a_b`, `aB`, `_a`; not `__init__` or `_so_`."""
+    """Return whether only names are written so: `a_b`, `aB`, `_a`; not `__init__` or `_so_`."""
     bare = name.strip("_$")
     if name.startswith("_") and not name.endswith("_"):
         return bool(bare)
@@ -168,12 +168,12 @@ class LineRange(Protocol):
 
     @property
     def start_line(self) -> int:
-        """The first."""
+        """The first line."""
         ...
 
     @property
     def end_line(self) -> int:
-        """The last."""
+        """The last line."""
         ...
 
 
@@ -181,7 +181,7 @@ S = TypeVar("S", bound=LineRange)
 
 
 def innermost(scopes: Sequence[S], first: int, last: int) -> Iterable[S]:
-    """Of each line in the range the shortest scope that it is in."""
+    """Yield for each line in the range the shortest scope that it is in."""
     near = [scope for scope in scopes if scope.start_line <= last and scope.end_line >= first]
     starts = {first, *(s.start_line for s in near), *(s.end_line + 1 for s in near)}
     # Between two of these lines the scopes are the same.
@@ -192,34 +192,34 @@ def innermost(scopes: Sequence[S], first: int, last: int) -> Iterable[S]:
 
 
 _SURE = 0.7
-"""Of the name alone, where few have it; with what it is in before it, it is 1."""
+"""How surely a name alone counts, if few have it; with what it is in before it, it is 1."""
 _SURE_CASELESS = 0.4
 _SURE_PLACE = 0.5
 _SURE_IN_PASSING = 0.15
-"""Of a module `a.b`, and a folder without a slash at its end."""
+"""How surely a module `a.b` counts, and a folder without a slash at its end."""
 _FEW = 4
-"""Scopes or files of a name, beyond which the name says less and less."""
+"""How many scopes or files may have a name before it says less and less."""
 _MOST_OF_NAME = 40
-"""The same, beyond which it says too little."""
+"""How many may have it before it says too little."""
 _MOST_SAID = 24
 _MOST_ENDINGS = 8
-"""Of a folder's whole path, that are looked for in the project."""
+"""How many ends of a folder's whole path are looked for in the project."""
 _MOST_IN_A_PLACE = 20_000
 _FIRST_OF_A_PLACE = 12
-"""Scopes of a file or folder that are looked at whatever they hold."""
+"""How many scopes of a file or folder are looked at whatever they hold."""
 
 
 class Named(NamedTuple):
     """Why a scope counts as named."""
 
     what: Literal["name", "file", "folder", "inside"]
-    """`inside`: it is in a scope that is named, and is not itself."""
+    """How it is named; `inside` is what is in a named scope, and not named itself."""
     text: str
-    """As the question says it."""
+    """The words of the question."""
     surely: float
-    """From 0 to 1; 0 of what is inside."""
+    """How surely it is named, from 0 to 1; 0 for what is inside."""
     first: bool = True
-    """It is looked at, whatever else speaks for it; else where it is good among its place's."""
+    """Whether it is ranked whatever else speaks for it, not only if good among its place's."""
 
 
 class _NamedFile(NamedTuple):
@@ -228,7 +228,7 @@ class _NamedFile(NamedTuple):
 
 
 def named_in(connection: apsw.Connection, question: str) -> dict[int, Named]:
-    """Rows of scopes that the question names as an identifier, or by their place."""
+    """Return rows of scopes that the question names as an identifier, or by their place."""
     found: dict[int, Named] = {}
     for said in said_in(question, alone=True)[:_MOST_SAID]:
         places = dict(_by_place(connection, said))

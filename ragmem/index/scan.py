@@ -33,8 +33,7 @@ from ragmem.index.files import (
 from ragmem.index.identity import ScopeKey, assign, follow, known_of, scope_id_of
 from ragmem.index.imports import Resolver, stems_of
 from ragmem.index.mirror import imports_of
-from ragmem.index.pool import cut_files
-from ragmem.index.rows import FileRow, numbered
+from ragmem.index.rows import FileRow, cut_files, numbered
 from ragmem.index.values import Refreshed
 
 
@@ -60,7 +59,7 @@ class ScopeWriter:
         self.changed: list[str] = []
         self.removed: list[str] = []
         self.unread: list[FileRow] = []
-        """Of files that could not be read, or are left out for what is in them."""
+        """Files that could not be read, or are left out for what is in them."""
         self._connection = connection
         self._project_id = project_id
         self._now = now
@@ -70,14 +69,14 @@ class ScopeWriter:
         self._epoch = self._sequence = self._documents = self._terms = 0
 
     def put(self, rows: Iterable[FileRow]) -> None:
-        """Files as they were read; in the caller's transaction."""
+        """Write files as they were read; in the caller's transaction."""
         self._begin()
         for row in rows:
             self._put(row)
         self._end()
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Files that are no more; in the caller's transaction."""
+        """Take files out that are no more; in the caller's transaction."""
         self._begin()
         for path in paths:
             self._remove(path)
@@ -290,7 +289,7 @@ def refresh(
     stop: threading.Event,
     show: Callable[[int, int], None] = lambda done, of: None,
 ) -> Refreshed:
-    """Bring it up to date; Stopped when told to stop before the end."""
+    """Bring the index up to date; Stopped when told to stop before the end."""
     started = time.monotonic()
     with opened_folder(plan.root) as root:
         refreshing = _Refresh(connection, plan, root, stop, show)
@@ -307,7 +306,7 @@ def refresh(
 
 
 def counts(connection: apsw.Connection) -> tuple[int, int, dict[str, int]]:
-    """Files and scopes that are indexed, and by reason the files that are not, the most first."""
+    """Count files and scopes that are indexed, and by reason the files that are not, most first."""
     files = connection.execute("SELECT count(*) FROM files WHERE left_out = ''").get
     scopes, listed = connection.execute("SELECT document_count, left_out FROM state").get
     left_out: Counter[str] = Counter(msgspec.json.decode(str(listed), type=dict[str, int]))
@@ -431,7 +430,7 @@ class _Refresh:
         return ""
 
     def _look_at_known(self, paths: Iterable[str], seen: Mapping[str, _Seen]) -> _Look | None:
-        """None where only a listing can tell: a new file may be one that is ignored."""
+        """Look at some paths; None if only a listing can tell: a new file may be ignored."""
         look = _Look(present={}, removed=[], left_out=Counter(), whole=False)
         for path in paths:
             if says_what_is_ignored(path):
@@ -451,7 +450,7 @@ class _Refresh:
     def _compared(
         self, seen: Mapping[str, _Seen], look: _Look
     ) -> tuple[list[str], list[tuple[int, int, int, str]]]:
-        """Files whose content is new or other, the latest last, and those only touched."""
+        """Return files whose content is new or other, the latest last, and those only touched."""
         to_cut: list[str] = []
         touched: list[tuple[int, int, int, str]] = []
         for path, found in look.present.items():
@@ -500,7 +499,7 @@ class _Refresh:
             put()
 
     def _finish(self, look: _Look, known: Set[str]) -> None:
-        """What takes all files: scopes that were moved, imports, what is left out."""
+        """Do what takes all files: scopes that were moved, imports, what is left out."""
         self.writer.follow_moved()
         changed, now = set(self.writer.changed), self._plan.now.isoformat()
         self._resolve((changed - known) | set(self.writer.removed))
@@ -518,7 +517,7 @@ class _Refresh:
         )
 
     def _resolve(self, came_or_went: Set[str]) -> None:
-        """Imports of files that changed, and of those that may mean a file that came or went."""
+        """Resolve imports of files that changed, or that may mean a file that came or went."""
         rows = self._connection.execute(
             "SELECT file, path, language, written, resolved FROM files"
             " WHERE left_out = '' AND written != '[]'"

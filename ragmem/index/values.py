@@ -5,7 +5,7 @@ import msgspec
 from ragmem.records import ScopeKind
 
 MEANING = "meaning"
-"""In `why`, of what is near by its vector."""
+"""What `why` says of a scope that is near by its vector."""
 _OWN = ("name: ", "file: ", "folder: ", "words: ")
 
 
@@ -37,7 +37,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     `net/http`, `crate::store::base`, `java.util.List`; a relative Python one with its dots."""
     line_count: int = 0
     generated: bool = False
-    """It says of itself that a program has written it."""
+    """Whether it says of itself that a program has written it."""
 
 
 class CodeHit(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class CodeHit(msgspec.Struct, frozen=True, kw_only=True):
     scope_id: str
     kind: ScopeKind
     path: str
-    """Relative to the project's folder."""
+    """The path relative to the project's folder."""
     name: str
     qualified_name: str
     signature: str
@@ -54,7 +54,7 @@ class CodeHit(msgspec.Struct, frozen=True, kw_only=True):
     start_line: int
     end_line: int
     score: float
-    """What the order goes by; comparable within one search only."""
+    """The number that the order goes by; comparable within one search only."""
     similarity: float | None = None
     """Raw cosine of its best vector with the question's."""
     why: tuple[str, ...] = ()
@@ -64,13 +64,13 @@ class CodeHit(msgspec.Struct, frozen=True, kw_only=True):
     """Its lines as they are on the disk now; empty where they were not read."""
 
     def is_close(self, floor: float | None) -> bool:
-        """Whether it has a word or name of the question, or is more alike than `floor`."""
+        """Return whether it has a word or name of the question, or is more alike than `floor`."""
         alike = self.similarity is not None and floor is not None and self.similarity > floor
         return alike or any(each.startswith(_OWN) for each in self.why)
 
     @property
     def reasons(self) -> str:
-        """`why` as a phrase: what it was found by itself, then what others say for it."""
+        """Return `why` as a phrase: what it was found by itself, then what others say for it."""
         own = [each for each in self.why if each == MEANING or each.startswith(_OWN)]
         lent = [each for each in self.why if each not in own]
         return "; ".join(([f"found by {own[0]}", *own[1:]] if own else []) + lent)
@@ -80,32 +80,32 @@ class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
     """What a look at the disk came to."""
 
     files: int
-    """That are indexed now."""
+    """How many files are indexed now."""
     scopes: int
     changed: tuple[str, ...] = ()
-    """Paths of those that are new or other than they were."""
+    """The paths of files that are new or other than they were."""
     removed: tuple[str, ...] = ()
     left_out: dict[str, int] = {}
     """Files that are not indexed, by the reason: `binary`, `generated`, `too large`, `secret`,
     `unreadable`, `too many` …"""
     seconds: float = 0.0
     elsewhere: bool = False
-    """Another process is at it: nothing was done here."""
+    """Whether another process is at it, so that nothing was done here."""
 
 
 class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What `ragmem index --status` tells."""
+    """How an index stands, as `ragmem index --status` shows it."""
 
     path: str
     """The project's folder."""
     files: int
     scopes: int
     languages: dict[str, int] = {}
-    """Files of each, the most first."""
+    """How many files are in each language, the most first."""
     left_out: dict[str, int] = {}
     without_vectors: int = 0
     refreshed_at: str = ""
-    """ISO 8601; empty: never."""
+    """When it was refreshed last, ISO 8601; empty if never."""
     size_bytes: int = 0
     watched: bool = False
-    """A process follows the files as they change."""
+    """Whether a process follows the files as they change."""

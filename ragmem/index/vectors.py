@@ -25,11 +25,11 @@ _MOST_UNUSED = 20_000
 _SHARE_UNUSED = 0.2
 _BATCH = 4096
 _STALE_SHARE = 0.2
-"""Of rows in memory whose scopes are gone: beyond it all is read anew."""
+"""The share of rows in memory whose scopes are gone, beyond which all is read anew."""
 
 
 def embed_hash(text: str) -> str:
-    """By which a text's vector is kept; empty for an empty one, which has none."""
+    """Return the hash by which a text's vector is kept; empty for an empty text, which has none."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if text else ""
 
 
@@ -37,7 +37,7 @@ def embed_hash(text: str) -> str:
 
 
 def want(connection: apsw.Connection, rows: Sequence[tuple[str, str]]) -> None:
-    """These texts, by their hashes, are of scopes now; those without a vector wait for one."""
+    """Note the texts that scopes have now, by hash; those without a vector wait for one."""
     given = {key: text for key, text in rows if key}
     if not given:
         return
@@ -57,12 +57,12 @@ def want(connection: apsw.Connection, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def has_texts(connection: apsw.Connection) -> bool:
-    """Whether any scope has a text to embed."""
+    """Return whether any scope has a text to embed."""
     return connection.execute("SELECT 1 FROM to_embed LIMIT 1").get is not None
 
 
 def waiting(connection: apsw.Connection, limit: int) -> list[tuple[str, str]]:
-    """Hashes and texts without a vector: those that came last first."""
+    """Return hashes and texts without a vector, those that came last first."""
     found = connection.execute(
         """
         SELECT embed_hash, text FROM to_embed AS t WHERE waits
@@ -75,7 +75,7 @@ def waiting(connection: apsw.Connection, limit: int) -> list[tuple[str, str]]:
 
 
 def waiting_count(connection: apsw.Connection) -> int:
-    """Texts of scopes that have no vector yet."""
+    """Count the texts of scopes that have no vector yet."""
     return int(
         connection.execute(
             """
@@ -90,7 +90,7 @@ def waiting_count(connection: apsw.Connection) -> int:
 
 
 def use_embedder(connection: apsw.Connection, model_id: str, dimension: int) -> None:
-    """Vectors of another one are dropped, and all texts wait for new ones."""
+    """Drop the vectors of another embedder; all texts wait for new ones then."""
     if _mark(connection) == _Mark(model_id, dimension):
         return
     connection.execute("DELETE FROM vectors")
@@ -179,7 +179,7 @@ class ScopeVectors:
     def similarities(
         self, connection: apsw.Connection, vector: bytes, model_id: str
     ) -> "tuple[Numbers, Floats]":
-        """Rows of the scopes that have a vector of this model, sorted; their cosines with this."""
+        """Return rows of scopes with a vector of this model, sorted, and their cosines."""
         import numpy as np
 
         mark = _mark(connection)
@@ -226,7 +226,7 @@ def _live(connection: apsw.Connection) -> "Numbers":
 
 
 def _among(live: "Numbers", scopes: "Numbers") -> "NDArray[np.bool_]":
-    """Which of the scopes are still there."""
+    """Return which of the scopes are still there."""
     import numpy as np
 
     if not len(live):

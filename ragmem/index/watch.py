@@ -22,18 +22,18 @@ from ragmem.index.values import Refreshed
 from ragmem.logs import LOGGER
 
 EVERYTHING: frozenset[str] = frozenset({""})
-"""Stands for the whole project: what changed is not known."""
+"""The paths that stand for the whole project: what changed is not known."""
 _TOGETHER_MS = 800
-"""Changes that follow one another are one, up to this."""
+"""How long changes that follow one another are told together."""
 _QUIET_MS = 150
-"""Without a change, and what came before is told."""
+"""How long nothing changes before what came is told."""
 _TIMEOUT_MS = 1_000
-"""Without a change, and it is looked whether the folder is still there."""
+"""How long nothing changes before it is looked whether the folder is still there."""
 _POLL_S = 30.0
 _AGAIN_S = 1.0
-"""At least so long, and ten times what it takes, until folders are looked for again."""
+"""The least pause until folders are looked for again; at least ten times what that takes."""
 _FAILURES_AT_MOST = 5
-"""One after the other: folders that went just then."""
+"""How often folders that went just then may end it, one after the other."""
 
 Tell = Callable[[frozenset[str] | None], None]
 Changes = set[tuple[Change, str]]
@@ -41,7 +41,7 @@ Changes = set[tuple[Change, str]]
 
 @contextmanager
 def changes_of(root: Path) -> "Iterator[asyncio.Queue[frozenset[str] | None]]":
-    """A queue of the paths below a folder that came, changed or went; None once the folder went.
+    """Give a queue of paths below a folder that came, changed or went; None once the folder went.
 
     `EVERYTHING` once it listens, for what changed until then. Where the system can't watch (too
     many folders for it), `EVERYTHING` every half minute.
@@ -93,7 +93,7 @@ class Folders(NamedTuple):
 
 
 def folders_of(root: str) -> Folders:
-    """Of a folder that is there; unreadable ones, and those without a proper name, are left out."""
+    """Find what to watch of a folder; unreadable and unnameable ones are left out."""
     below: dict[str, list[str]] = {}
     linking: set[str] = set()
     waiting = [root]
@@ -147,7 +147,7 @@ class _FolderWatch:
     def __init__(
         self, folders: tuple[str, ...], top: str, heard: "queue.SimpleQueue[_Heard]", *, whole: bool
     ) -> None:
-        """`whole`: with all that is in them."""
+        """Watch folders; with `whole` also all that is in them."""
         self.whole = whole
         self.listens = False
         self._folders = folders
@@ -157,7 +157,7 @@ class _FolderWatch:
         threading.Thread(target=self._run, daemon=True).start()
 
     def end(self) -> None:
-        """Within a second."""
+        """End it within a second."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -183,7 +183,7 @@ _Heard = tuple[_FolderWatch, Changes | Exception]
 
 
 class _ProjectWatch:
-    """To a project's folders, as they come and go.
+    """Watches a project's folders, as they come and go.
 
     The library meets links where it begins with a tree, so that is begun with anew where folders
     come that are not watched yet, or hold links. Until the new watchers listen the old ones go on.
@@ -206,7 +206,7 @@ class _ProjectWatch:
         self._failures = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Until it is told to stop, or the folder goes; raises what keeps it from listening."""
+        """Listen until told to stop, or the folder goes; raise what keeps it from that."""
         while not stop.is_set() and self._root.is_dir():
             if self._begin_at is not None and time.monotonic() >= self._begin_at:
                 self._begin()
@@ -218,7 +218,7 @@ class _ProjectWatch:
                     self._take(watcher, heard)
 
     def end(self) -> None:
-        """Listen no more."""
+        """Listen no more to any folder."""
         for watcher in (*self._before, *self._watchers):
             watcher.end()
 
@@ -303,10 +303,10 @@ def _is_gits(path: str) -> bool:
 
 _LONGEST_PAUSE_S = 10.0
 _RETRY_S = 0.5
-"""Where another process is at it, or it failed; each time that it fails twice as long."""
+"""The pause where another process is at it, or it failed; each time that it fails twice as long."""
 _LONGEST_AGAIN_S = 60.0
 _MANY = 500
-"""Changes at once: then the project is looked at as a whole."""
+"""The most changes at once; for more the project is looked at as a whole."""
 
 
 class _Index(Protocol):
@@ -320,7 +320,7 @@ async def keep_current(
     *,
     followers: Path,
 ) -> AsyncGenerator[Refreshed, None]:
-    """A refresh after each change that concerns the index.
+    """Refresh the index after each change that concerns it.
 
     Whether a new path does takes a listing of the project: where those that came were ignored ones
     (a build writes its outputs), the next are looked at less and less often. Others see by the
@@ -375,23 +375,23 @@ class _PendingPaths:
         self._pause_s = 0.0
 
     def add(self, paths: frozenset[str], known: set[str]) -> None:
-        """More paths, and which of them the index has."""
+        """Add paths, and which of them the index has."""
         told = {path for path in paths if path in known or says_what_is_ignored(path)}
         self._known |= told
         self._unknown |= paths - told
 
     def wait_s(self) -> float | None:
-        """How long to wait for more; None: until there is something."""
+        """Return how long to wait for more; None until there is something."""
         if not self._unknown:
             return None
         return max(0.0, self._not_before - time.monotonic())
 
     def is_now(self) -> bool:
-        """Whether there is something to do."""
+        """Return whether there is something to do."""
         return bool(self._known) or bool(self._unknown and not self.wait_s())
 
     def taken(self) -> frozenset[str] | None:
-        """What is to be looked at now; None for all."""
+        """Return what is to be looked at now; None for all."""
         self._asked = set(self._unknown) if not self.wait_s() else set()
         taken = frozenset(self._known | self._asked)
         self._known.clear()
@@ -409,5 +409,5 @@ class _PendingPaths:
         self._not_before = time.monotonic() + self._pause_s
 
     def later(self, seconds: float) -> None:
-        """Not before so long."""
+        """Look at nothing new for so many seconds."""
         self._not_before = time.monotonic() + seconds

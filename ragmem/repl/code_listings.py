@@ -15,7 +15,7 @@ from ragmem.records import MemoryRecord
 from ragmem.text import ago, clip_to_width, counted, flowing, hanging, line_range, one_line
 
 SHOWN = 5
-"""Of a list in a text; JSON has all that was asked for."""
+"""How much of a list a text shows; JSON has all that was asked for."""
 _NARROWEST = 30
 _QUOTED_CHARS = 500
 _CONTENT_CHARS = 300
@@ -25,7 +25,7 @@ _TITLE_CHARS = 120
 def code_text(
     found: Sequence[FoundCode], now: datetime, *, cwd: Path, project: str, width: int
 ) -> str:
-    """Where each stands, how it begins, why it was found, what was done with it.
+    """Show where each stands, how it begins, why it was found, what was done with it.
 
     `project` is the folder that paths are relative to.
     """
@@ -54,7 +54,7 @@ def _facts(found: FoundCode, place: str, now: datetime) -> list[str]:
 
 
 def _quotes(hit: CodeHit) -> list[str]:
-    """How it begins."""
+    """Return how it begins."""
     first = hit.signature or next((row for row in hit.text.splitlines() if row.strip()), "")
     about = next((row for row in hit.docstring.splitlines() if row.strip()), "")
     told = [one_line(row, _QUOTED_CHARS) for row in (first, about)]
@@ -62,7 +62,7 @@ def _quotes(hit: CodeHit) -> list[str]:
 
 
 def in_sessions(past: CodePast, now: datetime) -> str:
-    """`in 3 sessions, last 2 days ago`; empty where there is none."""
+    """Say `in 3 sessions, last 2 days ago`; empty where there is none."""
     if not past.session_count or past.last_at is None:
         return ""
     last = ago(past.last_at, now)
@@ -71,7 +71,7 @@ def in_sessions(past: CodePast, now: datetime) -> str:
 
 
 def past_lines(past: CodePast, now: datetime, *, indent: int, width: int) -> list[str]:
-    """The sessions and what was decided in them, under headings of their own."""
+    """Return the sessions and what was decided in them, under headings of their own."""
     margin = " " * indent
     lines = []
     if past.sessions:

@@ -13,11 +13,11 @@ from ragmem.tools.base import Tool
 from ragmem.tools.seen import SeenFiles
 
 _NEAR = 20
-"""Files that the session touched last: a hit in one of them counts a little more."""
+"""How many files that the session touched last make a hit in them count a little more."""
 
 
 class SessionCode:
-    """Paths as the agent writes them, near the files that it has seen.
+    """Finds code for an agent: paths as it writes them, near the files that it has seen.
 
     `top` is the project's folder as it is here.
     """
@@ -35,24 +35,24 @@ class SessionCode:
             codebase.meet(project)
 
     def show(self, path: str) -> str:
-        """A stored path as the agent writes it."""
+        """Return a stored path as the agent writes it."""
         return shown_path(path, cwd=self._cwd, project=self._top)
 
     def begin(self) -> None:
-        """A turn begins: see what has changed."""
+        """Begin a turn: see what has changed."""
         if self.is_there:
             self._codebase.begin(self._project)
 
     async def passages(self, prompt: str) -> list[CodePassage]:
-        """For the request: what bears on the prompt."""
+        """Return what bears on the prompt, for the request."""
         return await self._codebase.passages(self._project, prompt, near=self._near())
 
     async def search(self, text: str, limit: int) -> list[CodeHit]:
-        """For brain_search."""
+        """Search for brain_search."""
         return await self._codebase.search(self._project, text, limit, near=self._near())
 
     def tools(self, memory: Memory, session: Session, scope: ScopeName) -> list[Tool]:
-        """brain_search, where there is code to be found."""
+        """Return brain_search, where there is code to be found."""
         from ragmem.tools.brain import BrainSearch
 
         if not self.is_there:
@@ -61,6 +61,6 @@ class SessionCode:
         return [BrainSearch(self.search, recalls, session, scope, show=self.show)]
 
     def _near(self) -> list[str]:
-        """The files that the session has read or changed last, as they are stored."""
+        """Return the files that the session has read or changed last, as they are stored."""
         paths = [path for path, _ in self._seen.latest(_NEAR)]
         return [stored_path(path, cwd=self._cwd, project=self._top) for path in paths]

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from ragmem.index.ranking import is_test
+from ragmem.index.search import is_test
 from ragmem.index.values import CutScope
 from ragmem.terms import terms
 from ragmem.terms.languages import STOP_WORDS

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragmem.index.files import IndexLimits, NotRead, read
-from ragmem.index.pool import cut_files
-from ragmem.index.rows import rows_of
+from ragmem.index.rows import cut_files, rows_of
 from tests.index.trees import AUTH, Tree
 
 
@@ -198,7 +197,7 @@ def _children() -> list[int]:
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
             if (
                 int(parent) == os.getpid()
-                and "ragmem.index.pool" in (folder / "cmdline").read_text()
+                and "ragmem.index.rows" in (folder / "cmdline").read_text()
             ):
                 found.append(int(folder.name))
         except OSError:

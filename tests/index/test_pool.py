@@ -59,7 +59,7 @@ def _children() -> list[str]:
             command = (folder / "cmdline").read_text()
         except OSError:
             continue
-        if int(status[1]) == os.getpid() and "ragmem.index.pool" in command:
+        if int(status[1]) == os.getpid() and "ragmem.index.rows" in command:
             found.append(command)
     return found
 

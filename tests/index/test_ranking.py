@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.index.ranking import (
+from ragmem.index.search import (
     DEFAULT_WEIGHTS,
     WITHOUT_VECTORS,
     ScopeCandidate,

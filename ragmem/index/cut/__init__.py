@@ -10,11 +10,11 @@ from ragmem.index.values import Cut
 __all__ = ["cut", "language_of"]
 
 _MOST = 4000
-"""Scopes of one file: more of them are a table, and no one looks for its rows by name."""
+"""The most scopes of one file: more are a table, and no one looks for its rows by name."""
 
 
 def cut(path: str, data: bytes) -> Cut:
-    """The scopes of a file; any bytes are taken, none makes it fail.
+    """Cut a file into scopes; any bytes are taken, none makes it fail.
 
     A language without a parser, a file of more than a megabyte, one that a parser
     can't make sense of in its time and one of thousands of scopes are cut by lines.

@@ -47,7 +47,7 @@ class Above(NamedTuple):
 def above(
     source: SourceText, row: int, floor: int, comment: str, attributes: dict[int, int]
 ) -> Above:
-    """Comments and attributes that end right above `row`; none of them before the row `floor`."""
+    """Find comments and attributes that end right above `row`, none of them before row `floor`."""
     lines = source.lines
     first = row
     said: list[tuple[int, int]] = []
@@ -80,7 +80,7 @@ def above(
 
 
 def comment_text(text: str) -> str:
-    """What a comment says, without its marks and what only tools read."""
+    """Return what a comment says, without its marks and what only tools read."""
     if not text:
         return ""
     lines = []
@@ -99,7 +99,7 @@ def _matched(line: str) -> int:
 
 
 def plain_text(text: str) -> str:
-    """Without the indentation of all lines but the first, and the empty lines around."""
+    """Strip the indentation of all lines but the first, and the empty lines around."""
     first, _, rest = text.partition("\n")
     lines = [line.rstrip() for line in rest.split("\n")] if rest else []
     margin = min((len(indent_of(line)) for line in lines if line), default=0)
@@ -107,13 +107,13 @@ def plain_text(text: str) -> str:
 
 
 def string_text(text: str) -> str:
-    """What the string says that `text` begins with; empty: it begins with none."""
+    """Return what the string says that `text` begins with; empty if it begins with none."""
     found = _STRING.match(text[:_LONGEST_COMMENT])
     return plain_text(next((part for part in found.groups() if part), "")) if found else ""
 
 
 def module_docstring(source: SourceText, first: int, last: int, comment: str, python: bool) -> str:
-    """What a file says about itself at its top, in rows `first` to `last` (included)."""
+    """Return what a file says about itself at its top, in rows `first` to `last` (included)."""
     row, run = first, 0
     said: list[str] = []
     while row <= last and len(said) < 40:
@@ -150,7 +150,7 @@ _ENDS = " \t{:=;,"
 
 
 def signature_of(source: SourceText, definition: Definition, comment: str) -> str:
-    """From its first word to its body, white space collapsed."""
+    """Return a definition from its first word to its body, white space collapsed."""
     start = definition.header
     end = definition.body if definition.body > start else definition.end
     text = source.between(start, min(end, start + 4 * LONGEST_SIGNATURE))
@@ -200,7 +200,7 @@ def add_blocks(
     calls: list[tuple[int, str]],
     comment: str,
 ) -> list[Piece]:
-    """The blocks between the outermost scopes; lines that only close something go to those."""
+    """Return the blocks between the outermost scopes, which take lines that only close."""
     skipped = bytearray(len(source.lines))
     for first, last in aside:
         skipped[first : last + 1] = b"\1" * (min(last + 1, len(skipped)) - first)
@@ -393,7 +393,7 @@ class _Cutter:
         return kind is not None
 
     def give_calls(self) -> list[tuple[int, str]]:
-        """Each call to the innermost scope that it is in; the others are returned."""
+        """Give each call to the innermost scope that it is in; return the others."""
         common = COMMON[self.language]
         around: list[tuple[int, Piece]] = []
         outside: list[tuple[int, str]] = []
@@ -415,7 +415,7 @@ class _Cutter:
 
 
 def code_pieces(source: SourceText, language: str, found: ParsedFile) -> list[Piece]:
-    """The scopes of a file of code; every line that isn't blank is in one."""
+    """Return the scopes of a file of code; every line that isn't blank is in one."""
     if language == "python":
         for one in found.definitions:
             if one.role == "constant" and _CAMEL.match(one.name) and _is_alias(source, one):
@@ -465,7 +465,7 @@ def _within(one: Definition) -> str:
 
 
 def _names_of(one: Definition, language: str) -> tuple[str, str]:
-    """Its own name, and the type that the definition itself says it belongs to."""
+    """Return its own name, and the type that the definition itself says it belongs to."""
     name, owner = " ".join(one.name.split()), ""
     if one.role == "tested" or name[:1] in "\"'`":
         return name.strip("\"'`"), ""

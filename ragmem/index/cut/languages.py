@@ -19,7 +19,7 @@ class Grammar(NamedTuple):
     function: str
     queries: tuple[str, ...]
     comment: str = "//"
-    """What a comment to the end of the line begins with."""
+    """The characters that a comment to the end of the line begins with."""
 
 
 _ECMA = "tree_sitter_javascript"
@@ -108,7 +108,7 @@ _CPP_SIGNS = re.compile(
 
 
 def language_of(path: str, data: bytes) -> str:
-    """By its name, else by the interpreter that it names; `text` where none is known."""
+    """Return a file's language, by its name or its interpreter; `text` where none is known."""
     name = PurePosixPath(path).name.casefold()
     extension = name.rpartition(".")[2] if "." in name[1:] else ""
     if extension == "h":
@@ -124,7 +124,7 @@ def language_of(path: str, data: bytes) -> str:
 
 @cache
 def loaded(language: str) -> "tuple[tree_sitter.Language, tree_sitter.Query] | None":
-    """Its grammar and query, compiled once; None where its wheel is missing or another one."""
+    """Return a compiled grammar and query; None where its wheel is missing or another one."""
     from importlib import import_module
 
     import tree_sitter
@@ -231,7 +231,7 @@ _MINIFIED_LINE = 400
 
 
 def is_generated(text: str, line_count: int, language: str) -> bool:
-    """It says so in a comment at its top, or is code without lines (minified), or a map of it."""
+    """Return whether it says so in a comment at its top, is minified, or a map of such code."""
     if language in _NOT_CODE:
         return False
     if language == "json":

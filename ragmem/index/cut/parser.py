@@ -45,7 +45,7 @@ ROLES = (
 
 
 class Definition:
-    """Something with a name, where it stands, in bytes and rows from 0 (both rows included)."""
+    """Something with a name, and where it stands, in bytes and rows from 0 (both rows included)."""
 
     __slots__ = (
         "body", "end", "first", "header", "last", "name", "named", "owner", "role", "start",
@@ -75,17 +75,17 @@ class ParsedFile(NamedTuple):
 
     definitions: list[Definition]
     calls: list[tuple[int, str]]
-    """The byte where it is called, and its last name."""
+    """The bytes where something is called, each with its last name."""
     imports: list[tuple[str, str]]
-    """The kind of what was found (`import`, `module`, `required …`), and its text."""
+    """The kinds of what imports (`import`, `module`, `required …`), each with its text."""
     aside: list[tuple[int, int]]
     """Rows of imports and the like, which are not worth a scope of their own."""
     above: dict[int, int]
-    """The last row of an attribute to its first one."""
+    """The first row of each attribute, by its last one."""
 
 
 def parse(source: SourceText, language: str) -> ParsedFile | None:
-    """None where there is no parser, or it would take too long."""
+    """Parse a file; None where there is no parser, or it would take too long."""
     if len(source.data) > LARGEST or (known := loaded(language)) is None:
         return None
     size = len(source.data)
@@ -261,7 +261,7 @@ _MOST_IMPORTS = 2000
 
 
 def imports_of(language: str, found: list[tuple[str, str]]) -> tuple[str, ...]:
-    """Each once, in the order of the file."""
+    """Return what a file imports, each once, in the order of the file."""
     plain: dict[str, None] = {}
     for kind, text in found:
         for name in _made_plain(language, kind, text):

@@ -17,7 +17,7 @@ class NameSpan(NamedTuple):
     row: int
     first: int
     last: int
-    """Not included."""
+    """The first character behind it."""
 
 
 NOWHERE = NameSpan(-1, 0, 0)
@@ -44,31 +44,31 @@ class SourceText:
             self.lines.pop()
 
     def between(self, start: int, end: int) -> str:
-        """The text of a range of bytes."""
+        """Return the text of a range of bytes."""
         if self._ascii:
             return self.text[start:end]
         return self.data[start:end].decode("utf-8", "replace")
 
     def row_starts(self) -> list[int]:
-        """The byte that each row begins at."""
+        """Return the byte that each row begins at."""
         starts = [0]
         for line in self.lines:
             starts.append(starts[-1] + (len(line) if self._ascii else len(line.encode())) + 1)
         return starts
 
     def is_blank(self, row: int) -> bool:
-        """Whether nothing but white space stands there."""
+        """Return whether nothing but white space stands there."""
         line = self.lines[row]
         return not line or line.isspace()
 
 
 def indent_of(line: str) -> str:
-    """The white space that a line begins with."""
+    """Return the white space that a line begins with."""
     return line[: len(line) - len(line.lstrip())]
 
 
 def windows(source: SourceText, start: int, end: int, size: int) -> list[tuple[int, int]]:
-    """Rows `start` to `end` (not included) in pieces of about that size, cut at blank lines.
+    """Cut rows `start` to `end` (not included) at blank lines, in pieces of about that size.
 
     Pieces begin and end with lines that are not blank; a piece without one is none.
     """
@@ -89,7 +89,7 @@ def windows(source: SourceText, start: int, end: int, size: int) -> list[tuple[i
 
 
 def trimmed(source: SourceText, start: int, end: int) -> tuple[int, int] | None:
-    """The rows without the blank ones around them; `end` is not included. None: all are blank."""
+    """Strip blank rows at both ends; `end` is not included. None if all are blank."""
     while start < end and source.is_blank(start):
         start += 1
     while end > start and source.is_blank(end - 1):
@@ -98,11 +98,11 @@ def trimmed(source: SourceText, start: int, end: int) -> tuple[int, int] | None:
 
 
 _NAME = "\0"
-"""In the place of a name; no source has it."""
+"""What stands in the place of a name; no source has it."""
 _OWN = ("self.", "cls.", "this.", "this->", "Self::", "self::", "static::")
 _RULE = re.compile(r"\s*([^\w\s])\1{2,}\s*$")
 _SAID = re.compile(r"\s*//+[ \t]*([\w.]+)")
-"""What is said above in Go begins with the name; not all who rename it see to that."""
+"""Matches what is said above in Go: it begins with the name, and may be left when that changes."""
 _LONGEST_NAME = 120
 _LONGEST_QUALIFIED = 300
 LONGEST_SIGNATURE = 300
@@ -133,7 +133,7 @@ class Piece:
 
 
 def scopes_of(source: SourceText, pieces: list[Piece]) -> tuple[CutScope, ...]:
-    """The scopes, in the order of their first lines, outer ones first."""
+    """Return the scopes, in the order of their first lines, outer ones first."""
     pieces.sort(key=lambda piece: (piece.first, -piece.last))
     names = _Names()
     scopes = []
@@ -157,7 +157,7 @@ def scopes_of(source: SourceText, pieces: list[Piece]) -> tuple[CutScope, ...]:
 
 
 def clipped(text: str, limit: int) -> str:
-    """At most so many characters of it."""
+    """Return at most `limit` characters of it."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -169,7 +169,7 @@ class _Names:
         self._count: dict[tuple[str, str], int] = {}
 
     def take(self, kind: str, name: str) -> str:
-        """This name; if it is taken, with the first number that is free behind it."""
+        """Return this name; if it is taken, with the first number that is free behind it."""
         own, key = name, (kind, name)
         while (kind, own) in self._taken:
             self._count[key] = number = self._count.get(key, 1) + 1
@@ -196,7 +196,7 @@ def _text(source: SourceText, piece: Piece) -> str:
 
 
 def _nameless(source: SourceText, piece: Piece, text: str) -> str:
-    """Its text as it would be under any name: what is renamed is known again by it."""
+    """Return its text as it would be under any name: what is renamed is known again by it."""
     row, first, last = piece.named
     if not piece.first <= row <= piece.last:
         return text
@@ -225,7 +225,7 @@ def _nameless(source: SourceText, piece: Piece, text: str) -> str:
 
 
 def _headless(text: str, row: int, first: int) -> str:
-    """Without its heading, and the lines as long as that around it."""
+    """Strip its heading, and the lines as long as that around it."""
     lines = text.split("\n")
     lines[row] = lines[row][:first] + _NAME
     for near in (row - 1, row + 1):
@@ -235,7 +235,7 @@ def _headless(text: str, row: int, first: int) -> str:
 
 
 def _found(name: str, text: str) -> Iterator[tuple[int, int]]:
-    """Where a name stands as a word."""
+    """Find where a name stands as a word."""
     at = 0
     while (found := text.find(name, at)) >= 0:
         at = found + len(name)
@@ -256,7 +256,7 @@ def _is_called(text: str, found: int, behind: int) -> bool:
 
 
 def hash_of(text: str) -> str:
-    """The same for a text that is only indented differently, or has other space at line ends."""
+    """Hash a text; the same where only its indentation or the space at line ends is another."""
     lines = [line.rstrip() for line in text.split("\n")]
     # What the first and the last line in order have in common, all lines have.
     least, most = min(filled := [line for line in lines if line] or [""]), max(filled)
@@ -268,7 +268,7 @@ def hash_of(text: str) -> str:
 
 
 def first_words(source: SourceText, start: int, end: int) -> str:
-    """The first line there that isn't blank."""
+    """Return the first line there that isn't blank."""
     for row in range(start, end):
         if not source.is_blank(row):
             words = " ".join(source.lines[row][: 4 * LONGEST_SIGNATURE].split())

@@ -20,7 +20,7 @@ _MOST_MENTIONS = 200
 
 
 def mentions(source: SourceText, start: int, end: int) -> dict[str, None]:
-    """Last names, each once: `validate` of `AuthService.validate(…)` in backticks."""
+    """Return last names, each once: `validate` of `AuthService.validate(…)` in backticks."""
     found: dict[str, None] = {}
     text = "\n".join(source.lines[start:end])
     if "`" not in text:
@@ -53,7 +53,7 @@ class _Heading(NamedTuple):
 
 
 def section_pieces(source: SourceText, language: str) -> list[Piece]:
-    """A section for each heading up to the next one; what stands before the first is a text."""
+    """Cut at each heading up to the next one; what stands before the first is a text."""
     start = _front_matter(source) if language == "markdown" else 0
     pieces = []
     if start and (rows := trimmed(source, 0, start)):
@@ -91,7 +91,7 @@ def _section(source: SourceText, kind: str, start: int, end: int) -> Piece:
 
 
 def _heading_span(source: SourceText, piece: Piece) -> NameSpan:
-    """Where its heading stands: below a line, where there is one above it too."""
+    """Find where its heading stands: below a line, if there is one above it too."""
     for row in range(piece.first, min(piece.first + 2, piece.last + 1)):
         line = source.lines[row]
         first = next((n for n, char in enumerate(line) if char.isalnum()), -1)
@@ -115,7 +115,7 @@ def _plain(heading: str) -> str:
 
 
 def _front_matter(source: SourceText) -> int:
-    """The row behind it; 0: there is none."""
+    """Return the row behind it; 0 if there is none."""
     lines = source.lines
     if not lines or lines[0].rstrip() not in ("---", "+++"):
         return 0
@@ -207,7 +207,7 @@ _KEYS = {
 
 
 def text_pieces(source: SourceText, language: str) -> list[Piece]:
-    """At most 40 of them."""
+    """Cut a text by its keys or its lines, into at most 40 pieces."""
     count = len(source.lines)
     size = max(_WINDOW, -(-count * 3 // (2 * _MOST_WINDOWS)))
     keys = _keys(source, language)
@@ -228,7 +228,7 @@ def text_pieces(source: SourceText, language: str) -> list[Piece]:
 
 
 def _by_keys(source: SourceText, edges: list[int], size: int) -> list[tuple[int, int]]:
-    """Whole keys together until they are as long as a window; one that is longer is cut."""
+    """Put whole keys together until they are as long as a window; cut one that is longer."""
     count = len(source.lines)
     pieces: list[tuple[int, int]] = []
     start = 0
@@ -245,7 +245,7 @@ def _by_keys(source: SourceText, edges: list[int], size: int) -> list[tuple[int,
 
 
 def _keys(source: SourceText, language: str) -> dict[int, str]:
-    """The rows where a top-level key begins, with its name."""
+    """Return the rows where a top-level key begins, with its name."""
     if language == "json":
         return _json_keys(source)
     pattern = _KEYS.get(language)
