@@ -395,19 +395,13 @@ class CodeQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Paths that the conversation has touched."""
 
 
-class Tuning(msgspec.Struct, frozen=True, kw_only=True):
-    """How the words of a scope count."""
-
-    k1: float = 1.2
-    b: float = 0.6
-    """How much the words of a long scope count less."""
-    fields: tuple[float, float, float, float] = (3.0, 1.5, 1.5, 1.0)
-    """What a word counts among the names, in the path, in what is said about it, in its lines."""
-    candidates: int = 100
-    """How many of the best by text are ranked, and as many by vector."""
-
-
-DEFAULT_TUNING = Tuning()
+_K1 = 1.2
+_B = 0.6
+"""How much the words of a long scope count less."""
+_FIELDS = (3.0, 1.5, 1.5, 1.0)
+"""What a word counts among the names, in the path, in what is said about it, in its lines."""
+_CANDIDATES = 100
+"""How many of the best by text are ranked, and as many by vector."""
 _LEAST_HITS = 6_000
 """The most scopes that are looked at for a question's words, in a small project."""
 _SHARE_OF_HITS = 0.3
@@ -422,12 +416,7 @@ _OF_A_PLACE = 30
 
 
 def search(
-    connection: apsw.Connection,
-    question: CodeQuestion,
-    resident: ScopeVectors,
-    *,
-    weights: ScopeWeights | None = None,
-    tuning: Tuning = DEFAULT_TUNING,
+    connection: apsw.Connection, question: CodeQuestion, resident: ScopeVectors
 ) -> list[CodeHit]:
     """Find the best scopes, without their texts; in the caller's transaction."""
     held = connection.execute("SELECT document_count, term_count FROM state").fetchone()
@@ -435,10 +424,10 @@ def search(
         return []
     count, length = int(str(held[0])), float(str(held[1]))
     asked = query_terms(question.text)
-    lists = _lists(connection, asked, count, length / count, tuning)
+    lists = _lists(connection, asked, count, length / count)
     text = _Scores(*_summed(lists))
     near = _Scores(*resident.similarities(connection, question.vector, question.embedder))
-    best = {*text.best(tuning.candidates), *near.best(tuning.candidates)}
+    best = {*text.best(_CANDIDATES), *near.best(_CANDIDATES)}
     named = named_in(connection, question.text)
     rows = _rows(connection, {*best, *_of_places(named, text, near)})
     lent, told = loans(connection, text.of(text.best(_CALLERS)))
@@ -466,7 +455,6 @@ def search(
         near=question.near,
         imports=imports,
         foreign=guess_language(question.text) not in (None, "english"),
-        weights=weights,
     )
     found = mixed(ranked)[: question.limit]
     reasons = Reasons(
@@ -506,25 +494,24 @@ def _lists(
     asked: Sequence[QueryTerm],
     count: int,
     mean_length: float,
-    tuning: Tuning,
 ) -> list[_List]:
     import numpy as np
 
-    fields = np.array(tuning.fields)
+    fields = np.array(_FIELDS)
     column = np.zeros(1 << _COLUMN_BITS, np.int64)
     column[list(map(ord, _COLUMNS))] = range(len(_COLUMNS))
     lists = []
     for term, held in _rare(connection, asked, count):
         places = _places(connection, term.term)
         scopes, field = places >> _COLUMN_BITS, column[places & (1 << _COLUMN_BITS) - 1]
-        shape = 1 - tuning.b + tuning.b * length_of(scopes) / max(1.0, mean_length)
+        shape = 1 - _B + _B * length_of(scopes) / max(1.0, mean_length)
         # Names and paths are about as long in all: only the rest is held against its length.
         each = fields[field] / np.where(field >= 2, shape, 1.0)
         starts = np.flatnonzero(np.diff(scopes, prepend=-1))
         counts = np.add.reduceat(each, starts)
         idf = math.log(1 + (count - held + 0.5) / (held + 0.5))
         worth = term.weight * idf
-        scores = worth * counts * (tuning.k1 + 1) / (counts + tuning.k1)
+        scores = worth * counts * (_K1 + 1) / (counts + _K1)
         lists.append(_List(term, worth, scopes[starts], scores))
     return lists
 
