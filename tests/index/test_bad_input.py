@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ragmem.index.files import IndexLimits, NotRead, read
 from ragmem.index.rows import cut_files, rows_of
-from tests.index.trees import AUTH, Tree
+from tests.index.trees import AUTH, Tree, children
 
 
 @pytest.fixture
@@ -132,30 +132,26 @@ async def test_thirty_megabytes_on_one_line(tree):
 def test_a_child_that_dies_is_replaced(tree, root):
     """What a parser's crash costs: nothing, where the next try succeeds."""
     # More than what the children can have done before the first of it is looked at.
-    paths = [f"f{number}.py" for number in range(480)]
-    for number, path in enumerate(paths):
-        tree.write(path, f"def function_{number}():\n    pass\n" * 10)
+    paths = tree.many(480)
     rows = []
     killed = 0
     for batch in cut_files(root, paths, most=1_000_000, stop=threading.Event()):
         rows += batch
         if killed < 2:
-            for process in _children():
+            for process in children():
                 os.kill(process, signal.SIGKILL)
                 killed += 1
     assert sorted(row.path for row in rows) == sorted(paths)
     assert {row.unread for row in rows} == {None}
     assert killed
-    assert _children() == []
+    assert children() == []
 
 
 @pytest.mark.parametrize("program", ["/bin/false", "/nowhere/python", "/bin/cat"])
 def test_where_no_child_can_be_started(tree, root, monkeypatch, program):
     """Then it takes longer."""
-    for number in range(100):
-        tree.write(f"f{number}.py", f"def function_{number}():\n    pass\n")
+    paths = tree.many(100)
     monkeypatch.setattr(sys, "executable", program)
-    paths = [f"f{number}.py" for number in range(100)]
     batches = list(cut_files(root, paths, most=1_000_000, stop=threading.Event()))
     rows = [row for batch in batches for row in batch]
     assert sorted(row.path for row in rows) == sorted(paths)
@@ -164,19 +160,17 @@ def test_where_no_child_can_be_started(tree, root, monkeypatch, program):
 
 def test_a_file_that_no_child_survives(tree, root, monkeypatch, tmp_path):
     """It is left out, and the others of its batch are not."""
-    for number in range(100):
-        tree.write(f"f{number}.py", f"def function_{number}():\n    pass\n")
+    paths = tree.many(100)
     deadly = tmp_path / "deadly"
     deadly.mkdir()
     (deadly / "sitecustomize.py").write_text(_DEADLY)
     monkeypatch.syspath_prepend(str(deadly))
-    paths = [f"f{number}.py" for number in range(100)]
     batches = list(cut_files(root, paths, most=1_000_000, stop=threading.Event()))
     rows = {row.path: row for batch in batches for row in batch}
     assert {path for path, row in rows.items() if row.unread} == {"f33.py"}
     assert rows["f33.py"].unread == "unreadable"
     assert len(rows) == 100
-    assert _children() == []
+    assert children() == []
 
 
 _DEADLY = """
@@ -188,21 +182,6 @@ def _watch(event, args):
 
 sys.addaudithook(_watch)
 """
-
-
-def _children() -> list[int]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-            if (
-                int(parent) == os.getpid()
-                and "ragmem.index.rows" in (folder / "cmdline").read_text()
-            ):
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -187,8 +187,7 @@ async def test_who_only_searches_removes_nothing(tree):
 async def test_closing_ends_a_refresh(tmp_path):
     """Who leaves does not wait until thousands of files are cut."""
     tree = Tree(tmp_path)
-    for number in range(900):
-        tree.write(f"f{number}.py", f"def function_{number}(a):\n    return a + {number}\n" * 5)
+    tree.many(900)
     async with tree.index() as index:
         begun = asyncio.Event()
         running = asyncio.create_task(index.refresh(show=lambda done, _: done and begun.set()))

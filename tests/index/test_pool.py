@@ -17,7 +17,7 @@ from ragmem.errors import StoreRefused, StoreUnavailable, UsageError
 from ragmem.index import scan
 from ragmem.index.rows import FileRow
 from ragmem.index.values import Refreshed
-from tests.index.trees import AUTH, PROJECT_ID, Tree, small
+from tests.index.trees import AUTH, PROJECT_ID, Tree, children, small
 
 SOURCE = Path(__file__).parents[2]
 
@@ -35,14 +35,13 @@ async def _names(index, text: str) -> list[str]:
 async def test_many_files_go_through_children(tmp_path):
     """The pool gives what one thread gives, and leaves no process behind."""
     tree = Tree(tmp_path)
-    for number in range(150):
-        tree.write(f"f{number}.py", f"def function_{number}(a):\n    return a + {number}\n")
+    tree.many(150, times=1)
     redact.know({"TEST_SECRET": "hunter2-hunter2"})
     tree.write("leak.py", 'def leak():\n    """The word is hunter2-hunter2."""\n')
     async with tree.index() as index:
         done = await index.refresh()
         assert done.files == 151
-        assert _children() == []
+        assert children() == []
         assert (await _names(index, "function_77"))[0] == "function_77"
     ids = tree.ids()
     assert len(ids) == 151
@@ -50,25 +49,10 @@ async def test_many_files_go_through_children(tmp_path):
     assert b"hunter2" not in tree.database.read_bytes()
 
 
-def _children() -> list[str]:
-    """Commands of this process's children that cut files."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            status = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_text()
-        except OSError:
-            continue
-        if int(status[1]) == os.getpid() and "ragmem.index.rows" in command:
-            found.append(command)
-    return found
-
-
 async def test_a_cancelled_refresh_leaves_a_sound_index(tmp_path, monkeypatch):
     """At any time; the next one does the rest, and no process is left."""
     tree = Tree(tmp_path)
-    for number in range(900):
-        tree.write(f"f{number}.py", f"def function_{number}(a):\n    return a + {number}\n" * 5)
+    tree.many(900)
     real = scan.cut_files
 
     def until_stopped(
@@ -89,7 +73,7 @@ async def test_a_cancelled_refresh_leaves_a_sound_index(tmp_path, monkeypatch):
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
-        assert _children() == []
+        assert children() == []
         tree.sound()
         done = await index.refresh()
         assert done.files == 900
@@ -120,8 +104,7 @@ def _refreshing(tree: Tree) -> "subprocess.Popen[str]":
 async def test_killed_in_the_middle(tmp_path):
     """Kill -9; its children end with it, and the next refresh does the rest."""
     tree = Tree(tmp_path)
-    for number in range(900):
-        tree.write(f"f{number}.py", f"def function_{number}(a):\n    return a + {number}\n" * 5)
+    tree.many(900)
     with _refreshing(tree) as process:
         assert process.stdout is not None
         while not int((process.stdout.readline() or "1").split()[0]):

@@ -1,8 +1,9 @@
 """Folders of source files for the tests of the index, and indexes of them."""
 
+import os
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,13 @@ class Tree:
         file.write_bytes(data)
         return file
 
+    def many(self, count: int, *, times: int = 5) -> list[str]:
+        """Files with a function each, so many times; their paths."""
+        paths = [f"f{number}.py" for number in range(count)]
+        for number, path in enumerate(paths):
+            self.write(path, f"def function_{number}(a):\n    return a + {number}\n" * times)
+        return paths
+
     @asynccontextmanager
     async def index(
         self,
@@ -132,6 +140,18 @@ class Tree:
             " FROM state"
         )
         assert (documents, terms, texts, orphans) == (scopes, summed, scopes, 0)
+
+
+def children() -> list[int]:
+    """This process's children that cut files."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            command = (folder / "cmdline").read_text()
+            if int(parent) == os.getpid() and "ragmem.index.rows" in command:
+                found.append(int(folder.name))
+    return found
 
 
 def small(folder: Path) -> Tree:
