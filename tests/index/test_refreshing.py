@@ -68,19 +68,22 @@ async def test_a_new_index(tree):
 
 
 async def test_nothing_changed(tree):
-    """Re-checked without cutting anything; what was left out is told again."""
+    """Re-checked by content without cutting anything; what was left out is told again."""
     tree.write("x.bin2", b"\0")
+    asked = "SELECT scope, scope_id FROM scopes ORDER BY scope"
     async with tree.index() as index:
         first = await index.refresh()
-        before = tree.rows("SELECT scope, scope_id FROM scopes ORDER BY scope")
-        second = await index.refresh()
-    assert (second.changed, second.removed) == ((), ())
-    assert (second.files, second.scopes, second.left_out) == (
-        first.files,
-        first.scopes,
-        first.left_out,
-    )
-    assert tree.rows("SELECT scope, scope_id FROM scopes ORDER BY scope") == before
+        before = tree.rows(asked)
+        for touched in (False, True):
+            old = time.time() - 1000
+            for path in ("app/auth.py", "app/clock.py") if touched else ():
+                os.utime(tree.root / path, (old, old))
+            again = await index.refresh()
+            assert (again.changed, again.removed, again.files) == ((), (), first.files)
+            assert (again.scopes, again.left_out) == (first.scopes, first.left_out)
+            assert tree.rows(asked) == before
+        ((seen,),) = tree.rows("SELECT min(mtime_ns) FROM files")
+        assert seen == pytest.approx(old * 1e9, abs=1e6)
 
 
 async def test_an_edit_touches_what_it_changes(tree):
@@ -111,17 +114,6 @@ async def test_the_clocks_tick_hides_no_change(tree, monkeypatch):
         assert (await index.refresh()).changed == ("app/clock.py",)
 
 
-async def test_touched_files_are_not_cut_again(tree):
-    """Incremental by content hash."""
-    async with tree.indexed() as index:
-        old = time.time() - 1000
-        for path in ("app/auth.py", "app/clock.py"):
-            os.utime(tree.root / path, (old, old))
-        assert (await index.refresh()).changed == ()
-        ((seen,),) = tree.rows("SELECT min(mtime_ns) FROM files")
-        assert seen == pytest.approx(old * 1e9, abs=1e6)
-
-
 async def test_files_that_go_and_come_back(tree):
     """Switching branches; what is gone is not found, what is back has its ids."""
     async with tree.indexed() as index:
@@ -137,41 +129,33 @@ async def test_files_that_go_and_come_back(tree):
     tree.sound()
 
 
-async def test_moved_scopes_take_their_ids_along(tree):
-    """A renamed file, a function moved to another file, one renamed in its place."""
+async def test_moved_and_renamed_scopes_keep_their_ids(tree):
+    """A renamed file, a renamed class with all that is in it, a function moved and renamed."""
     async with tree.indexed() as index:
         before = tree.ids()
         (tree.root / "app/auth.py").rename(tree.root / "app/access.py")
         tree.write("app/time.py", CLOCK + "\n\ndef other():\n    return 1\n")
         tree.write("app/clock.py", "def unrelated():\n    return 2\n")
         await index.refresh()
-        after = tree.ids()
-    for name in ("AuthService", "AuthService.validate", "AuthService.lookup", "login"):
-        assert after["app/access.py", name] == before["app/auth.py", name]
-    assert after["app/time.py", "parse_duration"] == before["app/clock.py", "parse_duration"]
-    assert len(set(after.values())) == len(after)
-    tree.sound()
-
-
-async def test_renamed_scopes_keep_their_ids(tree):
-    """In their place, with all that is in them, and with a move to another file."""
-    async with tree.indexed() as index:
-        before = tree.ids()
+        moved = tree.ids()
         text = AUTH.replace("AuthService", "Guard")
-        tree.write("app/auth.py", text)
+        tree.write("app/access.py", text)
         await index.refresh()
-        tree.write("app/auth.py", text.replace("validate", "check"))
-        tree.write("app/clock.py", "LATER = 1\n")
-        tree.write("app/time.py", CLOCK.replace("parse_duration", "seconds_of"))
+        tree.write("app/access.py", text.replace("validate", "check"))
+        tree.write("app/time.py", "LATER = 1\n")
+        tree.write("app/late.py", CLOCK.replace("parse_duration", "seconds_of"))
         await index.refresh()
         after = tree.ids()
         assert (await _names(index, "seconds_of"))[0] == "seconds_of"
     names = {"AuthService": "Guard", "AuthService.validate": "Guard.check",
              "AuthService.lookup": "Guard.lookup", "login": "login"}  # fmt: skip
     for old, new in names.items():
-        assert after["app/auth.py", new] == before["app/auth.py", old]
-    assert after["app/time.py", "seconds_of"] == before["app/clock.py", "parse_duration"]
-    assert len(set(after.values())) == len(after)
+        was = before["app/auth.py", old]
+        assert moved["app/access.py", old] == after["app/access.py", new] == was
+    was = before["app/clock.py", "parse_duration"]
+    assert moved["app/time.py", "parse_duration"] == after["app/late.py", "seconds_of"] == was
+    for ids in (moved, after):
+        assert len(set(ids.values())) == len(ids)
     tree.sound()
 
 
