@@ -18,9 +18,9 @@ from ragmem.agent import Agent, Desk, Limits
 from ragmem.agent.learned import shown
 from ragmem.agent.options import Options as Options
 from ragmem.background import INLINE_S, Background, configured_embedder, leave_to_a_process
-from ragmem.codebase import CodeAtHand, Codebase
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import ConfigError, SessionNotFound, StoreError, UsageError
+from ragmem.index.codebase import Codebase
 from ragmem.interface import address as addresses
 from ragmem.llm.base import LLM
 from ragmem.logs import logging_to
@@ -40,9 +40,10 @@ from ragmem.store.base import SessionQuery, Store, TurnQuery
 from ragmem.store.opening import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver
+from ragmem.tools.project_code import SessionCode
 
 if TYPE_CHECKING:
-    from ragmem.codeindex.index import CodeIndex
+    from ragmem.index.index import CodeIndex
     from ragmem.interface.address import Address
     from ragmem.interface.memory import OpenMemory
     from ragmem.tools.seen import SeenFiles
@@ -365,7 +366,7 @@ class App:
                 )
         instructions = self._instructions(top)
         workspace = Workspace(self.cwd, options.add_dirs, private=self.paths.own_folders)
-        code = CodeAtHand(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
+        code = SessionCode(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
         toolset = standard_toolset(
             workspace,
             mode=options.permission_mode,

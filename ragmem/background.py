@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmem.codebase import Codebase
 from ragmem.config import Config, Paths, SummariesConfig, environment
 from ragmem.embedder.base import Embedder, Litellm
 from ragmem.embedder.opening import changed, open_embedder
@@ -30,6 +29,7 @@ from ragmem.errors import (
     StoreUnavailable,
     UsageError,
 )
+from ragmem.index.codebase import Codebase
 from ragmem.llm.base import LLM
 from ragmem.memory.memory import Memory
 from ragmem.metrics import Metrics

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Group
 from rich.text import Text
 
-from ragmem.codebase.found import find_code
 from ragmem.config import how_to_set
 from ragmem.errors import RagmemError, SessionNotFound, UsageError
+from ragmem.index.lookup import find_code
 from ragmem.memory.found import nearest, search_memories
 from ragmem.memory.hits import worth_showing
 from ragmem.records import Session, Usage

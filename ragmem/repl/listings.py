@@ -8,14 +8,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ragmem.codebase.found import FoundCode
-from ragmem.codebase.shown import code_text
 from ragmem.ids import short_id
+from ragmem.index.lookup import FoundCode
 from ragmem.memory.context import Context
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.found import memory_facts, memory_rows
 from ragmem.memory.hits import Hit
 from ragmem.records import DEFAULT_TITLE, AccessType, FileAccess, Session
+from ragmem.repl.code_listings import code_text
 from ragmem.text import ago, bar, one_line, visible
 
 _GROUPS: tuple[tuple[AccessType, str], ...] = (

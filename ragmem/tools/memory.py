@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
-from ragmem.codeindex.values import CodeHit
 from ragmem.errors import RagmemError, StoreError
 from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
+from ragmem.index.values import CodeHit
 from ragmem.memory.context.code import OUTSIDE, is_outside
 from ragmem.memory.context.known import dated, relevance, told_by
 from ragmem.memory.facts.values import Draft, FactHit, Remembered

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.codeindex.linking import searched_scopes
-from ragmem.codeindex.values import CodeHit
 from ragmem.config import FactsConfig, MemoryConfig
 from ragmem.errors import RagmemError
+from ragmem.index.links import searched_scopes
+from ragmem.index.values import CodeHit
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.files import extract_accessed_files, shown_path
 from ragmem.memory.memory import Memory
