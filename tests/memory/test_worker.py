@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ragmem.errors import ProviderRefused, ProviderUnavailable, StoreError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory import worker as worker_module
+from ragmem.memory.summaries import Summarizer
 from ragmem.metrics import Metrics
 from ragmem.records import Summary
 from ragmem.store.base import Store
@@ -614,5 +615,44 @@ async def test_an_answer_that_can_not_be_used_is_asked_for_three_times_by_all_pr
     assert kept.extractive
     assert await asked_by_three_processes("another") == 3
     assert await asked_by_three_processes("another") == 0
+    [given_up] = await (await open_store()).attempts(least=3)
+    assert (given_up.model, given_up.session_id) == ("another", session_id)
+    assert given_up.problem == "it holds no JSON object"
     await (await open_store()).forget_attempts(session_id)
     assert await asked_by_three_processes("another") == 3
+
+
+async def test_what_was_refused_is_asked_for_again_after_pauses_that_all_processes_keep(
+    open_store: OpenStore,
+) -> None:
+    """Who comes too early waits for what is left of the pause; each of these dies while it does."""
+    session_id = await a_session(await open_store(), 1)
+    [turn] = await (await open_store()).turns(session_id)
+    waited: list[float] = []
+
+    async def dies(seconds: float) -> None:
+        waited.append(seconds)
+        raise asyncio.CancelledError
+
+    async def requests_after(seconds: float, answer: Says = Says("Sure!")) -> list[str]:  # noqa: B008
+        llm = ScriptedLLM([answer], repeat=True)
+        now = at(60) + timedelta(seconds=seconds)
+        asker = Summarizer(llm, SummariesConfig(), clock=lambda: now, sleep=dies)
+        asker.open_attempts = open_store
+        with suppress(asyncio.CancelledError):
+            await asker.summarize_turn(turn)
+        return [request.messages[-1].text for request in llm.requests]
+
+    assert len(await requests_after(0)) == 1
+    assert await requests_after(1) == []
+    [second] = await requests_after(2)
+    assert "could not be used: it holds no JSON object" in second
+    assert await requests_after(5) == []
+    assert len(await requests_after(12)) == 1
+    assert await requests_after(86_400) == []
+    assert waited == [2, 1, 10, 7]
+    # What is of use at last leaves nothing behind.
+    await (await open_store()).forget_attempts(session_id)
+    await requests_after(86_400)
+    assert len(await requests_after(86_402, DIGEST)) == 1
+    assert await (await open_store()).attempts() == []
