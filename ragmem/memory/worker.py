@@ -75,8 +75,6 @@ class Worker:
         self._owner_id = owner_id
         self._embedding = Embedding(embedder, self._metrics, rest_s=_RETRY_S) if embedder else None
         self._summarizer = summarizer if config.enabled else None
-        if summarizer is not None:
-            summarizer.open_attempts = open_store
         self._extractor = extractor
         self._config = config
         self._clock = clock

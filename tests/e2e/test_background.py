@@ -17,6 +17,7 @@ from ragmem.background import is_at_work, work_alone
 from ragmem.config import find_paths, load_config
 from tests.cli.process import COMMAND, Ragmem
 from tests.fakes.llm_server import Answer, LLMServer, Received
+from tests.repl.pty_chat import PtyChat
 
 KEY = "scripted-key"
 DIGEST = json.dumps({"text": "They spoke of ports.", "key_findings": [], "topics": ["ports"]})
@@ -290,6 +291,51 @@ def test_a_model_that_fails_leaves_stand_ins(tmp_path: Path) -> None:
         world.ask("And who may connect?")
         until(lambda: len([s for s in summaries(world) if "spoke" in s["text"]]) == 2)
         world.settle()
+
+
+def test_what_a_model_can_not_answer_is_asked_three_times_by_all_processes(tmp_path: Path) -> None:
+    """Doctor tells of it, `/cost` counts what they used; when a person asks it is asked anew."""
+    refused = [True]
+
+    def answer(request: Received) -> Answer:
+        if request.body["model"] != "small":
+            return Answer(ANSWER)
+        first, last = (message["content"] for message in request.body["messages"])
+        if first.startswith("You name a conversation"):
+            return Answer(json.dumps({"title": "Ports"}))
+        return Answer("Sure!" if refused and PROMPT in last else DIGEST)
+
+    def asked_of_the_first() -> int:
+        return sum("Sum up one turn" in str(r.body) and PROMPT in str(r.body) for r in small())
+
+    def small() -> list[Received]:
+        return world.asked_small()
+
+    with LLMServer([answer], repeat=True) as server:
+        world = World(tmp_path, server)
+        env = world.ragmem.env
+        env |= {"RAGMEM_MEMORY__WORKER": "inline", "RAGMEM_MEMORY__FACTS__EXTRACT": "false"}
+        session_id = world.ask()
+        for prompt in ("And who may connect?", "And from where?"):
+            world.ask(prompt, "-r", session_id)
+        assert asked_of_the_first() == 3
+        told = world.ragmem.run("doctor").out
+        assert "after 3 answers that could not be used: 1 summary." in told
+        assert "The last of openai/small: it holds no JSON object" in told
+        chat = [*COMMAND, "chat", "-r", session_id]
+        off = env | {"RAGMEM_MEMORY__WORKER": "off"}
+        with PtyChat(chat, cwd=world.ragmem.project, env=off) as page:
+            page.wait_for_screen(r"openai/scripted · [0-9a-f]{8}")
+            page.send("/cost\r")
+            page.wait_for(rf"^background +{len(small())} model calls · [1-9]")
+            page.send("/exit\r")
+            assert page.exit_code() == 0
+        refused.clear()
+        assert world.ragmem.run("sessions", "summarize", session_id).code == 0
+        assert world.ragmem.run("work").code == 0
+        assert asked_of_the_first() == 4
+        assert "could not be used" not in world.ragmem.run("doctor").out
+        assert all("spoke of ports" in each["text"] for each in summaries(world))
 
 
 def summaries(world: World) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,7 +27,11 @@ from ragmem.errors import ProviderRefused, ProviderUnavailable, StoreError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory import worker as worker_module
+from ragmem.memory.facts.extraction import Extractor
+from ragmem.memory.insights import insight_into
 from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries.attempts import TRIES
+from ragmem.memory.worker import Worker
 from ragmem.metrics import Metrics
 from ragmem.records import Summary
 from ragmem.store.base import Store
@@ -38,7 +43,8 @@ from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.conftest import OpenStore
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 
-from .working import DIGEST, Poisoned, a_model, a_session, a_worker, add_turns
+from .facts.learning import facts_of
+from .working import DIGEST, Poisoned, a_model, a_session, a_worker, add_turns, no_wait
 
 OFF = SummariesConfig(enabled=False)
 
@@ -637,8 +643,9 @@ async def test_what_was_refused_is_asked_for_again_after_pauses_that_all_process
     async def requests_after(seconds: float, answer: Says = Says("Sure!")) -> list[str]:  # noqa: B008
         llm = ScriptedLLM([answer], repeat=True)
         now = at(60) + timedelta(seconds=seconds)
-        asker = Summarizer(llm, SummariesConfig(), clock=lambda: now, sleep=dies)
-        asker.open_attempts = open_store
+        asker = Summarizer(
+            llm, SummariesConfig(), open_attempts=open_store, clock=lambda: now, sleep=dies
+        )
         with suppress(asyncio.CancelledError):
             await asker.summarize_turn(turn)
         return [request.messages[-1].text for request in llm.requests]
@@ -656,3 +663,43 @@ async def test_what_was_refused_is_asked_for_again_after_pauses_that_all_process
     await requests_after(86_400)
     assert len(await requests_after(86_402, DIGEST)) == 1
     assert await (await open_store()).attempts() == []
+
+
+async def test_nothing_of_any_kind_is_asked_more_than_three_times_by_all_processes(
+    open_store: OpenStore,
+) -> None:
+    """Each of them has its own worker, and a person who looks over the sessions."""
+    session_id = await a_session(await open_store(), 12)
+    asked: Counter[tuple[str, str]] = Counter()
+
+    async def one_process(store: Store) -> None:
+        async def opened() -> Store:
+            return store
+
+        llm = ScriptedLLM([Says("Sure!")], repeat=True)
+        asker = Summarizer(llm, SummariesConfig(), open_attempts=opened, sleep=no_wait)
+        worker = Worker(
+            opened,
+            new_id(),
+            embedder=None,
+            summarizer=asker,
+            extractor=Extractor(facts_of(store), asker),
+            config=SummariesConfig(),
+        )
+        worker.names_sessions = True
+        assert await worker.drain()
+        session = await store.session(session_id)
+        assert await insight_into(store, asker, session, store.apply) is None
+        for request in llm.requests:
+            rules, data = (message.text for message in request.messages)
+            data = re.sub("-[0-9a-f]{10}\\b", "", data.partition("That was the quoted data")[0])
+            asked[rules, data] += 1
+
+    for _ in range(4):
+        await one_process(await open_store())
+    assert set(asked.values()) == {TRIES}
+    assert len({rules for rules, _ in asked}) == 6
+    given_up = await (await open_store()).attempts(least=TRIES)
+    kinds = {tried.item.partition(":")[0] for tried in given_up}
+    assert kinds == {"summary", "thread", "memories", "title", "insight"}
+    assert len(given_up) == len(asked)

@@ -272,7 +272,10 @@ def _tool_done(call_id: str, name: str, display: str, ms: int) -> ToolFinished:
 class FakeBackground:
     """What small calls beside the conversation have used."""
 
-    spent = Usage(input_tokens=300, output_tokens=60, cost_usd=0.0012, model_calls=3)
+    def spent(self, session_id: str) -> Usage:
+        """By whichever process, for a session."""
+        assert session_id
+        return Usage(input_tokens=300, output_tokens=60, cost_usd=0.0012, model_calls=3)
 
 
 class FakeApp:

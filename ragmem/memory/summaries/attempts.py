@@ -1,19 +1,29 @@
 """The tries of one question to a model, counted with what it is about over all processes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from ragmem.records import utc_now
 from ragmem.redact import redact
 from ragmem.store.recall import Attempts
-from ragmem.text import one_line
+from ragmem.text import counted, one_line
 
 TRIES = 3
 PROBLEM_CHARS = 200
 _PAUSES = (timedelta(seconds=2), timedelta(seconds=10), timedelta())
 """After each answer that could not be used, until any process asks about the item again."""
+_KINDS = {
+    "summary": "summary",
+    "thread": "session summary",
+    "title": "title",
+    "memories": "fact extraction",
+    "judge": "fact comparison",
+    "insight": "insight",
+}
+"""What an item is, by how its name begins."""
 
 Sleep = Callable[[float], Awaitable[object]]
 
@@ -32,6 +42,17 @@ class Kept(Protocol):
     async def forget_attempts(self, session_id: str, item: str = "") -> None:
         """Forget those of an item."""
         ...
+
+
+def given_up_text(found: Sequence[Attempts]) -> str:
+    """What a model was asked often enough about; the latest last."""
+    kinds = Counter(_KINDS.get(each.item.partition(":")[0], "item") for each in found)
+    counts = ", ".join(counted(count, kind) for kind, count in kinds.most_common())
+    last = found[-1]
+    return (
+        f"Not asked about again, after {TRIES} answers that could not be used: {counts}. The last "
+        f"of {one_line(last.model, PROBLEM_CHARS)}: {one_line(last.problem, PROBLEM_CHARS)}"
+    )
 
 
 class Tries:

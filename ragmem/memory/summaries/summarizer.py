@@ -10,7 +10,13 @@ from typing import TypeVar
 import msgspec
 
 from ragmem.config import SummariesConfig
-from ragmem.errors import ContextTooLong, LLMError, ProviderUnavailable, StreamCut
+from ragmem.errors import (
+    ContextTooLong,
+    LLMError,
+    ProviderUnavailable,
+    RequestRefused,
+    StreamCut,
+)
 from ragmem.llm.base import (
     LLM,
     Assembler,
@@ -113,12 +119,13 @@ class Summarizer:
         *,
         ledger: Ledger | None = None,
         metrics: Metrics | None = None,
+        open_attempts: Callable[[], Awaitable[Kept]] | None = None,
         clock: Callable[[], datetime] = utc_now,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._llm = llm if llm is not None and not is_too_small(llm.info) else None
         self._config = config
-        self._ledger = ledger or Ledger()
+        self.ledger = ledger or Ledger()
         self._elsewhere: dict[str, Spending] = {}
         """By session: calls that the ledger does not know of."""
         self._metrics = metrics or Metrics()
@@ -127,17 +134,17 @@ class Summarizer:
         self._told: set[str] = set()
         self.say: Callable[[str], None] | None = None
         """Told of trouble, of each kind once."""
-        self.open_attempts: Callable[[], Awaitable[Kept]] | None = None
+        self._open_attempts = open_attempts
         """Where attempts are kept; without it each call has its own three."""
 
     def ask_anew(self) -> None:
         """A person asks: a model that was left alone is asked again."""
         if self._llm is not None:
-            self._ledger.answered(self._llm.info.name)
+            self.ledger.answered(self._llm.info.name)
 
     def spent(self, session_id: str) -> Spending:
         """What this session's summaries cost, with what was spent before this process."""
-        return self._ledger.spent(session_id) + self._elsewhere.get(session_id, Spending())
+        return self.ledger.spent(session_id) + self._elsewhere.get(session_id, Spending())
 
     def reckon(self, session_id: str, calls: int) -> None:
         """Count calls that others made for a session, on another machine or without a ledger.
@@ -157,7 +164,7 @@ class Summarizer:
         """Whether a model would be asked now: only then is it of use to redo what is extractive."""
         return (
             self._llm is not None
-            and self._ledger.may_ask(self._llm.info.name, self._clock())
+            and self.ledger.may_ask(self._llm.info.name, self._clock())
             and self._may_ask(session_id, self._llm.info, 0)
         )
 
@@ -166,7 +173,7 @@ class Summarizer:
         config = self._config
         if not may_call(self.spent(session_id), config, info, sent_chars):
             return False
-        if not is_day_spent(self._ledger.spent_today(), config, info, sent_chars):
+        if not is_day_spent(self.ledger.spent_today(), config, info, sent_chars):
             return True
         self._tell("day", day_spent_text(config))
         return False
@@ -346,10 +353,10 @@ class Summarizer:
         asked) it does not.
         """
         llm = self._llm
-        if llm is None or not self._ledger.may_ask(llm.info.name, self._clock()):
+        if llm is None or not self.ledger.may_ask(llm.info.name, self._clock()):
             return None
         model = llm.info.name
-        kept = await self.open_attempts() if item and self.open_attempts else None
+        kept = await self._open_attempts() if item and self._open_attempts else None
         tries = Tries(
             kept,
             item=item,
@@ -377,7 +384,7 @@ class Summarizer:
             said = len(answer.text) + len(answer.reasoning)
             self._add(session_id, one_call(llm.info, sent, said, answer.usage, problem=wrong))
             if error is None or isinstance(error, ContextTooLong | StreamCut):
-                self._ledger.answered(model)
+                self.ledger.answered(model)
             if found is not None:
                 await tries.answered()
                 return found
@@ -389,7 +396,8 @@ class Summarizer:
     async def _failed(self, tries: Tries, model: str, error: LLMError | None, wrong: str) -> None:
         """Count a try that came to nothing; wait before the next, or tell that it was the last."""
         is_away = error is not None and not isinstance(error, ContextTooLong | StreamCut)
-        if isinstance(error, ProviderUnavailable):
+        if is_away and not isinstance(error, RequestRefused):
+            # That is no fault of the item: it is asked about when the model is there again.
             tries.made += 1
         else:
             await tries.refused(wrong)
@@ -408,12 +416,12 @@ class Summarizer:
             await self._sleep(wait_s(tries.made, None))
 
     def _left_alone(self, model: str, error: LLMError | None, *, tries: int) -> None:
-        away = self._ledger.failed(model, self._clock(), str(error), tries=tries)
+        away = self.ledger.failed(model, self._clock(), str(error), tries=tries)
         if away.until > self._clock():
             self._tell("away", away_text(away))
 
     def _add(self, session_id: str, more: Spending) -> None:
-        self._ledger.add(session_id, more)
+        self.ledger.add(session_id, more)
         if more.calls:
             for name in _COUNTED:
                 self._metrics.count(f"background.{name}", getattr(more, name))
