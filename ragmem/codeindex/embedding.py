@@ -1,7 +1,7 @@
 """Vectors made for the texts that wait for one."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import apsw
@@ -18,11 +18,12 @@ async def embed(
     read: Reader,
     write: Writer,
     *,
+    first: Sequence[str],
     limit_s: float | None,
     show: Callable[[int, int], None] | None,
     is_closing: Callable[[], bool],
 ) -> bool:
-    """Those of the newest scopes first; whether none waits any more."""
+    """Those of the `first` scopes, then of the newest; whether none waits any more."""
     if not await read(_knows_texts, False):
         return True
     await embedder.prepare()
@@ -32,7 +33,7 @@ async def embed(
     of, done = await read(vectors.waiting_count, 0), 0
     while not is_closing():
         none: list[tuple[str, str]] = []
-        texts = await read(partial(vectors.waiting, limit=_AT_ONCE), none)
+        texts = await read(partial(vectors.waiting, limit=_AT_ONCE, first=first), none)
         if not texts:
             return True
         made = await embedder.embed([text for _, text in texts])

@@ -200,11 +200,15 @@ class CodeIndex:
     # --- vectors ---------------------------------------------------------------------------
 
     async def embed(
-        self, limit_s: float | None = None, show: Callable[[int, int], None] | None = None
+        self,
+        limit_s: float | None = None,
+        show: Callable[[int, int], None] | None = None,
+        *,
+        first: Sequence[str] = (),
     ) -> bool:
         """Make the vectors that wait; whether none waits any more. EmbedderError where it can't.
 
-        `show` is told how many are done, of how many.
+        `show` is told how many are done, of how many. Those of the `first` scopes come first.
         """
         if self._embedder is None:
             return not (await self.status()).without_vectors
@@ -213,6 +217,7 @@ class CodeIndex:
                 self._embedder,
                 self._read,
                 self._write,
+                first=first,
                 limit_s=limit_s,
                 show=show,
                 is_closing=lambda: self._closing,
