@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -387,3 +389,50 @@ async def test_who_looks_keeps_nobody_from_work(tmp_path: Path) -> None:
             looker.join()
     assert worked == [True] * 50
     assert not is_at_work(paths)
+
+
+CUT_SHORT = """
+import asyncio, sys
+from ragmem import app, background
+from ragmem.config import find_paths, load_config
+from tests.fakes.hash_embedder import HashEmbedder
+
+class Slow(HashEmbedder):
+    async def embed(self, texts, kind="passage"):
+        if self.spent.calls:
+            await asyncio.Event().wait()
+        return await super().embed(texts, kind)
+
+async def main():
+    paths = find_paths().make()
+    async with app.App(load_config(paths.config_file), paths, cwd=paths.data_dir) as opened:
+        await background.work_alone(opened.background, paths)
+        print(opened.background.made_vectors_of_code)
+
+background.LONGEST_S = float(sys.argv[1])
+app.configured_embedder = lambda config: Slow()
+asyncio.run(main())
+"""
+"""What `ragmem work` is, with less time, and an embedder that makes one batch and no other."""
+
+
+def test_the_next_process_goes_on_with_a_large_project(world: World) -> None:
+    """The time of one is over before all vectors are made: it starts another one."""
+    ragmem = world.ragmem
+    ragmem.env["RAGMEM_MEMORY__SUMMARIES__ENABLED"] = "false"
+    for number in range(60):
+        code = f"def counts_{number}():\n    return {number}\n"
+        (ragmem.project / f"m{number}.py").write_text(code)
+    world.ask(RAGMEM_MEMORY__WORKER="off")
+    made = ""
+    for limit_s in ("2", "10", "50"):
+        # So long that it comes to embed code, on however busy a machine.
+        command = [sys.executable, "-c", CUT_SHORT, limit_s]
+        made = subprocess.run(command, env=ragmem.env, capture_output=True, check=True).stdout
+        if made == b"True\n":
+            break
+    assert made == b"True\n"
+    world.settle()
+    status = ragmem.run("index", "--status", "--format", "json").json
+    assert status["scopes"] >= 60
+    assert status["without_vectors"] == 0
