@@ -29,7 +29,7 @@ from ragmem.llm.base import ModelInfo
 from ragmem.memory import worker as worker_module
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.insights import insight_into
-from ragmem.memory.summaries import Summarizer
+from ragmem.memory.summaries import Summarizer, attempts
 from ragmem.memory.summaries.attempts import TRIES
 from ragmem.memory.worker import Worker
 from ragmem.metrics import Metrics
@@ -47,6 +47,8 @@ from .facts.learning import facts_of
 from .working import DIGEST, Poisoned, a_model, a_session, a_worker, add_turns, no_wait
 
 OFF = SummariesConfig(enabled=False)
+_PAUSES = attempts.PAUSES
+"""As they are, where nothing is tested."""
 
 
 async def left(store: Store) -> dict[str, int]:
@@ -629,9 +631,10 @@ async def test_an_answer_that_can_not_be_used_is_asked_for_three_times_by_all_pr
 
 
 async def test_what_was_refused_is_asked_for_again_after_pauses_that_all_processes_keep(
-    open_store: OpenStore,
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who comes too early waits for what is left of the pause; each of these dies while it does."""
+    monkeypatch.setattr(attempts, "PAUSES", _PAUSES)
     session_id = await a_session(await open_store(), 1)
     [turn] = await (await open_store()).turns(session_id)
     waited: list[float] = []
@@ -655,9 +658,9 @@ async def test_what_was_refused_is_asked_for_again_after_pauses_that_all_process
     [second] = await requests_after(2)
     assert "could not be used: it holds no JSON object" in second
     assert await requests_after(5) == []
-    assert len(await requests_after(12)) == 1
+    assert len(await requests_after(8)) == 1
     assert await requests_after(86_400) == []
-    assert waited == [2, 1, 10, 7]
+    assert waited == [2, 1, 6, 3]
     # What is of use at last leaves nothing behind.
     await (await open_store()).forget_attempts(session_id)
     await requests_after(86_400)

@@ -13,7 +13,7 @@ from ragmem.text import counted, one_line
 
 TRIES = 3
 PROBLEM_CHARS = 200
-_PAUSES = (timedelta(seconds=2), timedelta(seconds=10), timedelta())
+PAUSES = (timedelta(seconds=2), timedelta(seconds=6), timedelta())
 """After each answer that could not be used, until any process asks about the item again."""
 _KINDS = {
     "summary": "summary",
@@ -107,7 +107,7 @@ class Tries:
         self._refused += 1
         if self._kept:
             self._is_known = True
-            self._not_before = self._clock() + _PAUSES[self._refused - 1]
+            self._not_before = self._clock() + PAUSES[self._refused - 1]
             await self._kept.keep_attempts(
                 Attempts(
                     item=self._item,
@@ -127,6 +127,6 @@ class Tries:
     async def pause(self) -> None:
         """Let pass what is left of a pause: never more than the longest, whatever a clock says."""
         if self._not_before is not None:
-            left = min(self._not_before - self._clock(), max(_PAUSES))
+            left = min(self._not_before - self._clock(), max(PAUSES))
             if left > timedelta():
                 await self._sleep(left.total_seconds())
