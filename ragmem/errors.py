@@ -137,7 +137,11 @@ class ProviderRefused(LLMError):
     """The provider answers, but not to this request: key, model, arguments."""
 
 
-class ContextTooLong(ProviderRefused):
+class RequestRefused(ProviderRefused):
+    """The provider does not take this request; another one may do."""
+
+
+class ContextTooLong(RequestRefused):
     """The request does not fit the model's window."""
 
 

@@ -28,7 +28,7 @@ from ragmem.memory.passages import question_words
 from ragmem.metrics import Metrics
 from ragmem.paths import NO_HOME
 from ragmem.records import Project
-from ragmem.store.base import Store
+from ragmem.store.base import SessionQuery, Store, TurnQuery
 from ragmem.store.recall import Pending
 
 if TYPE_CHECKING:
@@ -109,6 +109,9 @@ _FEW_TEXTS = 32
 """The most vectors that a chat makes itself; more are left to the detached process."""
 _EMBEDDED_S = 20.0
 """The longest that one piece of background work embeds."""
+_LATE_SESSIONS = 3
+_LATE_TURNS = 20
+"""Of each: what they have to do with gets its vectors first."""
 _PATIENCE_S = 30
 """How long to wait for another process that indexes a project for the first time."""
 
@@ -365,7 +368,7 @@ class Codebase:
                 continue
             was_open = project.project_id in self._indexes
             try:
-                if await self._caught_up(project):
+                if await self._caught_up(store, project):
                     return True
             except StoreError:
                 raise
@@ -381,7 +384,7 @@ class Codebase:
             return True
         return False
 
-    async def _caught_up(self, project: Project) -> bool:
+    async def _caught_up(self, store: Store, project: Project) -> bool:
         index = self._lasting(project)
         if index is None:
             return False
@@ -403,7 +406,7 @@ class Codebase:
             made = done
 
         try:
-            await index.embed(_EMBEDDED_S, count)
+            await index.embed(_EMBEDDED_S, count, first=await _of_late(store, project))
         finally:
             self.made += made
         # What was added meanwhile may be more than what was made: that is progress all the same.
@@ -435,6 +438,18 @@ class Codebase:
         self._indexes.clear()
         if self._own:
             await self._own.aclose()
+
+
+async def _of_late(store: Store, project: Project) -> list[str]:
+    """Scopes that the latest turns edited, read, found or named, the latest session's first."""
+    query = SessionQuery(project_ids=(project.project_id,), limit=_LATE_SESSIONS)
+    late = TurnQuery(limit=_LATE_TURNS, with_tool_calls=False)
+    found: dict[str, None] = {}
+    for session in await store.sessions(query):
+        turns = await store.turns(session.session_id, late)
+        for each in await store.references_of([turn.turn_id for turn in reversed(turns)]):
+            found |= dict.fromkeys(reference.scope_id for reference in each.references)
+    return list(found)
 
 
 def _own_embedder(config: Config, of_memory: Embedder | None) -> Embedder | None:

@@ -203,21 +203,29 @@ class CodeIndex:
     # --- vectors ---------------------------------------------------------------------------
 
     async def embed(
-        self, limit_s: float | None = None, show: Callable[[int, int], None] | None = None
+        self,
+        limit_s: float | None = None,
+        show: Callable[[int, int], None] | None = None,
+        *,
+        first: Sequence[str] = (),
     ) -> bool:
         """Make the vectors that wait; return whether none waits any more. EmbedderError.
 
-        `show` is told how many are done, of how many.
+        `show` is told how many are done, of how many. Those of the `first` scopes come first.
         """
         if self._embedder is None:
             return not (await self.status()).without_vectors
         with self._metrics.time("code.embed"):
-            return await self._embed(self._embedder, limit_s, show)
+            return await self._embed(self._embedder, limit_s, show, first)
 
     async def _embed(
-        self, embedder: Embedder, limit_s: float | None, show: Callable[[int, int], None] | None
+        self,
+        embedder: Embedder,
+        limit_s: float | None,
+        show: Callable[[int, int], None] | None,
+        first: Sequence[str],
     ) -> bool:
-        """Make vectors, those of the newest scopes first."""
+        """Make vectors: those of the `first` scopes, then those of the newest."""
         if not await self._read(vectors.has_texts, False):
             return True
         await embedder.prepare()
@@ -227,7 +235,9 @@ class CodeIndex:
         of, done = await self._read(vectors.waiting_count, 0), 0
         while not self._closing:
             none: list[tuple[str, str]] = []
-            texts = await self._read(partial(vectors.waiting, limit=_EMBEDDED_AT_ONCE), none)
+            texts = await self._read(
+                partial(vectors.waiting, limit=_EMBEDDED_AT_ONCE, first=first), none
+            )
             if not texts:
                 return True
             made = await embedder.embed([text for _, text in texts])

@@ -61,15 +61,28 @@ def has_texts(connection: apsw.Connection) -> bool:
     return connection.execute("SELECT 1 FROM to_embed LIMIT 1").get is not None
 
 
-def waiting(connection: apsw.Connection, limit: int) -> list[tuple[str, str]]:
-    """Return hashes and texts without a vector, those that came last first."""
+def waiting(
+    connection: apsw.Connection, limit: int, first: Sequence[str] = ()
+) -> list[tuple[str, str]]:
+    """Return hashes and texts without a vector: those of the `first` scopes, then those that came last."""
     found = connection.execute(
         """
+        SELECT DISTINCT t.embed_hash, t.text FROM json_each(?) AS given
+        JOIN scopes AS s ON s.scope_id = given.value
+        JOIN to_embed AS t ON t.embed_hash = s.embed_hash WHERE t.waits LIMIT ?
+        """,
+        (_listed(first), limit),
+    ).fetchall()
+    found = (
+        found
+        or connection.execute(
+            """
         SELECT embed_hash, text FROM to_embed AS t WHERE waits
         AND EXISTS (SELECT 1 FROM scopes AS s WHERE s.embed_hash = t.embed_hash)
         ORDER BY place DESC LIMIT ?
         """,
-        (limit,),
+            (limit,),
+        ).fetchall()
     )
     return [(str(key), str(text)) for key, text in found]
 

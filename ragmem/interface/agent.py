@@ -94,7 +94,11 @@ class ConversationAgent:
             parts.open_store, self._settings, embedder=embedder, metrics=parts.metrics
         )
         self._summarizer = summarizer(
-            summary_llm or self.llm, summaries, parts.paths, parts.metrics
+            summary_llm or self.llm,
+            summaries,
+            parts.paths,
+            parts.metrics,
+            parts.open_store,
         )
         self._worker = Worker(
             parts.open_store,

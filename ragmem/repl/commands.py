@@ -252,7 +252,7 @@ async def _cost(_: str, talk: Talk, page: Page) -> Then:
         for turn in turns:
             whole += turn.usage
         rows.append(("whole session", spent(whole)))
-    if (beside := talk.app.background.spent).model_calls:
+    if (beside := talk.app.background.spent(talk.session.session_id)).model_calls:
         rows.append(("background", spent(beside)))
     if talk.spent.model_calls and talk.spent.cost_usd is None:
         rows.append(("", "the price of this model is not known"))

@@ -89,7 +89,8 @@ async def test_a_bug_beside_the_turn_costs_one_warning_and_no_answer(
     assert isinstance(finished, TurnFinished)
     assert (finished.subtype, finished.exit_code) == ("success", 0)
     warned = [event.text for event in events if isinstance(event, Notice)] + app.notices()
-    (told,) = [text for text in warned if "Sabotage" in text]
+    (told,) = [text for text in warned if "can't be read" in text]
+    assert "(Sabotage)" in told
     (crash,) = app.paths.log_dir.glob("crash-*.log")
     assert told.endswith(f"This is a bug; its traceback is in {crash}")
     assert "Traceback (most recent call last)" in crash.read_text()

@@ -95,7 +95,7 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     await tx.run(STATEMENTS["delete_files_of"], sessionId=session_id)
     ids = await tx.found(STATEMENTS["records_of"], sessionId=session_id)
     await tx.run(STATEMENTS["delete_leases_of"], ids=ids)
-    await tx.run(RECALL["forget_attempts"], sessionId=session_id)
+    await tx.run(RECALL["forget_attempts"], sessionId=session_id, item="")
     # Whoever holds its vectors in memory reads anew.
     await tx.run(RECALL["count_epoch"])
     await tx.run(STATEMENTS["delete_entries_of"], sessionId=session_id)

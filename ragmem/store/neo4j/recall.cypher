@@ -607,17 +607,20 @@ WHERE l.until < datetime.realtime() - duration({hours: 1})
 DELETE l;
 
 // :attempts
-OPTIONAL MATCH (a:Attempt {item: $item, model: $model})
-RETURN coalesce(a.count, 0) AS found;
+MATCH (a:Attempt)
+WHERE a.count >= $least AND a.notBefore IS NOT NULL AND ($item = '' OR a.item = $item)
+RETURN a.item AS item, a.sessionId AS sessionId, a.model AS model, a.count AS count,
+       toString(a.notBefore) AS notBefore, a.problem AS problem
+ORDER BY a.notBefore, item;
 
-// :attempted
+// :keep_attempts
 MERGE (a:Attempt {item: $item})
-SET a.sessionId = $sessionId,
-    a.count = CASE WHEN a.model = $model THEN a.count + 1 ELSE 1 END,
-    a.model = $model;
+SET a.sessionId = $sessionId, a.model = $model, a.count = $count,
+    a.notBefore = datetime($notBefore), a.problem = $problem;
 
 // :forget_attempts
 MATCH (a:Attempt {sessionId: $sessionId})
+WHERE $item = '' OR a.item = $item
 DELETE a;
 
 // :turns_to_index

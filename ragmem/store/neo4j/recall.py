@@ -7,7 +7,7 @@ from ragmem.store.neo4j import archive, shapes, tasks
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.gateway import Gateway
 from ragmem.store.neo4j.search import Searcher
-from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, Work
+from ragmem.store.recall import Attempts, Candidate, EmbedderMark, Pending, SearchQuery, Work
 
 
 class Neo4jRecall:
@@ -72,14 +72,14 @@ class Neo4jRecall:
         """Give back what was claimed."""
         await self._gateway.write(lambda tx: tasks.release(tx, keys, owner_id))
 
-    async def attempts(self, item: str, model: str) -> int:
-        """How often this model's answers about an item could not be used, in all processes."""
-        return await self._gateway.read(lambda tx: tasks.attempts(tx, item, model))
+    async def attempts(self, item: str = "", *, least: int = 1) -> list[Attempts]:
+        """Answers that could not be used, at least so many: about an item, or any; latest last."""
+        return await self._gateway.read(lambda tx: tasks.attempts(tx, item, least))
 
-    async def attempted(self, item: str, session_id: str, model: str) -> None:
-        """Count one more; those of another model are forgotten."""
-        await self._gateway.write(lambda tx: tasks.attempted(tx, item, session_id, model))
+    async def keep_attempts(self, attempts: Attempts) -> None:
+        """Keep these in place of what was known of their item."""
+        await self._gateway.write(lambda tx: tasks.keep_attempts(tx, attempts))
 
-    async def forget_attempts(self, session_id: str) -> None:
-        """Let all that was tried in a session be tried again."""
-        await self._gateway.write(lambda tx: tasks.forget_attempts(tx, session_id))
+    async def forget_attempts(self, session_id: str, item: str = "") -> None:
+        """Let one item of a session be tried again, or all of them."""
+        await self._gateway.write(lambda tx: tasks.forget_attempts(tx, session_id, item))

@@ -9,11 +9,11 @@ from ragmem.failpoints import failpoint
 from ragmem.records import SESSION_LEVEL, FileAccess, PutTurn, Session, Summary, ToolCall, Turn
 from ragmem.store.base import Span, forked, in_use
 from ragmem.store.sqlite import (
-    attempts,
     code_writes,
     documents,
     memory_writes,
     reads,
+    refused,
     small_vectors,
     todo,
     words,
@@ -128,7 +128,7 @@ def delete_session(
     known = {"id": session_id}
     others = connection.execute(_SUMMARIZED_OTHERS, known).fetchall()
     todo.forget_session(connection, session_id)
-    attempts.forget(connection, session_id)
+    refused.forget(connection, session_id)
     documents.remove_session(connection, session_id)
     small_vectors.remove(connection, SESSION_LEVEL, session_id)
     went["memories"] = memory_writes.forget_session(connection, session_id)

@@ -35,10 +35,9 @@ from ragmem.store.base import (
 )
 from ragmem.store.memories import MemoryQuery, touches_memories
 from ragmem.store.owning import owned
-from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, Work
+from ragmem.store.recall import Attempts, Candidate, EmbedderMark, Pending, SearchQuery, Work
 from ragmem.store.sqlite import (
     archive,
-    attempts,
     checks,
     documents,
     files,
@@ -47,6 +46,7 @@ from ragmem.store.sqlite import (
     memory_writes,
     owners,
     reads,
+    refused,
     schema,
     search,
     small_vectors,
@@ -281,23 +281,23 @@ class SQLiteStore(CodeHandle):
         if keys:
             await self._write(job)
 
-    async def attempts(self, item: str, model: str) -> int:
-        """How often this model's answers about an item could not be used, in all processes."""
-        return await self._read(lambda db: attempts.count(db, item, model))
+    async def attempts(self, item: str = "", *, least: int = 1) -> list[Attempts]:
+        """Answers that could not be used, at least so many: about an item, or any; latest last."""
+        return await self._read(lambda db: refused.read(db, item, least))
 
-    async def attempted(self, item: str, session_id: str, model: str) -> None:
-        """Count one more; those of another model are forgotten."""
+    async def keep_attempts(self, attempts: Attempts) -> None:
+        """Keep these in place of what was known of their item."""
 
         def job(connection: apsw.Connection) -> None:
-            self._transaction(connection, lambda: attempts.add(connection, item, session_id, model))
+            self._transaction(connection, lambda: refused.keep(connection, attempts))
 
         await self._write(job)
 
-    async def forget_attempts(self, session_id: str) -> None:
-        """Let all that was tried in a session be tried again."""
+    async def forget_attempts(self, session_id: str, item: str = "") -> None:
+        """Let one item of a session be tried again, or all of them."""
 
         def job(connection: apsw.Connection) -> None:
-            self._transaction(connection, lambda: attempts.forget(connection, session_id))
+            self._transaction(connection, lambda: refused.forget(connection, session_id, item))
 
         await self._write(job)
 
