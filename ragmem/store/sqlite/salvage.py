@@ -36,6 +36,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store.recall import EmbedderMark
+from ragmem.store.room import fitted
 from ragmem.store.sqlite import schema
 from ragmem.store.sqlite.remains_of_code import RemainsOfCode
 from ragmem.store.sqlite.rows import Row, record
@@ -176,7 +177,7 @@ class Salvage(RemainsOfCode):
         held = [self._by_row("tool_calls", ToolCall, each) for each in calls.get(turn.turn_id, ())]
         held.sort(key=lambda call: (call.order, call.tool_call_id))
         return PutTurn(
-            turn=msgspec.structs.replace(turn, turn_index=index, tool_calls=tuple(held)),
+            turn=fitted(msgspec.structs.replace(turn, turn_index=index, tool_calls=tuple(held))),
             accesses={
                 call.tool_call_id: tuple(accesses[call.tool_call_id])
                 for call in held
