@@ -13,7 +13,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from urllib.parse import quote
 
 import msgspec
@@ -34,6 +34,7 @@ _STARTS = (
     r"(?<=%[0-9A-Fa-f]{{2}}{0})",
 )
 
+_LONG = 1 << 20
 _NEVER = "\ud800"
 """A character that no decoded text has."""
 _MARK = re.compile(rf"\[redacted: [^\[{_NEVER}]*{_NEVER}([0-9]+){_NEVER}\]")
@@ -211,7 +212,19 @@ def passwords_in(addresses: Mapping[str, str]) -> dict[str, str]:
 
 def redact(text: str) -> str:
     """The text without the secrets that are known, or known by their format."""
-    return _redacted(text, lambda name, _: f"[redacted: {name}]")
+    if len(text) < _LONG:
+        return _redacted(text, _shown)
+    return _long_redacted(text, tuple(_known.items()))
+
+
+@lru_cache(maxsize=1)
+def _long_redacted(text: str, _: tuple[tuple[str, str], ...]) -> str:
+    """A turn's end is stored and then told: to look through megabytes once is enough."""
+    return _redacted(text, _shown)
+
+
+def _shown(name: str, _: str) -> str:
+    return f"[redacted: {name}]"
 
 
 def redact_lines(text: str) -> str:

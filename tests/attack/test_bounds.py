@@ -2,6 +2,7 @@
 
 import json
 import re
+import select
 import signal
 import sqlite3
 import subprocess
@@ -149,3 +150,20 @@ def test_a_huge_turn_of_another_agent_is_cut_when_it_is_imported(tmp_path: Path)
     (turn,) = ragmem.shown(session["session_id"])["turns"]
     assert MOST_STORED // 4 < stored_bytes(turn) <= MOST_STORED
     assert "left out" in turn["assistant_message"]
+
+
+def test_ctrl_c_is_heard_while_nobody_takes_the_answer(tmp_path: Path) -> None:
+    """The pipe is full, and its reader waits: the turn is kept, and the command ends."""
+    with LLMServer([Answer("word " * 200_000)]) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        child = ragmem.start("ask", "Go on")
+        assert child.stdout
+        full = select.poll()
+        full.register(child.stdout, select.POLLIN)
+        assert full.poll(60_000)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(20) == 130
+        child.communicate()
+    (session,) = ragmem.sessions()
+    (turn,) = ragmem.shown(session["session_id"])["turns"]
+    assert turn["status"] == "completed"
