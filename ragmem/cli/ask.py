@@ -29,7 +29,7 @@ from ragmem.cli.progress import Progress, wants_color
 from ragmem.cli.runner import Interruption, run_async
 from ragmem.cli.streams import is_interactive, read_prompt, say
 from ragmem.config import Config, environment
-from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
+from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
 from ragmem.events import TurnFinished
 from ragmem.text import visible
 from ragmem.tools.base import deny_all
@@ -130,7 +130,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
                 await agent.aclose()
             await opened.leave_background(model=model or "")
             # Done is what is kept too.
-            return code if opened.remembers or ephemeral else code or EXIT_FAILED
+            return code if opened.remembers or ephemeral else code or EXIT_TRY_AGAIN
 
     raise typer.Exit(run_async(main))
 

@@ -21,7 +21,7 @@ from ragmem.cli.options import (
     permission_mode,
 )
 from ragmem.cli.streams import typed
-from ragmem.errors import UsageError
+from ragmem.errors import EXIT_TRY_AGAIN, UsageError
 
 if TYPE_CHECKING:
     from ragmem.app import App, Options
@@ -53,11 +53,14 @@ def chat(  # noqa: PLR0913 - one parameter a flag
     folders = added_folders(add_dir)
     cwd = current_folder()
 
+    opened: list[App] = []
+
     def start() -> tuple["App", "Options"]:
         from ragmem.app import Options
 
         options = Options(model=model or "", permission_mode=chosen, add_dirs=folders)
-        return open_app(config, paths, ephemeral=ephemeral), options
+        opened.append(open_app(config, paths, ephemeral=ephemeral))
+        return opened[0], options
 
     from ragmem.repl.chat import Opening, run_chat
 
@@ -65,7 +68,9 @@ def chat(  # noqa: PLR0913 - one parameter a flag
     code = run_chat(
         start, opening=opening, cwd=cwd, history=paths.prompt_history, color=config.ui.color
     )
-    raise typer.Exit(code)
+    # Done is what is kept too.
+    kept = ephemeral or all(each.remembers for each in opened)
+    raise typer.Exit(code if kept else code or EXIT_TRY_AGAIN)
 
 
 def require_terminal() -> None:

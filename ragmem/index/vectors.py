@@ -64,7 +64,7 @@ def has_texts(connection: apsw.Connection) -> bool:
 def waiting(
     connection: apsw.Connection, limit: int, first: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
-    """Return hashes and texts without a vector: those of the `first` scopes, then those that came last."""
+    """Return hashes and texts without a vector: of the `first` scopes, then what came last."""
     found = connection.execute(
         """
         SELECT DISTINCT t.embed_hash, t.text FROM json_each(?) AS given

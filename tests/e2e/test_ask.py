@@ -513,6 +513,20 @@ def test_an_entry_of_pythonpath_imports_nothing_of_the_folder(
     assert not hits.exists(), hits.read_text()
 
 
+def test_at_the_root_of_the_disk_entries_of_pythonpath_stay(ragmem: Ragmem, tmp_path: Path) -> None:
+    """All of a person's own lies below it; only the root itself, and an empty entry, go."""
+    shown = tmp_path / "shown"
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "apsw.py").write_text(
+        "import os, sys\n"
+        f"open({str(shown)!r}, 'w').write(os.environ['PYTHONPATH'] + repr('' in sys.path))\n"
+    )
+    named = [str(tmp_path / "own"), ragmem.env["PYTHONPATH"]]
+    env = {"PYTHONPATH": os.pathsep.join(["", *named, "/"])}
+    ragmem.run("sessions", "list", cwd=Path("/"), env=env)
+    assert shown.read_text() == os.pathsep.join(named) + "False"
+
+
 def test_permissions_never_come_from_the_environment(ragmem: Ragmem) -> None:
     done = ragmem.run("ask", "Hello", env={"RAGMEM_UI__PERMISSION_MODE": "acceptEdits"})
     assert done.code == 2

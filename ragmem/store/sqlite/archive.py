@@ -19,7 +19,7 @@ from ragmem.store.sqlite import (
     words,
 )
 from ragmem.store.sqlite.owners import OwnerLocks
-from ragmem.store.sqlite.rows import record, rows
+from ragmem.store.sqlite.rows import record, rows, turn_fields
 from ragmem.store.sqlite.writes import exists, no_session
 
 
@@ -46,7 +46,7 @@ def own_turns(connection: apsw.Connection, wanted: Sequence[Span]) -> list[PutTu
         for span in wanted
         for row in rows(
             connection,
-            "SELECT * FROM turns WHERE session_id = :session_id"
+            f"SELECT {turn_fields()} FROM turns WHERE session_id = :session_id"
             " AND turn_index BETWEEN :first AND :last ORDER BY turn_index",
             msgspec.structs.asdict(span),
         )

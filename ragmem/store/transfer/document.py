@@ -30,6 +30,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import Archive, Span, TurnQuery
+from ragmem.store.room import fitted
 from ragmem.store.transfer.memories import (
     MemoryDocument,
     memories_of,
@@ -331,7 +332,7 @@ def _put(turn: TurnDocument) -> PutTurn:
     if turn.status == "running":
         fields |= {"status": "interrupted", "owner_id": None, "finished_at": turn.started_at}
     return PutTurn(
-        turn=Turn(**fields),
+        turn=fitted(Turn(**fields)),
         accesses={
             call.tool_call_id: call.file_accesses for call in turn.tool_calls if call.file_accesses
         },

@@ -18,6 +18,7 @@ from ragmem.records import (
     PutMemory,
     PutProfile,
     PutSession,
+    PutTurn,
     RegisterProject,
     Write,
     utc_now,
@@ -25,6 +26,7 @@ from ragmem.records import (
 from ragmem.store.base import Archive, Span
 from ragmem.store.code import ScopeQuery
 from ragmem.store.moved_code import MovedCode
+from ragmem.store.room import fitted
 
 BATCH = 200
 """Writes in a batch, about: with its tool calls a turn is some ten records."""
@@ -47,7 +49,7 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
             for portion in portions(generation, batch):
                 failpoint("transfer.read")
                 sessions = await source.sessions_by_id(portion.session_ids)
-                turns = await source.own_turns(portion.spans)
+                turns = [_fitted(put) for put in await source.own_turns(portion.spans)]
                 embedded = [*portion.session_ids, *(put.turn.turn_id for put in turns)]
                 yield [
                     *(PutSession(session=session) for session in sessions),
@@ -85,6 +87,10 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
                 yield known
 
     return stream
+
+
+def _fitted(put: PutTurn) -> PutTurn:
+    return msgspec.structs.replace(put, turn=fitted(put.turn))
 
 
 async def _code_of(source: Archive, projects: Sequence[Project]) -> AsyncIterator[MovedCode]:

@@ -1,7 +1,11 @@
 """How much of a turn is stored: a bound over all that is said, thought, called and answered."""
 
 import json
+from collections.abc import Iterator
 
+import msgspec
+
+from ragmem.records import ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clip_bytes
 
@@ -10,6 +14,33 @@ _FOR_THE_END = 1 << 20
 """Of them calls leave so much to the answer and what it was reasoned with."""
 _SHARE = 8
 """A call takes at most one part in so many of what calls have left: a late one has room too."""
+
+
+def fitted(turn: Turn) -> Turn:
+    """A turn that was recorded elsewhere, within the bound."""
+    if sum(map(_bytes, _texts(turn))) <= TURN_BYTES:
+        return turn
+    room = Room()
+    said = room.said(turn.user_message)
+    calls = tuple(room.call(call) for call in turn.tool_calls)
+    answer, thoughts = room.end(turn.assistant_message, turn.reasoning or "")
+    return msgspec.structs.replace(
+        turn,
+        user_message=said,
+        tool_calls=calls,
+        assistant_message=answer,
+        reasoning=thoughts or None,
+    )
+
+
+def _texts(turn: Turn) -> Iterator[str]:
+    yield from (turn.user_message, turn.assistant_message, turn.reasoning or "")
+    for call in turn.tool_calls:
+        yield from (call.arguments, call.result, call.preamble, call.error or "")
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 class Room:
@@ -22,6 +53,16 @@ class Room:
     def said(self, text: str) -> str:
         """What the person has said: at most half of all."""
         return self._taken(_cut(text, self._left // 2))
+
+    def call(self, call: ToolCall) -> ToolCall:
+        """A call that has ended."""
+        return msgspec.structs.replace(
+            call,
+            arguments=self.arguments(call.arguments),
+            preamble=self.words(call.preamble),
+            result=self.result(call.result),
+            error=call.error and self.words(call.error),
+        )
 
     def arguments(self, text: str) -> str:
         """Those of a call: a JSON object, cut or not."""
@@ -57,12 +98,12 @@ class Room:
         return max(0, self._left - self._end) // _SHARE
 
     def _taken(self, text: str) -> str:
-        self._left -= min(self._left, len(text.encode()))
+        self._left -= min(self._left, _bytes(text))
         return text
 
 
 def _fits(text: str, room: int) -> bool:
-    return len(text) <= room and len(text.encode()) <= room
+    return len(text) <= room and _bytes(text) <= room
 
 
 def _cut(text: str, room: int) -> str:
