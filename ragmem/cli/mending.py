@@ -13,6 +13,8 @@ from ragmem.config import Config, Paths, environment
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged
 from ragmem.records import utc_now
 from ragmem.store.base import StoreInfo
+from ragmem.store.opening import owner_of_file
+from ragmem.store.owning import home_owner
 from ragmem.store.spool.files import Spool
 from ragmem.store.sqlite import SQLiteStore, files
 from ragmem.store.sqlite.salvage import Salvage
@@ -46,7 +48,8 @@ async def _save_database(config: Config, paths: Paths) -> int:
     with tempfile.TemporaryDirectory(prefix="repairing-", dir=paths.data_dir) as folder:
         # What waits in the spool waits for the new one, if nobody can read any more for whom.
         known = Spool(paths.spool_dir / "sqlite").store_id
-        found, lost = await _salvaged(paths.database, Path(folder), known)
+        owner = owner_of_file(paths)
+        found, lost = await _salvaged(paths.database, Path(folder), known, owner)
         kept = files.exchange(paths.database, Path(folder) / "memory.db")
     write(f"Saved: {counts(found)}.\n")
     say(
@@ -56,11 +59,15 @@ async def _save_database(config: Config, paths: Paths) -> int:
     return EXIT_DONE
 
 
-async def _salvaged(database: Path, folder: Path, known_id: str) -> tuple[StoreInfo, int]:
+async def _salvaged(
+    database: Path, folder: Path, known_id: str, owner: str
+) -> tuple[StoreInfo, int]:
     """What the new database in the folder holds, and how many places were lost."""
     salvage = Salvage(database, folder)
     try:
-        store = await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
+        store = await SQLiteStore.open(
+            folder / "memory.db", locks_dir=folder / "locks", owner=owner, everyone=True
+        )
         try:
             await copy(salvage.writes, store, lambda _phase, _count: None)
             if its_id := salvage.store_id() or known_id:
@@ -78,7 +85,8 @@ async def _mend_graph(config: Config, paths: Paths) -> int:
     from ragmem.store.neo4j_server import find_connection
 
     connection = find_connection(config, paths, environment())
-    mending = await Repair.open(connection, timeout_s=max(_TIMEOUT_S, config.store.timeout_s))
+    timeout_s = max(_TIMEOUT_S, config.store.timeout_s)
+    mending = await Repair.open(connection, timeout_s=timeout_s, owner=home_owner(paths))
     try:
         if not await mending.findings():
             write(_WELL)

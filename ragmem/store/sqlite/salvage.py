@@ -23,6 +23,7 @@ from ragmem.records import (
     Project,
     PutInsight,
     PutMemory,
+    PutOwner,
     PutProfile,
     PutSession,
     PutTurn,
@@ -199,8 +200,8 @@ class Salvage(RemainsOfCode):
                 known.add(summary.summary_id)
                 yield AddSummary(summary=msgspec.structs.replace(summary, covers=left))
 
-    def _known(self) -> Iterator[PutMemory | PutInsight | PutProfile]:
-        """Memories, insights into the sessions that are left, the profile."""
+    def _known(self) -> Iterator[PutMemory | PutInsight | PutProfile | PutOwner]:
+        """Memories, insights into the sessions that are left, profiles, what people are called."""
         if not self._has("memories"):
             return  # An older database has none.
         evidence: dict[str, list[tuple[int, Evidence]]] = {}
@@ -218,6 +219,9 @@ class Salvage(RemainsOfCode):
         for _, entry in self._records("profile", _Entry):
             at = self._profile_at()
             yield PutProfile(key=entry.key, value=entry.value, at=at, owner=entry.owner)
+        if self._has("owner_names"):
+            for _, named in self._records("owner_names", _Named):
+                yield PutOwner(owner=named.owner, name=named.name, at=named.at)
 
     def _profile_at(self) -> datetime:
         for row in self._rows("profile_state"):
@@ -286,6 +290,14 @@ class _Entry(msgspec.Struct, frozen=True):
     key: str
     value: str
     owner: str = ""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """A row of the owners' names."""
+
+    owner: str
+    name: str
+    at: datetime
 
 
 class _State(msgspec.Struct, frozen=True):
