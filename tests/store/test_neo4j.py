@@ -328,7 +328,8 @@ async def test_a_lease_that_ran_out_frees_the_turn(
     await graph.apply([begun("s", "t", owner_id="first")])
     assert await graph.attach("s", "second") == ["first"]
     assert (await graph.turns("s"))[0].status == "running"
-    lease = "MATCH (o:Process {ownerId: 'first'}) RETURN o.leaseUntil > datetime.realtime() AS holds"
+    first = "MATCH (o:Process {ownerId: 'first'})"
+    lease = f"{first} RETURN o.leaseUntil > datetime.realtime() AS holds"
     assert (await one(neo4j_server, lease))["holds"]
 
     expire = "MATCH (o:Process {ownerId: 'first'}) SET o.leaseUntil = datetime.realtime()"
@@ -350,7 +351,8 @@ async def test_the_lease_is_thirty_seconds(graph: Neo4jStore, neo4j_server: Conn
     await graph.attach("s", "me")
     row = await one(
         neo4j_server,
-        "MATCH (o:Process) RETURN duration.inSeconds(datetime.realtime(), o.leaseUntil).seconds AS s",
+        "MATCH (o:Process)"
+        " RETURN duration.inSeconds(datetime.realtime(), o.leaseUntil).seconds AS s",
     )
     assert 20 <= row["s"] <= 30
 
