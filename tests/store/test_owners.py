@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.config import Paths
+from ragmem.cli.mending import repair
+from ragmem.config import Config, Paths
 from ragmem.errors import StoreRefused
 from ragmem.records import Owner, Project, PutOwner, PutProfile, RegisterProject
 from ragmem.store.base import Archive, SessionQuery
@@ -310,4 +311,17 @@ async def test_an_older_graph_gets_its_people_and_loses_nothing_that_works_there
     }  # fmt: skip
     assert await store.attach("root", "p-2") == ["p-1"]
     assert await store.check() == []
+    await store.aclose()
+
+
+async def test_what_is_salvaged_is_whose_home_it_is(tmp_path: Path) -> None:
+    """A damaged database of before there were owners."""
+    paths = Paths(tmp_path / "config", tmp_path / "data", tmp_path / "logs").make()
+    old_database(tmp_path / "old", 5).replace(paths.database)
+    paths.database.write_bytes(bytes(4096) + paths.database.read_bytes()[4096:])
+    take_owner(paths, "ana-id")
+    assert await repair(Config(), paths) == 0
+    store = await SQLiteStore.open(paths.database, locks_dir=paths.locks_dir)
+    assert {each.owner for each in await store.sessions(SessionQuery())} == {"ana-id"}
+    assert [each.owner for each in await store.profiles()] == ["ana-id"]
     await store.aclose()
