@@ -88,6 +88,8 @@ class App:
             spool = self._address.spool
             file = paths.spool_dir / f"{spool}{SUFFIX}"
             self.memory.tail = Tail(file, partial(met, paths.spool_dir / spool))
+        self.everyone = False
+        """Sessions of other people in a shared store are gone on with too."""
         self.remembers = True
         """False where the memory, which is wanted, has no folder."""
         self._notices: list[str] = []
@@ -252,10 +254,12 @@ class App:
         return self.memory.recollect(found[0]) if found else None
 
     async def sessions_here(self, limit: int) -> list[Session]:
-        """One's own newest of this folder; while the store is away, those kept beside it."""
+        """One's own newest of this folder, or everyone's; while the store is away, those kept
+        beside it."""
         cwd = folder_name(self.cwd)
+        query = SessionQuery(cwd=cwd, mine=not self.everyone, limit=limit)
         try:
-            return await self.memory.sessions(SessionQuery(cwd=cwd, mine=True, limit=limit))
+            return await self.memory.sessions(query)
         except StoreError:
             tail = self.memory.tail
             if tail and (found := await asyncio.to_thread(tail.sessions, cwd, limit)):
@@ -265,7 +269,7 @@ class App:
     async def resume_session(self, reference: str) -> Session:
         """By id, tail or name, as `sessions_here`; SessionNotFound, AmbiguousSession."""
         try:
-            return await self.memory.find_session(reference, mine=True)
+            return await self.memory.find_session(reference, mine=not self.everyone)
         except StoreError as error:
             if self.memory.tail is None:
                 raise

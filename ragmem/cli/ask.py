@@ -14,6 +14,7 @@ from ragmem.cli.options import (
     ColorOption,
     Continue,
     Ephemeral,
+    Everyone,
     Fork,
     Mode,
     Model,
@@ -49,6 +50,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     continue_last: Continue = False,
     resume: Resume = None,
     fork: Fork = False,
+    everyone: Everyone = False,
     model: Model = None,
     output_format: Annotated[
         OutputFormat,
@@ -81,7 +83,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
 
     With a PROMPT and a pipe, what is piped follows the prompt in a <stdin> block.
     """
-    check_session_flags(continue_last=continue_last, resume=resume, fork=fork)
+    check_session_flags(continue_last=continue_last, resume=resume, fork=fork, everyone=everyone)
     if include_partial and output_format != "stream-json":
         raise UsageError("--include-partial-messages needs --output-format stream-json.")
     if raw and output_format != "text":
@@ -109,6 +111,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
         progress = _progress(config)
         approver = terminal_approver(progress) if is_interactive() else deny_all
         async with open_app(config, paths, ephemeral=ephemeral) as opened:
+            opened.everyone = everyone
             session = await choose_session(
                 opened, continue_last=continue_last, resume=resume, fork=fork
             )

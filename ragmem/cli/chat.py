@@ -11,6 +11,7 @@ from ragmem.cli.options import (
     ColorOption,
     Continue,
     Ephemeral,
+    Everyone,
     Fork,
     Mode,
     Model,
@@ -37,6 +38,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
         str, typer.Option("-n", "--name", metavar="NAME", help="Name the session.")
     ] = "",
     fork: Fork = False,
+    everyone: Everyone = False,
     model: Model = None,
     mode: Mode = None,
     yolo: Yolo = False,
@@ -46,7 +48,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
 ) -> None:
     """Talk with the agent in this folder. Bare `ragmem` does the same."""
     require_terminal()
-    check_session_flags(continue_last=continue_last, resume=resume, fork=fork)
+    check_session_flags(continue_last=continue_last, resume=resume, fork=fork, everyone=everyone)
     goes_on = continue_last or resume is not None
     config, paths = settings(color=color, needs_memory=goes_on)
     chosen = permission_mode(mode, yolo=yolo, configured=config.ui.permission_mode)
@@ -60,6 +62,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
 
         options = Options(model=model or "", permission_mode=chosen, add_dirs=folders)
         opened.append(open_app(config, paths, ephemeral=ephemeral))
+        opened[0].everyone = everyone
         return opened[0], options
 
     from ragmem.repl.chat import Opening, run_chat

@@ -12,7 +12,7 @@ from ragmem.cli.streams import say, write
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged, UsageError
 from ragmem.records import utc_now
-from ragmem.store.owning import owner_of_file
+from ragmem.store.owning import home_owner, owner_of_file
 from ragmem.store.spool.files import Spool
 from ragmem.store.sqlite import SQLiteStore, backups, files
 from ragmem.store.sqlite.rebuild import Remains, rebuild
@@ -101,7 +101,8 @@ async def _mend_graph(config: Config, paths: Paths) -> int:
     from ragmem.store.neo4j_server import find_connection
 
     connection = find_connection(config, paths, environment())
-    mending = await Repair.open(connection, timeout_s=max(_TIMEOUT_S, config.store.timeout_s))
+    timeout_s = max(_TIMEOUT_S, config.store.timeout_s)
+    mending = await Repair.open(connection, timeout_s=timeout_s, owner=home_owner(paths))
     try:
         if not await mending.findings():
             write(_WELL)

@@ -27,6 +27,7 @@ from ragmem.records import (
     PutCodeFile,
     PutInsight,
     PutMemory,
+    PutOwner,
     PutProfile,
     PutReferences,
     PutSession,
@@ -243,6 +244,8 @@ def redacted(write: Write) -> Write:
         case PutProfile():
             value = write.value and redact(write.value)
             return msgspec.structs.replace(write, key=redact(write.key), value=value)
+        case PutOwner():
+            return msgspec.structs.replace(write, name=redact(write.name))
         case PutInsight():
             insight = msgspec.structs.replace(
                 write.insight,

@@ -81,7 +81,9 @@ def past_lines(past: CodePast, now: datetime, *, indent: int, width: int) -> lis
         lines.append(f"{margin}decided there")
         for memory in past.memories[:SHOWN]:
             lines += hanging(
-                f"{margin}  {short_id(memory.memory_id)}  ", _decided(memory, now), width
+                f"{margin}  {short_id(memory.memory_id)}  ",
+                _decided(memory, now, past.people),
+                width,
             )
         lines += _rest(len(past.memories) - SHOWN, indent)
     return lines
@@ -102,6 +104,6 @@ def _rest(more: int, indent: int) -> list[str]:
     return [f"{' ' * indent}  and {more:,} more"] if more > 0 else []
 
 
-def _decided(memory: MemoryRecord, now: datetime) -> str:
-    head = f"{memory.kind} · {said_by(memory)} · {ago(memory.created_at, now)}"
+def _decided(memory: MemoryRecord, now: datetime, people: dict[str, str]) -> str:
+    head = f"{memory.kind} · {said_by(memory, people)} · {ago(memory.created_at, now)}"
     return f"{one_line(memory.content, _CONTENT_CHARS)} ({head})"

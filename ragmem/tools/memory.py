@@ -313,9 +313,7 @@ def fact_entry(hit: FactHit, now: datetime) -> str:
 def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:
     """A turn or summary that was found from within a session: where it is from, what it says."""
     what = f"turn {hit.turn.turn_index}" if hit.turn else f"summary, level {hit.level}"
-    title = f" “{one_line(hit.session_title, 60)}”" if hit.session_title else ""
-    here = hit.session_id == session_id
-    where = "this session" if here else f"session {short_id(hit.session_id)}{title}"
+    where = "this session" if hit.session_id == session_id else hit.where()
     about = [what, where, _date(hit.at, now), ago(hit.at, now), f"Relevance: {hit.relevance}"]
     said = [hit.summary.text] if hit.summary else []
     if hit.turn:

@@ -444,7 +444,7 @@ def test_a_bad_config_names_file_and_line(
 def test_an_unusable_home_is_said_with_the_way_out(ragmem: Ragmem, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     home = {"RAGMEM_HOME": str(tmp_path / "file" / "home")}
-    for arguments, code, out in ((["ask", "Hello"], 1, "The answer.\n"), (["ask", "-c"], 2, "")):
+    for arguments, code, out in ((["ask", "Hello"], 75, "The answer.\n"), (["ask", "-c"], 2, "")):
         done = ragmem.run(*arguments, stdin=b"Hello", env=home)
         assert (done.code, done.out) == (code, out)
         assert "can't be used" in done.err

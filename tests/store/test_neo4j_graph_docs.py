@@ -313,14 +313,16 @@ async def test_a_query_answers_its_question(server: Connection, heading: str) ->
 
 async def test_the_table_names_what_is_there(server: Connection) -> None:
     """Every label and property that the document tells of, and every relationship."""
-    from ragmem.records import PutProfile
+    from ragmem.records import PutOwner, PutProfile
     from ragmem.store.neo4j import Neo4jStore
     from tests.fakes.neo4j import PATIENCE_S
 
-    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
+    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S, owner="ana-id")
     await store.apply(
         [
             PutProfile(key="name", value="Ana", at=at(1)),
+            PutOwner(owner="ana-id", name="Ana", at=at(1)),
+            remembered("of-ana", project_id=None),
             created("f", project_id="garden", parent_session_id="s", forked_at_index=1),
         ]
     )

@@ -5,7 +5,7 @@ from functools import partial
 
 from ragmem.records import FileAccess, PutTurn, Session, Summary
 from ragmem.store.base import Finding, Span, forked, in_use
-from ragmem.store.neo4j import coding, mending, properties, remembering, shapes
+from ragmem.store.neo4j import belonging, coding, mending, properties, remembering, shapes
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_turns
@@ -131,5 +131,6 @@ async def check(gateway: Gateway, *, recall: bool = True) -> list[Finding]:
         what = "what stands on a memory can be read"
         findings.append(Finding(what, ", ".join(sorted(unreadable)[:_SHOWN]), len(unreadable)))
     if recall:
+        findings += await belonging.check(gateway, shown=_SHOWN)
         findings += mending.findings(await mending.wrong(gateway), shown=_SHOWN)
     return findings

@@ -133,6 +133,9 @@ CALL () {
   MATCH (n:Project) WITH n.projectId AS id, count(*) AS nodes
   WHERE nodes > 1 OR id IS NULL RETURN id
   UNION ALL
+  MATCH (n:Owner) WITH n.ownerId AS id, count(*) AS nodes
+  WHERE nodes > 1 OR id IS NULL RETURN id
+  UNION ALL
   MATCH (n:Memory) WITH n.uuid AS id, count(*) AS nodes
   WHERE nodes > 1 OR id IS NULL RETURN id
   UNION ALL

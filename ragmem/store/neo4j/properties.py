@@ -72,6 +72,7 @@ HOLDERS = (
         text="name embedder",
         whole="version termsVersion sequence epoch memoriesRevision dimension",
     ),
+    _holder("Owner", "ownerId", text="ownerId name", time="updatedAt"),
     _holder("Project", "projectId", text="projectId path remote joinedInto", time="createdAt"),
     _holder(
         "ConversationSession", "sessionId",

@@ -415,6 +415,7 @@ CALL () {
   UNION ALL
   MATCH (m:Memory)
   WHERE m.vectorsDue IS NOT NULL AND $sessionId IS NULL
+    AND ($owner = '' OR m.scope = 'project' OR m.owner = $owner)
     AND NOT EXISTS {
       MATCH (l:Lease {key: 'vectors:-1:' + m.uuid}) WHERE l.until > datetime.realtime()
     }
@@ -539,6 +540,7 @@ CALL () {
 }
 CALL () {
   MATCH (m:Memory) WHERE m.vectorsDue IS NOT NULL
+    AND ($owner = '' OR m.scope = 'project' OR m.owner = $owner)
   WITH m LIMIT $most
   RETURN count(m) AS of_memories
 }

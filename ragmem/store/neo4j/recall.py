@@ -13,7 +13,7 @@ from ragmem.store.recall import Attempts, Candidate, EmbedderMark, Pending, Sear
 class Neo4jRecall:
     """Search, and what is to be done; a part of the store."""
 
-    _owner: str
+    _sees: str
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -51,14 +51,12 @@ class Neo4jRecall:
     ) -> list[Pending]:
         """Work to be done, that of the latest activity first; what is leased is left out."""
         return await self._gateway.read(
-            lambda tx: tasks.pending(
-                tx, work, limit=limit, session_id=session_id, owner=self._owner
-            )
+            lambda tx: tasks.pending(tx, work, limit=limit, session_id=session_id, owner=self._sees)
         )
 
     async def count_pending(self) -> dict[Work, int]:
         """How much of each there is, at most a thousand."""
-        return await self._gateway.read(tasks.count_pending)
+        return await self._gateway.read(lambda tx: tasks.count_pending(tx, self._sees))
 
     async def claim(self, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
         """Lease those that are free, or were this owner's; the keys that are now its own."""

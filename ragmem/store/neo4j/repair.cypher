@@ -409,15 +409,25 @@ SET t.charCount = size(t.userMessage) + size(t.assistantMessage),
     t.userCharCount = size(t.userMessage)
 RETURN collect(t.uuid) AS found;
 
-// :set_a_double_owner_aside
-MATCH (o:Owner)
+// :set_a_double_process_aside
+MATCH (o:Process)
 WITH o.ownerId AS id, o
 ORDER BY o.leaseUntil DESC, elementId(o)
 WITH id, collect(o) AS nodes
 UNWIND nodes[1..] AS o
+REMOVE o:Process
+SET o:SalvagedProcess
+RETURN collect(id) AS found;
+
+// :set_a_double_owner_aside
+MATCH (o:Owner)
+WITH o.ownerId AS id, o
+ORDER BY o.updatedAt IS NULL, o.updatedAt DESC, elementId(o)
+WITH id, collect(o) AS nodes
+UNWIND CASE WHEN id IS NULL THEN nodes ELSE nodes[1..] END AS o
 REMOVE o:Owner
 SET o:SalvagedOwner
-RETURN collect(id) AS found;
+RETURN collect(coalesce(id, '?')) AS found;
 
 // :set_a_double_mark_of_the_schema_aside
 MATCH (v:RagmemSchema)

@@ -48,6 +48,10 @@ CREATE INDEX memory_vectors_due IF NOT EXISTS FOR (n:Memory) ON (n.vectorsDue);
 CREATE INDEX session_summary_vectors_due IF NOT EXISTS FOR (n:ConversationSession) ON (n.summaryVectorsDue);
 CREATE INDEX turn_memories_due IF NOT EXISTS FOR (n:ConversationTurn) ON (n.memoriesDue);
 
+CREATE CONSTRAINT process_id IF NOT EXISTS FOR (n:Process) REQUIRE n.ownerId IS UNIQUE;
+CREATE INDEX session_owner IF NOT EXISTS FOR (n:ConversationSession) ON (n.owner, n.lastActivity);
+CREATE INDEX memory_owner IF NOT EXISTS FOR (n:Memory) ON (n.owner);
+
 CREATE CONSTRAINT scope_id IF NOT EXISTS FOR (n:Scope) REQUIRE n.scopeId IS UNIQUE;
 CREATE CONSTRAINT code_project_id IF NOT EXISTS FOR (n:CodeProject) REQUIRE n.projectId IS UNIQUE;
 CREATE INDEX scope_place IF NOT EXISTS FOR (n:Scope) ON (n.projectId, n.path);

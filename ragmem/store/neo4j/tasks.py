@@ -155,9 +155,9 @@ async def pending(
     ]
 
 
-async def count_pending(tx: Transaction) -> dict[Work, int]:
+async def count_pending(tx: Transaction, owner: str) -> dict[Work, int]:
     """How much of each."""
-    [row] = await tx.run(STATEMENTS["count_pending"], most=_MOST)
+    [row] = await tx.run(STATEMENTS["count_pending"], most=_MOST, owner=owner)
     return {work: row[work] for work in get_args(Work)}
 
 

@@ -21,6 +21,7 @@ from ragmem.records import (
     FileAccess,
     Insight,
     MemoryRecord,
+    Owner,
     Profile,
     Project,
     PutReferences,
@@ -236,6 +237,10 @@ class SpooledStore:
     async def profile(self) -> Profile:
         """The person's; empty before anything was said."""
         return await self._backlog.read(lambda store: store.profile())
+
+    async def others(self) -> list[Owner]:
+        """Those who have something here, or a name, but the one whom the store was opened for."""
+        return await self._backlog.read(lambda store: store.others())
 
     async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
         """What was found in those of them that were looked at, in this order."""

@@ -36,6 +36,7 @@ _OF_SUMMED_UP = f"""
 _MEMORIES = """
     SELECT updated_at AS at, '' AS session_id, memory_id AS record_id, -1 AS level FROM memories
     WHERE to_embed AND :session_id IS NULL
+        AND (:person = '' OR project_id IS NOT NULL OR owner = :person)
     ORDER BY updated_at DESC, memory_id DESC
 """
 _SUMMARIZED = """

@@ -12,10 +12,12 @@ import msgspec
 from ragmem.failpoints import failpoint
 from ragmem.records import (
     AddSummary,
+    Owner,
     Profile,
     Project,
     PutInsight,
     PutMemory,
+    PutOwner,
     PutProfile,
     PutSession,
     PutTurn,
@@ -82,6 +84,8 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
                 *(PutMemory(memory=memory) for memory in memories),
                 *await source.vectors_of(portion_ids),
             ]
+        if named := [each for each in map(owner_write, await source.owners()) if each]:
+            yield named
         for profile in await source.profiles():
             if known := profile_writes(profile):
                 yield known
@@ -108,6 +112,13 @@ async def _code_of(source: Archive, projects: Sequence[Project]) -> AsyncIterato
 def _parts(writes: Sequence[Write], size: int) -> Iterator[Sequence[Write]]:
     for start in range(0, len(writes), size):
         yield writes[start : start + size]
+
+
+def owner_write(owner: Owner) -> PutOwner | None:
+    """What a person is called, if that was said."""
+    if not owner.name:
+        return None
+    return PutOwner(owner=owner.owner_id, name=owner.name, at=owner.named_at or utc_now())
 
 
 def profile_writes(profile: Profile) -> list[PutProfile]:
