@@ -22,6 +22,7 @@ LABELS = (
     "Owner",
     "SearchEntry",
     "Lease",
+    "Attempt",
     "Memory",
     "UserProfile",
     "Insight",
