@@ -62,7 +62,7 @@ def test_the_commands() -> None:
             "files": [],
             "index": [],
             "store": ["backup", "check", "info", "migrate", "reembed", "repair", "use"],
-            "neo4j": ["down", "logs", "status", "up"],
+            "neo4j": ["down", "logs", "password", "status", "up"],
             "stats": [],
             "models": [],
             "config": ["init", "path", "set", "show"],

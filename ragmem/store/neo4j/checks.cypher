@@ -151,6 +151,9 @@ CALL () {
   MATCH (n:CodeProject) WITH n.projectId AS id, count(*) AS nodes
   WHERE nodes > 1 OR id IS NULL RETURN id
   UNION ALL
+  MATCH (n:Attempt) WITH n.item AS id, count(*) AS nodes
+  WHERE nodes > 1 OR id IS NULL RETURN id
+  UNION ALL
   MATCH (n:File) WITH n.path AS id, n.projectId AS project, count(*) AS nodes
   WHERE nodes > 1 RETURN id
 }

@@ -124,6 +124,7 @@ HOLDERS = (
         "hash projectId path",
         whole="startLine endLine",
     ),
+    _holder("Attempt", "item", text="item sessionId model", whole="count"),
     _holder("CodeProject", "projectId", text="projectId"),
     _holder("HAS_TURN", "index", whole="index"),
     _holder("HAS_TOOL_CALL", "order", whole="order"),

@@ -429,6 +429,21 @@ REMOVE o:Owner
 SET o:SalvagedOwner
 RETURN collect(coalesce(id, '?')) AS found;
 
+// :forgot_a_double_count_of_attempts
+MATCH (a:Attempt)
+WITH a.item AS id, a
+ORDER BY a.count DESC, elementId(a)
+WITH id, collect(a) AS nodes
+UNWIND nodes[1..] AS a
+DELETE a
+RETURN collect(id) AS found;
+
+// :forgot_attempts_at_nothing
+MATCH (a:Attempt)
+WHERE a.item IS NULL
+DELETE a
+RETURN collect('?') AS found;
+
 // :set_a_double_mark_of_the_schema_aside
 MATCH (v:RagmemSchema)
 WITH v

@@ -23,6 +23,7 @@ LABELS = (
     "Process",
     "SearchEntry",
     "Lease",
+    "Attempt",
     "Memory",
     "UserProfile",
     "Insight",

@@ -24,6 +24,7 @@ CREATE INDEX summary_timestamp IF NOT EXISTS FOR (n:ConversationSummary) ON (n.t
 CREATE INDEX summary_level IF NOT EXISTS FOR (n:ConversationSummary) ON (n.level);
 
 CREATE CONSTRAINT search_entry_record IF NOT EXISTS FOR (n:SearchEntry) REQUIRE n.recordId IS UNIQUE;
+CREATE CONSTRAINT attempt_item IF NOT EXISTS FOR (n:Attempt) REQUIRE n.item IS UNIQUE;
 CREATE CONSTRAINT lease_key IF NOT EXISTS FOR (n:Lease) REQUIRE n.key IS UNIQUE;
 CREATE INDEX project_joined IF NOT EXISTS FOR (n:Project) ON (n.joinedInto);
 CREATE INDEX session_roll_up_due IF NOT EXISTS FOR (n:ConversationSession) ON (n.rollUpDue);

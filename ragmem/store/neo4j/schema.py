@@ -10,9 +10,9 @@ import msgspec
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
-from ragmem.store.neo4j import belonging
+from ragmem.store.neo4j import belonging, vector_indexes
 from ragmem.store.neo4j.coding import STATEMENTS as CODE
-from ragmem.store.neo4j.cypher import STATEMENTS, listed_statements
+from ragmem.store.neo4j.cypher import STATEMENTS, listed_statements, named_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_summaries, index_turns
 from ragmem.store.neo4j.gateway import Gateway, Transaction
@@ -63,6 +63,10 @@ async def prepare(
         if say:
             say(_to_do(server, gateway.location))
         gateway = gateway.patient(MAKING_S)
+    if "attempt_item" in statements:
+        # Two processes may have begun to count one item's before there was the constraint.
+        double = named_statements("repair.cypher")["forgot_a_double_count_of_attempts"]
+        await gateway.write(partial(Transaction.run, statement=double))
     for name, statement in statements.items():
         await _make(gateway, name, statement)
     for name in statements.keys() - _constraints():  # Their indexes are whole from the start.
@@ -83,6 +87,7 @@ async def prepare(
         set_id = partial(Transaction.run, statement=STATEMENTS["set_store_id"], storeId=new_id())
         with suppress(StoreRefused):
             await gateway.write(set_id)
+    await vector_indexes.keep(gateway)
     return server.version
 
 

@@ -5,6 +5,7 @@ from functools import partial
 from typing import get_args
 
 from ragmem.records import MEMORY_LEVEL, PutVectors
+from ragmem.store.neo4j import vector_indexes
 from ragmem.store.neo4j.entries import STATEMENTS, lock_vectors
 from ragmem.store.neo4j.gateway import Gateway, Transaction
 from ragmem.store.neo4j.instants import from_text, to_text
@@ -113,6 +114,7 @@ async def use_embedder(gateway: Gateway, mark: EmbedderMark) -> None:
             )
 
     await gateway.write(begin)
+    await vector_indexes.keep(gateway)
     await finish_dropping(gateway)
 
 
