@@ -5,6 +5,7 @@ ends by itself when there is nothing more, or after ten minutes. Where a large p
 lacks vectors the next one goes on.
 """
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmem.codebase import Codebase
 from ragmem.config import Config, Paths, SummariesConfig, environment
 from ragmem.embedder.base import Embedder, Litellm
 from ragmem.embedder.opening import changed, open_embedder
@@ -29,11 +29,12 @@ from ragmem.errors import (
     StoreUnavailable,
     UsageError,
 )
+from ragmem.index.codebase import Codebase
 from ragmem.llm.base import LLM
 from ragmem.memory.memory import Memory
 from ragmem.metrics import Metrics
 from ragmem.metrics.kept import keep
-from ragmem.records import Session, Usage
+from ragmem.records import Session, Usage, utc_now
 from ragmem.redact import redact
 from ragmem.store.base import Store
 from ragmem.store.locks import is_held, lock
@@ -78,7 +79,9 @@ class Background:
         self._metrics = metrics
         self._llm: LLM | None = None
         self._worker: Worker | None = None
+        self._asker: Summarizer | None = None
         self._summarizer: Summarizer | None = None
+        """The same, where summaries are made."""
         self._told = False
         self.say: Callable[[str], None] = lambda _: None
         """Told what the person should know of it, each once."""
@@ -88,16 +91,17 @@ class Background:
         """Which model embeds; empty where nothing is embedded."""
         return self._embedder.info.model_id if self._embedder else ""
 
-    @property
-    def spent(self) -> Usage:
-        """What its calls in this process have used."""
-        counts = self._metrics.counts
-        unpriced = counts["background.calls"] == counts["background.unpriced_calls"]
+    def spent(self, session_id: str) -> Usage:
+        """What calls for a session have used, by whichever process of the home."""
+        from ragmem.memory.summaries.ledger import FILE, Ledger
+
+        ledger = self._asker.ledger if self._asker else Ledger(self._paths.data_dir / FILE)
+        found = ledger.spent(session_id)
         return Usage(
-            input_tokens=int(counts["background.input_tokens"]),
-            output_tokens=int(counts["background.output_tokens"]),
-            cost_usd=None if unpriced else counts["background.cost_usd"],
-            model_calls=int(counts["background.calls"]),
+            input_tokens=found.input_tokens,
+            output_tokens=found.output_tokens,
+            cost_usd=None if found.calls == found.unpriced_calls else found.cost_usd,
+            model_calls=found.calls,
         )
 
     def start(self, *, model: str = "") -> None:
@@ -183,6 +187,20 @@ class Background:
         store = await self._open_store()
         return await reembed(store, self._embedder, show)
 
+    async def back_up(self) -> None:
+        """Keep a copy of a SQLite database for the day that its disk breaks, once a day."""
+        if self._config.store.kind != "sqlite" or not self._memory.records:
+            return
+        from apsw import Error
+
+        from ragmem.store.sqlite import backups
+
+        # What hinders it hinders, or will, whoever uses the database: who says it better.
+        with suppress(OSError, Error, StoreError):
+            await asyncio.to_thread(
+                backups.keep, self._paths.database, self._paths.locks_dir, utc_now()
+            )
+
     async def aclose(self) -> None:
         """Stop; what is left is found by whoever comes next. What was measured is kept."""
         if self._worker:
@@ -206,11 +224,12 @@ class Background:
         from ragmem.memory.worker import Worker
 
         summaries, facts = self._config.memory.summaries, self._memory.facts
-        asker = None
+        asker = self._asker
         if summaries.enabled or (facts and self._config.memory.facts.extract):
             self._llm = summary_model(self._config, self._paths, flag=model)
-            asker = summarizer(self._llm, summaries, self._paths, self._metrics)
+            asker = summarizer(self._llm, summaries, self._paths, self._metrics, self._open_store)
             asker.say = lambda text: self.say(text)
+            self._asker = asker
         self._summarizer = asker if summaries.enabled else None
         worker = Worker(
             self._open_store,
@@ -254,13 +273,18 @@ def summary_model(config: Config, paths: Paths, *, flag: str = "") -> LLM | None
 
 
 def summarizer(
-    llm: LLM | None, config: SummariesConfig, paths: Paths, metrics: Metrics
+    llm: LLM | None,
+    config: SummariesConfig,
+    paths: Paths,
+    metrics: Metrics,
+    open_store: Callable[[], Awaitable[Store]],
 ) -> "Summarizer":
     """One that asks this model, within the session's limits over all processes of the home."""
     from ragmem.memory.summaries import Ledger, Summarizer
     from ragmem.memory.summaries.ledger import FILE
 
-    return Summarizer(llm, config, ledger=Ledger(paths.data_dir / FILE), metrics=metrics)
+    ledger = Ledger(paths.data_dir / FILE)
+    return Summarizer(llm, config, ledger=ledger, metrics=metrics, open_attempts=open_store)
 
 
 def extractor(
@@ -299,6 +323,7 @@ async def work_alone(background: Background, paths: Paths, *, model: str = "") -
         with suppress(OSError):
             os.nice(_NICENESS)
         done = await background.drain(LONGEST_S, model=model, everywhere=True)
+        await background.back_up()
     finally:
         os.close(handle)
     if not done and background.made_vectors_of_code:

@@ -35,4 +35,4 @@ def session_documents(past: CodePast) -> tuple[CodeSessionDocument, ...]:
 
 def decided_documents(past: CodePast) -> tuple[MemoryDocument, ...]:
     """What was decided there, newest first."""
-    return tuple(memory_document(memory) for memory in past.memories)
+    return tuple(memory_document(memory, past.people) for memory in past.memories)

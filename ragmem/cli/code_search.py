@@ -14,9 +14,9 @@ from ragmem.cli.hits import HitDocument
 from ragmem.cli.index import brought_up_to_date, code_of, vectors_note
 from ragmem.cli.memory_values import MemoryDocument
 from ragmem.cli.streams import say, write, write_json
-from ragmem.codebase.found import FoundCode, find_code
-from ragmem.codebase.shown import code_text
+from ragmem.index.lookup import FoundCode, find_code
 from ragmem.memory.hits import worth_showing
+from ragmem.repl.code_listings import code_text
 from ragmem.text import visible
 
 if TYPE_CHECKING:

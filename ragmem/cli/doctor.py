@@ -42,7 +42,7 @@ async def examine() -> AsyncIterator["Check"]:
     """Every check in turn, as it is done."""
     from ragmem.cli import checks
     from ragmem.cli.index_check import check_index
-    from ragmem.tools.ripgrep import find_ripgrep
+    from ragmem.tools.search import find_ripgrep
 
     paths, environ = find_paths(), environment()
     know(secrets_among(environ))

@@ -26,7 +26,7 @@ from ragmem.store.base import Archive, Span
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from ragmem.store.transfer.markdown import markdown
 from ragmem.text import counted, visible
-from ragmem.tools.preimages import Preimages
+from ragmem.tools.rewind import Preimages
 
 _KEPT_OUTPUT = re.compile(r"command-[0-9a-f-]{36}\.txt")
 _PAGE = 100

@@ -16,6 +16,7 @@ from ragmem.cli.memory_acts import (
     list_episodes,
     list_memories,
     show_one,
+    show_owner,
     tell_why,
 )
 from ragmem.cli.memory_values import (
@@ -31,7 +32,6 @@ from ragmem.cli.memory_values import (
 from ragmem.cli.opening import settings
 from ragmem.cli.options import Format
 from ragmem.cli.runner import run_async
-from ragmem.cli.streams import write
 from ragmem.errors import UsageError
 
 app = typer.Typer(
@@ -228,15 +228,20 @@ def owner(
         str,
         typer.Option("--take", metavar="ID", help="Be the owner that another home of yours has."),
     ] = "",
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="What others in the same database see."),
+    ] = None,
 ) -> None:
     """Show whose this home is: the id that its sessions and what is known of you bear."""
-    from ragmem.store.owning import home_owner, take_owner
+    from ragmem.store.owning import take_owner
 
-    _, paths = settings()
+    named = words(name)
+    config, paths = settings()
     paths.make()
     if take:
         take_owner(paths, take)
-    write(f"{home_owner(paths)}\n")
+    raise typer.Exit(run_async(lambda _: show_owner(config, paths, named)))
 
 
 @app.command()

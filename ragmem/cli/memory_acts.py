@@ -20,16 +20,20 @@ from ragmem.cli.memory_values import (
     page,
     why_document,
 )
+from ragmem.cli.moving import opened
 from ragmem.cli.opening import open_app
 from ragmem.cli.streams import say, write, write_json
 from ragmem.config import Config, Paths
-from ragmem.errors import EXIT_DONE, UsageError
+from ragmem.errors import EXIT_DONE, RagmemError, StoreError, UsageError
 from ragmem.ids import short_id
 from ragmem.memory.chains import Chain, about, chain_of, summed_up, told
 from ragmem.memory.facts.values import Draft, Remembered
+from ragmem.memory.hits import others_of
 from ragmem.memory.notes import facts_of, forget, forgotten_text, here, said_so, tell
-from ragmem.records import EPISODE_KINDS, MemoryKind, MemoryRecord, utc_now
+from ragmem.records import EPISODE_KINDS, MemoryKind, MemoryRecord, PutOwner, utc_now
+from ragmem.redact import redact
 from ragmem.store.memories import MemoryQuery
+from ragmem.store.owning import home_owner
 from ragmem.text import counted, one_line, visible
 
 if TYPE_CHECKING:
@@ -96,10 +100,12 @@ async def list_memories(
     async with opened_facts(config, paths) as app:
         found = await listed(app, wanted)
         projects = await _folders(app) if wanted.everywhere else None
+        people = await others_of(await app.store())
     if output == "json":
-        write_json(to_json([memory_document(memory) for memory in found]))
+        write_json(to_json([memory_document(memory, people) for memory in found]))
     elif found:
-        write(memories_table(found, datetime.now(UTC), width=_columns(), projects=projects))
+        now = datetime.now(UTC)
+        write(memories_table(found, now, width=_columns(), projects=projects, people=people))
     else:
         _say_none(wanted)
     return EXIT_DONE
@@ -141,10 +147,11 @@ async def list_episodes(
             limit=limit,
         )
         found = await (await app.store()).memories(query)
+        people = await others_of(await app.store())
     if output == "json":
-        write_json(to_json([episode_document(memory) for memory in found]))
+        write_json(to_json([episode_document(memory, people) for memory in found]))
     elif found:
-        write(episodes_table(found, datetime.now(UTC), width=_columns()))
+        write(episodes_table(found, datetime.now(UTC), width=_columns(), people=people))
     else:
         say("No decision, preference or deadline is remembered here yet.\n")
         say("They are noticed when they are spoken of: “we decided to …”, “by Friday”.\n")
@@ -164,7 +171,7 @@ async def show_one(
     """Print one whole; the exit code."""
     found, chain = await _found(config, paths, reference)
     if output == "json":
-        write_json(to_json(memory_document(found)))
+        write_json(to_json(memory_document(found, chain.people)))
     else:
         write(page(about(chain, datetime.now(UTC)), _columns()))
     return EXIT_DONE
@@ -176,7 +183,7 @@ async def tell_why(
     """Print where one comes from; the exit code."""
     found, chain = await _found(config, paths, reference)
     if output == "json":
-        write_json(to_json(why_document(found)))
+        write_json(to_json(why_document(found, chain.people)))
     else:
         write(page(told(chain, datetime.now(UTC)), _columns()))
     return EXIT_DONE
@@ -252,7 +259,8 @@ async def forget_one(config: Config, paths: Paths, reference: str, *, confirmed:
             from ragmem.cli.moving import confirm
 
             earlier = len(await facts.history(found))
-            say(f"{summed_up(found, utc_now())}\n{one_line(found.content, 1_000)}\n")
+            people = await others_of(await app.store())
+            say(f"{summed_up(found, utc_now(), people)}\n{one_line(found.content, 1_000)}\n")
             if earlier:
                 say(f"With {counted(earlier, 'earlier version')} of it.\n")
             await confirm("Forget it for ever?", "Nothing was forgotten.")
@@ -268,6 +276,30 @@ async def clean_up(config: Config, paths: Paths) -> int:
         count = await facts_of(app.memory).cleanup()
     past = "that was past its" if count == 1 else "that were past their"
     write(f"Removed {counted(count, 'memory')} {past} time.\n" if count else "Nothing to remove.\n")
+    return EXIT_DONE
+
+
+async def show_owner(config: Config, paths: Paths, name: str | None) -> int:
+    """Print whose home it is, after giving them a name if there is one; the exit code."""
+    owner_id = home_owner(paths)
+    if name is None:
+        write(f"{owner_id}\n")  # Whatever the store says.
+    try:
+        async with opened(config.store.kind, config, paths, existing=name is None) as store:
+            if name is not None:
+                put = PutOwner(owner=owner_id, name=redact(one_line(name, 40)), at=utc_now())
+                await store.apply([put])
+            known = {each.owner_id: each.name for each in await store.owners()}
+    except RagmemError as error:
+        if name is not None:
+            raise
+        known = {}
+        if isinstance(error, StoreError):
+            say(f"note: What you are called is not known: {visible(str(error))}\n")
+    if name is not None:
+        write(f"{owner_id}\n")
+    if known.get(owner_id):
+        say(f"called {visible(known[owner_id])}\n")
     return EXIT_DONE
 
 

@@ -12,7 +12,7 @@ from ragmem.cli.streams import typed
 from ragmem.cli.table import folded, table
 from ragmem.errors import UsageError
 from ragmem.ids import short_id
-from ragmem.memory.chains import Line, day, marks
+from ragmem.memory.chains import NOBODY, Line, day, marks
 from ragmem.memory.facts.ttl import expiry
 from ragmem.records import MemoryKind, MemoryRecord, MemoryScope, Profile, utc_now
 from ragmem.text import ago, clip_to_width, one_line
@@ -83,6 +83,8 @@ class MemoryDocument(Document, frozen=True, kw_only=True):
     created_at: datetime
     expires_at: datetime | None
     superseded_by: str | None
+    said_by: str | None
+    """Name of another person, who has made it known; null for one's own."""
 
 
 class EvidenceDocument(Document, frozen=True, kw_only=True):
@@ -114,8 +116,8 @@ class ProfileDocument(Document, frozen=True, kw_only=True):
     updated_at: datetime | None
 
 
-def memory_document(memory: MemoryRecord) -> MemoryDocument:
-    """A memory in a list."""
+def memory_document(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> MemoryDocument:
+    """A memory in a list; `people` are others, by id."""
     return MemoryDocument(
         id=memory.memory_id,
         kind=memory.kind,
@@ -127,10 +129,11 @@ def memory_document(memory: MemoryRecord) -> MemoryDocument:
         created_at=memory.created_at,
         expires_at=memory.expires_at,
         superseded_by=memory.superseded_by,
+        said_by=people.get(memory.owner),
     )
 
 
-def why_document(memory: MemoryRecord) -> WhyDocument:
+def why_document(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> WhyDocument:
     """A memory with where it comes from."""
     evidence = tuple(
         EvidenceDocument(
@@ -141,13 +144,13 @@ def why_document(memory: MemoryRecord) -> WhyDocument:
         )
         for each in memory.evidence
     )
-    return WhyDocument(**msgspec.structs.asdict(memory_document(memory)), evidence=evidence)
+    return WhyDocument(**msgspec.structs.asdict(memory_document(memory, people)), evidence=evidence)
 
 
-def episode_document(memory: MemoryRecord) -> EpisodeDocument:
+def episode_document(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> EpisodeDocument:
     """A notable moment."""
     return EpisodeDocument(
-        **msgspec.structs.asdict(memory_document(memory)),
+        **msgspec.structs.asdict(memory_document(memory, people)),
         occurred_at=memory.at or memory.created_at,
     )
 
@@ -165,11 +168,13 @@ def memories_table(
     now: datetime,
     *,
     width: int,
+    people: Mapping[str, str] = NOBODY,
     projects: Mapping[str, str] | None = None,
 ) -> str:
     """One line each; the less telling columns only where there is room for them.
 
-    With `projects`, the names of folders by the project's id, each says which is its own.
+    With `projects`, the names of folders by the project's id, each says which is its own; with
+    `people`, those of others by id, who has made it known.
     """
     roomy = width >= _ROOMY
     noted = [", ".join(marks(memory, now)) for memory in memories]
@@ -179,7 +184,8 @@ def memories_table(
     ]
     if width >= _WIDE:
         columns.append(("WHEN", [ago(memory.created_at, now) for memory in memories]))
-        columns.append(("FROM", [_WHO[memory.trust] for memory in memories]))
+    if width >= _WIDE or people:
+        columns.append(("FROM", [_from(memory, people) for memory in memories]))
     if projects is not None:
         names = [_project(memory, projects) for memory in memories]
         columns.append(("PROJECT", [clip_to_width(name, 16 if roomy else 10) for name in names]))
@@ -193,19 +199,29 @@ def memories_table(
     return table(header, rows, width=width)
 
 
-def episodes_table(memories: Sequence[MemoryRecord], now: datetime, *, width: int) -> str:
-    """One line each: when it was said, what kind it is, when it is due."""
+def episodes_table(
+    memories: Sequence[MemoryRecord],
+    now: datetime,
+    *,
+    width: int,
+    people: Mapping[str, str] = NOBODY,
+) -> str:
+    """One line each: when it was said, in a shared store by whom, what kind it is, when it is
+    due.
+    """
     rows = [
         (
             short_id(memory.memory_id),
             ago(memory.created_at, now),
+            *((_from(memory, people),) if people else ()),
             memory.kind,
             day(memory.at) if memory.at else "-",
             memory.content,
         )
         for memory in memories
     ]
-    return table(("ID", "SAID", "KIND", "DATE", "EPISODE"), rows, width=width)
+    who = ("FROM",) if people else ()
+    return table(("ID", "SAID", *who, "KIND", "DATE", "EPISODE"), rows, width=width)
 
 
 def page(lines: Sequence[Line], width: int) -> str:
@@ -215,6 +231,12 @@ def page(lines: Sequence[Line], width: int) -> str:
 
 
 _WHO = {"person": "you", "model": "model", "tool": "tool"}
+
+
+def _from(memory: MemoryRecord, people: Mapping[str, str]) -> str:
+    who = _WHO[memory.trust]
+    other = clip_to_width(people.get(memory.owner, ""), 16)
+    return other if other and memory.trust == "person" else who
 
 
 def _project(memory: MemoryRecord, projects: Mapping[str, str]) -> str:

@@ -10,13 +10,12 @@ from ragmem.cli.moving import counts, not_so, opened
 from ragmem.cli.new_file import new_file
 from ragmem.cli.streams import say, write
 from ragmem.config import Config, Paths, environment
-from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged
+from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged, UsageError
 from ragmem.records import utc_now
-from ragmem.store.base import StoreInfo
+from ragmem.store.owning import home_owner, owner_of_file
 from ragmem.store.spool.files import Spool
-from ragmem.store.sqlite import SQLiteStore, files
-from ragmem.store.sqlite.salvage import Salvage
-from ragmem.store.transfer import copy
+from ragmem.store.sqlite import SQLiteStore, backups, files
+from ragmem.store.sqlite.rebuild import Remains, rebuild
 from ragmem.text import visible
 
 _WELL = "Nothing to repair: all is well.\n"
@@ -36,8 +35,8 @@ async def _save_database(config: Config, paths: Paths) -> int:
     try:
         async with opened("sqlite", config, paths, existing=True) as store:
             findings = await store.check()
-    except StoreDamaged:
-        if not paths.database.exists() or not paths.database.stat().st_size:
+    except (StoreDamaged, UsageError):  # the latter where there is none
+        if not (_holds_something(paths.database) or backups.newest_first(paths.database)):
             raise
     else:
         if not findings:
@@ -46,30 +45,54 @@ async def _save_database(config: Config, paths: Paths) -> int:
     with tempfile.TemporaryDirectory(prefix="repairing-", dir=paths.data_dir) as folder:
         # What waits in the spool waits for the new one, if nobody can read any more for whom.
         known = Spool(paths.spool_dir / "sqlite").store_id
-        found, lost = await _salvaged(paths.database, Path(folder), known)
+        lost, backup = _rebuilt(paths, Path(folder), known)
+        store = await SQLiteStore.open(Path(folder) / "memory.db", locks_dir=Path(folder) / "locks")
+        try:
+            found = await store.info()
+        finally:
+            await store.aclose()
         kept = files.exchange(paths.database, Path(folder) / "memory.db")
     write(f"Saved: {counts(found)}.\n")
-    say(
-        f"{lost} places could not be read. The damaged database is kept as it was: "
-        f"{visible(str(kept))}\n"
-    )
+    said = "Nothing could be read." if lost is None else f"{lost} places could not be read."
+    if backup is not None:
+        said += f" What is missing was taken from {visible(str(backup))}, as far as it is there."
+    if kept.exists():
+        said += f" The damaged database is kept as it was: {visible(str(kept))}"
+    say(f"{said}\n")
     return EXIT_DONE
 
 
-async def _salvaged(database: Path, folder: Path, known_id: str) -> tuple[StoreInfo, int]:
-    """What the new database in the folder holds, and how many places were lost."""
-    salvage = Salvage(database, folder)
+def _holds_something(database: Path) -> bool:
+    return database.exists() and database.stat().st_size > 0
+
+
+def _rebuilt(paths: Paths, folder: Path, known_id: str) -> tuple[int | None, Path | None]:
+    """Places that were lost, None for all of them; and the backup that stood in for them.
+
+    StoreDamaged where neither the database nor a backup can be read.
+    """
+    sources: list[Remains] = []
+    backup = next(iter(backups.newest_first(paths.database)), None)
     try:
-        store = await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
         try:
-            await copy(salvage.writes, store, lambda _phase, _count: None)
-            if its_id := salvage.store_id() or known_id:
-                await store.take_id(its_id)
-            return await store.info(), salvage.lost
-        finally:
-            await store.aclose()
+            sources.append(Remains(paths.database, folder))
+        except StoreDamaged:
+            if backup is None:
+                raise
+        remains = sources[0] if sources else None
+        if backup is not None:
+            sources.append(Remains(backup, folder))
+        rebuild(
+            sources,
+            folder / "memory.db",
+            folder / "locks",
+            owner=owner_of_file(paths),
+            store_id=known_id,
+        )
+        return (remains.lost if remains else None), backup
     finally:
-        salvage.close()
+        for source in sources:
+            source.connection.close()
 
 
 async def _mend_graph(config: Config, paths: Paths) -> int:
@@ -78,7 +101,8 @@ async def _mend_graph(config: Config, paths: Paths) -> int:
     from ragmem.store.neo4j_server import find_connection
 
     connection = find_connection(config, paths, environment())
-    mending = await Repair.open(connection, timeout_s=max(_TIMEOUT_S, config.store.timeout_s))
+    timeout_s = max(_TIMEOUT_S, config.store.timeout_s)
+    mending = await Repair.open(connection, timeout_s=timeout_s, owner=home_owner(paths))
     try:
         if not await mending.findings():
             write(_WELL)

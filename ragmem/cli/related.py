@@ -17,17 +17,17 @@ from ragmem.cli.documents import Document, to_json
 from ragmem.cli.index import brought_up_to_date, project_here
 from ragmem.cli.memory_values import MemoryDocument
 from ragmem.cli.streams import say, write, write_json
-from ragmem.codebase.shown import SHOWN, in_sessions, past_lines
 from ragmem.errors import UsageError
 from ragmem.memory.code_past import CodePast, past_of_file
 from ragmem.memory.files import stored_path
 from ragmem.memory.projects import real_folder
+from ragmem.repl.code_listings import SHOWN, in_sessions, past_lines
 from ragmem.store.code import ChangedTogether
 from ragmem.text import ago, clean, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.codeindex.index import CodeIndex
+    from ragmem.index.index import CodeIndex
     from ragmem.records import FileAccess, Project, Session
     from ragmem.store.base import Store
 

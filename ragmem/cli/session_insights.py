@@ -79,14 +79,15 @@ def insights(
 async def _ask(opened: "App", seen: "Look", model: str) -> list[Found]:
     """One call a session, each stored at once: what was made stays when this is stopped."""
     from ragmem.background import summarizer, summary_model
-    from ragmem.memory.insights import insight_into
+    from ragmem.memory.insights import insight_into, insight_item
+    from ragmem.memory.summaries.attempts import TRIES
     from ragmem.memory.summaries.summarizer import is_too_small
 
     config, paths = opened.config, opened.paths
     llm = summary_model(config, paths, flag=model)
     if llm is None or is_too_small(llm.info):
         return _unasked(seen, llm.info.name if llm else "")
-    asking = summarizer(llm, config.memory.summaries, paths, opened.metrics)
+    asking = summarizer(llm, config.memory.summaries, paths, opened.metrics, opened.store)
     store = await opened.store()
     known = f", {len(seen.known):,} known already" if seen.known else ""
     say(f"Asking {visible(llm.info.name)} about {counted(len(seen.waiting), 'session')}{known}.\n")
@@ -99,7 +100,10 @@ async def _ask(opened: "App", seen: "Look", model: str) -> list[Found]:
                 if insight is not None:
                     made.append((session, insight))
                 else:
-                    why = asking.spent(session.session_id).problem or why
+                    given_up = await store.attempts(insight_item(session), least=TRIES)
+                    for tried in given_up:
+                        why = f"{tried.problem} {tried.model} is not asked again: name another, -m."
+                    why = why if given_up else asking.spent(session.session_id).problem or why
                 show("reading", 1)
     except asyncio.CancelledError:
         say("Stopped. What was found so far is kept; run it again to go on.\n")

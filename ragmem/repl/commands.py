@@ -9,10 +9,10 @@ from typing import Literal
 from rich.console import Group
 from rich.text import Text
 
-from ragmem.codebase.found import find_code
 from ragmem.config import how_to_set
 from ragmem.errors import MemoryNotFound, RagmemError, SessionNotFound, UsageError
 from ragmem.ids import short_id
+from ragmem.index.lookup import find_code
 from ragmem.memory.chains import chain_of, told
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Draft
@@ -37,8 +37,7 @@ from ragmem.repl.output import ChatOutput, failure, memory_row, spent
 from ragmem.repl.session import NO_SESSIONS, ChatSession, pick_session, sessions_here
 from ragmem.repl.terminal import ChatQuestion
 from ragmem.text import counted, one_line, visible
-from ragmem.tools.preimages import Preimages
-from ragmem.tools.restoring import Outcome, Restored, Restorer
+from ragmem.tools.rewind import Outcome, Preimages, Restored, Restorer
 from ragmem.tools.workspace import Workspace
 
 Then = Literal["exit", "session"] | None
@@ -224,7 +223,7 @@ async def _cost(_: str, chat: ChatSession) -> None:
     if chat.session.turn_count:
         turns = (await chat.app.memory.load_session(chat.session.session_id)).turns
         rows.append(("whole session", spent(sum((turn.usage for turn in turns), Usage()))))
-    if (beside := chat.app.background.spent).model_calls:
+    if (beside := chat.app.background.spent(chat.session.session_id)).model_calls:
         rows.append(("background", spent(beside)))
     if chat.spent.model_calls and chat.spent.cost_usd is None:
         rows.append(("", "the price of this model is not known"))

@@ -114,7 +114,7 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
     ripgrep lists them, never git, which runs what a folder says. Names that hide
     or steer are left out: they could not be shown as they are.
     """
-    from ragmem.tools.ripgrep import find_ripgrep, list_files
+    from ragmem.tools.search import find_ripgrep, list_files
 
     program = find_ripgrep([cwd])
     if program is None:

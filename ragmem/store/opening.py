@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ragmem.config import Config, Paths
-from ragmem.errors import StoreUnavailable, UsageError
+from ragmem.errors import UsageError
 from ragmem.store.base import Archive, Store
-from ragmem.store.owning import home_owner
+from ragmem.store.owning import home_owner, owner_of_file
 
 KINDS = ("sqlite", "neo4j")
 _PATIENCE_S = 120.0
@@ -34,7 +34,7 @@ async def open_archive(
         paths.database,
         locks_dir=paths.locks_dir,
         timeout_s=timeout_s,
-        owner=_owner_of_file(paths),
+        owner=owner_of_file(paths),
         everyone=True,
     )
 
@@ -64,16 +64,8 @@ async def open_store(
     from ragmem.store.sqlite import SQLiteStore
 
     # The file is the person's alone: what a backup from another home of theirs has brought is, too.
-    owner = _owner_of_file(paths)
+    owner = owner_of_file(paths)
     store = await SQLiteStore.open(
         database, locks_dir=locks_dir, timeout_s=timeout_s, owner=owner, everyone=True
     )
     return store, store.notice
-
-
-def _owner_of_file(paths: Paths) -> str:
-    """The home's owner; nobody where that can't be kept: the file says better what is wrong."""
-    try:
-        return home_owner(paths)
-    except StoreUnavailable:
-        return ""

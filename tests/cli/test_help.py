@@ -62,7 +62,7 @@ def test_the_commands() -> None:
             "files": [],
             "index": [],
             "store": ["backup", "check", "info", "migrate", "reembed", "repair", "use"],
-            "neo4j": ["down", "logs", "status", "up"],
+            "neo4j": ["down", "logs", "password", "status", "up"],
             "stats": [],
             "models": [],
             "config": ["init", "path", "set", "show"],
@@ -117,6 +117,8 @@ Options:
   -n, --name NAME                 Name the session.
   --fork-session                  With -c or -r: go on in a copy of the
                                   session.
+  --everyone                      With -c or -r: sessions of other people in
+                                  the same database too.
   -m, --model MODEL               Model, as provider/model.
   --permission-mode <default|acceptEdits|plan|bypassPermissions>
                                   default asks before edits and commands,
@@ -146,6 +148,8 @@ Options:
                                   or its name.
   --fork-session                  With -c or -r: go on in a copy of the
                                   session.
+  --everyone                      With -c or -r: sessions of other people in
+                                  the same database too.
   -m, --model MODEL               Model, as provider/model.
   --output-format <text|json|stream-json>
                                   text: the answer. json: one result. stream-

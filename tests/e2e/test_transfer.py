@@ -392,6 +392,7 @@ def test_check_says_what_is_wrong(ragmem: Ragmem) -> None:
 def test_repair_saves_what_can_be_read(ragmem: Ragmem) -> None:
     """Into a new database; the damaged one is kept byte for byte, and work goes on."""
     (session,) = ragmem.sessions()
+    assert ragmem.run("work").code == 0, "the background keeps a backup"
     before = ragmem.shown(session["session_id"])
     assert ragmem.run("store", "repair").out == "Nothing to repair: all is well.\n"
     database = ragmem.home / "data" / "memory.db"
@@ -404,6 +405,7 @@ def test_repair_saves_what_can_be_read(ragmem: Ragmem) -> None:
 
     done = ragmem.run("store", "repair")
     assert (done.code, done.out) == (0, "Saved: 1 session, 2 turns.\n"), done.err
+    assert "What is missing was taken from" in done.err
     (kept,) = database.parent.glob("memory.db.damaged-*")
     assert kept.read_bytes() == damaged
     assert mode(database) == 0o600
@@ -425,6 +427,17 @@ def test_a_lost_database_is_not_repaired_away(ragmem: Ragmem, left: bytes | None
         assert done.code in (1, 2)
         assert "Traceback" not in done.err
     assert database.exists() is (left is not None)
+
+
+def test_a_lost_database_comes_back_from_the_background_s_backup(ragmem: Ragmem) -> None:
+    (session,) = ragmem.sessions()
+    assert ragmem.run("work").code == 0
+    before = ragmem.shown(session["session_id"])
+    (ragmem.home / "data" / "memory.db").unlink()
+    done = ragmem.run("store", "repair")
+    assert (done.code, done.out) == (0, "Saved: 1 session, 2 turns.\n"), done.err
+    assert "is kept as it was" not in done.err
+    assert ragmem.shown(session["session_id"]) == before
 
 
 def on_terminal(ragmem: Ragmem, *arguments: str) -> "pexpect.spawn[str]":

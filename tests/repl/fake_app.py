@@ -8,6 +8,7 @@ lets it: nothing depends on which of the two processes is the quicker one.
 import asyncio
 import json
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -261,7 +262,10 @@ def _tool_done(call_id: str, name: str, display: str, ms: int) -> ToolFinished:
 class FakeBackground:
     """What small calls beside the conversation have used."""
 
-    spent = Usage(input_tokens=300, output_tokens=60, cost_usd=0.0012, model_calls=3)
+    def spent(self, session_id: str) -> Usage:
+        """By whichever process, for a session."""
+        assert session_id
+        return Usage(input_tokens=300, output_tokens=60, cost_usd=0.0012, model_calls=3)
 
 
 class FakeApp:
@@ -342,7 +346,8 @@ class FakeOptions(msgspec.Struct, frozen=True, kw_only=True):
 def main(log: str, *settings: str) -> int:
     """A chat; settings: early, past, no_model, resume=…, continue, color=never, hurried.
 
-    `early=held` and `load=held` hold it at its first prompt, and while it loads.
+    `early=held`, `load=held` and `files=held` hold it at its first prompt, while it loads, and
+    before files are listed.
     """
     from ragmem.repl import early
 
@@ -356,10 +361,20 @@ def main(log: str, *settings: str) -> int:
         early.show()
         hold("early")
     from ragmem.errors import RagmemError
+    from ragmem.repl import project_files
     from ragmem.repl.chat import Opening, run_chat
 
     if "hurried" not in given:
         _be_patient()
+
+    list_now = project_files.project_files
+
+    def listed(cwd: Path, stop: threading.Event) -> list[str]:
+        hold("files")
+        return list_now(cwd, stop)
+
+    if "files" in given:
+        project_files.project_files = listed
 
     def start() -> Any:
         hold("load")

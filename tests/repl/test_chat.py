@@ -488,6 +488,21 @@ def test_completion(tmp_path: Path) -> None:
         chat.until(lambda: chat.prompts == ["see @readme.md "])
 
 
+def test_files_are_offered_when_they_are_listed(tmp_path: Path) -> None:
+    """Before that `@` says so; what is typed is completed without another key."""
+    (tmp_path / "readme.md").write_text("")
+    with FakeChat(tmp_path, "files=held") as chat:
+        chat.wait_until_loaded()
+        chat.send("see @readm")
+        chat.wait_for_screen(r"the files are being listed …")
+        chat.let("files")
+        chat.wait_for_screen(r"^ +readme\.md *$")
+        assert "being listed" not in chat.screen
+        assert "› see @readm" in chat.screen
+        chat.send("\t\r")
+        chat.until(lambda: chat.prompts == ["see @readme.md "])
+
+
 def test_resizing(chat: FakeChat) -> None:
     """Narrow, tiny and wide windows, in an answer and in an approval."""
     chat.send("slow\r")

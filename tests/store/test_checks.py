@@ -10,10 +10,10 @@ import pytest
 
 from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL
 from ragmem.store.sqlite import checks
-from ragmem.store.sqlite.salvage import Salvage
 from tests.store.code_samples import put, refers
 from tests.store.samples import known
 from tests.store.test_contract_recall import EAST, MARK, embedded
+from tests.store.test_sqlite_rebuild import rebuilt
 from tests.store.test_transfer import garden, sqlite
 
 DAMAGE = [
@@ -92,20 +92,14 @@ async def damaged(home: Path, statement: str) -> Path:
 
 
 @pytest.mark.parametrize(("what", "statement"), DAMAGE)
-async def test_each_kind_is_found_and_salvaged(tmp_path: Path, what: str, statement: str) -> None:
-    """No half turn, no orphan, no gap, no wrong count; salvage leaves none."""
+async def test_each_kind_is_found_and_mended(tmp_path: Path, what: str, statement: str) -> None:
+    """No half turn, no orphan, no gap, no wrong count; the new database has none."""
     database = await damaged(tmp_path / "home", statement)
     store = await sqlite(tmp_path / "home")
     assert what in [finding.what for finding in await store.check()]
     await store.aclose()
 
-    new = tmp_path / "new"
-    new.mkdir()
-    salvage = Salvage(database, new)
-    saved = await sqlite(new)
-    async for batch in salvage.writes():
-        await saved.apply(batch)
-    salvage.close()
+    saved, _ = await rebuilt(database, tmp_path / "new")
     assert await saved.check() == []
     await saved.aclose()
 

@@ -22,11 +22,11 @@ from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j import schema as graph_schema
 from ragmem.store.neo4j.gateway import Row
 from ragmem.store.sqlite import SQLiteStore, schema
-from ragmem.store.sqlite.salvage import Salvage
 from ragmem.store.transfer import stream_of
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.fixtures.make import GRAPH, LINKS
 from tests.store.samples import begun, finished, remembered, said
+from tests.store.test_sqlite_rebuild import rebuilt
 from tests.store.test_times import NAMED_ZONE, OTHER_FORMS
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +72,18 @@ def old_database(home: Path, version: int) -> Path:
     database.execute((FIXTURES / f"schema-{version}.sql").read_text("utf-8"))
     database.close()
     return home / "memory.db"
+
+
+def between(home: Path, version: int) -> Path:
+    """A database of a schema that came out together with the next."""
+    path = old_database(home, RELEASED[-1])
+    database = apsw.Connection(str(path))
+    for number, _, sql in schema.migrations():
+        if RELEASED[-1] < number <= version:
+            database.execute(sql)
+    database.pragma("user_version", version)
+    database.close()
+    return path
 
 
 async def old_graph(server: Connection, version: int) -> None:
@@ -139,7 +151,7 @@ async def is_whole_and_goes_on(store: Archive, version: int) -> None:
 
 def test_every_older_schema_has_its_fixture() -> None:
     """Whoever adds a migration keeps a fixture of what was before."""
-    together = {6}  # Came out with 7: no database of a release has it alone.
+    together = {6, 7}  # Came out with 8: no database of a release has them alone.
     assert set(RELEASED) >= set(range(1, schema.VERSION)) - together
     assert schema.VERSION == graph_schema.VERSION
     for version in RELEASED:
@@ -175,20 +187,14 @@ async def test_an_old_graph_opens(neo4j_server: Connection, version: int) -> Non
 
 
 @pytest.mark.parametrize("version", RELEASED)
-async def test_an_old_database_is_salvaged_too(tmp_path: Path, version: int) -> None:
+async def test_an_old_database_is_rebuilt_too(tmp_path: Path, version: int) -> None:
     """A damaged database need not be of this version to be saved."""
     database = old_database(tmp_path / "home", version)
-    damaged = bytes(4096) + database.read_bytes()[4096:]
-    database.write_bytes(damaged)
-    new = tmp_path / "new"
-    new.mkdir()
-    salvage = Salvage(database, new)
-    store = await SQLiteStore.open(new / "memory.db", locks_dir=new / "locks")
-    async for batch in salvage.writes():
-        await store.apply(batch)
-    salvage.close()
+    before = database.read_bytes()
+    store, lost = await rebuilt(database, tmp_path / "new")
+    assert lost == 0
     assert sorted(map(repr, await held(store))) == sorted(map(repr, content(version)))
-    assert database.read_bytes() == damaged
+    assert database.read_bytes() == before
     await store.aclose()
 
 
@@ -283,7 +289,7 @@ async def test_killed_while_a_database_is_brought_up_to_date(tmp_path: Path, mom
     them, and all that was in it."""
     database = old_database(tmp_path / "home", 1)
     known = [schema_of(old_database(tmp_path / str(each), each)) for each in RELEASED]
-    known.append((6, known[-1][1]))  # It made nothing, and came out together with 7.
+    known += [schema_of(between(tmp_path / str(each), each)) for each in (6, 7)]
     reference = old_database(tmp_path / "reference", 1)
     await (await SQLiteStore.open(reference, locks_dir=tmp_path / "reference" / "locks")).aclose()
     died = killed(_OPEN_SQLITE, str(tmp_path / "home"), moment)
@@ -308,7 +314,7 @@ async def test_killed_while_a_graph_is_brought_up_to_date(
         await ask(neo4j_server, name)
     arguments = (neo4j_server.url, neo4j_server.password)
     deaths = 0
-    for _ in range(9):
+    for _ in range(14):
         if not await asyncio.to_thread(killed, _OPEN_NEO4J, *arguments, f"{point}:kill9@1"):
             break
         deaths += 1
@@ -326,8 +332,9 @@ async def test_killed_while_a_graph_is_brought_up_to_date(
     assert indexes == [row["name"] for row in complete if "name" in row]
     if point == "neo4j.committed":
         # Two indexes, a constraint, what turns and what summaries are found by, sessions that
-        # wait for a vector, the version, the id of the graph itself.
-        assert deaths == 8
+        # wait for a vector, sessions and files on their projects, the version, the id of the
+        # graph itself.
+        assert deaths == 10
         await is_whole_and_goes_on(store, 1)
     await store.aclose()
     await (await open_empty_neo4j_store(neo4j_server)).aclose()

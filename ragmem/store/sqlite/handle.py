@@ -11,7 +11,7 @@ import apsw
 from ragmem.errors import StoreDamaged, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.records import utc_now
-from ragmem.store.sqlite import archive, files, owners, schema, vectors
+from ragmem.store.sqlite import archive, backups, files, owners, schema, vectors
 from ragmem.store.sqlite.lane import Lane
 
 T = TypeVar("T")
@@ -128,6 +128,7 @@ class Handle:
             try:
                 went = self._transaction(connection, lambda: work(connection))
                 then(connection)
+                backups.drop(self._database)
                 return went, archive.rewrite(connection)
             finally:
                 connection.pragma("secure_delete", False)

@@ -20,7 +20,7 @@ from ragmem.store.locks import lock
 from ragmem.store.sqlite import documents, files, journal
 from ragmem.store.sqlite.rows import iso
 
-VERSION = 7
+VERSION = 8
 APPLICATION_ID = 0x7261676D
 _FIRST_WITH_DOCUMENTS = 3
 _FIRST_WITH_OWNERS = 7
@@ -196,7 +196,7 @@ def _migrate(
                 if number == _FIRST_WITH_DOCUMENTS:
                     documents.build(connection)
                 if number == _FIRST_WITH_OWNERS:
-                    _take(connection, owner)
+                    take(connection, owner)
                 connection.execute(
                     "INSERT INTO migrations (version, name, applied_at) VALUES (?, ?, ?)",
                     (number, name, iso(clock())),
@@ -207,7 +207,7 @@ def _migrate(
         _in_transaction(connection, step)
 
 
-def _take(connection: apsw.Connection, owner: str) -> None:
+def take(connection: apsw.Connection, owner: str) -> None:
     """What was kept before there were owners is whose home opens it first."""
     for table in ("sessions", "memories", "profile", "profile_state"):
         connection.execute(f"UPDATE {table} SET owner = ? WHERE owner = ''", (owner,))

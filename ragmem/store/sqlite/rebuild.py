@@ -1,0 +1,402 @@
+"""A new database out of a damaged one: what SQLite still reads of it, then what a backup has.
+
+Rows on damaged pages are stepped over. What is left is made whole again: turns are numbered
+anew where some are lost, and a session of which only turns are left is made up for them.
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from ragmem.errors import StoreDamaged
+from ragmem.records import (
+    Insight,
+    MemoryRecord,
+    Project,
+    PutVectors,
+    Session,
+    Summary,
+    ToolCall,
+    Turn,
+    utc_now,
+)
+from ragmem.store.recall import EmbedderMark
+from ragmem.store.sqlite import documents, schema, small_vectors, vectors
+from ragmem.store.sqlite.rows import Row, record, rows
+from ragmem.store.vectors import unpacked
+
+_LAST_ROW = 1 << 40
+_TIMEOUT_S = 60.0
+_RECORDS: dict[str, type[msgspec.Struct]] = {
+    "projects": Project,
+    "sessions": Session,
+    "turns": Turn,
+    "tool_calls": ToolCall,
+    "summaries": Summary,
+    "memories": MemoryRecord,
+    "insights": Insight,
+}
+"""A row of these tables that is no such record any more counts as lost."""
+_KEPT_ELSEWHERE = {"covers": "[]"}
+_MADE_ANEW = frozenset(
+    (
+        "migrations",
+        "identity",
+        "attempts",
+        "leases",
+        "owners",
+        "documents",
+        "vectors",
+        "project_numbers",
+        "recall_state",
+    )
+)
+"""What processes hold for themselves, what follows from the rest, and what is filed by that."""
+_COMPLETED = "record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')"
+
+
+class Remains:
+    """A database, with its log, of which a copy is read; `lost` counts places that can't be."""
+
+    def __init__(self, database: Path, folder: Path) -> None:
+        """Copy it into the folder; StoreDamaged where SQLite reads nothing of it."""
+        copy = folder / f"read-{database.name}"
+        for suffix in ("", "-wal"):
+            source = database.with_name(database.name + suffix)
+            if source.exists():
+                shutil.copyfile(source, copy.with_name(copy.name + suffix))
+        self.lost = 0
+        self.connection = apsw.Connection(str(copy))
+        try:
+            self.connection.execute("PRAGMA writable_schema = ON")
+            self.connection.execute("SELECT 1 FROM sessions LIMIT 0").fetchall()
+        except apsw.Error:
+            self.connection.close()
+            raise StoreDamaged(
+                f"Nothing of {database} can be read. It was left as it is.",
+                hint="Put a backup in its place.",
+            ) from None
+
+    def store_id(self) -> str:
+        """What the database said of itself; empty where that can't be read."""
+        with suppress(apsw.Error, UnicodeDecodeError):
+            return schema.store_id(self.connection)
+        return ""
+
+    def mark(self) -> EmbedderMark | None:
+        """Of which embedder its vectors are."""
+        with suppress(apsw.Error):
+            return vectors.embedder(self.connection)
+        return None
+
+    def rows(self, table: str, key: Sequence[str]) -> Iterator[Row]:
+        """The rows of a table that can be read; `key`: of one that has no row numbers."""
+        try:
+            self.connection.execute(f'SELECT * FROM "{table}" LIMIT 0').fetchall()
+        except apsw.Error:
+            return  # An older database has none.
+        kind = _RECORDS.get(table)
+        for row in self._from_both_ends(table, key) if key else self._by_number(table):
+            row.pop("row_number", None)
+            try:
+                if kind is not None:
+                    record(kind, row | _KEPT_ELSEWHERE)
+            except (msgspec.MsgspecError, ValueError):
+                self.lost += 1
+            else:
+                yield row
+
+    def _by_number(self, table: str) -> Iterator[Row]:
+        last = 0
+        while True:
+            try:
+                for row in self._after(table, last):
+                    last = int(row["row_number"] or 0)
+                    yield row
+                return
+            except (apsw.Error, UnicodeDecodeError):
+                self.lost += 1
+            step = self._step(table, last)
+            if step is None:
+                return
+            last += step
+
+    def _after(self, table: str, last: int, limit: int = -1) -> Iterator[Row]:
+        for row in rows(
+            self.connection,
+            f'SELECT rowid AS row_number, * FROM "{table}" NOT INDEXED'
+            " WHERE rowid > :last ORDER BY rowid LIMIT :limit",
+            {"last": last, "limit": limit},
+        ):
+            # On damaged pages numbers need not rise, and reading would never end.
+            if int(row["row_number"] or 0) <= last:
+                raise apsw.CorruptError("row out of order")
+            last = int(row["row_number"] or 0)
+            yield row
+
+    def _step(self, table: str, last: int) -> int | None:
+        """How far to go so that the next row can be read; None past the last."""
+
+        def is_readable(step: int) -> bool:
+            try:
+                list(self._after(table, last + step, 1))
+            except (apsw.Error, UnicodeDecodeError):
+                return False
+            return True
+
+        step = 1
+        while not is_readable(step):
+            step *= 2
+            if last + step > _LAST_ROW:
+                return None
+        unreadable = step // 2
+        while step - unreadable > 1:
+            middle = (step + unreadable) // 2
+            if is_readable(middle):
+                step = middle
+            else:
+                unreadable = middle
+        return step
+
+    def _from_both_ends(self, table: str, key: Sequence[str]) -> list[Row]:
+        found: dict[str, Row] = {}
+        for direction in ("", " DESC"):
+            by = ", ".join(f'"{column}"{direction}' for column in key)
+            try:
+                for row in rows(self.connection, f'SELECT * FROM "{table}" ORDER BY {by}'):
+                    found[repr([row[column] for column in key])] = row
+            except (apsw.Error, UnicodeDecodeError):
+                self.lost += not direction
+                continue
+            break
+        return list(found.values())
+
+
+def rebuild(
+    sources: Sequence[Remains], new: Path, locks_dir: Path, *, owner: str, store_id: str = ""
+) -> None:
+    """Write a new database, whole by every promise, with what the sources hold.
+
+    Of a record that several hold the first one's is taken. `owner`: whose it is where that was not
+    kept; `store_id`: what the database is called where none of them says it.
+    """
+    connection = schema.open_for_writing(
+        new, locks_dir, timeout_s=_TIMEOUT_S, clock=utc_now, owner=owner
+    )
+    try:
+        connection.pragma("foreign_keys", False)
+        with connection:
+            mark = next(filter(None, (source.mark() for source in sources)), None)
+            for source in sources:
+                _copy(source, connection, mark)
+            _make_up_what_is_referred_to(connection)
+            _renumber(connection)
+            _remove_orphans(connection)
+            _count(connection)
+            _file(sources, connection, mark)
+            schema.take(connection, owner)
+            its_ids = (*(source.store_id() for source in sources), store_id)
+            if its_id := next(filter(None, its_ids), ""):
+                schema.identify(connection, its_id)
+    finally:
+        connection.close()
+
+
+def _copy(source: Remains, target: apsw.Connection, mark: EmbedderMark | None) -> None:
+    for table, key in _tables(target):
+        if table == "small_vectors" and source.mark() != mark:
+            continue
+        described = target.execute(f'PRAGMA table_info("{table}")').fetchall()
+        columns = {str(name) for _, name, *_ in described}
+        # Of a column that an older database lacks, and that has no value of its own.
+        empty: Row = {
+            str(name): ""
+            for _, name, kind, is_needed, default, _ in described
+            if kind == "TEXT" and is_needed and default is None
+        }
+        for row in source.rows(table, key):
+            given = empty | {name: held for name, held in row.items() if name in columns}
+            names = ", ".join(f'"{name}"' for name in given)
+            values = ", ".join(f":{name}" for name in given)
+            put = f'INSERT OR IGNORE INTO "{table}" ({names}) VALUES ({values})'
+            try:
+                target.execute(put, given)
+            except (apsw.ConstraintError, apsw.MismatchError):
+                source.lost += 1
+
+
+def _tables(connection: apsw.Connection) -> list[tuple[str, list[str]]]:
+    """Those that are copied, what is referred to first; with the key of one without row numbers."""
+    found = connection.execute(
+        """
+        SELECT l.name, l.wr FROM pragma_table_list AS l JOIN sqlite_schema AS s USING (name)
+        WHERE l.schema = 'main' AND l.type = 'table' AND s.name NOT LIKE 'sqlite_%'
+        ORDER BY s.rowid
+        """
+    ).fetchall()
+    return [
+        (str(name), _key(connection, str(name)) if has_no_numbers else [])
+        for name, has_no_numbers in found
+        if name not in _MADE_ANEW
+    ]
+
+
+def _key(connection: apsw.Connection, table: str) -> list[str]:
+    query = "SELECT name FROM pragma_table_info(?) WHERE pk ORDER BY pk"
+    return [str(name) for (name,) in connection.execute(query, (table,))]
+
+
+def _make_up_what_is_referred_to(connection: apsw.Connection) -> None:
+    """Sessions of turns, and files of scopes, that are lost themselves."""
+    connection.execute(
+        """
+        INSERT INTO sessions (
+            session_id, cwd, project_id, title, title_key, tags, status, started_at, updated_at,
+            last_activity_at, turn_count
+        )
+        SELECT session_id, '/', 'salvaged', 'Salvaged session', 'salvaged session', '[]', 'active',
+            min(started_at), min(started_at), min(started_at), 0
+        FROM turns WHERE session_id NOT IN (SELECT session_id FROM sessions) GROUP BY session_id;
+        INSERT INTO code_files (project_id, path, language, hash, imports)
+        SELECT DISTINCT project_id, path, '', '', '[]' FROM code_scopes AS s
+        WHERE defined AND NOT EXISTS (
+            SELECT 1 FROM code_files AS f WHERE f.project_id = s.project_id AND f.path = s.path
+        );
+        UPDATE sessions SET parent_session_id = NULL, forked_at_index = NULL
+        WHERE parent_session_id NOT IN (SELECT session_id FROM sessions)
+        """
+    )
+
+
+def _renumber(connection: apsw.Connection) -> None:
+    """Count turns without gaps, and of a fork those that it still shares."""
+    indexes: dict[str, list[int]] = {}
+    for session_id, index in connection.execute("SELECT session_id, turn_index FROM turns"):
+        indexes.setdefault(str(session_id), []).append(int(str(index)))
+    parents = {
+        str(session_id): (str(parent or ""), int(str(at or 0)))
+        for session_id, parent, at in connection.execute(
+            "SELECT session_id, parent_session_id, forked_at_index FROM sessions"
+        )
+    }
+    shared: dict[str, int] = {}
+
+    def share(session_id: str) -> int:
+        parent, forked_at = parents[session_id]
+        if session_id not in shared:
+            shared[session_id] = 0  # A circle ends here.
+            if parent:
+                own = sum(index <= forked_at for index in indexes.get(parent, ()))
+                shared[session_id] = min(share(parent), forked_at) + own
+        return shared[session_id]
+
+    for session_id, (parent, _) in parents.items():
+        if parent:
+            connection.execute(
+                "UPDATE sessions SET forked_at_index = ? WHERE session_id = ?",
+                (share(session_id), session_id),
+            )
+    # First below zero: two turns of a session never have one number.
+    connection.execute(
+        """
+        UPDATE turns SET turn_index = -counted.place FROM (
+            SELECT turn_id, coalesce(forked_at_index, 0)
+                + row_number() OVER (PARTITION BY session_id ORDER BY turn_index) AS place
+            FROM turns JOIN sessions USING (session_id)
+        ) AS counted WHERE counted.turn_id = turns.turn_id;
+        UPDATE turns SET turn_index = -turn_index
+        """
+    )
+
+
+def _remove_orphans(connection: apsw.Connection) -> None:
+    """What refers to something that is lost, and summaries of which nothing is left."""
+    left = -1
+    while left != (left := connection.total_changes()):
+        for table, _ in _tables(connection):
+            for _, _, parent, column, to, *_ in connection.execute(
+                f'PRAGMA foreign_key_list("{table}")'
+            ).fetchall():
+                [key] = [to] if to else _key(connection, str(parent))
+                connection.execute(
+                    f'DELETE FROM "{table}" WHERE "{column}" NOT IN'
+                    f' (SELECT "{key}" FROM "{parent}")'
+                )
+        connection.execute(
+            """
+            DELETE FROM summaries WHERE summary_id NOT IN (
+                SELECT summary_id FROM summarized_turns
+                UNION ALL SELECT summary_id FROM summarized_summaries
+            );
+            DELETE FROM code_scopes WHERE NOT defined
+            AND scope NOT IN (SELECT scope FROM code_references);
+            DELETE FROM small_vectors WHERE NOT (
+                (level = -1 AND record_id IN (SELECT memory_id FROM memories))
+                OR (level = -2 AND record_id IN (
+                    SELECT session_id FROM sessions WHERE summary <> ''
+                ))
+            )
+            """
+        )
+
+
+def _count(connection: apsw.Connection) -> None:
+    """What is counted, and what is said twice."""
+    connection.execute(
+        f"""
+        UPDATE turns SET char_count = length(user_message) + length(assistant_message),
+            finished_at = CASE WHEN status <> 'running' THEN coalesce(finished_at, started_at) END;
+        UPDATE sessions SET
+            turn_count = coalesce(forked_at_index, 0) + (
+                SELECT count(*) FROM turns AS t WHERE t.session_id = sessions.session_id
+            ),
+            completed_count = (
+                SELECT count(*) FROM turns AS t
+                WHERE t.session_id = sessions.session_id AND status = 'completed'
+            );
+        UPDATE sessions SET to_embed = {small_vectors.SESSION_TO_EMBED};
+        UPDATE memories SET to_embed = {small_vectors.MEMORY_TO_EMBED}
+        """
+    )
+
+
+def _file(
+    sources: Sequence[Remains], connection: apsw.Connection, mark: EmbedderMark | None
+) -> None:
+    """Make all of it findable; the vectors of it that can be read need not be made again."""
+    connection.execute(
+        "UPDATE recall_state SET terms_version = 0, model_id = ?, dimension = ?",
+        (mark.model_id, mark.dimension) if mark else (None, None),
+    )
+    documents.build(connection)
+    connection.execute(f"UPDATE documents SET to_link = 1 WHERE {_COMPLETED}")
+    for source in reversed(sources):  # What the first one says is written last.
+        filed = {}
+        for row in source.rows("documents", ()):
+            filed[row["document"]] = str(row["record_id"]), int(row["level"] or 0)
+            connection.execute(
+                "UPDATE documents SET to_extract = :to_extract, to_link = :to_link"
+                f" WHERE record_id = :record_id AND {_COMPLETED}",
+                {"to_extract": 0, "to_link": 1, **row},
+            )
+        if mark is None or source.mark() != mark:
+            continue
+        for row in source.rows("vectors", ()):
+            packed: object = row["packed"]
+            if row["document"] not in filed or not isinstance(packed, bytes):
+                continue
+            if len(packed) % (mark.dimension + 4):
+                continue
+            record_id, level = filed[row["document"]]
+            put = PutVectors(
+                record_id=record_id,
+                level=level,
+                embedder=mark.model_id,
+                text_hash=str(row["text_hash"]),
+                vectors=unpacked(packed, mark.dimension),
+            )
+            vectors.put_vectors(put)(connection, {})

@@ -1,0 +1,229 @@
+"""A damaged database: what can be read is saved, what is damaged stays as it is."""
+
+import os
+import random
+import stat
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ragmem.errors import StoreDamaged
+from ragmem.records import DropCodeFiles, Write, utc_now
+from ragmem.store.base import SessionQuery
+from ragmem.store.sqlite import SQLiteStore, backups
+from ragmem.store.sqlite.rebuild import Remains, rebuild
+from tests.store.code_samples import GARDEN, code_seen, put, refers, scopes_there
+from tests.store.samples import (
+    at,
+    begun,
+    called,
+    created,
+    finished,
+    known,
+    remembered,
+    said,
+    summed,
+    whole_turn,
+)
+from tests.store.seen import seen
+from tests.store.test_transfer import garden, sqlite
+
+PAGE = 4096
+TURNS = 300
+
+
+async def filled(home: Path) -> Path:
+    """A database of some hundred pages."""
+    store = await sqlite(home)
+    writes: list[Write] = [*garden(), *known(), created("long")]
+    for n in range(TURNS):
+        turn = f"turn-{n:04}"
+        writes += [
+            begun("long", turn, f"question {n} " + "why " * 100, started_at=at(n)),
+            called("long", turn, 0, f"src/{n}.py", tool_call_id=f"call-{n:04}"),
+            finished("long", turn, f"answer {n} " + "so " * 100),
+        ]
+    writes += [
+        summed("long", *(f"turn-{n:04}" for n in range(k, k + 10))) for k in range(0, 200, 10)
+    ]
+    writes += [
+        remembered(f"m{n:03}", f"fact {n} " + "known " * 50, evidence=(
+            said("long", f"turn-{n:04}"),), supersedes=(f"m{n - 1:03}",) if n % 3 else ())
+        for n in range(150)
+    ]  # fmt: skip
+    writes += [put(f"src/{n}.py", f"own{n}", f"other{n}", imports=("0.py",)) for n in range(150)]
+    writes += [put(f"src/{n}.py", f"own{n}") for n in range(140, 150)]
+    writes += [
+        refers(f"turn-{n:04}", **{f"own{n // 2}": "edited", f"other{n // 2}": "read"})
+        for n in range(TURNS)
+    ]
+    writes += [put(f"src/{n}.py", f"own{n}", hash="2") for n in range(20)]
+    writes += [DropCodeFiles(project_id=GARDEN, paths=("src/20.py", "src/21.py"))]
+    await store.apply(writes)
+    await store.aclose()
+    return home / "memory.db"
+
+
+def roots_end(database: Path) -> int:
+    """Where pages begin without which a table is not lost as a whole, counted from 0."""
+    connection = apsw.Connection(str(database))
+    last: int = connection.execute("SELECT max(rootpage) FROM sqlite_schema").get
+    connection.close()
+    return last
+
+
+async def rebuilt(
+    database: Path, folder: Path, backup: Path | None = None
+) -> tuple[SQLiteStore, int]:
+    """What was saved, in a store of its own, and how many places were lost."""
+    folder.mkdir()
+    sources = [Remains(each, folder) for each in (database, backup) if each]
+    rebuild(sources, folder / "memory.db", folder / "locks", owner="")
+    for source in sources:
+        source.connection.close()
+    return await sqlite(folder), sources[0].lost
+
+
+async def test_of_a_whole_one_nothing_is_lost(tmp_path: Path) -> None:
+    database = await filled(tmp_path / "home")
+    store, lost = await rebuilt(database, tmp_path / "new")
+    original = await sqlite(tmp_path / "home")
+    assert lost == 0
+    assert await seen(store) == await seen(original)
+    turns = [f"turn-{n:04}" for n in range(TURNS)]
+    assert await code_seen(store, *turns) == await code_seen(original, *turns)
+    assert len((await scopes_there(store)).keys()) == 290
+    assert len(await store.references_of(turns)) == TURNS
+    await store.aclose()
+    await original.aclose()
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_damaged_pages_cost_what_is_on_them(tmp_path: Path, seed: int) -> None:
+    """The rest is saved, whole by every promise; the original is not touched."""
+    database = await filled(tmp_path / "home")
+    content = bytearray(database.read_bytes())
+    first = roots_end(database)
+    chosen = random.Random(seed).sample(range(first, len(content) // PAGE), 3)
+    for page in chosen:
+        content[page * PAGE : (page + 1) * PAGE] = random.Random(seed).randbytes(PAGE)
+    database.write_bytes(content)
+    store, _ = await rebuilt(database, tmp_path / "new")
+    assert await store.check() == []
+    sessions = {each.session_id: each for each in await store.sessions(SessionQuery(limit=99))}
+    assert sessions["long"].turn_count > TURNS * 0.8
+    assert (await store.info()).counts["memories"] > 0.8 * 154
+    assert (await store.info()).counts["scopes"] > 0.8 * 290
+    assert database.read_bytes() == content
+    await store.aclose()
+
+
+async def test_what_is_lost_comes_from_a_backup(tmp_path: Path) -> None:
+    """What was said since it was made is taken from what can be read, the rest from it."""
+    database = await filled(tmp_path / "home")
+    assert backups.keep(database, tmp_path / "home/locks", utc_now())
+    [backup] = backups.newest_first(database)
+    store = await sqlite(tmp_path / "home")
+    await store.apply(whole_turn("root", "late", "Said after the backup."))
+    await store.aclose()
+    content = bytearray(database.read_bytes())
+    for page in range(roots_end(database), len(content) // PAGE, 5):
+        content[page * PAGE : (page + 1) * PAGE] = bytes(PAGE)
+    database.write_bytes(content)
+    store, lost = await rebuilt(database, tmp_path / "new", backup)
+    assert lost > 0
+    assert await store.check() == []
+    assert (await store.session("long")).turn_count == TURNS
+    assert (await store.info()).counts["memories"] == 154
+    assert len((await scopes_there(store)).keys()) == 290
+    await store.aclose()
+
+
+async def test_without_its_first_page_nothing_is_read(tmp_path: Path) -> None:
+    """It is left as it is; a backup alone takes its place."""
+    database = await filled(tmp_path / "home")
+    assert backups.keep(database, tmp_path / "home/locks", utc_now())
+    [backup] = backups.newest_first(database)
+    content = bytearray(database.read_bytes())
+    content[:PAGE] = bytes(PAGE)
+    database.write_bytes(content)
+    with pytest.raises(StoreDamaged, match=r"Nothing of .* can be read"):
+        Remains(database, tmp_path)
+    folder = tmp_path / "new"
+    folder.mkdir()
+    rebuild([Remains(backup, folder)], folder / "memory.db", folder / "locks", owner="")
+    store = await sqlite(folder)
+    assert (await store.session("long")).turn_count == TURNS
+    assert await store.check() == []
+    await store.aclose()
+
+
+async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path) -> None:
+    """None where nothing has changed; private; with a deletion all of them go."""
+    database = await filled(tmp_path / "home")
+    now = utc_now()
+    days = [now + timedelta(days=each, minutes=each) for each in range(6)]
+
+    def keep(at: datetime) -> bool:
+        made = backups.keep(database, tmp_path / "home/locks", at)
+        if made:
+            os.utime(backups.newest_first(database)[0], (at.timestamp(), at.timestamp()))
+        return made
+
+    assert keep(days[0])
+    assert not keep(days[0] + timedelta(hours=23))
+    assert not keep(days[1]), "nothing has changed"
+    for day in days[1:]:
+        os.utime(database, (day.timestamp(), day.timestamp()))
+        assert keep(day)
+    there = backups.newest_first(database)
+    assert len(there) == 3
+    assert {stat.S_IMODE(each.stat().st_mode) for each in there} == {0o600}
+    assert not list(there[0].parent.glob(".*"))
+    store = await sqlite(tmp_path / "home")
+    await store.delete_session("deep")
+    assert backups.newest_first(database) == []
+    await store.aclose()
+
+
+async def test_a_damaged_database_takes_no_backups_place(tmp_path: Path) -> None:
+    database = await filled(tmp_path / "home")
+    assert backups.keep(database, tmp_path / "home/locks", utc_now())
+    before = backups.newest_first(database)
+    content = bytearray(database.read_bytes())
+    at = roots_end(database) * PAGE
+    content[at : at + 40 * PAGE] = random.Random(1).randbytes(40 * PAGE)
+    database.write_bytes(content)
+    with pytest.raises(apsw.Error):
+        backups.keep(database, tmp_path / "home/locks", utc_now() + timedelta(days=2))
+    assert backups.newest_first(database) == before
+
+
+async def test_cut_in_the_middle(tmp_path: Path) -> None:
+    """What stood before the cut is saved."""
+    database = await filled(tmp_path / "home")
+    content = database.read_bytes()
+    database.write_bytes(content[: len(content) * 2 // 3 + 100])
+    store, lost = await rebuilt(database, tmp_path / "new")
+    assert lost > 0
+    assert await store.check() == []
+    assert (await store.info()).counts["turns"] > 20
+    await store.aclose()
+
+
+async def test_turns_of_a_lost_session_are_kept(tmp_path: Path) -> None:
+    """A session is made up for them, so that they can be found."""
+    database = await filled(tmp_path / "home")
+    connection = apsw.Connection(str(database))
+    connection.execute("DELETE FROM sessions WHERE session_id IN ('long', 'fork')")
+    connection.execute("DELETE FROM turns WHERE turn_id = 'r1'")
+    connection.close()
+    store, _ = await rebuilt(database, tmp_path / "new")
+    assert await store.check() == []
+    session = await store.session("long")
+    assert (session.title, session.turn_count) == ("Salvaged session", TURNS)
+    assert [turn.turn_id for turn in await store.turns("root")] == ["r2", "r3", "r4"]
+    assert [turn.turn_id for turn in await store.turns("fork")] == ["f3"]
+    await store.aclose()
