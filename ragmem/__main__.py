@@ -34,7 +34,8 @@ def _import_nothing_from_here() -> None:
     """Take what PYTHONPATH names of the current folder, above or below it, off the path.
 
     An empty entry is that folder, whose modules are a stranger's. The folder that holds ragmem
-    itself stays. Processes that are started inherit the rest of the variable.
+    itself stays, and below the root of the disk everything: it holds what is the person's own.
+    Processes that are started inherit the rest of the variable.
     """
     named = os.environ.get("PYTHONPATH")
     if named is None:
@@ -47,8 +48,11 @@ def _import_nothing_from_here() -> None:
 
     def is_strange(entry: str) -> bool:
         path = os.path.realpath(entry)
-        near = os.path.commonpath([path, here]) in (path, here) if here else not entry
-        return near and path != own
+        if not here:
+            return not entry
+        is_above = os.path.commonpath([path, here]) == path
+        is_below = here != os.sep and os.path.commonpath([path, here]) == here
+        return (is_above or is_below) and path != own
 
     entries = named.split(os.pathsep)
     strange = {os.path.realpath(entry) for entry in entries if is_strange(entry)}

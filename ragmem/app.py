@@ -18,9 +18,9 @@ from ragmem.agent import Agent, Desk, Limits
 from ragmem.agent.learned import shown
 from ragmem.agent.options import Options as Options
 from ragmem.background import INLINE_S, Background, configured_embedder, leave_to_a_process
-from ragmem.codebase import CodeAtHand, Codebase
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import ConfigError, SessionNotFound, StoreError, UsageError
+from ragmem.index.codebase import Codebase
 from ragmem.interface import address as addresses
 from ragmem.llm.base import LLM
 from ragmem.logs import logging_to
@@ -40,9 +40,10 @@ from ragmem.store.base import SessionQuery, Store, TurnQuery
 from ragmem.store.opening import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver
+from ragmem.tools.project_code import SessionCode
 
 if TYPE_CHECKING:
-    from ragmem.codeindex.index import CodeIndex
+    from ragmem.index.index import CodeIndex
     from ragmem.interface.address import Address
     from ragmem.interface.memory import OpenMemory
     from ragmem.tools.seen import SeenFiles
@@ -87,6 +88,8 @@ class App:
             spool = self._address.spool
             file = paths.spool_dir / f"{spool}{SUFFIX}"
             self.memory.tail = Tail(file, partial(met, paths.spool_dir / spool))
+        self.everyone = False
+        """Sessions of other people in a shared store are gone on with too."""
         self.remembers = True
         """False where the memory, which is wanted, has no folder."""
         self._notices: list[str] = []
@@ -123,7 +126,7 @@ class App:
 
     async def __aenter__(self) -> Self:
         """Folders are made, and other processes of this user are kept out of our memory."""
-        from ragmem.tools.process import protect_process
+        from ragmem.tools.shell import protect_process
 
         try:
             self.paths.make()
@@ -251,10 +254,12 @@ class App:
         return self.memory.recollect(found[0]) if found else None
 
     async def sessions_here(self, limit: int) -> list[Session]:
-        """One's own newest of this folder; while the store is away, those kept beside it."""
+        """One's own newest of this folder, or everyone's; while the store is away, those kept
+        beside it."""
         cwd = folder_name(self.cwd)
+        query = SessionQuery(cwd=cwd, mine=not self.everyone, limit=limit)
         try:
-            return await self.memory.sessions(SessionQuery(cwd=cwd, mine=True, limit=limit))
+            return await self.memory.sessions(query)
         except StoreError:
             tail = self.memory.tail
             if tail and (found := await asyncio.to_thread(tail.sessions, cwd, limit)):
@@ -264,7 +269,7 @@ class App:
     async def resume_session(self, reference: str) -> Session:
         """By id, tail or name, as `sessions_here`; SessionNotFound, AmbiguousSession."""
         try:
-            return await self.memory.find_session(reference, mine=True)
+            return await self.memory.find_session(reference, mine=not self.everyone)
         except StoreError as error:
             if self.memory.tail is None:
                 raise
@@ -346,10 +351,10 @@ class App:
     async def _seat(
         self, session: Session, options: Options, llm: LLM, approver: Approver
     ) -> Agent:
-        from ragmem.tools.changes import ChangedFiles
-        from ragmem.tools.failures import commands_of
+        from ragmem.tools.changed_files import ChangedFiles
         from ragmem.tools.memory import memory_tools
         from ragmem.tools.seen import SeenFiles
+        from ragmem.tools.shell import commands_of
         from ragmem.tools.standard import standard_toolset
         from ragmem.tools.workspace import Workspace
 
@@ -365,7 +370,7 @@ class App:
                 )
         instructions = self._instructions(top)
         workspace = Workspace(self.cwd, options.add_dirs, private=self.paths.own_folders)
-        code = CodeAtHand(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
+        code = SessionCode(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
         toolset = standard_toolset(
             workspace,
             mode=options.permission_mode,

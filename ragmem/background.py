@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmem.codebase import Codebase
 from ragmem.config import Config, Paths, SummariesConfig, environment
 from ragmem.embedder.base import Embedder, Litellm
 from ragmem.embedder.opening import changed, open_embedder
@@ -30,6 +29,7 @@ from ragmem.errors import (
     StoreUnavailable,
     UsageError,
 )
+from ragmem.index.codebase import Codebase
 from ragmem.llm.base import LLM
 from ragmem.memory.memory import Memory
 from ragmem.metrics import Metrics
@@ -79,7 +79,9 @@ class Background:
         self._metrics = metrics
         self._llm: LLM | None = None
         self._worker: Worker | None = None
+        self._asker: Summarizer | None = None
         self._summarizer: Summarizer | None = None
+        """The same, where summaries are made."""
         self._told = False
         self.say: Callable[[str], None] = lambda _: None
         """Told what the person should know of it, each once."""
@@ -89,16 +91,17 @@ class Background:
         """Which model embeds; empty where nothing is embedded."""
         return self._embedder.info.model_id if self._embedder else ""
 
-    @property
-    def spent(self) -> Usage:
-        """What its calls in this process have used."""
-        counts = self._metrics.counts
-        unpriced = counts["background.calls"] == counts["background.unpriced_calls"]
+    def spent(self, session_id: str) -> Usage:
+        """What calls for a session have used, by whichever process of the home."""
+        from ragmem.memory.summaries.ledger import FILE, Ledger
+
+        ledger = self._asker.ledger if self._asker else Ledger(self._paths.data_dir / FILE)
+        found = ledger.spent(session_id)
         return Usage(
-            input_tokens=int(counts["background.input_tokens"]),
-            output_tokens=int(counts["background.output_tokens"]),
-            cost_usd=None if unpriced else counts["background.cost_usd"],
-            model_calls=int(counts["background.calls"]),
+            input_tokens=found.input_tokens,
+            output_tokens=found.output_tokens,
+            cost_usd=None if found.calls == found.unpriced_calls else found.cost_usd,
+            model_calls=found.calls,
         )
 
     def start(self, *, model: str = "") -> None:
@@ -221,11 +224,12 @@ class Background:
         from ragmem.memory.worker import Worker
 
         summaries, facts = self._config.memory.summaries, self._memory.facts
-        asker = None
+        asker = self._asker
         if summaries.enabled or (facts and self._config.memory.facts.extract):
             self._llm = summary_model(self._config, self._paths, flag=model)
-            asker = summarizer(self._llm, summaries, self._paths, self._metrics)
+            asker = summarizer(self._llm, summaries, self._paths, self._metrics, self._open_store)
             asker.say = lambda text: self.say(text)
+            self._asker = asker
         self._summarizer = asker if summaries.enabled else None
         worker = Worker(
             self._open_store,
@@ -269,13 +273,18 @@ def summary_model(config: Config, paths: Paths, *, flag: str = "") -> LLM | None
 
 
 def summarizer(
-    llm: LLM | None, config: SummariesConfig, paths: Paths, metrics: Metrics
+    llm: LLM | None,
+    config: SummariesConfig,
+    paths: Paths,
+    metrics: Metrics,
+    open_store: Callable[[], Awaitable[Store]],
 ) -> "Summarizer":
     """One that asks this model, within the session's limits over all processes of the home."""
     from ragmem.memory.summaries import Ledger, Summarizer
     from ragmem.memory.summaries.ledger import FILE
 
-    return Summarizer(llm, config, ledger=Ledger(paths.data_dir / FILE), metrics=metrics)
+    ledger = Ledger(paths.data_dir / FILE)
+    return Summarizer(llm, config, ledger=ledger, metrics=metrics, open_attempts=open_store)
 
 
 def extractor(

@@ -27,6 +27,7 @@ Each says what happened (`str(error)`), why where that is known, and what to do
 
 import errno
 import os
+import re
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_TRY_AGAIN = 0, 1, 2, 75
 EXIT_SIGINT, EXIT_SIGTERM = 130, 143
@@ -137,7 +138,11 @@ class ProviderRefused(LLMError):
     """The provider answers, but not to this request: key, model, arguments."""
 
 
-class ContextTooLong(ProviderRefused):
+class RequestRefused(ProviderRefused):
+    """The provider does not take this request; another one may do."""
+
+
+class ContextTooLong(RequestRefused):
     """The request does not fit the model's window."""
 
 
@@ -159,5 +164,8 @@ def lacking(error: BaseException) -> str:
         case ImportError() if "failed to map segment" in str(error):
             return os.strerror(errno.ENOMEM)
         case SystemError() | RuntimeError() if "Out of memory" in str(error):
+            return os.strerror(errno.ENOMEM)
+        # How Python itself fails where it has no memory for an exception.
+        case SystemError() if re.search("without (?:exception set|setting an exc)", str(error)):
             return os.strerror(errno.ENOMEM)
     return ""

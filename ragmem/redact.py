@@ -2,22 +2,23 @@
 
 Three kinds are known: the very values of keys and passwords that this process was
 given (`know`), also in base64, hex and URLs; keys that show by their public format
-what they are; and what is assigned to a name such as DB_PASSWORD. Every rule starts
-with a fixed text, which is looked for first, and looks at each character a bounded
-number of times: the time is linear in the text's length. The public formats follow
-the rules of gitleaks (MIT, see docs/licences.md).
+what they are; and what stands where secrets stand, such as behind DB_PASSWORD= (see
+ragmem.secret_places). Every rule starts with a fixed text, which is looked for first,
+and looks at each character a bounded number of times: the time is linear in the
+text's length. The public formats follow the rules of gitleaks (MIT, see
+docs/licences.md).
 """
 
 import json
-import math
 import re
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from urllib.parse import quote
 
 import msgspec
+
+from ragmem.secret_places import without_placed
 
 _URL_SAFE = str.maketrans("+/", "-_")
 _SHORTEST_SECRET = 8
@@ -33,6 +34,7 @@ _STARTS = (
     r"(?<=%[0-9A-Fa-f]{{2}}{0})",
 )
 
+_LONG = 1 << 20
 _NEVER = "\ud800"
 """A character that no decoded text has."""
 _MARK = re.compile(rf"\[redacted: [^\[{_NEVER}]*{_NEVER}([0-9]+){_NEVER}\]")
@@ -126,18 +128,22 @@ RULES = (
     Rule("New Relic key", ("NRAK-", "NRII-"), r"[A-Za-z0-9-]{27,}+"),
     Rule("Octopus key", ("API-",), r"[A-Z0-9]{26}(?![A-Za-z0-9])"),
     Rule("OpenShift token", ("sha256~",), r"[A-Za-z0-9_-]{43}"),
-    Rule("PlanetScale secret", ("pscale_tkn_", "pscale_oauth_", "pscale_pw_"), r"[\w=.-]{32,64}"),
+    Rule(
+        "PlanetScale secret",
+        ("pscale_tkn_", "pscale_oauth_", "pscale_pw_"),
+        r"[A-Za-z0-9_=.-]{32,64}",
+    ),
     Rule("Prefect token", ("pnu_",), r"[A-Za-z0-9]{36}"),
     Rule("Pulumi token", ("pul-",), r"[a-f0-9]{40}"),
     Rule("ReadMe token", ("rdme_",), r"[a-z0-9]{70}"),
     Rule("RubyGems token", ("rubygems_",), r"[a-f0-9]{48}"),
-    Rule("Scalingo token", ("tk-us-",), r"[\w-]{48}"),
+    Rule("Scalingo token", ("tk-us-",), r"[A-Za-z0-9_-]{48}"),
     Rule("Brevo token", ("xkeysib-",), r"[a-f0-9]{64}-[A-Za-z0-9]{16}"),
     Rule("Sentry token", ("sntrys_", "sntryu_"), r"[A-Za-z0-9+/=_]{40,}+"),
     Rule("Shippo token", ("shippo_live_", "shippo_test_"), r"[A-Fa-f0-9]{40}"),
     Rule("SonarQube token", ("squ_", "sqp_", "sqa_"), r"[A-Za-z0-9]{40}"),
     Rule("Sourcegraph token", ("sgp_",), r"[A-Za-z0-9_]{40,}+"),
-    Rule("Square token", ("sq0atp-", "sq0csp-"), r"[\w-]{22,60}"),
+    Rule("Square token", ("sq0atp-", "sq0csp-"), r"[A-Za-z0-9_-]{22,60}"),
     Rule("Typeform token", ("tfp_",), r"[A-Za-z0-9_.=-]{59}"),
     Rule("Yandex key", ("AQVN",), r"[A-Za-z0-9_-]{35,38}"),
     Rule("age key", ("AGE-SECRET-KEY-1",), r"[A-Z0-9]{40,}+"),
@@ -145,34 +151,8 @@ RULES = (
     Rule("private key", ("-----BEGIN ",), _PRIVATE_KEY, over_lines=True),
 )
 
-_KEYS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "client")
-_ASSIGNED = {
-    "assword": "",
-    "asswd": "",
-    "assphrase": "",
-    "ecret": "",
-    "oken": "",
-    "redentials": "",
-    "_key": "|".join(rf"(?<={word}_key)" for word in _KEYS),
-    "-key": "|".join(rf"(?<={word}-key)" for word in _KEYS),
-    "pikey": "(?<=apikey)",
-}
-"""Ends of names of what is secret, without the letter whose case differs, and what stands there."""
-_ASSIGNED |= {name.upper(): _ASSIGNED[name].upper() for name in tuple(_ASSIGNED)}
-_ASSIGNED["Key"] = "|".join(rf"(?<={word}Key)" for word in (*_KEYS, *map(str.title, _KEYS)))
-_VALUE = (
-    r"(?P<after>\\?[\"']?[ \t]{0,4}(?::=|=>|[:=])[ \t]{0,4})"
-    r"(?:(?P<quote>\\?[\"'`])(?P<quoted>(?:[^\s\"'`\\]|[ ]|\\\\){6,200}+)(?=\\?[\"'`])"
-    r"|(?P<bare>(?:[^\s\"'`\\,;(){}<>\[\]&|]|\\\\){6,200}+)(?![(\[{<]))"
-)
-_REFERENCE = re.compile(
-    r"[$%~*<{]|\.{0,2}/|\.\.\.|xxx|(?i:(?:none|null|true|false|undefined|changeme|change[-_]me|todo"
-    r"|example|placeholder|redacted|secret|password|token|string|optional|required|include)(?!\w)"
-    r"|your[-_]|(?:os|process|env|self|this|config|settings)\.)"
-)
-"""How a value begins that is no secret but says where one is, or that there is none."""
-_LEAST_ENTROPY = 2.5
-"""Bits a character, of values of eight characters and more (gitleaks: 3.5, of ten and more)."""
+_RUN = re.compile(r"[A-Za-z0-9_.+/=~-]{15,}")
+"""Where a key may stand: each that is known by its format is so long, without a blank."""
 
 _known: dict[str, str] = {}
 """Forms of the values that `know` was told, with the name of each; the longest first."""
@@ -232,7 +212,19 @@ def passwords_in(addresses: Mapping[str, str]) -> dict[str, str]:
 
 def redact(text: str) -> str:
     """The text without the secrets that are known, or known by their format."""
-    return _redacted(text, lambda name, _: f"[redacted: {name}]")
+    if len(text) < _LONG:
+        return _redacted(text, _shown)
+    return _long_redacted(text, tuple(_known.items()))
+
+
+@lru_cache(maxsize=1)
+def _long_redacted(text: str, _: tuple[tuple[str, str], ...]) -> str:
+    """A turn's end is stored and then told: to look through megabytes once is enough."""
+    return _redacted(text, _shown)
+
+
+def _shown(name: str, _: str) -> str:
+    return f"[redacted: {name}]"
 
 
 def redact_lines(text: str) -> str:
@@ -272,8 +264,10 @@ def parted(text: str) -> Parted | None:
 
 def reaches_over_lines(text: str) -> bool:
     """Whether a secret in it may: then no lines of it can be redacted without the others."""
-    return any("\n" in value and value in text for value in _known) or any(
-        prefix in text for rule in RULES if rule.over_lines for prefix in rule.prefixes
+    return (
+        any("\n" in value and value in text for value in _known)
+        or any(prefix in text for rule in RULES if rule.over_lines for prefix in rule.prefixes)
+        or ("\\\n" in text and "curl" in text)
     )
 
 
@@ -281,48 +275,20 @@ def _redacted(text: str, mark: Callable[[str, str], str]) -> str:
     for value, name in _known.items():
         if value in text:
             text = text.replace(value, mark(name, value))
-    for rule in RULES:
-        for prefix in rule.prefixes:
-            if prefix in text:
-                pattern = _compiled(prefix, rule.pattern)
-                text = pattern.sub(partial(_marked, mark, rule.kind), text)
-    for name, behind in _ASSIGNED.items():
-        if name in text:
-            text = _assignment(name, behind).sub(partial(_without_value, mark), text)
-    return text
+    for rule, prefix in _prefixes_in(text):
+        text = _compiled(prefix, rule.pattern).sub(partial(_marked, mark, rule.kind), text)
+    return without_placed(text, mark)
 
 
-def _without_value(mark: Callable[[str, str], str], found: re.Match[str]) -> str:
-    value = found["quoted"] or found["bare"]
-    if _REFERENCE.match(value) or not _is_secret(found, value):
-        return found[0]
-    hidden = mark("assigned secret", value)
-    return f"{found['name']}{found['after']}{found['quote'] or ''}{hidden}"
-
-
-def _is_secret(found: re.Match[str], value: str) -> bool:
-    """Whether what a name is given is a secret itself, rather than a word or a piece of code.
-
-    Of a variable of the environment (NAME=value) all is believed; elsewhere a value has letters
-    and digits and no blanks, as words and expressions seldom do, and enough different characters.
-    """
-    if found["name"].isupper() and found["after"] == "=":
-        return True
-    if len(value) < 8 or not (re.search(r"[0-9]", value) and re.search(r"[A-Za-z]", value)):
-        return False
-    if " " in value:
-        return False
-    is_name = re.fullmatch(r"[A-Za-z_][\w.]*", value) is not None
-    if not found["quote"] and "=" in found["after"] and is_name:
-        # On the right of an assignment in code it may be an identifier that has a digit.
-        return sum(map(str.isdigit, value)) > 2 and "_" not in value and "." not in value
-    shares = [count / len(value) for count in Counter(value).values()]
-    return -sum(share * math.log2(share) for share in shares) >= _LEAST_ENTROPY
-
-
-@cache
-def _assignment(name: str, behind: str) -> re.Pattern[str]:
-    return re.compile(f"(?P<name>{re.escape(name)}){f'(?:{behind})' if behind else ''}{_VALUE}")
+def _prefixes_in(text: str) -> list[tuple[Rule, str]]:
+    """They are looked for in what is long enough for a key: a tenth of a program, less of prose."""
+    runs = " ".join(_RUN.findall(text))
+    return [
+        (rule, prefix)
+        for rule in RULES
+        for prefix in rule.prefixes
+        if prefix in (text if rule.over_lines else runs)
+    ]
 
 
 def redact_all(texts: Iterable[str]) -> tuple[str, ...]:

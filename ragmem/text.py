@@ -5,6 +5,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
+from hashlib import sha256
 
 # Kept where a control character is shown in clear: line feed and tab.
 _LAYOUT = "\n\t"
@@ -64,9 +65,23 @@ def reveal(text: str) -> str:
     return "".join(_escape(c) if _is_hidden(c) or c in _BLANK else c for c in text)
 
 
-def on_one_line(text: str) -> str:
-    """`reveal` without line breaks: a name that stands in a line can't begin another."""
-    return reveal(text).replace("\n", "\\n").replace("\t", "\\t")
+def quoted(name: str) -> str:
+    """A name in quotes: it begins no line, hides nothing and can't end its quotes."""
+    shown = reveal(name.replace("\\", "\\\\").replace('"', '\\"'))
+    return '"' + shown.replace("\n", "\\n").replace("\t", "\\t") + '"'
+
+
+def plain_or_quoted(path: str) -> str:
+    """A path as it is, or in quotes where it holds more than printable characters."""
+    return path if path.isprintable() else quoted(path)
+
+
+def mark_for(text: str) -> str:
+    """A mark to set the text apart with: the same for the same text, and not to be found in it."""
+    mark = text
+    while (mark := sha256(mark.encode("utf-8", "replace")).hexdigest()[:10]) in text:
+        pass
+    return mark
 
 
 def without_controls(text: str) -> str:

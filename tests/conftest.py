@@ -2,6 +2,7 @@
 
 import os
 import signal
+from datetime import timedelta
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -53,7 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no store that is away; where little patience is tested, it is set there."""
     monkeypatch.setattr("ragmem.memory.patience._PATIENCE_S", 60.0)
-    monkeypatch.setattr("ragmem.tools.failures._PATIENCE_S", 60.0)
+    monkeypatch.setattr("ragmem.tools.shell._PATIENCE_S", 60.0)
+    # Nobody waits between answers of a model that can't be used.
+    monkeypatch.setattr("ragmem.memory.summaries.attempts.PAUSES", (timedelta(),) * 3)
 
 
 @pytest.hookimpl(tryfirst=True)

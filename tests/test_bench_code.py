@@ -43,7 +43,7 @@ MAKE = """
 import json, sys
 from benches.code_questions import (
     Placed, entries_of, of_docstrings, of_release_notes, without_docstrings)
-from ragmem.codeindex.cutting import cut
+from ragmem.index.cut import cut
 
 given = json.load(sys.stdin)
 placed = [Placed(path, scope) for path, text in given["files"].items()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ragmem.failpoints import POINTS, arm, failpoint, hits
-from ragmem.tools.process import child_environment
+from ragmem.tools.shell import child_environment
 from tests.cli.process import Ragmem
 
 PACKAGE = Path(__file__).parents[1] / "ragmem"

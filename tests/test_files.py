@@ -17,7 +17,7 @@ from ragmem.failpoints import arm
 from ragmem.files import replace_private, sync_folder
 from ragmem.store.neo4j_server.layout import Layout, Running
 from ragmem.store.spool.projects import KnownProjects
-from ragmem.tools.preimages import Preimages
+from ragmem.tools.rewind import Preimages
 from tests.store.samples import START
 
 OLD, NEW = b"old " * 5_000, b"new, and longer " * 5_000

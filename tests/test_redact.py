@@ -8,6 +8,7 @@ import re
 import string
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,6 +123,19 @@ def test_every_rule_has_its_example() -> None:
     assert len(RULES) >= 30
 
 
+def test_the_shortest_key_of_each_format_is_found_too() -> None:
+    """Keys are looked for only in what is long enough for one."""
+    for kind, key in KEYS.items():
+        rule = next(
+            rule for rule in RULES if rule.kind == kind.strip() and key.startswith(rule.prefixes)
+        )
+        pattern = re.compile(f"(?:{'|'.join(map(re.escape, rule.prefixes))})(?:{rule.pattern})")
+        shortest = next(
+            cut for cut in (key[:end] for end in range(len(key) + 1)) if pattern.match(cut)
+        )
+        assert redact(f"<{shortest}>") == f"<[redacted: {rule.kind}]>"
+
+
 AROUND = {
     "alone": "{}",
     "assigned": "export KEY={}\nnext line",
@@ -233,6 +247,12 @@ ASSIGNED = [
     "  clientSecret: {}",
     "mysql --password={} app",
     "PGPASSWORD={} psql; TOKEN_COUNT=123456",
+    "DB_PASS={}",
+    "DB_PWD={} PWD=/home/ana",
+    "smtpPass: '{}'",
+    "Server=db;User Id=sa;Pwd={};Timeout=30",
+    "SSHPASS={} sshpass -e ssh ana@plum.example",
+    "X-Api-Key: {}",
 ]
 
 
@@ -244,6 +264,46 @@ def test_what_is_assigned_to_the_name_of_a_secret_is_replaced(around: str) -> No
     text = f"first\n{around.format(secret)}\nlast"
     found = json.loads(redact(json.dumps({"text": text})))
     assert found == {"text": text.replace(secret, "[redacted: assigned secret]")}
+
+
+PLACED = [
+    "Authorization: Bearer {}",
+    '-H "authorization: token {}" https://plum.example',
+    '{{"Authorization": "ApiKey {}"}}',
+    "headers['Authorization'] = 'Bearer {}'",
+    "Proxy-Authorization: {}\r\nHost: plum.example",
+    "send it as Bearer {}, please",
+    "https://ana:{}@plum.example/a?b=c@d",
+    "postgresql+psycopg://ana:{}@[::1]:5432/garden",
+    "redis://:{}@localhost:6379/0 and https://ana@plum.example:8080/",
+    "git clone https://{}@git.example/garden.git",
+    "curl -u ana:{} https://plum.example",
+    "curl -sSfuana:{} https://plum.example",
+    "curl -X POST --user='ana:{}' https://plum.example",
+    'curl https://plum.example \\\n  -d x=1 \\\n  --proxy-user "ana:{}" -o out',
+]
+
+
+@pytest.mark.parametrize("around", PLACED)
+def test_what_stands_where_credentials_stand_is_replaced(around: str) -> None:
+    """In headers, in addresses and behind `curl -u`; also inside JSON, and nothing beside it."""
+    secret = "Xk29fjq2z7LmQw83hT0p"
+    text = f"first\n{around.format(secret)}\nlast"
+    for shown in (redact(text), json.loads(redact(json.dumps(text)))):
+        kind = re.search(r"\[redacted: ([a-z ]+)\]", shown)
+        assert kind, shown
+        assert shown == text.replace(secret, kind[0])
+
+
+def test_weak_passwords_of_addresses_and_logins_are_replaced() -> None:
+    basic = base64.b64encode(b"ana:plum").decode()
+    for text, secret in {
+        "https://ana:hunter@plum.example": "hunter",
+        "curl -u ana:hunter https://plum.example": "hunter",
+        f"Authorization: Basic {basic}": basic,
+        "Authorization: Bearer correct-horse-battery": "correct-horse-battery",
+    }.items():
+        assert secret not in redact(text)
 
 
 def test_a_weak_password_in_an_environment_file_is_replaced_too() -> None:
@@ -271,12 +331,27 @@ NO_SECRET = [
     "token: ${{ secrets.GITHUB_TOKEN }}",
     "API_KEY_FILE=/x/y1234567",
     "Tokens: 1,234 in, 567 out",
+    "pass=the salt; compass = north12345; bypass: str = rule12345",
+    "PWD=/home/ana OLDPWD=/home/ben; cwd = pwd = os.getcwd()",
+    "def hash(password: str, pwd: bytes) -> str: pass",
+    '("Authorization", "Ocp-Apim-Subscription-Key1", "DB_PASSWORD=[redacted: me]")',
+    "Authorization: required for administrators only",
+    'headers = {"Authorization": f"Bearer {token1}"}',
+    'headers["Authorization"] = "Bearer " + token1',
+    "Authorization: Bearer $TOKEN or ${TOKEN1} or <token> or YOUR_ACCESS_TOKEN_1",
+    "Bearer authentication, bearer tokens1 and the standard-bearer",
+    "https://user:password@host and postgres://postgres:postgres@localhost",
+    'f"postgres://{user}:{password}@{host}" postgres://%s:%s@%s https://$A:$B@c',
+    "https://plum.example:8080/@ana ssh://git@git.example/garden http://[::1]:80/a:b@c",
+    'curl -u "$USER:$PASS" a; curl -u ana b; curl -u user:pass c; curl --url http://a:80/b',
+    "RUN curl https://plum.example\nRUN docker run -u ana:garden1 x; docker -u 1000:1000",
 ]
 
 
 @pytest.mark.parametrize("text", NO_SECRET)
 def test_code_and_placeholders_are_left_alone(text: str) -> None:
     assert redact(text) == text
+    assert redact(json.dumps(text)) == json.dumps(text)
 
 
 def test_secrets_are_chosen_by_name_and_length() -> None:
@@ -308,6 +383,11 @@ HOSTILE = {
     "assignments": 'password = "a1b2c3d4e5f6" ',
     "names": "password=token:SECRET=",
     "long values": "DB_PASSWORD=" + "a" * 1000,
+    "headers": "Authorization: Bearer ",
+    "addresses": "a://b:c",
+    "logins": "curl -u a:b ",
+    "login values": "curl -u" + " a:" * 300,
+    "almost long enough": "hf_aaaaaaaaaaa ",
     "key starts": "-----BEGIN PRIVATE KEY-----",
     "key gaps": "-----BEGIN PRIVATE KEY-----" + " " * 1000,
     "key numbers": "-----BEGIN PRIVATE KEY-----" + "1\t" * 1000,
@@ -317,7 +397,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
 def test_ten_megabytes_take_linear_time(unit: str) -> None:
-    """§1.6: ten times a tenth, at most some more; what backtracks or starts over takes hours."""
+    """Ten times a tenth, at most some more; what backtracks or starts over takes hours."""
     tenth_s = _cpu_seconds(unit * (_MEGA // 10 // len(unit)))
     assert _cpu_seconds(unit * (_MEGA // len(unit))) < max(5, 40 * tenth_s)
 
@@ -327,6 +407,16 @@ def _cpu_seconds(text: str) -> float:
     began = time.process_time()
     redact(text)
     return time.process_time() - began
+
+
+def test_ten_megabytes_of_a_program_take_little_time() -> None:
+    """About half a second: the formats are looked for in a tenth of it."""
+    program = "".join(
+        path.read_text("utf-8")
+        for path in sorted(Path(module.__file__).parent.rglob("*.py"))
+        if path != Path(module.__file__)
+    )
+    assert _cpu_seconds((program * (_MEGA // len(program) + 1))[:_MEGA]) < 3
 
 
 def test_a_single_run_of_ten_megabytes() -> None:

@@ -9,7 +9,7 @@ from ragmem.memory.context import ContextBuilder, Place
 from ragmem.memory.memory import Memory
 from ragmem.records import Project
 from ragmem.tools.base import Toolset
-from ragmem.tools.changes import ChangedFiles
+from ragmem.tools.changed_files import ChangedFiles
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

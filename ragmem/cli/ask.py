@@ -12,6 +12,7 @@ from ragmem.cli.command import (
     ColorOption,
     Continue,
     Ephemeral,
+    Everyone,
     Fork,
     Interruption,
     Mode,
@@ -41,7 +42,7 @@ from ragmem.cli.output import (
     write_json,
 )
 from ragmem.config import Config, environment
-from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
+from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
 from ragmem.events import (
     ContextBuilt,
     Event,
@@ -392,6 +393,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     continue_last: Continue = False,
     resume: Resume = None,
     fork: Fork = False,
+    everyone: Everyone = False,
     model: Model = None,
     output_format: Annotated[
         OutputFormat,
@@ -424,9 +426,11 @@ def ask(  # noqa: PLR0913 - one parameter a flag
 
     With a PROMPT and a pipe, what is piped follows the prompt in a <stdin> block.
     """
-    check_session_flags(continue_last=continue_last, resume=resume, fork=fork)
+    check_session_flags(continue_last=continue_last, resume=resume, fork=fork, everyone=everyone)
     if include_partial and output_format != "stream-json":
         raise UsageError("--include-partial-messages needs --output-format stream-json.")
+    if raw and output_format != "text":
+        raise UsageError("--raw needs --output-format text.")
     if max_budget_usd is not None and not max_budget_usd > 0:
         raise UsageError("--max-budget-usd must be more than 0.")
     folders, tools = added_folders(add_dir), allowed_tools(allow)
@@ -450,6 +454,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
         progress = _progress(config)
         approver = terminal_approver(progress) if is_interactive() else deny_all
         async with open_app(config, paths, ephemeral=ephemeral) as opened:
+            opened.everyone = everyone
             session = await choose_session(
                 opened, continue_last=continue_last, resume=resume, fork=fork
             )
@@ -473,7 +478,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
                 await agent.aclose()
             await opened.leave_background(model=model or "")
             # Done is what is kept too.
-            return code if opened.remembers or ephemeral else code or EXIT_FAILED
+            return code if opened.remembers or ephemeral else code or EXIT_TRY_AGAIN
 
     raise typer.Exit(run_async(main))
 

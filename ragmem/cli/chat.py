@@ -10,6 +10,7 @@ from ragmem.cli.command import (
     ColorOption,
     Continue,
     Ephemeral,
+    Everyone,
     Fork,
     Mode,
     Model,
@@ -23,7 +24,7 @@ from ragmem.cli.command import (
     settings,
 )
 from ragmem.cli.output import typed
-from ragmem.errors import UsageError
+from ragmem.errors import EXIT_TRY_AGAIN, UsageError
 
 if TYPE_CHECKING:
     from ragmem.app import App, Options
@@ -39,6 +40,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
         str, typer.Option("-n", "--name", metavar="NAME", help="Name the session.")
     ] = "",
     fork: Fork = False,
+    everyone: Everyone = False,
     model: Model = None,
     mode: Mode = None,
     yolo: Yolo = False,
@@ -48,18 +50,22 @@ def chat(  # noqa: PLR0913 - one parameter a flag
 ) -> None:
     """Talk with the agent in this folder. Bare `ragmem` does the same."""
     require_terminal()
-    check_session_flags(continue_last=continue_last, resume=resume, fork=fork)
+    check_session_flags(continue_last=continue_last, resume=resume, fork=fork, everyone=everyone)
     goes_on = continue_last or resume is not None
     config, paths = settings(color=color, needs_memory=goes_on)
     chosen = permission_mode(mode, yolo=yolo, configured=config.ui.permission_mode)
     folders = added_folders(add_dir)
     cwd = current_folder()
 
+    opened: list[App] = []
+
     def start() -> tuple["App", "Options"]:
         from ragmem.app import Options
 
         options = Options(model=model or "", permission_mode=chosen, add_dirs=folders)
-        return open_app(config, paths, ephemeral=ephemeral), options
+        opened.append(open_app(config, paths, ephemeral=ephemeral))
+        opened[0].everyone = everyone
+        return opened[0], options
 
     from ragmem.repl.chat import Opening, run_chat
 
@@ -67,7 +73,9 @@ def chat(  # noqa: PLR0913 - one parameter a flag
     code = run_chat(
         start, opening=opening, cwd=cwd, history=paths.prompt_history, color=config.ui.color
     )
-    raise typer.Exit(code)
+    # Done is what is kept too.
+    kept = ephemeral or all(each.remembers for each in opened)
+    raise typer.Exit(code if kept else code or EXIT_TRY_AGAIN)
 
 
 def require_terminal() -> None:

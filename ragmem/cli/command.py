@@ -130,6 +130,12 @@ Resume = Annotated[
 Fork = Annotated[
     bool, typer.Option("--fork-session", help="With -c or -r: go on in a copy of the session.")
 ]
+Everyone = Annotated[
+    bool,
+    typer.Option(
+        "--everyone", help="With -c or -r: sessions of other people in the same database too."
+    ),
+]
 Model = Annotated[
     str | None, typer.Option("-m", "--model", metavar="MODEL", help="Model, as provider/model.")
 ]
@@ -197,7 +203,9 @@ Exported = Annotated[
 TextFormat = Annotated[Literal["text", "json"], typer.Option("--format", help="How to print it.")]
 
 
-def check_session_flags(*, continue_last: bool, resume: str | None, fork: bool) -> None:
+def check_session_flags(
+    *, continue_last: bool, resume: str | None, fork: bool, everyone: bool = False
+) -> None:
     """UsageError for flags that contradict each other."""
     if continue_last and resume is not None:
         raise UsageError("-c and -r exclude each other.", hint="-r names the session itself.")
@@ -205,6 +213,8 @@ def check_session_flags(*, continue_last: bool, resume: str | None, fork: bool) 
         raise UsageError(
             "--fork-session needs a session to copy.", hint="Add -c, or -r with its id."
         )
+    if everyone and not continue_last and resume is None:
+        raise UsageError("--everyone says which sessions -c and -r take.", hint="Add one of them.")
 
 
 def permission_mode(

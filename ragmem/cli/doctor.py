@@ -53,7 +53,7 @@ def doctor() -> None:
 async def examine() -> AsyncIterator["Check"]:
     """Every check in turn, as it is done."""
 
-    from ragmem.tools.ripgrep import find_ripgrep
+    from ragmem.tools.search import find_ripgrep
 
     paths, environ = find_paths(), environment()
     know(secrets_among(environ))
@@ -184,6 +184,7 @@ async def check_background(config: Config, paths: Paths) -> list[Check]:
     """Which embedder is set and whether the vectors are its own; what waits to be worked on."""
     from ragmem.app import App
     from ragmem.background import is_at_work
+    from ragmem.memory.summaries.attempts import TRIES, given_up_text
     from ragmem.memory.summaries.ledger import FILE, Ledger
     from ragmem.memory.summaries.summarizer import away_text
 
@@ -192,6 +193,7 @@ async def check_background(config: Config, paths: Paths) -> list[Check]:
         async with App(config, paths, cwd=paths.data_dir) as app:
             store = await app.store()
             pending, mark = await store.count_pending(), await store.embedder()
+            given_up = await store.attempts(least=TRIES)
             changed = await app.background.vectors_notice()
             model_id = app.background.embedder_model
     except RagmemError as error:
@@ -210,10 +212,12 @@ async def check_background(config: Config, paths: Paths) -> list[Check]:
     away = Ledger(paths.data_dir / FILE).away()
     for model in away:
         detail += f". {away_text(model)} ({model.failures:,} calls in a row)"
-    if away:
+    if given_up:
+        detail += f". {given_up_text(given_up)}"
+    if away or given_up:
         advice += [
             "Set model.summary to one that answers; or mend what is said above, then",
-            "ragmem sessions summarize asks at once.",
+            "ragmem sessions summarize SESSION asks about a session at once.",
         ]
     background = Check("background", "note" if advice else "ok", detail, advice="\n".join(advice))
     if changed:

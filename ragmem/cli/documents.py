@@ -1,7 +1,7 @@
 """What `--format json` and `--output-format json` print: one document, stable snake_case keys."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -9,6 +9,7 @@ import msgspec
 
 from ragmem.cli.output import Document
 from ragmem.events import TurnFinished
+from ragmem.memory.chains import NOBODY
 from ragmem.messages import Json
 from ragmem.records import MemoryRecord, Session, Turn
 
@@ -174,6 +175,8 @@ class MemoryDocument(Document, frozen=True, kw_only=True):
     created_at: datetime
     expires_at: datetime | None
     superseded_by: str | None
+    said_by: str | None
+    """Name of another person, who has made it known; null for one's own."""
 
 
 class EvidenceDocument(Document, frozen=True, kw_only=True):
@@ -287,12 +290,12 @@ def code_session_documents(past: "CodePast") -> tuple[CodeSessionDocument, ...]:
     )
 
 
-def memory_document(memory: MemoryRecord) -> MemoryDocument:
-    """A memory in a list."""
-    return MemoryDocument.of(memory, id=memory.memory_id)
+def memory_document(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> MemoryDocument:
+    """A memory in a list; `people` are others, by id."""
+    return MemoryDocument.of(memory, id=memory.memory_id, said_by=people.get(memory.owner))
 
 
-def why_document(memory: MemoryRecord) -> WhyDocument:
+def why_document(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> WhyDocument:
     """A memory with where it comes from."""
     evidence = tuple(
         EvidenceDocument(
@@ -303,13 +306,18 @@ def why_document(memory: MemoryRecord) -> WhyDocument:
         )
         for each in memory.evidence
     )
-    return WhyDocument.of(memory, id=memory.memory_id, evidence=evidence)
+    return WhyDocument.of(
+        memory, id=memory.memory_id, said_by=people.get(memory.owner), evidence=evidence
+    )
 
 
-def episode_document(memory: MemoryRecord) -> EpisodeDocument:
+def episode_document(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> EpisodeDocument:
     """A notable moment."""
     return EpisodeDocument.of(
-        memory, id=memory.memory_id, occurred_at=memory.at or memory.created_at
+        memory,
+        id=memory.memory_id,
+        said_by=people.get(memory.owner),
+        occurred_at=memory.at or memory.created_at,
     )
 
 

@@ -40,7 +40,7 @@ from ragmem.text import ago, clean, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.codeindex.index import CodeIndex
+    from ragmem.index.index import CodeIndex
     from ragmem.records import FileAccess, Project, Session
     from ragmem.store.base import Store
 
@@ -349,7 +349,7 @@ def related_text(
     found: Sequence[Related], now: datetime, *, width: int, brief: bool = False
 ) -> str:
     """A paragraph a file; `brief`: of its sessions only how many there are."""
-    from ragmem.codebase.shown import in_sessions, past_lines
+    from ragmem.repl.code_listings import in_sessions, past_lines
 
     width = max(_NARROWEST, width)
     lines: list[str] = []
@@ -379,7 +379,7 @@ def _together(other: ChangedTogether, now: datetime) -> str:
 
 
 def _named(paths: Sequence[str]) -> str:
-    from ragmem.codebase.shown import SHOWN
+    from ragmem.repl.code_listings import SHOWN
 
     more = len(paths) - SHOWN
     shown = ", ".join(one_line(path, 200) for path in paths[:SHOWN])

@@ -17,8 +17,8 @@ from ragmem.text import ago, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.codeindex.index import CodeIndex
-    from ragmem.codeindex.values import IndexStatus, Refreshed
+    from ragmem.index.index import CodeIndex
+    from ragmem.index.values import IndexStatus, Refreshed
     from ragmem.records import Project
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)

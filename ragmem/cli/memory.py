@@ -14,16 +14,18 @@ from ragmem.cli import profile
 from ragmem.cli.command import (
     Exported,
     Format,
+    Home,
     NewFile,
     TextFormat,
     Yes,
     app_with_facts,
+    archive,
     confirm,
+    home,
     memory_ids,
     open_app,
     opens,
     say_notices,
-    settings,
 )
 from ragmem.cli.documents import episode_document, memory_document, why_document
 from ragmem.cli.output import (
@@ -39,11 +41,12 @@ from ragmem.cli.output import (
     write,
     write_json,
 )
-from ragmem.errors import UsageError
+from ragmem.errors import RagmemError, StoreError, UsageError
 from ragmem.ids import short_id
-from ragmem.memory.chains import Chain, Line, about, chain_of, day, marks, summed_up, told
+from ragmem.memory.chains import NOBODY, Chain, Line, about, chain_of, day, marks, summed_up, told
 from ragmem.memory.facts.ttl import expiry
 from ragmem.memory.facts.values import Draft, Remembered
+from ragmem.memory.hits import others_of
 from ragmem.memory.notes import facts_of, forgotten_text, here, said_so, tell
 from ragmem.memory.notes import forget as forget_memory
 from ragmem.records import (
@@ -53,11 +56,14 @@ from ragmem.records import (
     MemoryScope,
     Profile,
     PutMemory,
+    PutOwner,
     PutProfile,
     Write,
     utc_now,
 )
+from ragmem.redact import redact
 from ragmem.store.memories import MemoryQuery
+from ragmem.store.owning import home_owner
 from ragmem.store.transfer.document import encoded
 from ragmem.text import ago, clip_to_width, counted, one_line, visible
 
@@ -164,11 +170,14 @@ async def list_memories(
         limit=limit,
     )
     projects = await _folders(opened) if everywhere else None
+    people = await others_of(await opened.store())
     print_all(
         output,
         found,
-        memory_document,
-        lambda width: memories_table(found, datetime.now(UTC), width=width, projects=projects),
+        lambda memory: memory_document(memory, people),
+        lambda width: memories_table(
+            found, datetime.now(UTC), width=width, projects=projects, people=people
+        ),
         _nothing(everywhere=everywhere, narrowed=bool(kind or subjects or scope)),
     )
 
@@ -218,7 +227,7 @@ async def show(opened: "App", reference: Reference, output: TextFormat = "text")
     found, chain = await _found(opened, reference)
     print_one(
         output,
-        lambda: memory_document(found),
+        lambda: memory_document(found, chain.people),
         lambda width: page(about(chain, datetime.now(UTC)), width),
     )
 
@@ -375,7 +384,7 @@ async def why(opened: "App", reference: Reference, output: TextFormat = "text") 
     found, chain = await _found(opened, reference)
     print_one(
         output,
-        lambda: why_document(found),
+        lambda: why_document(found, chain.people),
         lambda width: page(told(chain, datetime.now(UTC)), width),
     )
 
@@ -394,31 +403,61 @@ async def episodes(
         limit=limit,
     )
     found = await (await opened.store()).memories(query)
+    people = await others_of(await opened.store())
     print_all(
         output,
         found,
-        episode_document,
-        lambda width: episodes_table(found, datetime.now(UTC), width=width),
+        lambda memory: episode_document(memory, people),
+        lambda width: episodes_table(found, datetime.now(UTC), width=width, people=people),
         "No decision, preference or deadline is remembered here yet.\n"
         "They are noticed when they are spoken of: “we decided to …”, “by Friday”.\n",
     )
 
 
 @app.command()
-def owner(
+@opens(home)
+async def owner(
+    own: Home,
     take: Annotated[
         str,
         typer.Option("--take", metavar="ID", help="Be the owner that another home of yours has."),
     ] = "",
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="What others in the same database see."),
+    ] = None,
 ) -> None:
     """Show whose this home is: the id that its sessions and what is known of you bear."""
-    from ragmem.store.owning import home_owner, take_owner
+    from ragmem.store.owning import take_owner
 
-    _, paths = settings()
-    paths.make()
+    own.paths.make()
     if take:
-        take_owner(paths, take)
-    write(f"{home_owner(paths)}\n")
+        take_owner(own.paths, take)
+    await _tell_owner(own, None if name is None else words(name))
+
+
+async def _tell_owner(own: Home, name: str | None) -> None:
+    """Print whose home it is, after giving them a name if there is one."""
+    owner_id = home_owner(own.paths)
+    if name is None:
+        write(f"{owner_id}\n")  # Whatever the store says.
+    kind = own.config.store.kind
+    try:
+        async with archive(kind, own.config, own.paths, existing=name is None) as store:
+            if name is not None:
+                put = PutOwner(owner=owner_id, name=redact(one_line(name, 40)), at=utc_now())
+                await store.apply([put])
+            known = {each.owner_id: each.name for each in await store.owners()}
+    except RagmemError as error:
+        if name is not None:
+            raise
+        known = {}
+        if isinstance(error, StoreError):
+            say(f"note: What you are called is not known: {visible(str(error))}\n")
+    if name is not None:
+        write(f"{owner_id}\n")
+    if known.get(owner_id):
+        say(f"called {visible(known[owner_id])}\n")
 
 
 @app.command()
@@ -442,11 +481,13 @@ def memories_table(
     now: datetime,
     *,
     width: int,
+    people: Mapping[str, str] = NOBODY,
     projects: Mapping[str, str] | None = None,
 ) -> str:
     """One line each; the less telling columns only where there is room for them.
 
-    With `projects`, the names of folders by the project's id, each says which is its own.
+    With `projects`, the names of folders by the project's id, each says which is its own; with
+    `people`, those of others by id, who has made it known.
     """
     roomy = width >= _ROOMY
     noted = [", ".join(marks(memory, now)) for memory in memories]
@@ -456,7 +497,8 @@ def memories_table(
     ]
     if width >= _WIDE:
         columns.append(("WHEN", [ago(memory.created_at, now) for memory in memories]))
-        columns.append(("FROM", [_WHO[memory.trust] for memory in memories]))
+    if width >= _WIDE or people:
+        columns.append(("FROM", [_from(memory, people) for memory in memories]))
     if projects is not None:
         names = [_project(memory, projects) for memory in memories]
         columns.append(("PROJECT", [clip_to_width(name, 16 if roomy else 10) for name in names]))
@@ -470,25 +512,39 @@ def memories_table(
     return table(header, rows, width=width)
 
 
-def episodes_table(memories: Sequence[MemoryRecord], now: datetime, *, width: int) -> str:
-    """One line each: when it was said, what kind it is, when it is due."""
+def episodes_table(
+    memories: Sequence[MemoryRecord],
+    now: datetime,
+    *,
+    width: int,
+    people: Mapping[str, str] = NOBODY,
+) -> str:
+    """One line each: when it was said, in a shared store by whom, what kind, when it is due."""
     rows = [
         (
             short_id(memory.memory_id),
             ago(memory.created_at, now),
+            *((_from(memory, people),) if people else ()),
             memory.kind,
             day(memory.at) if memory.at else "-",
             memory.content,
         )
         for memory in memories
     ]
-    return table(("ID", "SAID", "KIND", "DATE", "EPISODE"), rows, width=width)
+    who = ("FROM",) if people else ()
+    return table(("ID", "SAID", *who, "KIND", "DATE", "EPISODE"), rows, width=width)
 
 
 def page(lines: Sequence[Line], width: int) -> str:
     """Lines between words, each row behind its line's margin."""
     rows = [row for indent, text in lines for row in folded(" " * indent, text, width)]
     return "\n".join(rows) + "\n"
+
+
+def _from(memory: MemoryRecord, people: Mapping[str, str]) -> str:
+    who = _WHO[memory.trust]
+    other = clip_to_width(people.get(memory.owner, ""), 16)
+    return other if other and memory.trust == "person" else who
 
 
 def _project(memory: MemoryRecord, projects: Mapping[str, str]) -> str:

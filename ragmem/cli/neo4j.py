@@ -1,6 +1,8 @@
 """`ragmem neo4j`: a local Neo4j in one command."""
 
-from typing import Annotated
+import shutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +11,9 @@ from ragmem.cli.output import say, write
 from ragmem.config import environment, find_paths
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
 from ragmem.text import visible
+
+if TYPE_CHECKING:
+    from ragmem.store.neo4j_server import ServerStatus
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -51,7 +56,34 @@ async def status(own: Home) -> int:
 
     found = await look(own.paths, own.config, environment())
     write(f"{visible(found.detail)}\n")
+    if found.running:
+        write(_ways_in(found, environment()))
     return EXIT_DONE if found.running else EXIT_FAILED
+
+
+def _ways_in(found: "ServerStatus", environ: Mapping[str, str]) -> str:
+    """How a person gets at the graph: an address, a user, a password, a line for a shell."""
+    own = found.way != "configured"
+    lines = {
+        "Browser": found.browser or ("not with this server" if own else ""),
+        "user": found.username,
+        "password": "`ragmem neo4j password` prints it" if own else "that in NEO4J_PASSWORD",
+        "shell": found.shell,
+    }
+    text = "".join(f"  {name:<9} {visible(line)}\n" for name, line in lines.items() if line)
+    missing = not shutil.which("cypher-shell", path=environ.get("PATH"))
+    if missing and " cypher-shell -a" in f" {found.shell}":
+        text += "            (not installed here: cypher-shell comes with every Neo4j, or alone)\n"
+    return text
+
+
+@app.command()
+@opens(home)
+async def password(own: Home) -> None:
+    """Print the password of the local server, for Neo4j Browser or cypher-shell."""
+    from ragmem.store.neo4j_server import password as find_password
+
+    write(f"{find_password(own.paths, own.config, environment())}\n")
 
 
 @app.command()

@@ -8,7 +8,9 @@ import json
 import os
 import re
 import select
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -111,15 +113,37 @@ def _stderr_columns() -> int:
 @contextmanager
 def _broken_output() -> Iterator[None]:
     try:
-        yield
-    except OSError as error:
+        with _heeding_ctrl_c():
+            yield
+    except (OSError, KeyboardInterrupt) as error:
         # What could not be written waits in Python's buffers: let it go nowhere at exit.
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
-        if isinstance(error, BrokenPipeError):
+        if isinstance(error, (BrokenPipeError, KeyboardInterrupt)):
             raise
         raise RagmemError(f"The output could not be written: {error.strerror}.") from None
+
+
+@contextmanager
+def _heeding_ctrl_c() -> Iterator[None]:
+    """While a reader takes nothing, the loop that hears signals waits as well: leave the write."""
+    number = signal.SIGINT
+    before = signal.getsignal(number)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before in (None, signal.SIG_IGN):
+        yield
+        return
+    signal.signal(number, _leave_what_is_stuck)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def _leave_what_is_stuck(_number: int, _frame: object) -> None:
+    if not select.select((), (sys.stdout,), (), 0)[1]:
+        raise KeyboardInterrupt
 
 
 def is_interactive() -> bool:

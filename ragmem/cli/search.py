@@ -41,7 +41,7 @@ from ragmem.text import ago, clip_to_width, counted, flowing, hanging, one_line,
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.codebase.found import FoundCode
+    from ragmem.index.lookup import FoundCode
     from ragmem.memory.facts.values import FactHit
     from ragmem.memory.hits import Hit
     from ragmem.memory.similar import SimilarSession
@@ -359,9 +359,9 @@ class ScopeDocument(HitDocument, frozen=True, kw_only=True):
 async def _search_code(
     opened: "App", query: str, *, limit: int, semantic: bool, output: Literal["table", "json"]
 ) -> None:
-    from ragmem.codebase.found import find_code
-    from ragmem.codebase.shown import code_text
+    from ragmem.index.lookup import find_code
     from ragmem.memory.hits import worth_showing
+    from ragmem.repl.code_listings import code_text
 
     code = await code_of(opened)
     refreshed = await brought_up_to_date(code, only_reads=True)

@@ -58,7 +58,7 @@ from ragmem.text import ago, clip_middle, counted, hanging, one_line, visible
 if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.memory.insights import Look
-    from ragmem.tools.preimages import Preimages
+    from ragmem.tools.rewind import Preimages
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -375,14 +375,15 @@ async def insights(
 async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
     """One call a session, each stored at once: what was made stays when this is stopped."""
     from ragmem.background import summarizer, summary_model
-    from ragmem.memory.insights import insight_into
+    from ragmem.memory.insights import insight_into, insight_item
+    from ragmem.memory.summaries.attempts import TRIES
     from ragmem.memory.summaries.summarizer import is_too_small
 
     config, paths = opened.config, opened.paths
     llm = summary_model(config, paths, flag=model)
     if llm is None or is_too_small(llm.info):
         return _unasked(seen, llm.info.name if llm else "")
-    asking = summarizer(llm, config.memory.summaries, paths, opened.metrics)
+    asking = summarizer(llm, config.memory.summaries, paths, opened.metrics, opened.store)
     store = await opened.store()
     known = f", {len(seen.known):,} known already" if seen.known else ""
     say(f"Asking {visible(llm.info.name)} about {counted(len(seen.waiting), 'session')}{known}.\n")
@@ -395,7 +396,10 @@ async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
                 if insight is not None:
                     made.append((session, insight))
                 else:
-                    why = asking.spent(session.session_id).problem or why
+                    given_up = await store.attempts(insight_item(session), least=TRIES)
+                    for tried in given_up:
+                        why = f"{tried.problem} {tried.model} is not asked again: name another, -m."
+                    why = why if given_up else asking.spent(session.session_id).problem or why
                 show("reading", 1)
     except asyncio.CancelledError:
         say("Stopped. What was found so far is kept; run it again to go on.\n")
@@ -515,7 +519,7 @@ async def delete(own: Home, reference: Reference, yes: Yes = False) -> None:
     """Delete a session for ever, with all that was derived from it."""
     from ragmem.logs import log_deletion
     from ragmem.memory.tail import SUFFIX, Tail
-    from ragmem.tools.preimages import Preimages
+    from ragmem.tools.rewind import Preimages
 
     config, paths = own.config, own.paths
     session = await _meant(own, reference)

@@ -426,9 +426,11 @@ async def _mend_graph(config: Config, paths: Paths) -> int:
     """All is mended in its place, after a copy of it was written."""
     from ragmem.store.neo4j.repair import Repair
     from ragmem.store.neo4j_server import find_connection
+    from ragmem.store.owning import home_owner
 
     connection = find_connection(config, paths, environment())
-    mending = await Repair.open(connection, timeout_s=max(_TIMEOUT_S, config.store.timeout_s))
+    timeout_s = max(_TIMEOUT_S, config.store.timeout_s)
+    mending = await Repair.open(connection, timeout_s=timeout_s, owner=home_owner(paths))
     try:
         if not await mending.findings():
             write(_WELL)

@@ -28,7 +28,7 @@ from ragmem.memory.instructions import Instructions
 from ragmem.memory.memory import Memory
 from ragmem.memory.similar import SimilarSession, similar_sessions
 from ragmem.memory.worker import Worker
-from ragmem.records import Project, Session
+from ragmem.records import UNSUMMARIZED, Project, Session
 from ragmem.redact import redact
 from ragmem.store.base import Archive, SessionQuery, Store
 from ragmem.tools.base import Tool, Toolset
@@ -94,7 +94,11 @@ class ConversationAgent:
             parts.open_store, self._settings, embedder=embedder, metrics=parts.metrics
         )
         self._summarizer = summarizer(
-            summary_llm or self.llm, summaries, parts.paths, parts.metrics
+            summary_llm or self.llm,
+            summaries,
+            parts.paths,
+            parts.metrics,
+            parts.open_store,
         )
         self._worker = Worker(
             parts.open_store,
@@ -149,6 +153,9 @@ class ConversationAgent:
 
     async def create_conversation(self, title: str = "", tags: Sequence[str] = ()) -> Conversation:
         """A new one, stored at once."""
+        if not self.config.enable_summarization:
+            # It holds for whoever works on what is pending in the store.
+            tags = (*tags, UNSUMMARIZED)
         session = await self.memory.new_session(self._cwd, title=title, tags=tags)
         return await self._opened(session)
 

@@ -39,7 +39,11 @@ class Digests:
             # A key alone names no model.
             self._llm = summary_model(parts.config, parts.paths) if named else None
             self._made = summarizer(
-                self._llm, parts.config.memory.summaries, parts.paths, parts.metrics
+                self._llm,
+                parts.config.memory.summaries,
+                parts.paths,
+                parts.metrics,
+                parts.open_store,
             )
         return self._made
 

@@ -9,7 +9,13 @@ import re
 
 import msgspec
 
-from ragmem.errors import ContextTooLong, LLMError, ProviderRefused, ProviderUnavailable
+from ragmem.errors import (
+    ContextTooLong,
+    LLMError,
+    ProviderRefused,
+    ProviderUnavailable,
+    RequestRefused,
+)
 from ragmem.llm.providers import PROVIDERS
 from ragmem.records import utc_now
 from ragmem.text import clean, one_line
@@ -118,7 +124,7 @@ def from_status(
         )
     if status >= 500:
         return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s)
-    return ProviderRefused(said, hint="Another model may take this request: -m provider/model.")
+    return RequestRefused(said, hint="Another model may take this request: -m provider/model.")
 
 
 def from_event(peer: Peer, error: object) -> LLMError:

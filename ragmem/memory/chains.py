@@ -1,8 +1,9 @@
 """A memory in words, for people: what it is, who said it, where it comes from (`why`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from ragmem.errors import SessionNotFound
 from ragmem.ids import short_id
 from ragmem.memory.context.known import told_by
+from ragmem.memory.hits import others_of
 from ragmem.records import DEFAULT_TITLE, Evidence, MemoryRecord
 from ragmem.store.base import Store
 from ragmem.text import ago, one_line
@@ -23,6 +25,7 @@ Line = tuple[int, str]
 _QUOTE_CHARS = 500
 _TITLE_CHARS = 40
 _STEP = 2
+NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +39,8 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
     titles: dict[str, str] = {}
     """Of the sessions that it comes from, by id; one that is gone has none."""
     project_path: str = ""
+    people: dict[str, str] = {}
+    """What others are called who have said something here, by id."""
 
 
 async def chain_of(memory: MemoryRecord, facts: "Facts", store: Store) -> Chain:
@@ -53,6 +58,7 @@ async def chain_of(memory: MemoryRecord, facts: "Facts", store: Store) -> Chain:
         later=later[0] if later else None,
         titles=titles,
         project_path=next((p.path for p in projects if p.project_id == memory.project_id), ""),
+        people=await others_of(store),
     )
 
 
@@ -64,15 +70,16 @@ def _sessions(memories: Iterable[MemoryRecord]) -> list[str]:
 # --- in a few words -----------------------------------------------------------
 
 
-def said_by(memory: MemoryRecord) -> str:
-    """Who vouches for it: the person, the model, or what it was read in."""
+def said_by(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> str:
+    """Who vouches for it: the person, another of `people`, the model, or what it was read in."""
     if other := told_by(memory):
         return other
+    who = people.get(memory.owner, "you")
     read = [each for each in memory.evidence if each.path or each.tool_name not in ("", "remember")]
     if read and len(read) == len(memory.evidence):
-        return "confirmed by you"  # it stood in a file, and they pinned or corrected it
-    how = {"note": "written by you", "chat": "told by you", "conversation": "said by you"}
-    return how[memory.source]
+        return f"confirmed by {who}"  # it stood in a file, and they pinned or corrected it
+    how = {"note": "written", "chat": "told", "conversation": "said"}
+    return f"{how[memory.source]} by {who}"
 
 
 def marks(memory: MemoryRecord, now: datetime) -> list[str]:
@@ -87,14 +94,14 @@ def marks(memory: MemoryRecord, now: datetime) -> list[str]:
     ]
 
 
-def summed_up(memory: MemoryRecord, now: datetime) -> str:
+def summed_up(memory: MemoryRecord, now: datetime, people: Mapping[str, str] = NOBODY) -> str:
     """All about it but its content, in a line."""
     return " · ".join(
         [
             short_id(memory.memory_id),
             memory.kind,
             *marks(memory, now),
-            said_by(memory),
+            said_by(memory, people),
             ago(memory.created_at, now),
         ]
     )
@@ -123,7 +130,7 @@ def about(chain: Chain, now: datetime) -> list[Line]:
         (0, one_line(memory.content, 4_000)),
         (_STEP, memory.memory_id),
         (_STEP, " · ".join([memory.kind, place, *marks(memory, now)])),
-        (_STEP, f"{said_by(memory)} · {minute(memory.created_at)}"),
+        (_STEP, f"{said_by(memory, chain.people)} · {minute(memory.created_at)}"),
     ]
     if memory.subjects:
         lines.append((_STEP, f"about {one_line(', '.join(memory.subjects), 400)}"))
@@ -144,15 +151,16 @@ def told(chain: Chain, now: datetime) -> list[Line]:
     if chain.earlier:
         lines += [(0, ""), (0, "What it took the place of")]
     for each in chain.earlier:
-        lines += _other(each)
+        lines += _other(each, chain.people)
         lines += _evidence(each.evidence, chain.titles, 2 * _STEP)
     if chain.later:
-        lines += [(0, ""), (0, "What took its place"), *_other(chain.later)]
+        lines += [(0, ""), (0, "What took its place"), *_other(chain.later, chain.people)]
     return lines
 
 
-def _other(memory: MemoryRecord) -> list[Line]:
-    head = f"{short_id(memory.memory_id)} · {said_by(memory)} · {minute(memory.created_at)}"
+def _other(memory: MemoryRecord, people: Mapping[str, str]) -> list[Line]:
+    said = said_by(memory, people)
+    head = f"{short_id(memory.memory_id)} · {said} · {minute(memory.created_at)}"
     return [(_STEP, head), (2 * _STEP, one_line(memory.content, 4_000))]
 
 

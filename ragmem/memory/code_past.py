@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from ragmem.errors import SessionNotFound
+from ragmem.memory.hits import others_of
 from ragmem.records import REFERENCE_HOWS, MemoryKind, MemoryRecord, Session, utc_now
 from ragmem.store.base import Store
 from ragmem.store.code import CodeTurn, ScopeQuery, TurnsQuery
@@ -45,6 +46,8 @@ class CodePast(msgspec.Struct, frozen=True, kw_only=True):
     """The newest of them, as many as were asked for."""
     memories: tuple[MemoryRecord, ...] = ()
     """What was decided in those turns, or stood in the file."""
+    people: dict[str, str] = {}
+    """What others are called who have said something here, by id."""
 
 
 NO_PAST = CodePast()
@@ -79,9 +82,9 @@ async def past_of_scopes(
         for name, found in hows.items():
             touches.setdefault(name, []).append(_Touch(turn, _sorted(found)))
     decided = await _decided(store, project_id) if touches else []
-    titles = _Sessions(store)
+    titles, people = _Sessions(store), await others_of(store)
     return {
-        name: await _told(found, decided, titles, sessions=sessions)
+        name: await _told(found, decided, titles, people, sessions=sessions)
         for name, found in touches.items()
     }
 
@@ -98,7 +101,8 @@ async def past_of_file(store: Store, project_id: str, path: str, *, sessions: in
         for turn in turns
     ]
     decided = await _decided(store, project_id)
-    return await _told(touches, decided, _Sessions(store), sessions=sessions, path=path)
+    titles, people = _Sessions(store), await others_of(store)
+    return await _told(touches, decided, titles, people, sessions=sessions, path=path)
 
 
 async def inside_of(store: Store, project_id: str, path: str, qualified_name: str) -> list[str]:
@@ -120,6 +124,7 @@ async def _told(
     touches: Sequence[_Touch],
     decided: Iterable[MemoryRecord],
     titles: "_Sessions",
+    people: dict[str, str],
     *,
     sessions: int,
     path: str = "",
@@ -148,6 +153,7 @@ async def _told(
             for memory in decided
             if any(e.turn_id in near or (path and e.path == path) for e in memory.evidence)
         ),
+        people=people,
     )
 
 

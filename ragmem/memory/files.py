@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from ragmem.messages import Json
 from ragmem.records import AccessType, FileAccess, Session, ToolCall
+from ragmem.text import plain_or_quoted
 
 _BY_ARGUMENT: dict[str, AccessType] = {
     "read_file": "read",
@@ -162,6 +163,9 @@ def format_accessed_files(
 
 
 def _format(files: Sequence[FileAccess], show: Callable[[str], str], *, folded: bool) -> str:
+    def name(access: FileAccess) -> str:
+        return plain_or_quoted(show(access.path))
+
     lines = ["## Recently Accessed Files", "Files that were accessed by tools in recent turns:"]
 
     def group(heading: str, access_type: str) -> list[FileAccess]:
@@ -172,13 +176,11 @@ def _format(files: Sequence[FileAccess], show: Callable[[str], str], *, folded: 
 
     for heading, access_type in (("Read", "read"), ("Modified", "write")):
         for access in group(heading, access_type):
-            lines.append(
-                f"- {show(access.path)} (via {access.tool_name}, Turn {access.turn_index})"
-            )
+            lines.append(f"- {name(access)} (via {access.tool_name}, Turn {access.turn_index})")
     found = [show(a.path) for a in group("Found in searches", "search")]
-    lines.extend(f"- {path}" for path in (_fold(found) if folded else found))
+    lines.extend(f"- {plain_or_quoted(path)}" for path in (_fold(found) if folded else found))
     for access in group("Listed", "list"):
-        lines.append(f"- {show(access.path)}")
+        lines.append(f"- {name(access)}")
     return "\n".join([*lines, ""])
 
 

@@ -1,13 +1,14 @@
 """What a search of the memory finds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
 from ragmem.ids import short_id
-from ragmem.records import Summary, Turn
+from ragmem.records import DEFAULT_TITLE, Session, Summary, Turn
+from ragmem.store.memories import MemoryStore
 from ragmem.text import ago, one_line
 
 BY_WORDS = "its words"
@@ -33,6 +34,8 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """Raw cosine, -1 to 1; None for a hit by its words alone."""
     session_id: str
     session_title: str = ""
+    who: str = ""
+    """Name of the person whose session it is; empty for one's own."""
     at: datetime
     why: str = ""
     """What it was found by, in words."""
@@ -56,11 +59,16 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     def facts(self, now: datetime) -> list[str]:
         """For people: what it is, where it stands, how old it is, and why it was found."""
-        title = one_line(self.session_title, 40)
-        where = f"session {short_id(self.session_id)}" + (f" “{title}”" if title else "")
+        where = self.where(title_chars=40)
         alike = "" if self.similarity is None else f"{self.relevance} alike"
         found = f"found by {self.why}" if self.why else ""
         return [each for each in (self._what, where, ago(self.at, now), alike, found) if each]
+
+    def where(self, *, title_chars: int = 60) -> str:
+        """The session, by its id, its title, and the person whose it is if it is another's."""
+        title = one_line(self.session_title, title_chars)
+        named = f" “{title}”" if title else ""
+        return f"session {short_id(self.session_id)}{named}{f' of {self.who}' * bool(self.who)}"
 
     @property
     def _what(self) -> str:
@@ -80,6 +88,18 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         if self.turn:
             said = [f"> {self.turn.user_message}", self.turn.assistant_message]
         return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
+
+
+def within(hit: Hit, session: Session, people: Mapping[str, str]) -> Hit:
+    """A hit in this session; `people` are others, by id."""
+    title = "" if session.title == DEFAULT_TITLE else session.title
+    who = people.get(session.owner, "")
+    return msgspec.structs.replace(hit, session_title=title, who=who)
+
+
+async def others_of(store: MemoryStore) -> dict[str, str]:
+    """What other people are called who have something in a shared store, by their ids."""
+    return {each.owner_id: each.called for each in await store.others()}
 
 
 class _Found(Protocol):

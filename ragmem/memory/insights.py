@@ -55,10 +55,13 @@ async def insight_into(
     *,
     clock: Callable[[], datetime] = utc_now,
 ) -> Insight | None:
-    """Ask about one session once, and store what came; None where nothing of use did."""
+    """Ask about one session, and store what came; None where nothing of use did."""
     at = clock()
     data = await _records(store, session, summarizer.room)
-    found = await summarizer.ask(session.session_id, data, _request, _read) if data else None
+    if not data:
+        return None
+    item = insight_item(session)
+    found = await summarizer.ask(session.session_id, data, _request, _read, item=item)
     if found is None:
         return None
     insight = Insight(
@@ -70,6 +73,11 @@ async def insight_into(
     )
     await record([PutInsight(insight=insight)])
     return insight
+
+
+def insight_item(session: Session) -> str:
+    """By this name what was tried is kept: a session that goes on is asked about anew."""
+    return f"insight:{session.session_id}:{session.message_count}"
 
 
 async def _records(store: Store, session: Session, room: int) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from ragmem.text import on_one_line
+from ragmem.text import mark_for, quoted, visible
 
 _READ_LIMIT = 1024 * 1024
 """Bytes of one file that are read; the context's own budget cuts further."""
@@ -30,11 +30,17 @@ def find_instructions(cwd: Path, project: Path) -> Instructions:
         for name in ("AGENTS.md", "CLAUDE.md"):
             text = _read(folder / name, project)
             if text and text.strip():
-                where = on_one_line(os.path.relpath(folder / name, project))
-                texts.append(f"# From {where}\n\n{text.strip()}")
+                texts.append(visible(text.strip()))
                 files.append(folder / name)
                 break
-    return Instructions("\n\n".join(texts), tuple(files))
+    # Without the mark, which nobody can know before the text is written, a file could go on as if
+    # another one began.
+    mark = mark_for("\n".join(texts))
+    blocks = [
+        f"# From {quoted(os.path.relpath(file, project))} [{mark}]\n\n{text}"
+        for file, text in zip(files, texts, strict=True)
+    ]
+    return Instructions("\n\n".join(blocks), tuple(files))
 
 
 def _read(file: Path, project: Path) -> str | None:
@@ -50,6 +56,6 @@ def _read(file: Path, project: Path) -> str | None:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
         with open(fd, "rb", closefd=False) as stream:
-            return stream.read(_READ_LIMIT).decode("utf-8", "replace")
+            return stream.read(_READ_LIMIT).decode("utf-8-sig", "replace")
     finally:
         os.close(fd)

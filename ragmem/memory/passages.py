@@ -8,6 +8,7 @@ import msgspec
 from ragmem.memory.window import result_text
 from ragmem.prompts import prompt as prompt_text
 from ragmem.records import ToolCall
+from ragmem.text import plain_or_quoted
 
 _NUMBER = re.compile(r"^ *\d+\t", re.MULTILINE)
 """What read_file puts before each line."""
@@ -40,7 +41,7 @@ def with_passages(prompt: str, calls: Sequence[ToolCall], tag: str, *, max_chars
         question = question.replace(f'@"{path}"', path).replace(f"@{path}", path)
         text = _NUMBER.sub("", result_text(call)).strip("\n")
         found = passage(text, question.replace(path, ""), max_chars // len(calls))
-        blocks.append(f"{path}:\n<file-{tag}>\n{found}\n</file-{tag}>")
+        blocks.append(f"{plain_or_quoted(path)}:\n<file-{tag}>\n{found}\n</file-{tag}>")
     return "\n\n".join([*blocks, prompt_text("question_small").format(question=question)])
 
 

@@ -26,11 +26,12 @@ class Presence:
 
     async def attach(self, session_id: str) -> int:
         """Say it; how many other processes work there. StoreError."""
+        if self._heartbeat is None:
+            # Where the store is away for now too: it is also how an idle process sees it go.
+            self._heartbeat = asyncio.create_task(self._beat())
         store = await self._open_store()
         others = await in_time(store.attach(session_id, self._owner_id))
         self._attached.add(session_id)
-        if self._heartbeat is None:
-            self._heartbeat = asyncio.create_task(self._beat())
         return len(others)
 
     async def _beat(self) -> None:

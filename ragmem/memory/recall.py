@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
@@ -14,9 +14,9 @@ import msgspec
 from ragmem.embedder.base import Embedder
 from ragmem.embedder.numbers import load_numpy
 from ragmem.errors import EmbedderError, RagmemError, SessionNotFound, StoreError
-from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit
+from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit, others_of, within
 from ragmem.metrics import Metrics
-from ragmem.records import DEFAULT_TITLE, Session, utc_now
+from ragmem.records import Session, utc_now
 from ragmem.store.base import SessionQuery, Store
 from ragmem.store.recall import (
     EVERYTHING,
@@ -165,20 +165,22 @@ class Recall:
         store = await self._open_store()
         with self._metrics.time("recall.load"):
             hits = await self._hits(store, ranked, found.question.max_results)
-            titles = await self._titles(store, {hit.session_id for hit, _ in hits})
+            sessions = await self._sessions(store, {hit.session_id for hit, _ in hits})
+            people = await others_of(store)
         self._metrics.count("recall.found", 1 if hits else 0)
         return [
-            _explained(hit, one, found.spans, titles.get(hit.session_id, "")) for hit, one in hits
+            _explained(hit, one, found.spans, sessions.get(hit.session_id), people)
+            for hit, one in hits
         ]
 
     @staticmethod
-    async def _titles(store: Store, session_ids: Collection[str]) -> dict[str, str]:
-        titles = {}
+    async def _sessions(store: Store, session_ids: Collection[str]) -> dict[str, Session]:
+        found = {}
         for session_id in session_ids:
-            # One that was deleted since has none.
+            # One that was deleted since is not there.
             with suppress(SessionNotFound):
-                titles[session_id] = (await store.session(session_id)).title
-        return {name: title for name, title in titles.items() if title != DEFAULT_TITLE}
+                found[session_id] = await store.session(session_id)
+        return found
 
     async def _vector(self, store: Store, text: str, question: Question) -> tuple[bytes, str]:
         """Empty while the question can't be compared with what is stored."""
@@ -307,8 +309,14 @@ def _ends(text: str) -> str:
     return f"{text[:half]}\n{text[-half:]}"
 
 
-def _explained(hit: Hit, ranked: Ranked, spans: Sequence[TimeSpan], title: str) -> Hit:
-    """With what it was found by, in words."""
+def _explained(
+    hit: Hit,
+    ranked: Ranked,
+    spans: Sequence[TimeSpan],
+    session: Session | None,
+    people: Mapping[str, str],
+) -> Hit:
+    """With what it was found by, and whose session it is in, in words."""
     found = ranked.candidate
     parts = dict(ranked.parts)
     why = []
@@ -320,4 +328,5 @@ def _explained(hit: Hit, ranked: Ranked, spans: Sequence[TimeSpan], title: str) 
         why.append("what was said before it")
     if spans and parts.get("time", 0.0) > 0:
         why.append(BY_TIME)
-    return msgspec.structs.replace(hit, why=", ".join(why) or "its session", session_title=title)
+    hit = msgspec.structs.replace(hit, why=", ".join(why) or "its session")
+    return hit if session is None else within(hit, session, people)

@@ -13,7 +13,6 @@ import msgspec
 
 from ragmem.failpoints import failpoint
 from ragmem.memory.files import extract_accessed_files, stored_path
-from ragmem.memory.room import Room
 from ragmem.metrics import Metrics
 from ragmem.records import (
     AddSummary,
@@ -28,6 +27,7 @@ from ragmem.records import (
     PutCodeFile,
     PutInsight,
     PutMemory,
+    PutOwner,
     PutProfile,
     PutReferences,
     PutSession,
@@ -46,6 +46,7 @@ from ragmem.records import (
 )
 from ragmem.redact import redact, redact_all
 from ragmem.store.base import Applied
+from ragmem.store.room import Room
 from ragmem.store.spool import Waiting
 from ragmem.text import clean
 
@@ -118,10 +119,12 @@ class TurnRecording:
         """As it is stored: within the turn's room, of which its start has had a part."""
         room = self._room
         begun = next((c for c in self.turn.tool_calls if c.tool_call_id == call.tool_call_id), None)
+        if begun is None:
+            return room.call(call)
         return msgspec.structs.replace(
             call,
-            arguments=begun.arguments if begun else room.arguments(call.arguments),
-            preamble=begun.preamble if begun else room.words(call.preamble),
+            arguments=begun.arguments,
+            preamble=begun.preamble,
             result=room.result(call.result),
             error=call.error and room.words(call.error),
         )
@@ -241,6 +244,8 @@ def redacted(write: Write) -> Write:
         case PutProfile():
             value = write.value and redact(write.value)
             return msgspec.structs.replace(write, key=redact(write.key), value=value)
+        case PutOwner():
+            return msgspec.structs.replace(write, name=redact(write.name))
         case PutInsight():
             insight = msgspec.structs.replace(
                 write.insight,

@@ -25,7 +25,7 @@ async def find_session(store: Findable, reference: str, *, mine: bool = False) -
         if mine and await store.find_sessions(reference):
             raise SessionNotFound(
                 f"Conversation {one_line(reference, 80)} is another person's.",
-                hint="`ragmem sessions show` shows it; it goes on only where it was begun.",
+                hint="--everyone, beside -c or -r of `ask` and `chat`, takes those of others too.",
             )
         raise SessionNotFound(
             f"Conversation {one_line(reference, 80)} not found.",

@@ -75,8 +75,6 @@ class Worker:
         self._owner_id = owner_id
         self._embedding = Embedding(embedder, self._metrics, rest_s=_RETRY_S) if embedder else None
         self._summarizer = summarizer if config.enabled else None
-        if summarizer is not None:
-            summarizer.open_attempts = open_store
         self._extractor = extractor
         self._config = config
         self._clock = clock
@@ -157,10 +155,12 @@ class Worker:
                     await self._wake.wait()
 
     def _say(self, error: Exception) -> None:
-        _log.warning("background work: %s", error, exc_info=not isinstance(error, RagmemError))
+        is_bug = not isinstance(error, RagmemError)
+        _log.warning("background work: %s", error, exc_info=is_bug)
         self._metrics.count("worker.failures")
-        # That the store is away is told by who keeps turns in it.
-        if not isinstance(error, StoreError) and type(error) not in self._told:
+        # A bug is told by the log, and that the store is away by who keeps turns in it.
+        is_told = is_bug or isinstance(error, StoreError) or type(error) in self._told
+        if not is_told:
             self._told.add(type(error))
             self.tell(f"Background work failed: {one_line(str(error), _TOLD_CHARS)}")
 

@@ -6,6 +6,8 @@ from typing import Literal, TypeVar
 import msgspec
 
 SessionStatus = Literal["active", "archived"]
+UNSUMMARIZED = "unsummarized"
+"""Tag of a session of which the background makes no summaries, whoever works on it."""
 TurnStatus = Literal["running", "completed", "interrupted", "failed"]
 AccessType = Literal["read", "write", "search", "list"]
 CallOrigin = Literal["model", "mention", "person"]

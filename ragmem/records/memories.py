@@ -5,7 +5,9 @@ from typing import Literal, get_args
 
 import msgspec
 
+from ragmem.ids import short_id
 from ragmem.records.conversation import Record
+from ragmem.text import one_line
 
 MemoryKind = Literal["fact", "preference", "decision", "deadline", "failure", "rule"]
 MEMORY_KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
@@ -21,6 +23,7 @@ MEMORY_LEVEL = -1
 """Where a level is asked for (0: a turn, 1 and up: a summary), that of a memory."""
 SESSION_LEVEL = -2
 """The same of a session, whose summary has a vector of its own."""
+_NAME_CHARS = 40
 
 
 class Evidence(Record, frozen=True, kw_only=True):
@@ -95,6 +98,20 @@ class Profile(Record, frozen=True, kw_only=True):
     updated_at: datetime | None = None
     owner: str = ""
     """Id of the person whose it is."""
+
+
+class Owner(Record, frozen=True, kw_only=True):
+    """A person whose home, sessions and memories there are."""
+
+    owner_id: str
+    name: str = ""
+    """What others see beside what is theirs; empty until it is set."""
+    named_at: datetime | None = None
+
+    @property
+    def called(self) -> str:
+        """For people: the name, or the end of the id."""
+        return one_line(self.name, _NAME_CHARS) or short_id(self.owner_id)
 
 
 class Insight(Record, frozen=True, kw_only=True):

@@ -153,6 +153,14 @@ class PutProfile(_Write, frozen=True, kw_only=True, tag="profile"):
     """Whose profile; a store fills in the one that it was opened for."""
 
 
+class PutOwner(_Write, frozen=True, kw_only=True, tag="owner"):
+    """Say what an owner is called; a name that was set later stays."""
+
+    owner: str
+    name: str
+    at: datetime
+
+
 class PutInsight(_Write, frozen=True, kw_only=True, tag="insight"):
     """Store what was found in a session; it replaces what was found before."""
 
@@ -209,6 +217,7 @@ Write = (
     | PutTurn
     | PutMemory
     | PutProfile
+    | PutOwner
     | PutInsight
     | MarkExtracted
     | PutCodeFile

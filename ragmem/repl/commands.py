@@ -1,209 +1,353 @@
-"""Slash commands."""
+"""The slash commands of the chat, `#text` and `!command`; `COMMANDS` lists the slash commands."""
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rich.console import Group
 from rich.text import Text
 
-from ragmem.codebase.found import find_code
 from ragmem.config import how_to_set
-from ragmem.errors import RagmemError, SessionNotFound, UsageError
+from ragmem.errors import MemoryNotFound, RagmemError, SessionNotFound, UsageError
+from ragmem.ids import short_id
+from ragmem.index.lookup import find_code
+from ragmem.memory.chains import chain_of, told
+from ragmem.memory.facts.facts import Facts
+from ragmem.memory.facts.values import Draft
 from ragmem.memory.found import nearest, search_memories
 from ragmem.memory.hits import worth_showing
-from ragmem.records import Session, Usage
+from ragmem.memory.notes import facts_of, forget, forgotten_text, here, said_so, tell
+from ragmem.memory.rewinding import FileChange, Rewind, rewind_to
+from ragmem.records import MemoryRecord, Turn, Usage
 from ragmem.repl.listings import (
+    chain_text,
     code_list,
     columns,
     context_list,
     file_list,
     hit_list,
+    memory_list,
+    remembered_text,
     session_list,
+    turn_list,
 )
-from ragmem.repl.memory_commands import (
-    MEMORY_COMMANDS,
-    MEMORY_HANDLERS,
-    NOTE_KEY,
-    is_note,
-    remember,
-)
-from ragmem.repl.own_commands import COMMAND_KEY
-from ragmem.repl.page import Page
-from ragmem.repl.render import failure, spent
-from ragmem.repl.session_commands import SESSION_COMMANDS, SESSION_HANDLERS
-from ragmem.repl.talk import Talk
-from ragmem.repl.terminal import Question
-from ragmem.text import one_line, visible
+from ragmem.repl.output import ChatOutput, failure, memory_row, spent
+from ragmem.repl.session import NO_SESSIONS, ChatSession, pick_session, sessions_here
+from ragmem.repl.terminal import ChatQuestion
+from ragmem.text import counted, one_line, visible
+from ragmem.tools.rewind import Outcome, Preimages, Restored, Restorer
+from ragmem.tools.workspace import Workspace
 
-if TYPE_CHECKING:
-    from ragmem.app import App
+Then = Literal["exit", "session"] | None
+"""What the chat is to do after a command: leave, or show the session that it has gone to."""
+Handler = Callable[[str, ChatSession], Awaitable[Then]]
 
-Then = Literal["", "exit", "session"]
-"""What the chat is to do after a command."""
-
-COMMANDS = {
-    "help": "what can be typed here",
-    "new": "start a new session",
-    "sessions": "sessions of this folder",
-    "resume": "go on in another session: /resume [id or name]",
-    **SESSION_COMMANDS,
-    "files": "files this session has touched",
-    "search": "what was said and done before: /search text; in the files: /search --code text",
-    "summarize": "sum this session up now",
-    "context": "what is sent with a prompt: /context [prompt]",
-    **MEMORY_COMMANDS,
-    "model": "which model answers: /model [provider/model]",
-    "cost": "tokens and money spent",
-    "exit": "leave",
-}
 _KEYS = (
     ("@path", "names a file; Tab completes"),
-    NOTE_KEY,
-    COMMAND_KEY,
+    ("#text", "remembers a fact; with always or never, a rule"),
+    ("!command", "runs it; the agent sees with your next prompt what it printed"),
     ("Alt-Enter, \\ Enter", "adds a line"),
     ("Ctrl-R, Up", "earlier prompts"),
     ("Esc", "stops the answer, keeps what came"),
     ("Ctrl-C", "stops, then clears, then (twice) leaves"),
     ("Ctrl-D", "leaves"),
 )
-_LISTED = 20
-_FOUND = 10
+_NOTE = re.compile(r"#(?![#!\d])[^\n]*")
+_MEMORY_ID = re.compile(r"[0-9a-f-]{4,36}")
+_LISTED, _FOUND, _MEMORIES_FOUND = 20, 10, 8
+_YES_NO = (("y", "yes"), ("n", "no"))
+_OUTCOMES: dict[Outcome, str] = {
+    "restored": "restored",
+    "removed": "removed",
+    "as_before": "is as it was",
+    "kept": "left as it is",
+    "failed": "not restored",
+}
+
+
+def is_note(text: str) -> bool:
+    """Return whether a prompt is a `#text` to be remembered.
+
+    A page that begins with a heading is none, nor are `#!`, `##`, and `#12`, which is an issue's
+    number; and a blank before it sends it to the agent.
+    """
+    return _NOTE.fullmatch(text.rstrip()) is not None
+
+
+def is_own_command(text: str) -> bool:
+    """Return whether a prompt is a `!command`; what a blank leads is none, nor a Markdown image."""
+    return text.startswith("!") and not text.startswith("![")
 
 
 def is_command(text: str) -> bool:
-    """Whether a prompt is a slash command or a `#text`; a path such as `/etc/hosts` is none."""
+    """Return whether a prompt is a slash command or a `#text`; a path like `/etc/hosts` is none."""
     if is_note(text):
         return True
     head = text.split(maxsplit=1)[0] if text.strip() else ""
     return text.startswith("/") and "/" not in head[1:]
 
 
-async def run_command(line: str, talk: Talk, page: Page) -> Then:
-    """Run one and show its answer; mistakes become text."""
+def own_command(text: str, output: ChatOutput) -> str:
+    """Return what is to be run; empty where that is nothing, or several lines, which is told."""
+    command = text[1:].strip()
+    if not command:
+        output.show(failure("Run what?", "! followed by a command."))
+    elif "\n" in command:
+        # What is pasted behind a `!` must not run line by line.
+        hint = "Join lines with && or ;. A blank before the ! sends it to the agent."
+        output.show(failure("A command is one line: nothing was run.", hint))
+        return ""
+    return command
+
+
+async def run_command(line: str, chat: ChatSession) -> Then:
+    """Run a slash command or a `#text` and show its answer; mistakes become text."""
     name, *rest = line[1:].split(maxsplit=1) or [""]
     handler = _HANDLERS.get(name.lower())
     if is_note(line):
-        handler, rest = remember, [line]
-    if handler is None:
-        close = get_close_matches(name.lower(), COMMANDS, n=1, cutoff=0.5)
-        hint = f"Did you mean /{close[0]}?" if close else "/help lists them."
-        page.show(failure(f"There is no command /{one_line(name, 40)}.", hint, page.width))
-        return ""
+        handler, rest = _remember, [line.strip()[1:]]
     try:
-        return await handler("".join(rest).strip(), talk, page)
+        if handler is None:
+            close = get_close_matches(name.lower(), COMMANDS, n=1, cutoff=0.5)
+            hint = f"Did you mean /{close[0]}?" if close else "/help lists them."
+            raise UsageError(f"There is no command /{one_line(name, 40)}.", hint=hint)
+        return await handler("".join(rest).strip(), chat)
     except RagmemError as error:
-        page.show(failure(str(error), error.hint, page.width))
-        return ""
+        chat.output.show(failure(str(error), error.hint))
+        return None
 
 
-async def pick_session(found: list[Session], page: Page, *, current: str = "") -> str | None:
-    """Let the person choose one; None when they don't."""
-    page.show(session_list(found, page.width, current=current))
-    said = await page.ask(Question("Which one? A number or an id; nothing for none:"))
-    said = (said or "").strip()
-    if said.isdecimal() and 1 <= int(said) <= len(found):
-        return found[int(said) - 1].session_id
-    return said or None
+# --- the chat and its sessions ------------------------------------------------
 
 
-async def sessions_here(app: "App") -> list[Session]:
-    """Those of the folder, newest first."""
-    return await app.sessions_here(_LISTED)
-
-
-# --- the commands -------------------------------------------------------------
-
-
-async def _help(_: str, __: Talk, page: Page) -> Then:
+async def _help(_: str, chat: ChatSession) -> None:
     rows = [(f"/{name}", text) for name, text in COMMANDS.items()]
-    page.show(Group(columns(rows), Text(), columns(_KEYS)))
-    return ""
+    chat.output.show(Group(columns(rows), Text(), columns(_KEYS)))
 
 
-async def _new(_: str, talk: Talk, __: Page) -> Then:
-    await talk.new()
-    return "session"
-
-
-async def _exit(_: str, __: Talk, ___: Page) -> Then:
+async def _exit(_: str, __: ChatSession) -> Then:
     return "exit"
 
 
-async def _sessions(_: str, talk: Talk, page: Page) -> Then:
-    found = await sessions_here(talk.app)
-    page.show(
-        session_list(found, page.width, current=talk.session.session_id)
-        if found
-        else Text("There are no sessions in this folder yet.", style="dim")
-    )
-    return ""
+async def _new(_: str, chat: ChatSession) -> Then:
+    await chat.new()
+    return "session"
 
 
-async def _resume(reference: str, talk: Talk, page: Page) -> Then:
+async def _sessions(_: str, chat: ChatSession) -> None:
+    if found := await sessions_here(chat.app):
+        chat.output.show(session_list(found, current=chat.session.session_id))
+    else:
+        chat.output.note(f"{NO_SESSIONS}.")
+
+
+async def _resume(reference: str, chat: ChatSession) -> Then:
     if not reference:
-        found = await sessions_here(talk.app)
+        found = await sessions_here(chat.app)
         if not found:
-            page.show(Text("There are no sessions in this folder yet.", style="dim"))
-            return ""
-        chosen = await pick_session(found, page, current=talk.session.session_id)
-        if chosen is None:
-            return ""
-        reference = chosen
+            chat.output.note(f"{NO_SESSIONS}.")
+            return None
+        reference = await pick_session(found, chat.output, current=chat.session.session_id) or ""
+        if not reference:
+            return None
     try:
-        await talk.resume(reference)
+        await chat.resume(reference)
     except SessionNotFound as error:
         hint = "/sessions lists those of this folder, `ragmem sessions list --all` every one."
         raise SessionNotFound(str(error), hint=hint) from None
     return "session"
 
 
-async def _files(text: str, talk: Talk, page: Page) -> Then:
+async def _rename(name: str, chat: ChatSession) -> None:
+    title = " ".join(name.split())
+    if not title:
+        raise UsageError("Which name?", hint="/rename followed by the new name.")
+    await chat.rename(title)
+    chat.output.say(f"This session is called {one_line(chat.session.title, 120)} now.")
+
+
+async def _tag(words: str, chat: ChatSession) -> None:
+    """Run `/tag auth -draft`: one more, one less; alone it shows those there are."""
+    given = words.split()
+    if given:
+        add = [word for word in given if not word.startswith("-")]
+        await chat.tag(add, [word[1:] for word in given if word.startswith("-")])
+    tags = ", ".join(one_line(each, 60) for each in chat.session.tags)
+    chat.output.say(f"Tags: {tags or 'none; /tag followed by words gives some'}")
+
+
+async def _fork(name: str, chat: ChatSession) -> Then:
+    """Go on in a copy, which shares all turns so far."""
+    before = chat.short_id
+    await chat.fork(title=name)
+    chat.output.say(f"This is a fork; the session that it was made from: /resume {before}")
+    return "session"
+
+
+async def _files(text: str, chat: ChatSession) -> None:
     if text:
         hint = "What is known of one, `ragmem files PATH` tells at the command line."
-        page.show(failure("/files lists those of this session.", hint, page.width))
-        return ""
+        raise UsageError("/files lists those of this session.", hint=hint)
     try:
-        found = await talk.app.memory.recently_accessed_files(talk.session.session_id)
+        found = await chat.app.memory.recently_accessed_files(chat.session.session_id)
     except SessionNotFound:
         found = []
-    page.show(
-        file_list(found) if found else Text("This session has touched no files yet.", style="dim")
+    if found:
+        chat.output.show(file_list(found))
+    else:
+        chat.output.note("This session has touched no files yet.")
+
+
+async def _context(prompt: str, chat: ChatSession) -> None:
+    chat.output.show(context_list(await chat.agent.context(prompt)))
+
+
+async def _summarize(_: str, chat: ChatSession) -> None:
+    said = await chat.app.background.summarize(chat.session, model=chat.options.model)
+    chat.output.show(Text(visible(said)))
+
+
+async def _model(name: str, chat: ChatSession) -> None:
+    if name:
+        await chat.use_model(name)
+        if doubt := await chat.app.doubts_model(name):
+            chat.output.say(doubt, "warning")
+    hint = "" if name else "  (/model provider/model changes it; `ragmem models` lists them)"
+    chat.output.show(Text(one_line(chat.agent.model, 200)) + Text(hint, style="dim"))
+
+
+async def _cost(_: str, chat: ChatSession) -> None:
+    rows = [("this chat", spent(chat.spent))]
+    if chat.session.turn_count:
+        turns = (await chat.app.memory.load_session(chat.session.session_id)).turns
+        rows.append(("whole session", spent(sum((turn.usage for turn in turns), Usage()))))
+    if (beside := chat.app.background.spent(chat.session.session_id)).model_calls:
+        rows.append(("background", spent(beside)))
+    if chat.spent.model_calls and chat.spent.cost_usd is None:
+        rows.append(("", "the price of this model is not known"))
+    chat.output.show(columns(rows))
+
+
+# --- going back ---------------------------------------------------------------
+
+
+async def _rewind(number: str, chat: ChatSession) -> Then:
+    """Go on in a fork that ends with an earlier turn, on request with the files as they were."""
+    output = chat.output
+    if not chat.can_be_resumed:
+        raise UsageError("Nothing is stored of this session, so there is nothing to go back to.")
+    turns = (await chat.app.memory.load_session(chat.session.session_id)).turns
+    last = len(turns)
+    chosen = number or await _choose(turns, output)
+    if not chosen:
+        return None
+    if not chosen.isascii() or not chosen.isdecimal() or int(chosen) > last:
+        raise UsageError(
+            f"There is no turn {one_line(chosen, 20)} here.", hint=f"0 to {last - 1} can be named."
+        )
+    if int(chosen) == last:
+        output.say(f"Turn {last} is where this session stands.")
+        return None
+    back = rewind_to(turns, int(chosen))
+    answer = await _about_files(back, output)
+    if answer is None:
+        output.say("Nothing was changed.")
+        return None
+    before = chat.short_id
+    await chat.fork(back.turn_index)
+    if answer:
+        await _restore(back, chat)
+    calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
+    for count, what, of in calls:
+        if count:
+            output.say(f"What {counted(count, what)}{of} did since is not taken back.")
+    output.say(f"The session with all of its turns is still there: /resume {before}")
+    return "session"
+
+
+async def _choose(turns: Sequence[Turn], output: ChatOutput) -> str:
+    output.show(turn_list((turn.turn_index, turn.user_message) for turn in turns[-_LISTED:]))
+    said = await output.ask(
+        ChatQuestion("Back to the end of which turn? 0 is the beginning; nothing for none:")
     )
-    return ""
+    return (said or "").strip()
 
 
-async def _context(prompt: str, talk: Talk, page: Page) -> Then:
-    page.show(context_list(await talk.agent.context(prompt), page.width))
-    return ""
+async def _about_files(back: Rewind, output: ChatOutput) -> bool | None:
+    """Ask whether files are to be restored; None: the person thinks better of it all."""
+    if not back.changes:
+        return False
+    lines = [f"{counted(len(back.changes), 'file')} changed after turn {back.turn_index}:"]
+    lines += [f"  {one_line(change.path, 400)}{_what(change)}" for change in back.changes]
+    output.show(Text("\n".join(lines)))
+    choices = (("y", "yes"), ("n", "no, the conversation only"), ("c", "cancel"))
+    answer = await output.ask(ChatQuestion("Take the files back too?", choices))
+    return {"y": True, "n": False}.get(answer or "")
 
 
-async def _search(text: str, talk: Talk, page: Page) -> Then:
+def _what(change: FileChange) -> str:
+    if change.cut_off:
+        return " (an edit was cut off)"
+    edits = counted(change.edit_count, "edit")
+    return f" ({edits}; made then, will be removed)" if change.before is None else f" ({edits})"
+
+
+async def _restore(back: Rewind, chat: ChatSession) -> None:
+    paths = chat.app.paths
+    private = (paths.config_dir, paths.data_dir, paths.log_dir)
+    workspace = Workspace(chat.app.cwd, chat.options.add_dirs, private=private)
+    asked: set[str] = set()
+
+    async def confirm(path: str, doubt: str) -> bool:
+        asked.add(path)
+        label = f"{one_line(path, 200)}: {doubt}. Take it back all the same?"
+        return await chat.output.ask(ChatQuestion(label, _YES_NO)) == "y"
+
+    restorer = Restorer(workspace, Preimages(paths.data_dir / "preimages"))
+    done = await restorer.restore(back.changes, confirm)
+    chat.output.show(Group(*(_outcome(each, told=each.path in asked) for each in done)))
+
+
+def _outcome(done: Restored, *, told: bool) -> Text:
+    is_back = done.outcome in ("restored", "removed")
+    said = f"{one_line(done.path, 400)}: {_OUTCOMES[done.outcome]}"
+    if done.note and (told or not is_back):
+        said += f"; {one_line(done.note, 400)}"
+    return Text(said, style="" if is_back or done.outcome == "as_before" else "yellow")
+
+
+# --- searching ----------------------------------------------------------------
+
+
+async def _search(text: str, chat: ChatSession) -> None:
     first, _, rest = text.partition(" ")
     if first == "--code" and rest.strip():
-        return await _search_code(rest.strip(), talk, page)
+        return await _search_code(rest.strip(), chat)
     if not text or first == "--code":
-        page.show(failure("Search for what?", "/search followed by words.", page.width))
-        return ""
-    memory = talk.app.memory
-    hits = await talk.app.search(text, session=talk.session, max_results=_FOUND)
+        raise UsageError("Search for what?", hint="/search followed by words.")
+    memory, output = chat.app.memory, chat.output
+    hits = await chat.app.search(text, session=chat.session, max_results=_FOUND)
     memories = await search_memories(
         memory,
         text,
-        open_store=talk.app.store,
-        scope=talk.app.config.memory.scope,
-        session=talk.session,
+        open_store=chat.app.store,
+        scope=chat.app.config.memory.scope,
+        session=chat.session,
         limit=_FOUND,
     )
     found, none_close = nearest(hits, memories, floor=memory.floor, limit=_FOUND)
     if none_close:
-        page.show(Text(none_close, style="dim"))
-    page.show(hit_list(found, page.width) if found else Text("Nothing was found.", style="dim"))
-    return ""
+        output.note(none_close)
+    if found:
+        output.show(hit_list(found, output.width))
+    else:
+        output.note("Nothing was found.")
 
 
-async def _search_code(text: str, talk: Talk, page: Page) -> Then:
-    app = talk.app
+async def _search_code(text: str, chat: ChatSession) -> None:
+    app, output = chat.app, chat.output
     code = await app.code()
     if code is None:
         raise UsageError("The code index is switched off.", hint=how_to_set("code.enabled", "true"))
@@ -214,64 +358,129 @@ async def _search_code(text: str, talk: Talk, page: Page) -> Then:
         open_store=app.store if app.config.memory.enabled else None,
     )
     if finds.problem:
-        page.say(f"What the memory has of this is not shown. {finds.problem}")
+        output.say(f"What the memory has of this is not shown. {finds.problem}")
     if finds.found:
         shown, none_close = worth_showing(finds.found, app.memory.floor)
         if none_close:
-            page.show(Text(none_close, style="dim"))
+            output.note(none_close)
         top = code.project.path
-        page.show(code_list(shown, cwd=app.cwd, project=top, width=page.width))
-        return ""
-    is_there = await code.exists()
-    said = "Nothing was found." if is_there else "Nothing of this project is indexed yet."
-    page.show(Text(said, style="dim"))
-    return ""
+        output.show(code_list(shown, cwd=app.cwd, project=top, width=output.width))
+    elif await code.exists():
+        output.note("Nothing was found.")
+    else:
+        output.note("Nothing of this project is indexed yet.")
 
 
-async def _summarize(_: str, talk: Talk, page: Page) -> Then:
-    said = await talk.app.background.summarize(talk.session, model=talk.options.model)
-    page.show(Text(visible(said)))
-    return ""
+# --- what is remembered -------------------------------------------------------
 
 
-async def _model(name: str, talk: Talk, page: Page) -> Then:
-    if name:
-        await talk.use_model(name)
-        if doubt := await talk.app.doubts_model(name):
-            page.say(doubt, "warning")
-    hint = "" if name else "  (/model provider/model changes it; `ragmem models` lists them)"
-    page.show(Text(one_line(talk.agent.model, 200)) + Text(hint, style="dim"))
-    return ""
+async def _remember(text: str, chat: ChatSession) -> None:
+    if not text:
+        raise UsageError("Remember what?", hint="# followed by a sentence.")
+    await _tell(said_so(text), chat)
 
 
-async def _cost(_: str, talk: Talk, page: Page) -> Then:
-    rows = [("this chat", spent(talk.spent))]
-    if talk.session.turn_count:
-        turns = (await talk.app.memory.load_session(talk.session.session_id)).turns
-        whole = Usage()
-        for turn in turns:
-            whole += turn.usage
-        rows.append(("whole session", spent(whole)))
-    if (beside := talk.app.background.spent).model_calls:
-        rows.append(("background", spent(beside)))
-    if talk.spent.model_calls and talk.spent.cost_usd is None:
-        rows.append(("", "the price of this model is not known"))
-    page.show(columns(rows))
-    return ""
+async def _tell(draft: Draft, chat: ChatSession) -> None:
+    app = chat.app
+    place = await here(await app.store(), app.cwd)
+    project_id = chat.session.project_id
+    remembered = await tell(app.memory, place, draft, "chat", project_id=project_id)
+    chat.output.show(remembered_text(remembered), "notice")
 
 
-_HANDLERS: dict[str, Callable[[str, Talk, Page], Awaitable[Then]]] = {
-    "help": _help,
-    "new": _new,
-    "sessions": _sessions,
-    "resume": _resume,
-    "files": _files,
-    "search": _search,
-    "summarize": _summarize,
-    "context": _context,
-    **SESSION_HANDLERS,
-    **MEMORY_HANDLERS,
-    "model": _model,
-    "cost": _cost,
-    "exit": _exit,
-}
+async def _memory(text: str, chat: ChatSession) -> None:
+    facts, output = facts_of(chat.app.memory), chat.output
+    project_id = chat.session.project_id
+    if text:
+        limit = _MEMORIES_FOUND
+        found = await facts.search(text, project_id=project_id, limit=limit, floor=False)
+        if found:
+            output.show(hit_list(found, output.width))
+        else:
+            output.note("Nothing of what is remembered is like that.")
+        return
+    recent = await facts.recent(project_id=project_id, limit=_LISTED)
+    if not recent:
+        output.note(
+            "Nothing is remembered in this project, or of you. # before a sentence remembers it."
+        )
+        return
+    output.show(memory_list(recent, output.width))
+    if len(recent) == _LISTED:
+        said = f"The newest {_LISTED}; `ragmem memory list` shows them all, /memory text searches."
+        output.note(said)
+
+
+async def _why(reference: str, chat: ChatSession) -> None:
+    if not reference:
+        raise UsageError("Why what?", hint="/why followed by an id, as /memory shows it.")
+    facts = facts_of(chat.app.memory)
+    chain = await chain_of(await _found(facts, reference), facts, await chat.app.store())
+    chat.output.show(chain_text(told(chain, datetime.now(UTC)), chat.output.width))
+
+
+async def _found(facts: Facts, reference: str) -> MemoryRecord:
+    try:
+        return await facts.find(reference)
+    except MemoryNotFound as error:
+        raise MemoryNotFound(str(error), hint="/memory shows what is remembered.") from None
+
+
+async def _pin(said: str, chat: ChatSession) -> None:
+    if not said:
+        raise UsageError("Pin what?", hint="/pin followed by an id, or by a text.")
+    if not _MEMORY_ID.fullmatch(said):
+        return await _tell(said_so(said, pinned=True), chat)
+    facts = facts_of(chat.app.memory)
+    memory = await facts.edit(await _found(facts, said), pinned=True)
+    chat.output.show(memory_row(f"pinned {short_id(memory.memory_id)}: {memory.content}"), "notice")
+
+
+async def _forget(reference: str, chat: ChatSession) -> None:
+    if not reference:
+        raise UsageError("Forget what?", hint="/forget followed by an id, as /memory shows it.")
+    app, output = chat.app, chat.output
+    facts = facts_of(app.memory)
+    memory = await _found(facts, reference)
+    earlier = len(await facts.history(memory))
+    output.show(memory_list([memory], output.width))
+    with_them = f" With {counted(earlier, 'earlier version')}." if earlier else ""
+    if await output.ask(ChatQuestion(f"Forget it for ever?{with_them}", _YES_NO)) != "y":
+        output.note("Nothing was forgotten.")
+        return
+    count = await forget(facts, memory, log_dir=app.paths.log_dir, store=app.config.store.kind)
+    output.note(forgotten_text(memory, count))
+
+
+_TABLE: tuple[tuple[str, str, Handler], ...] = (
+    ("help", "what can be typed here", _help),
+    ("new", "start a new session", _new),
+    ("sessions", "sessions of this folder", _sessions),
+    ("resume", "go on in another session: /resume [id or name]", _resume),
+    ("rename", "name this session: /rename name", _rename),
+    ("tag", "tag this session: /tag word, /tag -word takes it away", _tag),
+    ("fork", "go on in a copy of this session: /fork [name]", _fork),
+    (
+        "rewind",
+        "go back to an earlier turn, with the files if you like: /rewind [turn]",
+        _rewind,
+    ),
+    ("files", "files this session has touched", _files),
+    (
+        "search",
+        "what was said and done before: /search text; in the files: /search --code text",
+        _search,
+    ),
+    ("summarize", "sum this session up now", _summarize),
+    ("context", "what is sent with a prompt: /context [prompt]", _context),
+    ("memory", "what is remembered here: /memory [text]", _memory),
+    ("why", "where a memory comes from: /why id", _why),
+    ("pin", "keep in every request: /pin text, or the id of a memory", _pin),
+    ("forget", "forget a memory for ever: /forget id", _forget),
+    ("model", "which model answers: /model [provider/model]", _model),
+    ("cost", "tokens and money spent", _cost),
+    ("exit", "leave", _exit),
+)
+COMMANDS = {name: text for name, text, _ in _TABLE}
+"""What each slash command is for, by its name."""
+_HANDLERS = {name: handler for name, _, handler in _TABLE}

@@ -20,7 +20,7 @@ _shown = False
 
 
 def capable() -> bool:
-    """Whether this is a terminal on both sides that understands cursor movements."""
+    """Return whether this is a terminal on both sides that understands cursor movements."""
     try:
         ends = sys.stdin.isatty() and sys.stdout.isatty()
     except (AttributeError, ValueError):  # closed, or not there at all
@@ -29,7 +29,7 @@ def capable() -> bool:
 
 
 def prompt() -> str:
-    """The prompt, in characters that the terminal's encoding has."""
+    """Return the prompt, in characters that the terminal's encoding has."""
     try:
         PROMPT.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -38,7 +38,7 @@ def prompt() -> str:
 
 
 def show() -> bool:
-    """Print the prompt now, if this is a terminal; whether it was."""
+    """Print the prompt now, if this is a terminal; return whether it was."""
     global _shown
     if not capable():
         return False
@@ -54,7 +54,7 @@ def show() -> bool:
 
 
 def take() -> str:
-    """Erase the prompt; what was typed at it, with Enter as a carriage return."""
+    """Erase the prompt; return what was typed at it, with Enter as a carriage return."""
     global _shown
     if not _shown:
         return ""
@@ -81,7 +81,7 @@ def _leave(number: int, _: FrameType | None) -> None:
 
 
 def _pending() -> str:
-    """All that the kernel has kept; in canonical mode a line is only readable after Enter."""
+    """Read all that the kernel has kept; in canonical mode it hands lines out after Enter only."""
     fd = sys.stdin.fileno()
     try:
         ordinary = termios.tcgetattr(fd)
@@ -122,7 +122,7 @@ def _columns() -> int:
 
 
 def _rows(echoed: str, columns: int) -> int:
-    """How many rows of the screen the kernel's echo has filled."""
+    """Count the rows of the screen that the kernel's echo has filled."""
     rows, column = 1, 0
     for char in echoed:
         if char == "\n":

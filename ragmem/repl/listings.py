@@ -8,15 +8,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ragmem.codebase.found import FoundCode
-from ragmem.codebase.shown import code_text
 from ragmem.ids import short_id
+from ragmem.index.lookup import FoundCode
+from ragmem.memory.chains import Line, summed_up
 from ragmem.memory.context import Context
-from ragmem.memory.facts.values import FactHit
+from ragmem.memory.facts.values import FactHit, Remembered
 from ragmem.memory.found import memory_facts, memory_rows
 from ragmem.memory.hits import Hit
-from ragmem.records import DEFAULT_TITLE, AccessType, FileAccess, Session
-from ragmem.text import ago, bar, one_line, visible
+from ragmem.records import AccessType, FileAccess, MemoryRecord, Session
+from ragmem.repl.code_listings import code_text
+from ragmem.repl.output import clipped, memory_row, wrap
+from ragmem.repl.session import about
+from ragmem.text import ago, bar, counted, one_line, visible
 
 _GROUPS: tuple[tuple[AccessType, str], ...] = (
     ("write", "Modified"),
@@ -25,10 +28,12 @@ _GROUPS: tuple[tuple[AccessType, str], ...] = (
     ("list", "Listed"),
 )
 _BAR = 10
+_MOST_ROWS = 3
+"""Of what a memory says: `/why` and `ragmem memory show` have it whole."""
 
 
 def columns(rows: Iterable[tuple[str, str]]) -> Table:
-    """Names, and what each is, side by side."""
+    """Set names, and what each is, side by side."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="cyan")
     table.add_column()
@@ -37,86 +42,120 @@ def columns(rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def session_list(found: Sequence[Session], width: int, *, current: str = "") -> RenderableType:
-    """Numbered, two lines each: what it was about, and when."""
-    lines: list[Text] = []
+def session_list(found: Sequence[Session], *, current: str = "") -> RenderableType:
+    """Number sessions, two rows each: what it was about, and when."""
+    rows: list[Text] = []
     now = datetime.now(UTC)
     for number, session in enumerate(found, 1):
         mark = "●" if session.session_id == current else " "
-        about = session.title
-        if about == DEFAULT_TITLE and session.last_message:
-            about = session.last_message
-        head = f"{number:>3} {mark} "
-        lines.append(
-            Text(head, style="cyan") + Text(one_line(about, max(8, width - len(head))), "bold")
-        )
-        turns = f"{session.turn_count} turn{'s' * (session.turn_count != 1)}"
-        when = ago(session.last_activity_at, now)
+        named = one_line(about(session) or session.title, 1_000)
+        rows.append(clipped((f"{number:>3} {mark} ", "cyan"), (named, "bold")))
         marks = "".join(f" #{one_line(tag, 40)}" for tag in session.tags)
         marks += " (archived)" if session.status == "archived" else ""
-        line = f"      {short_id(session.session_id)} · {turns} · {when}{marks}"
-        lines.append(Text(line, style="dim"))
-    return Text("\n").join(lines)
+        when = f"{counted(session.turn_count, 'turn')} · {ago(session.last_activity_at, now)}"
+        rows.append(Text(f"      {short_id(session.session_id)} · {when}{marks}", style="dim"))
+    return Group(*rows)
 
 
 def file_list(found: Sequence[FileAccess]) -> RenderableType:
-    """Grouped by what was done with them."""
-    rows = [
-        (title if first else "", f"{one_line(file.path, 500)} (turn {file.turn_index})")
-        for access, title in _GROUPS
-        for first, file in _firsts([f for f in found if f.access_type == access])
-    ]
+    """Group files by what was done with them."""
+    rows: list[tuple[str, str]] = []
+    for access, title in _GROUPS:
+        files = [file for file in found if file.access_type == access]
+        said = [f"{one_line(file.path, 500)} (turn {file.turn_index})" for file in files]
+        rows += [("" if i else title, each) for i, each in enumerate(said)]
     return columns(rows)
 
 
-def _firsts(files: list[FileAccess]) -> list[tuple[bool, FileAccess]]:
-    return [(i == 0, file) for i, file in enumerate(files)]
-
-
 def hit_list(found: Sequence[Hit | FactHit], width: int) -> RenderableType:
-    """Where each stands and why it was found, and below it what it says, clipped to the line."""
-    lines: list[Text] = []
+    """Say where each stands and why it was found, and below it what it says."""
+    rows: list[Text] = []
     now = datetime.now(UTC)
     for hit in found:
         if isinstance(hit, Hit):
-            about, said = hit.facts(now), [f"  {quote}" for quote in hit.quotes()]
+            head, said = hit.facts(now), [f"  {quote}" for quote in hit.quotes()]
         else:
-            about, said = memory_facts(hit, now), memory_rows(hit, width)
-        lines.append(Text(" · ".join(map(visible, about)), style="cyan"))
-        lines += [Text(row, style="dim", no_wrap=True, overflow="ellipsis") for row in said]
-    return Group(*lines)
+            head, said = memory_facts(hit, now), memory_rows(hit, width)
+        rows.append(Text(" · ".join(map(visible, head)), style="cyan"))
+        rows += [clipped((row, "dim")) for row in said]
+    return Group(*rows)
 
 
 def code_list(found: Sequence[FoundCode], *, cwd: Path, project: str, width: int) -> RenderableType:
-    """As `ragmem search --code` shows it."""
+    """Show code as `ragmem search --code` does."""
     text = code_text(found, datetime.now(UTC), cwd=cwd, project=project, width=width)
     rows = text.rstrip().split("\n")
+    return Group(*(clipped((row, "dim" if row.startswith(" ") else "cyan")) for row in rows))
+
+
+def context_list(context: Context) -> RenderableType:
+    """Show what would be sent: sections with their budgets, their items and what was left out."""
+    rows: list[Text] = []
+    for section in context.sections:
+        of = f" of {section.budget:,}" if section.budget else ""
+        out = f", {section.dropped} left out" if section.dropped else ""
+        size = f"  {section.chars:,}{of} characters{out}"
+        if section.budget:
+            size += f"  {bar(section.chars, section.budget, _BAR)}"
+        rows.append(Text(one_line(section.name, 60), style="bold") + Text(size))
+        for item in section.items:
+            said = item.label + (f" ({item.why})" if item.why else "")
+            rows.append(clipped((f"{item.chars:>9,}  {one_line(said, 1_000)}", "dim")))
+    total = f"{counted(len(context.messages), 'message')}, about {context.tokens:,} tokens"
+    rows.append(Text(f"{total}; room for {context.max_chars:,} characters", style="dim"))
+    if context.fallback:
+        rows.append(Text("The store could not answer: pruned history.", style="yellow"))
+    return Group(*rows)
+
+
+def turn_list(turns: Iterable[tuple[int, str]]) -> RenderableType:
+    """Show the numbers of turns, and what was asked in each."""
     return Group(
         *(
-            Text(row, "dim" if row.startswith(" ") else "cyan", no_wrap=True, overflow="ellipsis")
-            for row in rows
+            clipped((f"{number:>4}  ", "cyan"), (one_line(said, 1_000), ""))
+            for number, said in turns
         )
     )
 
 
-def context_list(context: Context, width: int) -> RenderableType:
-    """What would be sent: sections with their budgets, what is in them and what was left out."""
-    lines = []
-    for section in context.sections:
-        of = f" of {section.budget:,}" if section.budget else ""
-        out = f", {section.dropped} left out" if section.dropped else ""
-        name = one_line(section.name, 60)
-        size = f"  {section.chars:,}{of} characters{out}"
-        if section.budget:
-            size += f"  {bar(section.chars, section.budget, _BAR)}"
-        lines.append(Text(name, style="bold") + Text(size))
-        for item in section.items:
-            said = item.label + (f" ({item.why})" if item.why else "")
-            said = one_line(said, max(20, width - 11))
-            lines.append(Text(f"{item.chars:>9,}  {said}", style="dim"))
-    count = len(context.messages)
-    total = f"{count} message{'s' * (count != 1)}, about {context.tokens:,} tokens"
-    lines.append(Text(f"{total}; room for {context.max_chars:,} characters", style="dim"))
-    if context.fallback:
-        lines.append(Text("The store could not answer: pruned history.", style="yellow"))
-    return Group(*lines)
+# --- what is remembered -------------------------------------------------------
+
+
+def memory_list(found: Sequence[MemoryRecord], width: int) -> RenderableType:
+    """Say what each memory is, and below it, in a few rows, what it says."""
+    now = datetime.now(UTC)
+    parts: list[Text] = []
+    for memory in found:
+        head = wrap(summed_up(memory, now), max(20, width))
+        rows = wrap(one_line(memory.content, 4_000), max(20, width - 2))
+        if len(rows) > _MOST_ROWS:
+            rows = [*rows[: _MOST_ROWS - 1], f"{rows[_MOST_ROWS - 1][: max(19, width - 3)]}…"]
+        parts += [Text(row, style="cyan") for row in head]
+        parts += [clipped((f"  {row}", "dim")) for row in rows]
+    return Group(*parts)
+
+
+def chain_text(lines: Sequence[Line], width: int) -> RenderableType:
+    """Show a chain's rows, each behind its line's margin."""
+    return Group(
+        *(
+            Text(" " * indent + row, style="" if indent else "bold")
+            for indent, text in lines
+            for row in wrap(text, max(20, width - indent))
+        )
+    )
+
+
+def remembered_text(remembered: Remembered) -> RenderableType:
+    """Say in one row what became of what was to be remembered."""
+    memory = remembered.memory
+    if memory is None:
+        return memory_row(remembered.note)
+    pinned = ", pinned" if memory.pinned else ""
+    head = f"remembered {memory.kind}{pinned} {short_id(memory.memory_id)}"
+    if remembered.action == "known":
+        head = f"known already {short_id(memory.memory_id)}"
+    elif remembered.action == "updated":
+        head += " anew"
+    note = f" ({remembered.note})" if remembered.note else ""
+    return memory_row(f"{head}: {memory.content}{note}")

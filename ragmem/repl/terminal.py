@@ -1,7 +1,10 @@
-"""What the chat and the terminal that it is shown on expect of each other."""
+"""What the chat and its terminal expect of each other, and the terminal of plain lines."""
 
+import asyncio
 import contextlib
 import os
+import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
@@ -9,9 +12,11 @@ from typing import Protocol
 import msgspec
 
 from ragmem.repl import early
+from ragmem.text import clean, visible
 
 Line = tuple[tuple[str, str], ...]
-"""A row of the live area: (style, text) pieces. Styles are named in `ragmem.repl.input`."""
+"""A row of the live area: (style, text) pieces. `ragmem.repl.input` names the styles."""
+LEAVE_WITHIN_S = 2.0
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -22,7 +27,7 @@ class Submission(msgspec.Struct, frozen=True):
     """The same with pasted text folded."""
 
 
-class Question(msgspec.Struct, frozen=True):
+class ChatQuestion(msgspec.Struct, frozen=True):
     """Something the person must answer before the work goes on."""
 
     label: str
@@ -34,33 +39,31 @@ class Host(Protocol):
     """What the person does at a terminal, and what is shown around the prompt."""
 
     def submit(self, submission: Submission) -> None:
-        """Enter."""
-        ...
+        """Take what was sent off with Enter."""
 
     def stop(self) -> bool:
-        """Esc, or the first Ctrl-C: end the answer; whether there was one."""
+        """End the answer, as Esc or the first Ctrl-C ask for; whether there was one."""
         ...
 
     def leave(self, exit_code: int) -> None:
-        """Ctrl-D, Ctrl-C twice, the end of input."""
-        ...
+        """End the chat: Ctrl-D, Ctrl-C twice, the end of input."""
 
     def live(self, columns: int, rows: int) -> list[Line]:
-        """What is going on, at most so many rows, shown above the prompt until it is done."""
+        """Return what is going on, in at most so many rows, shown above the prompt meanwhile."""
         ...
 
     def toolbar(self) -> list[str]:
-        """What is always shown below the prompt, the most important first."""
+        """Return what is always shown below the prompt, the most important first."""
         ...
 
     @property
     def commands(self) -> Mapping[str, str]:
-        """Slash commands that can be completed: name to what it is for."""
+        """Return the slash commands that can be completed: name to what it is for."""
         ...
 
     @property
     def files(self) -> Sequence[str] | None:
-        """Files that can be mentioned; None while they are listed for the first time."""
+        """Return the files that can be mentioned; None until they are listed."""
         ...
 
 
@@ -69,40 +72,172 @@ class Terminal(Protocol):
 
     @property
     def columns(self) -> int:
-        """Width, in cells."""
+        """Return the width, in cells."""
         ...
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Take input until `close`; `ready` is called as soon as a person can type."""
-        ...
 
     def close(self) -> None:
         """End `run`; nothing of the prompt is left on the screen."""
-        ...
 
     def write(self, text: str) -> None:
         """Print above the prompt. The text may hold our own escape sequences, never others'."""
-        ...
 
     def refresh(self) -> None:
         """Show what is live anew."""
-        ...
 
     def offer(self) -> None:
         """Complete anew what is being typed: there is more to offer."""
-        ...
 
     def idle(self) -> None:
-        """All that was sent off is done; the next is waited for."""
-        ...
+        """Show that all that was sent off is done, and that the next is waited for."""
 
     def put_back(self, text: str) -> None:
         """Put text, as it was shown, before what is being typed."""
+
+    async def ask(self, question: ChatQuestion) -> str | None:
+        """Return the key of a choice, or a line; None when the person refuses to answer."""
         ...
 
-    async def ask(self, question: Question) -> str | None:
-        """The key of a choice, or a line; None when the person refuses to answer."""
-        ...
+
+class LeaveRequest:
+    """The first of two Ctrl-C that end the chat; it is forgotten after a moment."""
+
+    def __init__(self) -> None:
+        self._asked_at = float("-inf")
+
+    @property
+    def is_pending(self) -> bool:
+        """Return whether the next Ctrl-C leaves."""
+        return asyncio.get_running_loop().time() - self._asked_at < LEAVE_WITHIN_S
+
+    def repeated(self) -> bool:
+        """Count one more; whether it was the second."""
+        pending, self._asked_at = self.is_pending, asyncio.get_running_loop().time()
+        return pending
+
+
+class PlainTerminal:
+    """A `Terminal` of lines, for TERM=dumb and for output that is not a terminal.
+
+    The cursor is never moved. The terminal stays in its ordinary mode, so the kernel
+    edits the line, and what is typed while the agent works waits there or is queued.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._bytes = b""
+        self._lines: list[str] = []
+        self._answer: asyncio.Future[str | None] | None = None
+        self._asking = asyncio.Lock()
+        self._closed = asyncio.Event()
+        self._leaving = LeaveRequest()
+
+    @property
+    def columns(self) -> int:
+        """Return the width, in cells."""
+        return shutil.get_terminal_size().columns
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Take input until `close`."""
+        loop = asyncio.get_running_loop()
+        fd = sys.stdin.fileno()
+        loop.add_reader(fd, self._read)
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        try:
+            ready()
+            await self._closed.wait()
+        finally:
+            loop.remove_reader(fd)
+            loop.remove_signal_handler(signal.SIGINT)
+
+    def close(self) -> None:
+        """End `run`."""
+        self._closed.set()
+
+    def write(self, text: str) -> None:
+        """Print; characters that the encoding lacks become `?`."""
+        encoding = sys.stdout.encoding or "utf-8"
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+        sys.stdout.flush()
+
+    def refresh(self) -> None:
+        """Do nothing: nothing is live here."""
+
+    def offer(self) -> None:
+        """Do nothing: nothing is completed here."""
+
+    def idle(self) -> None:
+        """Print the prompt."""
+        self.write(early.prompt())
+
+    def put_back(self, text: str) -> None:
+        """Show the text, to be copied: a line once read can't be put back."""
+        self.write(f"\nnot sent: {visible(text)}\n")
+
+    async def ask(self, question: ChatQuestion) -> str | None:
+        """Ask for a line; a choice goes by its first letter, asked until it is one."""
+        async with self._asking:
+            keys = {key for key, _ in question.choices}
+            words = "".join(f"  {key} {word}" for key, word in question.choices)
+            while True:
+                self.write(f"{visible(question.label)}{words}\n{early.prompt()}")
+                self._answer = asyncio.get_running_loop().create_future()
+                try:
+                    answer = await self._answer
+                finally:
+                    self._answer = None
+                if answer is None or not keys:
+                    return answer
+                if (key := answer.strip().lower()[:1]) in keys:
+                    return key
+
+    def _read(self) -> None:
+        try:
+            data = os.read(sys.stdin.fileno(), 65_536)
+        except OSError:
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            self._reply(None)
+            self._host.leave(0)
+            return
+        *lines, self._bytes = (self._bytes + data).split(b"\n")
+        for line in lines:
+            self._line(clean(line.decode("utf-8", "surrogateescape")).rstrip("\r"))
+
+    def _line(self, line: str) -> None:
+        if self._reply(line):
+            return
+        if line.endswith("\\"):
+            self._lines.append(line[:-1])
+            return
+        text = "\n".join([*self._lines, line])
+        self._lines.clear()
+        if text.strip():
+            self._host.submit(Submission(text, text))
+        else:
+            self.idle()
+
+    def _reply(self, answer: str | None) -> bool:
+        if self._answer is None or self._answer.done():
+            return False
+        self._answer.set_result(answer)
+        return True
+
+    def _interrupt(self) -> None:
+        if self._reply(None) or self._host.stop():
+            return
+        if self._leaving.repeated():
+            self._host.leave(130)
+            return
+        self._lines.clear()
+        self.write("\nCtrl-C again to leave\n")
+        self.idle()
+
+
+_restores: list[Callable[[], None]] = []
 
 
 def abandon(exit_code: int) -> None:
@@ -112,12 +247,9 @@ def abandon(exit_code: int) -> None:
     os._exit(exit_code)
 
 
-_restores: list[Callable[[], None]] = []
-
-
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Whatever happens inside: echo on, cursor shown, bracketed paste and colours off."""
+    """Leave the terminal as it was, whatever happens inside: echo, cursor, paste mode, colours."""
     import termios
 
     try:

@@ -28,6 +28,7 @@ import msgspec
 from ragmem.errors import StoreRefused
 from ragmem.records import (
     FileAccess,
+    Owner,
     Profile,
     Project,
     PutTurn,
@@ -220,6 +221,11 @@ def of_another_turn(tool_call_id: str) -> StoreRefused:
     return StoreRefused(f"The tool call {tool_call_id} belongs to another turn here.")
 
 
+def anothers(memory_id: str) -> StoreRefused:
+    """The error for a memory that can't be replaced: it is about another person."""
+    return StoreRefused(f"Memory {memory_id} is another person's.")
+
+
 def forked(session_id: str, fork_id: str) -> StoreRefused:
     """The error for a session that can't be deleted: a fork shares its turns."""
     return StoreRefused(
@@ -254,6 +260,10 @@ class Archive(Store, Protocol):
 
     async def own_turns(self, spans: Sequence[Span]) -> list[PutTurn]:
         """The turns in these spans, each with its tool calls and their accesses, in order."""
+        ...
+
+    async def owners(self) -> list[Owner]:
+        """Everybody who has something here, or a name, by id."""
         ...
 
     async def profiles(self) -> list[Profile]:

@@ -1,7 +1,7 @@
 """What the code index asks of a store: which scopes there are, and which turns concern them.
 
 A part of the Store protocol (`ragmem.store.base`). The index that is searched is a file of this
-machine (`ragmem.codeindex`), made from the files and made anew at any time; what can't be made
+machine (`ragmem.index`), made from the files and made anew at any time; what can't be made
 anew is here: the identity of scopes, and what was done with them. Promises:
 
 - A file's scopes are replaced in one transaction, a turn's references too.

@@ -19,6 +19,7 @@ from ragmem.records import (
     MEMORY_LEVEL,
     Insight,
     MemoryRecord,
+    Owner,
     Profile,
     PutMemory,
     PutVectors,
@@ -100,6 +101,13 @@ class MemoryStore(Protocol):
 
     async def profile(self) -> Profile:
         """The person's; empty before anything was said."""
+        ...
+
+    async def others(self) -> list[Owner]:
+        """Those who have something here, or a name, but the one whom the store was opened for.
+
+        Nobody where it was opened for everyone: then all in it is one person's.
+        """
         ...
 
     async def insights(self, session_ids: Sequence[str]) -> list[Insight]:

@@ -10,7 +10,7 @@ from ragmem.config import Paths
 from ragmem.errors import StoreUnavailable, UsageError
 from ragmem.files import replace_private, write_new_private
 from ragmem.ids import new_id
-from ragmem.records import CreateSession, PutMemory, PutProfile, PutSession, Write
+from ragmem.records import CreateSession, PutMemory, PutOwner, PutProfile, PutSession, Write
 
 _IDS = re.compile(r"[0-9A-Za-z-]{1,64}")
 
@@ -28,7 +28,7 @@ def _owned(write: Write, owner: str) -> Write:
         case PutMemory() if not write.memory.owner:
             memory = msgspec.structs.replace(write.memory, owner=owner)
             return msgspec.structs.replace(write, memory=memory)
-        case PutProfile() if not write.owner:
+        case PutProfile() | PutOwner() if not write.owner:
             return msgspec.structs.replace(write, owner=owner)
     return write
 

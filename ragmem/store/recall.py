@@ -55,6 +55,19 @@ LOOKED_THROUGH = 1_000
 """Turns of an interval among which the best are taken: its newest."""
 
 
+class Attempts(msgspec.Struct, frozen=True, kw_only=True):
+    """What all processes asked a model about an item, when no answer could be used."""
+
+    item: str
+    session_id: str
+    model: str
+    count: int
+    not_before: datetime
+    """Until then it is not asked again."""
+    problem: str
+    """What was wrong with the last answer."""
+
+
 class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A question, as a store can look for it."""
 
@@ -185,14 +198,14 @@ class RecallStore(Protocol):
         """Give back what was claimed."""
         ...
 
-    async def attempts(self, item: str, model: str) -> int:
-        """How often this model's answers about an item could not be used, in all processes."""
+    async def attempts(self, item: str = "", *, least: int = 1) -> list[Attempts]:
+        """Answers that could not be used, at least so many: about an item, or any; latest last."""
         ...
 
-    async def attempted(self, item: str, session_id: str, model: str) -> None:
-        """Count one more; those of another model are forgotten."""
+    async def keep_attempts(self, attempts: Attempts) -> None:
+        """Keep these in place of what was known of their item."""
         ...
 
-    async def forget_attempts(self, session_id: str) -> None:
-        """Let all that was tried in a session be tried again."""
+    async def forget_attempts(self, session_id: str, item: str = "") -> None:
+        """Let one item of a session be tried again, or all of them."""
         ...

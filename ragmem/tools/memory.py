@@ -1,11 +1,11 @@
-"""What the agent knows and learns: search_memories, get_recent_memories, remember.
+"""What the agent knows, learns and looks up: memories, past results, all of memory at once.
 
-None of them needs approval: what is remembered is shown to the person, and can be forgotten.
-There is no tool to change or delete a memory.
+None of these tools needs approval: what is remembered is shown to the person, and can be
+forgotten. There is no tool to change or delete a memory.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
-from ragmem.errors import StoreError
+from ragmem.errors import RagmemError, StoreError
 from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
+from ragmem.index.values import CodeHit
+from ragmem.memory.context.code import OUTSIDE, is_outside
 from ragmem.memory.context.known import dated, relevance, told_by
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
 from ragmem.memory.files import stored_path
@@ -23,14 +25,16 @@ from ragmem.memory.hits import Hit
 from ragmem.memory.memory import Memory
 from ragmem.memory.passages import passage
 from ragmem.memory.recall import Question, ScopeName, scope_of
-from ragmem.records import MemoryRecord, Session, utc_now
+from ragmem.memory.window import result_text
+from ragmem.messages import Json
+from ragmem.records import MemoryRecord, Session, ToolCall, utc_now
 from ragmem.store.base import SessionQuery
-from ragmem.text import ago, counted, one_line
+from ragmem.text import ago, counted, line_range, one_line, visible
 from ragmem.tools.base import Effect, Tool, ToolFailure, ToolOutput
-from ragmem.tools.recall import RecallResult
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.facts import Facts
+
 
 T = TypeVar("T")
 
@@ -240,7 +244,7 @@ class Remember:
 
     async def run(self, params: RememberParams) -> ToolOutput:
         """Store it, or say why not."""
-        from ragmem.tools.vouching import vouch
+        from ragmem.tools.trust import vouch
 
         session = self._session
         # Long results are looked through for its words.
@@ -309,9 +313,7 @@ def fact_entry(hit: FactHit, now: datetime) -> str:
 def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:
     """A turn or summary that was found from within a session: where it is from, what it says."""
     what = f"turn {hit.turn.turn_index}" if hit.turn else f"summary, level {hit.level}"
-    title = f" “{one_line(hit.session_title, 60)}”" if hit.session_title else ""
-    here = hit.session_id == session_id
-    where = "this session" if here else f"session {short_id(hit.session_id)}{title}"
+    where = "this session" if hit.session_id == session_id else hit.where()
     about = [what, where, _date(hit.at, now), ago(hit.at, now), f"Relevance: {hit.relevance}"]
     said = [hit.summary.text] if hit.summary else []
     if hit.turn:
@@ -376,3 +378,225 @@ def _section(heading: str, entries: Sequence[str]) -> str:
 
 def _date(at: datetime, now: datetime) -> str:
     return f"{at.astimezone(now.tzinfo):%Y-%m-%d}"
+
+
+FindCall = Callable[[str], Awaitable[ToolCall | None]]
+"""A tool call of this session by the end of its id."""
+
+_MOST_CHARS = 20_000
+
+
+class RecallResultParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of recall_result."""
+
+    id: Annotated[
+        str,
+        msgspec.Meta(
+            description="As it stands where the result was left out.", min_length=6, max_length=64
+        ),
+    ]
+    offset: Annotated[int, msgspec.Meta(description="Characters to skip.", ge=0)] = 0
+    limit: Annotated[
+        int, msgspec.Meta(description="Characters to bring.", ge=1, le=_MOST_CHARS)
+    ] = _MOST_CHARS
+
+
+class RecallResult:
+    """Brings back a result that was left out of the request."""
+
+    name = "recall_result"
+    description = (
+        "Bring back what an earlier tool call of this conversation answered, by the id that stands "
+        f"where its result was left out; at most {_MOST_CHARS:,} characters a call."
+    )
+    effect: Effect = "read"
+    Params: type[msgspec.Struct] = RecallResultParams
+
+    def __init__(self, find: FindCall) -> None:
+        self._find = find
+
+    def title(self, params: RecallResultParams) -> str:
+        """The id."""
+        return params.id
+
+    async def run(self, params: RecallResultParams) -> ToolOutput:
+        """A part of the stored result, with what it was and how long it is."""
+        call = await self._find(params.id)
+        if call is None:
+            raise ToolFailure(
+                f"No tool call of this conversation has the id {one_line(params.id, 64)!r}. "
+                "Use an id exactly as it stands where a result was left out."
+            )
+        text = result_text(call)
+        if params.offset and params.offset >= len(text):
+            raise ToolFailure(f"That result has {len(text):,} characters; offset is past its end.")
+        end = min(len(text), params.offset + params.limit)
+        more = f"; go on with offset {end}" if end < len(text) else ""
+        head = (
+            f"[{call.tool_name} {one_line(call.arguments, 200)}: characters {params.offset:,} to "
+            f"{end:,} of {len(text):,}{more}]"
+        )
+        return ToolOutput(
+            text=f"{head}\n{text[params.offset : end]}",
+            display=f"{call.tool_name}, {end - params.offset:,} of {len(text):,} characters",
+        )
+
+
+FindHits = Callable[[str, int], Awaitable[Sequence[CodeHit]]]
+"""The scopes that bear on a text, at most so many, best first."""
+
+_MOST_HITS = 30
+_RANKED = 60
+"""Reciprocal rank fusion: what stands first in one list is not drowned by another."""
+_SHOWN_LINES = 8
+_LINE_CHARS = 160
+
+
+class BrainSearchParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of brain_search."""
+
+    query: Annotated[
+        str,
+        msgspec.Meta(
+            description="Names and words of it, or a question.", min_length=1, max_length=2_000
+        ),
+    ]
+    limit: Annotated[
+        int, msgspec.Meta(description="At most so many hits.", ge=1, le=_MOST_HITS)
+    ] = 10
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    score: float
+    text: str
+    code: CodeHit | None = None
+
+
+class BrainSearch:
+    """Looks through the scopes of the project's files, and through what was said and learned."""
+
+    name = "brain_search"
+    description = (
+        "Search the project's code (functions, classes, sections) and the memory together, by "
+        "names and by meaning: each hit with its file, lines and why."
+    )
+    effect: Effect = "read"
+    Params: type[msgspec.Struct] = BrainSearchParams
+
+    def __init__(
+        self,
+        find: FindHits,
+        memory: Memory | None,
+        session: Session,
+        scope: ScopeName,
+        *,
+        show: Callable[[str], str],
+    ) -> None:
+        """`show` writes a path of the project as the agent does; no `memory`: code alone."""
+        self._find = find
+        self._memory = memory
+        self._session = session
+        self._scope: ScopeName = scope
+        self._show = show
+
+    def title(self, params: BrainSearchParams) -> str:
+        """What is looked for."""
+        return params.query
+
+    async def run(self, params: BrainSearchParams) -> ToolOutput:
+        """Code and memory in one list, each hit labelled; best first."""
+        code, facts, said = await asyncio.gather(
+            _tried(self._find(params.query, params.limit)),
+            _tried(self._facts(params)),
+            _tried(self._said(params)),
+        )
+        problems = [each for each in (code, facts, said) if isinstance(each, str)]
+        if len(problems) == 3:
+            raise ToolFailure(f"Nothing could be searched: {problems[0]} Use grep_files.")
+        now = utc_now().astimezone()
+        entries = [
+            *_ranked(code, self._code_entry),
+            *_ranked(facts, lambda hit: f"[memory] {fact_entry(hit, now).removeprefix('- ')}"),
+            *_ranked(said, lambda hit: self._said_entry(hit, params.query, now)),
+        ]
+        entries = sorted(entries, key=lambda entry: -entry.score)[: params.limit]
+        hits = [entry.code for entry in entries if entry.code]
+        text = "\n\n".join(entry.text for entry in entries)
+        notes = [f"[{problem}]" for problem in problems]
+        if not text:
+            notes.insert(0, "Nothing bears on this. Try other words, or grep_files for exact text.")
+        return ToolOutput(
+            text="\n\n".join(filter(None, [text, *notes])),
+            display=f"{counted(len(hits), 'scope')}, "
+            f"{counted(len(entries) - len(hits), 'hit')} in the memory",
+            data={"files": [self._file(hit) for hit in hits]},
+        )
+
+    async def _facts(self, params: BrainSearchParams) -> list[FactHit]:
+        if self._memory is None or self._memory.facts is None:
+            return []
+        return await self._memory.facts.search(
+            params.query, project_id=self._session.project_id, limit=params.limit
+        )
+
+    async def _said(self, params: BrainSearchParams) -> list[Hit]:
+        if self._memory is None:
+            return []
+        session, running = self._session, self._memory.running_turn(self._session.session_id)
+        hits = await self._memory.search(
+            Question(
+                text=params.query,
+                scope=scope_of(session, self._scope),
+                session_id=session.session_id,
+                max_results=params.limit,
+                min_similarity=self._memory.floor,
+            )
+        )
+        # The turn in flight is no memory.
+        own = running.turn_id if running else ""
+        return [hit for hit in hits if hit.record_id != own]
+
+    def _code_entry(self, hit: CodeHit) -> str:
+        path = self._show(hit.path)
+        lines = hit.text.split("\n")
+        name = f" {hit.kind} {hit.qualified_name}" if hit.qualified_name else ""
+        why = "; ".join(hit.why)
+        place = f"{path}:{line_range(hit.start_line, hit.end_line)}"
+        head = one_line(f"[code] {place}{name} — {why}", 400)
+        if is_outside(path):
+            head += f" ({OUTSIDE})"
+        rows = [
+            f"{number:>6}\t{_clipped(visible(line))}"
+            for number, line in enumerate(lines[:_SHOWN_LINES], hit.start_line)
+        ]
+        more = len(lines) - _SHOWN_LINES
+        return "\n".join([head, *rows, *([f"     … {more:,} more lines"] if more > 0 else [])])
+
+    def _said_entry(self, hit: Hit, query: str, now: datetime) -> str:
+        entry = hit_entry(hit, query, self._session.session_id, now)
+        return f"[memory] {entry.removeprefix('- ')}"
+
+    def _file(self, hit: CodeHit) -> dict[str, Json]:
+        """What the accessed files and the turn's references are told by."""
+        lines: list[Json] = [hit.start_line, hit.end_line]
+        return {"path": self._show(hit.path), "scope_id": hit.scope_id, "lines": lines}
+
+
+def _ranked(found: Sequence[T] | str, entry: Callable[[T], str]) -> list[_Entry]:
+    """Entries by their place in their own list: scores of different kinds don't compare."""
+    return [
+        _Entry(1 / (_RANKED + place), entry(hit), hit if isinstance(hit, CodeHit) else None)
+        for place, hit in enumerate(() if isinstance(found, str) else found)
+    ]
+
+
+async def _tried(work: Awaitable[Sequence[T]]) -> Sequence[T] | str:
+    """What is found, or in words why nothing could be."""
+    try:
+        return await work
+    except RagmemError as error:
+        return str(error)
+
+
+def _clipped(line: str) -> str:
+    return line if len(line) <= _LINE_CHARS else line[: _LINE_CHARS - 1] + "…"

@@ -6,19 +6,22 @@ import re
 import stat
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
+from ragmem.ripgrep import FileList as FileList
+from ragmem.ripgrep import Ripgrep as Ripgrep
+from ragmem.ripgrep import find_ripgrep as find_ripgrep
+from ragmem.ripgrep import list_files as list_files
 from ragmem.text import one_line
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput
-from ragmem.tools.globs import matcher
 from ragmem.tools.permissions import Permissions
-from ragmem.tools.process import interruptible
-from ragmem.tools.ripgrep import Ripgrep, list_files, require_ripgrep
+from ragmem.tools.shell import interruptible
 from ragmem.tools.terminal import spelled
 from ragmem.tools.workspace import (
     Target,
@@ -26,7 +29,75 @@ from ragmem.tools.workspace import (
     open_file,
     open_folder,
     plain_failures,
+    show_name,
 )
+
+_MAX_ALTERNATIVES = 64
+_MAX_SEGMENTS = 64
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a relative path with `/` matches; without a slash the name alone has to."""
+    pattern = pattern.removeprefix("./")
+    if not pattern or len(pattern) > 1000:
+        raise ToolFailure("The glob pattern is empty or too long. An example: **/*.py")
+    alternatives = [one.split("/") for one in _expand(pattern)]
+    if any(len(parts) > _MAX_SEGMENTS for parts in alternatives):
+        raise ToolFailure("The glob pattern has too many parts.")
+
+    def matches(path: str) -> bool:
+        parts = path.split("/")
+        return any(
+            fnmatchcase(parts[-1], wanted[0]) if len(wanted) == 1 else _match(parts, wanted)
+            for wanted in alternatives
+        )
+
+    return matches
+
+
+def _match(parts: list[str], wanted: list[str]) -> bool:
+    # reached[i]: the pattern so far matches the first i parts.
+    reached = [True] + [False] * len(parts)
+    for segment in wanted:
+        if segment == "**":
+            for i in range(1, len(reached)):
+                reached[i] = reached[i] or reached[i - 1]
+        else:
+            reached = [False] + [
+                reached[i] and fnmatchcase(part, segment) for i, part in enumerate(parts)
+            ]
+    return reached[-1]
+
+
+def _expand(pattern: str) -> list[str]:
+    """Each alternative of the braces; a brace that is not closed is a character."""
+    waiting, done = [pattern], list[str]()
+    while waiting:
+        if len(waiting) + len(done) > _MAX_ALTERNATIVES:
+            raise ToolFailure(f"The glob pattern has more than {_MAX_ALTERNATIVES} alternatives.")
+        one = waiting.pop()
+        opened = one.rfind("{")
+        closed = one.find("}", opened)
+        if opened < 0 or closed < 0:
+            done.append(one)
+            continue
+        waiting += [
+            one[:opened] + middle + one[closed + 1 :]
+            for middle in one[opened + 1 : closed].split(",")
+        ]
+    return done
+
+
+def require_ripgrep(roots: Sequence[Path]) -> Path:
+    """ToolFailure when there is none."""
+    found = find_ripgrep(roots)
+    if found is None:
+        raise ToolFailure(
+            "ripgrep (rg) is not installed, so searching does not work. "
+            "Tell the person to run `ragmem doctor`."
+        )
+    return found
+
 
 MAX_PATHS = 1000
 MAX_MATCHES = 100
@@ -375,3 +446,143 @@ def _modified_at(path: str, folder: int) -> int:
         return os.stat(path, dir_fd=folder, follow_symlinks=False).st_mtime_ns
     except OSError:
         return 0
+
+
+MAX_ENTRIES = 1000
+_CLASSIFY_S = 3.0
+_NAMED_IGNORED = 30
+
+
+class ListDirectoryParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of list_directory."""
+
+    path: Annotated[str, msgspec.Meta(description="The folder.")] = "."
+
+
+class ListDirectory:
+    """What lies in one folder."""
+
+    name = "list_directory"
+    description = (
+        f"List a folder: subfolders first, then files with sizes, at most {MAX_ENTRIES:,} entries. "
+        "Not recursive; use glob_files for that."
+    )
+    effect: Effect = "read"
+    Params: type[msgspec.Struct] = ListDirectoryParams
+
+    def __init__(self, workspace: Workspace, permissions: Permissions) -> None:
+        self._workspace = workspace
+        self._permissions = permissions
+
+    def title(self, params: ListDirectoryParams) -> str:
+        """The folder."""
+        return params.path
+
+    async def run(self, params: ListDirectoryParams) -> ToolOutput:
+        """One entry a line."""
+        target = await self._permissions.read(self.name, params.path)
+        if not target.exists:
+            raise self._workspace.not_found(params.path, target)
+        with plain_failures(self._workspace.record_path(target.real)):
+            return await interruptible(lambda stop: self._list(target, stop))
+
+    def _list(self, target: Target, stop: threading.Event) -> ToolOutput:
+        where = self._workspace.record_path(target.real)
+        with open_folder(target.real) as by_path:
+            folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=by_path)
+        try:
+            found = _Entries(self._not_ignored(folder, stop), folder)
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if not self._workspace.is_private(target.real / entry.name):
+                        found.add(entry)
+            chosen = found.first(MAX_ENTRIES)
+            lines = [_line(name, is_file, folder) for is_file, name in chosen]
+        finally:
+            os.close(folder)
+        total, ignored = found.count, found.ignored
+        if total > len(chosen):
+            lines.append(f"[{total - len(chosen):,} more entries; use glob_files to narrow it]")
+        if ignored:
+            shown = ", ".join(show_name(name) for name in sorted(ignored)[:_NAMED_IGNORED])
+            rest = len(ignored) - _NAMED_IGNORED
+            more = f" and {rest:,} more" if rest > 0 else ""
+            lines.append(f"[left out, ignored by .gitignore: {shown}{more}]")
+        return ToolOutput(
+            text="\n".join(lines) or f"{where} is empty.",
+            display=f"{total:,} entr{'y' if total == 1 else 'ies'}",
+            data={"path": where, "count": total},
+        )
+
+    def _not_ignored(self, folder: int, stop: threading.Event) -> set[str] | None:
+        """Names directly in the folder that lead to files not ignored; None if unknown."""
+        program = find_ripgrep(self._workspace.roots)
+        if program is None:
+            return None
+        files = list_files(program, folder, timeout_s=_CLASSIFY_S, stop=stop)
+        names = {path.partition("/")[0] for path in files}
+        return None if files.timed_out else names
+
+
+class _Entries:
+    """Folders before files, each by name; no more of them in memory than are shown."""
+
+    def __init__(self, not_ignored: set[str] | None, folder: int) -> None:
+        self._not_ignored = not_ignored
+        self._folder = folder
+        self._kept: list[tuple[bool, str]] = []
+        self.count = 0
+        self.ignored: list[str] = []
+
+    def add(self, entry: "os.DirEntry[str]") -> None:
+        """Take the next, in any order."""
+        if entry.name == ".git":
+            return
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if self._not_ignored is not None and _is_ignored(entry, self._not_ignored, self._folder):
+            self.ignored.append(f"{entry.name}/" if is_folder else entry.name)
+            return
+        self.count += 1
+        self._kept.append((not is_folder, entry.name))
+        if len(self._kept) > 4 * MAX_ENTRIES:
+            self._kept = self.first(MAX_ENTRIES)
+
+    def first(self, limit: int) -> list[tuple[bool, str]]:
+        """(is a file, name) of those that come first."""
+        return heapq.nsmallest(limit, self._kept)
+
+
+def _is_ignored(entry: "os.DirEntry[str]", known: set[str], folder: int) -> bool:
+    if entry.name in known:
+        return False
+    if entry.is_dir(follow_symlinks=False):
+        # ripgrep lists files: a folder without any is not therefore ignored.
+        return not _is_empty(entry.name, folder)
+    return entry.is_file(follow_symlinks=False)
+
+
+def _is_empty(name: str, folder: int) -> bool:
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    except OSError:
+        return True
+    try:
+        with os.scandir(fd) as entries:
+            return next(entries, None) is None
+    finally:
+        os.close(fd)
+
+
+def _line(name: str, is_file: bool, folder: int) -> str:
+    shown = show_name(name)
+    if not is_file:
+        return f"{shown}/"
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
+            return f"{shown} -> {show_name(os.readlink(name, dir_fd=folder))}"
+    except OSError:
+        return shown
+    if not stat.S_ISREG(status.st_mode):
+        return f"{shown}  (not a regular file)"
+    return f"{shown}  {status.st_size:,} bytes"

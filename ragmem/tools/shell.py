@@ -1,4 +1,4 @@
-"""run_command: one shell command, asked for, on a leash, with bounded output."""
+"""run_command: one shell command, asked for, under a guard, with bounded output."""
 
 import asyncio
 import os
@@ -10,19 +10,59 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
+from ragmem.children import child_environment as child_environment
+from ragmem.errors import StoreError
 from ragmem.ids import new_id
+from ragmem.memory.memory import Memory
+from ragmem.records import Session
 from ragmem.redact import redact
 from ragmem.text import clean, one_line
-from ragmem.tools import leash
+from ragmem.tools import subprocess_guard
 from ragmem.tools.base import Effect, ToolFailure, ToolOutput
 from ragmem.tools.permissions import Permissions
-from ragmem.tools.process import child_environment, interruptible
 from ragmem.tools.terminal import plain
 from ragmem.tools.workspace import Workspace
+
+T = TypeVar("T")
+
+_PR_SET_DUMPABLE = 4
+
+
+def protect_process() -> bool:
+    """Keep this process's memory and environment, keys among them, from its own children.
+
+    True where the system can do it (Linux; it holds for everyone but root).
+    Core dumps and debuggers are off from then on.
+    """
+    import ctypes
+
+    try:
+        return bool(ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
+    except (AttributeError, OSError):
+        return False
+
+
+async def interruptible(work: Callable[[threading.Event], T]) -> T:
+    """Run blocking work in a thread; when cancelled, tell it to stop and give it a second.
+
+    The work looks at the event it is given at least every tenth of a second.
+    """
+    stop = threading.Event()
+    running = asyncio.get_running_loop().run_in_executor(None, work, stop)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([running], timeout=1)
+        if running.done() and not running.cancelled():
+            # Looked at, so that asyncio does not report it as forgotten.
+            running.exception()
+        raise
+
 
 MAX_TIMEOUT_S = 600
 MAX_SHOWN_CHARS = 30_000
@@ -138,7 +178,7 @@ class _Ended(msgspec.Struct, frozen=True):
     reason: str
     """`exit`, `timeout`, `endless`, `stopped` or `held` (its guard was)."""
     status: int | None
-    """Exit code, or the signal as a negative number; None if the leash itself was lost."""
+    """Exit code, or the signal as a negative number; None if the guard itself was lost."""
     leftovers: int
     """So many processes ran on in the background when the shell had ended."""
     left: tuple[str, ...] | None
@@ -267,7 +307,7 @@ def _run(
     command: str, cwd: Path, timeout_s: float, output: _Output, stop: threading.Event
 ) -> _Ended:
     ours, theirs = socket.socketpair()
-    supervisor, mark = str(Path(leash.__file__)), leash.new_mark()
+    supervisor, mark = str(Path(subprocess_guard.__file__)), subprocess_guard.new_mark()
     with ours:
         with theirs:
             process = subprocess.Popen(
@@ -281,10 +321,10 @@ def _run(
                 bufsize=0,
             )
         assert process.stdout is not None
-        guard, started = process.pid, leash.started_at(process.pid)
+        guard, started = process.pid, subprocess_guard.started_at(process.pid)
 
         def find() -> list[int]:
-            return leash.belonging(guard, started, mark) or []
+            return subprocess_guard.belonging(guard, started, mark) or []
 
         try:
             reason = _pump(process.stdout.fileno(), ours, guard, timeout_s, output, stop)
@@ -293,25 +333,25 @@ def _run(
             answer = _answer(ours, guard)
             if not answer:
                 # The guard is killed, stopped or slow: below it all can still be found.
-                leash.end_all(find)
+                subprocess_guard.end_all(find)
             _drain(process.stdout.fileno(), output)
         finally:
-            # Whatever went wrong above: closing the leash ends all that runs on it.
+            # Whatever went wrong above: closing the guard ends all that runs on it.
             ours.close()
             process.stdout.close()
             _see_out(process)
-            left = leash.end_all(find)
+            left = subprocess_guard.end_all(find)
             output.close()
     status, leftovers = map(int, answer.split()) if answer else (None, 0)
-    named = tuple(f"{pid} ({one_line(leash.name_of(pid), 40)})" for pid in left)
-    is_seen = leash.belonging(guard, started, mark) is not None
+    named = tuple(f"{pid} ({one_line(subprocess_guard.name_of(pid), 40)})" for pid in left)
+    is_seen = subprocess_guard.belonging(guard, started, mark) is not None
     return _Ended(reason, status, leftovers, named if is_seen else None)
 
 
 def _see_out(guard: "subprocess.Popen[bytes]") -> None:
     """Wait for the guard's end, and not for one that can't end."""
     deadline = time.monotonic() + _STOP_S
-    while guard.poll() is None and not leash.is_held(guard.pid):
+    while guard.poll() is None and not subprocess_guard.is_held(guard.pid):
         if time.monotonic() > deadline:
             break
         time.sleep(0.005)
@@ -328,7 +368,7 @@ def _pump(
     output: _Output,
     stop: threading.Event,
 ) -> str:
-    """Read until the leash answers, the time is up or the person stops it."""
+    """Read until the guard answers, the time is up or the person stops it."""
     deadline = time.monotonic() + timeout_s
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
@@ -344,7 +384,7 @@ def _pump(
                 return "endless"
         elif line.fileno() in ready:
             return "exit"
-        if leash.is_held(guard):
+        if subprocess_guard.is_held(guard):
             return "held"
         if time.monotonic() > deadline:
             return "timeout"
@@ -354,7 +394,7 @@ def _pump(
 def _answer(line: socket.socket, guard: int) -> bytes:
     line.settimeout(_TICK_MS / 1000)
     deadline = time.monotonic() + _STOP_S
-    while time.monotonic() < deadline and not leash.is_held(guard):
+    while time.monotonic() < deadline and not subprocess_guard.is_held(guard):
         try:
             return line.recv(64)
         except TimeoutError:
@@ -420,3 +460,26 @@ def _report(ended: _Ended, output: _Output, timeout_s: float, known: str) -> Too
     if output.file is not None:
         data["output_file"] = str(output.file)
     return ToolOutput(text=f"{result}\n{shown}", display=f"{result}\n{body}".rstrip(), data=data)
+
+
+_PATIENCE_S = 1.0
+
+
+def commands_of(memory: Memory, session: Session, timeout_s: float) -> Commands:
+    """How commands are run: one that failed before in this project is known again."""
+
+    async def known(command: str) -> str:
+        if memory.facts is None:
+            return ""
+        from ragmem.memory.facts.failures import failed_before, reminder
+
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                memories = await memory.facts.current(session.project_id)
+        except (StoreError, TimeoutError):
+            # An extra: the command is run all the same.
+            return ""
+        found = failed_before(command, memories, Path(session.cwd))
+        return reminder(found) if found else ""
+
+    return Commands(timeout_s, known)

@@ -23,9 +23,9 @@ from benches.code_questions import Question
 from benches.growth import in_child
 from benches.spread import Spread, spread
 from benches.tables import aligned
-from ragmem.codeindex.search import CodeQuestion, search
-from ragmem.codeindex.vectors import Resident
 from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.index.search import CodeQuestion, search
+from ragmem.index.vectors import ScopeVectors
 
 DEPTHS = (1, 5, 10, 20)
 
@@ -92,7 +92,7 @@ async def ask(place: Place, name: str, questions: Sequence[Question]) -> list[Fo
     vectors = {q.text: row.astype("<f4").tobytes() for q, row in zip(questions, rows, strict=True)}
     model_id = embedder.info.model_id
     await embedder.aclose()
-    connection, resident = apsw.Connection(str(place.database)), Resident()
+    connection, resident = apsw.Connection(str(place.database)), ScopeVectors()
 
     def by_ragmem(question: Question, *, meaning: bool) -> list[Hit]:
         asked = CodeQuestion(

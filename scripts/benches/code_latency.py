@@ -27,11 +27,11 @@ from benches.growth import in_child, peak_rss
 from benches.results import CannotMeasure
 from benches.spread import Spread, spread
 from benches.tables import aligned
-from ragmem.codeindex import vectors
-from ragmem.codeindex.database import open_for_writing, transaction
-from ragmem.codeindex.index import CodeIndex
 from ragmem.embedder.base import EmbedderInfo, Kind, Spent
 from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.index import vectors
+from ragmem.index.database import open_for_writing, transaction
+from ragmem.index.index import CodeIndex
 from ragmem.store.recall import Scope
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def give_vectors(connection: apsw.Connection) -> None:
             "SELECT embed_hash, place FROM to_embed ORDER BY place"
         ).fetchall()
         made = ((str(key), content.vector(int(str(place))).tobytes()) for key, place in rows)
-        vectors.put(connection, MARK.model_id, MARK.dimension, list(made))
+        vectors.put(connection, (MARK.model_id, MARK.dimension), list(made))
 
 
 class MadeUp:

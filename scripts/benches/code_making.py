@@ -20,11 +20,12 @@ from benches.growth import files_size
 from benches.places import RAGMEM, clean_environment
 from benches.results import CannotMeasure
 from benches.tables import aligned
-from ragmem.codeindex.index import CodeIndex, database_of
-from ragmem.codeindex.values import Refreshed
 from ragmem.embedder.base import Embedder
 from ragmem.embedder.onnx import OnnxEmbedder
 from ragmem.ids import new_id
+from ragmem.index.database import database_of
+from ragmem.index.index import CodeIndex
+from ragmem.index.values import Refreshed
 from ragmem.records import Project, utc_now
 from ragmem.ripgrep import find_ripgrep
 

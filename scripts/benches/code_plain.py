@@ -14,7 +14,7 @@ from typing import NamedTuple
 import apsw
 import numpy as np
 
-from ragmem.codeindex.vectors import Resident
+from ragmem.index.vectors import ScopeVectors
 from ragmem.ripgrep import find_ripgrep
 from ragmem.terms.languages import STOP_WORDS
 
@@ -34,7 +34,7 @@ class Plain:
     def __init__(self, root: Path, database: Path, model_id: str) -> None:
         self._root, self._model_id = root, model_id
         self._connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
-        self._resident = Resident()
+        self._resident = ScopeVectors()
         self._lines = apsw.Connection(":memory:")
         self._lines.execute("CREATE VIRTUAL TABLE lines USING fts5 (text)")
         self._hits: dict[int, Hit] = {}

@@ -13,8 +13,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from ragmem.codeindex.ranking import is_test
-from ragmem.codeindex.values import CutScope
+from ragmem.index.search import is_test
+from ragmem.index.values import CutScope
 from ragmem.terms import terms
 from ragmem.terms.languages import STOP_WORDS
 

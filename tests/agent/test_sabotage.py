@@ -63,8 +63,8 @@ async def said(agent: Agent, prompt: str) -> list[Event]:
         "ragmem.store.sqlite.SQLiteStore.memories",
         "ragmem.memory.recall.Recall.hits",
         "ragmem.memory.context.builder.ContextBuilder._recalled_parts",
-        "ragmem.codeindex.index.CodeIndex.search",
-        "ragmem.codebase.codebase.Codebase.index_of",
+        "ragmem.index.index.CodeIndex.search",
+        "ragmem.index.codebase.Codebase.index_of",
         "tests.fakes.hash_embedder.HashEmbedder.embed",
         "ragmem.memory.worker.Worker.step",
     ],
@@ -89,7 +89,8 @@ async def test_a_bug_beside_the_turn_costs_one_warning_and_no_answer(
     assert isinstance(finished, TurnFinished)
     assert (finished.subtype, finished.exit_code) == ("success", 0)
     warned = [event.text for event in events if isinstance(event, Notice)] + app.notices()
-    (told,) = [text for text in warned if "Sabotage" in text]
+    (told,) = [text for text in warned if "can't be read" in text]
+    assert "(Sabotage)" in told
     (crash,) = app.paths.log_dir.glob("crash-*.log")
     assert told.endswith(f"This is a bug; its traceback is in {crash}")
     assert "Traceback (most recent call last)" in crash.read_text()

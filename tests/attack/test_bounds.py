@@ -1,9 +1,13 @@
 """A model that runs wild, a line that drips, a store that is given too much: each has an end."""
 
+import json
 import re
+import select
 import signal
+import sqlite3
 import subprocess
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +59,7 @@ def measured(child: "subprocess.Popen[bytes]") -> tuple[Done, int]:
 
 def stored_bytes(turn: Any) -> int:
     """Of all its texts."""
-    texts = [turn[name] or "" for name in ("user_message", "assistant_message", "reasoning")]
+    texts = [turn.get(name) or "" for name in ("user_message", "assistant_message", "reasoning")]
     return sum(len(text.encode()) for text in (*texts, *map(str, turn["tool_calls"])))
 
 
@@ -97,3 +101,69 @@ def test_ctrl_c_is_heard_in_the_middle_of_a_torrent(tmp_path: Path, kind: str) -
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=20)
     assert child.returncode == 130
+
+
+def test_a_huge_turn_of_an_older_version_is_cut_when_it_is_read(tmp_path: Path) -> None:
+    """The session goes on, in little memory; and what is exported and imported has the bound."""
+    with LLMServer([Answer("Fine.")] * 3) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        assert ragmem.run("ask", "Hello").code == 0
+        with closing(sqlite3.connect(ragmem.home / "data" / "memory.db")) as held:
+            held.execute("UPDATE turns SET reasoning = ?", (_WORDS * (150_000_000 // len(_WORDS)),))
+            held.commit()
+        for arguments in (
+            ("ask", "And now?", "-c"),
+            ("sessions", "list"),
+            ("doctor",),
+            ("store", "check"),
+            ("store", "backup"),
+        ):
+            done, resident = measured(ragmem.start(*arguments))
+            assert done.code == 0, done.err
+            assert resident < MOST_RESIDENT, arguments
+    (session,) = ragmem.sessions()
+    export = ("sessions", "export", session["session_id"], "-o", "talk.json")
+    assert ragmem.run(*export).code == 0
+    other = Ragmem(tmp_path / "other")
+    assert other.run("sessions", "import", str(ragmem.project / "talk.json")).code == 0
+    shown = other.run("sessions", "show", session["session_id"], "--format", "json", "--reasoning")
+    first = shown.json["turns"][0]
+    assert MOST_STORED // 4 < stored_bytes(first) <= MOST_STORED
+    assert "left out" in first["reasoning"]
+
+
+def test_a_huge_turn_of_another_agent_is_cut_when_it_is_imported(tmp_path: Path) -> None:
+    ragmem = Ragmem(tmp_path)
+    record = {"sessionId": "s", "cwd": str(ragmem.project), "timestamp": "2026-01-02T03:04:05Z"}
+    said = {"type": "user", "uuid": "1", "message": {"role": "user", "content": "Hello"}}
+    parts = [{"type": "text", "text": _WORDS * (20_000_000 // len(_WORDS))}]
+    answer = {"type": "assistant", "uuid": "2", "parentUuid": "1"}
+    answer["message"] = {"role": "assistant", "id": "m", "content": parts}
+    folder = tmp_path / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    lines = "".join(json.dumps(record | each) + "\n" for each in (said, answer))
+    (folder / "s.jsonl").write_text(lines)
+    done, resident = measured(ragmem.start("import", "claude-code"))
+    assert done.code == 0, done.err
+    assert resident < MOST_RESIDENT
+    (session,) = ragmem.sessions()
+    (turn,) = ragmem.shown(session["session_id"])["turns"]
+    assert MOST_STORED // 4 < stored_bytes(turn) <= MOST_STORED
+    assert "left out" in turn["assistant_message"]
+
+
+def test_ctrl_c_is_heard_while_nobody_takes_the_answer(tmp_path: Path) -> None:
+    """The pipe is full, and its reader waits: the turn is kept, and the command ends."""
+    with LLMServer([Answer("word " * 200_000)]) as server:
+        ragmem = Ragmem(tmp_path, server.env)
+        child = ragmem.start("ask", "Go on")
+        assert child.stdout
+        full = select.poll()
+        full.register(child.stdout, select.POLLIN)
+        assert full.poll(60_000)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(20) == 130
+        child.communicate()
+    (session,) = ragmem.sessions()
+    (turn,) = ragmem.shown(session["session_id"])["turns"]
+    assert turn["status"] == "completed"

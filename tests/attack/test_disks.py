@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.errors import lacking
 from tests.cli.process import COMMAND, Done, Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.repl.pty_chat import PtyChat
@@ -118,6 +119,21 @@ def test_a_chat_goes_on_where_nothing_can_be_kept_and_its_end_says_so(ragmem: Ra
         assert "Traceback" not in chat.text
 
 
+def test_where_no_home_can_be_made_the_answer_comes_and_no_exit_is_0(ragmem: Ragmem) -> None:
+    (ragmem.project / "file").write_text("")
+    env = {**ragmem.env, "RAGMEM_HOME": str(ragmem.project / "file" / "home")}
+    done = ragmem.run("ask", "question", env=env)
+    assert (done.code, done.out) == (75, f"{ANSWER}\n")
+    assert "Nothing of this is remembered" in done.err
+    assert ragmem.run("ask", "question", "--ephemeral", env=env).code == 0
+    with PtyChat([*COMMAND, "chat"], cwd=ragmem.project, env=env, columns=120) as chat:
+        chat.wait_for_screen(r"Nothing of this is remembered")
+        chat.send("question\r")
+        chat.wait_for(r"The answer")
+        chat.send("/exit\r")
+        assert chat.exit_code() == 75
+
+
 @pytest.mark.parametrize("limit", ["-n 8", "-n 10", "-v 60000", "-v 200000"])
 def test_few_descriptors_or_little_memory_are_told(ragmem: Ragmem, limit: str) -> None:
     for arguments in (["ask", "Again?"], ["sessions", "list"]):
@@ -136,3 +152,17 @@ def test_few_descriptors_or_little_memory_are_told(ragmem: Ragmem, limit: str) -
         told = ("Too many open", "no more", "Cannot allocate memory")
         assert done.returncode == 0 or any(words in done.stderr for words in told)
     assert ragmem.sessions()[-1]["last_message"] == "First?"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "error return without exception set",
+        "<function f> returned NULL without setting an exception",
+        "<class 'X'> returned a result with an exception set",
+    ],
+)
+def test_how_python_fails_without_memory_is_told_from_a_bug(words: str) -> None:
+    """It has no room to say more; what returns both is a fault of a program."""
+    is_bug = "with an" in words
+    assert lacking(SystemError(words)) == ("" if is_bug else "Cannot allocate memory")

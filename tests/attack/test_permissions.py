@@ -8,7 +8,7 @@ import pytest
 
 from ragmem.cli.ask import decide
 from ragmem.tools.base import Decision, Proposal
-from ragmem.tools.protected import protection
+from ragmem.tools.permissions import protection
 from tests.tools.conftest import Desk
 
 ALWAYS = Decision(True, remember=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.tools import leash
+from ragmem.tools import subprocess_guard
 from tests.tools.conftest import Desk
 
 # Each ends its shell, or sleeps on; MARK is in the command line of all that must be gone.
@@ -109,8 +109,8 @@ async def test_what_can_not_be_ended_is_named(
 ) -> None:
     """As a process of another user can't be: here the kernel is asked in vain."""
     reached: list[int] = []
-    monkeypatch.setattr(leash, "send", lambda pids, _: reached.extend(pids))
-    monkeypatch.setattr(leash, "_KILL_S", 0.1)
+    monkeypatch.setattr(subprocess_guard, "send", lambda pids, _: reached.extend(pids))
+    monkeypatch.setattr(subprocess_guard, "_KILL_S", 0.1)
     command = f"(env -i setsid /bin/sleep {mark} &); kill -9 $PPID"
     outcome = await desk.fails("run_command", command=command, timeout=30)
     (line,) = [line for line in running(mark) if "/bin/sleep" in line and "env" not in line]

@@ -166,6 +166,7 @@ def test_what_is_told_is_listed_and_shown(ragmem: Ragmem) -> None:
         "scope": "project",
         "pinned": False,
         "superseded_by": None,
+        "said_by": None,
     }
     (record,) = stored(ragmem)
     assert (record.source, record.evidence[0].quote) == ("note", "The deploy host is plum.")

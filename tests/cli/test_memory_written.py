@@ -8,8 +8,8 @@ from rich.console import Group
 from ragmem.cli.ask import Progress, StreamJsonOutput, TextOutput
 from ragmem.events import MemoryWritten, TurnFinished
 from ragmem.records import Usage
-from ragmem.repl.render import paint
-from ragmem.repl.turn_view import TurnView
+from ragmem.repl.output import paint
+from ragmem.repl.turn import TurnView
 
 ID = "01900000-0000-7000-8000-0000deadbeef"
 WRITTEN = MemoryWritten(
@@ -65,10 +65,10 @@ def test_the_chat_says_it_on_one_line(width: int) -> None:
     """One dim line, whatever it holds and however narrow the window is."""
     wide = MemoryWritten(action="added", kind="fact", content="記憶" * 200, id=ID)
     for event in (WRITTEN, wide):
-        (part,) = TurnView().show(event, width)
-        text = paint(Group(part[1]), width=width, ink="none")
+        (part,) = TurnView().show(event)
+        text = paint(Group(part[1]), width=width, mode="none")
         assert text.count("\n") == 1
         assert text.startswith("· remembered ")
         assert "\x1b" not in text
         assert text.endswith("…\n")
-    assert "\x1b[2m" in paint(part[1], width=width, ink="mono")
+    assert "\x1b[2m" in paint(part[1], width=width, mode="mono")

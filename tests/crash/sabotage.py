@@ -9,7 +9,7 @@ from ragmem.memory.recording import TurnRecording
 from ragmem.records import RecordToolCall, ToolCall, Write
 from ragmem.store.base import Applied
 from ragmem.store.sqlite import SQLiteStore
-from ragmem.tools import atomic, files
+from ragmem.tools import files, workspace
 from ragmem.tools.base import ToolOutput
 from ragmem.tools.shell import RunCommand, RunCommandParams
 
@@ -51,8 +51,8 @@ def write_in_place() -> None:
         failpoint("file.written")
         real.write_bytes(data)
 
-    atomic.replace = replace
-    assert files.atomic is atomic
+    workspace.replace = replace
+    files.replace = replace
 
 
 def run_twice() -> None:

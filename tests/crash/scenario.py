@@ -174,7 +174,7 @@ class World:
         """As if half a minute had passed on the graph's server."""
         if self.neo4j:
             statement = (
-                "MATCH (o:Owner) SET o.leaseUntil = datetime.realtime() - duration({seconds: 1})"
+                "MATCH (o:Process) SET o.leaseUntil = datetime.realtime() - duration({seconds: 1})"
             )
             in_thread(ask(self.neo4j, statement))
 

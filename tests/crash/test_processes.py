@@ -230,7 +230,7 @@ async def test_a_process_stopped_for_days_is_alive_again(neo4j_server: Connectio
     await store.apply([created("s")])
     await store.attach("s", "ana")
     # What others do with an owner that was not heard of for a day.
-    await ask(neo4j_server, "MATCH (o:Owner) DETACH DELETE o")
+    await ask(neo4j_server, "MATCH (o:Process) DETACH DELETE o")
     await store.heartbeat("ana")
     await store.apply([begun("s", "hers", owner_id="ana")])
     await store.attach("s", "ben")

@@ -444,7 +444,7 @@ def test_a_bad_config_names_file_and_line(
 def test_an_unusable_home_is_said_with_the_way_out(ragmem: Ragmem, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     home = {"RAGMEM_HOME": str(tmp_path / "file" / "home")}
-    for arguments, code, out in ((["ask", "Hello"], 1, "The answer.\n"), (["ask", "-c"], 2, "")):
+    for arguments, code, out in ((["ask", "Hello"], 75, "The answer.\n"), (["ask", "-c"], 2, "")):
         done = ragmem.run(*arguments, stdin=b"Hello", env=home)
         assert (done.code, done.out) == (code, out)
         assert "can't be used" in done.err
@@ -511,6 +511,20 @@ def test_an_entry_of_pythonpath_imports_nothing_of_the_folder(
         assert done.code == 0, done.err
     assert ragmem.run("search", "--code", "open", "--format", "json", env=env).code == 0
     assert not hits.exists(), hits.read_text()
+
+
+def test_at_the_root_of_the_disk_entries_of_pythonpath_stay(ragmem: Ragmem, tmp_path: Path) -> None:
+    """All of a person's own lies below it; only the root itself, and an empty entry, go."""
+    shown = tmp_path / "shown"
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "apsw.py").write_text(
+        "import os, sys\n"
+        f"open({str(shown)!r}, 'w').write(os.environ['PYTHONPATH'] + repr('' in sys.path))\n"
+    )
+    named = [str(tmp_path / "own"), ragmem.env["PYTHONPATH"]]
+    env = {"PYTHONPATH": os.pathsep.join(["", *named, "/"])}
+    ragmem.run("sessions", "list", cwd=Path("/"), env=env)
+    assert shown.read_text() == os.pathsep.join(named) + "False"
 
 
 def test_permissions_never_come_from_the_environment(ragmem: Ragmem) -> None:

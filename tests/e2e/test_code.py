@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.cli.process import Done, Ragmem
-from tests.codebase.conftest import AUTH, CLOCK
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 from tests.fakes.neo4j import ALSO_NEO4J, in_thread
+from tests.index.conftest import AUTH, CLOCK
 
 from .test_memory_story import _emptied
 

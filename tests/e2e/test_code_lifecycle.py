@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.process import Ragmem
-from tests.codebase.conftest import AUTH, CLOCK
 from tests.fakes.llm_server import Answer, LLMServer
+from tests.index.conftest import AUTH, CLOCK
 
 from .test_poor_homes import READ_ONLY, mounted, plain, run
 

@@ -88,7 +88,7 @@ def test_a_home_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
     through = mounted(READ_ONLY, ragmem.home)
     assert plain(run(ragmem, "ask", "Hello?", through=through), tmp_path) == snapshot(
         (
-            1,
+            75,
             "The answer: café ✓.\n",
             """\
 note: Nothing of this is remembered: The folder …/home/data can't be used: Read-only file \
@@ -133,7 +133,7 @@ def test_a_home_that_is_a_file(tmp_path: Path, ragmem: Ragmem, way: str) -> None
     (tmp_path / "file").chmod(0o644)
     env: dict[str, str | None] = {"RAGMEM_HOME": None, way: str(tmp_path / "file")}
     code, out, err = plain(run(ragmem, "ask", "Hello?", env=env), tmp_path)
-    assert (code, out) == (1, ANSWER + "\n")
+    assert (code, out) == (75, ANSWER + "\n")
     assert "a file stands where a folder should be" in err
     assert err.count("\n") == 1
     for arguments in (["sessions", "list"], ["ask", "Hello?", "-c"]):
@@ -168,7 +168,7 @@ def test_nobody_has_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
         pytest.skip(f"this Python is not for every user: {probe.err}")
     assert plain(run(ragmem, "ask", "Hello?", env=env, through=through), tmp_path) == snapshot(
         (
-            1,
+            75,
             "The answer: café ✓.\n",
             "note: Nothing of this is remembered: There is no home folder to keep the memory in: "
             "HOME is not set. Set RAGMEM_HOME to a folder that can be written.\n",
@@ -187,7 +187,7 @@ def test_an_empty_home_is_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
     """HOME= is taken for none: nothing is written to the root of the file system."""
     env: dict[str, str | None] = {"RAGMEM_HOME": None, "HOME": ""}
     code, out, err = plain(run(ragmem, "ask", "Hello?", env=env), tmp_path)
-    assert (code, out) == (1, ANSWER + "\n")
+    assert (code, out) == (75, ANSWER + "\n")
     assert "HOME is not set" in err
     assert not Path("/.local/share/ragmem").exists()
 
@@ -214,7 +214,7 @@ def test_a_chat_goes_on_without_memory(tmp_path: Path, ragmem: Ragmem) -> None:
             chat.send(f"question {number}\r")
             chat.until(lambda number=number: chat.text.count("The answer") == number)
         chat.send("/exit\r")
-        assert chat.exit_code() == 0
+        assert chat.exit_code() == 75
         assert chat.text.count("Nothing of this is remembered") == 1
         assert "Resume with" not in chat.text
         assert "Traceback" not in chat.text

@@ -17,7 +17,7 @@ from ragmem.config import find_paths
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.gateway import Gateway, Row
 from ragmem.store.neo4j_server.java import Jars, find_java
-from ragmem.store.neo4j_server.layout import Layout
+from ragmem.store.neo4j_server.layout import Layout, Ports
 from ragmem.store.neo4j_server.server import alone, down, start
 
 T = TypeVar("T")
@@ -49,8 +49,9 @@ def neo4j_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connectio
 class Steady(Layout):
     """One whose server keeps its plans: each test empties it, and it would make them all anew."""
 
-    def write_settings(self, port: int, more: Mapping[str, str] = MappingProxyType({})) -> None:
-        super().write_settings(port, {**more, "dbms.cypher.min_replan_interval": "1h"})
+    def write_settings(self, ports: Ports, more: Mapping[str, str] = MappingProxyType({})) -> None:
+        own = {"dbms.cypher.min_replan_interval": "1h", "server.http.enabled": "false"}
+        super().write_settings(ports, {**more, **own})
 
 
 async def _start(layout: Layout) -> str:

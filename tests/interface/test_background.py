@@ -107,6 +107,31 @@ async def test_an_agent_that_does_it_before_it_ends(
         assert (await pending(memory))["vectors"] == 1
 
 
+async def test_what_is_not_to_be_summed_up_is_not_by_others_either(
+    spot: Spot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The conversation says so itself, whoever works on what is pending; a branch of it too."""
+    with LLMServer([_DIGEST], repeat=True) as server:
+        for name, value in server.env.items():
+            monkeypatch.setenv(name, value)
+        async with spot.open() as memory:
+            config = ConversationConfig(enable_summarization=False, embed_messages=False)
+            llm = ScriptedLLM([Says("In burrows.")], repeat=True)
+            async with ConversationAgent(memory, llm, (), config, cwd=spot.folder) as agent:
+                talk = await agent.create_conversation(tags=["zoo"])
+                for number in range(12):
+                    await talk.send_message(f"Where do wombats live, {number}?")
+                branch = await talk.branch((await talk.get_history())[1].uuid)
+                await branch.send_message("And echidnas?")
+        async with spot.open() as memory:
+            await memory.drain()
+            assert not {"level1", "roll_up", "thread"} & set(await pending(memory))
+            for each in (talk, branch):
+                found = await memory.get_level1_summaries_not_summarized(each.uuid)
+                assert [summary for summary in found if not summary.extractive] == []
+            assert server.requests == []
+
+
 async def test_drain_with_a_model(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one is named, summaries too, up to the next level."""
     with LLMServer([_DIGEST], repeat=True) as server:

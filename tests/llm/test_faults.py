@@ -5,7 +5,14 @@ from email.utils import format_datetime
 
 import pytest
 
-from ragmem.errors import ContextTooLong, LLMError, ProviderRefused, ProviderUnavailable, StreamCut
+from ragmem.errors import (
+    ContextTooLong,
+    LLMError,
+    ProviderRefused,
+    ProviderUnavailable,
+    RequestRefused,
+    StreamCut,
+)
 from ragmem.llm import faults
 from ragmem.llm.base import TextChunk
 from ragmem.llm.faults import Passing, Peer
@@ -23,7 +30,7 @@ PEER = Peer(
 @pytest.mark.parametrize(
     ("status", "body", "kind"),
     [
-        (400, '{"error": {"message": "bad"}}', ProviderRefused),
+        (400, '{"error": {"message": "bad"}}', RequestRefused),
         (400, '{"error": {"code": "context_length_exceeded"}}', ContextTooLong),
         (400, '{"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}', ContextTooLong),
         (413, "request too large: reduce the length of the input", ContextTooLong),
@@ -31,7 +38,7 @@ PEER = Peer(
         (429, '{"error": {"code": "insufficient_quota"}}', ProviderRefused),
         (429, '{"error": "slow down"}', Passing),
         (301, "", ProviderRefused),
-        (418, "[1, 2", ProviderRefused),
+        (418, "[1, 2", RequestRefused),
         (500, "\x1b[2J<html>", Passing),
         (529, '{"detail": [{"msg": "overloaded"}]}', Passing),
         (599, "", Passing),

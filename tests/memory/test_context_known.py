@@ -18,6 +18,7 @@ from ragmem.memory.context.known import Said
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.instructions import NO_INSTRUCTIONS, Instructions
 from ragmem.records import Evidence, MemoryRecord, Profile, Turn
+from ragmem.text import mark_for
 
 from .builders import T0, a_call, a_turn
 from .test_context import access
@@ -256,8 +257,9 @@ def test_pinned_memories_stand_behind_the_instructions() -> None:
     """Base prompt, project instructions, pinned rules; oldest first."""
     place = msgspec.structs.replace(PLACE, instructions=Instructions("Use tabs.", ()))
     text = build(place=place, pinned=(RULE, PIN)).messages[0].text
+    tag = f"instructions-{mark_for('Use tabs.')}"
     assert text.endswith(
-        "The project's instructions:\n\nUse tabs.\n\n"
+        f"The project's instructions:\n\n<{tag}>\nUse tabs.\n</{tag}>\n\n"
         "Pinned by the person, to be kept to in every answer:\n\n"
         "- Never push to main\n- Answer in French"
     )

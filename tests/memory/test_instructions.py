@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from ragmem.memory.instructions import find_instructions
+from ragmem.text import mark_for
 
 
 def test_from_the_top_down_to_the_folder(tmp_path: Path) -> None:
@@ -15,7 +16,10 @@ def test_from_the_top_down_to_the_folder(tmp_path: Path) -> None:
     (tmp_path / "a" / "CLAUDE.md").write_text("a's rules")
     (inner / "AGENTS.md").write_text("  \n")
     found = find_instructions(inner, tmp_path)
-    assert found.text == "# From AGENTS.md\n\ntop rules\n\n# From a/CLAUDE.md\n\na's rules"
+    mark = mark_for("top rules\na's rules")
+    assert found.text == (
+        f'# From "AGENTS.md" [{mark}]\n\ntop rules\n\n# From "a/CLAUDE.md" [{mark}]\n\na\'s rules'
+    )
     assert found.files == (tmp_path / "AGENTS.md", tmp_path / "a" / "CLAUDE.md")
 
 

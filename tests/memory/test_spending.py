@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import ragmem
 from ragmem.config import SummariesConfig
@@ -82,12 +83,14 @@ def test_it_is_kept_for_the_next(tmp_path: Path) -> None:
     file = tmp_path / "spending.jsonl"
     first, second = Ledger(file), Ledger(file)
     session_id = new_id()
-    first.add(session_id, Spending(calls=2, cost_usd=0.5, problem="a secret?"))
+    used = Spending(calls=2, cost_usd=0.5, input_tokens=30, output_tokens=4, unpriced_calls=1)
+    first.add(session_id, replace(used, problem="a secret?"))
     first.add("another", Spending(calls=1))
     first.add(session_id, Spending(summaries=1, extractive=1))
-    assert second.spent(session_id) == Spending(calls=2, cost_usd=0.5)
+    assert second.spent(session_id) == used
     second.add(session_id, Spending(calls=1, cost_usd=0.25))
-    assert (first.spent(session_id).calls, first.spent(session_id).cost_usd) == (3, 0.75)
+    both = first.spent(session_id)
+    assert (both.calls, both.cost_usd, both.input_tokens, both.output_tokens) == (3, 0.75, 30, 4)
     assert (first.spent(session_id).summaries, first.spent(session_id).problem) == (1, "a secret?")
     assert second.own(session_id) == Spending(calls=1, cost_usd=0.25)
     assert first.spent("another").calls == second.spent("another").calls == 1
@@ -122,11 +125,12 @@ def test_it_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     file = tmp_path / "spending.jsonl"
     first, second = Ledger(file), Ledger(file)
     for number in range(300):
-        first.add(f"s{number % 3}", Spending(calls=1, cost_usd=0.5))
+        first.add(f"s{number % 3}", Spending(calls=1, cost_usd=0.5, input_tokens=7))
         assert second.spent("s0").calls == number // 3 + 1
     assert file.stat().st_size < 3_000
     assert [path.name for path in tmp_path.iterdir()] == ["spending.jsonl"]
     assert [second.spent(f"s{i}").cost_usd for i in range(3)] == [50.0] * 3
+    assert [Ledger(file).spent(f"s{i}").input_tokens for i in range(3)] == [700] * 3
 
 
 _CHILD = """
@@ -198,7 +202,7 @@ def test_a_new_day_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     first, second = Ledger(file, today=today), Ledger(file, today=today)
     for number in range(60):
-        first.add(f"s{number % 3}", Spending(calls=1, cost_usd=0.5))
+        first.add(f"s{number % 3}", Spending(calls=1, cost_usd=0.5, input_tokens=7))
     assert second.spent_today() == first.spent_today() == 30.0
     day += timedelta(days=1)
     assert second.spent_today() == 0.0

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ from ragmem.errors import ProviderRefused, ProviderUnavailable, StoreError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory import worker as worker_module
+from ragmem.memory.facts.extraction import Extractor
+from ragmem.memory.insights import insight_into
+from ragmem.memory.summaries import Summarizer, attempts
+from ragmem.memory.summaries.attempts import TRIES
+from ragmem.memory.worker import Worker
 from ragmem.metrics import Metrics
 from ragmem.records import Summary
 from ragmem.store.base import Store
@@ -37,9 +43,12 @@ from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.conftest import OpenStore
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 
-from .working import DIGEST, Poisoned, a_model, a_session, a_worker, add_turns
+from .facts.learning import facts_of
+from .working import DIGEST, Poisoned, a_model, a_session, a_worker, add_turns, no_wait
 
 OFF = SummariesConfig(enabled=False)
+_PAUSES = attempts.PAUSES
+"""As they are, where nothing is tested."""
 
 
 async def left(store: Store) -> dict[str, int]:
@@ -614,5 +623,86 @@ async def test_an_answer_that_can_not_be_used_is_asked_for_three_times_by_all_pr
     assert kept.extractive
     assert await asked_by_three_processes("another") == 3
     assert await asked_by_three_processes("another") == 0
+    [given_up] = await (await open_store()).attempts(least=3)
+    assert (given_up.model, given_up.session_id) == ("another", session_id)
+    assert given_up.problem == "it holds no JSON object"
     await (await open_store()).forget_attempts(session_id)
     assert await asked_by_three_processes("another") == 3
+
+
+async def test_what_was_refused_is_asked_for_again_after_pauses_that_all_processes_keep(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes too early waits for what is left of the pause; each of these dies while it does."""
+    monkeypatch.setattr(attempts, "PAUSES", _PAUSES)
+    session_id = await a_session(await open_store(), 1)
+    [turn] = await (await open_store()).turns(session_id)
+    waited: list[float] = []
+
+    async def dies(seconds: float) -> None:
+        waited.append(seconds)
+        raise asyncio.CancelledError
+
+    async def requests_after(seconds: float, answer: Says = Says("Sure!")) -> list[str]:  # noqa: B008
+        llm = ScriptedLLM([answer], repeat=True)
+        now = at(60) + timedelta(seconds=seconds)
+        asker = Summarizer(
+            llm, SummariesConfig(), open_attempts=open_store, clock=lambda: now, sleep=dies
+        )
+        with suppress(asyncio.CancelledError):
+            await asker.summarize_turn(turn)
+        return [request.messages[-1].text for request in llm.requests]
+
+    assert len(await requests_after(0)) == 1
+    assert await requests_after(1) == []
+    [second] = await requests_after(2)
+    assert "could not be used: it holds no JSON object" in second
+    assert await requests_after(5) == []
+    assert len(await requests_after(8)) == 1
+    assert await requests_after(86_400) == []
+    assert waited == [2, 1, 6, 3]
+    # What is of use at last leaves nothing behind.
+    await (await open_store()).forget_attempts(session_id)
+    await requests_after(86_400)
+    assert len(await requests_after(86_402, DIGEST)) == 1
+    assert await (await open_store()).attempts() == []
+
+
+async def test_nothing_of_any_kind_is_asked_more_than_three_times_by_all_processes(
+    open_store: OpenStore,
+) -> None:
+    """Each of them has its own worker, and a person who looks over the sessions."""
+    session_id = await a_session(await open_store(), 12)
+    asked: Counter[tuple[str, str]] = Counter()
+
+    async def one_process(store: Store) -> None:
+        async def opened() -> Store:
+            return store
+
+        llm = ScriptedLLM([Says("Sure!")], repeat=True)
+        asker = Summarizer(llm, SummariesConfig(), open_attempts=opened, sleep=no_wait)
+        worker = Worker(
+            opened,
+            new_id(),
+            embedder=None,
+            summarizer=asker,
+            extractor=Extractor(facts_of(store), asker),
+            config=SummariesConfig(),
+        )
+        worker.names_sessions = True
+        assert await worker.drain()
+        session = await store.session(session_id)
+        assert await insight_into(store, asker, session, store.apply) is None
+        for request in llm.requests:
+            rules, data = (message.text for message in request.messages)
+            data = re.sub("-[0-9a-f]{10}\\b", "", data.partition("That was the quoted data")[0])
+            asked[rules, data] += 1
+
+    for _ in range(4):
+        await one_process(await open_store())
+    assert set(asked.values()) == {TRIES}
+    assert len({rules for rules, _ in asked}) == 6
+    given_up = await (await open_store()).attempts(least=TRIES)
+    kinds = {tried.item.partition(":")[0] for tried in given_up}
+    assert kinds == {"summary", "thread", "memories", "title", "insight"}
+    assert len(given_up) == len(asked)

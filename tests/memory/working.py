@@ -51,7 +51,9 @@ def a_worker(
         opened,
         owner_id or new_id(),
         embedder=embedder,
-        summarizer=Summarizer(llm, config, sleep=no_wait) if summarizes else None,
+        summarizer=Summarizer(llm, config, sleep=no_wait, open_attempts=opened)
+        if summarizes
+        else None,
         config=config,
         metrics=metrics,
     )

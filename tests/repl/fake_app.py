@@ -8,11 +8,11 @@ lets it: nothing depends on which of the two processes is the quicker one.
 import asyncio
 import json
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -39,6 +39,7 @@ from ragmem.tools.base import Approver, Proposal
 
 LONG_AGO = datetime(2024, 1, 2, 3, 4, tzinfo=UTC)
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[6n\x9b31m\rcarriage\bback\u202eright"
+DECIDED = ("allowed", "remember", "reason")
 DIFF = "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-print('old')\n+print('new')"
 
 
@@ -98,9 +99,6 @@ class FakeMemory:
         found = await self.find_session(session_id)
         return Conversation(found, tuple(self.turns.get(session_id, ())))
 
-    async def rename(self, session_id: str, title: str) -> Session:
-        return msgspec.structs.replace(await self.find_session(session_id), title=title)
-
     async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
         return [
             FileAccess(
@@ -124,7 +122,7 @@ class FakeAgent:
         self._task: asyncio.Task[None] | None = None
 
     def prepare(self) -> None:
-        self._app.log("prepare")
+        """Nothing is warm here."""
 
     async def ask(self, prompt: str) -> AsyncIterator[Event]:
         self._app.log("ask", prompt=prompt)
@@ -187,11 +185,8 @@ class FakeAgent:
                     except asyncio.CancelledError:
                         await asyncio.sleep(60)
             case ["markdown"]:
-                for piece in (
-                    "# Title\n\nSome *text* and `code`.\n\n```py",
-                    "thon\nx = 1\n",
-                    "```\n",
-                ):
+                begun = "# Title\n\nSome *text* and `code`.\n\n```py"
+                for piece in (begun, "thon\nx = 1\n", "```\n"):
                     say(piece)
                     await asyncio.sleep(0.05)
                 say("\n- one\n- two\n\n![alt](http://host/image.png) [link](http://host/)\n")
@@ -234,12 +229,7 @@ class FakeAgent:
                 always="every edit of this file in this session",
             )
         )
-        self._app.log(
-            "decided",
-            allowed=decision.allowed,
-            remember=decision.remember,
-            reason=decision.reason,
-        )
+        self._app.log("decided", **{f: getattr(decision, f) for f in DECIDED})
         await asyncio.sleep(0)  # as recording it takes: a turn that was stopped ends here
         emit(_tool_done("1", tool, f"edited a.py (+1 −1)\n{DIFF}", 3))
         emit(TextDelta(text="Done so." if decision.allowed else "Then not."))
@@ -272,7 +262,10 @@ def _tool_done(call_id: str, name: str, display: str, ms: int) -> ToolFinished:
 class FakeBackground:
     """What small calls beside the conversation have used."""
 
-    spent = Usage(input_tokens=300, output_tokens=60, cost_usd=0.0012, model_calls=3)
+    def spent(self, session_id: str) -> Usage:
+        """By whichever process, for a session."""
+        assert session_id
+        return Usage(input_tokens=300, output_tokens=60, cost_usd=0.0012, model_calls=3)
 
 
 class FakeApp:
@@ -336,9 +329,6 @@ class FakeApp:
     async def resume_session(self, reference: str) -> Session:
         return await self.memory.find_session(reference)
 
-    async def fork_session(self, of: Session) -> Session:
-        return msgspec.structs.replace(session(3), title=of.title, turn_count=of.turn_count)
-
     async def agent(self, session: Session, options: Any, approver: Approver) -> FakeAgent:
         if self._no_model or options.model == "none":
             raise NoModel("No model can be used.", hint="Set OPENAI_API_KEY.")
@@ -356,7 +346,8 @@ class FakeOptions(msgspec.Struct, frozen=True, kw_only=True):
 def main(log: str, *settings: str) -> int:
     """A chat; settings: early, past, no_model, resume=…, continue, color=never, hurried.
 
-    `early=held` and `load=held` hold it at its first prompt, and while it loads.
+    `early=held`, `load=held` and `files=held` hold it at its first prompt, while it loads, and
+    before files are listed.
     """
     from ragmem.repl import early
 
@@ -370,10 +361,20 @@ def main(log: str, *settings: str) -> int:
         early.show()
         hold("early")
     from ragmem.errors import RagmemError
+    from ragmem.repl import project_files
     from ragmem.repl.chat import Opening, run_chat
 
     if "hurried" not in given:
         _be_patient()
+
+    list_now = project_files.project_files
+
+    def listed(cwd: Path, stop: threading.Event) -> list[str]:
+        hold("files")
+        return list_now(cwd, stop)
+
+    if "files" in given:
+        project_files.project_files = listed
 
     def start() -> Any:
         hold("load")
@@ -381,10 +382,10 @@ def main(log: str, *settings: str) -> int:
         return app, FakeOptions()
 
     opening = Opening(resume=given.get("resume"), continue_last="continue" in given)
-    here = SimpleNamespace(cwd=Path.cwd(), history=Path(log).with_name("history"))
+    history = Path(log).with_name("history")
     color: Any = given.get("color", "auto")
     try:
-        return run_chat(start, opening=opening, cwd=here.cwd, history=here.history, color=color)
+        return run_chat(start, opening=opening, cwd=Path.cwd(), history=history, color=color)
     except RagmemError as error:
         print(f"error: {error}\n{error.hint}", file=sys.stderr)
         return error.exit_code
@@ -392,10 +393,10 @@ def main(log: str, *settings: str) -> int:
 
 def _be_patient() -> None:
     """A busy machine takes longer to leave in order, or to press a key a second time."""
-    from ragmem.repl import chat, input, plain
+    from ragmem.repl import chat, input, terminal
 
     chat._EXIT_WITHIN_S = chat._KILLED_WITHIN_S = 50.0
-    input._LEAVE_WITHIN_S = plain._LEAVE_WITHIN_S = 50.0
+    input.LEAVE_WITHIN_S = terminal.LEAVE_WITHIN_S = 50.0
 
 
 if __name__ == "__main__":

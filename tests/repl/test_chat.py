@@ -3,12 +3,13 @@
 import re
 import signal
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.repl.fake_app import EVIL
+from tests.repl.fake_app import DECIDED
 from tests.repl.pty_chat import FakeChat
 
 ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
@@ -16,25 +17,31 @@ WORDS = r"word[1-9]\d* "
 """Of an answer that goes on and on: those that came first may be out of sight already."""
 
 
-def test_a_question_and_its_answer(tmp_path: Path) -> None:
+@pytest.fixture
+def chat(tmp_path: Path) -> Iterator[FakeChat]:
+    """A chat that takes prompts."""
+    with FakeChat(tmp_path) as begun:
+        begun.wait_until_loaded()
+        yield begun
+
+
+def test_a_question_and_its_answer(chat: FakeChat) -> None:
     """Prompt, tool calls as they run, Markdown, costs, the command that resumes."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("tool held\r")
-        chat.wait_for_screen(r"^● read_file ragmem/app.py\nworking · .* · Esc stops")
-        chat.let("tool")
-        chat.wait_for(r"^It is an app\.\n  2\.3 s · 2 model calls · 1,234 tokens in, 56 out")
-        chat.send("markdown\r")
-        chat.wait_for(r"^\[image: http://host/image.png\] link \(http://host/\)$")
-        chat.wait_for_screen(r"openai/scripted · 00000002 · default · context 1,234 characters")
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
-        assert "● read_file ragmem/app.py\n  ⎿ 120 lines (12 ms)\n\nIt is an app." in chat.text
-        assert "Title\n\nSome text and code.\n\n  x = 1\n\n • one\n • two\n\n[image:" in chat.text
-        assert chat.text.endswith("Resume with: ragmem chat -r 00000002")
-        assert chat.prompts == ["tool held", "markdown"]
-        assert [*chat.log("opened"), *chat.log("closed")]
-        assert chat.is_restored()
+    chat.send("tool held\r")
+    chat.wait_for_screen(r"^● read_file ragmem/app.py\nworking · .* · Esc stops")
+    chat.let("tool")
+    chat.wait_for(r"^It is an app\.\n  2\.3 s · 2 model calls · 1,234 tokens in, 56 out")
+    chat.send("markdown\r")
+    chat.wait_for(r"^\[image: http://host/image.png\] link \(http://host/\)$")
+    chat.wait_for_screen(r"openai/scripted · 00000002 · default · context 1,234 characters")
+    chat.send("/exit\r")
+    assert chat.exit_code() == 0
+    assert "● read_file ragmem/app.py\n  ⎿ 120 lines (12 ms)\n\nIt is an app." in chat.text
+    assert "Title\n\nSome text and code.\n\n  x = 1\n\n • one\n • two\n\n[image:" in chat.text
+    assert chat.text.endswith("Resume with: ragmem chat -r 00000002")
+    assert chat.prompts == ["tool held", "markdown"]
+    assert [*chat.log("opened"), *chat.log("closed")]
+    assert chat.is_restored()
 
 
 def test_what_is_typed_before_the_prompt_is_ready_is_kept(tmp_path: Path) -> None:
@@ -69,7 +76,7 @@ def test_a_paste_before_the_prompt_is_ready_sends_nothing(tmp_path: Path) -> Non
 
 
 def test_failing_to_start_leaves_a_clean_line(tmp_path: Path) -> None:
-    """30, 50: the error, its hint and its exit code; typed text does not reach the shell."""
+    """The error, its hint and its exit code; typed text does not reach the shell."""
     with FakeChat(tmp_path, "early=held", "no_model") as chat:
         chat.wait_for_screen(r"^›")
         chat.send("rm -rf everything")
@@ -82,7 +89,7 @@ def test_failing_to_start_leaves_a_clean_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(2, 130), (15, 143), (1, 129)])
 def test_signals_before_anything_is_imported(tmp_path: Path, number: int, code: int) -> None:
-    """49, 50: the first prompt is erased, the terminal as it was, the exit code the signal's."""
+    """The first prompt is erased, the terminal as it was, the exit code the signal's."""
     with FakeChat(tmp_path, "early=held") as chat:
         chat.wait_for_screen(r"^›")
         chat.send("typed")
@@ -122,131 +129,117 @@ def test_several_lines_and_history(tmp_path: Path) -> None:
         chat.until(lambda: chat.prompts[-1] == "one\ntwo\nthree")
 
 
-def test_long_pastes_fold_and_are_sent_whole(tmp_path: Path) -> None:
+def test_long_pastes_fold_and_are_sent_whole(chat: FakeChat) -> None:
     """Pasted text of many lines folds; backspace takes all of it."""
     lines = "\n".join(f"line {i}" for i in range(12))
     paste = f"{ESC}[200~{lines}{ESC}[201~"
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send(f"see {paste}")
-        chat.wait_for_screen(r"^› see \[pasted 12 lines\]$")
-        chat.send("\x7f")
-        chat.wait_for_screen(r"^› see$")
-        chat.send(f"{paste} there\r")
-        chat.until(lambda: chat.prompts == [f"see {lines} there"])
-        chat.wait_for(r"^› see \[pasted 12 lines\] there$")
+    chat.send(f"see {paste}")
+    chat.wait_for_screen(r"^› see \[pasted 12 lines\]$")
+    chat.send("\x7f")
+    chat.wait_for_screen(r"^› see$")
+    chat.send(f"{paste} there\r")
+    chat.until(lambda: chat.prompts == [f"see {lines} there"])
+    chat.wait_for(r"^› see \[pasted 12 lines\] there$")
 
 
-def test_esc_stops_the_answer_and_keeps_what_came(tmp_path: Path) -> None:
+def test_esc_stops_the_answer_and_keeps_what_came(chat: FakeChat) -> None:
     """The prompt is back, the turn is recorded as interrupted."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("slow\r")
-        chat.wait_for_screen(WORDS)
-        chat.send(ESC)
-        chat.wait_for(r"^  interrupted$")
-        assert "word1 " in chat.text
-        assert [line["subtype"] for line in chat.log("finished")] == ["interrupted"]
-        chat.send("again\r")
-        chat.wait_for(r"You said 'again'")
+    chat.send("slow\r")
+    chat.wait_for_screen(WORDS)
+    chat.send(ESC)
+    chat.wait_for(r"^  interrupted$")
+    assert "word1 " in chat.text
+    assert [line["subtype"] for line in chat.log("finished")] == ["interrupted"]
+    chat.send("again\r")
+    chat.wait_for(r"You said 'again'")
 
 
-def test_prompts_typed_meanwhile_are_queued(tmp_path: Path) -> None:
+def test_prompts_typed_meanwhile_are_queued(chat: FakeChat) -> None:
     """Queued, shown, done in order; when the answer is stopped they come back unsent."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("tool held\rfirst\rsecond\r")
-        chat.wait_for_screen(r"^queued: first\nqueued: second$")
-        chat.let("tool")
-        chat.until(lambda: chat.prompts == ["tool held", "first", "second"])
-        chat.wait_for(r"You said 'second'")
-        chat.send("slow\r")
-        chat.wait_for_screen(WORDS)
-        chat.send("later\rdraft")
-        chat.wait_for_screen(r"^queued: later$")
-        chat.wait_for_screen(r"^› draft$")
-        chat.send(ESC)
-        chat.wait_for_screen(r"^› later\n  draft$")
-        chat.pump(0.3)
-        assert chat.prompts[-1] == "slow"
+    chat.send("tool held\rfirst\rsecond\r")
+    chat.wait_for_screen(r"^queued: first\nqueued: second$")
+    chat.let("tool")
+    chat.until(lambda: chat.prompts == ["tool held", "first", "second"])
+    chat.wait_for(r"You said 'second'")
+    chat.send("slow\r")
+    chat.wait_for_screen(WORDS)
+    chat.send("later\rdraft")
+    chat.wait_for_screen(r"^queued: later$")
+    chat.wait_for_screen(r"^› draft$")
+    chat.send(ESC)
+    chat.wait_for_screen(r"^› later\n  draft$")
+    chat.pump(0.3)
+    assert chat.prompts[-1] == "slow"
 
 
-def test_ctrl_c_interrupts_then_clears_then_leaves(tmp_path: Path) -> None:
+def test_ctrl_c_interrupts_then_clears_then_leaves(chat: FakeChat) -> None:
     """The ladder; the exit code is that of SIGINT."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("slow\r")
-        chat.wait_for_screen(WORDS)
-        chat.send("draft")
-        chat.wait_for_screen(r"^› draft")
-        chat.send(CTRL_C)
-        chat.wait_for(r"^  interrupted$")
-        chat.wait_for_screen(r"^› draft")
-        chat.send(CTRL_C)
-        chat.wait_for_screen(r"^›$")
-        chat.send(CTRL_C)
-        chat.wait_for_screen(r"Ctrl-C again to leave")
-        chat.send(CTRL_C)
-        assert chat.exit_code() == 130
-        assert chat.is_restored()
+    chat.send("slow\r")
+    chat.wait_for_screen(WORDS)
+    chat.send("draft")
+    chat.wait_for_screen(r"^› draft")
+    chat.send(CTRL_C)
+    chat.wait_for(r"^  interrupted$")
+    chat.wait_for_screen(r"^› draft")
+    chat.send(CTRL_C)
+    chat.wait_for_screen(r"^›$")
+    chat.send(CTRL_C)
+    chat.wait_for_screen(r"Ctrl-C again to leave")
+    chat.send(CTRL_C)
+    assert chat.exit_code() == 130
+    assert chat.is_restored()
 
 
-def test_ctrl_c_at_a_turn_that_is_over_clears_the_draft(tmp_path: Path) -> None:
+def test_ctrl_c_at_a_turn_that_is_over_clears_the_draft(chat: FakeChat) -> None:
     """The ladder goes by what is seen, though the turn's last work may not be done."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("lingering\rdraft")
-        chat.wait_for(r"^You said 'lingering'\.\n  2\.3 s · 2 model calls")
-        chat.wait_for_screen(r"^› draft$")
-        chat.send(CTRL_C)
-        chat.wait_for_screen(r"^›$")
-        chat.let("end")
-        chat.send("again\r")
-        chat.wait_for(r"You said 'again'")
-        assert "interrupted" not in chat.text
+    chat.send("lingering\rdraft")
+    chat.wait_for(r"^You said 'lingering'\.\n  2\.3 s · 2 model calls")
+    chat.wait_for_screen(r"^› draft$")
+    chat.send(CTRL_C)
+    chat.wait_for_screen(r"^›$")
+    chat.let("end")
+    chat.send("again\r")
+    chat.wait_for(r"You said 'again'")
+    assert "interrupted" not in chat.text
 
 
-def test_a_hundred_ctrl_c(tmp_path: Path) -> None:
-    """49: SIGINT a hundred times in an answer: the turn is recorded, the terminal restored."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("slow\r")
-        chat.wait_for_screen(WORDS)
-        for _ in range(100):
-            chat.child.kill(signal.SIGINT)
-        chat.until(lambda: chat.log("finished"))
-        # From then on the keys go to the draft again: before, they would end the turn once more.
-        chat.wait_for(r"interrupted")
-        # Signals that arrive together are one: the rest may or may not have been enough.
-        if chat.child.isalive():
-            chat.send(CTRL_C + CTRL_C)
-        # One that comes when all is done, and Python on its way out, ends it: 130 to a shell too.
-        assert chat.exit_code() in (130, -signal.SIGINT)
-        assert chat.log("finished")[0]["subtype"] == "interrupted"
-        assert chat.log("closed")
-        assert chat.is_restored()
+def test_a_hundred_ctrl_c(chat: FakeChat) -> None:
+    """SIGINT a hundred times in an answer: the turn is recorded, the terminal restored."""
+    chat.send("slow\r")
+    chat.wait_for_screen(WORDS)
+    for _ in range(100):
+        chat.child.kill(signal.SIGINT)
+    chat.until(lambda: chat.log("finished"))
+    # From then on the keys go to the draft again: before, they would end the turn once more.
+    chat.wait_for(r"interrupted")
+    # Signals that arrive together are one: the rest may or may not have been enough.
+    if chat.child.isalive():
+        chat.send(CTRL_C + CTRL_C)
+    # One that comes when all is done, and Python on its way out, ends it: 130 to a shell too.
+    assert chat.exit_code() in (130, -signal.SIGINT)
+    assert chat.log("finished")[0]["subtype"] == "interrupted"
+    assert chat.log("closed")
+    assert chat.is_restored()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("busy", ["slow", ""])
 def test_signals_end_it_in_order(
-    tmp_path: Path, number: signal.Signals, code: int, busy: str
+    chat: FakeChat, number: signal.Signals, code: int, busy: str
 ) -> None:
-    """49, 50: turn recorded, app closed, terminal restored."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        if busy:
-            chat.send("slow\r")
-            chat.wait_for_screen(WORDS)
-        chat.child.kill(number)
-        assert chat.exit_code() == code
-        assert [line["subtype"] for line in chat.log("finished")] == ["interrupted"] * bool(busy)
-        assert chat.log("closed")
-        assert chat.is_restored()
+    """Turn recorded, app closed, terminal restored."""
+    if busy:
+        chat.send("slow\r")
+        chat.wait_for_screen(WORDS)
+    chat.child.kill(number)
+    assert chat.exit_code() == code
+    assert [line["subtype"] for line in chat.log("finished")] == ["interrupted"] * bool(busy)
+    assert chat.log("closed")
+    assert chat.is_restored()
 
 
 def test_a_turn_that_does_not_end_is_left_behind(tmp_path: Path) -> None:
-    """49: SIGTERM ends the process within two seconds, whatever does not listen."""
+    """SIGTERM ends the process within two seconds, whatever does not listen."""
     with FakeChat(tmp_path, "hurried") as chat:
         chat.wait_until_loaded()
         chat.send("deaf\r")
@@ -256,43 +249,40 @@ def test_a_turn_that_does_not_end_is_left_behind(tmp_path: Path) -> None:
         assert chat.is_restored()
 
 
-def test_a_terminal_that_goes_away_ends_it(tmp_path: Path) -> None:
-    """49: SIGHUP and end of input at once: no spinning, no traceback."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("slow\r")
-        chat.wait_for_screen(WORDS)
-        assert chat.hang_up() == 129
-        assert chat.log("finished")[0]["subtype"] == "interrupted"
-        assert chat.log("closed")
+def test_a_terminal_that_goes_away_ends_it(chat: FakeChat) -> None:
+    """SIGHUP and end of input at once: no spinning, no traceback."""
+    chat.send("slow\r")
+    chat.wait_for_screen(WORDS)
+    assert chat.hang_up() == 129
+    assert chat.log("finished")[0]["subtype"] == "interrupted"
+    assert chat.log("closed")
 
 
-def test_a_change_is_approved(tmp_path: Path) -> None:
+def test_a_change_is_approved(chat: FakeChat) -> None:
     """A diff to approve, the decision reaches the agent, the diff is not shown twice."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("edit\r")
-        chat.wait_for_screen(
-            r"^Allow this change\?\n  y yes\n  n no\n"
-            r"  a always: every edit of this file in this session\n  r reason$"
-        )
-        assert "│ -print('old')\n│ +print('new')\n  57 characters, 5 lines" in chat.text
-        assert "! a.py is a link" in chat.text
-        chat.send("y")
-        chat.wait_for(
-            r"^  allowed\n\n● edit_file a.py\n  ⎿ edited a.py \(\+1 −1\) \(3 ms\)\n\nDone so\."
-        )
-        assert [(d["allowed"], d["remember"]) for d in chat.log("decided")] == [(True, False)]
+    chat.send("edit\r")
+    chat.wait_for_screen(
+        r"^Allow this change\?\n  y yes\n  n no\n"
+        r"  a always: every edit of this file in this session\n  r reason$"
+    )
+    assert "│ -print('old')\n│ +print('new')\n  57 characters, 5 lines" in chat.text
+    assert "! a.py is a link" in chat.text
+    chat.send("y")
+    chat.wait_for(
+        r"^  allowed\n\n● edit_file a.py\n  ⎿ edited a.py \(\+1 −1\) \(3 ms\)\n\nDone so\."
+    )
+    assert [(d["allowed"], d["remember"]) for d in chat.log("decided")] == [(True, False)]
 
 
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        pytest.param("y", (True, False, ""), id="yes"),
-        pytest.param("Y\r", (True, False, ""), id="with Enter"),
-        pytest.param("a", (True, True, ""), id="always"),
-        pytest.param("n", (False, False, "the person refused"), id="no"),
+        ("y", (True, False, "")),
+        ("Y\r", (True, False, "")),
+        ("a", (True, True, "")),
+        ("n", (False, False, "the person refused")),
     ],
+    ids=["yes", "with Enter", "always", "no"],
 )
 def test_decisions(tmp_path: Path, keys: str, expected: tuple[bool, bool, str]) -> None:
     """Each answer reaches the agent."""
@@ -302,113 +292,100 @@ def test_decisions(tmp_path: Path, keys: str, expected: tuple[bool, bool, str]) 
         chat.wait_for_screen(r"^  r reason$")
         chat.send(keys)
         chat.until(lambda: chat.log("decided"))
-        decided = chat.log("decided")[0]
-        assert (decided["allowed"], decided["remember"], decided["reason"]) == expected
+        assert tuple(chat.log("decided")[0][field] for field in DECIDED) == expected
 
 
 @pytest.mark.parametrize("key", [CTRL_C, ESC, CTRL_D], ids=["Ctrl-C", "Esc", "Ctrl-D"])
-def test_a_question_that_is_left_ends_the_turn(tmp_path: Path, key: str) -> None:
+def test_a_question_that_is_left_ends_the_turn(chat: FakeChat, key: str) -> None:
     """What waits in the queue comes back into the draft: nothing runs unasked."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("edit\r")
-        chat.wait_for_screen(r"^Allow this change\?")
-        chat.send("next words\r")
-        chat.wait_for_screen(r"^queued: next words$")
-        chat.send(key)
-        chat.until(lambda: chat.log("finished"))
-        assert not chat.log("decided")[0]["allowed"]
-        assert chat.log("finished")[0]["subtype"] == "interrupted"
-        chat.wait_for_screen(r"^› next words$")
-        assert chat.prompts == ["edit"]
+    chat.send("edit\r")
+    chat.wait_for_screen(r"^Allow this change\?")
+    chat.send("next words\r")
+    chat.wait_for_screen(r"^queued: next words$")
+    chat.send(key)
+    chat.until(lambda: chat.log("finished"))
+    assert not chat.log("decided")[0]["allowed"]
+    assert chat.log("finished")[0]["subtype"] == "interrupted"
+    chat.wait_for_screen(r"^› next words$")
+    assert chat.prompts == ["edit"]
 
 
-def test_a_reason_is_told_and_the_draft_is_kept(tmp_path: Path) -> None:
+def test_a_reason_is_told_and_the_draft_is_kept(chat: FakeChat) -> None:
     """Denied with a reason; what was being typed comes back."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("command\rmy draft")
-        chat.wait_for_screen(r"^Allow this command\?")
-        assert "; evil\n  2,013 characters" in chat.text
-        chat.send("r")
-        chat.wait_for_screen(r"^Why not\?")
-        chat.send("use make\r")
-        chat.wait_for(r"^  denied: use make$")
-        chat.wait_for_screen(r"^› my draft$")
-        chat.until(lambda: chat.log("decided"))
-        assert chat.log("decided")[0]["reason"] == "use make"
+    chat.send("command\rmy draft")
+    chat.wait_for_screen(r"^Allow this command\?")
+    assert "; evil\n  2,013 characters" in chat.text
+    chat.send("r")
+    chat.wait_for_screen(r"^Why not\?")
+    chat.send("use make\r")
+    chat.wait_for(r"^  denied: use make$")
+    chat.wait_for_screen(r"^› my draft$")
+    chat.until(lambda: chat.log("decided"))
+    assert chat.log("decided")[0]["reason"] == "use make"
 
 
-def test_words_are_no_decision(tmp_path: Path) -> None:
-    """1.4: a draft that happens to begin with a letter of the choices decides nothing."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("edit\r")
-        chat.wait_for_screen(r"^Allow this change\?")
-        chat.send("yes and then")
-        chat.wait_for_screen(r"^› yes and then$")
-        chat.pump(1.0)
-        chat.send(f"{ESC}[200~y{ESC}[201~")
-        chat.pump(0.8)
-        assert chat.log("decided") == []
-        chat.send("\r")
-        chat.wait_for_screen(r"^queued: yes and then$")
-        assert chat.log("decided") == []
-        chat.send("n")
-        chat.until(lambda: chat.prompts == ["edit", "yes and then"])
-        assert not chat.log("decided")[0]["allowed"]
+def test_words_are_no_decision(chat: FakeChat) -> None:
+    """A draft that happens to begin with a letter of the choices decides nothing."""
+    chat.send("edit\r")
+    chat.wait_for_screen(r"^Allow this change\?")
+    chat.send("yes and then")
+    chat.wait_for_screen(r"^› yes and then$")
+    chat.pump(1.0)
+    chat.send(f"{ESC}[200~y{ESC}[201~")
+    chat.pump(0.8)
+    assert chat.log("decided") == []
+    chat.send("\r")
+    chat.wait_for_screen(r"^queued: yes and then$")
+    assert chat.log("decided") == []
+    chat.send("n")
+    chat.until(lambda: chat.prompts == ["edit", "yes and then"])
+    assert not chat.log("decided")[0]["allowed"]
 
 
-def test_a_folded_paste_survives_a_question_and_a_recall(tmp_path: Path) -> None:
+def test_a_folded_paste_survives_a_question_and_a_recall(chat: FakeChat) -> None:
     """Sent whole, also when the draft had to make way, or came back from the queue."""
     lines = "\n".join(f"line {i}" for i in range(12))
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send(f"edit\r{ESC}[200~{lines}{ESC}[201~")
-        chat.wait_for_screen(r"^Allow this change\?")
-        chat.send("other words\r")
-        chat.wait_for_screen(r"^queued: other words$")
-        chat.send("n")
-        chat.until(lambda: chat.prompts == ["edit", "other words"])
-        # Until then Ctrl-C would end the answer, and leave the draft.
-        chat.wait_for_screen(r"^You said 'other words'\.\n  2\.3 s · 2 model calls")
-        chat.wait_for_screen(r"^› \[pasted 12 lines\]$")
-        chat.send(CTRL_C + "slow\r")
-        chat.wait_for_screen(WORDS)
-        chat.send(f"{ESC}[200~{lines}{ESC}[201~\r")
-        chat.wait_for_screen(r"^queued: \[pasted 12 lines\]$")
-        chat.send(ESC)
-        chat.wait_for_screen(r"^› \[pasted 12 lines\]$")
-        chat.send("\r")
-        chat.until(lambda: chat.prompts[-1] == lines)
+    chat.send(f"edit\r{ESC}[200~{lines}{ESC}[201~")
+    chat.wait_for_screen(r"^Allow this change\?")
+    chat.send("other words\r")
+    chat.wait_for_screen(r"^queued: other words$")
+    chat.send("n")
+    chat.until(lambda: chat.prompts == ["edit", "other words"])
+    # Until then Ctrl-C would end the answer, and leave the draft.
+    chat.wait_for_screen(r"^You said 'other words'\.\n  2\.3 s · 2 model calls")
+    chat.wait_for_screen(r"^› \[pasted 12 lines\]$")
+    chat.send(CTRL_C + "slow\r")
+    chat.wait_for_screen(WORDS)
+    chat.send(f"{ESC}[200~{lines}{ESC}[201~\r")
+    chat.wait_for_screen(r"^queued: \[pasted 12 lines\]$")
+    chat.send(ESC)
+    chat.wait_for_screen(r"^› \[pasted 12 lines\]$")
+    chat.send("\r")
+    chat.until(lambda: chat.prompts[-1] == lines)
 
 
-def test_searching_the_history_can_be_left(tmp_path: Path) -> None:
+def test_searching_the_history_can_be_left(chat: FakeChat) -> None:
     """Ctrl-R; Ctrl-C gives the search up, not the chat."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send(f"draft{CTRL_R}nothing like it")
-        chat.wait_for_screen(r"I-search backward: nothing")
-        chat.send(CTRL_C)
-        chat.wait_for_screen(r"^› draft$")
-        chat.until(lambda: "I-search" not in chat.screen)
-        chat.send(" sent\r")
-        chat.until(lambda: chat.prompts == ["draft sent"])
+    chat.send(f"draft{CTRL_R}nothing like it")
+    chat.wait_for_screen(r"I-search backward: nothing")
+    chat.send(CTRL_C)
+    chat.wait_for_screen(r"^› draft$")
+    chat.until(lambda: "I-search" not in chat.screen)
+    chat.send(" sent\r")
+    chat.until(lambda: chat.prompts == ["draft sent"])
 
 
-def test_hidden_text_is_seen_before_it_is_approved(tmp_path: Path) -> None:
-    """1.4: bidi, zero-width and tag characters, and escapes, in clear."""
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send("edit evil\r")
-        chat.wait_for_screen(r"^Allow this change\?")
-        shown = chat.text.replace("\n│ ", "")
-        assert r"\u{202e}right\u{200b}\u{e0041}" in shown
-        assert r"\e]0;owned\x07\e[2J\e[6n\x9b31m\x0dcarriage\x08back" in shown
+def test_hidden_text_is_seen_before_it_is_approved(chat: FakeChat) -> None:
+    """Bidi, zero-width and tag characters, and escapes, in clear."""
+    chat.send("edit evil\r")
+    chat.wait_for_screen(r"^Allow this change\?")
+    shown = chat.text.replace("\n│ ", "")
+    assert r"\u{202e}right\u{200b}\u{e0041}" in shown
+    assert r"\e]0;owned\x07\e[2J\e[6n\x9b31m\x0dcarriage\x08back" in shown
 
 
 def test_no_escape_of_content_reaches_the_terminal(tmp_path: Path) -> None:
-    """1.4: answers in single characters, tools, names, notices, errors, titles, the past."""
+    """Answers in single characters, tools, names, notices, errors, titles, the past."""
     with FakeChat(tmp_path, "past", "resume=00000001") as chat:
         chat.wait_until_loaded()
         for prompt, seen in (
@@ -417,10 +394,8 @@ def test_no_escape_of_content_reaches_the_terminal(tmp_path: Path) -> None:
             ("/files", r"src/"),
             ("/context", r"room for 100,000"),
             ("/sessions", r"1 ● Past work"),
-            (f"/{EVIL.replace(chr(13), '').replace(chr(8), '')}", "There is no command"),
+            ("/owned", "There is no command"),
         ):
-            if prompt.startswith("/\x1b"):
-                prompt = "/owned"
             chat.send(f"{prompt}\r")
             chat.wait_for(seen)
         chat.send("/exit\r")
@@ -513,27 +488,40 @@ def test_completion(tmp_path: Path) -> None:
         chat.until(lambda: chat.prompts == ["see @readme.md "])
 
 
-def test_resizing(tmp_path: Path) -> None:
-    """47: narrow, tiny and wide windows, in an answer and in an approval."""
-    with FakeChat(tmp_path) as chat:
+def test_files_are_offered_when_they_are_listed(tmp_path: Path) -> None:
+    """Before that `@` says so; what is typed is completed without another key."""
+    (tmp_path / "readme.md").write_text("")
+    with FakeChat(tmp_path, "files=held") as chat:
         chat.wait_until_loaded()
-        chat.send("slow\r")
-        chat.wait_for_screen(WORDS)
-        for columns, rows in ((40, 24), (1, 1), (3, 2), (500, 200), (20, 5), (60, 24)):
-            chat.resize(columns, rows)
-            chat.pump(0.15)
-        chat.send(ESC)
-        chat.wait_for(r"interrupted")
-        chat.send("edit\r")
-        chat.wait_for_screen(r"Allow this change\?")
-        chat.resize(30, 20)
-        chat.pump(0.2)
-        chat.send("y")
-        chat.until(lambda: chat.log("decided"))
-        chat.resize(80, 24)
-        chat.send("/exit\r")
-        assert chat.exit_code() == 0
-        assert chat.is_restored()
+        chat.send("see @readm")
+        chat.wait_for_screen(r"the files are being listed …")
+        chat.let("files")
+        chat.wait_for_screen(r"^ +readme\.md *$")
+        assert "being listed" not in chat.screen
+        assert "› see @readm" in chat.screen
+        chat.send("\t\r")
+        chat.until(lambda: chat.prompts == ["see @readme.md "])
+
+
+def test_resizing(chat: FakeChat) -> None:
+    """Narrow, tiny and wide windows, in an answer and in an approval."""
+    chat.send("slow\r")
+    chat.wait_for_screen(WORDS)
+    for columns, rows in ((40, 24), (1, 1), (3, 2), (500, 200), (20, 5), (60, 24)):
+        chat.resize(columns, rows)
+        chat.pump(0.15)
+    chat.send(ESC)
+    chat.wait_for(r"interrupted")
+    chat.send("edit\r")
+    chat.wait_for_screen(r"Allow this change\?")
+    chat.resize(30, 20)
+    chat.pump(0.2)
+    chat.send("y")
+    chat.until(lambda: chat.log("decided"))
+    chat.resize(80, 24)
+    chat.send("/exit\r")
+    assert chat.exit_code() == 0
+    assert chat.is_restored()
 
 
 def test_without_colour(tmp_path: Path) -> None:
@@ -550,7 +538,7 @@ def test_without_colour(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("term", ["dumb", ""])
 def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path, term: str) -> None:
-    """48: TERM=dumb or unset: no escape sequence; everything can still be done."""
+    """TERM=dumb or unset: no escape sequence; everything can still be done."""
     with FakeChat(tmp_path, "early", env={"TERM": term}) as chat:
         chat.wait_for(r"· Project instructions")
         chat.send("two\\\nlines\n")
@@ -576,7 +564,7 @@ def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path, term: str) -> None:
 
 
 def test_another_locale(tmp_path: Path) -> None:
-    """48: LANG=C and PYTHONUTF8=0: what the encoding lacks is replaced, nothing breaks."""
+    """LANG=C and PYTHONUTF8=0: what the encoding lacks is replaced, nothing breaks."""
     env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     with FakeChat(tmp_path, "early", env=env) as chat:
         chat.wait_until_loaded()
@@ -586,21 +574,19 @@ def test_another_locale(tmp_path: Path) -> None:
         assert chat.exit_code() == 0
 
 
-def test_a_huge_paste(tmp_path: Path) -> None:
-    """51: ten megabytes, with escapes in them, arrive whole and as text."""
+def test_a_huge_paste(chat: FakeChat) -> None:
+    """Ten megabytes, with escapes in them, arrive whole and as text."""
     text = f"x{ESC}[2J" + "line\n" * 2_000_000 + "end"
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send_much(f"{ESC}[200~{text}{ESC}[201~")
-        chat.wait_for_screen(r"^› \[pasted 2000001 lines\]")
-        chat.send("\r")
-        chat.until(lambda: chat.prompts)
-        assert chat.prompts == [text]
-        assert chat.history.stat().st_size < 1_000
+    chat.send_much(f"{ESC}[200~{text}{ESC}[201~")
+    chat.wait_for_screen(r"^› \[pasted 2000001 lines\]")
+    chat.send("\r")
+    chat.until(lambda: chat.prompts)
+    assert chat.prompts == [text]
+    assert chat.history.stat().st_size < 1_000
 
 
 def test_output_that_is_no_terminal(tmp_path: Path) -> None:
-    """48: `| cat`: plain lines, nothing of the prompt's drawing."""
+    """`| cat`: plain lines, nothing of the prompt's drawing."""
     with FakeChat(tmp_path, "early", through="| cat") as chat:
         chat.wait_for(r"· Project instructions")
         chat.send("tool\n")
@@ -611,7 +597,7 @@ def test_output_that_is_no_terminal(tmp_path: Path) -> None:
 
 
 def test_output_that_is_closed(tmp_path: Path) -> None:
-    """48: EPIPE ends the chat, without a traceback."""
+    """EPIPE ends the chat, without a traceback."""
     with FakeChat(tmp_path, "early", through="| head -c 20") as chat:
         chat.wait_for("ragmem 0.1")
         # The greeting may have gone out before `head` left: only the next words meet EPIPE.
@@ -622,17 +608,15 @@ def test_output_that_is_closed(tmp_path: Path) -> None:
         assert "Traceback" not in chat.text
 
 
-def test_wide_and_combining_characters(tmp_path: Path) -> None:
-    """51: what is typed is what is asked."""
+def test_wide_and_combining_characters(chat: FakeChat) -> None:
+    """What is typed is what is asked."""
     text = "日本語 e\u0301 👩\u200d💻 ﷽"
-    with FakeChat(tmp_path) as chat:
-        chat.wait_until_loaded()
-        chat.send(f"{text}\r")
-        chat.until(lambda: chat.prompts == [text])
+    chat.send(f"{text}\r")
+    chat.until(lambda: chat.prompts == [text])
 
 
 def test_suspending_gives_the_terminal_back(tmp_path: Path) -> None:
-    """49: Ctrl-Z, and the shell is there; SIGCONT draws the prompt again."""
+    """Ctrl-Z, and the shell is there; SIGCONT draws the prompt again."""
     with FakeChat(tmp_path, through="; echo is stopped; read; fg", jobs=True) as chat:
         chat.wait_until_loaded()
         chat.send("draft")
@@ -647,7 +631,7 @@ def test_suspending_gives_the_terminal_back(tmp_path: Path) -> None:
 
 
 def test_a_signal_while_it_is_stopped_is_not_lost(tmp_path: Path) -> None:
-    """49: SIGTERM while stopped by Ctrl-Z."""
+    """SIGTERM while stopped by Ctrl-Z."""
     ending = "; echo is stopped; read; kill -TERM %1; fg"
     with FakeChat(tmp_path, through=ending, jobs=True) as chat:
         chat.wait_until_loaded()

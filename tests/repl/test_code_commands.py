@@ -1,12 +1,11 @@
 """`/search --code`: what the project's files define, from within a chat."""
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from ragmem.app import App, Options
+from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.ids import short_id
 from ragmem.records import (
@@ -17,10 +16,8 @@ from ragmem.records import (
     PutReferences,
     TurnStatus,
 )
-from ragmem.repl.talk import Talk
-from ragmem.tools.base import deny_all
 from tests.cli.coding import EVIL, WATER
-from tests.repl.test_memory_commands import Chat, Paper, chat
+from tests.repl.test_memory_commands import Chat, chat
 
 __all__ = ["chat"]
 
@@ -52,7 +49,7 @@ async def test_a_chat_tells_what_the_command_tells(chat: Chat) -> None:
     code = await chat.app.code()
     assert code is not None
     assert await code.mirror()
-    session = chat.talk.session
+    session = chat.session.session
     now = session.started_at
     done: TurnStatus = "completed"
     drain = (await code.scopes_named(["Tank.drain"]))["Tank.drain"][0].scope.scope_id
@@ -111,8 +108,6 @@ async def test_switched_off(tmp_path: Path) -> None:
     project.mkdir()
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
     async with App(config, paths, cwd=project) as app:
-        agent: Any = None
-        talk = Talk(app, Options(), deny_all, await app.start_session(), agent)
-        shown = await Chat(app, talk, Paper()).said("/search --code litres")
+        shown = await Chat(app, await app.start_session()).said("/search --code litres")
     assert "The code index is switched off." in shown
     assert "code.enabled true" in shown

@@ -55,50 +55,8 @@ def test_no_key_is_invented_or_lost(typed: str) -> None:
     assert kept.translate(plain) == typed.translate(plain)
 
 
-def test_it_imports_nothing_heavy() -> None:
-    """The first prompt waits for no import but the standard library's small ones."""
-    code = (
-        "import sys; before = set(sys.modules); import ragmem.repl.early;"
-        "print(*sorted(set(sys.modules) - before))"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert set(found.stdout.split()) <= {
-        "ragmem",
-        "ragmem.repl",
-        "ragmem.repl.early",
-        "signal",
-        "_signal",
-        "enum",
-        "operator",
-        "_operator",
-        "functools",
-        "_functools",
-        "collections",
-        "_collections",
-        "itertools",
-        "keyword",
-        "_collections_abc",
-        "reprlib",
-        "termios",
-        "types",
-    }
-
-
-def test_the_chat_module_is_light() -> None:
-    """House rule: prompt-toolkit, rich and the app come later, inside of functions."""
-    code = "import sys, ragmem.repl.chat; print(*sys.modules)"
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    heavy = {"prompt_toolkit", "rich", "httpx", "neo4j", "litellm", "typer", "ragmem.app"}
-    assert not heavy & set(found.stdout.split())
-
-
-def test_off_a_terminal_nothing_is_printed() -> None:
-    """48: `show` does nothing where there is no terminal."""
-    code = "from ragmem.repl import early; print(early.show(), early.take() == ''); early.clear()"
+def printed(code: str) -> str:
+    """What a program prints that has nothing on its standard input."""
     found = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -107,4 +65,30 @@ def test_off_a_terminal_nothing_is_printed() -> None:
         check=True,
         stdin=subprocess.DEVNULL,
     )
-    assert found.stdout == "False True\n"
+    return found.stdout
+
+
+def test_it_imports_nothing_heavy() -> None:
+    """The first prompt waits for no import but the standard library's small ones."""
+    code = (
+        "import sys; before = set(sys.modules); import ragmem.repl.early;"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    light = """
+        ragmem ragmem.repl ragmem.repl.early signal _signal enum operator _operator functools
+        _functools collections _collections itertools keyword _collections_abc reprlib termios types
+    """
+    assert set(printed(code).split()) <= set(light.split())
+
+
+def test_the_chat_module_is_light() -> None:
+    """prompt-toolkit, rich, the app and the memory come later, inside of functions."""
+    found = printed("import sys, ragmem.repl.chat; print(*sys.modules)")
+    heavy = "prompt_toolkit rich httpx neo4j litellm typer ragmem.app ragmem.memory ragmem.store"
+    assert not set(heavy.split()) & set(found.split())
+
+
+def test_off_a_terminal_nothing_is_printed() -> None:
+    """Nor is anything taken or erased there."""
+    code = "from ragmem.repl import early; print(early.show(), early.take() == ''); early.clear()"
+    assert printed(code) == "False True\n"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.repl.markdown_stream import MarkdownStream
+from ragmem.repl.turn import MarkdownStream
 
 TEXT = st.text(alphabet="ab `~#-*>1.)\n\t\r|", max_size=200)
 LINE = st.sampled_from(
@@ -15,17 +15,8 @@ LINE = st.sampled_from(
 FENCE = st.tuples(st.sampled_from(["```", "````", "```python"]), st.lists(LINE, max_size=6)).map(
     lambda made: "\n".join([made[0], *made[1], "`" * (3 + (made[0] == "````"))]) + "\n"
 )
-PROSE = st.sampled_from(
-    [
-        "Words.\n",
-        "\n",
-        "# Heading\n",
-        "- one\n- two\n",
-        "1. one\n\n   more\n",
-        "> quote\n",
-        "a\nb\n\n",
-    ]
-)
+LISTS = ("- one\n- two\n", "1. one\n\n   more\n")
+PROSE = st.sampled_from(["Words.\n", "\n", "# Heading\n", *LISTS, "> quote\n", "a\nb\n\n"])
 DOCUMENT = st.lists(st.one_of(FENCE, PROSE), max_size=8)
 
 
@@ -45,13 +36,13 @@ def blocks_of(pieces: list[str]) -> list[str]:
 
 @given(text=TEXT, at=st.lists(st.integers(0, 1000), max_size=30))
 def test_nothing_is_lost_whatever_comes(text: str, at: list[int]) -> None:
-    """35: blocks and tail are what was fed, in any pieces."""
+    """Blocks and tail are what was fed, in any pieces."""
     assert "".join(blocks_of(cut(text, at))) == text
 
 
 @given(parts=DOCUMENT, at=st.lists(st.integers(0, 1000), max_size=30))
 def test_fences_are_never_split(parts: list[str], at: list[int]) -> None:
-    """35: a whole fence lies in one block, wherever the deltas are cut."""
+    """A whole fence lies in one block, wherever the deltas are cut."""
     text = "".join(parts)
     blocks = blocks_of(cut(text, at))
     ends, position = set(), 0

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,88 +10,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ragmem.app import App, Options
+from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.ids import new_id, short_id
 from ragmem.memory.notes import said_so
 from ragmem.records import Evidence, MemoryRecord, PutMemory
-from ragmem.repl.commands import COMMANDS, is_command, run_command
-from ragmem.repl.memory_commands import is_note, memory_list
-from ragmem.repl.page import Page
-from ragmem.repl.talk import Talk
-from ragmem.repl.terminal import Question
-from ragmem.store.memories import MemoryQuery
-from ragmem.tools.base import deny_all
+from ragmem.repl.commands import is_command, is_note, memory_list
 from tests.e2e.test_chat_pty import AGO, House
 from tests.fakes.llm_server import Answer, LLMServer
+from tests.repl.paper import Chat, chat
+
+__all__ = ["chat"]
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
-
-
-class Paper:
-    """A terminal on which all stays; questions take the answers that are given."""
-
-    def __init__(self, columns: int = 100) -> None:
-        self.columns = columns
-        self.text = ""
-        self.answers: list[str | None] = []
-        self.asked: list[Question] = []
-
-    async def run(self, ready: Callable[[], None]) -> None:
-        ready()
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def write(self, text: str) -> None:
-        self.text += text
-
-    def refresh(self) -> None:
-        """Nothing is live."""
-
-    def idle(self) -> None:
-        """Nobody waits."""
-
-    def put_back(self, text: str) -> None:
-        """Nothing is typed."""
-
-    async def ask(self, question: Question) -> str | None:
-        self.asked.append(question)
-        return self.answers.pop(0)
-
-
-class Chat:
-    """The commands of a chat, in a project and a home of its own."""
-
-    def __init__(self, app: App, talk: Talk, paper: Paper) -> None:
-        self.app, self.talk, self.paper = app, talk, paper
-        self.page = Page(paper, ink="none")
-
-    async def said(self, line: str, *answers: str | None) -> str:
-        """What a line shows."""
-        self.paper.text, self.paper.answers = "", list(answers)
-        assert is_command(line)
-        assert await run_command(line, self.talk, self.page) == ""
-        return self.paper.text
-
-    async def stored(self) -> list[MemoryRecord]:
-        """Newest first."""
-        store = await self.app.store()
-        return await store.memories(MemoryQuery(everywhere=True, with_superseded=True))
-
-    async def put(self, *memories: MemoryRecord) -> None:
-        await (await self.app.store()).apply([PutMemory(memory=each) for each in memories])
-
-
-@pytest.fixture
-async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
-    project = tmp_path / "project"
-    project.mkdir()
-    paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
-    async with App(Config(), paths, cwd=project) as app:
-        session = await app.start_session()
-        agent: Any = None  # no command of these asks the agent
-        yield Chat(app, Talk(app, Options(), deny_all, session, agent), Paper())
 
 
 def a_memory(content: str, **fields: Any) -> MemoryRecord:
@@ -103,48 +34,38 @@ def a_memory(content: str, **fields: Any) -> MemoryRecord:
 # --- which prompts are notes ------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "note"),
-    [
-        ("#the gate squeaks", True),
-        ("# the gate squeaks", True),
-        ("# the gate squeaks \n", True),
-        ("#", True),
-        ("# Plan\n\n1. Do it.", False),
-        ("## Plan", False),
-        ("#!/bin/sh", False),
-        ("#12 is fixed by this, isn't it", False),
-        (" # sent to the agent", False),
-        ("the # sign", False),
-    ],
+NOTES = ("#the gate squeaks", "# the gate squeaks", "# the gate squeaks \n", "#")
+PROMPTS = (
+    "# Plan\n\n1. Do it.",
+    "## Plan",
+    "#!/bin/sh",
+    "#12 is fixed by this, isn't it",
+    " # sent to the agent",
+    "the # sign",
 )
-def test_what_is_a_note(text: str, note: bool) -> None:
+
+
+@pytest.mark.parametrize("text", [*NOTES, *PROMPTS])
+def test_what_is_a_note(text: str) -> None:
     """`#text` remembers; pasted pages, scripts and numbers of issues go to the agent."""
-    assert is_note(text) is note
-    assert is_command(text) is note
+    assert is_note(text) is is_command(text) is (text in NOTES)
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "pinned"),
-    [
-        ("Always run the linter first", "rule", True),
-        ("we NEVER push on a Friday", "rule", True),
-        ("Toujours répondre en français", "rule", True),
-        ("On ne pousse jamais le vendredi", "rule", True),
-        ("The gate squeaks", "fact", False),
-        ("Nevertheless the gate squeaks", "fact", False),
-    ],
+RULES = (
+    "Always run the linter first",
+    "we NEVER push on a Friday",
+    "Toujours répondre en français",
+    "On ne pousse jamais le vendredi",
 )
-def test_what_kind_a_note_is(text: str, kind: str, pinned: bool) -> None:
+
+
+@pytest.mark.parametrize("text", [*RULES, "The gate squeaks", "Nevertheless the gate squeaks"])
+def test_what_kind_a_note_is(text: str) -> None:
     """A rule is the person's own, and stands in every request."""
     draft = said_so(text)
-    assert (draft.kind, draft.pinned, draft.trust) == (kind, pinned, "person")
+    rule = text in RULES
+    assert (draft.kind, draft.pinned, draft.trust) == ("rule" if rule else "fact", rule, "person")
     assert said_so(text, pinned=True).pinned
-
-
-def test_they_are_in_the_help_and_complete() -> None:
-    """`/memory /why /pin /forget`."""
-    assert {"memory", "why", "pin", "forget"} <= set(COMMANDS)
 
 
 # --- on a store -------------------------------------------------------------------
@@ -156,13 +77,9 @@ async def test_a_note_is_remembered_in_one_line(chat: Chat) -> None:
     (memory,) = await chat.stored()
     tail = short_id(memory.memory_id)
     assert said == f"· remembered fact {tail}: The gate squeaks when it rains\n"
-    assert (memory.source, memory.trust, memory.kind, memory.pinned) == (
-        "chat",
-        "person",
-        "fact",
-        False,
-    )
-    assert memory.project_id == chat.talk.session.project_id
+    said_of = (memory.source, memory.trust, memory.kind, memory.pinned)
+    assert said_of == ("chat", "person", "fact", False)
+    assert memory.project_id == chat.session.session.project_id
     assert [each.quote for each in memory.evidence] == ["The gate squeaks when it rains"]
     again = await chat.said("# The gate squeaks when it rains")
     assert again == f"· known already {tail}: The gate squeaks when it rains\n"
@@ -179,7 +96,7 @@ async def test_a_note_is_remembered_in_one_line(chat: Chat) -> None:
 async def test_memory_lists_and_searches(chat: Chat) -> None:
     """What bears on this project: its own and the person's; those of others are not shown."""
     assert "Nothing is remembered in this project" in await chat.said("/memory")
-    here = chat.talk.session.project_id
+    here = chat.session.session.project_id
     await chat.put(
         a_memory("The deploy host is called plum", project_id=here),
         a_memory("I like short answers", kind="preference", pinned=True),
@@ -197,7 +114,7 @@ async def test_memory_lists_and_searches(chat: Chat) -> None:
 
 
 async def test_a_long_list_says_that_there_is_more(chat: Chat) -> None:
-    here = chat.talk.session.project_id
+    here = chat.session.session.project_id
     await chat.put(*(a_memory(f"Fact number {n}", project_id=here) for n in range(25)))
     shown = await chat.said("/memory")
     assert shown.count("Fact number") == 20
@@ -247,7 +164,7 @@ async def test_a_session_that_there_is_not(chat: Chat) -> None:
 
 async def test_pin_takes_an_id_or_a_text(chat: Chat) -> None:
     """`/pin`; what is pinned is the person's word."""
-    memory = a_memory("The port is 5439", project_id=chat.talk.session.project_id)
+    memory = a_memory("The port is 5439", project_id=chat.session.session.project_id)
     await chat.put(memory)
     tail = short_id(memory.memory_id)
     assert await chat.said(f"/pin {tail}") == f"· pinned {tail}: The port is 5439\n"
@@ -307,9 +224,7 @@ async def test_nothing_is_written_with_ephemeral(tmp_path: Path) -> None:
     """`--ephemeral` writes neither session nor memory; that is said."""
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
     async with App(Config(), paths, cwd=tmp_path, ephemeral=True) as app:
-        agent: Any = None
-        talk = Talk(app, Options(), deny_all, await app.start_session(), agent)
-        chat = Chat(app, talk, Paper())
+        chat = Chat(app, await app.start_session())
         for line in ("#The gate squeaks", "/memory", "/pin The gate squeaks"):
             assert "--ephemeral" in await chat.said(line)
         assert await chat.stored() == []
@@ -363,7 +278,7 @@ def test_what_a_memory_says_takes_a_few_lines(width: int) -> None:
 
 async def test_search_finds_what_the_command_finds(chat: Chat) -> None:
     """A memory comes first where it is nearer than any turn, with who said it."""
-    here = chat.talk.session.project_id
+    here = chat.session.session.project_id
     await chat.put(
         a_memory("the deploy key rotates on Mondays", project_id=here),
         a_memory("the deploy key of another house", project_id="elsewhere"),

@@ -1,6 +1,7 @@
 """Completion, folded pastes, the history file: the small parts of the prompt."""
 
 import stat
+import threading
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,11 +16,15 @@ from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 
 from ragmem.repl.commands import COMMANDS, is_command
-from ragmem.repl.completion import ChatCompleter, command_at, mention_at, rank
-from ragmem.repl.key_parser import KeyParser
-from ragmem.repl.paste import Pastes
-from ragmem.repl.project_files import FileListing, project_files
-from ragmem.repl.prompt_history import PromptHistory
+from ragmem.repl.completion import (
+    ChatCompleter,
+    FileListing,
+    command_at,
+    mention_at,
+    project_files,
+    rank,
+)
+from ragmem.repl.input import KeyParser, Pastes, PromptHistory
 
 FILES = ["README.md", "ragmem/app.py", "ragmem/repl/render.py", "tests/test_app.py", "a b.txt"]
 
@@ -34,6 +39,7 @@ def test_slash_commands_complete() -> None:
     """Completed with Tab."""
     assert offered("/co") == ["/context", "/cost"]
     assert offered("/") == [f"/{name}" for name in COMMANDS]
+    assert {"memory", "why", "pin", "forget"} <= set(COMMANDS)
     assert offered("see /co") == []
 
 
@@ -80,18 +86,10 @@ def test_ranking_finds_what_holds_the_query(query: str, paths: list[str]) -> Non
     assert sorted(rank(query, paths, 100)) == sorted(filter(holds, paths))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("/help", True),
-        ("/nonsense x", True),
-        ("/etc/hosts what is it?", False),
-        ("hi /help", False),
-    ],
-)
-def test_paths_are_no_commands(text: str, expected: bool) -> None:
+@pytest.mark.parametrize("text", ["/help", "/nonsense x", "/etc/hosts what is it?", "hi /help"])
+def test_paths_are_no_commands(text: str) -> None:
     """A prompt that begins with a path goes to the agent."""
-    assert is_command(text) is expected
+    assert is_command(text) is (text in ("/help", "/nonsense x"))
 
 
 def test_long_pastes_fold() -> None:
@@ -116,7 +114,7 @@ def test_long_pastes_fold() -> None:
     st.lists(st.integers(0, 60), max_size=8),
 )
 def test_keys_are_what_prompt_toolkit_makes_of_them(typed: list[str], at: list[int]) -> None:
-    """51: the same keys and pastes, wherever the input is cut."""
+    """The same keys and pastes, wherever the input is cut."""
 
     def keys(parser: type[Vt100Parser], pieces: list[str]) -> list[tuple[str, str]]:
         found: list[KeyPress] = []
@@ -148,16 +146,12 @@ def test_the_history_file_is_private_and_lasts(tmp_path: Path) -> None:
     for text in ("one", "two\nlines", "two\nlines", "bad \ud800 \0 end", "x" * 30_000):
         history.remember(text, "[pasted]")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert PromptHistory(file).load_history_strings() == [
-        "[pasted]",
-        "bad \ufffd  end",
-        "two\nlines",
-        "one",
-    ]
+    kept = ["[pasted]", "bad \ufffd  end", "two\nlines", "one"]
+    assert PromptHistory(file).load_history_strings() == kept
 
 
 def test_a_history_that_cannot_be_written_costs_no_prompt(tmp_path: Path) -> None:
-    """8: a folder in its place, a link, a parent that is a file."""
+    """A folder in its place, a link, a parent that is a file."""
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "file").write_text("")
     for place in (tmp_path, tmp_path / "link", tmp_path / "file" / "history"):
@@ -169,21 +163,21 @@ def test_a_history_that_cannot_be_written_costs_no_prompt(tmp_path: Path) -> Non
 
 
 async def test_files_are_listed_in_the_background(tmp_path: Path) -> None:
-    """0.6, 1.4: by ripgrep; what .gitignore names and names that hide are left out."""
+    """By ripgrep; what .gitignore names and names that hide are left out."""
     (tmp_path / ".gitignore").write_text("ignored\n")
     for name in ("a.py", "ignored", "evil\x1b[2J", "hidden\u202e"):
         (tmp_path / name).write_text("")
-    listing = FileListing(tmp_path)
+    told: list[None] = []
+    listing = FileListing(tmp_path, lambda: told.append(None))
     listing.renew()
     assert listing.paths is None
     assert listing._renewing
     await listing._renewing
     listing.close()
     assert listing.paths == [".gitignore", "a.py"]
+    assert told == [None]
 
 
 def test_a_folder_that_is_gone_has_no_files(tmp_path: Path) -> None:
-    """18: the working directory was deleted."""
-    import threading
-
+    """The working directory was deleted."""
     assert project_files(tmp_path / "gone", threading.Event()) == []

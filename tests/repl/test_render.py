@@ -10,23 +10,23 @@ from rich.console import RenderableType
 
 from ragmem.events import Notice, Subtype, TextDelta, ToolFinished, ToolStarted, TurnFinished
 from ragmem.records import Usage
-from ragmem.repl.approval import proposal_text
 from ragmem.repl.listings import context_list, file_list, session_list
-from ragmem.repl.markdown import answer
-from ragmem.repl.render import (
+from ragmem.repl.output import (
+    ChatOutput,
+    answer,
     closing,
     failure,
     fold,
     notice,
     paint,
-    prompt_echo,
     tool_result,
     wrap,
 )
-from ragmem.repl.turn_view import TurnView
+from ragmem.repl.turn import TurnView, proposal_text
 from ragmem.text import duration
 from ragmem.tools.base import Proposal
 from tests.repl.fake_app import DIFF, EVIL, FakeAgent, FakeMemory, session
+from tests.repl.paper import Paper
 
 MARKDOWN = """# A title that is rather long for a narrow window
 
@@ -54,11 +54,11 @@ def f(x: int) -> int:
 
 
 def plain(what: RenderableType, width: int = 80) -> str:
-    return paint(what, width=width, ink="none")
+    return paint(what, width=width, mode="none")
 
 
 def test_markdown_wide() -> None:
-    """1.4: links as text and address, images as text, HTML not hidden."""
+    """Links as text and address, images as text, HTML not hidden."""
     assert plain(answer(MARKDOWN)) == snapshot("""\
 A title that is rather long for a narrow window
 
@@ -85,8 +85,11 @@ also https://example.org/b and [image: https://example.org/c.png].
 
 
 def test_markdown_narrow() -> None:
-    """47: 40 columns."""
-    assert plain(answer(MARKDOWN), 40) == snapshot("""\
+    """40 columns: what has more breaks between words, what fits stays as it is."""
+    wide, narrow = plain(answer(MARKDOWN)), plain(answer(MARKDOWN), 40)
+    head, _, rest = narrow.partition(" 1 first")
+    assert rest == wide.partition(" 1 first")[2]
+    assert head == snapshot("""\
 A title that is rather long for a narrow
 window
 
@@ -95,51 +98,29 @@ and a link (https://example.org/a) too,
 also https://example.org/b and [image:
 https://example.org/c.png].
 
- 1 first
- 2 second
-    • nested
-
-  def f(x: int) -> int:
-      return x + 1
-
-
- name  value
- ───────────
- a     1
-
-
-▌ quoted
-
-<b>html</b> stays
 """)
 
 
-def done(display: str, *, success: bool = True, ms: int = 12) -> ToolFinished:
+def done(
+    display: str, *, success: bool = True, ms: int = 12, call: str = "1", name: str = "t"
+) -> ToolFinished:
     return ToolFinished(
-        tool_call_id="1", name="t", success=success, text="", display=display, duration_ms=ms
+        tool_call_id=call, name=name, success=success, text="", display=display, duration_ms=ms
     )
 
 
-@pytest.mark.parametrize("width", [80, 30])
-def test_tool_results(width: int) -> None:
+def test_tool_results() -> None:
     """A line as it runs, then the result; long ones are cut, diffs are shown."""
-    shown = [
-        plain(tool_result(event, width), width)
-        for event in (
-            done("120 lines"),
-            done("nothing there", success=False, ms=0),
-            done("\n".join(f"line {i}" for i in range(9)), ms=61_000),
-            done(f"edited a.py (+1 −1)\n{DIFF}", ms=1_500),
-        )
-    ]
-    assert (
-        shown
-        == {
-            80: snapshot(
-                [
-                    "  ⎿ 120 lines (12 ms)\n",
-                    "  ⎿ nothing there\n",
-                    """\
+    events = (
+        done("120 lines"),
+        done("nothing there", success=False, ms=0),
+        done("\n".join(f"line {i}" for i in range(9)), ms=61_000),
+        done(f"edited a.py (+1 −1)\n{DIFF}", ms=1_500),
+    )
+    wide, narrow = ("".join(plain(tool_result(e), w) for e in events) for w in (80, 30))
+    assert wide == snapshot("""\
+  ⎿ 120 lines (12 ms)
+  ⎿ nothing there
   ⎿ line 0 (1 min 1 s)
     line 1
     line 2
@@ -147,52 +128,21 @@ def test_tool_results(width: int) -> None:
     line 4
     line 5
     … 3 more lines
-""",
-                    """\
   ⎿ edited a.py (+1 −1) (1.5 s)
     --- a.py
     +++ a.py
     @@ -1 +1 @@
     -print('old')
     +print('new')
-""",
-                ]
-            ),
-            30: snapshot(
-                [
-                    "  ⎿ 120 lines (12 ms)\n",
-                    "  ⎿ nothing there\n",
-                    """\
-  ⎿ line 0 (1 min 1 s)
-    line 1
-    line 2
-    line 3
-    line 4
-    line 5
-    … 3 more lines
-""",
-                    """\
-  ⎿ edited a.py (+1 −1) (1.5
-    s)
-    --- a.py
-    +++ a.py
-    @@ -1 +1 @@
-    -print('old')
-    +print('new')
-""",
-                ]
-            ),
-        }[width]
-    )
+""")
+    assert narrow == wide.replace("(1.5 s)", "(1.5\n    s)")
 
 
 def test_a_diff_that_was_approved_is_not_shown_again() -> None:
     """The person has just seen it whole."""
     event = done(f"edited a.py (+1 −1)\n{DIFF}")
-    assert plain(tool_result(event, 80, brief=True)) == snapshot(
-        "  ⎿ edited a.py (+1 −1) (12 ms)\n"
-    )
-    assert plain(tool_result(done(DIFF), 80, brief=True)) == snapshot("  ⎿ +1 −1 (12 ms)\n")
+    assert plain(tool_result(event, brief=True)) == snapshot("  ⎿ edited a.py (+1 −1) (12 ms)\n")
+    assert plain(tool_result(done(DIFF), brief=True)) == snapshot("  ⎿ +1 −1 (12 ms)\n")
 
 
 def finished(subtype: Subtype, **fields: object) -> TurnFinished:
@@ -204,7 +154,7 @@ def finished(subtype: Subtype, **fields: object) -> TurnFinished:
 def test_how_turns_end() -> None:
     """Each subtype says what happened and what to do."""
     shown = "".join(
-        plain(closing(event, 60), 60)
+        plain(closing(event), 60)
         for event in (
             finished("success"),
             finished("success", usage=Usage(model_calls=1)),
@@ -238,7 +188,7 @@ def proposal(**fields: object) -> Proposal:
 
 def test_a_proposed_change_is_shown_whole() -> None:
     """A diff to approve, behind a margin that it can't imitate."""
-    assert plain(proposal_text(proposal(warnings=("a.py is a link",)), 40), 40) == snapshot("""\
+    assert plain(proposal_text(proposal(warnings=("a.py is a link",))), 40) == snapshot("""\
 ? edit_file a.py
 │ --- a.py
 │ +++ a.py
@@ -251,9 +201,9 @@ def test_a_proposed_change_is_shown_whole() -> None:
 
 
 def test_a_proposed_command_hides_nothing() -> None:
-    """1.1 whitespace padding, 1.4 hidden text: all of it is there, with a count."""
+    """All of it is there, with a count."""
     body = "echo safe" + " " * 2_000 + "; evil \u202e\u200b\U000e0041\x1b[8m\ufe0f\u3164"
-    shown = plain(proposal_text(proposal(kind="command", title="run_command", body=body), 60), 60)
+    shown = plain(proposal_text(proposal(kind="command", title="run_command", body=body)), 60)
     assert "; evil \\u{202e}\\u{200b}\\u{e0041}\\e[8m\\u{fe0f}" in shown.replace("\n│ ", "")
     assert "\\u{3164}" in shown
     assert re.search(r"^  2,0\d\d characters$", shown, re.MULTILINE)
@@ -266,31 +216,31 @@ def everything() -> list[RenderableType]:
         answer(f"{EVIL}\n\n# {EVIL}\n\n`{EVIL}` [{EVIL}](http://h/{EVIL}) ![{EVIL}]({EVIL})"),
         answer(f"```{EVIL}\n{EVIL}\n```\n\n|{EVIL}|\n|-|\n|{EVIL}|"),
         answer("&#27;]8;;owned&#7; &#x9b;2J &#x202e; &#13; &#12; `x` [&#x202e;](<&#x200b;>)"),
-        tool_result(done(EVIL), 60),
-        tool_result(done(f"{EVIL}\n--- {EVIL}\n+++ {EVIL}\n@@ {EVIL}\n+{EVIL}"), 60),
-        notice(Notice(level="error", text=EVIL), 60),
-        closing(finished("error_during_execution", error=EVIL, hint=EVIL), 60),
-        failure(EVIL, EVIL, 60),
-        prompt_echo(EVIL, "› ", 60),
-        proposal_text(proposal(title=EVIL, body=EVIL, warnings=(EVIL,)), 60),
-        proposal_text(proposal(title=EVIL, body=EVIL, kind="command"), 60),
-        session_list([known], 60),
+        tool_result(done(EVIL)),
+        tool_result(done(f"{EVIL}\n--- {EVIL}\n+++ {EVIL}\n@@ {EVIL}\n+{EVIL}")),
+        notice(Notice(level="error", text=EVIL)),
+        closing(finished("error_during_execution", error=EVIL, hint=EVIL)),
+        failure(EVIL, EVIL),
+        proposal_text(proposal(title=EVIL, body=EVIL, warnings=(EVIL,))),
+        proposal_text(proposal(title=EVIL, body=EVIL, kind="command")),
+        session_list([known]),
     ]
 
 
 def test_no_control_character_of_content_is_printed() -> None:
-    """1.4: from models, tools, files, names, errors, titles; only our own colours are escapes."""
-    for what in everything():
-        printed = paint(what, width=60)
+    """From models, tools, files, names, errors, titles; only our own colours are escapes."""
+    paper = Paper(60)
+    ChatOutput(paper, mode="color").prompt(EVIL)
+    for printed in (paper.text, *(paint(what, width=60) for what in everything())):
         without_colours = re.sub(r"\x1b\[[0-9;]*m", "", printed)
         assert all(c.isprintable() or c == "\n" for c in without_colours), printed
         assert "owned" in re.sub(r"\n(│ )?", "", without_colours)
 
 
 async def test_what_memory_says_is_shown_in_clear() -> None:
-    """1.4: names of files and labels of the context."""
+    """Names of files and labels of the context."""
     context = await FakeAgent(None, session(), "m", None).context("")  # type: ignore[arg-type]
-    assert plain(context_list(context, 60), 60) == snapshot("""\
+    assert plain(context_list(context), 60) == snapshot("""\
 system  1,200 characters
 recent  34 of 40,000 characters, 2 left out  █·········
        34  turn 1\\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x0dcarriag…
@@ -309,7 +259,7 @@ def test_sessions_are_numbered() -> None:
         session(1, title="A title", turn_count=3),
         session(2, last_message="the last question", turn_count=1),
     ]
-    shown = plain(session_list(known, 60, current=known[1].session_id), 60)
+    shown = plain(session_list(known, current=known[1].session_id), 60)
     assert re.sub(r"\d+ (year|month|day)s? ago", "N days ago", shown) == snapshot("""\
   1   A title
       00000001 · 3 turns · N days ago
@@ -320,7 +270,7 @@ def test_sessions_are_numbered() -> None:
 
 def test_no_color_keeps_weight_alone() -> None:
     """NO_COLOR; and without any ink no escape sequence is written."""
-    codes = set(re.findall(r"\x1b\[([0-9;]*)m", paint(answer(MARKDOWN), width=80, ink="mono")))
+    codes = set(re.findall(r"\x1b\[([0-9;]*)m", paint(answer(MARKDOWN), width=80, mode="mono")))
     numbers = {int(number) for code in codes for number in code.split(";") if number}
     assert numbers
     assert numbers <= set(range(10))
@@ -329,22 +279,20 @@ def test_no_color_keeps_weight_alone() -> None:
 
 @given(st.text(alphabet="ab 日\u0301\n\t", max_size=80), st.integers(2, 20))
 def test_folding_loses_nothing(text: str, width: int) -> None:
-    """1.1: every character of what is approved stands in some row."""
+    """Every character of what is approved stands in some row."""
     assert "".join(fold(text, width)) == text.expandtabs(4).replace("\n", "")
 
 
 @given(st.text(alphabet="ab 日\n", max_size=80), st.integers(2, 20))
 def test_wrapping_keeps_every_word(text: str, width: int) -> None:
-    """40 columns: blanks at the ends of rows are all that goes."""
+    """Blanks at the ends of rows are all that goes."""
     assert "".join("".join(wrap(text, width)).split()) == "".join(text.split())
 
 
-@pytest.mark.parametrize(
-    ("ms", "said"), [(0, "0 ms"), (999, "999 ms"), (1_000, "1.0 s"), (250_000, "4 min 10 s")]
-)
-def test_durations(ms: int, said: str) -> None:
+def test_durations() -> None:
     """In the unit that a person would use."""
-    assert duration(ms) == said
+    said = {0: "0 ms", 999: "999 ms", 1_000: "1.0 s", 250_000: "4 min 10 s"}
+    assert {ms: duration(ms) for ms in said} == said
 
 
 def shown_live(view: TurnView, columns: int = 40, rows: int = 8) -> list[str]:
@@ -355,10 +303,10 @@ def test_the_open_block_is_live_and_printed_once_it_closes() -> None:
     """Streamed without flicker: whole blocks are printed, the tail is live."""
     view = TurnView(clock=lambda: 0.0)
     assert shown_live(view) == ["", "waiting for the model · 0 ms · Esc stops"]
-    assert view.show(TextDelta(text="One.\n\nTwo goes"), 40) != []
+    assert view.show(TextDelta(text="One.\n\nTwo goes")) != []
     assert shown_live(view) == ["", "Two goes", "", "answering · 0 ms · Esc stops"]
     long = "\n".join(f"line {i}" for i in range(20))
-    assert view.show(TextDelta(text=f" on\n{long}"), 40) == []
+    assert view.show(TextDelta(text=f" on\n{long}")) == []
     assert shown_live(view, rows=6)[1:4] == ["line 17", "line 18", "line 19"][-3:]
     assert len(shown_live(view, rows=2)) == 2
 
@@ -368,19 +316,9 @@ def test_parallel_calls_are_live_and_printed_with_their_results() -> None:
     view = TurnView(clock=lambda: 0.0)
     for call in ("1", "2"):
         started = ToolStarted(tool_call_id=call, name="read_file", title=f"read_file {call}.py")
-        assert view.show(started, 40) == []
+        assert view.show(started) == []
     assert shown_live(view)[1:3] == ["● read_file 1.py", "● read_file 2.py"]
-    parts = view.show(
-        ToolFinished(
-            tool_call_id="2",
-            name="read_file",
-            success=True,
-            text="",
-            display="9 lines",
-            duration_ms=3,
-        ),
-        40,
-    )
+    parts = view.show(done("9 lines", call="2", name="read_file", ms=3))
     assert [plain(part) for _, part in parts] == ["● read_file 2.py\n", "  ⎿ 9 lines (3 ms)\n"]
     assert shown_live(view)[1:2] == ["● read_file 1.py"]
 
@@ -389,8 +327,8 @@ def test_parallel_calls_are_live_and_printed_with_their_results() -> None:
 def test_a_call_that_is_interrupted_stays_on_the_screen(live: bool) -> None:
     """What was running when the person stopped it is said, once."""
     view = TurnView(shows_live=live, clock=lambda: 0.0)
-    title = view.show(ToolStarted(tool_call_id="1", name="t", title="t 1"), 40)
-    shown = [plain(part) for _, part in [*title, *view.show(finished("interrupted"), 40)]]
+    title = view.show(ToolStarted(tool_call_id="1", name="t", title="t 1"))
+    shown = [plain(part) for _, part in [*title, *view.show(finished("interrupted"))]]
     assert shown[:2] == ["● t 1\n", "  ⎿ stopped\n"]
     assert shown[2].startswith("  interrupted\n")
     assert len(shown) == 3
@@ -399,24 +337,14 @@ def test_a_call_that_is_interrupted_stays_on_the_screen(live: bool) -> None:
 def test_a_hint_names_the_command_of_the_chat() -> None:
     """What is a flag of `ask` is a command here."""
     end = finished("error_during_execution", error="500.", hint="Use another model (-m).")
-    assert "Use another model (/model)." in plain(closing(end, 80))
+    assert "Use another model (/model)." in plain(closing(end))
 
 
 def test_without_a_live_area_calls_are_named_as_they_start() -> None:
     """TERM=dumb: the title first, the result below it; named again when others came between."""
     view = TurnView(shows_live=False)
-    titles = [
-        view.show(ToolStarted(tool_call_id=n, name="t", title=f"t {n}"), 40) for n in ("1", "2")
-    ]
+    titles = [view.show(ToolStarted(tool_call_id=n, name="t", title=f"t {n}")) for n in ("1", "2")]
     assert [plain(parts[0][1]) for parts in titles] == ["● t 1\n", "● t 2\n"]
-    second, first = (
-        view.show(
-            ToolFinished(
-                tool_call_id=n, name="t", success=True, text="", display="ok", duration_ms=0
-            ),
-            40,
-        )
-        for n in ("2", "1")
-    )
+    second, first = (view.show(done("ok", call=n, ms=0)) for n in ("2", "1"))
     assert [plain(part) for _, part in second] == ["  ⎿ ok\n"]
     assert [plain(part) for _, part in first] == ["● t 1\n", "  ⎿ ok\n"]

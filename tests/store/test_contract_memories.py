@@ -40,7 +40,7 @@ from ragmem.records import (
 )
 from ragmem.store.base import Archive, Store
 from ragmem.store.memories import MemoryQuery
-from ragmem.store.recall import EmbedderMark, Pending
+from ragmem.store.recall import Attempts, EmbedderMark, Pending
 from ragmem.store.spool import SpooledStore
 from tests.store.conftest import OpenStore
 from tests.store.samples import (
@@ -815,13 +815,28 @@ async def test_a_deleted_session_takes_along_what_only_it_said(store: Store) -> 
     await store.use_embedder(MARK)
     await store.apply([vector("only", EAST), vector("both", EAST)])
     await store.apply([vector("s", EAST, level=SESSION_LEVEL)])
-    await store.attempted("title:s", "s", "small")
-    await store.attempted("title:r", "r", "small")
+    tried = [
+        Attempts(
+            item=f"{kind}:{session_id}",
+            session_id=session_id,
+            model="small",
+            count=count,
+            not_before=at(count),
+            problem="It holds no JSON.",
+        )
+        for kind, session_id, count in [("title", "s", 1), ("thread", "r", 3), ("title", "r", 2)]
+    ]
+    for each in tried:
+        await store.keep_attempts(each)
+    assert await store.attempts() == [tried[0], tried[2], tried[1]]
+    assert await store.attempts("title:r") == [tried[2]]
+    assert await store.attempts(least=3) == [tried[1]]
     inner = await archive(store)
     went = await inner.delete_session("s")
     assert went["memories"] == 1
-    tried = [await store.attempts(item, "small") for item in ("title:s", "title:r")]
-    assert tried == [0, 1]
+    assert await store.attempts() == [tried[2], tried[1]]
+    await store.forget_attempts("r", "thread:r")
+    assert await store.attempts() == [tried[2]]
     assert set(await ids(store, ALL)) == {"both", "partly", "note"}
     left, partly_left, _ = await store.memories_by_id(["both", "partly", "note"])
     assert left == replace(both.memory, evidence=(said("r", "r1"),))

@@ -10,6 +10,7 @@ import pytest
 
 from ragmem.errors import StoreUnavailable
 from ragmem.records import (
+    UNSUMMARIZED,
     AddSummary,
     Project,
     PutTurn,
@@ -705,6 +706,24 @@ async def test_roll_ups_that_may_be_due(store: Store) -> None:
     await store.apply([level(1, "c", "rain"), level(2, "too", "c"), level(1, "d", "rain")])
     assert [p.level for p in await store.pending("roll_up", limit=9)] == [2]
     assert await store.pending("roll_up", limit=9, session_id="r") == []
+
+
+async def test_nothing_is_summed_up_of_a_session_that_says_so(store: Store) -> None:
+    """Its vectors and memories are made all the same; without the tag it is taken up again."""
+    await garden(store)
+    await store.apply([level(1, "a", "shade"), level(1, "b", "soil")])
+
+    async def summed_up() -> set[str]:
+        kinds: tuple[Work, ...] = ("level1", "roll_up", "thread")
+        found = [p.session_id for kind in kinds for p in await store.pending(kind, limit=99)]
+        return set(found)
+
+    before = len(await store.pending("vectors", limit=99))
+    await store.apply([UpdateSession(session_id="s", tags=(UNSUMMARIZED,), at=at(9))])
+    assert await summed_up() == {"k", "r"}
+    assert len(await store.pending("vectors", limit=99)) == before
+    await store.apply([UpdateSession(session_id="s", tags=("other",), at=at(9))])
+    assert await summed_up() == {"k", "r", "s"}
 
 
 async def test_threads_whose_summary_is_behind(store: Store) -> None:

@@ -224,7 +224,7 @@ async def test_a_document_has_the_memories_of_its_session(source: Archive) -> No
     plain: dict[str, Any] = msgspec.json.decode(encoded(document))
     assert list(plain) == [
         "format", "version", "session", "turns", "summaries", "memories", "branches",
-        "insights",
+        "insights", "owners",
     ]  # fmt: skip
     assert plain["memories"][0]["content"] == "It is cloudy."
     assert plain["insights"][0]["main_topic"] == "the weather"

@@ -328,10 +328,11 @@ async def test_a_lease_that_ran_out_frees_the_turn(
     await graph.apply([begun("s", "t", owner_id="first")])
     assert await graph.attach("s", "second") == ["first"]
     assert (await graph.turns("s"))[0].status == "running"
-    lease = "MATCH (o:Owner {ownerId: 'first'}) RETURN o.leaseUntil > datetime.realtime() AS holds"
+    first = "MATCH (o:Process {ownerId: 'first'})"
+    lease = f"{first} RETURN o.leaseUntil > datetime.realtime() AS holds"
     assert (await one(neo4j_server, lease))["holds"]
 
-    expire = "MATCH (o:Owner {ownerId: 'first'}) SET o.leaseUntil = datetime.realtime()"
+    expire = "MATCH (o:Process {ownerId: 'first'}) SET o.leaseUntil = datetime.realtime()"
     await ask(neo4j_server, expire)
     await graph.heartbeat("first")
     assert (await one(neo4j_server, lease))["holds"]
@@ -350,7 +351,8 @@ async def test_the_lease_is_thirty_seconds(graph: Neo4jStore, neo4j_server: Conn
     await graph.attach("s", "me")
     row = await one(
         neo4j_server,
-        "MATCH (o:Owner) RETURN duration.inSeconds(datetime.realtime(), o.leaseUntil).seconds AS s",
+        "MATCH (o:Process)"
+        " RETURN duration.inSeconds(datetime.realtime(), o.leaseUntil).seconds AS s",
     )
     assert 20 <= row["s"] <= 30
 
@@ -363,10 +365,10 @@ async def test_a_dead_owner_of_long_ago_is_forgotten(
     await graph.attach("s", "old")
     await ask(
         neo4j_server,
-        "MATCH (o:Owner) SET o.leaseUntil = datetime.realtime() - duration({days: 2})",
+        "MATCH (o:Process) SET o.leaseUntil = datetime.realtime() - duration({days: 2})",
     )
     await graph.attach("s", "new")
-    rows = await ask(neo4j_server, "MATCH (o:Owner) RETURN o.ownerId AS id")
+    rows = await ask(neo4j_server, "MATCH (o:Process) RETURN o.ownerId AS id")
     assert [row["id"] for row in rows] == ["new"]
 
 

@@ -1,6 +1,7 @@
 """The Cypher of docs/graph.md, as it stands there, on a small graph."""
 
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from ragmem.records import (
     PutCodeFile,
     PutInsight,
     PutReferences,
+    PutVectors,
     ReferenceHow,
     RegisterProject,
     Write,
 )
 from ragmem.store.neo4j import Connection
 from ragmem.store.neo4j.gateway import Row
+from ragmem.store.neo4j.vector_indexes import EMBEDDED
+from ragmem.store.recall import EmbedderMark
 from tests.fakes.neo4j import ask, open_empty_neo4j_store
 from tests.store.samples import at, begun, called, created, finished, remembered, said, summed
 
@@ -32,7 +36,7 @@ HOME = "/home/ana/garden"
 def queries() -> dict[str, str]:
     """Each under its heading; the second one of a heading is marked."""
     found: dict[str, str] = {}
-    for section in DOCUMENT.split("\n## ")[1:]:
+    for section in re.split(r"\n###? ", DOCUMENT)[1:]:
         heading = section.partition("\n")[0]
         for number, query in enumerate(re.findall(r"```cypher\n(.*?)```", section, re.S), 1):
             found[heading if number == 1 else f"{heading} ({number})"] = query
@@ -105,6 +109,14 @@ def code() -> list[Write]:
     ]
 
 
+def vector(turn_id: str, *numbers: float) -> Write:
+    """Of a turn, as an embedder of two dimensions gives it."""
+    given = struct.pack("<2f", *numbers)
+    return PutVectors(
+        record_id=turn_id, level=0, embedder="small", text_hash=turn_id, vectors=(given,)
+    )
+
+
 def small_graph() -> list[Write]:
     """Two sessions in the garden's project, one of them from a joined folder; one elsewhere."""
 
@@ -161,6 +173,9 @@ def small_graph() -> list[Write]:
         remembered("jam", "Jam needs sugar.", kind="failure", project_id="kitchen",
                    created_at=at(22), evidence=(said("k", "v1"),)),
         *code(),
+        vector("t1", 1, 0),
+        vector("t2", 0, 1),
+        vector("u1", 3, 4),
     ]  # fmt: skip
 
 
@@ -170,8 +185,22 @@ GIVEN: dict[str, Any] = {
     "name": "plant",
     "memory": "new",
     "since": at(9),
+    "word": "ferns",
 }
 EXPECTED: dict[str, list[dict[str, Any]]] = {
+    "The newest sessions of a project": [
+        {"session": "r", "title": "Hostas", "turns": 1, "last": at(20)},
+        {"session": "s", "title": "Shade", "turns": 2, "last": at(10)},
+    ],
+    "Which turns touched a file": [
+        {"turn": "u1", "asked": "And hostas?", "how": ["read"], "last": at(20)},
+        {"turn": "t2", "asked": "Write it down.", "how": ["write"], "last": at(10)},
+        {"turn": "t1", "asked": "Where do ferns go?", "how": ["read"], "last": at(1)},
+    ],
+    "Search by meaning": [
+        {"turn": "u1", "said": "And hostas?", "session": "r", "score": 0.8},
+        {"turn": "t2", "said": "Write it down.", "session": "s", "score": 0.5},
+    ],
     "Which sessions touched this file?": [
         {"session": "r", "title": "Hostas", "how": ["read"], "turns": 1, "last": at(20)},
         {"session": "s", "title": "Shade", "how": ["read", "write"], "turns": 2, "last": at(10)},
@@ -282,7 +311,10 @@ EXPECTED: dict[str, list[dict[str, Any]]] = {
 async def server(neo4j_server: Connection) -> Connection:
     """It holds the small graph."""
     store = await open_empty_neo4j_store(neo4j_server)
+    await store.use_embedder(EmbedderMark("small", 2))
     await store.apply(small_graph())
+    for name in EMBEDDED:
+        await ask(neo4j_server, f"CALL db.awaitIndex('{name}', 60)")
     assert await store.check() == []
     await store.aclose()
     return neo4j_server
@@ -307,20 +339,22 @@ async def test_a_query_answers_its_question(server: Connection, heading: str) ->
     rows = await ask(server, query, **given)
     assert sorted_rows(rows) == sorted_rows(EXPECTED[heading])
     times = [row.get("last") or row.get("at") for row in rows]
-    if "DESC" in query:
+    if "DESC" in query and "score DESC" not in query:
         assert times == sorted(times, reverse=True)
 
 
 async def test_the_table_names_what_is_there(server: Connection) -> None:
     """Every label and property that the document tells of, and every relationship."""
-    from ragmem.records import PutProfile
+    from ragmem.records import PutOwner, PutProfile
     from ragmem.store.neo4j import Neo4jStore
     from tests.fakes.neo4j import PATIENCE_S
 
-    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
+    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S, owner="ana-id")
     await store.apply(
         [
             PutProfile(key="name", value="Ana", at=at(1)),
+            PutOwner(owner="ana-id", name="Ana", at=at(1)),
+            remembered("of-ana", project_id=None),
             created("f", project_id="garden", parent_session_id="s", forked_at_index=1),
         ]
     )

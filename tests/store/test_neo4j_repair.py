@@ -124,6 +124,13 @@ EXACT = [
         ],
     ),
     (
+        "no id is there twice",
+        [
+            "DROP CONSTRAINT attempt_item",
+            "UNWIND [1, 3] AS n CREATE (:Attempt {item: 'r1', model: 'm', count: n})",
+        ],
+    ),
+    (
         "constraints and indexes are there",
         ["DROP CONSTRAINT turn_uuid", "DROP INDEX session_cwd"],
     ),
@@ -389,7 +396,7 @@ async def test_all_kinds_at_once(server: Connection) -> None:
         await ask(server, f"DROP CONSTRAINT {constraint}")
     texts = await damage(
         server,
-        *(statement for _, statements in EXACT[:-2] for statement in statements),
+        *(statement for _, statements in EXACT[:-3] for statement in statements),
         *(str(param.values[1]) for param in SALVAGED),
     )
     _, _, left = await mended(server)

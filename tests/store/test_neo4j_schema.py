@@ -11,6 +11,8 @@ from ragmem.errors import StoreError, StoreRefused
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.cypher import listed_statements
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
+from ragmem.store.neo4j.vector_indexes import EMBEDDED
+from ragmem.store.recall import EmbedderMark
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.samples import created, whole_turn
 
@@ -174,6 +176,48 @@ async def test_foreign_data_beside_ours_is_left_alone(
     row = await one(neo4j_server, "MATCH (p:Plant)-[:LIKES]->(q) RETURN p.name AS p, q.name AS q")
     assert row == {"p": "fern", "q": "shade"}
     assert (await graph.info()).counts["turns"] == 1
+
+
+async def test_attempts_counted_twice_do_not_keep_the_graph_shut(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """Two processes counted before the constraint was there: the larger count stays."""
+    await ask(neo4j_server, "DROP CONSTRAINT attempt_item")
+    await ask(
+        neo4j_server, "UNWIND [1, 3] AS n CREATE (:Attempt {item: 'i', model: 'm', count: n})"
+    )
+    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    assert await again.attempts("i", "m") == 3
+    await again.aclose()
+    assert "attempt_item" in await constraint_names(neo4j_server)
+
+
+async def test_vector_indexes_follow_the_embedder(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """Made when one is used, made anew for another dimension, and by opening where they lack."""
+    listed = """
+        SHOW VECTOR INDEXES YIELD name, options
+        RETURN name, options.indexConfig['vector.dimensions'] AS dimension
+        """
+
+    async def dimensions() -> dict[str, int]:
+        rows = await ask(neo4j_server, listed)
+        return {row["name"]: row["dimension"] for row in rows if row["name"] in EMBEDDED}
+
+    for name in EMBEDDED:
+        await ask(neo4j_server, f"DROP INDEX {name} IF EXISTS")
+    await graph.use_embedder(EmbedderMark("small", 3))
+    assert await dimensions() == dict.fromkeys(EMBEDDED, 3)
+    await graph.use_embedder(EmbedderMark("other", 5))
+    assert await dimensions() == dict.fromkeys(EMBEDDED, 5)
+    await ask(neo4j_server, "DROP INDEX turn_embedding")
+    await (await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)).aclose()
+    assert await dimensions() == dict.fromkeys(EMBEDDED, 5)
+    # More than any index takes: the store works on, and nothing is told.
+    await graph.use_embedder(EmbedderMark("vast", 100_000))
+    await graph.apply([created("s"), *whole_turn("s", "t")])
+    assert await graph.check() == []
 
 
 async def test_a_newer_schema_is_refused(graph: Neo4jStore, neo4j_server: Connection) -> None:

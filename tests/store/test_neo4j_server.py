@@ -9,6 +9,8 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -17,7 +19,7 @@ from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.store import neo4j_server
 from ragmem.store.neo4j import Neo4jStore
 from ragmem.store.neo4j_server import java, process, server
-from ragmem.store.neo4j_server.layout import Layout, Running
+from ragmem.store.neo4j_server.layout import Layout, Ports, Running
 from tests.fakes.neo4j import PATIENCE_S, in_thread, jars, use_cached_jars
 from tests.store.samples import created, whole_turn
 
@@ -130,7 +132,10 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     assert status.running
     assert status.url in status.detail
     assert "sk-canary" not in Path(f"/proc/{status.pid}/environ").read_text()
-    assert listeners(status.pid) == {("127.0.0.1", int(status.url.rpartition(":")[2]))}
+    assert listeners(status.pid) == {
+        ("127.0.0.1", urlsplit(each).port) for each in (status.url, status.browser)
+    }
+    assert b"<html" in await asyncio.to_thread(page, status.browser)
 
     modes = {
         name: (paths.neo4j_dir / name).stat().st_mode & 0o777
@@ -158,6 +163,7 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     again = await neo4j_server.up(paths, CONFIG, environ, on_progress=said.append)
     assert again.running
     assert again.pid != status.pid
+    assert (again.url, again.browser, again.shell) == (status.url, status.browser, status.shell)
     assert await recall(paths, "s") == kept_turns("s", 2)
 
     said.clear()
@@ -167,6 +173,12 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     assert not process.started_at(again.pid)
     assert "Stopped." in neo4j_server.log_file(paths).read_text()
     assert not await neo4j_server.down(paths)
+
+
+def page(address: str) -> bytes:
+    with urlopen(address, timeout=PATIENCE_S) as answer:
+        content: bytes = answer.read()
+        return content
 
 
 def listeners(pid: int) -> set[tuple[str, int]]:
@@ -193,8 +205,10 @@ async def test_a_server_that_can_only_be_read(stopped: Paths) -> None:
     """A read-only follower is refused, with the address form that finds another."""
 
     class ReadOnly(Layout):
-        def write_settings(self, port: int, more: Mapping[str, str] = MappingProxyType({})) -> None:
-            super().write_settings(port, {**more, "server.databases.read_only": "neo4j"})
+        def write_settings(
+            self, ports: Ports, more: Mapping[str, str] = MappingProxyType({})
+        ) -> None:
+            super().write_settings(ports, {**more, "server.databases.read_only": "neo4j"})
 
     await server.start(jars(), ReadOnly(stopped.neo4j_dir), os.environ, print)
     connection = neo4j_server.find_connection(CONFIG, stopped, {})
@@ -217,21 +231,37 @@ exec java -cp "{jars}/*" -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \\
 """
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["new", "kept"])
 async def test_an_installed_neo4j_and_a_port_that_is_taken(
-    stopped: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stopped: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
-    """`neo4j` on PATH comes first; a taken port is left for another one."""
+    """`neo4j` on PATH comes first; a port that is taken, new or kept, is left for another."""
     lib = stopped.neo4j_dir / f"server-{java.server_version()}" / "lib"
     environ = with_java(tmp_path / "bin", neo4j=_INSTALLED.format(jars=lib, home=tmp_path))
     find = server.free_port
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        ports = iter([taken.getsockname()[1]])
+        port = taken.getsockname()[1]
+        ports = iter([port])
         monkeypatch.setattr(server, "free_port", lambda: next(ports, None) or find())
+        layout = Layout(stopped.neo4j_dir)
+        if kept:
+            layout.keep_ports(Ports(port, find()))
+            next(ports)
+        else:
+            (stopped.neo4j_dir / "ports.json").unlink(missing_ok=True)
+        said: list[str] = []
         # What listens there accepts, as Neo4j would; it is never told the password.
-        status = await neo4j_server.up(stopped, CONFIG, environ, on_progress=print)
-        assert not status.url.endswith(f":{taken.getsockname()[1]}")
+        status = await neo4j_server.up(stopped, CONFIG, environ, on_progress=said.append)
+        assert not status.url.endswith(f":{port}")
+        taken_again = [line for line in said if "taken" in line]
+        assert len(taken_again) == 1
+        assert status.url.rpartition(":")[2] in taken_again[0]
+        now = layout.ports()
+        assert now
+        assert status.url.endswith(f":{now.bolt}")
+        assert f":{now.http}/" in status.browser
         taken.setblocking(False)
         with pytest.raises(BlockingIOError):
             taken.accept()
@@ -484,10 +514,12 @@ def test_the_settings_of_the_server(empty: Paths) -> None:
     """Loopback only, no usage reports, no log of statements."""
     layout = Layout(empty.make().neo4j_dir)
     layout.make()
-    layout.write_settings(4711)
+    layout.write_settings(Ports(4711, 4712))
     settings = (layout.settings / "neo4j.conf").read_text().splitlines()
     assert "server.bolt.listen_address=127.0.0.1:4711" in settings
-    assert "server.http.enabled=false" in settings
+    assert "server.http.listen_address=127.0.0.1:4712" in settings
+    assert "server.http_enabled_modules=BROWSER" in settings
+    assert "client.allow_telemetry=false" in settings
     assert "dbms.usage_report.enabled=false" in settings
     assert "db.logs.query.enabled=OFF" in settings
     assert not [line for line in settings if "0.0.0.0" in line]

@@ -34,6 +34,7 @@ BY_HAND = {
     "Memory m-new (createdAt)": "MATCH (n:Memory {uuid: 'm-new'}) SET n.createdAt = 'then'",
     "Memory m-due (evidence)": "MATCH (n:Memory {uuid: 'm-due'}) SET n.evidence = 3",
     "Insight root (keyFindings)": "MATCH (n:Insight {sessionId: 'root'}) SET n.keyFindings = 1",
+    "Attempt tried (count)": "CREATE (:Attempt {item: 'tried', sessionId: 'root', count: '2'})",
     "RagmemSchema ragmem (sequence)": "MATCH (n:RagmemSchema) SET n.sequence = '0'",
 }  # fmt: skip
 

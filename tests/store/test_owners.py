@@ -4,15 +4,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from ragmem.cli.mending import repair
 
-from ragmem.config import Paths
-from ragmem.records import PutProfile
+from ragmem.config import Config, Paths
+from ragmem.errors import StoreRefused
+from ragmem.records import Owner, Project, PutOwner, PutProfile, RegisterProject
 from ragmem.store.base import Archive, SessionQuery
 from ragmem.store.memories import MemoryQuery
+from ragmem.store.neo4j import Connection, Neo4jStore
+from ragmem.store.neo4j.repair import Repair
 from ragmem.store.owning import home_owner, take_owner
 from ragmem.store.sqlite import SQLiteStore
-from ragmem.store.transfer import stream_of
-from tests.store.samples import START, begun, created, finished, remembered
+from ragmem.store.transfer import compare, copy, stream_of
+from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
+from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
+from tests.store.code_samples import GARDEN, put
+from tests.store.samples import START, at, begun, called, created, finished, remembered
 from tests.store.test_schemas import old_database, old_graph
 
 OpenAs = Callable[..., Awaitable[Archive]]
@@ -30,8 +37,6 @@ async def open_as(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
     async def open_as(owner: str, *, everyone: bool = False) -> Archive:
         if request.param == "neo4j":
-            from ragmem.store.neo4j import Neo4jStore
-
             store: Archive = await Neo4jStore.open(server, owner=owner, everyone=everyone)
         else:
             store = await SQLiteStore.open(
@@ -63,7 +68,7 @@ async def test_what_is_about_a_person_is_seen_by_that_person_alone(open_as: Open
             begun("bobs", "said"),
             finished("bobs", "said", "Yes."),
             remembered("his", project_id=None),
-            remembered("shared", project_id="project-garden"),
+            remembered("shared", project_id=GARDEN),
         ]
     )
     assert (await ana.profile()).values["name"] == "Ana 🌱"
@@ -86,6 +91,62 @@ async def test_what_is_about_a_person_is_seen_by_that_person_alone(open_as: Open
     # His words are learned from by his own processes: hers would take them for her own.
     assert "said" in {each.record_id for each in await bob.pending("memories", limit=9)}
     assert "said" not in {each.record_id for each in await ana.pending("memories", limit=9)}
+
+
+async def test_what_is_about_another_person_is_not_to_be_had_by_its_id(open_as: OpenAs) -> None:
+    """Nor read, nor replaced, nor forgotten, nor embedded; and what is shared, is."""
+    ana, bob = await open_as("ana-id"), await open_as("bob-id")
+    await bob.apply([remembered("old", "Bob is ill.", project_id=None)])
+    await bob.apply(
+        [
+            remembered("his", "Bob is well.", supersedes=("old",), project_id=None),
+            remembered("shared", "The beds face south.", project_id="project-garden"),
+        ]
+    )
+    assert [each.memory_id for each in await bob.memories_by_id(["his", "old"])] == ["his", "old"]
+    assert [each.memory_id for each in await ana.memories_by_id(["his", "shared"])] == ["shared"]
+    assert [each.memory_id for each in await bob.superseded_by("his")] == ["old"]
+    assert await ana.superseded_by("his") == []
+    with pytest.raises(StoreRefused, match="another person's"):
+        await ana.apply([remembered("his", "Bob is a thief.", project_id=None)])
+    await ana.apply([remembered("hers", supersedes=("his", "shared"), project_id=None)])
+    assert await ana.forget_memories(["his"]) == 0
+    [his] = await bob.memories_by_id(["his"])
+    assert (his.content, his.superseded_by) == ("Bob is well.", None)
+    [shared] = await bob.memories_by_id(["shared"])
+    assert shared.superseded_by == "hers"
+    assert await bob.superseded_by("hers") == [shared]
+    waiting = {each.record_id for each in await ana.pending("vectors", limit=99)}
+    assert "hers" in waiting
+    assert "his" not in waiting
+    assert await bob.forget_memories(["his"]) == 2
+
+
+async def test_others_are_known_by_their_names(open_as: OpenAs, tmp_path: Path) -> None:
+    """The last that was said counts, and a move takes it along; in a store that is one
+    person's there is nobody else."""
+    ana, bob = await open_as("ana-id"), await open_as("bob-id")
+    assert await ana.others() == []
+    await bob.apply([created("bobs")])
+    assert await ana.others() == [Owner(owner_id="bob-id")]
+    await bob.apply([PutOwner(owner="", name="Bob", at=at(5))])
+    await bob.apply([PutOwner(owner="bob-id", name="B", at=at(1))])
+    known = Owner(owner_id="bob-id", name="Bob", named_at=at(5))
+    assert await ana.others() == [known]
+    assert [each.owner_id for each in await bob.others()] == ["ana-id"]
+    everybodys = await open_as("ana-id", everyone=True)
+    assert await everybodys.others() == []
+    assert await everybodys.owners() == [Owner(owner_id="ana-id"), known]
+    target = await SQLiteStore.open(tmp_path / "new.db", locks_dir=tmp_path / "locks")
+    await copy(stream_of(everybodys), target, lambda _phase, _count: None)
+    assert await target.owners() == await everybodys.owners()
+    assert (await compare(stream_of(everybodys), target, lambda _phase, _count: None)).equal
+    await target.aclose()
+    document = decoded(encoded(await document_of(everybodys, "bobs")))
+    fresh = await SQLiteStore.open(tmp_path / "fresh.db", locks_dir=tmp_path / "fresh")
+    await import_document(fresh, document, as_new=False)
+    assert await fresh.owners() == [known]
+    await fresh.aclose()
 
 
 async def test_a_move_carries_everybodys(open_as: OpenAs, tmp_path: Path) -> None:
@@ -111,3 +172,156 @@ def test_a_home_keeps_its_owner_until_it_takes_another_over(tmp_path: Path) -> N
     assert paths.owner_file.stat().st_mode & 0o077 == 0
     take_owner(paths, "another")
     assert home_owner(paths) == "another"
+
+
+# --- in the graph -----------------------------------------------------------------
+
+HELD = """
+    MATCH (p:Project|Owner)-[r]->(n)
+    RETURN coalesce(p.path, p.ownerId) AS by, type(r) AS how,
+           coalesce(n.sessionId, n.uuid, n.scopeId, n.path, n.userId) AS what
+    """
+
+
+async def held(server: Connection) -> set[tuple[str, str, str]]:
+    return {tuple(row.values()) for row in await ask(server, HELD)}  # type: ignore[misc]
+
+
+async def test_the_graph_can_be_explored_from_people_and_projects(
+    neo4j_server: Connection,
+) -> None:
+    """Whoever writes hangs it there, a join takes it along, and deletion leaves the rest."""
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    ana = await Neo4jStore.open(neo4j_server, owner="ana-id", timeout_s=PATIENCE_S)
+    # Before its project is known, as where the code is looked at first.
+    code = put("a.py", "s1", imports=("b.py",))
+    await ana.apply([code, created("early"), remembered("m1", project_id=GARDEN)])
+    await ana.apply(
+        [
+            RegisterProject(
+                project=Project(project_id=GARDEN, path="/home/ana/garden", created_at=START)
+            ),
+            created("late"),
+            begun("late", "t1"),
+            called("late", "t1", 0, "notes.md"),
+            remembered("m2", project_id=GARDEN),
+            remembered("about-me", project_id=None),
+            PutProfile(key="name", value="Ana", at=START),
+        ]
+    )
+    garden = "/home/ana/garden"
+    everything = {
+        (garden, "HAS_SESSION", "early"),
+        (garden, "HAS_SESSION", "late"),
+        (garden, "HAS_FILE", "a.py"),
+        (garden, "HAS_FILE", "b.py"),
+        (garden, "HAS_FILE", "notes.md"),
+        (garden, "HAS_SCOPE", "s1"),
+        (garden, "HAS_MEMORY", "m1"),
+        (garden, "HAS_MEMORY", "m2"),
+        ("ana-id", "HAS_SESSION", "early"),
+        ("ana-id", "HAS_SESSION", "late"),
+        ("ana-id", "HAS_MEMORY", "about-me"),
+        ("ana-id", "HAS_PROFILE", "ana-id"),
+    }
+    assert await held(neo4j_server) == everything
+    assert await ana.check() == []
+    # A fact about a person becomes the project's.
+    await ana.apply([remembered("about-me", project_id=GARDEN)])
+    assert (garden, "HAS_MEMORY", "about-me") in await held(neo4j_server)
+    assert ("ana-id", "HAS_MEMORY", "about-me") not in await held(neo4j_server)
+    # The folder is joined to another: what tools touched and what was said goes along.
+    park = Project(project_id="project-park", path="/home/ana/park", created_at=START)
+    joined = Project(project_id=GARDEN, path=garden, created_at=START, joined_into="project-park")
+    await ana.apply([RegisterProject(project=park), RegisterProject(project=joined)])
+    found = {each for each in await held(neo4j_server) if each[0] != "ana-id"}
+    assert found == {
+        (garden, "HAS_FILE", "a.py"),
+        (garden, "HAS_FILE", "b.py"),
+        (garden, "HAS_SCOPE", "s1"),
+        ("/home/ana/park", "HAS_FILE", "notes.md"),
+        ("/home/ana/park", "HAS_SESSION", "early"),
+        ("/home/ana/park", "HAS_SESSION", "late"),
+        ("/home/ana/park", "HAS_MEMORY", "m1"),
+        ("/home/ana/park", "HAS_MEMORY", "m2"),
+        ("/home/ana/park", "HAS_MEMORY", "about-me"),
+    }
+    for session_id in ("early", "late"):
+        await ana.delete_session(session_id)
+    assert {each for each in await held(neo4j_server) if "SESSION" in each[1]} == set()
+    nodes = "MATCH (n:Project|Owner) RETURN coalesce(n.path, n.ownerId) AS id ORDER BY id"
+    assert [row["id"] for row in await ask(neo4j_server, nodes)] == [
+        garden, "/home/ana/park", "ana-id",
+    ]  # fmt: skip
+    assert await ana.check() == []
+    await ana.aclose()
+
+
+async def test_what_hangs_elsewhere_than_it_says_is_told_and_mended(
+    neo4j_server: Connection,
+) -> None:
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    ana = await Neo4jStore.open(neo4j_server, owner="ana-id", timeout_s=PATIENCE_S)
+    project = Project(project_id=GARDEN, path="/home/ana/garden", created_at=START)
+    await ana.apply(
+        [
+            RegisterProject(project=project),
+            created("s", project_path="/home/ana/garden"),
+            remembered("mine", project_id=None),
+            remembered("shared", project_id=GARDEN),
+            PutProfile(key="name", value="Ana", at=START),
+        ]
+    )
+    before = await held(neo4j_server)
+    await ask(neo4j_server, "MATCH (n:Project|Owner) DETACH DELETE n")
+    wrong = "MATCH (m:Memory {uuid: 'mine'}) CREATE (:Owner {ownerId: 'bob-id'})-[:HAS_MEMORY]->(m)"
+    await ask(neo4j_server, wrong)
+    told = {each.what: each.where for each in await ana.check()}
+    assert told["the Project of a session is there"] == "project-garden"
+    assert told["Memory hangs on its Owner"] == "mine"
+    assert told["ConversationSession hangs on its Owner"] == "s"
+    assert told["UserProfile hangs on its Owner"] == "ana-id"
+    repair = await Repair.open(neo4j_server, timeout_s=PATIENCE_S, owner="ana-id")
+    await repair.mend(START)
+    assert await repair.findings() == []
+    assert await held(neo4j_server) == before
+    await repair.aclose()
+    await ana.aclose()
+
+
+async def test_an_older_graph_gets_its_people_and_loses_nothing_that_works_there(
+    neo4j_server: Connection,
+) -> None:
+    """What worked on sessions was called an Owner there: it is a Process from now on."""
+    await old_graph(neo4j_server, 5)
+    await ask(
+        neo4j_server,
+        "MATCH (s:ConversationSession {sessionId: 'root'})"
+        " CREATE (:Owner {ownerId: 'p-1', leaseUntil: datetime() + duration('PT1H')})"
+        "-[:ATTACHED_TO]->(s)",
+    )
+    store = await Neo4jStore.open(neo4j_server, owner="ana-id", timeout_s=PATIENCE_S)
+    found = await held(neo4j_server)
+    assert {each for each in found if each[2] == "root"} == {
+        ("/home/ana/garden", "HAS_SESSION", "root"),
+        ("ana-id", "HAS_SESSION", "root"),
+    }
+    assert {each[1] for each in found} == {
+        "HAS_SESSION", "HAS_FILE", "HAS_SCOPE", "HAS_MEMORY", "HAS_PROFILE",
+    }  # fmt: skip
+    assert await store.attach("root", "p-2") == ["p-1"]
+    assert await store.check() == []
+    await store.aclose()
+
+
+async def test_what_is_salvaged_is_whose_home_it_is(tmp_path: Path) -> None:
+    """A damaged database of before there were owners."""
+    paths = Paths(tmp_path / "config", tmp_path / "data", tmp_path / "logs").make()
+    old_database(tmp_path / "old", 5).replace(paths.database)
+    paths.database.write_bytes(bytes(4096) + paths.database.read_bytes()[4096:])
+    take_owner(paths, "ana-id")
+    assert await repair(Config(), paths) == 0
+    store = await SQLiteStore.open(paths.database, locks_dir=paths.locks_dir)
+    assert {each.owner for each in await store.sessions(SessionQuery())} == {"ana-id"}
+    assert [each.owner for each in await store.profiles()] == ["ana-id"]
+    await store.aclose()

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import apsw
 import pytest
+from ragmem.store.sqlite.salvage import Salvage
 
 from ragmem import terms
 from ragmem.store.recall import EVERYTHING, Scope, SearchQuery
 from ragmem.store.sqlite import SQLiteStore, documents, search, times, vectors
-from ragmem.store.sqlite.salvage import Salvage
 from ragmem.store.sqlite.words import level_of, numbered, sequence_of
 from ragmem.store.transfer import copy
 from tests.store.samples import begun, called, created, finished, summed, whole_turn

@@ -24,7 +24,7 @@ OpenEmpty = Callable[[], Awaitable[Archive]]
 NAMED_ZONE = """
     CALL () {
       MATCH (n)
-      WHERE NOT (n:Owner OR n:Lease)
+      WHERE NOT (n:Process OR n:Lease)
       RETURN n AS holder
       UNION ALL
       MATCH ()-[r]->()
@@ -36,7 +36,7 @@ NAMED_ZONE = """
 """
 OTHER_FORMS = """
     CALL () {
-      MATCH (n) WHERE NOT (n:Owner OR n:Lease)
+      MATCH (n) WHERE NOT (n:Process OR n:Lease)
       RETURN n AS holder
       UNION ALL
       MATCH ()-[r]->()

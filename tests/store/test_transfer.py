@@ -7,7 +7,15 @@ import msgspec
 import pytest
 
 from ragmem.errors import SessionNotFound, StoreRefused, UsageError
-from ragmem.records import Project, PutTurn, RegisterProject, UpdateSession, Usage, Write
+from ragmem.records import (
+    Project,
+    PutOwner,
+    PutTurn,
+    RegisterProject,
+    UpdateSession,
+    Usage,
+    Write,
+)
 from ragmem.store.base import Archive, Span
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import compare, copy, stream_of
@@ -94,11 +102,13 @@ async def moved(source: Archive, target: Archive) -> dict[str, int]:
 
 async def test_all_of_it_is_moved(source: Archive, target: Archive) -> None:
     """Every field and link is equal on both sides, and the source is untouched."""
-    await source.apply([*garden(), *known()])
+    named = PutOwner(owner="ana-id", name="Ana", at=at(1))
+    await source.apply([*garden(), *known(), named])
     before = await seen(source)
     assert await moved(source, target) == {
         "projects": 1, "code_files": 0, "scopes": 0, "sessions": 4, "turns": 7, "tool_calls": 2,
-        "references": 0, "summaries": 3, "memories": 4, "profile": 2, "insights": 1, "vectors": 0,
+        "references": 0, "summaries": 3, "memories": 4, "profile": 2, "owners": 1, "insights": 1,
+        "vectors": 0,
     }  # fmt: skip
     assert await seen(target) == before
     assert await seen(source) == before

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.codeindex.linking import searched_scopes
-from ragmem.codeindex.values import CodeHit
 from ragmem.config import FactsConfig, MemoryConfig
 from ragmem.errors import RagmemError
+from ragmem.index.links import searched_scopes
+from ragmem.index.values import CodeHit
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.files import extract_accessed_files, shown_path
 from ragmem.memory.memory import Memory
@@ -22,7 +22,7 @@ from ragmem.records import Project, Session, ToolCall
 from ragmem.store.base import Store
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import ToolOutcome, Toolset
-from ragmem.tools.brain import BrainSearch
+from ragmem.tools.memory import BrainSearch
 from tests.fakes.hash_embedder import HashEmbedder
 
 

@@ -11,7 +11,7 @@ from ragmem.memory.facts.failures import failures
 from ragmem.messages import ToolUse
 from ragmem.records import MemoryRecord, ToolCall, Turn, utc_now
 from ragmem.tools.base import Decision, Proposal, ToolOutcome
-from ragmem.tools.failures import commands_of
+from ragmem.tools.shell import commands_of
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 from tests.tools.test_memory_tools import Desk, desk

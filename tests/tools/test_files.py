@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragmem.tools import atomic
+from ragmem.tools import workspace
 from ragmem.tools.base import ToolFailure
-from ragmem.tools.preimages import Preimages
+from ragmem.tools.rewind import Preimages
 from ragmem.tools.seen import SeenFiles
 
 
@@ -467,14 +467,14 @@ def test_full_disk_leaves_the_old_file(tmp_path, links):
     script = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
-        "from ragmem.tools import atomic\n"
+        "from ragmem.tools import workspace\n"
         "import hashlib\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "p = Path(sys.argv[1])\n"
         "h = hashlib.sha256(p.read_bytes()).hexdigest()\n"
         "try:\n"
-        "    atomic.replace(p, b'n' * 100000, expected_sha256=h, shown='a.txt')\n"
+        "    workspace.replace(p, b'n' * 100000, expected_sha256=h, shown='a.txt')\n"
         "except OSError as error:\n"
         "    print(error.strerror)\n"
     )
@@ -498,13 +498,14 @@ def test_killed_in_the_middle_leaves_old_or_new(tmp_path):
     script = (
         "import hashlib, sys\n"
         "from pathlib import Path\n"
-        "from ragmem.tools import atomic\n"
+        "from ragmem.tools import workspace\n"
         "p = Path(sys.argv[1])\n"
         "print('go', flush=True)\n"
         "while True:\n"
         "    old = p.read_bytes()\n"
         "    new = bytes([131 - old[0]]) * len(old)\n"
-        "    atomic.replace(p, new, expected_sha256=hashlib.sha256(old).hexdigest(), shown='a')\n"
+        "    expected = hashlib.sha256(old).hexdigest()\n"
+        "    workspace.replace(p, new, expected_sha256=expected, shown='a')\n"
     )
     for round_ in range(12):
         process = subprocess.Popen(
@@ -529,7 +530,7 @@ def test_replace_refuses_what_changed(tmp_path):
     file = tmp_path / "a"
     file.write_bytes(b"new")
     with pytest.raises(ToolFailure, match="changed"):
-        atomic.replace(file, b"x", expected_sha256=sha(b"old"), shown="a")
+        workspace.replace(file, b"x", expected_sha256=sha(b"old"), shown="a")
     assert file.read_bytes() == b"new"
 
 

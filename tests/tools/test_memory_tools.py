@@ -359,6 +359,14 @@ async def test_more_exact_takes_the_place_of_less(desk: Desk) -> None:
     assert third.written == ()
 
 
+async def test_it_needs_no_reason(desk: Desk) -> None:
+    """Models leave it out; what they were asked to keep is kept."""
+    await desk.asks("The cache is cold at start, remember that.")
+    told = await desk.call("remember", content="The cache is cold at start", subjects=[])
+    assert told.success
+    assert [memory.content for memory in await desk.all()] == ["The cache is cold at start"]
+
+
 async def test_what_is_not_worth_keeping_is_refused_in_words(desk: Desk) -> None:
     """Greetings and questions; a duration that is none is told, and nothing breaks."""
     await desk.asks("hello")

@@ -14,8 +14,7 @@ import pytest
 from ragmem import redact
 from ragmem.memory.rewinding import FileChange, Rewind, rewind_to
 from ragmem.records import ToolCall, Turn, utc_now
-from ragmem.tools.preimages import Preimages
-from ragmem.tools.restoring import Restored, Restorer
+from ragmem.tools.rewind import Preimages, Restored, Restorer
 from ragmem.tools.workspace import Workspace
 from tests.tools.conftest import Desk, recorded
 

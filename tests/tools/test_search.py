@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ragmem.tools import search
-from ragmem.tools.ripgrep import Ripgrep, find_ripgrep
+from ragmem.tools.search import Ripgrep, find_ripgrep
 from ragmem.tools.workspace import open_folder
 
 
@@ -307,8 +307,8 @@ def test_rg_of_the_workspace_is_not_used(tmp_path, monkeypatch):
 
 async def test_without_ripgrep(desk, monkeypatch):
     """Nothing to search with is said; folders can still be listed."""
-    monkeypatch.setattr("ragmem.tools.ripgrep.find_ripgrep", lambda _: None)
-    monkeypatch.setattr("ragmem.tools.directories.find_ripgrep", lambda _: None)
+    monkeypatch.setattr("ragmem.tools.search.find_ripgrep", lambda _: None)
+    monkeypatch.setattr("ragmem.tools.search.find_ripgrep", lambda _: None)
     desk.file("a.txt", "x")
     assert "ragmem doctor" in (await desk.fails("grep_files", pattern="x")).text
     assert (await desk.do("list_directory")).text == "a.txt  1 bytes"

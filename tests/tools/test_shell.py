@@ -1,4 +1,4 @@
-"""run_command: real processes on a leash."""
+"""run_command: real processes under a guard."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.tools.process import child_environment
+from ragmem.tools.shell import child_environment
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ async def test_background_child_does_not_block(shell, nap):
     ],
 )
 async def test_timeout_ends_everything(shell, nap, command):
-    """§0.9, §3.37: children that ignore TERM, run away with setsid, or cut the leash."""
+    """Children that ignore TERM, run away with setsid, or cut the guard."""
     started = time.monotonic()
     outcome = await shell.fails("run_command", command=command.replace("NAP", nap), timeout=0.5)
     assert time.monotonic() - started < 60

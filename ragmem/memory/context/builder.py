@@ -32,7 +32,7 @@ from ragmem.memory.window import (
 from ragmem.messages import system, user
 from ragmem.prompts import prompt as prompt_text
 from ragmem.records import ToolCall, Turn
-from ragmem.text import clean, clip_middle, on_one_line
+from ragmem.text import clean, clip_middle, mark_for, quoted
 
 DEFAULT_MAX_CHARS = 100_000
 _PASSAGES_PERCENT = 20
@@ -185,8 +185,8 @@ class ContextBuilder:
 
     def _system_parts(self, place: Place) -> tuple[Part, ...]:
         base = prompt_text("system" if self._native else "system_small").format(
-            cwd=on_one_line(str(place.cwd)),
-            project=on_one_line(str(place.project)),
+            cwd=quoted(str(place.cwd)),
+            project=quoted(str(place.project)),
             platform=platform.system() or "unknown",
         )
         if self._native and place.memory_tools:
@@ -194,13 +194,15 @@ class ContextBuilder:
         if self._native and place.code_tool:
             base += f"\n\n{prompt_text('system_code')}"
         budget = self._budget(self._config.context.instructions_percent)
-        rules, heading = place.instructions.text, "The project's instructions:\n\n"
-        room = max(0, budget - len(heading))
+        rules = place.instructions.text
+        tag = f"instructions-{mark_for(rules)}"
+        heading, end = f"The project's instructions:\n\n<{tag}>\n", f"\n</{tag}>"
+        room = max(0, budget - len(heading) - len(end))
         return (
             Part(name="System", text=base),
             Part(
                 name="Instructions",
-                text=heading + clip_middle(rules, room) if rules and room else "",
+                text=heading + clip_middle(rules, room) + end if rules and room else "",
                 budget=budget,
                 items=tuple(
                     ContextItem(label=str(file), chars=len(rules), why="found in the project")

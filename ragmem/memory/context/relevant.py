@@ -6,7 +6,6 @@ from datetime import datetime
 
 import msgspec
 
-from ragmem.ids import short_id
 from ragmem.memory.context.values import ContextItem, Part
 from ragmem.memory.hits import THREAD_LEVEL, Hit
 from ragmem.memory.passages import passage, question_words
@@ -219,12 +218,7 @@ def _telling_result(turn: Turn, question: str, room: int) -> str:
 
 def source_line(hit: Hit, *, session_id: str, now: datetime) -> str:
     """Where a hit comes from, and how old it is."""
-    title = f" “{one_line(hit.session_title, 60)}”" if hit.session_title else ""
-    where = (
-        "this session"
-        if hit.session_id == session_id
-        else f"session {short_id(hit.session_id)}{title}"
-    )
+    where = "this session" if hit.session_id == session_id else hit.where()
     return f"Source: {where}, {hit.at.astimezone(now.tzinfo):%Y-%m-%d %H:%M}, {ago(hit.at, now)}"
 
 

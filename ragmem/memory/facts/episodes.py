@@ -90,6 +90,7 @@ _REMEMBER = re.compile(
     r"(?!(?:time|day|bug|error|one|thing|issue|conversation)\b|(?:the|that|this) (?:time|day|bug|"
     r"error|one|thing|issue|conversation)\b)"
 )
+_ASKED = re.compile(r"^(?:(?:ok(?:ay)?|and|so|please),? )*remember(?: that\b|:)? *", re.IGNORECASE)
 _NO_ORDER = re.compile(
     r"\b(?:do|did|don't|didn't|can't|cannot|couldn't) (?:you |i |we |not )*remember\b|"
     r"\b(?:says?|said|reads?|prints?|outputs?|wrote|writes|suppose|imagine|if|whether)\b|[\"“”«»]"
@@ -220,7 +221,7 @@ def _read(sentence: str, speaker: Speaker, now: datetime) -> list[Episode]:
         kind = "preference"
     else:
         return []
-    content = sentence
+    content = _what_to_remember(sentence) if kind == "fact" else sentence
     if due is not None and due.text != due.day.isoformat():
         content = f"{sentence[: due.end]} ({due.day.isoformat()}){sentence[due.end :]}"
     return [
@@ -232,6 +233,12 @@ def _read(sentence: str, speaker: Speaker, now: datetime) -> list[Episode]:
             at=due.at(now) if due else None,
         )
     ]
+
+
+def _what_to_remember(sentence: str) -> str:
+    """What follows the words that ask for it, as in "Please remember: the key is blue"."""
+    what = _ASKED.sub("", sentence)
+    return what[:1].upper() + what[1:]
 
 
 def _due(sentence: str, flat: str, now: datetime) -> Day | None:

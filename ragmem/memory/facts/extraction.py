@@ -28,6 +28,7 @@ from ragmem.messages import Message, system, user
 from ragmem.metrics import Metrics
 from ragmem.prompts import prompt
 from ragmem.records import (
+    UNSUMMARIZED,
     MarkExtracted,
     MemoryRecord,
     PutMemory,
@@ -111,13 +112,20 @@ class Extractor:
 
     # --- what a model finds -------------------------------------------------------
 
+    def _asker_for(self, session: Session) -> Summarizer | None:
+        """Who puts questions about a session to a model; None where none may be asked."""
+        asker = self._asker
+        if asker is None or UNSUMMARIZED in session.tags:
+            return None
+        return asker if asker.uses_model(session.session_id) else None
+
     async def _extracted(self, turn: Turn, session: Session, locate: Locate) -> list[Draft]:
         sources = Sources(turn)
         own = sources.own.strip()
-        asker = self._asker
+        asker = self._asker_for(session)
         if asker is None or len(own.split()) < _LEAST_WORDS or is_greeting(own):
             return []
-        if self._fruitless >= _MOST_FRUITLESS or not asker.uses_model(turn.session_id):
+        if self._fruitless >= _MOST_FRUITLESS:
             return []
         about = await self._facts.about(own[:_JUDGED_CHARS], session.project_id)
         material = turn_material(turn, sources, about, room=asker.room)
@@ -157,8 +165,8 @@ class Extractor:
 
     async def _judge(self, turn: Turn, session: Session) -> None:
         """Ask which older memories no longer hold, of those on the same subjects."""
-        asker = self._asker
-        if asker is None or not asker.uses_model(turn.session_id):
+        asker = self._asker_for(session)
+        if asker is None:
             return
         asked = 0
         for memory in await self._new(turn, session):

@@ -7,12 +7,12 @@ pasted, in the answers of tools, in the agent's answer.
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from ragmem.memory.facts.comparing import PARTICULAR, normal
-from ragmem.memory.facts.words import own_words, plain, sentences
+from ragmem.memory.facts.words import own_words, plain, sentences, with_digits
 from ragmem.memory.summaries.material import RECALL_TOOLS
 from ragmem.memory.window import result_text
 from ragmem.messages import Json
@@ -26,7 +26,21 @@ _LEAST_WORDS, _LEAST_CHARS = 2, 6
 """A shorter quote stands everywhere, and proves nothing."""
 _COVERED = 0.6
 """Of what a memory says, so much must stand where it comes from."""
-_WORD = re.compile(r"[^\W_]+")
+_LEAST_LESS_ONE = 3
+"""Words of a quote that is believed though one of them stands nowhere: more than so many."""
+_TURNING = frozenset(
+    word
+    for words in (
+        """not no never none nothing neither nor without except unless only but don doesn didn isn
+        aren wasn weren won can couldn shouldn wouldn mustn hasn haven cannot always all every any
+        must may""",
+        """ne pas non jamais aucun aucune rien sans sauf ni que seulement toujours tous chaque doit
+        nicht kein keine nie niemals ohne immer nunca sin siempre mai senza sempre nao nem niet geen
+        nooit altijd""",
+    )
+    for word in words.split()
+)
+"""Words that turn a sentence into another one."""
 _PHRASING = frozenset(
     word
     for words in (
@@ -85,6 +99,9 @@ class Sources:
         wanted = _bounded(quote)
         if len(wanted.split()) < _LEAST_WORDS or len(wanted) < _LEAST_CHARS + 2:
             return None
+        return next(filter(None, (self._standing(each, quote) for each in _nearly(wanted))), None)
+
+    def _standing(self, wanted: str, quote: str) -> Source | None:
         if wanted in self._own:
             found = [sentence for text, sentence in self._sentences if wanted in text]
             return Source("person", found[0] if found else clean(quote))
@@ -100,15 +117,18 @@ class Sources:
 
 def covers(source: str, content: str) -> bool:
     """Whether what a memory says stands where it is said to come from."""
-    said = plain(source)
-    if any(plain(hard.strip("`.,:;")) not in said for hard in PARTICULAR.findall(content)):
-        return False
+    said, counted = plain(source), _bounded(source)
+    for hard in PARTICULAR.findall(content):
+        if plain(hard.strip("`.,:;")) not in said and _bounded(hard) not in counted:
+            return False
     language = guess_language(content)
-    words = {word for word in _WORD.findall(plain(content)) if word not in _PHRASING}
+    words = {word for word in _bounded(content).split() if word not in _PHRASING}
     telling = {word for word in words if not is_stop_word(word, language)} or words
-    there = frozenset(terms(source))
+    there = frozenset(terms(source)) | frozenset(counted.split())
     # In any of its forms.
-    found = [word for word in telling if not there.isdisjoint(terms(word, language=language))]
+    found = [
+        word for word in telling if not there.isdisjoint((word, *terms(word, language=language)))
+    ]
     return len(found) >= _COVERED * len(telling)
 
 
@@ -150,4 +170,17 @@ def _path(call: ToolCall, locate: Callable[[str], str]) -> str:
 
 def _bounded(text: str) -> str:
     """Words alone, with a space before and after each: no quote ends in the middle of one."""
-    return f" {normal(text)} "
+    return f" {' '.join(with_digits(normal(text).split()))} "
+
+
+def _nearly(wanted: str) -> Iterator[str]:
+    """A quote, then the same less one word: models add one to what they repeat.
+
+    Never one that turns what is said, nor a number.
+    """
+    yield wanted
+    words = wanted.split()
+    if len(words) > _LEAST_LESS_ONE:
+        for at, word in enumerate(words):
+            if word not in _TURNING and not any(map(str.isdigit, word)):
+                yield f" {' '.join((*words[:at], *words[at + 1 :]))} "

@@ -2,7 +2,9 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
+from ragmem.memory.timewords.tables import COUNTED
 from ragmem.text import clean, one_line
 
 MAX_CONTENT_CHARS = 1_000
@@ -57,6 +59,30 @@ def plain(text: str) -> str:
     """Case-folded, without accents, white space evened out: to compare words with words."""
     text = unicodedata.normalize("NFKD", text.casefold().replace("’", "'"))
     return " ".join("".join(c for c in text if not unicodedata.combining(c)).split())
+
+
+_NUMBERS = {tuple(phrase.split()): str(number) for phrase, number in COUNTED.items()}
+_LONGEST_NUMBER = max(map(len, _NUMBERS))
+_NUMBER_STARTS = frozenset(phrase[0] for phrase in _NUMBERS)
+
+
+def with_digits(words: Sequence[str]) -> list[str]:
+    """Plain words with each number that is spelled out in digits: to compare, never to show."""
+    found, at = [], 0
+    while at < len(words):
+        if words[at] in _NUMBER_STARTS:
+            for length in range(_LONGEST_NUMBER, 0, -1):
+                if digits := _NUMBERS.get(tuple(words[at : at + length])):
+                    found.append(digits)
+                    at += length
+                    break
+            else:
+                found.append(words[at])
+                at += 1
+        else:
+            found.append(words[at])
+            at += 1
+    return found
 
 
 def own_words(message: str) -> str:

@@ -39,6 +39,11 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     all sessions of a day."""
     n: int = 0
     usd: float = 0.0
+    i: int = 0
+    o: int = 0
+    """Tokens of a session's calls, in and out."""
+    u: int = 0
+    """Calls of a session whose price is not known."""
     d: str = ""
     """The day, where the person is; empty: that of sessions, of many days together."""
     m: str = ""
@@ -71,8 +76,7 @@ class _Sums:
         """A line of a call counts for its session and for its day."""
         for line in lines:
             if line.s:
-                known = self.of(line.s)
-                self.sessions[line.s] = _Line(line.s, known.n + line.n, known.usd + line.usd)
+                self.sessions[line.s] = _sum(self.of(line.s), line)
             if line.d:
                 self.days[line.d] = self.days.get(line.d, 0.0) + line.usd
             if line.m:
@@ -111,12 +115,17 @@ class Ledger:
         return self._own.get(session_id, Spending())
 
     def spent(self, session_id: str) -> Spending:
-        """What all processes spent: calls and cost are everybody's, all else is this process'."""
+        """What all processes spent: calls, tokens and cost are everybody's, all else its own."""
         self._catch_up()
         name = _name(session_id)
-        kept, unkept = self._kept.of(name), self._unkept.of(name)
+        line = _sum(self._kept.of(name), self._unkept.of(name))
         return msgspec.structs.replace(
-            self.own(session_id), calls=kept.n + unkept.n, cost_usd=kept.usd + unkept.usd
+            self.own(session_id),
+            calls=line.n,
+            cost_usd=line.usd,
+            input_tokens=line.i,
+            output_tokens=line.o,
+            unpriced_calls=line.u,
         )
 
     def spent_today(self) -> float:
@@ -131,7 +140,15 @@ class Ledger:
         if not more.calls:
             return
         day = self._today().isoformat() if more.cost_usd else ""
-        line = _Line(_name(session_id), more.calls, more.cost_usd, day)
+        line = _Line(
+            s=_name(session_id),
+            n=more.calls,
+            usd=more.cost_usd,
+            i=more.input_tokens,
+            o=more.output_tokens,
+            u=more.unpriced_calls,
+            d=day,
+        )
         if not self._append(line):
             self._unkept.add([line])
 
@@ -223,6 +240,18 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 def _name(session_id: str) -> str:
     return hashlib.sha256(session_id.encode("utf-8", "replace")).hexdigest()[:_NAME_CHARS]
+
+
+def _sum(one: _Line, other: _Line) -> _Line:
+    """A session's calls, of two lines."""
+    return _Line(
+        s=one.s,
+        n=one.n + other.n,
+        usd=one.usd + other.usd,
+        i=one.i + other.i,
+        o=one.o + other.o,
+        u=one.u + other.u,
+    )
 
 
 def _lines(data: bytes) -> list[_Line]:

@@ -5,12 +5,18 @@ import posixpath
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from ragmem.config import SummariesConfig
-from ragmem.errors import ContextTooLong, LLMError, ProviderUnavailable, StreamCut
+from ragmem.errors import (
+    ContextTooLong,
+    LLMError,
+    ProviderUnavailable,
+    RequestRefused,
+    StreamCut,
+)
 from ragmem.llm.base import (
     LLM,
     Assembler,
@@ -19,6 +25,7 @@ from ragmem.llm.base import (
 )
 from ragmem.llm.retry import wait_s
 from ragmem.memory.summaries.answers import heard, may_pass
+from ragmem.memory.summaries.attempts import PROBLEM_CHARS, TRIES, Kept, Sleep, Tries
 from ragmem.memory.summaries.digest import (
     MAX_FINDINGS,
     MAX_TOPICS,
@@ -63,8 +70,6 @@ SMALLEST_WINDOW = 4_000
 to these prompts, and 10 of 15 within a grammar of it, which kept 1 fact of 45 (7 with a shorter
 prompt, 14 in plain words), where the turns' own sentences keep all (tests/memory/summary_turns.py).
 """
-_TRIES = 3
-_PROBLEM_CHARS = 200
 _MOST_PARTS = 8
 _LARGEST_ROOM = 24_000
 _PROMPT_CHARS = 2_400
@@ -83,7 +88,6 @@ _COUNTED = (
 )
 
 T = TypeVar("T")
-Sleep = Callable[[float], Awaitable[object]]
 MakeRequest = Callable[[str, str, str, ModelInfo], Request]
 """From the data, the letters of its marks, what was wrong with the last answer, and the model."""
 ReadAnswer = Callable[[str, str, str], T]
@@ -98,18 +102,6 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True):
     text_chars: int
     item: str
     """By this name its attempts are counted."""
-
-
-class Attempts(Protocol):
-    """How often a model's answers about an item could not be used: kept in the store."""
-
-    async def attempts(self, item: str, model: str) -> int:
-        """So many with this model, by all processes."""
-        ...
-
-    async def attempted(self, item: str, session_id: str, model: str) -> None:
-        """One more."""
-        ...
 
 
 class Summarizer:
@@ -127,12 +119,13 @@ class Summarizer:
         *,
         ledger: Ledger | None = None,
         metrics: Metrics | None = None,
+        open_attempts: Callable[[], Awaitable[Kept]] | None = None,
         clock: Callable[[], datetime] = utc_now,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._llm = llm if llm is not None and not is_too_small(llm.info) else None
         self._config = config
-        self._ledger = ledger or Ledger()
+        self.ledger = ledger or Ledger()
         self._elsewhere: dict[str, Spending] = {}
         """By session: calls that the ledger does not know of."""
         self._metrics = metrics or Metrics()
@@ -141,17 +134,17 @@ class Summarizer:
         self._told: set[str] = set()
         self.say: Callable[[str], None] | None = None
         """Told of trouble, of each kind once."""
-        self.open_attempts: Callable[[], Awaitable[Attempts]] | None = None
+        self._open_attempts = open_attempts
         """Where attempts are kept; without it each call has its own three."""
 
     def ask_anew(self) -> None:
         """A person asks: a model that was left alone is asked again."""
         if self._llm is not None:
-            self._ledger.answered(self._llm.info.name)
+            self.ledger.answered(self._llm.info.name)
 
     def spent(self, session_id: str) -> Spending:
         """What this session's summaries cost, with what was spent before this process."""
-        return self._ledger.spent(session_id) + self._elsewhere.get(session_id, Spending())
+        return self.ledger.spent(session_id) + self._elsewhere.get(session_id, Spending())
 
     def reckon(self, session_id: str, calls: int) -> None:
         """Count calls that others made for a session, on another machine or without a ledger.
@@ -171,7 +164,7 @@ class Summarizer:
         """Whether a model would be asked now: only then is it of use to redo what is extractive."""
         return (
             self._llm is not None
-            and self._ledger.may_ask(self._llm.info.name, self._clock())
+            and self.ledger.may_ask(self._llm.info.name, self._clock())
             and self._may_ask(session_id, self._llm.info, 0)
         )
 
@@ -180,7 +173,7 @@ class Summarizer:
         config = self._config
         if not may_call(self.spent(session_id), config, info, sent_chars):
             return False
-        if not is_day_spent(self._ledger.spent_today(), config, info, sent_chars):
+        if not is_day_spent(self.ledger.spent_today(), config, info, sent_chars):
             return True
         self._tell("day", day_spent_text(config))
         return False
@@ -356,15 +349,25 @@ class Summarizer:
 
         Within the session's limits, three times at most: ValueError of `read` says what was wrong
         with an answer. None where nothing came of it. What was refused of an `item` counts over
-        all processes, until another model is asked; without one (a person asked) it does not.
+        all processes, with pauses that grow, until another model is asked; without one (a person
+        asked) it does not.
         """
         llm = self._llm
-        if llm is None or not self._ledger.may_ask(llm.info.name, self._clock()):
+        if llm is None or not self.ledger.may_ask(llm.info.name, self._clock()):
             return None
-        problem, model = "", llm.info.name
-        kept = await self.open_attempts() if item and self.open_attempts else None
-        tried = await kept.attempts(item, model) if kept else 0
-        for attempt in range(tried + 1, _TRIES + 1):
+        model = llm.info.name
+        kept = await self._open_attempts() if item and self._open_attempts else None
+        tries = Tries(
+            kept,
+            item=item,
+            session_id=session_id,
+            model=model,
+            clock=self._clock,
+            sleep=self._sleep,
+        )
+        await tries.begin()
+        problem = tries.problem
+        while not tries.are_over:
             tag = _tag(data)
             asked = request(data, tag, problem, llm.info)
             sent = sum(message.char_count for message in asked.messages)
@@ -380,34 +383,45 @@ class Summarizer:
                     wrong = problem = str(refused)
             said = len(answer.text) + len(answer.reasoning)
             self._add(session_id, one_call(llm.info, sent, said, answer.usage, problem=wrong))
-            is_away = error is not None and not isinstance(error, ContextTooLong | StreamCut)
-            if not is_away:
-                self._ledger.answered(model)
+            if error is None or isinstance(error, ContextTooLong | StreamCut):
+                self.ledger.answered(model)
             if found is not None:
+                await tries.answered()
                 return found
-            if kept and not isinstance(error, ProviderUnavailable):
-                await kept.attempted(item, session_id, model)
             if isinstance(error, ContextTooLong):
                 data = clip_middle(data, len(data) // 2)
-            elif error is not None and not may_pass(error):
-                self._left_alone(model, error, tries=1)
-                return None
-            elif is_away and attempt == _TRIES:
-                self._left_alone(model, error, tries=_TRIES)
-            elif attempt == _TRIES:
-                self._tell("unusable", _unusable_text(model, wrong))
-            elif error is not None:
-                asked_s = error.retry_after_s if isinstance(error, ProviderUnavailable) else None
-                await self._sleep(wait_s(attempt, asked_s))
+            await self._failed(tries, model, error, wrong)
         return None
 
+    async def _failed(self, tries: Tries, model: str, error: LLMError | None, wrong: str) -> None:
+        """Count a try that came to nothing; wait before the next, or tell that it was the last."""
+        is_away = error is not None and not isinstance(error, ContextTooLong | StreamCut)
+        if is_away and not isinstance(error, RequestRefused):
+            # That is no fault of the item: it is asked about when the model is there again.
+            tries.made += 1
+        else:
+            await tries.refused(wrong)
+        if error is not None and not isinstance(error, ContextTooLong) and not may_pass(error):
+            tries.made = TRIES
+            self._left_alone(model, error, tries=1)
+        elif tries.are_over and is_away:
+            self._left_alone(model, error, tries=TRIES)
+        elif tries.are_over:
+            self._tell("unusable", _unusable_text(model, wrong))
+        elif isinstance(error, ProviderUnavailable):
+            await self._sleep(wait_s(tries.made, error.retry_after_s))
+        elif tries.is_kept:
+            await tries.pause()
+        elif isinstance(error, StreamCut):
+            await self._sleep(wait_s(tries.made, None))
+
     def _left_alone(self, model: str, error: LLMError | None, *, tries: int) -> None:
-        away = self._ledger.failed(model, self._clock(), str(error), tries=tries)
+        away = self.ledger.failed(model, self._clock(), str(error), tries=tries)
         if away.until > self._clock():
             self._tell("away", away_text(away))
 
     def _add(self, session_id: str, more: Spending) -> None:
-        self._ledger.add(session_id, more)
+        self.ledger.add(session_id, more)
         if more.calls:
             for name in _COUNTED:
                 self._metrics.count(f"background.{name}", getattr(more, name))
@@ -418,14 +432,14 @@ def away_text(away: Away) -> str:
     until = f"{away.until.astimezone():%Y-%m-%d %H:%M}"
     return (
         f"Background work does without {away.model} until {until}: "
-        f"{one_line(away.problem, _PROBLEM_CHARS)}"
+        f"{one_line(away.problem, PROBLEM_CHARS)}"
     )
 
 
 def _unusable_text(model: str, problem: str) -> str:
     return (
-        f"Background work could not use what {model} answered {_TRIES} times: "
-        f"{one_line(problem, _PROBLEM_CHARS)}. Set model.summary to another one if that goes on."
+        f"Background work could not use what {model} answered {TRIES} times: "
+        f"{one_line(problem, PROBLEM_CHARS)}. Set model.summary to another one if that goes on."
     )
 
 

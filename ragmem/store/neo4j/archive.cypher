@@ -68,7 +68,7 @@ ORDER BY s.startTime, s.sessionId
 RETURN collect(s.sessionId) AS found;
 
 // :live_owners
-MATCH (o:Owner)-[:ATTACHED_TO]->(:ConversationSession {sessionId: $sessionId})
+MATCH (o:Process)-[:ATTACHED_TO]->(:ConversationSession {sessionId: $sessionId})
 WHERE o.leaseUntil > datetime.realtime()
 RETURN collect(o.ownerId) AS found;
 

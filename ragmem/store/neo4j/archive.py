@@ -5,7 +5,7 @@ from functools import partial
 
 from ragmem.records import FileAccess, PutTurn, Session, Summary
 from ragmem.store.base import Finding, Span, forked, in_use
-from ragmem.store.neo4j import coding, mending, properties, remembering, shapes
+from ragmem.store.neo4j import belonging, coding, mending, properties, remembering, shapes
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_turns
@@ -95,7 +95,7 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     await tx.run(STATEMENTS["delete_files_of"], sessionId=session_id)
     ids = await tx.found(STATEMENTS["records_of"], sessionId=session_id)
     await tx.run(STATEMENTS["delete_leases_of"], ids=ids)
-    await tx.run(RECALL["forget_attempts"], sessionId=session_id)
+    await tx.run(RECALL["forget_attempts"], sessionId=session_id, item="")
     # Whoever holds its vectors in memory reads anew.
     await tx.run(RECALL["count_epoch"])
     await tx.run(STATEMENTS["delete_entries_of"], sessionId=session_id)
@@ -131,5 +131,6 @@ async def check(gateway: Gateway, *, recall: bool = True) -> list[Finding]:
         what = "what stands on a memory can be read"
         findings.append(Finding(what, ", ".join(sorted(unreadable)[:_SHOWN]), len(unreadable)))
     if recall:
+        findings += await belonging.check(gateway, shown=_SHOWN)
         findings += mending.findings(await mending.wrong(gateway), shown=_SHOWN)
     return findings

@@ -133,6 +133,9 @@ CALL () {
   MATCH (n:Project) WITH n.projectId AS id, count(*) AS nodes
   WHERE nodes > 1 OR id IS NULL RETURN id
   UNION ALL
+  MATCH (n:Owner) WITH n.ownerId AS id, count(*) AS nodes
+  WHERE nodes > 1 OR id IS NULL RETURN id
+  UNION ALL
   MATCH (n:Memory) WITH n.uuid AS id, count(*) AS nodes
   WHERE nodes > 1 OR id IS NULL RETURN id
   UNION ALL
@@ -146,6 +149,9 @@ CALL () {
   WHERE nodes > 1 OR id IS NULL RETURN id
   UNION ALL
   MATCH (n:CodeProject) WITH n.projectId AS id, count(*) AS nodes
+  WHERE nodes > 1 OR id IS NULL RETURN id
+  UNION ALL
+  MATCH (n:Attempt) WITH n.item AS id, count(*) AS nodes
   WHERE nodes > 1 OR id IS NULL RETURN id
   UNION ALL
   MATCH (n:File) WITH n.path AS id, n.projectId AS project, count(*) AS nodes

@@ -65,6 +65,7 @@ LIMIT $limit
 // :by_id
 UNWIND $ids AS id
 MATCH (m:Memory {uuid: id})
+WHERE ($owner = '' OR m.scope = 'project' OR m.owner = $owner)
 
 // :by_reference
 MATCH (m:Memory)
@@ -76,7 +77,7 @@ LIMIT $limit
 
 // :superseded
 MATCH (:Memory {uuid: $id})-[:SUPERSEDES*1..]->(m:Memory)
-WHERE m.uuid <> $id
+WHERE m.uuid <> $id AND ($owner = '' OR m.scope = 'project' OR m.owner = $owner)
 WITH DISTINCT m
 
 // :small_vectors_of_memories
@@ -105,6 +106,17 @@ RETURN u.profileJson AS json, toString(u.updatedAt) AS at;
 MATCH (u:UserProfile)
 WITH u.userId AS owner ORDER BY owner
 RETURN collect(owner) AS found;
+
+// :put_owner
+MERGE (o:Owner {ownerId: $owner})
+WITH o, datetime($at) AS at
+WHERE o.updatedAt IS NULL OR o.updatedAt <= at
+SET o.name = $name, o.updatedAt = at;
+
+// :owners
+MATCH (o:Owner)
+WITH o ORDER BY o.ownerId
+RETURN collect([o.ownerId, coalesce(o.name, ''), toString(o.updatedAt)]) AS found;
 
 // :take_sessions
 // What was kept before there were owners is whose home opens it first.
@@ -138,6 +150,12 @@ UNWIND $ids AS id
 MATCH (p:Project {projectId: id})
 SET p.revision = randomUUID();
 
+// :not_theirs
+UNWIND $ids AS id
+MATCH (m:Memory {uuid: id})
+WHERE NOT ($owner = '' OR m.scope = 'project' OR m.owner = $owner)
+RETURN collect(m.uuid) AS found;
+
 // :put_memories
 UNWIND $memories AS given
 OPTIONAL MATCH (p:Project {projectId: given.projectId})
@@ -168,6 +186,7 @@ WHERE m.supersededBy IS NULL
 UNWIND $olds AS old_id
 MATCH (old:Memory {uuid: old_id})
 WHERE old <> m AND old.supersededBy IS NULL
+  AND ($owner = '' OR old.scope = 'project' OR old.owner = $owner)
 SET old.supersededBy = m.uuid, old.validUntil = m.createdAt
 MERGE (m)-[:SUPERSEDES]->(old);
 
@@ -325,7 +344,9 @@ MERGE (s)-[:HAS_INSIGHT]->(n);
 
 // :chains
 UNWIND $ids AS id
-MATCH (:Memory {uuid: id})-[:SUPERSEDES*0..]->(m:Memory)
+MATCH (first:Memory {uuid: id})-[:SUPERSEDES*0..]->(m:Memory)
+WHERE ($owner = '' OR m.scope = 'project' OR m.owner = $owner)
+  AND ($owner = '' OR first.scope = 'project' OR first.owner = $owner)
 RETURN collect(DISTINCT m.uuid) AS found;
 
 // :forget_memories

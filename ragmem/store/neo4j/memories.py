@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from ragmem.records import MEMORY_LEVEL, Insight, MemoryRecord, Profile
+from ragmem.records import MEMORY_LEVEL, Insight, MemoryRecord, Owner, Profile
 from ragmem.store.memories import MemoryQuery
 from ragmem.store.neo4j import remembering
 from ragmem.store.neo4j.gateway import Gateway, Transaction
-from ragmem.store.neo4j.memory_shapes import time_text, to_insight, to_memory
+from ragmem.store.neo4j.memory_shapes import time_text, to_insight, to_memory, to_owner
 from ragmem.store.neo4j.remembering import STATEMENTS
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
@@ -59,7 +59,7 @@ class Neo4jMemories:
 
     async def memories_by_id(self, memory_ids: Sequence[str]) -> list[MemoryRecord]:
         """Those of them that exist, superseded ones too, in this order."""
-        return await self._gateway.read(lambda tx: by_id(tx, memory_ids))
+        return await self._gateway.read(lambda tx: _by_id(tx, memory_ids, self._sees))
 
     async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
         """Those whose id, without its dashes, is or ends with the reference; newest first."""
@@ -71,7 +71,8 @@ class Neo4jMemories:
 
     async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
         """What this one took the place of, and what that did, and so on; newest first."""
-        return _newest_first(await self._memories(STATEMENTS["superseded"], {"id": memory_id}))
+        given: Properties = {"id": memory_id, "owner": self._sees}
+        return _newest_first(await self._memories(STATEMENTS["superseded"], given))
 
     async def small_vectors(
         self, record_ids: Sequence[str], level: int, embedder: str
@@ -87,7 +88,9 @@ class Neo4jMemories:
 
     async def forget_memories(self, memory_ids: Sequence[str]) -> int:
         """Remove these and what they took the place of, with all that hangs on them; how many."""
-        return await self._gateway.write(lambda tx: remembering.forget_memories(tx, memory_ids))
+        return await self._gateway.write(
+            lambda tx: remembering.forget_memories(tx, memory_ids, self._sees)
+        )
 
     async def profile(self) -> Profile:
         """The person's; empty before anything was said."""
@@ -102,6 +105,17 @@ class Neo4jMemories:
             return [each for each in found if each.values]
 
         return await self._gateway.read(work)
+
+    async def owners(self) -> list[Owner]:
+        """Everybody who has something here, or a name, by id."""
+        [[found]] = await self._gateway.read(lambda tx: tx.values(STATEMENTS["owners"]))
+        return self._gateway.reading.records(to_owner, found)
+
+    async def others(self) -> list[Owner]:
+        """Those of them but the one that it was opened for; nobody where all is that one's."""
+        if not self._sees:
+            return []
+        return [each for each in await self.owners() if each.owner_id != self._sees]
 
     async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
         """What was found in those of them that were looked at, in this order."""
@@ -119,9 +133,9 @@ class Neo4jMemories:
         return await self._gateway.read(lambda tx: _read(tx, which, given))
 
 
-async def by_id(tx: Transaction, memory_ids: Sequence[str]) -> list[MemoryRecord]:
-    """Those of them that exist, in this order."""
-    found = await _read(tx, STATEMENTS["by_id"], {"ids": sorted(set(memory_ids))})
+async def _by_id(tx: Transaction, memory_ids: Sequence[str], owner: str) -> list[MemoryRecord]:
+    given: Properties = {"ids": sorted(set(memory_ids)), "owner": owner}
+    found = await _read(tx, STATEMENTS["by_id"], given)
     by_their_id = {each.memory_id: each for each in found}
     return [by_their_id[each] for each in memory_ids if each in by_their_id]
 

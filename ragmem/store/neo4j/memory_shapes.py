@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ragmem.records import Evidence, Insight, MemoryKind, MemoryRecord, MemorySource, Trust
+from ragmem.records import Evidence, Insight, MemoryKind, MemoryRecord, MemorySource, Owner, Trust
 from ragmem.store.neo4j.instants import from_text, in_utc, to_text
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
@@ -159,6 +159,12 @@ def insight_row(insight: Insight) -> Properties:
             "actionItems": insight.action_items,
         },
     }
+
+
+def to_owner(columns: Sequence[Any]) -> Owner:
+    """From a node's columns."""
+    owner_id, name, named_at = columns
+    return Owner(owner_id=owner_id, name=name, named_at=to_time(named_at))
 
 
 def to_insight(columns: Sequence[Any]) -> Insight:

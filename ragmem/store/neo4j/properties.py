@@ -72,6 +72,7 @@ HOLDERS = (
         text="name embedder",
         whole="version termsVersion sequence epoch memoriesRevision dimension",
     ),
+    _holder("Owner", "ownerId", text="ownerId name", time="updatedAt"),
     _holder("Project", "projectId", text="projectId path remote joinedInto", time="createdAt"),
     _holder(
         "ConversationSession", "sessionId",
@@ -123,6 +124,7 @@ HOLDERS = (
         "hash projectId path",
         whole="startLine endLine",
     ),
+    _holder("Attempt", "item", text="item sessionId model", whole="count"),
     _holder("CodeProject", "projectId", text="projectId"),
     _holder("HAS_TURN", "index", whole="index"),
     _holder("HAS_TOOL_CALL", "order", whole="order"),

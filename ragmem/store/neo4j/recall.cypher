@@ -415,6 +415,7 @@ CALL () {
   UNION ALL
   MATCH (m:Memory)
   WHERE m.vectorsDue IS NOT NULL AND $sessionId IS NULL
+    AND ($owner = '' OR m.scope = 'project' OR m.owner = $owner)
     AND NOT EXISTS {
       MATCH (l:Lease {key: 'vectors:-1:' + m.uuid}) WHERE l.until > datetime.realtime()
     }
@@ -431,6 +432,9 @@ RETURN collect([session, id, level]) AS found;
 MATCH (e:SearchEntry)
 WHERE e.summaryDue IS NOT NULL /* session */
   AND NOT EXISTS {
+    MATCH (s:ConversationSession {sessionId: e.sessionId}) WHERE 'unsummarized' IN s.tags
+  }
+  AND NOT EXISTS {
     MATCH (l:Lease {key: 'level1:0:' + e.recordId}) WHERE l.until > datetime.realtime()
   }
 WITH e
@@ -440,7 +444,7 @@ RETURN collect([e.sessionId, e.recordId, 0]) AS found;
 
 // :pending_roll_up
 MATCH (e:ConversationSession)
-WHERE e.rollUpDue = true /* session */
+WHERE e.rollUpDue = true AND NOT 'unsummarized' IN coalesce(e.tags, []) /* session */
 CALL (e) {
   MATCH (m:ConversationSummary)
   WHERE m.waitsIn = e.sessionId
@@ -461,6 +465,7 @@ RETURN collect([e.sessionId, e.sessionId, level]) AS found;
 // :pending_thread
 MATCH (e:ConversationSession)
 WHERE e.lastActivity IS NOT NULL AND e.messageCount > coalesce(e.summarizedCount, 0) /* session */
+  AND NOT 'unsummarized' IN coalesce(e.tags, [])
   AND NOT EXISTS {
     MATCH (l:Lease {key: 'thread:0:' + e.sessionId}) WHERE l.until > datetime.realtime()
   }
@@ -535,6 +540,7 @@ CALL () {
 }
 CALL () {
   MATCH (m:Memory) WHERE m.vectorsDue IS NOT NULL
+    AND ($owner = '' OR m.scope = 'project' OR m.owner = $owner)
   WITH m LIMIT $most
   RETURN count(m) AS of_memories
 }
@@ -603,17 +609,20 @@ WHERE l.until < datetime.realtime() - duration({hours: 1})
 DELETE l;
 
 // :attempts
-OPTIONAL MATCH (a:Attempt {item: $item, model: $model})
-RETURN coalesce(a.count, 0) AS found;
+MATCH (a:Attempt)
+WHERE a.count >= $least AND a.notBefore IS NOT NULL AND ($item = '' OR a.item = $item)
+RETURN a.item AS item, a.sessionId AS sessionId, a.model AS model, a.count AS count,
+       toString(a.notBefore) AS notBefore, a.problem AS problem
+ORDER BY a.notBefore, item;
 
-// :attempted
+// :keep_attempts
 MERGE (a:Attempt {item: $item})
-SET a.sessionId = $sessionId,
-    a.count = CASE WHEN a.model = $model THEN a.count + 1 ELSE 1 END,
-    a.model = $model;
+SET a.sessionId = $sessionId, a.model = $model, a.count = $count,
+    a.notBefore = datetime($notBefore), a.problem = $problem;
 
 // :forget_attempts
 MATCH (a:Attempt {sessionId: $sessionId})
+WHERE $item = '' OR a.item = $item
 DELETE a;
 
 // :turns_to_index

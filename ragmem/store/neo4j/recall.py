@@ -7,13 +7,13 @@ from ragmem.store.neo4j import archive, shapes, tasks
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.gateway import Gateway
 from ragmem.store.neo4j.search import Searcher
-from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, Work
+from ragmem.store.recall import Attempts, Candidate, EmbedderMark, Pending, SearchQuery, Work
 
 
 class Neo4jRecall:
     """Search, and what is to be done; a part of the store."""
 
-    _owner: str
+    _sees: str
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -51,14 +51,12 @@ class Neo4jRecall:
     ) -> list[Pending]:
         """Work to be done, that of the latest activity first; what is leased is left out."""
         return await self._gateway.read(
-            lambda tx: tasks.pending(
-                tx, work, limit=limit, session_id=session_id, owner=self._owner
-            )
+            lambda tx: tasks.pending(tx, work, limit=limit, session_id=session_id, owner=self._sees)
         )
 
     async def count_pending(self) -> dict[Work, int]:
         """How much of each there is, at most a thousand."""
-        return await self._gateway.read(tasks.count_pending)
+        return await self._gateway.read(lambda tx: tasks.count_pending(tx, self._sees))
 
     async def claim(self, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
         """Lease those that are free, or were this owner's; the keys that are now its own."""
@@ -72,14 +70,14 @@ class Neo4jRecall:
         """Give back what was claimed."""
         await self._gateway.write(lambda tx: tasks.release(tx, keys, owner_id))
 
-    async def attempts(self, item: str, model: str) -> int:
-        """How often this model's answers about an item could not be used, in all processes."""
-        return await self._gateway.read(lambda tx: tasks.attempts(tx, item, model))
+    async def attempts(self, item: str = "", *, least: int = 1) -> list[Attempts]:
+        """Answers that could not be used, at least so many: about an item, or any; latest last."""
+        return await self._gateway.read(lambda tx: tasks.attempts(tx, item, least))
 
-    async def attempted(self, item: str, session_id: str, model: str) -> None:
-        """Count one more; those of another model are forgotten."""
-        await self._gateway.write(lambda tx: tasks.attempted(tx, item, session_id, model))
+    async def keep_attempts(self, attempts: Attempts) -> None:
+        """Keep these in place of what was known of their item."""
+        await self._gateway.write(lambda tx: tasks.keep_attempts(tx, attempts))
 
-    async def forget_attempts(self, session_id: str) -> None:
-        """Let all that was tried in a session be tried again."""
-        await self._gateway.write(lambda tx: tasks.forget_attempts(tx, session_id))
+    async def forget_attempts(self, session_id: str, item: str = "") -> None:
+        """Let one item of a session be tried again, or all of them."""
+        await self._gateway.write(lambda tx: tasks.forget_attempts(tx, session_id, item))

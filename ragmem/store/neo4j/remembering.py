@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 import msgspec
 
 from ragmem.errors import StoreRefused
-from ragmem.records import Insight, MemoryRecord, Profile, PutMemory, PutProfile
+from ragmem.records import Insight, MemoryRecord, Profile, PutMemory, PutOwner, PutProfile
+from ragmem.store.base import anothers
 from ragmem.store.neo4j import memory_shapes as shapes
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
@@ -31,8 +32,12 @@ async def put_memories(
     tx: Transaction,
     puts: Sequence[PutMemory],
     lock_sessions: Callable[[set[str]], Awaitable[object]],
+    sees: str = "",
 ) -> None:
-    """Memories with their evidence and what they take the place of; one after the other."""
+    """Memories with their evidence and what they take the place of; one after the other.
+
+    StoreRefused for one that is about another person than `sees`.
+    """
     evidence = [each for put in puts for each in put.memory.evidence]
     turn_ids = sorted({clean(each.turn_id) for each in evidence if each.turn_id})
     homes = {home for _, home in await tx.found(STATEMENTS["sessions_of_turns"], ids=turn_ids)}
@@ -40,10 +45,13 @@ async def put_memories(
     projects = {clean(put.memory.project_id) for put in puts if put.memory.project_id is not None}
     await tx.run(STATEMENTS["lock_projects"], ids=sorted(projects))
     await tx.run(RECALL["lock_vectors"])
+    ids = [clean(put.memory.memory_id) for put in puts]
+    if theirs := await tx.found(STATEMENTS["not_theirs"], ids=ids, owner=sees):
+        raise anothers(theirs[0])
     # Looked for again: one of these sessions may have been deleted before it was held.
     homes_of_turns = dict(await tx.found(STATEMENTS["sessions_of_turns"], ids=turn_ids))
     for part in _apart(puts):
-        await _put(tx, part, homes_of_turns)
+        await _put(tx, part, homes_of_turns, sees)
 
 
 def _apart(puts: Sequence[PutMemory]) -> Iterator[Sequence[PutMemory]]:
@@ -59,7 +67,9 @@ def _apart(puts: Sequence[PutMemory]) -> Iterator[Sequence[PutMemory]]:
     yield part
 
 
-async def _put(tx: Transaction, puts: Sequence[PutMemory], homes_of_turns: dict[str, str]) -> None:
+async def _put(
+    tx: Transaction, puts: Sequence[PutMemory], homes_of_turns: dict[str, str], sees: str
+) -> None:
     ids = [clean(put.memory.memory_id) for put in puts]
     memories = [_row(put.memory, homes_of_turns) for put in puts]
     await tx.run(STATEMENTS["put_memories"], memories=memories)
@@ -68,7 +78,10 @@ async def _put(tx: Transaction, puts: Sequence[PutMemory], homes_of_turns: dict[
     for put in puts:
         if put.supersedes:
             await tx.run(
-                STATEMENTS["supersede"], id=put.memory.memory_id, olds=sorted(put.supersedes)
+                STATEMENTS["supersede"],
+                id=put.memory.memory_id,
+                olds=sorted(put.supersedes),
+                owner=sees,
             )
             olds += put.supersedes
     await tx.run(STATEMENTS["forget_evidence"], ids=ids)
@@ -100,10 +113,10 @@ def _row(memory: MemoryRecord, homes_of_turns: dict[str, str]) -> Properties:
     }
 
 
-async def forget_memories(tx: Transaction, memory_ids: Sequence[str]) -> int:
-    """Remove these, and all that stands behind them; how many there were."""
+async def forget_memories(tx: Transaction, memory_ids: Sequence[str], sees: str) -> int:
+    """Remove these, and all that stands behind them, of what this person sees; how many."""
     await tx.run(RECALL["lock_vectors"])
-    gone = await tx.found(STATEMENTS["chains"], ids=memory_ids)
+    gone = await tx.found(STATEMENTS["chains"], ids=memory_ids, owner=sees)
     await tx.run(STATEMENTS["forget_memories"], ids=gone)
     await tx.run(STATEMENTS["forget_leases"], ids=gone)
     await memories_changed(tx)
@@ -185,6 +198,13 @@ async def _put_profile(tx: Transaction, owner: str, writes: Sequence[PutProfile]
         json=msgspec.json.encode(values).decode(),
         at=shapes.time_text(max(write.at for write in writes)),
     )
+
+
+async def put_owners(tx: Transaction, writes: Sequence[PutOwner]) -> None:
+    """What people are called."""
+    for write in sorted(writes, key=lambda each: each.owner):
+        given = {"owner": write.owner, "name": write.name, "at": shapes.time_text(write.at)}
+        await tx.run(STATEMENTS["put_owner"], **given)
 
 
 async def take(tx: Transaction, owner: str) -> None:

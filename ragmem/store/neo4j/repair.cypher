@@ -409,15 +409,40 @@ SET t.charCount = size(t.userMessage) + size(t.assistantMessage),
     t.userCharCount = size(t.userMessage)
 RETURN collect(t.uuid) AS found;
 
-// :set_a_double_owner_aside
-MATCH (o:Owner)
+// :set_a_double_process_aside
+MATCH (o:Process)
 WITH o.ownerId AS id, o
 ORDER BY o.leaseUntil DESC, elementId(o)
 WITH id, collect(o) AS nodes
 UNWIND nodes[1..] AS o
+REMOVE o:Process
+SET o:SalvagedProcess
+RETURN collect(id) AS found;
+
+// :set_a_double_owner_aside
+MATCH (o:Owner)
+WITH o.ownerId AS id, o
+ORDER BY o.updatedAt IS NULL, o.updatedAt DESC, elementId(o)
+WITH id, collect(o) AS nodes
+UNWIND CASE WHEN id IS NULL THEN nodes ELSE nodes[1..] END AS o
 REMOVE o:Owner
 SET o:SalvagedOwner
+RETURN collect(coalesce(id, '?')) AS found;
+
+// :forgot_a_double_count_of_attempts
+MATCH (a:Attempt)
+WITH a.item AS id, a
+ORDER BY a.count DESC, elementId(a)
+WITH id, collect(a) AS nodes
+UNWIND nodes[1..] AS a
+DELETE a
 RETURN collect(id) AS found;
+
+// :forgot_attempts_at_nothing
+MATCH (a:Attempt)
+WHERE a.item IS NULL
+DELETE a
+RETURN collect('?') AS found;
 
 // :set_a_double_mark_of_the_schema_aside
 MATCH (v:RagmemSchema)

@@ -6,7 +6,7 @@ from datetime import datetime
 from ragmem.errors import StoreRefused
 from ragmem.ids import new_id
 from ragmem.store.base import Finding
-from ragmem.store.neo4j import archive, mending, properties, remembering, schema
+from ragmem.store.neo4j import archive, belonging, mending, properties, remembering, schema
 from ragmem.store.neo4j.connection import Connection
 from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.gateway import Gateway, Row, Value
@@ -20,8 +20,10 @@ LABELS = (
     "Project",
     "File",
     "Owner",
+    "Process",
     "SearchEntry",
     "Lease",
+    "Attempt",
     "Memory",
     "UserProfile",
     "Insight",
@@ -44,16 +46,20 @@ _TITLE = "Salvaged session"
 class Repair:
     """One attempt on one database, which may lack its constraints."""
 
-    def __init__(self, gateway: Gateway, server: schema.Server) -> None:
+    def __init__(self, gateway: Gateway, server: schema.Server, owner: str = "") -> None:
         self._gateway = gateway
         self._server = server
+        self._owner = owner
 
     @classmethod
-    async def open(cls, connection: Connection, *, timeout_s: float) -> "Repair":
-        """Connect, and change nothing; StoreRefused for a newer schema, as the store does."""
+    async def open(cls, connection: Connection, *, timeout_s: float, owner: str = "") -> "Repair":
+        """Connect, and change nothing; StoreRefused for a newer schema, as the store does.
+
+        What is found to be nobody's because it is of an older schema will be `owner`'s.
+        """
         gateway = Gateway.connect(connection, timeout_s)
         try:
-            return cls(gateway, await schema.look(gateway))
+            return cls(gateway, await schema.look(gateway), owner)
         except BaseException:
             await gateway.aclose()
             raise
@@ -116,6 +122,7 @@ class Repair:
         if names := await self._make_schema():
             what = "made the constraints and indexes that were missing"
             changes.append(Finding(what, ", ".join(names), len(names)))
+        changes += await belonging.mend(self._gateway)
         for name, again in (await mending.mend(self._gateway)).items():
             what = f"made again, since it was not so: {name}"
             changes.append(Finding(what, ", ".join(dict.fromkeys(again)), len(again)))
@@ -130,7 +137,7 @@ class Repair:
     async def _make_schema(self) -> list[str]:
         missing = sorted(schema.missing(self._server))
         try:
-            await schema.prepare(self._gateway)
+            await schema.prepare(self._gateway, owner=self._owner)
         except StoreRefused:
             # Something that is not ragmem's stands in the way: all else is mended.
             return []

@@ -24,6 +24,7 @@ CREATE INDEX summary_timestamp IF NOT EXISTS FOR (n:ConversationSummary) ON (n.t
 CREATE INDEX summary_level IF NOT EXISTS FOR (n:ConversationSummary) ON (n.level);
 
 CREATE CONSTRAINT search_entry_record IF NOT EXISTS FOR (n:SearchEntry) REQUIRE n.recordId IS UNIQUE;
+CREATE CONSTRAINT attempt_item IF NOT EXISTS FOR (n:Attempt) REQUIRE n.item IS UNIQUE;
 CREATE CONSTRAINT lease_key IF NOT EXISTS FOR (n:Lease) REQUIRE n.key IS UNIQUE;
 CREATE INDEX project_joined IF NOT EXISTS FOR (n:Project) ON (n.joinedInto);
 CREATE INDEX session_roll_up_due IF NOT EXISTS FOR (n:ConversationSession) ON (n.rollUpDue);
@@ -47,6 +48,10 @@ CREATE INDEX memory_superseded_by IF NOT EXISTS FOR (n:Memory) ON (n.supersededB
 CREATE INDEX memory_vectors_due IF NOT EXISTS FOR (n:Memory) ON (n.vectorsDue);
 CREATE INDEX session_summary_vectors_due IF NOT EXISTS FOR (n:ConversationSession) ON (n.summaryVectorsDue);
 CREATE INDEX turn_memories_due IF NOT EXISTS FOR (n:ConversationTurn) ON (n.memoriesDue);
+
+CREATE CONSTRAINT process_id IF NOT EXISTS FOR (n:Process) REQUIRE n.ownerId IS UNIQUE;
+CREATE INDEX session_owner IF NOT EXISTS FOR (n:ConversationSession) ON (n.owner, n.lastActivity);
+CREATE INDEX memory_owner IF NOT EXISTS FOR (n:Memory) ON (n.owner);
 
 CREATE CONSTRAINT scope_id IF NOT EXISTS FOR (n:Scope) REQUIRE n.scopeId IS UNIQUE;
 CREATE CONSTRAINT code_project_id IF NOT EXISTS FOR (n:CodeProject) REQUIRE n.projectId IS UNIQUE;

@@ -10,8 +10,9 @@ import msgspec
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
+from ragmem.store.neo4j import belonging, vector_indexes
 from ragmem.store.neo4j.coding import STATEMENTS as CODE
-from ragmem.store.neo4j.cypher import STATEMENTS, listed_statements
+from ragmem.store.neo4j.cypher import STATEMENTS, listed_statements, named_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_summaries, index_turns
 from ragmem.store.neo4j.gateway import Gateway, Transaction
@@ -20,13 +21,14 @@ from ragmem.store.neo4j.remembering import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.remembering import take
 from ragmem.store.neo4j.tasks import finish_dropping
 
-VERSION = 7
+VERSION = 8
 """2: a project may be joined to another, which a session's writer has to look up. 3: beside
 each turn and summary stands what it is found by, which whoever ends or adds one has to write.
 4: memories; whoever ends a turn says that it is to be looked through for them, and whoever changes
 a session's summary that it is to be embedded. 5: code; an ended turn's entry says whether it is to
 be found out what the turn has to do with it. 6: every time is in UTC; none bears a zone's name.
-7: owners of sessions, memories and profiles, which whoever writes one has to say."""
+7: owners of sessions, memories and profiles, which whoever writes one has to say. 8: Projects
+and Owners hold what is theirs, which whoever writes something has to hang on them."""
 _FIRST_WITH_OWNERS = 7
 _AT_ONCE = 100
 """Turns or summaries whose entries are written in one transaction."""
@@ -61,6 +63,10 @@ async def prepare(
         if say:
             say(_to_do(server, gateway.location))
         gateway = gateway.patient(MAKING_S)
+    if "attempt_item" in statements:
+        # Two processes may have begun to count one item's before there was the constraint.
+        double = named_statements("repair.cypher")["forgot_a_double_count_of_attempts"]
+        await gateway.write(partial(Transaction.run, statement=double))
     for name, statement in statements.items():
         await _make(gateway, name, statement)
     for name in statements.keys() - _constraints():  # Their indexes are whole from the start.
@@ -73,12 +79,15 @@ async def prepare(
         await _note(gateway, CODE["turns_to_link"], CODE["note_references_due"])
     if owner and server.schema_version < _FIRST_WITH_OWNERS:
         await gateway.write(partial(take, owner=owner))
+    if 0 < server.schema_version < VERSION:
+        await belonging.mend(gateway)
     if filled or server.schema_version < VERSION:
         await gateway.write(_complete)
     if not await store_id(gateway):
         set_id = partial(Transaction.run, statement=STATEMENTS["set_store_id"], storeId=new_id())
         with suppress(StoreRefused):
             await gateway.write(set_id)
+    await vector_indexes.keep(gateway)
     return server.version
 
 
@@ -108,6 +117,7 @@ async def _note(gateway: Gateway, which: str, note: str) -> None:
 async def _complete(tx: Transaction) -> None:
     from ragmem.terms import TERMS_VERSION
 
+    await tx.run(STATEMENTS["name_processes"])
     await tx.run(STATEMENTS["set_schema_version"], version=VERSION)
     await tx.run(RECALL["index_is_complete"], version=TERMS_VERSION)
 

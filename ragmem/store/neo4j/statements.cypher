@@ -54,6 +54,9 @@ MATCH (s:ConversationSummary)
 RETURN s.level AS level, count(*) AS summaries
 ORDER BY level;
 
+// :project_exists
+MATCH (p:Project {projectId: $projectId}) RETURN p.projectId AS projectId;
+
 // :register_project
 MERGE (p:Project {projectId: $projectId})
 ON CREATE SET p.createdAt = $createdAt
@@ -86,7 +89,8 @@ CALL (id, into) {
   WITH f
   WHERE f.hash IS NULL AND NOT EXISTS { (f)<-[:IMPORTS]-() }
   DETACH DELETE f
-};
+}
+RETURN [id, into] AS joined;
 
 // :projects
 MATCH (p:Project)
@@ -287,43 +291,50 @@ WHERE t.sessionId = span.sessionId AND t.turnIndex <= span.last AND t.status = '
   AND NOT EXISTS { (t)<-[:SUMMARIZES]-(:ConversationSummary {level: 1}) }
 RETURN sum(t.charCount) AS chars;
 
+// :name_processes
+// Before there were people in the graph, what works on a session was called an Owner.
+MATCH (o:Owner)
+WHERE o.leaseUntil IS NOT NULL OR EXISTS { (o)-[:ATTACHED_TO]->() }
+REMOVE o:Owner
+SET o:Process;
+
 // :attach_owner
 MATCH (s:ConversationSession {sessionId: $sessionId})
-MERGE (o:Owner {ownerId: $ownerId})
+MERGE (o:Process {ownerId: $ownerId})
 SET o.leaseUntil = datetime.realtime() + duration({seconds: $leaseSeconds})
 MERGE (o)-[:ATTACHED_TO]->(s);
 
 // :other_owners
-MATCH (o:Owner)-[:ATTACHED_TO]->(:ConversationSession {sessionId: $sessionId})
+MATCH (o:Process)-[:ATTACHED_TO]->(:ConversationSession {sessionId: $sessionId})
 WHERE o.ownerId <> $ownerId AND o.leaseUntil > datetime.realtime()
 RETURN o.ownerId AS ownerId
 ORDER BY ownerId;
 
 // :forget_old_owners
-MATCH (o:Owner)
+MATCH (o:Process)
 WHERE o.leaseUntil < datetime.realtime() - duration({days: 1})
 DETACH DELETE o;
 
 // :heartbeat
 // Made again, if others have forgotten it: a process may be stopped for days.
-MERGE (o:Owner {ownerId: $ownerId})
+MERGE (o:Process {ownerId: $ownerId})
 SET o.leaseUntil = datetime.realtime() + duration({seconds: $leaseSeconds});
 
 // :remove_owner
-MATCH (o:Owner {ownerId: $ownerId})
+MATCH (o:Process {ownerId: $ownerId})
 DETACH DELETE o;
 
 // :sessions_with_unowned_turns
 MATCH (t:ConversationTurn {status: 'running'})
 WHERE NOT EXISTS {
-  MATCH (o:Owner {ownerId: t.ownerId}) WHERE o.leaseUntil > datetime.realtime()
+  MATCH (o:Process {ownerId: t.ownerId}) WHERE o.leaseUntil > datetime.realtime()
 }
 RETURN DISTINCT t.sessionId AS sessionId;
 
 // :interrupt_unowned_turns
 MATCH (t:ConversationTurn {status: 'running'})
 WHERE t.sessionId IN $sessionIds AND NOT EXISTS {
-  MATCH (o:Owner {ownerId: t.ownerId}) WHERE o.leaseUntil > datetime.realtime()
+  MATCH (o:Process {ownerId: t.ownerId}) WHERE o.leaseUntil > datetime.realtime()
 }
 SET t.status = 'interrupted', t.finishedAt = $at
 REMOVE t.ownerId

@@ -95,7 +95,7 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
         words = await self._drafts.words(writes)
 
         async def work(tx: Transaction) -> Applied:
-            batch = Batch(tx, self._clock() + AHEAD, words)
+            batch = Batch(tx, self._clock() + AHEAD, words, sees=self._sees)
             await batch.apply(writes)
             if touches_memories(writes):
                 await remembering.memories_changed(tx)

@@ -5,11 +5,13 @@ from functools import partial
 from typing import get_args
 
 from ragmem.records import MEMORY_LEVEL, PutVectors
+from ragmem.store.neo4j import vector_indexes
 from ragmem.store.neo4j.entries import STATEMENTS, lock_vectors
 from ragmem.store.neo4j.gateway import Gateway, Transaction
+from ragmem.store.neo4j.instants import from_text, to_text
 from ragmem.store.neo4j.remembering import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.shapes import Properties
-from ragmem.store.recall import EmbedderMark, Pending, Work
+from ragmem.store.recall import Attempts, EmbedderMark, Pending, Work
 from ragmem.store.vectors import packed, unpacked
 from ragmem.text import clean
 
@@ -112,6 +114,7 @@ async def use_embedder(gateway: Gateway, mark: EmbedderMark) -> None:
             )
 
     await gateway.write(begin)
+    await vector_indexes.keep(gateway)
     await finish_dropping(gateway)
 
 
@@ -154,9 +157,9 @@ async def pending(
     ]
 
 
-async def count_pending(tx: Transaction) -> dict[Work, int]:
+async def count_pending(tx: Transaction, owner: str) -> dict[Work, int]:
     """How much of each."""
-    [row] = await tx.run(STATEMENTS["count_pending"], most=_MOST)
+    [row] = await tx.run(STATEMENTS["count_pending"], most=_MOST, owner=owner)
     return {work: row[work] for work in get_args(Work)}
 
 
@@ -178,19 +181,34 @@ async def release(tx: Transaction, keys: Sequence[str], owner_id: str) -> None:
     await tx.run(STATEMENTS["release"], keys=sorted(set(keys)), ownerId=owner_id)
 
 
-async def attempts(tx: Transaction, item: str, model: str) -> int:
-    """Answers of this model about an item that could not be used."""
-    [row] = await tx.run(STATEMENTS["attempts"], item=clean(item), model=clean(model))
-    return int(row["found"])
+async def attempts(tx: Transaction, item: str, least: int) -> list[Attempts]:
+    """Those about an item, or about any; the latest last."""
+    return [
+        Attempts(
+            item=str(row["item"]),
+            session_id=str(row["sessionId"]),
+            model=str(row["model"]),
+            count=int(row["count"]),
+            not_before=from_text(str(row["notBefore"])),
+            problem=str(row["problem"]),
+        )
+        for row in await tx.run(STATEMENTS["attempts"], item=clean(item), least=least)
+    ]
 
 
-async def attempted(tx: Transaction, item: str, session_id: str, model: str) -> None:
-    """Count one more; those of another model are forgotten."""
+async def keep_attempts(tx: Transaction, attempts: Attempts) -> None:
+    """Keep these in place of what was known of their item."""
     await tx.run(
-        STATEMENTS["attempted"], item=clean(item), sessionId=session_id, model=clean(model)
+        STATEMENTS["keep_attempts"],
+        item=clean(attempts.item),
+        sessionId=attempts.session_id,
+        model=clean(attempts.model),
+        count=attempts.count,
+        notBefore=to_text(attempts.not_before),
+        problem=clean(attempts.problem),
     )
 
 
-async def forget_attempts(tx: Transaction, session_id: str) -> None:
-    """Let all that was tried in a session be tried again."""
-    await tx.run(STATEMENTS["forget_attempts"], sessionId=session_id)
+async def forget_attempts(tx: Transaction, session_id: str, item: str = "") -> None:
+    """Let one item of a session be tried again, or all of them."""
+    await tx.run(STATEMENTS["forget_attempts"], sessionId=session_id, item=clean(item))

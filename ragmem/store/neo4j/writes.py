@@ -19,6 +19,7 @@ from ragmem.records import (
     PutCodeFile,
     PutInsight,
     PutMemory,
+    PutOwner,
     PutProfile,
     PutReferences,
     PutSession,
@@ -31,7 +32,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store.neo4j import coding, remembering, shapes
+from ragmem.store.neo4j import belonging, coding, remembering, shapes
 from ragmem.store.neo4j import entries as entries_of
 from ragmem.store.neo4j.cypher import STATEMENTS
 from ragmem.store.neo4j.entries import Words, entry
@@ -58,14 +59,20 @@ class Batch:
         tx: Transaction,
         horizon: datetime = _NEVER,
         words: Mapping[str, Words] = MappingProxyType({}),
+        *,
+        sees: str = "",
     ) -> None:
         self._tx = tx
         self._horizon = horizon
         """Later times are a wrong clock's."""
+        self._sees = sees
+        """Whose memories may be replaced; everybody's where it is empty."""
         self._words = words
         """Of turns that end here, by id, as far as they are known; else they are read."""
         self._locked: dict[str, str] = {}
         """The sessions, and their projects."""
+        self._projects: list[str] = []
+        """Those that are new, or were joined."""
         self.turn_indexes: dict[str, int] = {}
 
     async def apply(self, writes: Sequence[Write]) -> None:
@@ -75,6 +82,7 @@ class Batch:
         """
         for _, run in groupby(writes, type):
             await self._apply_alike(list(run))
+        await belonging.keep(self._tx, writes, self._projects)
 
     async def _apply_alike(self, writes: Sequence[Write]) -> None:
         match writes[0]:
@@ -88,7 +96,7 @@ class Batch:
                 await put_turns(self._tx, turns, held, self._words)
             case PutVectors():
                 await put_vectors(self._tx, [w for w in writes if isinstance(w, PutVectors)])
-            case PutMemory() | PutProfile() | PutInsight() | MarkExtracted():
+            case PutMemory() | PutProfile() | PutOwner() | PutInsight() | MarkExtracted():
                 await self._remember(writes)
             case PutCodeFile() | DropCodeFiles() | PutReferences():
                 await self._note_code(writes)
@@ -100,10 +108,13 @@ class Batch:
         match writes[0]:
             case PutMemory():
                 puts = [w for w in writes if isinstance(w, PutMemory)]
-                await remembering.put_memories(self._tx, puts, self._lock_those_there)
+                await remembering.put_memories(self._tx, puts, self._lock_those_there, self._sees)
             case PutProfile():
                 entries = [w for w in writes if isinstance(w, PutProfile)]
                 await remembering.put_profile(self._tx, entries)
+            case PutOwner():
+                names = [w for w in writes if isinstance(w, PutOwner)]
+                await remembering.put_owners(self._tx, names)
             case PutInsight():
                 insights = [w.insight for w in writes if isinstance(w, PutInsight)]
                 await self._lock_all({insight.session_id for insight in insights})
@@ -153,6 +164,8 @@ class Batch:
 
     async def _register_project(self, write: RegisterProject) -> None:
         project = write.project
+        if not await self._run("project_exists", projectId=project.project_id):
+            self._projects.append(clean(project.project_id))
         await self._run(
             "register_project",
             projectId=project.project_id,
@@ -161,9 +174,10 @@ class Batch:
             createdAt=project.created_at,
         )
         if project.joined_into is not None:
-            await self._run(
+            rows = await self._run(
                 "join_projects", projectId=project.project_id, joinedInto=project.joined_into
             )
+            self._projects += [each for row in rows for each in row["joined"]]
 
     async def _create_session(self, session: Session) -> None:
         if await self._run("session_exists", sessionId=session.session_id):

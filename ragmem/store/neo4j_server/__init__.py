@@ -7,8 +7,9 @@
     process.py     a detached child that only its own record can stop
     pom.xml        what Maven fetches
 
-Everything lies under `Paths.neo4j_dir`. It listens on 127.0.0.1 alone, on a
-random free port, with a random password that is kept in a file of mode 0600.
+Everything lies under `Paths.neo4j_dir`. It listens on 127.0.0.1 alone, on two free
+ports that it keeps from one start to the next (Bolt's, and the Browser's), with a random
+password that is kept in a file of mode 0600.
 """
 
 from ragmem.store.neo4j_server.server import (
@@ -16,8 +17,9 @@ from ragmem.store.neo4j_server.server import (
     down,
     find_connection,
     log_file,
+    password,
     status,
     up,
 )
 
-__all__ = ["ServerStatus", "down", "find_connection", "log_file", "status", "up"]
+__all__ = ["ServerStatus", "down", "find_connection", "log_file", "password", "status", "up"]

@@ -7,7 +7,13 @@ import shutil
 from collections.abc import Callable, Mapping
 
 from ragmem.errors import StoreUnavailable
-from ragmem.store.neo4j_server.layout import HEAP_MAX, PAGE_CACHE, Layout, Running
+from ragmem.store.neo4j_server.layout import (
+    HEAP_MAX,
+    PAGE_CACHE,
+    Layout,
+    Ports,
+    Running,
+)
 from ragmem.store.neo4j_server.process import harmless
 
 IMAGE = "neo4j:5.26-community"
@@ -35,10 +41,10 @@ class Container:
         await self._run("rm", container_name(layout))
         on_progress(f"starting Neo4j in {self.name} (its image, about 500 MB, is fetched once)…")
 
-    async def start(self, layout: Layout, port: int) -> Running:
+    async def start(self, layout: Layout, ports: Ports) -> Running:
         """Start it; it is ready some seconds later."""
         code, words = await self._run(
-            *self.start_arguments(layout, port),
+            *self.start_arguments(layout, ports),
             # By name in the arguments, by value here: a password among arguments is public.
             secret={"NEO4J_AUTH": f"neo4j/{layout.password()}"},
             timeout_s=FETCH_S,
@@ -48,16 +54,18 @@ class Container:
                 f"{self.name} could not start Neo4j. Its last lines:\n" + _indented(words),
                 hint=f"See whether `{self.name} run --rm {IMAGE} --version` works.",
             )
-        return Running(self.name, port, container=container_name(layout))
+        name = container_name(layout)
+        return Running(self.name, ports.bolt, http=ports.http, container=name)
 
-    def start_arguments(self, layout: Layout, port: int) -> list[str]:
+    def start_arguments(self, layout: Layout, ports: Ports) -> list[str]:
         """Of `run`; nothing secret among them."""
         user = ["--user", f"{os.getuid()}:{os.getgid()}"]
         return [
             "run",
             "--detach",
             *("--name", container_name(layout)),
-            *("--publish", f"127.0.0.1:{port}:7687"),
+            *("--publish", f"127.0.0.1:{ports.bolt}:7687"),
+            *("--publish", f"127.0.0.1:{ports.http}:7474"),
             *("--volume", f"{layout.data}:/data"),
             *("--volume", f"{layout.logs}:/logs"),
             *(["--userns", "keep-id", *user] if self.name == "podman" else user),
@@ -66,6 +74,8 @@ class Container:
             *("--env", f"NEO4J_server_memory_pagecache_size={PAGE_CACHE}"),
             *("--env", "NEO4J_dbms_usage__report_enabled=false"),
             *("--env", "NEO4J_db_logs_query_enabled=OFF"),
+            *("--env", f"NEO4J_server_bolt_advertised__address=127.0.0.1:{ports.bolt}"),
+            *("--env", "NEO4J_client_allow__telemetry=false"),
             IMAGE,
         ]
 

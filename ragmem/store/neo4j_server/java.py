@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
-from ragmem.errors import StoreRefused, StoreUnavailable
-from ragmem.store.neo4j_server.layout import HEAP_MAX, Layout, Running
+from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
+from ragmem.store.neo4j_server.layout import HEAP_MAX, Layout, Ports, Running
 from ragmem.store.neo4j_server.process import harmless, start_detached, started_at
 
 POM = Path(__file__).with_name("pom.xml")
@@ -17,6 +17,7 @@ OLDEST_JAVA = 17
 FETCH_S = 1200.0
 """How long Maven may take, in seconds."""
 _PROGRESS_S = 10.0
+_BROWSER = "neo4j-browser-*.jar"
 # Of this very version, hence not in the settings for any: 0.5 s for a stop instead of 10 s.
 _QUICK_STOP = {"internal.dbms.bolt.netty_server_shutdown_quiet_period": "0"}
 _OPEN_PACKAGES = ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent")
@@ -35,12 +36,12 @@ class Installed:
         """Nothing to fetch."""
         on_progress(f"using {self._program}")
 
-    async def start(self, layout: Layout, port: int) -> Running:
+    async def start(self, layout: Layout, ports: Ports) -> Running:
         """Start it; it is ready some seconds later."""
-        layout.write_settings(port)
+        layout.write_settings(ports)
         environ = harmless(self._environ) | {"NEO4J_CONF": str(layout.settings)}
         pid = start_detached([self._program, "console"], environ, layout.startup_log)
-        return Running(self.name, port, pid=pid, started=started_at(pid))
+        return Running(self.name, ports.bolt, http=ports.http, pid=pid, started=started_at(pid))
 
 
 class Jars:
@@ -54,15 +55,23 @@ class Jars:
         self.version = server_version()
 
     async def prepare(self, layout: Layout, on_progress: Callable[[str], None]) -> None:
-        """Fetch the jars unless they are there."""
-        jars = self._jars(layout)
-        if jars.exists():
+        """Fetch the jars unless they are there; an earlier version fetched them without Browser."""
+        if any(self._jars(layout).glob(_BROWSER)):
             return
+        try:
+            await self._fetch_all(layout, on_progress)
+        except StoreError:
+            if not self._jars(layout).exists():
+                raise
+            on_progress("the Browser could not be fetched; going on without it")
+
+    async def _fetch_all(self, layout: Layout, on_progress: Callable[[str], None]) -> None:
+        jars = self._jars(layout)
         maven = shutil.which("mvn", path=self._environ.get("PATH"))
         if maven is None:
             raise StoreRefused("Maven (`mvn`) is not installed.", hint=WHAT_TO_INSTALL)
         short = ".".join(self.version.split(".")[:2])
-        on_progress(f"fetching Neo4j {short} (about 120 MB, once)…")
+        on_progress(f"fetching Neo4j {short} (about 140 MB, once)…")
         partial = layout.folder / "fetching"
         shutil.rmtree(partial, ignore_errors=True)
         await self._fetch(maven, partial, layout, on_progress)
@@ -71,9 +80,9 @@ class Jars:
         jars.parent.mkdir()
         partial.rename(jars)
 
-    async def start(self, layout: Layout, port: int) -> Running:
+    async def start(self, layout: Layout, ports: Ports) -> Running:
         """Start it; it is ready some seconds later."""
-        layout.write_settings(port, _QUICK_STOP)
+        layout.write_settings(ports, _QUICK_STOP)
         command = [
             self._java,
             "-cp",
@@ -91,7 +100,8 @@ class Jars:
             f"--config-dir={layout.settings}",
         ]
         pid = start_detached(command, harmless(self._environ), layout.startup_log)
-        return Running(self.name, port, pid=pid, started=started_at(pid))
+        http = ports.http if any(self._jars(layout).glob(_BROWSER)) else 0
+        return Running(self.name, ports.bolt, http=http, pid=pid, started=started_at(pid))
 
     def _jars(self, layout: Layout) -> Path:
         return layout.folder / f"server-{self.version}" / "lib"

@@ -16,16 +16,26 @@ PAGE_CACHE = "64m"
 # Loopback only; nothing reported; no log of statements, which would hold conversations.
 _SETTINGS = {
     "server.default_listen_address": "127.0.0.1",
-    "server.http.enabled": "false",
+    "server.http.enabled": "true",
+    "server.http_enabled_modules": "BROWSER",
     "server.https.enabled": "false",
     "server.memory.heap.initial_size": "64m",
     "server.memory.heap.max_size": HEAP_MAX,
     "server.memory.pagecache.size": PAGE_CACHE,
     "dbms.usage_report.enabled": "false",
+    "client.allow_telemetry": "false",
     "db.logs.query.enabled": "OFF",
     "db.tx_log.preallocate": "false",
     "db.tx_log.rotation.retention_policy": "keep_none",
 }
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Where a server listens on 127.0.0.1: kept from one start to the next."""
+
+    bolt: int
+    http: int
+    """The Browser's."""
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -34,6 +44,9 @@ class Running(msgspec.Struct, frozen=True):
     way: str
     """`path`, `docker`, `podman` or `java`."""
     port: int
+    """Bolt's."""
+    http: int = 0
+    """The Browser's; 0 for a server that was started without."""
     pid: int = 0
     started: str = ""
     """Of the process, see `process.started_at`."""
@@ -43,6 +56,11 @@ class Running(msgspec.Struct, frozen=True):
     def url(self) -> str:
         """Where it listens."""
         return f"bolt://127.0.0.1:{self.port}"
+
+    @property
+    def browser(self) -> str:
+        """Where a person opens the Browser; empty without."""
+        return f"http://127.0.0.1:{self.http}/browser/" if self.http else ""
 
 
 class Layout:
@@ -57,6 +75,7 @@ class Layout:
         self.startup_log = self.logs / "startup.log"
         self.lock = folder / "lock"
         self._record = folder / "running.json"
+        self._ports = folder / "ports.json"
         self._password = folder / "password"
 
     def make(self) -> None:
@@ -95,13 +114,26 @@ class Layout:
         """Remove the record."""
         self._record.unlink(missing_ok=True)
 
-    def write_settings(self, port: int, more: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Write `neo4j.conf` for a server that listens on this port."""
+    def ports(self) -> Ports | None:
+        """Those of the last start; None when there was none, or none that can be read."""
+        try:
+            return msgspec.json.decode(self._ports.read_bytes(), type=Ports)
+        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+            return None
+
+    def keep_ports(self, ports: Ports) -> None:
+        """Record them for the next start."""
+        replace_private(self._ports, msgspec.json.encode(ports), sync=True)
+
+    def write_settings(self, ports: Ports, more: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Write `neo4j.conf` for a server that listens on these ports."""
         settings = {
             **_SETTINGS,
+            "server.bolt.listen_address": f"127.0.0.1:{ports.bolt}",
+            "server.bolt.advertised_address": f"127.0.0.1:{ports.bolt}",
+            "server.http.listen_address": f"127.0.0.1:{ports.http}",
+            "server.http.advertised_address": f"127.0.0.1:{ports.http}",
             **more,
-            "server.bolt.listen_address": f"127.0.0.1:{port}",
-            "server.bolt.advertised_address": f"127.0.0.1:{port}",
             "server.directories.data": str(self.data),
             "server.directories.logs": str(self.logs),
         }

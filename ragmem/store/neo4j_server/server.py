@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import shlex
 import shutil
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,13 +17,14 @@ from ragmem.config import Config, Paths, environment
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.store.neo4j.connection import Connection
 from ragmem.store.neo4j_server import containers, java, process
-from ragmem.store.neo4j_server.layout import Layout, Running
-from ragmem.store.neo4j_server.sign_in import sign_in
+from ragmem.store.neo4j_server.layout import Layout, Ports, Running
+from ragmem.store.neo4j_server.sign_in import USERNAME, sign_in
 
 READY_S = 120.0
 """How long a server may take to be ready, in seconds; 5 to 20 are usual."""
-SIGN_IN_S = 30.0
-"""How long the first sign-in may take after that, in seconds."""
+SIGN_IN_S = 120.0
+"""How long the first sign-in may take after that, in seconds: seldom more than 2, but a busy
+machine may take 30 to plan a first statement."""
 STOP_S = 60.0
 """How long it may take for a clean stop, in seconds."""
 WAIT_S = 1500.0
@@ -42,6 +44,11 @@ class ServerStatus(msgspec.Struct, frozen=True):
     pid: int = 0
     detail: str = ""
     """One sentence for the person."""
+    browser: str = ""
+    """Where to open the Browser; empty where that is not known."""
+    username: str = ""
+    shell: str = ""
+    """A line that opens cypher-shell."""
 
 
 class Way(Protocol):
@@ -56,8 +63,8 @@ class Way(Protocol):
         """Fetch what is missing."""
         ...
 
-    async def start(self, layout: Layout, port: int) -> Running:
-        """Start a server on this port of 127.0.0.1; not ready yet."""
+    async def start(self, layout: Layout, ports: Ports) -> Running:
+        """Start a server on these ports of 127.0.0.1; not ready yet."""
         ...
 
 
@@ -77,11 +84,11 @@ async def up(
     async with alone(layout, on_progress):
         running = layout.running()
         if running and await _lives(running, environ):
-            return _status_of(running)
+            return _status_of(running, config, environ)
         layout.forget()
         way = await _choose(layout, environ)
         await way.prepare(layout, on_progress)
-        return _status_of(await start(way, layout, environ, on_progress))
+        return _status_of(await start(way, layout, environ, on_progress), config, environ)
 
 
 async def down(paths: Paths, environ: Mapping[str, str] | None = None) -> bool:
@@ -108,6 +115,8 @@ async def status(paths: Paths, config: Config, environ: Mapping[str, str]) -> Se
             running=answers,
             way="configured",
             url=url,
+            username=(user := environ.get("NEO4J_USERNAME") or USERNAME),
+            shell=_shell_line("cypher-shell", url, user, config, environ),
             detail=f"{url} is configured and " + ("answers." if answers else "does not answer."),
         )
     running = Layout(paths.neo4j_dir).running()
@@ -121,12 +130,24 @@ async def status(paths: Paths, config: Config, environ: Mapping[str, str]) -> Se
             way=running.way,
             detail="The local Neo4j has ended; `ragmem neo4j up` starts it again.",
         )
-    return _status_of(running)
+    return _status_of(running, config, environ)
 
 
 def log_file(paths: Paths) -> Path:
     """Where the local server writes its log."""
     return Layout(paths.neo4j_dir).log
+
+
+def password(paths: Paths, config: Config, environ: Mapping[str, str]) -> str:
+    """Of the local server; StoreRefused where another is configured, or none was started."""
+    if url := _configured(config, environ):
+        raise StoreRefused(
+            f"{url} is configured: its password is not ragmem's to keep.",
+            hint="It is read from NEO4J_PASSWORD.",
+        )
+    if not paths.neo4j_password:
+        raise StoreRefused("No local Neo4j was started yet.", hint="`ragmem neo4j up` starts one.")
+    return paths.neo4j_password
 
 
 def find_connection(config: Config, paths: Paths, environ: Mapping[str, str]) -> Connection:
@@ -237,10 +258,11 @@ async def start(
 ) -> Running:
     """Start a server and wait until it answers to its password."""
     on_progress("starting Neo4j…")
+    ports = _choose_ports(layout, on_progress)
     for _ in range(_PORTS_TRIED):
         layout.startup_log.unlink(missing_ok=True)
         layout.log.unlink(missing_ok=True)
-        running = await way.start(layout, free_port())
+        running = await way.start(layout, ports)
         layout.remember(running)
         try:
             await _ready(running, layout, environ)
@@ -249,8 +271,11 @@ async def start(
             layout.forget()
             # Someone took the port after we had found it free: another one then.
             if isinstance(error, StoreError) and "already in use" in layout.last_words():
+                ports = Ports(free_port(), free_port())
+                on_progress(f"a port was taken meanwhile: {ports.bolt} and {ports.http} then")
                 continue
             raise
+        layout.keep_ports(ports)
         on_progress(f"Neo4j is ready at {running.url}")
         return running
     raise StoreUnavailable(
@@ -279,6 +304,36 @@ async def _ready(running: Running, layout: Layout, environ: Mapping[str, str]) -
     await sign_in(running.url, layout.password(), timeout_s=SIGN_IN_S)
 
 
+def _choose_ports(layout: Layout, on_progress: Progress) -> Ports:
+    """Those of the last start, so that what knows an address finds it again; else free ones."""
+    kept = layout.ports()
+    if kept is None:
+        return Ports(free_port(), free_port())
+
+    def chosen(port: int, of: str) -> int:
+        if _is_free(port):
+            return port
+        # What was told the old address has to be told the new one.
+        other = free_port()
+        on_progress(
+            f"the port {port} ({of}) is taken by another program: {other} is used from here on"
+        )
+        return other
+
+    return Ports(chosen(kept.bolt, "Bolt"), chosen(kept.http, "the Browser"))
+
+
+def _is_free(port: int) -> bool:
+    """Whether a server can listen there, connections that have ended beside it."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            return False
+    return True
+
+
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody listens on at this moment."""
     with socket.socket() as probe:
@@ -287,11 +342,36 @@ def free_port() -> int:
         return port
 
 
-def _status_of(running: Running) -> ServerStatus:
+def _status_of(running: Running, config: Config, environ: Mapping[str, str]) -> ServerStatus:
     return ServerStatus(
         running=True,
         way=running.way,
         url=running.url,
         pid=running.pid,
         detail=f"A local Neo4j runs at {running.url} (by {running.way}).",
+        browser=running.browser,
+        username=USERNAME,
+        shell=_shell(running, config, environ),
     )
+
+
+def _shell(running: Running, config: Config, environ: Mapping[str, str]) -> str:
+    """A line for a shell, in which the password is named by the command that prints it."""
+    program, url = "cypher-shell", running.url
+    if running.container:
+        program = f"{running.way} exec -it -e NEO4J_PASSWORD {running.container} cypher-shell"
+        url = "bolt://127.0.0.1:7687"
+    elif neo4j := shutil.which("neo4j", path=environ.get("PATH")):
+        beside = Path(neo4j).resolve().with_name(program)
+        if beside.exists() and not shutil.which(program, path=environ.get("PATH")):
+            program = shlex.quote(str(beside))
+    line = _shell_line(program, url, USERNAME, config, environ)
+    return f'NEO4J_PASSWORD="$(ragmem neo4j password)" {line}'
+
+
+def _shell_line(
+    program: str, url: str, user: str, config: Config, environ: Mapping[str, str]
+) -> str:
+    database = config.store.database or environ.get("NEO4J_DATABASE")
+    given = {"-a": url, "-u": user} | ({"-d": database} if database else {})
+    return " ".join([program, *(f"{flag} {shlex.quote(each)}" for flag, each in given.items())])

@@ -21,6 +21,7 @@ from ragmem.records import (
     FileAccess,
     Insight,
     MemoryRecord,
+    Owner,
     Profile,
     Project,
     PutReferences,
@@ -34,7 +35,7 @@ from ragmem.records import (
 from ragmem.store.base import ALL_TURNS, Applied, SessionQuery, Store, StoreInfo, TurnQuery
 from ragmem.store.code import ChangedTogether, CodeTurn, FoundScope, ScopeQuery, TurnsQuery
 from ragmem.store.memories import MemoryQuery
-from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, Work
+from ragmem.store.recall import Attempts, Candidate, EmbedderMark, Pending, SearchQuery, Work
 from ragmem.store.spool.backlog import Backlog, Patience, Waiting
 from ragmem.store.spool.files import MOST_IN_MEMORY
 from ragmem.store.spool.projects import KnownProjects
@@ -189,17 +190,17 @@ class SpooledStore:
         """Give back what was claimed."""
         await self._backlog.read(lambda store: store.release(keys, owner_id))
 
-    async def attempts(self, item: str, model: str) -> int:
-        """How often this model's answers about an item could not be used, in all processes."""
-        return await self._backlog.read(lambda store: store.attempts(item, model))
+    async def attempts(self, item: str = "", *, least: int = 1) -> list[Attempts]:
+        """Answers that could not be used, at least so many: about an item, or any; latest last."""
+        return await self._backlog.read(lambda store: store.attempts(item, least=least))
 
-    async def attempted(self, item: str, session_id: str, model: str) -> None:
-        """Count one more; those of another model are forgotten."""
-        await self._backlog.read(lambda store: store.attempted(item, session_id, model))
+    async def keep_attempts(self, attempts: Attempts) -> None:
+        """Keep these in place of what was known of their item."""
+        await self._backlog.read(lambda store: store.keep_attempts(attempts))
 
-    async def forget_attempts(self, session_id: str) -> None:
-        """Let all that was tried in a session be tried again."""
-        await self._backlog.read(lambda store: store.forget_attempts(session_id))
+    async def forget_attempts(self, session_id: str, item: str = "") -> None:
+        """Let one item of a session be tried again, or all of them."""
+        await self._backlog.read(lambda store: store.forget_attempts(session_id, item))
 
     async def memories_revision(self) -> int:
         """Goes up when memories or their vectors change."""
@@ -236,6 +237,10 @@ class SpooledStore:
     async def profile(self) -> Profile:
         """The person's; empty before anything was said."""
         return await self._backlog.read(lambda store: store.profile())
+
+    async def others(self) -> list[Owner]:
+        """Those who have something here, or a name, but the one whom the store was opened for."""
+        return await self._backlog.read(lambda store: store.others())
 
     async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
         """What was found in those of them that were looked at, in this order."""

@@ -9,17 +9,17 @@ from ragmem.failpoints import failpoint
 from ragmem.records import SESSION_LEVEL, FileAccess, PutTurn, Session, Summary, ToolCall, Turn
 from ragmem.store.base import Span, forked, in_use
 from ragmem.store.sqlite import (
-    attempts,
     code_writes,
     documents,
     memory_writes,
     reads,
+    refused,
     small_vectors,
     todo,
     words,
 )
 from ragmem.store.sqlite.owners import OwnerLocks
-from ragmem.store.sqlite.rows import record, rows
+from ragmem.store.sqlite.rows import record, rows, turn_fields
 from ragmem.store.sqlite.writes import exists, no_session
 
 
@@ -46,7 +46,7 @@ def own_turns(connection: apsw.Connection, wanted: Sequence[Span]) -> list[PutTu
         for span in wanted
         for row in rows(
             connection,
-            "SELECT * FROM turns WHERE session_id = :session_id"
+            f"SELECT {turn_fields()} FROM turns WHERE session_id = :session_id"
             " AND turn_index BETWEEN :first AND :last ORDER BY turn_index",
             msgspec.structs.asdict(span),
         )
@@ -128,7 +128,7 @@ def delete_session(
     known = {"id": session_id}
     others = connection.execute(_SUMMARIZED_OTHERS, known).fetchall()
     todo.forget_session(connection, session_id)
-    attempts.forget(connection, session_id)
+    refused.forget(connection, session_id)
     documents.remove_session(connection, session_id)
     small_vectors.remove(connection, SESSION_LEVEL, session_id)
     went["memories"] = memory_writes.forget_session(connection, session_id)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from ragmem.records import Evidence, Insight, MemoryRecord, Profile
+from ragmem.records import Evidence, Insight, MemoryRecord, Owner, Profile
 from ragmem.store.memories import MemoryQuery
 from ragmem.store.sqlite.rows import record, rows, value
 
-_SEEN = "(m.project_id IS NOT NULL OR m.owner = :owner)"
+SEEN = "(m.project_id IS NOT NULL OR m.owner = :owner)"
 """What an owner is shown: what is about a person is seen by that person alone."""
 _NEWEST = "ORDER BY m.created_at DESC, m.memory_id DESC"
 
@@ -32,7 +32,7 @@ def memories(
                 query.session_id is not None,
                 "m.memory_id IN (SELECT memory_id FROM evidence WHERE session_id = :session_id)",
             ),
-            (owner, _SEEN),
+            (owner, SEEN),
             (query.pinned is not None, "m.pinned = :pinned"),
             (not query.with_superseded, "m.superseded_by IS NULL"),
             (query.alive_at is not None, "(m.expires_at IS NULL OR m.expires_at > :alive_at)"),
@@ -66,12 +66,15 @@ def _where(query: MemoryQuery) -> str:
     return " OR ".join(parts) or "FALSE"
 
 
-def memories_by_id(connection: apsw.Connection, memory_ids: Sequence[str]) -> list[MemoryRecord]:
+def memories_by_id(
+    connection: apsw.Connection, memory_ids: Sequence[str], owner: str = ""
+) -> list[MemoryRecord]:
     """Those of them that exist, in this order."""
     return _records(
         connection,
-        "JOIN json_each(:ids) AS chosen ON chosen.value = m.memory_id ORDER BY chosen.key",
-        {"ids": tuple(memory_ids)},
+        "JOIN json_each(:ids) AS chosen ON chosen.value = m.memory_id"
+        f" WHERE :owner = '' OR {SEEN} ORDER BY chosen.key",
+        {"ids": tuple(memory_ids), "owner": owner},
     )
 
 
@@ -85,19 +88,18 @@ def find_memories(
     return _records(
         connection,
         "WHERE substr(replace(m.memory_id, '-', ''), -length(:tail)) = :tail"
-        f" AND (:owner = '' OR {_SEEN}) {_NEWEST} LIMIT :limit",
+        f" AND (:owner = '' OR {SEEN}) {_NEWEST} LIMIT :limit",
         {"tail": tail, "limit": limit, "owner": owner},
     )
 
 
-def superseded_by(connection: apsw.Connection, memory_id: str) -> list[MemoryRecord]:
+def superseded_by(
+    connection: apsw.Connection, memory_id: str, owner: str = ""
+) -> list[MemoryRecord]:
     """What it took the place of, and what that did, newest first."""
-    older = set(with_older(connection, [memory_id])) - {memory_id}
-    return _records(
-        connection,
-        f"WHERE m.memory_id IN (SELECT value FROM json_each(:ids)) {_NEWEST}",
-        {"ids": tuple(older)},
-    )
+    older = tuple(set(with_older(connection, [memory_id])) - {memory_id})
+    found = memories_by_id(connection, older, owner)
+    return sorted(found, key=lambda each: (each.created_at, each.memory_id), reverse=True)
 
 
 def _records(
@@ -134,6 +136,24 @@ def profiles(connection: apsw.Connection) -> list[Profile]:
     """Everybody's."""
     owners = connection.execute("SELECT DISTINCT owner FROM profile ORDER BY 1").fetchall()
     return [profile(connection, str(owner)) for (owner,) in owners]
+
+
+def owners(connection: apsw.Connection) -> list[Owner]:
+    """Everybody who has something here, or a name."""
+    found = rows(
+        connection,
+        """
+        SELECT known.owner AS owner_id, coalesce(n.name, '') AS name, n.at AS named_at
+        FROM (
+            SELECT owner FROM sessions UNION SELECT owner FROM memories
+            UNION SELECT owner FROM profile UNION SELECT owner FROM owner_names
+        ) AS known
+        LEFT JOIN owner_names AS n ON n.owner = known.owner
+        WHERE known.owner <> '' ORDER BY known.owner
+        """,
+        {},
+    )
+    return [record(Owner, row) for row in found]
 
 
 def insights(connection: apsw.Connection, session_ids: Sequence[str]) -> list[Insight]:

@@ -11,29 +11,38 @@ from ragmem.records import (
     MarkExtracted,
     PutInsight,
     PutMemory,
+    PutOwner,
     PutProfile,
 )
+from ragmem.store.base import anothers
 from ragmem.store.sqlite import small_vectors
-from ragmem.store.sqlite.memories import with_older
+from ragmem.store.sqlite.memories import SEEN, with_older
 from ragmem.store.sqlite.rows import Row, columns, value
 from ragmem.store.sqlite.writes import Step, exists, no_session
 
 
-def planned(write: PutMemory | PutProfile | PutInsight | MarkExtracted) -> Step:
+def planned(
+    write: PutMemory | PutProfile | PutOwner | PutInsight | MarkExtracted, sees: str
+) -> Step:
     """The write, encoded and ready to be applied."""
     match write:
         case PutMemory():
-            return _put_memory(write)
+            return _put_memory(write, sees)
         case PutProfile():
             return _put_profile(write)
+        case PutOwner():
+            return _put_owner(write)
         case PutInsight():
             return _put_insight(write)
         case MarkExtracted():
             return _mark_extracted(write)
 
 
-def _put_memory(write: PutMemory) -> Step:
-    """A memory is written or replaced, with its evidence; others make place for it."""
+def _put_memory(write: PutMemory, sees: str) -> Step:
+    """A memory is written or replaced, with its evidence; others make place for it.
+
+    StoreRefused for one that is about another person.
+    """
     row = columns(msgspec.structs.replace(write.memory, evidence=()))
     del row["evidence"]
     places = [
@@ -43,6 +52,8 @@ def _put_memory(write: PutMemory) -> Step:
     others = [each for each in map(value, write.supersedes) if each != row["memory_id"]]
 
     def step(connection: apsw.Connection, _: dict[str, int]) -> None:
+        if not _may_change(connection, row["memory_id"], sees):
+            raise anothers(str(row["memory_id"]))
         kept = row | _as_it_stays(connection, row)
         connection.execute(
             """
@@ -74,7 +85,7 @@ def _put_memory(write: PutMemory) -> Step:
         for place in places:
             connection.execute(_INSERT_EVIDENCE, place)
         if kept["superseded_by"] is None:
-            for other in others:
+            for other in [each for each in others if _may_change(connection, each, sees)]:
                 connection.execute(
                     """
                     UPDATE memories
@@ -97,6 +108,13 @@ _INSERT_EVIDENCE = """
         :path, :quote, :at
     )
 """
+
+
+def _may_change(connection: apsw.Connection, memory_id: object, sees: str) -> bool:
+    """Whether it is not about another person than this one; everybody sees all as nobody."""
+    asked = {"id": memory_id, "owner": sees}
+    found = f"SELECT 1 FROM memories AS m WHERE m.memory_id = :id AND NOT {SEEN}"
+    return not sees or connection.execute(found, asked).fetchone() is None
 
 
 def _as_it_stays(connection: apsw.Connection, row: Row) -> Row:
@@ -131,6 +149,21 @@ def _put_profile(write: PutProfile) -> Step:
         connection.execute(
             "INSERT INTO profile_state (owner, updated_at) VALUES (:owner, :at)"
             " ON CONFLICT (owner) DO UPDATE SET updated_at = max(updated_at, excluded.updated_at)",
+            row,
+        )
+
+    return step
+
+
+def _put_owner(write: PutOwner) -> Step:
+    """An owner has a name from now on."""
+    row = columns(write)
+
+    def step(connection: apsw.Connection, _: dict[str, int]) -> None:
+        connection.execute(
+            "INSERT INTO owner_names (owner, name, at) VALUES (:owner, :name, :at)"
+            " ON CONFLICT (owner) DO UPDATE SET name = excluded.name, at = excluded.at"
+            " WHERE excluded.at >= owner_names.at",
             row,
         )
 
@@ -175,9 +208,10 @@ def _mark_extracted(write: MarkExtracted) -> Step:
 # --- what goes --------------------------------------------------------------------------
 
 
-def forget(connection: apsw.Connection, wanted: Iterable[str]) -> int:
+def forget(connection: apsw.Connection, wanted: Iterable[str], sees: str = "") -> int:
     """Remove these, with what they took the place of; how many went."""
-    gone = with_older(connection, list(wanted))
+    own = [each for each in wanted if _may_change(connection, each, sees)]
+    gone = [each for each in with_older(connection, own) if _may_change(connection, each, sees)]
     _remove(connection, gone)
     small_vectors.memories_changed(connection)
     return len(gone)

@@ -19,6 +19,7 @@ from ragmem.records import (
     PutCodeFile,
     PutInsight,
     PutMemory,
+    PutOwner,
     PutProfile,
     PutReferences,
     PutSession,
@@ -50,12 +51,12 @@ from ragmem.store.sqlite.writes import (
 )
 
 
-def plan(connection: apsw.Connection, writes: Sequence[Write]) -> list[Step]:
-    """The writes, encoded and ready to be applied."""
-    return [_planned(connection, write, writes) for write in writes]
+def plan(connection: apsw.Connection, writes: Sequence[Write], sees: str = "") -> list[Step]:
+    """The writes, encoded and ready to be applied, of a person who sees that much."""
+    return [_planned(connection, write, writes, sees) for write in writes]
 
 
-def _planned(connection: apsw.Connection, write: Write, others: Sequence[Write]) -> Step:
+def _planned(connection: apsw.Connection, write: Write, others: Sequence[Write], sees: str) -> Step:
     match write:
         case RegisterProject():
             return register_project(columns(write.project))
@@ -82,8 +83,8 @@ def _planned(connection: apsw.Connection, write: Write, others: Sequence[Write])
             return put_session(_session_row(write.session))
         case PutTurn():
             return _put_turn(write)
-        case PutMemory() | PutProfile() | PutInsight() | MarkExtracted():
-            return memory_writes.planned(write)
+        case PutMemory() | PutProfile() | PutOwner() | PutInsight() | MarkExtracted():
+            return memory_writes.planned(write, sees)
         case PutCodeFile() | DropCodeFiles() | PutReferences():
             return code_writes.planned(write)
 

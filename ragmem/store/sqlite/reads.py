@@ -7,14 +7,14 @@ import msgspec
 
 from ragmem.records import FileAccess, Project, Session, Summary, ToolCall, Turn
 from ragmem.store.base import SessionQuery, TurnQuery
-from ragmem.store.sqlite.rows import Row, record, rows
+from ragmem.store.sqlite.rows import Row, bounded, call_fields, record, rows, turn_fields
 from ragmem.store.sqlite.writes import no_session
 
 _LAST = (1 << 63) - 1
 
-_SESSION = """
+_SESSION = f"""
     SELECT s.*, 2 * s.completed_count AS message_count, (
-        SELECT user_message FROM turns AS t
+        SELECT {bounded("user_message")} FROM turns AS t
         WHERE t.session_id = s.session_id AND t.turn_index = s.turn_count
     ) AS last_message
     FROM sessions AS s
@@ -126,7 +126,7 @@ def _session(connection: apsw.Connection, row: Row) -> Session:
     )
     last_messages = (
         connection.execute(
-            "SELECT user_message FROM turns WHERE session_id = ? AND turn_index <= ?"
+            f"SELECT {bounded('user_message')} FROM turns WHERE session_id = ? AND turn_index <= ?"
             " ORDER BY turn_index DESC LIMIT 1",
             seen,
         ).get
@@ -145,7 +145,8 @@ def turns(connection: apsw.Connection, session_id: str, query: TurnQuery) -> lis
     if query.with_tool_calls:
         found = rows(
             connection,
-            "SELECT * FROM tool_calls WHERE turn_id IN (SELECT value FROM json_each(:ids))"
+            f"SELECT {call_fields()} FROM tool_calls"
+            " WHERE turn_id IN (SELECT value FROM json_each(:ids))"
             ' ORDER BY turn_id, "order", tool_call_id',
             {"ids": tuple(str(row["turn_id"]) for row in chosen)},
         )
@@ -181,7 +182,7 @@ def _newest_first(
     for current, last in lineage(connection, session_id):
         yield from rows(
             connection,
-            "SELECT * FROM turns WHERE session_id = :id AND turn_index <= :last"
+            f"SELECT {turn_fields()} FROM turns WHERE session_id = :id AND turn_index <= :last"
             " ORDER BY turn_index DESC",
             {"id": current, "last": min(last, before)},
         )
@@ -212,8 +213,8 @@ def find_tool_call(connection: apsw.Connection, session_id: str, reference: str)
     for current, last in lineage(connection, session_id):
         for row in rows(
             connection,
-            """
-            SELECT c.* FROM turns AS t JOIN tool_calls AS c ON c.turn_id = t.turn_id
+            f"""
+            SELECT {call_fields("c")} FROM turns AS t JOIN tool_calls AS c ON c.turn_id = t.turn_id
             WHERE t.session_id = :id AND t.turn_index <= :last
             AND substr(replace(c.tool_call_id, '-', ''), -length(:reference)) = :reference
             ORDER BY t.turn_index DESC LIMIT 1

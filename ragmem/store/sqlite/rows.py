@@ -27,8 +27,44 @@ _JSON = frozenset(
         "imports",
     )
 )
+_OF_A_TURN = (
+    "turn_id session_id turn_index status char_count owner_id started_at finished_at model usage"
+)
+_OF_A_CALL = (
+    "tool_call_id turn_id order iteration tool_name success origin started_at duration_ms"
+    " result_size_bytes"
+)
 _INT64 = 2**63 - 1
 _BOOL = frozenset(("success", "extractive", "pinned"))
+
+
+MOST_BYTES = 16 << 20
+"""Of one text that is read: a store of an older version may hold turns without a bound."""
+
+
+def bounded(column: str, most: int = MOST_BYTES) -> str:
+    """A column of text as it is read: what is too long is left out by SQLite, with a mark."""
+    length = f"octet_length({column})"
+    return (
+        f"iif({length} <= {most}, {column}, substr({column}, 1, {most // 4})"
+        f" || printf(char(10) || '… [%,d bytes: the rest is left out]', {length}))"
+    )
+
+
+def _selected(table: str, plain: str, texts: str, most: int) -> str:
+    whole = [f'{table}."{name}"' for name in plain.split()]
+    cut = [f"{bounded(f'{table}.{name}', most)} AS {name}" for name in texts.split()]
+    return ", ".join((*whole, *cut))
+
+
+def turn_fields(table: str = "turns") -> str:
+    """What is selected for a `Turn`."""
+    return _selected(table, _OF_A_TURN, "user_message assistant_message reasoning", MOST_BYTES)
+
+
+def call_fields(table: str = "tool_calls") -> str:
+    """What is selected for a `ToolCall`."""
+    return _selected(table, _OF_A_CALL, "error preamble arguments result", MOST_BYTES)
 
 
 def iso(at: datetime) -> str:

@@ -20,7 +20,7 @@ from ragmem.store.locks import lock
 from ragmem.store.sqlite import documents, files, journal
 from ragmem.store.sqlite.rows import iso
 
-VERSION = 7
+VERSION = 8
 APPLICATION_ID = 0x7261676D
 _FIRST_WITH_DOCUMENTS = 3
 _FIRST_WITH_OWNERS = 7

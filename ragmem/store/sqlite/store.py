@@ -12,6 +12,7 @@ from ragmem.records import (
     FileAccess,
     Insight,
     MemoryRecord,
+    Owner,
     Profile,
     Project,
     PutTurn,
@@ -35,10 +36,9 @@ from ragmem.store.base import (
 )
 from ragmem.store.memories import MemoryQuery, touches_memories
 from ragmem.store.owning import owned
-from ragmem.store.recall import Candidate, EmbedderMark, Pending, SearchQuery, Work
+from ragmem.store.recall import Attempts, Candidate, EmbedderMark, Pending, SearchQuery, Work
 from ragmem.store.sqlite import (
     archive,
-    attempts,
     checks,
     documents,
     files,
@@ -47,6 +47,7 @@ from ragmem.store.sqlite import (
     memory_writes,
     owners,
     reads,
+    refused,
     schema,
     search,
     small_vectors,
@@ -115,7 +116,7 @@ class SQLiteStore(CodeHandle):
         writes = owned(writes, self._owner)
 
         def job(connection: apsw.Connection) -> None:
-            steps = plan(connection, writes)
+            steps = plan(connection, writes, self._sees)
             if touches_memories(writes):
                 steps.append(lambda db, _: small_vectors.memories_changed(db))
             self._transaction(connection, lambda: [step(connection, indexes) for step in steps])
@@ -281,23 +282,23 @@ class SQLiteStore(CodeHandle):
         if keys:
             await self._write(job)
 
-    async def attempts(self, item: str, model: str) -> int:
-        """How often this model's answers about an item could not be used, in all processes."""
-        return await self._read(lambda db: attempts.count(db, item, model))
+    async def attempts(self, item: str = "", *, least: int = 1) -> list[Attempts]:
+        """Answers that could not be used, at least so many: about an item, or any; latest last."""
+        return await self._read(lambda db: refused.read(db, item, least))
 
-    async def attempted(self, item: str, session_id: str, model: str) -> None:
-        """Count one more; those of another model are forgotten."""
+    async def keep_attempts(self, attempts: Attempts) -> None:
+        """Keep these in place of what was known of their item."""
 
         def job(connection: apsw.Connection) -> None:
-            self._transaction(connection, lambda: attempts.add(connection, item, session_id, model))
+            self._transaction(connection, lambda: refused.keep(connection, attempts))
 
         await self._write(job)
 
-    async def forget_attempts(self, session_id: str) -> None:
-        """Let all that was tried in a session be tried again."""
+    async def forget_attempts(self, session_id: str, item: str = "") -> None:
+        """Let one item of a session be tried again, or all of them."""
 
         def job(connection: apsw.Connection) -> None:
-            self._transaction(connection, lambda: attempts.forget(connection, session_id))
+            self._transaction(connection, lambda: refused.forget(connection, session_id, item))
 
         await self._write(job)
 
@@ -358,7 +359,7 @@ class SQLiteStore(CodeHandle):
 
     async def memories_by_id(self, memory_ids: Sequence[str]) -> list[MemoryRecord]:
         """Those of them that exist, superseded ones too, in this order."""
-        return await self._read(lambda db: memories.memories_by_id(db, memory_ids))
+        return await self._read(lambda db: memories.memories_by_id(db, memory_ids, self._sees))
 
     async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
         """Those whose id, without its dashes, is or ends with the reference; newest first."""
@@ -366,7 +367,7 @@ class SQLiteStore(CodeHandle):
 
     async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
         """What this one took the place of, and what that did, and so on; newest first."""
-        return await self._read(lambda db: memories.superseded_by(db, memory_id))
+        return await self._read(lambda db: memories.superseded_by(db, memory_id, self._sees))
 
     async def small_vectors(
         self, record_ids: Sequence[str], level: int, embedder: str
@@ -380,7 +381,7 @@ class SQLiteStore(CodeHandle):
         """Remove these and what they took the place of; nothing of them stays in the file."""
         if not await self.memories_by_id(memory_ids):
             return 0
-        count, _ = await self._erase(lambda db: memory_writes.forget(db, memory_ids))
+        count, _ = await self._erase(lambda db: memory_writes.forget(db, memory_ids, self._sees))
         return count
 
     async def profile(self) -> Profile:
@@ -396,6 +397,16 @@ class SQLiteStore(CodeHandle):
     async def profiles(self) -> list[Profile]:
         """Everybody's, whoever the store was opened for."""
         return await self._read(memories.profiles)
+
+    async def owners(self) -> list[Owner]:
+        """Everybody who has something here, or a name, by id."""
+        return await self._read(memories.owners)
+
+    async def others(self) -> list[Owner]:
+        """Those of them but the one that it was opened for; nobody where all is that one's."""
+        if not self._sees:
+            return []
+        return [each for each in await self.owners() if each.owner_id != self._sees]
 
     async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
         """What was found in those of them that were looked at, in this order."""

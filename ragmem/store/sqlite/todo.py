@@ -8,6 +8,7 @@ from itertools import islice
 import apsw
 import msgspec
 
+from ragmem.records import UNSUMMARIZED
 from ragmem.store.recall import WORK, Pending, Work
 from ragmem.store.sqlite import code, reads
 from ragmem.store.sqlite.owners import OwnerLocks
@@ -28,9 +29,14 @@ _OWN = """
         WHERE s.session_id = documents.session_id AND s.owner IN ('', :person)
     ))
 """
+_SUMS_UP = f"s.tags NOT LIKE '%\"{UNSUMMARIZED}\"%'"
+_OF_SUMMED_UP = f"""
+    EXISTS (SELECT 1 FROM sessions AS s WHERE s.session_id = documents.session_id AND {_SUMS_UP})
+"""
 _MEMORIES = """
     SELECT updated_at AS at, '' AS session_id, memory_id AS record_id, -1 AS level FROM memories
     WHERE to_embed AND :session_id IS NULL
+        AND (:person = '' OR project_id IS NOT NULL OR owner = :person)
     ORDER BY updated_at DESC, memory_id DESC
 """
 _SUMMARIZED = """
@@ -56,7 +62,7 @@ _TO_LINK_OF_SESSION = """
 # 0004_memories.sql: else none is used.
 _QUERIES: dict[Work, tuple[str, ...]] = {
     "vectors": (_DOCUMENTS.format(flag="to_embed", order="DESC"), _MEMORIES, _SUMMARIZED),
-    "level1": (_DOCUMENTS.format(flag="to_summarize", order="DESC"),),
+    "level1": (_DOCUMENTS.format(flag=f"to_summarize AND {_OF_SUMMED_UP}", order="DESC"),),
     "memories": (_DOCUMENTS.format(flag=f"to_extract AND {_OWN}", order="ASC"),),
     "roll_up": (
         _SESSIONS.format(
@@ -67,13 +73,14 @@ _QUERIES: dict[Work, tuple[str, ...]] = {
             )) AS levels
         """,
             condition="EXISTS (SELECT 1 FROM documents AS d"
-            " WHERE to_roll_up AND d.session_id = s.session_id)",
+            f" WHERE to_roll_up AND d.session_id = s.session_id) AND {_SUMS_UP}",
         ),
     ),
     "thread": (
         _SESSIONS.format(
             more="parent_session_id",
-            condition="(2 * completed_count > summarized_count OR parent_session_id IS NOT NULL)",
+            condition="(2 * completed_count > summarized_count OR parent_session_id IS NOT NULL)"
+            f" AND {_SUMS_UP}",
         ),
     ),
 }

@@ -16,7 +16,7 @@ import apsw
 import msgspec
 
 from ragmem.records import Summary, ToolCall, Turn
-from ragmem.store.sqlite.rows import Row, record, rows
+from ragmem.store.sqlite.rows import Row, call_fields, record, rows, turn_fields
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,7 +101,8 @@ def turns(connection: apsw.Connection, turn_ids: Sequence[str]) -> Iterator[Turn
     calls = calls_of(connection, turn_ids)
     for row in rows(
         connection,
-        "SELECT t.* FROM json_each(:ids) AS chosen JOIN turns AS t ON t.turn_id = chosen.value"
+        f"SELECT {turn_fields('t')} FROM json_each(:ids) AS chosen"
+        " JOIN turns AS t ON t.turn_id = chosen.value"
         " ORDER BY chosen.key",
         {"ids": tuple(turn_ids)},
     ):
@@ -114,7 +115,8 @@ def calls_of(connection: apsw.Connection, turn_ids: Sequence[str]) -> dict[str, 
     calls: dict[str, list[ToolCall]] = {}
     for row in rows(
         connection,
-        "SELECT * FROM tool_calls WHERE turn_id IN (SELECT value FROM json_each(:ids))"
+        f"SELECT {call_fields()} FROM tool_calls"
+        " WHERE turn_id IN (SELECT value FROM json_each(:ids))"
         ' ORDER BY turn_id, "order", tool_call_id',
         {"ids": tuple(turn_ids)},
     ):

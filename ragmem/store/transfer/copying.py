@@ -17,6 +17,7 @@ from ragmem.records import (
     PutCodeFile,
     PutInsight,
     PutMemory,
+    PutOwner,
     PutProfile,
     PutReferences,
     PutSession,
@@ -44,6 +45,7 @@ Kind = Literal[
     "summaries",
     "memories",
     "profile",
+    "owners",
     "insights",
     "vectors",
 ]
@@ -147,7 +149,7 @@ async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]
     ]
 
 
-_CHANGEABLE = (PutMemory, PutProfile, PutInsight)
+_CHANGEABLE = (PutMemory, PutProfile, PutOwner, PutInsight)
 
 
 def _later(batch: Sequence[Write], held: Sequence[Write | None]) -> set[str]:
@@ -264,6 +266,8 @@ def _changed_later(write: Write, held: Write) -> bool:
             return theirs.updated_at > ours.updated_at
         case PutProfile(), PutProfile():
             return write.value != held.value and held.at > write.at
+        case PutOwner(), PutOwner():
+            return write.name != held.name and held.at > write.at
         case PutInsight(insight=ours), PutInsight(insight=theirs):
             return theirs.created_at > ours.created_at
     return False
@@ -302,6 +306,8 @@ def _records(write: Write) -> list[tuple[Kind, msgspec.Struct]]:
         case PutProfile():
             # A profile says only when it was changed last.
             return [("profile", msgspec.structs.replace(write, at=_ANY_DAY))]
+        case PutOwner():
+            return [("owners", write)]
         case PutInsight(insight=insight):
             return [("insights", insight)]
         case PutVectors():

@@ -18,6 +18,7 @@ from ragmem.records import (
     AddSummary,
     FileAccess,
     Insight,
+    Owner,
     Project,
     PutInsight,
     PutSession,
@@ -30,6 +31,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import Archive, Span, TurnQuery
+from ragmem.store.room import fitted
 from ragmem.store.transfer.memories import (
     MemoryDocument,
     memories_of,
@@ -38,6 +40,7 @@ from ragmem.store.transfer.memories import (
     pointed_to,
     those_here,
 )
+from ragmem.store.transfer.stream import owner_write
 from ragmem.text import one_line
 
 _MOST_ID_BYTES = 1_000
@@ -78,6 +81,8 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
     branches: tuple[BranchDocument, ...] = ()
     insights: tuple[Insight, ...] = ()
     """What a look over it has found: one, if there was any. Older versions pass it over."""
+    owners: tuple[Owner, ...] = ()
+    """Whose the session and its memories are, by name where they have one."""
 
 
 async def document_of(store: Archive, session_id: str) -> SessionDocument:
@@ -87,15 +92,20 @@ async def document_of(store: Archive, session_id: str) -> SessionDocument:
     for span in await _lineage(store, session):
         turns += [_turn_document(put) for put in await store.own_turns([span])]
     branches = await store.branches(session_id)
+    memories = await memories_of(store, session_id)
+    people = {session.owner, *(memory.owner for memory in memories)}
     return SessionDocument(
         session=session,
         turns=tuple(turns),
         summaries=tuple(reversed(await store.summaries(session_id))),
-        memories=await memories_of(store, session_id),
+        memories=memories,
         branches=tuple(
             BranchDocument(fork.session_id, fork.title, fork.forked_at_index) for fork in branches
         ),
         insights=tuple(await store.insights([session_id])),
+        owners=tuple(
+            each for each in await store.owners() if each.owner_id in people and each.name
+        ),
     )
 
 
@@ -225,6 +235,7 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
     writes += [AddSummary(summary=summary) for summary in summaries]
     writes += await memory_writes(store, document.memories, document.session.session_id)
     writes += [PutInsight(insight=insight) for insight in document.insights]
+    writes += [each for each in map(owner_write, document.owners) if each]
     failpoint("transfer.import")
     await store.apply(writes)
     return await store.session(document.session.session_id)
@@ -331,7 +342,7 @@ def _put(turn: TurnDocument) -> PutTurn:
     if turn.status == "running":
         fields |= {"status": "interrupted", "owner_id": None, "finished_at": turn.started_at}
     return PutTurn(
-        turn=Turn(**fields),
+        turn=fitted(Turn(**fields)),
         accesses={
             call.tool_call_id: call.file_accesses for call in turn.tool_calls if call.file_accesses
         },

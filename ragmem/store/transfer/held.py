@@ -13,6 +13,7 @@ from ragmem.records import (
     PutCodeFile,
     PutInsight,
     PutMemory,
+    PutOwner,
     PutProfile,
     PutReferences,
     PutSession,
@@ -24,7 +25,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import Archive, Span
-from ragmem.store.transfer.stream import profile_writes
+from ragmem.store.transfer.stream import owner_write, profile_writes
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -71,6 +72,8 @@ async def held_in(
     if any(isinstance(write, PutProfile) for write in batch):
         for profile in await target.profiles():
             held += profile_writes(profile)
+    if any(isinstance(write, PutOwner) for write in batch):
+        held += [each for each in map(owner_write, await target.owners()) if each]
     found = {key_of(write): write for write in held}
     return [found.get(key_of(write)) for write in batch]
 
@@ -122,6 +125,8 @@ def key_of(write: Write) -> tuple[str, str]:
             return "memory", record_id
         case PutProfile():
             return "profile", f"{write.key} of {write.owner}" if write.owner else write.key
+        case PutOwner():
+            return "name of", write.owner
         case PutInsight(insight=Insight(session_id=record_id)):
             return "insight into", record_id
         case PutCodeFile(file=CodeFile(project_id=project_id, path=path)):

@@ -12,12 +12,15 @@ import msgspec
 from ragmem.failpoints import failpoint
 from ragmem.records import (
     AddSummary,
+    Owner,
     Profile,
     Project,
     PutInsight,
     PutMemory,
+    PutOwner,
     PutProfile,
     PutSession,
+    PutTurn,
     RegisterProject,
     Write,
     utc_now,
@@ -25,6 +28,7 @@ from ragmem.records import (
 from ragmem.store.base import Archive, Span
 from ragmem.store.code import ScopeQuery
 from ragmem.store.moved_code import MovedCode
+from ragmem.store.room import fitted
 
 BATCH = 200
 """Writes in a batch, about: with its tool calls a turn is some ten records."""
@@ -47,7 +51,7 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
             for portion in portions(generation, batch):
                 failpoint("transfer.read")
                 sessions = await source.sessions_by_id(portion.session_ids)
-                turns = await source.own_turns(portion.spans)
+                turns = [_fitted(put) for put in await source.own_turns(portion.spans)]
                 embedded = [*portion.session_ids, *(put.turn.turn_id for put in turns)]
                 yield [
                     *(PutSession(session=session) for session in sessions),
@@ -80,11 +84,17 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
                 *(PutMemory(memory=memory) for memory in memories),
                 *await source.vectors_of(portion_ids),
             ]
+        if named := [each for each in map(owner_write, await source.owners()) if each]:
+            yield named
         for profile in await source.profiles():
             if known := profile_writes(profile):
                 yield known
 
     return stream
+
+
+def _fitted(put: PutTurn) -> PutTurn:
+    return msgspec.structs.replace(put, turn=fitted(put.turn))
 
 
 async def _code_of(source: Archive, projects: Sequence[Project]) -> AsyncIterator[MovedCode]:
@@ -102,6 +112,13 @@ async def _code_of(source: Archive, projects: Sequence[Project]) -> AsyncIterato
 def _parts(writes: Sequence[Write], size: int) -> Iterator[Sequence[Write]]:
     for start in range(0, len(writes), size):
         yield writes[start : start + size]
+
+
+def owner_write(owner: Owner) -> PutOwner | None:
+    """What a person is called, if that was said."""
+    if not owner.name:
+        return None
+    return PutOwner(owner=owner.owner_id, name=owner.name, at=owner.named_at or utc_now())
 
 
 def profile_writes(profile: Profile) -> list[PutProfile]:

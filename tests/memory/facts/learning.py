@@ -95,7 +95,7 @@ class Learner:
         self.llm = ScriptedLLM(script)
         self.facts: Facts = facts_of(store, embedder=embedder, clock=self.clock)
         config = SummariesConfig()
-        asker = Summarizer(self.llm, config, sleep=no_wait, clock=self.clock)
+        asker = Summarizer(self.llm, config, open_attempts=opened, sleep=no_wait, clock=self.clock)
         self.extractor = Extractor(self.facts, asker if asks else None, clock=self.clock)
         self.worker = Worker(
             opened,

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from ragmem.records import FileAccess, PutTurn, ToolCall, Turn, TurnStatus, Usage
+from ragmem.store.room import fitted
 from ragmem.store.transfer.foreign.fields import clipped
 from ragmem.store.transfer.foreign.touched import Touched, listed
 from ragmem.store.transfer.foreign.values import AgentName
@@ -178,7 +179,7 @@ class TurnBuilder:
             usage=usage,
             tool_calls=tuple(calls),
         )
-        return PutTurn(turn=turn, accesses=accesses)
+        return PutTurn(turn=fitted(turn), accesses=accesses)
 
     def _status(self, said: str, calls: list[ToolCall], *, over: bool) -> TurnStatus:
         if self.status in ("failed", "interrupted"):

@@ -1,0 +1,482 @@
+"""The code of the projects that this process works in, as the agent knows it.
+
+An index for each project's folder, looked at in the background and kept current in a chat; what
+of it bears on a prompt; and what turns have to do with it. All of it is an extra: what can't be
+had in time is left out, and the turn goes on.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ragmem.config import Config, Paths
+from ragmem.embedder.base import CachedEmbedder, Embedder
+from ragmem.embedder.opening import SHIPPED, thresholds
+from ragmem.errors import RagmemError, StoreError
+from ragmem.index.links import TurnLinks
+from ragmem.index.names import is_named, names_in
+from ragmem.index.values import CodeHit, Refreshed
+from ragmem.memory.context import CodePassage
+from ragmem.memory.facts.words import is_greeting
+from ragmem.memory.passages import question_words
+from ragmem.metrics import Metrics
+from ragmem.paths import NO_HOME
+from ragmem.records import Project
+from ragmem.store.base import SessionQuery, Store, TurnQuery
+from ragmem.store.recall import Pending
+
+if TYPE_CHECKING:
+    from ragmem.index.index import CodeIndex
+
+
+_LEAST_WORDS = 2
+_LEAST_SHARE = 0.3
+"""The share of a question's words that a scope without its meaning or name must hold."""
+_FAR = 0.5
+"""The share of the threshold below which a scope has its words by chance."""
+
+
+class PromptWords(msgspec.Struct, frozen=True):
+    """The words and names of a question, which its hits are compared with."""
+
+    words: frozenset[str]
+    names: frozenset[str] = frozenset()
+    """Names of pieces of code in it, in lower case."""
+
+    @classmethod
+    def of(cls, text: str) -> "PromptWords":
+        """Return the words and names of a prompt."""
+        names = frozenset(name.casefold() for name in names_in(text))
+        return cls(frozenset(question_words(text)), names)
+
+    def names_scope(self, hit: CodeHit) -> bool:
+        """Whether it calls the scope by its name, with what it is in or without."""
+        return is_named(hit.name, hit.qualified_name, self.names)
+
+
+def bears(hit: CodeHit, asked: PromptWords, floor: float | None) -> bool:
+    """Whether a hit has to do with a question beyond doubt.
+
+    It, its file or its folder is named, or it is as alike as a past turn would have to be, or it
+    holds several of the words and is not about something else.
+    """
+    alike = hit.similarity if floor is not None else None
+    if alike is not None and floor is not None and alike > floor:
+        return True
+    held: set[str] = set()
+    for reason in hit.why:
+        kind, _, found = reason.partition(": ")
+        if kind in ("file", "folder"):
+            return True
+        if kind in ("name", "words"):
+            held.update(found.split(", "))
+    if asked.names_scope(hit):
+        return True
+    if alike is not None and floor is not None and alike <= _FAR * floor:
+        return False
+    return len(held) >= max(_LEAST_WORDS, _LEAST_SHARE * len(asked.words))
+
+
+def passage_of(hit: CodeHit) -> CodePassage:
+    """Return the hit as the request shows it."""
+    return CodePassage(
+        scope_id=hit.scope_id,
+        path=hit.path,
+        name=hit.qualified_name,
+        start_line=hit.start_line,
+        end_line=hit.end_line,
+        text=hit.text,
+        score=hit.score,
+        why="; ".join(hit.why),
+    )
+
+
+_log = logging.getLogger("ragmem")
+
+OpenStore = Callable[[], Awaitable[Store]]
+
+_LARGE = 1_000
+"""Files of a project whose first indexing is told of."""
+_HITS = 12
+"""Hits that are asked for; the context shows those that bear on the prompt and find room."""
+_FEW_TEXTS = 32
+"""The most vectors that a chat makes itself; more are left to the detached process."""
+_EMBEDDED_S = 20.0
+"""The longest that one piece of background work embeds."""
+_LATE_SESSIONS = 3
+_LATE_TURNS = 20
+"""Of each: what they have to do with gets its vectors first."""
+_PATIENCE_S = 30
+"""How long to wait for another process that indexes a project for the first time."""
+
+
+class Codebase:
+    """The indexes of the projects of this process, and what is done with them.
+
+    `open_store`: where scopes are made known to; None where nothing is stored. `writes`: false
+    where the index is only read. `say` takes what the person is to be told.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        paths: Paths,
+        *,
+        open_store: OpenStore | None,
+        embedder: Embedder | None,
+        metrics: Metrics,
+        writes: bool,
+        say: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._paths = paths
+        self._open_store = open_store
+        self._own = _own_embedder(config, embedder)
+        self._embedder = self._own or (embedder if config.code.vectors else None)
+        self._metrics = metrics
+        self._writes = writes
+        self._say = say
+        self._indexes: dict[str, CodeIndex] = {}
+        self._refreshing: dict[str, asyncio.Task[Refreshed | None]] = {}
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._done_with: set[str] = set()
+        self.made = 0
+        """Vectors that `catch_up` has made."""
+        self._made_before = 0
+        self._told_store: set[str] = set()
+        self._ours: set[str] = set()
+        self._links = TurnLinks(
+            self._known_index_of, self._refreshing.get, writes=writes, metrics=metrics
+        )
+        self._met: dict[str, Project] = {}
+        self._keeps_current = False
+        settings = config.memory.embeddings
+        self._floor = thresholds(self._embedder.info, settings).history if self._embedder else None
+        self._telling: set[asyncio.Task[None]] = set()
+        self.on_told: Callable[[], None] = lambda: None
+        """Called when the store has come to know of code: turns can be linked with it."""
+        self.leave_vectors: Callable[[], None] = lambda: None
+        """Called in a chat where many vectors are to be made: for a process of its own."""
+
+    def index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
+        """Return the index of a project's own folder; None where no code is indexed.
+
+        Without `stores` what is found is kept from the store, unless it was opened for that before.
+        """
+        self._ours.add(project.project_id)
+        return self._known_index_of(project, stores=stores)
+
+    def _known_index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
+        """Return the index of any session's project, also of one that is seen to in passing."""
+        if not self._config.code.enabled or self._paths == NO_HOME:
+            return None
+        if (known := self._indexes.get(project.project_id)) is not None:
+            return known
+        from ragmem.index.database import database_of
+        from ragmem.index.files import IndexLimits
+        from ragmem.index.index import CodeIndex
+
+        settings = self._config.code
+        index = self._indexes[project.project_id] = CodeIndex(
+            project,
+            database_of(self._paths.data_dir, project.project_id),
+            embedder=self._embedder,
+            open_store=self._open_store if stores else None,
+            limits=IndexLimits(
+                max_files=settings.max_files, max_file_bytes=settings.max_file_kb * 1_000
+            ),
+            metrics=self._metrics,
+            private=self._paths.own_folders,
+            on_told=partial(self._told, project.project_id),
+        )
+        return index
+
+    def has(self, folder: Path) -> bool:
+        """Return whether the code of a folder is indexed at all."""
+        if not self._config.code.enabled or self._paths == NO_HOME:
+            return False
+        from ragmem.index.files import refusal
+
+        return not refusal(folder)
+
+    # --- keeping it current -------------------------------------------------------
+
+    def begin(self, project: Project, *, stores: bool = True) -> None:
+        """Look at the disk from now on; once at a time, and not where it is followed."""
+        try:
+            self._begin(project, stores=stores)
+        except Exception as error:
+            self._failed("The code was not indexed", error)
+
+    def _begin(self, project: Project, *, stores: bool) -> None:
+        index = self.index_of(project, stores=stores)
+        key = project.project_id
+        running = self._refreshing.get(key)
+        if index is None or index.refusal or not self._writes or self._is_followed(key):
+            return
+        if running is None or running.done():
+            self._refreshing[key] = asyncio.create_task(self._refreshed(index))
+
+    def meet(self, project: Project) -> None:
+        """Note that an agent works in this project."""
+        self._met[project.project_id] = project
+        if self._keeps_current:
+            self._follow(project)
+
+    def keep_current(self) -> None:
+        """Follow the projects of agents from now on, as a chat does."""
+        self._keeps_current = True
+        for project in self._met.values():
+            self._follow(project)
+
+    def _follow(self, project: Project) -> None:
+        index, key = self.index_of(project), project.project_id
+        if index is None or index.refusal or not self._writes or self._is_followed(key):
+            return
+        told = _Progress(self._say)
+        before = self._refreshing.get(key)
+        self._refreshing[key] = asyncio.create_task(self._first_refreshed(index, before, told))
+        self._following[key] = asyncio.create_task(self._kept_current(index, self._refreshing[key]))
+
+    def _is_followed(self, key: str) -> bool:
+        """Whether changes are seen; what watched has ended where the folder went, say."""
+        following = self._following.get(key)
+        return following is not None and not following.done()
+
+    async def _first_refreshed(
+        self, index: "CodeIndex", before: "asyncio.Task[Refreshed | None] | None", told: "_Progress"
+    ) -> Refreshed | None:
+        if before is not None:
+            await asyncio.gather(before, return_exceptions=True)
+        whole = bool((await index.status()).refreshed_at)
+        found = await self._refreshed(index, show=None if whole else told.show)
+        if found is not None:
+            told.done(found)
+        return found
+
+    async def _refreshed(
+        self, index: "CodeIndex", *, show: Callable[[int, int], None] | None = None
+    ) -> Refreshed | None:
+        try:
+            return await index.refresh(show=show)
+        except Exception as error:
+            self._failed("The code was not indexed", error)
+            return None
+
+    def _told(self, project_id: str) -> None:
+        """Link the turns that waited until the store knows a project's code."""
+
+        async def link() -> None:
+            try:
+                if self._open_store is not None:
+                    await self._links.after(project_id, self._open_store)
+            except Exception as error:
+                self._failed("Turns were not linked with code", error)
+
+        task = asyncio.create_task(link())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+        self.on_told()
+
+    async def _kept_current(
+        self, index: "CodeIndex", first: "asyncio.Task[Refreshed | None]"
+    ) -> None:
+        try:
+            await asyncio.wait({first})
+            await self._see_to_vectors(index)
+            async for found in index.watch():
+                if found.changed:
+                    await self._see_to_vectors(index)
+        except Exception as error:
+            self._failed("The code is not watched", error)
+
+    async def _see_to_vectors(self, index: "CodeIndex") -> None:
+        if self._embedder is None or self._config.memory.worker == "off":
+            return
+        try:
+            if (await index.status()).without_vectors <= _FEW_TEXTS:
+                await index.embed(_EMBEDDED_S)
+            else:
+                self.leave_vectors()
+        except RagmemError as error:
+            self._failed("Code was not embedded", error)
+
+    def _failed(self, what: str, error: Exception) -> None:
+        known = isinstance(error, RagmemError)
+        _log.warning("%s: %s", what, error, exc_info=not known)
+        self._metrics.count("code.failures")
+
+    # --- what bears on a text -----------------------------------------------------
+
+    async def search(
+        self, project: Project, text: str, limit: int, *, near: Collection[str] = ()
+    ) -> list[CodeHit]:
+        """Return the scopes that bear on a text, as the files are now, best first. RagmemError."""
+        index = self.index_of(project, stores=False)
+        if index is None:
+            return []
+        if self._refreshing.get(project.project_id) is None:
+            self.begin(project, stores=False)
+        if running := self._refreshing.get(project.project_id):
+            await asyncio.wait({running}, timeout=self._config.code.wait_s)
+        return await index.search(text, limit=limit, near=near, patience_s=self._config.code.wait_s)
+
+    async def passages(
+        self, project: Project, prompt: str, *, near: Collection[str] = ()
+    ) -> list[CodePassage]:
+        """Return the scopes that bear on a prompt for sure; none where that takes long."""
+        if is_greeting(prompt):
+            return []
+        try:
+            async with asyncio.timeout(2 * self._config.code.wait_s + 0.05):
+                hits = await self.search(project, prompt, _HITS, near=near)
+        except TimeoutError:
+            self._metrics.count("code.late")
+            return []
+        asked = PromptWords.of(prompt)
+        return [passage_of(hit) for hit in hits if bears(hit, asked, self._floor)]
+
+    # --- what turns have to do with it --------------------------------------------
+
+    async def look_through(
+        self, store: Store, items: Sequence[Pending], owner_id: str
+    ) -> frozenset[str]:
+        """Link these turns with the code that they edited, read, found and named.
+
+        Keys of those that nobody else is at; of what this process has no index it is left to
+        others. StoreError.
+        """
+        return await self._links.look_through(store, items, owner_id)
+
+    # --- for the detached process -------------------------------------------------
+
+    async def catch_up(self, store: Store, *, everywhere: bool = True) -> bool:
+        """Do a piece of what any project's index still lacks; return whether there was something.
+
+        First it is made whole and the store is told, then vectors are made. Not `everywhere`: only
+        for the projects that this process was asked about.
+        """
+        for project in await store.projects() if self._config.code.enabled else ():
+            key = project.project_id
+            if key in self._done_with or not (everywhere or key in self._ours):
+                continue
+            was_open = project.project_id in self._indexes
+            try:
+                if await self._caught_up(store, project):
+                    return True
+            except StoreError:
+                raise
+            except Exception as error:
+                self._failed("The code index lacks something", error)
+            self._done_with.add(project.project_id)
+            if not was_open and (index := self._indexes.pop(project.project_id, None)):
+                await index.aclose()
+        if self.made > self._made_before:
+            # Meanwhile those that were done first may have grown.
+            self._made_before = self.made
+            self._done_with.clear()
+            return True
+        return False
+
+    async def _caught_up(self, store: Store, project: Project) -> bool:
+        index = self._lasting(project)
+        if index is None:
+            return False
+        if project.project_id not in self._told_store:
+            self._told_store.add(project.project_id)
+            for _ in range(_PATIENCE_S):
+                found = await index.refresh() if not (await index.status()).refreshed_at else None
+                if found is None or not found.elsewhere:
+                    break
+                await asyncio.sleep(1)
+            await index.mirror()
+            return True
+        if self._embedder is None or not (await index.status()).without_vectors:
+            return False
+        made = 0
+
+        def count(done: int, _: int) -> None:
+            nonlocal made
+            made = done
+
+        try:
+            await index.embed(_EMBEDDED_S, count, first=await _of_late(store, project))
+        finally:
+            self.made += made
+        # What was added meanwhile may be more than what was made: that is progress all the same.
+        return made > 0
+
+    def _lasting(self, project: Project) -> "CodeIndex | None":
+        """Return its index, if that was ever begun and the folder is there."""
+        from ragmem.index.database import database_of
+
+        known = project.project_id in self._indexes
+        database = database_of(self._paths.data_dir, project.project_id)
+        if not os.path.isdir(project.path) or not (known or os.path.exists(database)):
+            return None
+        index = self._known_index_of(project)
+        return index if index and not index.refusal else None
+
+    async def aclose(self) -> None:
+        """Stop; what is left is found by whoever comes next."""
+        tasks = [*self._following.values(), *self._refreshing.values(), *self._telling]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for index in self._indexes.values():
+            try:
+                await index.aclose()
+            except Exception as error:
+                # A full disk, say: nothing is lost that the files don't say again.
+                self._failed("The code index was not closed in order", error)
+        self._indexes.clear()
+        if self._own:
+            await self._own.aclose()
+
+
+async def _of_late(store: Store, project: Project) -> list[str]:
+    """Scopes that the latest turns edited, read, found or named, the latest session's first."""
+    query = SessionQuery(project_ids=(project.project_id,), limit=_LATE_SESSIONS)
+    late = TurnQuery(limit=_LATE_TURNS, with_tool_calls=False)
+    found: dict[str, None] = {}
+    for session in await store.sessions(query):
+        turns = await store.turns(session.session_id, late)
+        for each in await store.references_of([turn.turn_id for turn in reversed(turns)]):
+            found |= dict.fromkeys(reference.scope_id for reference in each.references)
+    return list(found)
+
+
+def _own_embedder(config: Config, of_memory: Embedder | None) -> Embedder | None:
+    """Return the embedder that comes with ragmem, if the memory uses another one or none.
+
+    The lines of a whole project are sent to nobody, and cost nothing.
+    """
+    local = of_memory is not None and config.model.embedding in ("", SHIPPED)
+    if local or not config.code.vectors or not config.memory.embeddings.enabled:
+        return None
+    from ragmem.embedder.onnx import OnnxEmbedder
+
+    return CachedEmbedder(OnnxEmbedder())
+
+
+class _Progress:
+    """Tells the person when the first indexing of a large project begins, and when it is done."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._told = False
+
+    def show(self, _: int, of: int) -> None:
+        if of >= _LARGE and not self._told:
+            self._told = True
+            self._say(f"Indexing {of:,} files for code search …")
+
+    def done(self, found: Refreshed) -> None:
+        if self._told and not found.elsewhere:
+            self._say(f"Code search is ready: {found.files:,} files, {found.scopes:,} scopes.")

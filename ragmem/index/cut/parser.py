@@ -1,0 +1,351 @@
+"""What a parser finds in a file: definitions, calls, imports; before anything is made of it."""
+
+import re
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ragmem.index.cut.languages import loaded
+from ragmem.index.cut.source import NOWHERE, NameSpan, SourceText
+
+if TYPE_CHECKING:
+    import tree_sitter
+
+
+LARGEST = 1_000_000
+# A parser takes 0.2 s of a processor for a megabyte of code. What it can't make sense of may take
+# time and memory that grow with the square of the file.
+_LIMIT_S, _LIMIT_S_PER_BYTE = 0.25, 1e-6
+_LIMIT_BYTES = 256_000_000
+_WIDEST_ERROR = 4000
+# Where the same goes wrong thousands of times over, parsers take gigabytes between two looks at
+# their limits. Code is packed to a third or a tenth, tables to a thirtieth, these to a sixtieth.
+_REPEATED, _REPEATED_FROM = 40, 1500
+
+# What a definition may be, by the names of the captures in *.scm. Where two patterns find the same
+# name the first of these counts; `outer` only lends the lines around it.
+ROLES = (
+    "class",  # functions in it are methods
+    "interface",  # the same: what others have to keep to
+    "impl",  # of a type that is defined elsewhere
+    "module",
+    "tested",  # describe("…", () => …)
+    "namespace",  # lends its name to what is in it, and is no scope
+    "prefix",  # the same, for all that follows
+    "function",
+    "inline",  # a function where it isn't a short one
+    "declaration",  # a function without a body: worth a scope where something is said about it
+    "type",
+    "exported",  # a constant
+    "constant",  # where its name is written like one
+    "outer",
+)
+
+
+class Definition:
+    """Something with a name, and where it stands, in bytes and rows from 0 (both rows included)."""
+
+    __slots__ = (
+        "body", "end", "first", "header", "last", "name", "named", "owner", "role", "start",
+        "tester",
+    )  # fmt: skip
+
+    def __init__(self, role: str, name: str, node: "tree_sitter.Node") -> None:
+        self.role = role
+        self.name = name
+        self.start: int = node.start_byte
+        self.header = self.start
+        """Where its own words begin, behind decorators."""
+        self.end: int = node.end_byte
+        self.body = -1
+        """Where its body begins; -1 where it has none."""
+        self.first: int = node.start_point[0]
+        self.last = _last_row(node)
+        self.named = NOWHERE
+        """Where its name stands."""
+        self.owner = ""
+        """The type that it is a method of, or the trait that it implements."""
+        self.tester = ""
+
+
+class ParsedFile(NamedTuple):
+    """All that a parser finds in a file."""
+
+    definitions: list[Definition]
+    calls: list[tuple[int, str]]
+    """The bytes where something is called, each with its last name."""
+    imports: list[tuple[str, str]]
+    """The kinds of what imports (`import`, `module`, `required …`), each with its text."""
+    aside: list[tuple[int, int]]
+    """Rows of imports and the like, which are not worth a scope of their own."""
+    above: dict[int, int]
+    """The first row of each attribute, by its last one."""
+
+
+def parse(source: SourceText, language: str) -> ParsedFile | None:
+    """Parse a file; None where there is no parser, or it would take too long."""
+    if len(source.data) > LARGEST or (known := loaded(language)) is None:
+        return None
+    size = len(source.data)
+    if size > _REPEATED_FROM and size > _REPEATED * len(zlib.compress(source.data, 1)):
+        return None
+    grammar, query = known
+    tree = _tree(source.data, grammar)
+    if tree is None or (tree.root_node.has_error and _is_hopeless(tree.root_node)):
+        return None
+    from tree_sitter import QueryCursor
+
+    return _sorted_out(source, QueryCursor(query).matches(tree.root_node))
+
+
+def _tree(data: bytes, grammar: "tree_sitter.Language") -> "tree_sitter.Tree | None":
+    from resource import RUSAGE_SELF, getrusage
+
+    from tree_sitter import Parser
+
+    until = time.thread_time() + _LIMIT_S + _LIMIT_S_PER_BYTE * len(data)
+    unit = 1 if sys.platform == "darwin" else 1024
+    memory = getrusage(RUSAGE_SELF).ru_maxrss + _LIMIT_BYTES // unit
+    steps = 0
+    is_over = False
+
+    def is_enough(_: int, __: bool) -> bool:
+        nonlocal steps, is_over
+        steps += 1
+        if not is_over and not steps % 16:
+            is_over = time.thread_time() > until or getrusage(RUSAGE_SELF).ru_maxrss > memory
+        return is_over
+
+    def read(offset: int, _: object) -> bytes | memoryview:
+        nonlocal is_over
+        # Where each token is looked for to the end of the file, nothing else is called for long.
+        is_over = is_over or time.thread_time() > until
+        if is_over:
+            return b""
+        views.append(whole[offset : offset + 65536])
+        return views[-1]
+
+    # The binding (0.26) never gives back what it has read: a view costs it little, bytes all.
+    whole, views = memoryview(data), list[memoryview]()
+    try:
+        tree = Parser(grammar).parse(read, progress_callback=is_enough)
+    except ValueError:  # it was stopped
+        return None
+    finally:
+        for view in [*views, whole]:
+            view.release()
+    return None if is_over else tree
+
+
+def _is_hopeless(root: "tree_sitter.Node") -> bool:
+    # A query takes the square of what lies side by side in an error (0.1 s for 10,000).
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node.is_error and node.child_count > _WIDEST_ERROR:
+            return True
+        waiting += [
+            child
+            for child in node.children
+            if child.has_error and child.end_byte - child.start_byte > _WIDEST_ERROR
+        ]
+    return False
+
+
+def _sorted_out(
+    source: SourceText, matches: "list[tuple[int, dict[str, list[tree_sitter.Node]]]]"
+) -> ParsedFile:
+    between = source.between
+    defined: dict[int, Definition] = {}
+    calls: dict[int, str] = {}
+    found = ParsedFile([], [], [], [], {})
+    for _, nodes in matches:
+        if "call" in nodes:
+            node = nodes["call"][0]
+            start = node.start_byte
+            if "made" in nodes and _text(source, nodes["made"][0]) != "new":
+                continue
+            calls[start] = between(start, node.end_byte)
+        elif "name" in nodes:
+            _define(source, nodes, defined)
+        elif "above" in nodes:
+            node = nodes["above"][0]
+            found.above[_last_row(node)] = node.start_point[0]
+        else:
+            _set_aside(source, nodes, found)
+    found.definitions.extend(one for one in defined.values() if one.name and one.role != "outer")
+    found.definitions.sort(key=lambda one: (one.start, -one.end))
+    found.calls.extend(sorted(calls.items()))
+    return found
+
+
+def _define(
+    source: SourceText, nodes: "dict[str, list[tree_sitter.Node]]", defined: dict[int, Definition]
+) -> None:
+    name = nodes["name"][0]
+    role = next(role for role in ROLES if role in nodes)
+    new = Definition(role, _text(source, name), nodes[role][0])
+    new.named = _span(source, name)
+    if "body" in nodes:
+        new.body = nodes["body"][0].start_byte
+    for key in ("owner", "trait"):
+        if key in nodes:
+            new.owner = _text(source, nodes[key][0])
+    if "tester" in nodes:
+        new.tester = _text(source, nodes["tester"][0])
+    if "tail" in nodes:
+        tail = nodes["tail"][0]
+        new.end, new.last, new.body = tail.end_byte, _last_row(tail), tail.start_byte
+    old = defined.get(name.start_byte)
+    if old is None:
+        defined[name.start_byte] = new
+        return
+    if ROLES.index(old.role) < ROLES.index(role):
+        old, new = new, old
+    # `new` is now what it is, `old` lends its lines, and what it knows besides.
+    new.start, new.end = min(old.start, new.start), max(old.end, new.end)
+    new.first, new.last = min(old.first, new.first), max(old.last, new.last)
+    if old.role != "outer":
+        new.header = max(old.header, new.header)
+    new.body = max(old.body, new.body)
+    new.owner = new.owner or old.owner
+    new.tester = new.tester or old.tester
+    defined[name.start_byte] = new
+
+
+def _set_aside(
+    source: SourceText, nodes: "dict[str, list[tree_sitter.Node]]", found: ParsedFile
+) -> None:
+    by = _text(source, nodes["required"][0]) if "required" in nodes else ""
+    if by not in ("", "require", "require_relative"):
+        return
+    for kind in ("import", "skip"):
+        if kind in nodes:
+            node = nodes[kind][0]
+            found.aside.append((node.start_point[0], _last_row(node)))
+    if "module" in nodes:
+        node = nodes["module"][0]
+        found.imports.append((f"required {by}" if by else "module", _text(source, node)))
+    elif "import" in nodes:
+        node = nodes["import"][0]
+        found.imports.append(("import", _text(source, node)))
+
+
+def _text(source: SourceText, node: "tree_sitter.Node") -> str:
+    # Never `node.text`, nor a predicate in a query: both read the file anew, and it isn't there.
+    return source.between(node.start_byte, node.end_byte)
+
+
+def _span(source: SourceText, node: "tree_sitter.Node") -> NameSpan:
+    (row, column), (last_row, _) = node.start_point, node.end_point
+    if row != last_row:
+        return NOWHERE
+    first = len(source.between(node.start_byte - column, node.start_byte))
+    return NameSpan(row, first, first + len(_text(source, node)))
+
+
+def _last_row(node: "tree_sitter.Node") -> int:
+    # A node that ends with its line feed ends before the first column of the next row.
+    row, column = node.end_point
+    return row - 1 if column == 0 and row > node.start_point[0] else row
+
+
+_STRING = re.compile(r"""["'`]([^"'`\n]+)["'`]""")
+_PYTHON_FROM = re.compile(r"from\s*(\.*)\s*([\w.]*)\s*import\s*(.*)", re.DOTALL)
+_PYTHON_NAME = re.compile(r"(\.*[\w.]+)(?:\s+as\s+\w+)?\s*$")
+_PYTHON_COMMENT = re.compile(r"#[^\n]*")
+_PHP = re.compile(r"""(__DIR__\s*\.\s*)?(["'])([^"'\n$]+)\2\s*\)?\s*;?\s*$""")
+_MOST_IMPORTS = 2000
+
+
+def imports_of(language: str, found: list[tuple[str, str]]) -> tuple[str, ...]:
+    """Return what a file imports, each once, in the order of the file."""
+    plain: dict[str, None] = {}
+    for kind, text in found:
+        for name in _made_plain(language, kind, text):
+            if name and len(name) <= 300:
+                plain[name] = None
+    return tuple(plain)[:_MOST_IMPORTS]
+
+
+def _made_plain(language: str, kind: str, text: str) -> Iterator[str]:
+    if language == "python":
+        yield from _python(_PYTHON_COMMENT.sub("", text).replace("\\", " "))
+    elif language in ("javascript", "typescript", "tsx"):
+        if kind in ("module", "required require", "required import"):
+            yield from _STRING.findall(text)
+    elif language == "go":
+        yield text.strip("\"`' \t\n")
+    elif language == "rust":
+        yield from _rust(text)
+    elif language == "java":
+        words = text.removeprefix("import").strip(" \t\n;").split()
+        yield "".join(words[1:] if words[:1] == ["static"] else words)
+    elif language in ("c", "cpp"):
+        yield _beside(text.strip('" \t\n'))
+    elif language == "ruby":
+        yield from _ruby(kind, text)
+    elif language == "php" and (literal := _PHP.search(text)):
+        # Only what is written out, not `$folder . '/x.php'`.
+        rest = text[: literal.start()].strip(" (\n\t")
+        if rest in ("require", "require_once", "include", "include_once"):
+            yield _beside(literal[3].lstrip("/") if literal[1] else literal[3])
+
+
+def _beside(path: str) -> str:
+    return path if path.startswith((".", "/")) else f"./{path}"
+
+
+def _python(text: str) -> Iterator[str]:
+    source = _PYTHON_FROM.match(text)
+    if source is None:
+        for part in text.removeprefix("import").split(","):
+            if name := _PYTHON_NAME.match(part.strip()):
+                yield name[1]
+        return
+    module = source[1] + source[2].strip(".")
+    yield module
+    # What is imported from a package may be a module of it.
+    for part in source[3].strip(" \t\n()").split(","):
+        if name := _PYTHON_NAME.match(part.strip()):
+            yield f"{module}{name[1]}" if module.endswith(".") else f"{module}.{name[1]}"
+
+
+def _rust(text: str) -> Iterator[str]:
+    text = " ".join(text.split())
+    if module := re.search(r"\bmod (?:r#)?(\w+) ?;$", text):
+        yield f"self::{module[1]}"
+        return
+    text = re.sub(r"^.*?\buse ", "", text).strip(" ;")
+    # Braces from the inside out would need a tree: a path grows and shrinks as they open and close.
+    prefixes, path = [""], ""
+    for token in re.findall(r"[{},]|[^{},]+", text)[: 2 * _MOST_IMPORTS]:
+        if token == "{":
+            prefixes.append(prefixes[-1] + path)
+            path = ""
+        elif token in ",}":
+            if path:
+                yield _rust_path(prefixes[-1] + path)
+            path = ""
+            if token == "}" and len(prefixes) > 1:
+                prefixes.pop()
+        else:
+            path = token.strip().partition(" as ")[0].replace(" ", "")
+    if path:
+        yield _rust_path(prefixes[-1] + path)
+
+
+def _rust_path(path: str) -> str:
+    return path.removesuffix("::self").removesuffix("::*").removeprefix("::")
+
+
+def _ruby(kind: str, text: str) -> Iterator[str]:
+    name = text.strip("\"' ")
+    if "#{" in name:
+        return
+    if kind == "required require_relative":
+        yield _beside(name)
+    elif kind == "required require":
+        yield name

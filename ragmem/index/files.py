@@ -1,0 +1,435 @@
+"""The project's files: which are indexed, how they are read, and their lines as they are now.
+
+Files are listed by ripgrep, never by git, which runs what a folder says. They are opened component
+by component without following links: what is swapped in between the listing and the reading is
+refused, so that nothing outside of the project is ever read.
+"""
+
+import hashlib
+import heapq
+import os
+import re
+import stat
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import apsw
+import msgspec
+
+from ragmem.errors import RagmemError, UsageError
+from ragmem.index.identity import known_of
+from ragmem.index.values import CodeHit, Cut, CutScope
+from ragmem.redact import reaches_over_lines, redact_lines
+from ragmem.ripgrep import find_ripgrep, list_files
+from ragmem.text import visible
+
+_TIMEOUT_S = 300.0
+_IGNORE_FILES = (".gitignore", ".ignore", ".rgignore")
+
+
+class IndexLimits(msgspec.Struct, frozen=True):
+    """How much of a project is indexed."""
+
+    max_files: int = 50_000
+    max_file_bytes: int = 1_000_000
+
+
+class ProjectFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a project that are to be indexed."""
+
+    paths: list[str]
+    """Paths relative to the project's folder, with `/`, in the order of their bytes."""
+    left_out: Counter[str]
+    """How many files are left out, by the reason."""
+    whole: bool
+    """Whether all files were listed, so that one that is missing is gone."""
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SECRET_NAMES = _names("""
+    .env .envrc .netrc _netrc .pgpass .my.cnf .npmrc .pypirc .htpasswd .git-credentials .dockercfg
+    .vault-token .terraformrc .s3cfg .boto credentials .credentials credentials.json
+    credentials.yml credentials.yaml credentials.toml credentials.ini credentials.xml
+    credentials.txt secrets.json secrets.yml secrets.yaml secrets.toml secrets.ini secrets.txt
+    client_secret.json service-account.json service_account.json token.json tokens.json
+    passwords.txt password.txt .secret .secrets .passwd passwd htpasswd kubeconfig auth.json
+    application_default_credentials.json local.settings.json key.properties .yarnrc.yml
+    deploy_key terraform.tfvars
+""")
+_SECRET_SUFFIXES = _names("""
+    pem key p12 pfx p8 kdbx kdb keystore jks ppk gpg pgp ovpn agekey tfstate keychain keytab
+    mobileprovision der pkcs12
+""")
+_SECRET_FOLDERS = _names(".ssh .gnupg .aws .azure .kube .docker .password-store")
+_SECRET_PATTERN = re.compile(
+    r"\.env(?:rc)?[-._~](?!(?:example|sample|template|dist|defaults?)$).*|.*\.env|env\.local"
+    r"|(?:secret|password|passwd)s?\.(?:txt|ya?ml|json|toml|ini|csv|db)|\..*_history"
+    r"|.*\.tfvars(?:\.json)?|.*[-_]key\.json|.*private.*\.asc"
+    r"|id_(?:rsa|dsa|ecdsa|ed25519).*|client_secret.*\.json|service[-_]account.*\.json"
+    r"|.*\.tfstate\..*|.*\.(?:pem|key)\.(?:bak|old|orig)",
+    re.DOTALL,
+)
+_GENERATED_NAMES = _names("""
+    package-lock.json npm-shrinkwrap.json yarn.lock pnpm-lock.yaml pnpm-lock.yml bun.lock bun.lockb
+    poetry.lock pipfile.lock uv.lock pdm.lock cargo.lock gemfile.lock composer.lock go.sum
+    flake.lock mix.lock pubspec.lock podfile.lock packages.lock.json gradle.lockfile
+    deno.lock package.resolved
+""")
+_GENERATED_PATTERN = re.compile(
+    r".*\.(?:map|snap|pb\.go|pb\.cc|pb\.h|g\.dart)|.*[.-]min\.(?:js|css|mjs)"
+    r"|.*\.(?:bundle|chunk)\.(?:js|css)|.*_pb2(?:_grpc)?\.pyi?",
+    re.DOTALL,
+)
+_BINARY_SUFFIXES = _names("""
+    png jpg jpeg gif bmp ico icns webp avif heic tif tiff psd ai xcf
+    mp3 mp4 m4a wav ogg oga flac aac mov avi mkv webm
+    zip gz tgz bz2 xz zst 7z rar tar jar war ear whl egg deb rpm dmg iso apk
+    woff woff2 ttf otf eot pdf doc docx xls xlsx ppt pptx odt ods odp
+    exe dll so dylib a o obj lib class pyc pyo pyd wasm bin
+    db sqlite sqlite3 mdb parquet feather npy npz pkl pickle h5 hdf5 onnx pt pth gguf safetensors
+    mo
+""")
+
+
+def left_out_by_name(path: str) -> str:
+    """Return why a file of this path is not indexed, whatever is in it; empty where it may be."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return "unnameable"
+    *folders, name = path.casefold().split("/")
+    suffix = name.rpartition(".")[2]
+    if (
+        name in _SECRET_NAMES
+        or suffix in _SECRET_SUFFIXES
+        or _SECRET_PATTERN.fullmatch(name)
+        or not _SECRET_FOLDERS.isdisjoint(folders)
+    ):
+        return "secret"
+    if suffix in _BINARY_SUFFIXES and "." in name:
+        return "binary"
+    if name in _GENERATED_NAMES or _GENERATED_PATTERN.fullmatch(name):
+        return "generated"
+    return ""
+
+
+def says_what_is_ignored(path: str) -> bool:
+    """Return whether other files come or go when this one changes."""
+    return path.rpartition("/")[2] in _IGNORE_FILES
+
+
+def list_project(
+    root: int,
+    folder: Path,
+    *,
+    limits: IndexLimits,
+    private: Iterable[Path] = (),
+    stop: threading.Event,
+) -> ProjectFiles:
+    """List the files below the folder that a descriptor holds; RagmemError where that fails.
+
+    Of too many the shallowest are kept: what is deep down in a tree is rarely a project's own.
+    """
+    program = find_ripgrep([folder])
+    if program is None:
+        raise RagmemError(
+            "ripgrep (rg) is not installed, so the project's files can't be listed for the code "
+            "index.",
+            hint="`ragmem doctor` says how to get it.",
+        )
+    hidden = tuple(
+        f"{path.relative_to(folder).as_posix()}/"
+        for path in private
+        if path.is_relative_to(folder) and path != folder
+    )
+    left_out: Counter[str] = Counter()
+    found = list_files(program, root, timeout_s=_TIMEOUT_S, stop=stop)
+    kept = _shallowest(found, lambda path: _reason(path, hidden), limits.max_files, left_out)
+    if found.failed:
+        raise RagmemError(
+            f"ripgrep could not list the project's files for the code index: {found.failed}",
+            hint="Is the folder still there, and may you read it?",
+        )
+    if found.unreadable:
+        left_out["unreadable"] += found.unreadable
+    whole = not found.timed_out and not stop.is_set()
+    return ProjectFiles(paths=sorted(kept), left_out=left_out, whole=whole)
+
+
+def _reason(path: str, hidden: tuple[str, ...]) -> str:
+    return "ragmem's own" if path.startswith(hidden) else left_out_by_name(path)
+
+
+def _shallowest(
+    found: Iterable[str], reason: Callable[[str], str], most: int, left_out: Counter[str]
+) -> list[str]:
+    """Keep the `most` shallowest in whichever order they come, at most twice that at once."""
+    kept: list[str] = []
+    for path in found:
+        if why := reason(path):
+            left_out[why] += 1
+            continue
+        kept.append(path)
+        if len(kept) >= 2 * most + 1:
+            left_out["too many"] += len(kept) - most
+            kept = heapq.nsmallest(most, kept, key=_depth)
+    if len(kept) > most:
+        left_out["too many"] += len(kept) - most
+        kept = heapq.nsmallest(most, kept, key=_depth)
+    return kept
+
+
+def _depth(path: str) -> tuple[int, str]:
+    return path.count("/"), path
+
+
+def refusal(folder: Path) -> str:
+    """Return why a folder is no project to be indexed; empty where it may be one."""
+    real = Path(os.path.realpath(folder))
+    if real == Path(real.anchor):
+        return "it is the root of the file system"
+    try:
+        home = Path(os.path.realpath(Path.home()))
+    except RuntimeError:  # HOME is not set, and the system knows of none
+        return ""
+    if real == home:
+        return "it is your home folder"
+    return "your home folder is in it" if home.is_relative_to(real) else ""
+
+
+_O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
+_FOLDER = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LOOKED_AT = 8192
+"""The bytes at a file's start that are looked at: one with a NUL there is no text."""
+_RACY_NS = 2_000_000_000
+
+Unread = Literal["vanished", "unreadable", "not a regular file", "too large"]
+
+
+class Content(msgspec.Struct, frozen=True):
+    """A file's bytes, and how it stood when they were read."""
+
+    data: bytes
+    size: int
+    mtime_ns: int
+    seen_ns: int
+
+    @property
+    def hash(self) -> str:
+        """The hash of the bytes."""
+        return hashlib.blake2b(self.data, digest_size=16).hexdigest()
+
+
+class NotRead(Exception):
+    """A file can't be read; `why` says so in a word or two."""
+
+    def __init__(self, why: Unread) -> None:
+        super().__init__(why)
+        self.why: Unread = why
+
+
+def is_racy(mtime_ns: int, seen_ns: int) -> bool:
+    """Return whether it may have changed unseen after it was read, within the clock's tick."""
+    return abs(seen_ns - mtime_ns) < _RACY_NS
+
+
+def read(root: int, path: str, most: int) -> Content:
+    """Read a file below the folder that a descriptor holds; NotRead where that fails."""
+    try:
+        with _opened(root, path) as handle:
+            seen_ns = time.time_ns()
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise NotRead("not a regular file")
+            if found.st_size > most:
+                raise NotRead("too large")
+            with open(handle, "rb", closefd=False) as file:
+                data = file.read(most + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotRead("vanished") from None
+    except (OSError, ValueError):
+        raise NotRead("unreadable") from None
+    if len(data) > most:
+        raise NotRead("too large")
+    return Content(data, found.st_size, found.st_mtime_ns, seen_ns)
+
+
+@contextmanager
+def _opened(root: int, path: str) -> Iterator[int]:
+    *folders, name = path.split("/")
+    here = root
+    try:
+        for folder in folders:
+            below = os.open(folder, _FOLDER, dir_fd=here)
+            if here != root:
+                os.close(here)
+            here = below
+        handle = os.open(name, _FILE, dir_fd=here)
+    finally:
+        if here != root:
+            os.close(here)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def is_binary(data: bytes) -> bool:
+    """Return whether it is no text."""
+    return b"\0" in data[:_LOOKED_AT]
+
+
+def without_secrets(data: bytes) -> bytes:
+    """Redact a file before it is cut, or half of a secret would be left; its lines stay."""
+    text = data.decode("utf-8", "replace")
+    redacted = redact_lines(text)
+    return data if redacted == text else redacted.encode("utf-8", "replace")
+
+
+@contextmanager
+def opened_folder(root: Path) -> Iterator[int]:
+    """Open the project's folder as a descriptor."""
+    try:
+        handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(
+            f"The folder {visible(str(root))} can't be indexed: {error.strerror}.",
+            hint="Is it still there, and may you read it?",
+        ) from None
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+class FileStamp(NamedTuple):
+    """How a file and a scope in it were when they were indexed."""
+
+    size: int
+    mtime_ns: int
+    seen_ns: int
+    file_hash: str
+    scope_hash: str
+
+
+def stands_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str, FileStamp]:
+    """Return how files and scopes were, by the ids of the scopes."""
+    ids = msgspec.json.encode([hit.scope_id for hit in hits]).decode()
+    return {
+        str(scope_id): FileStamp(*rest)
+        for scope_id, *rest in connection.execute(
+            "SELECT s.scope_id, f.size, f.mtime_ns, f.seen_ns, f.hash, s.hash FROM scopes AS s"
+            " JOIN files AS f USING (file) WHERE s.scope_id IN (SELECT value FROM json_each(?))",
+            (ids,),
+        )
+    }
+
+
+def with_texts(
+    root: Path, hits: Sequence[CodeHit], stands: Mapping[str, FileStamp], most: int
+) -> list[CodeHit]:
+    """Return the hits with their lines of now, cut anew if the file changed, without what is gone.
+
+    Blocks.
+    """
+    files: dict[str, _ShownFile] = {}
+    found: list[CodeHit] = []
+    try:
+        with opened_folder(root) as folder:
+            for hit in hits:
+                if hit.path not in files:
+                    files[hit.path] = _ShownFile(folder, hit.path, most)
+                fresh = files[hit.path].fresh(hit, stands.get(hit.scope_id))
+                if fresh is not None:
+                    found.append(fresh)
+    except UsageError:  # the folder is gone
+        return []
+    return found
+
+
+class _ShownFile:
+    """A file that hits are in, read once, and cut where it has to be."""
+
+    def __init__(self, folder: int, path: str, most: int) -> None:
+        self._path = path
+        self._content: Content | None
+        try:
+            self._content = read(folder, path, most)
+        except NotRead:
+            self._content = None
+        self._shown: bytes | None = None
+        self._lines: list[str] | None = None
+        self._is_redacted = False
+        """Of all the lines; else those that are shown are yet to be."""
+        self._cut: Cut | None = None
+
+    def fresh(self, hit: CodeHit, stand: FileStamp | None) -> CodeHit | None:
+        if self._content is None or stand is None or is_binary(self._content.data):
+            return None
+        if not _is_as(self._content, stand):
+            scope = self._again(hit, stand)
+            if scope is None:
+                return None
+            hit = msgspec.structs.replace(
+                hit,
+                name=scope.name,
+                qualified_name=scope.qualified_name,
+                signature=scope.signature,
+                docstring=scope.docstring,
+                start_line=scope.start_line,
+                end_line=scope.end_line,
+            )
+        return msgspec.structs.replace(hit, text=self._shown_lines(hit.start_line, hit.end_line))
+
+    def _shown_lines(self, first: int, last: int) -> str:
+        """Return lines without their secrets; to look in the whole file takes far longer."""
+        assert self._content is not None
+        if self._lines is None:
+            text = self._content.data.decode("utf-8", "replace")
+            self._is_redacted = reaches_over_lines(text)
+            if self._is_redacted:
+                text = self._data().decode("utf-8", "replace")
+            text = text.removeprefix("\ufeff")
+            self._lines = text.replace("\r\n", "\n").split("\n")
+        shown = "\n".join(self._lines[first - 1 : last])
+        return shown if self._is_redacted else redact_lines(shown)
+
+    def _data(self) -> bytes:
+        """Return the file as it is indexed and shown: without its secrets."""
+        assert self._content is not None
+        if self._shown is None:
+            self._shown = without_secrets(self._content.data)
+        return self._shown
+
+    def _again(self, hit: CodeHit, stand: FileStamp) -> CutScope | None:
+        """Return the scope as it is now: that of its name, else the only one with its text."""
+        from ragmem.index.cut import cut
+
+        if self._cut is None:
+            self._cut = cut(self._path, self._data())
+        alike = [scope for scope in self._cut.scopes if scope.kind == hit.kind]
+        named = (scope for scope in alike if scope.qualified_name == hit.qualified_name)
+        same = [
+            scope
+            for scope in alike
+            if scope.hash == stand.scope_hash
+            and (scope.name == hit.name or known_of(scope).is_telling)
+        ]
+        return next(named, None) or (same[0] if len(same) == 1 else None)
+
+
+def _is_as(content: Content, stand: FileStamp) -> bool:
+    if content.size != stand.size:
+        return False
+    if content.mtime_ns == stand.mtime_ns and not is_racy(stand.mtime_ns, stand.seen_ns):
+        return True
+    return content.hash == stand.file_hash

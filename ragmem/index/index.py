@@ -1,0 +1,528 @@
+"""The code index of one project's folder: made from the files, searched, kept current."""
+
+import asyncio
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import apsw
+import msgspec
+
+from ragmem.embedder.base import Embedder
+from ragmem.errors import EmbedderError, StoreUnavailable, UsageError
+from ragmem.index import vectors
+from ragmem.index.database import (
+    IndexThread,
+    is_followed,
+    open_for_reading,
+    open_for_writing,
+    reading,
+    refused,
+    transaction,
+)
+from ragmem.index.files import FileStamp, IndexLimits, refusal, stands_of, with_texts
+from ragmem.index.mirror import SCOPE_COLUMNS, Mirror, code_scope
+from ragmem.index.names import innermost
+from ragmem.index.scan import Plan, Stopped, counts, refresh
+from ragmem.index.values import CodeHit, IndexStatus, Refreshed
+from ragmem.metrics import Metrics
+from ragmem.records import CodeScope, Project, utc_now
+from ragmem.store.base import Store
+from ragmem.store.code import FoundScope
+from ragmem.store.locks import take
+from ragmem.text import visible
+
+if TYPE_CHECKING:
+    from ragmem.index.vectors import ScopeVectors
+
+
+T = TypeVar("T")
+
+_LIMITS = IndexLimits()
+_STOPS_WITHIN_S = 10.0
+_EMBEDDED_AT_ONCE = 32
+_MOST_OF_A_NAME = 5
+"""The most scopes of a name: one that more have tells nothing."""
+_LOOKED_THROUGH = 2_000
+
+
+class CodeIndex:
+    """The index of a project: text is found without vectors, and before the store knows of it.
+
+    Everything but `refresh`, `mirror` and `embed` reads only; where nothing was ever indexed,
+    nothing is found.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        database: Path,
+        *,
+        embedder: Embedder | None = None,
+        open_store: Callable[[], Awaitable[Store]] | None = None,
+        limits: IndexLimits = _LIMITS,
+        metrics: Metrics | None = None,
+        private: tuple[Path, ...] = (),
+        on_told: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`private` are ragmem's own folders: they are never indexed.
+
+        Without `open_store` the store is told nothing; `on_told` is called when it knows what a
+        refresh has found.
+        """
+        self.project = project
+        self._root = Path(os.path.realpath(project.path))
+        self._database = database
+        self._embedder = embedder
+        self._limits = limits
+        self._metrics = metrics or Metrics()
+        self._private = tuple(Path(os.path.realpath(path)) for path in (database.parent, *private))
+        self._writer = IndexThread(database, open_for_writing)
+        self._has_written = False
+        """What only looks never removes a damaged index."""
+        self._reader = IndexThread(
+            database, open_for_reading, throws_away=lambda: self._has_written
+        )
+        self._resident: ScopeVectors | None = None
+        self._one_refresh = asyncio.Lock()
+        self._mirror = Mirror(
+            project,
+            self._read,
+            self._write,
+            open_store=open_store,
+            lock=partial(self._locked, "mirror"),
+            metrics=self._metrics,
+            on_told=on_told,
+        )
+        self._closing = False
+        self._stop = threading.Event()
+        """Of the refresh that is under way."""
+
+    @property
+    def refusal(self) -> str:
+        """The reason why this folder is not indexed; empty if it is."""
+        return refusal(self._root)
+
+    # --- making it ----------------------------------------------------------------------
+
+    async def refresh(
+        self,
+        *,
+        show: Callable[[int, int], None] | None = None,
+        rebuild: bool = False,
+        paths: Collection[str] | None = None,
+    ) -> Refreshed:
+        """Bring it up to date with the disk; what changed is found by its words from then on.
+
+        `paths`, relative to the project's folder: only these may have changed. `show` is told of
+        how many files are done. The store hears of it afterwards, in the background.
+        """
+        self.refuse()
+        if self._closing:
+            raise _closed()
+        async with self._one_refresh:
+            lock = self._locked("refresh")
+            if lock is None:
+                return await self.as_it_is()
+            with self._metrics.time("code.refresh"):
+                done = await self._refreshed(show, rebuild, paths, lock)
+        self._mirror.tell_later()
+        return done
+
+    async def _refreshed(
+        self,
+        show: Callable[[int, int], None] | None,
+        rebuild: bool,
+        paths: Collection[str] | None,
+        lock: int,
+    ) -> Refreshed:
+        self._has_written = True
+        stop = self._stop = threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def told(done: int, of: int) -> None:
+            if show is not None and not stop.is_set():
+                loop.call_soon_threadsafe(show, done, of)
+
+        plan = Plan(
+            root=self._root,
+            project_id=self.project.project_id,
+            limits=self._limits,
+            private=self._private,
+            now=utc_now(),
+            paths=None if paths is None else frozenset(paths),
+        )
+        running = self._writer.submit(
+            lambda connection: refresh(connection, plan, stop, told),
+            otherwise=_NOTHING,
+            anew=rebuild,
+            # Not before: cancelled, it goes on for a moment.
+            at_end=partial(os.close, lock),
+        )
+        return await _ended(running, stop)
+
+    async def as_it_is(self) -> Refreshed:
+        """Return what there is, where nothing can be done about it."""
+        nothing: tuple[int, int, dict[str, int]] = (0, 0, {})
+        files, scopes, left_out = await self._read(counts, nothing)
+        return Refreshed(files=files, scopes=scopes, left_out=left_out, elsewhere=True)
+
+    def refuse(self) -> None:
+        """Raise UsageError if the folder is none to be indexed."""
+        if why := self.refusal:
+            raise UsageError(
+                f"The folder {visible(str(self._root))} is not indexed: {why}.",
+                hint="Go into a project's folder. One without .git is taken as it is.",
+            )
+
+    def _locked(self, what: str) -> int | None:
+        """Take a lock that one process at a time has; None while another one has it."""
+        file = self._database.with_suffix(f".{what}.lock")
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise refused(self._database, error) from error
+        return handle if take(file, handle) else None
+
+    # --- telling the store ----------------------------------------------------------------
+
+    async def mirror(self) -> bool:
+        """Tell the store of scopes and imports that it does not know; return whether it knows all.
+
+        Not where another process is at it, nor while the store is away: then it is done later.
+        """
+        return await self._mirror.tell()
+
+    # --- vectors ---------------------------------------------------------------------------
+
+    async def embed(
+        self,
+        limit_s: float | None = None,
+        show: Callable[[int, int], None] | None = None,
+        *,
+        first: Sequence[str] = (),
+    ) -> bool:
+        """Make the vectors that wait; return whether none waits any more. EmbedderError.
+
+        `show` is told how many are done, of how many. Those of the `first` scopes come first.
+        """
+        if self._embedder is None:
+            return not (await self.status()).without_vectors
+        with self._metrics.time("code.embed"):
+            return await self._embed(self._embedder, limit_s, show, first)
+
+    async def _embed(
+        self,
+        embedder: Embedder,
+        limit_s: float | None,
+        show: Callable[[int, int], None] | None,
+        first: Sequence[str],
+    ) -> bool:
+        """Make vectors: those of the `first` scopes, then those of the newest."""
+        if not await self._read(vectors.has_texts, False):
+            return True
+        await embedder.prepare()
+        mark = (embedder.info.model_id, embedder.info.dimension)
+        await self._write(lambda found: vectors.use_embedder(found, *mark))
+        until = None if limit_s is None else time.monotonic() + limit_s
+        of, done = await self._read(vectors.waiting_count, 0), 0
+        while not self._closing:
+            none: list[tuple[str, str]] = []
+            texts = await self._read(
+                partial(vectors.waiting, limit=_EMBEDDED_AT_ONCE, first=first), none
+            )
+            if not texts:
+                return True
+            made = await embedder.embed([text for _, text in texts])
+            rows = [
+                (key, row.astype("<f4").tobytes())
+                for (key, _), row in zip(texts, made, strict=True)
+            ]
+            await self._write(partial(vectors.put, mark=mark, rows=rows))
+            done += len(rows)
+            if show is not None:
+                show(done, max(of, done))
+            if until is not None and time.monotonic() >= until:
+                break
+        return not await self._read(vectors.waiting_count, 0)
+
+    # --- asking it --------------------------------------------------------------------------
+
+    async def search(
+        self,
+        text: str,
+        *,
+        limit: int = 10,
+        semantic: bool = True,
+        patience_s: float | None = None,
+        near: Collection[str] = (),
+    ) -> list[CodeHit]:
+        """Find the scopes that bear on a question, best first, with their lines as they are now.
+
+        Waits for the question's vector no longer than `patience_s`, then goes by words alone.
+        `near` are paths that the conversation is about.
+        """
+        if not text.strip() or limit < 1 or not await self.exists():
+            return []
+        from ragmem.index import search
+
+        vector, model_id = await self._vector(text, patience_s) if semantic else (b"", "")
+        question = search.CodeQuestion(
+            text=text, vector=vector, embedder=model_id, limit=limit, near=frozenset(near)
+        )
+        if self._resident is None:
+            self._resident = vectors.ScopeVectors()
+        resident = self._resident
+
+        def found(connection: apsw.Connection) -> tuple[list[CodeHit], dict[str, FileStamp]]:
+            hits = search.search(connection, question, resident)
+            return hits, stands_of(connection, hits)
+
+        with self._metrics.time("code.search"):
+            nothing: tuple[list[CodeHit], dict[str, FileStamp]] = ([], {})
+            hits, stands = await self._read(found, nothing)
+            most = self._limits.max_file_bytes
+            return await asyncio.to_thread(with_texts, self._root, hits, stands, most)
+
+    async def _vector(self, text: str, patience_s: float | None) -> tuple[bytes, str]:
+        """Embed the question; empty if the index has no vectors of this embedder."""
+        if self._embedder is None:
+            return b"", ""
+        model_id = await self._read(_model_id, "")
+        if not model_id or model_id != self._embedder.info.model_id:
+            return b"", ""
+        try:
+            async with asyncio.timeout(patience_s):
+                rows = await self._embedder.embed([text], "query")
+        except (EmbedderError, TimeoutError):
+            self._metrics.count("code.without_vector")
+            return b"", ""
+        return rows[0].astype("<f4").tobytes(), model_id
+
+    async def scopes_at(self, path: str, lines: Sequence[tuple[int, int]]) -> list[CodeScope]:
+        """Return the innermost scopes of a file that these ranges of lines touch."""
+        return await self._read(lambda found: _scopes_at(found, path, lines), [])
+
+    async def scopes_named(self, names: Collection[str]) -> dict[str, list[FoundScope]]:
+        """Return by name (`validate`, `AuthService.validate`) the scopes that are called so.
+
+        What nothing is called, or more than five, is left out.
+        """
+        project_id = self.project.project_id
+        return await self._read(lambda found: _scopes_named(found, project_id, names), {})
+
+    async def neighbours(self, path: str) -> tuple[list[str], list[str]]:
+        """Return the project's files that a file imports, and those that import it."""
+        return await self._read(lambda found: _neighbours(found, path), ([], []))
+
+    async def status(self) -> IndexStatus:
+        """Return how the index stands."""
+        path = str(self._root)
+        size_bytes = sum(map(_size, (self._database, self._log)))
+        found = await self._read(
+            partial(_status, path=path, size_bytes=size_bytes),
+            IndexStatus(path=path, files=0, scopes=0),
+        )
+        return msgspec.structs.replace(found, watched=is_followed(self._followers))
+
+    async def exists(self) -> bool:
+        """Return whether anything was ever indexed."""
+        return await self._read(_was_filled, False)
+
+    @property
+    def _log(self) -> Path:
+        return self._database.with_name(f"{self._database.name}-wal")
+
+    # --- keeping it current -------------------------------------------------------------------
+
+    def watch(self) -> AsyncGenerator[Refreshed, None]:
+        """Refresh as files change; yields what found something, until closed, or the folder goes.
+
+        UsageError where the folder is not indexed.
+        """
+        from ragmem.index.watch import keep_current
+
+        self.refuse()
+        return keep_current(self, self._root, self._known_of, followers=self._followers)
+
+    @property
+    def _followers(self) -> Path:
+        return self._database.with_suffix(".watch.lock")
+
+    async def _known_of(self, paths: Collection[str]) -> set[str]:
+        return await self._read(lambda found: _known_of(found, paths), set())
+
+    async def aclose(self) -> None:
+        """Release everything; safe to call twice."""
+        self._closing = True
+        self._stop.set()
+        await self._mirror.aclose()
+        await self._reader.aclose()
+        await self._writer.aclose()
+
+    async def _read(self, query: Callable[[apsw.Connection], T], otherwise: T) -> T:
+        return await self._reader.run(partial(reading, query=query), otherwise=otherwise)
+
+    async def _write(self, job: Callable[[apsw.Connection], object]) -> None:
+        def whole(connection: apsw.Connection) -> None:
+            with transaction(connection):
+                job(connection)
+
+        await self._writer.run(whole, otherwise=None)
+
+
+_NOTHING = Refreshed(files=0, scopes=0)
+
+
+async def _ended(running: "Future[Refreshed]", stop: threading.Event) -> Refreshed:
+    """Return its result; when cancelled, it is told to stop and given some time to."""
+    waited = asyncio.wrap_future(running)
+    try:
+        return await asyncio.shield(waited)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([waited], timeout=_STOPS_WITHIN_S)
+        if waited.done() and not waited.cancelled():
+            # Looked at, so that asyncio does not report it as forgotten.
+            waited.exception()
+        raise
+    except Stopped:
+        raise _closed() from None
+
+
+def _closed() -> StoreUnavailable:
+    return StoreUnavailable("The code index is closed.", hint="Open it again.")
+
+
+def _model_id(connection: apsw.Connection) -> str:
+    return str(connection.execute("SELECT model_id FROM state").get)
+
+
+def _was_filled(connection: apsw.Connection) -> bool:
+    return bool(connection.execute("SELECT sequence FROM state").get)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+# --- what it is asked, within one transaction ----------------------------------------------
+
+
+def _scopes_at(
+    connection: apsw.Connection, path: str, lines: Sequence[tuple[int, int]]
+) -> list[CodeScope]:
+    """The innermost scopes of a file that these ranges (1-based, included) touch, in order."""
+    scopes = [
+        code_scope(row)
+        for row in connection.execute(
+            f"SELECT {SCOPE_COLUMNS} FROM scopes"
+            " WHERE file = (SELECT file FROM files WHERE path = ?)"
+            " ORDER BY start_line, end_line DESC, scope",
+            (path,),
+        )
+    ]
+    touched = {each.scope_id for first, last in lines for each in innermost(scopes, first, last)}
+    return [scope for scope in scopes if scope.scope_id in touched]
+
+
+def _scopes_named(
+    connection: apsw.Connection, project_id: str, names: Collection[str]
+) -> dict[str, list[FoundScope]]:
+    """By each of the names those that are called so, by path and line."""
+    found: dict[str, list[FoundScope]] = {}
+    for name in dict.fromkeys(names):
+        wanted = name.strip().casefold()
+        scopes = [
+            scope
+            for scope in _of_last_name(connection, project_id, wanted.rpartition(".")[2])
+            if _is_called(scope.scope, wanted)
+        ]
+        if 0 < len(scopes) <= _MOST_OF_A_NAME:
+            found[name] = scopes
+    return found
+
+
+def _is_called(scope: CodeScope, wanted: str) -> bool:
+    qualified = scope.qualified_name.casefold()
+    return (
+        scope.name.casefold() == wanted or qualified == wanted or qualified.endswith(f".{wanted}")
+    )
+
+
+def _of_last_name(connection: apsw.Connection, project_id: str, name_key: str) -> list[FoundScope]:
+    if not name_key:
+        return []
+    columns = ", ".join(f"s.{column}" for column in SCOPE_COLUMNS.split(", "))
+    rows = connection.execute(
+        f"SELECT f.path, {columns} FROM scopes AS s JOIN files AS f USING (file)"
+        " WHERE s.name_key = ? ORDER BY f.path, s.start_line LIMIT ?",
+        (name_key, _LOOKED_THROUGH),
+    )
+    return [
+        FoundScope(project_id=project_id, path=str(path), defined=True, scope=code_scope(row))
+        for path, *row in rows
+    ]
+
+
+def _neighbours(connection: apsw.Connection, path: str) -> tuple[list[str], list[str]]:
+    """Files that it imports, and files that import it."""
+    imports = connection.execute(
+        "SELECT imported FROM imports JOIN files AS f USING (file) WHERE f.path = ?"
+        " ORDER BY imported",
+        (path,),
+    ).fetchall()
+    imported_by = connection.execute(
+        "SELECT f.path FROM imports JOIN files AS f USING (file) WHERE imported = ?"
+        " ORDER BY f.path",
+        (path,),
+    ).fetchall()
+    return [str(each) for (each,) in imports], [str(each) for (each,) in imported_by]
+
+
+def _status(connection: apsw.Connection, *, path: str, size_bytes: int) -> IndexStatus:
+    """What there is."""
+    from ragmem.index import vectors
+    from ragmem.index.scan import counts
+
+    files, scopes, left_out = counts(connection)
+    languages = Counter(
+        {
+            str(language): int(str(count))
+            for language, count in connection.execute(
+                "SELECT language, count(*) FROM files WHERE left_out = '' GROUP BY language"
+            )
+        }
+    )
+    return IndexStatus(
+        path=path,
+        files=files,
+        scopes=scopes,
+        languages=dict(languages.most_common()),
+        left_out=left_out,
+        without_vectors=vectors.waiting_count(connection),
+        refreshed_at=str(connection.execute("SELECT refreshed_at FROM state").get),
+        size_bytes=size_bytes,
+    )
+
+
+def _known_of(connection: apsw.Connection, paths: Collection[str]) -> set[str]:
+    """Which of these paths the index has, as files or as folders of some."""
+    found = set()
+    for path in paths:
+        if connection.execute(
+            "SELECT 1 FROM files WHERE path = ? OR (path > ? AND path < ?) LIMIT 1",
+            (path, f"{path}/", f"{path}0"),
+        ).get:
+            found.add(path)
+    return found

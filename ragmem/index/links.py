@@ -1,0 +1,338 @@
+"""Turns linked with the code that they edited, read, found and named."""
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from ragmem.errors import RagmemError, SessionNotFound, StoreError
+from ragmem.index.names import is_telling, names_in
+from ragmem.logs import LOGGER
+from ragmem.memory.files import locator
+from ragmem.memory.leases import leased
+from ragmem.metrics import Metrics
+from ragmem.records import (
+    CodeReference,
+    CodeScope,
+    Project,
+    PutReferences,
+    ReferenceHow,
+    Session,
+    ToolCall,
+    Turn,
+)
+from ragmem.store.base import Store
+from ragmem.store.code import FoundScope
+from ragmem.store.recall import Pending
+
+if TYPE_CHECKING:
+    from ragmem.index.index import CodeIndex
+
+
+MOST_REFERENCES = 100
+"""The most references of one turn; the strongest are kept."""
+MOST_READ = 20
+"""The most scopes of one read: those that are spoken of, then those at the file's top."""
+_MOST_LINES = 200
+_EDITS = ("edit_file", "write_file", "create_file")
+_LAST_LINE = 10_000_000
+
+_MATCH = re.compile(r"(\d{1,9}):")
+
+Lines = tuple[int, int]
+
+
+class Scopes(Protocol):
+    """What finds the scopes of a turn, as the code index does."""
+
+    async def scopes_at(self, path: str, lines: Sequence[Lines]) -> list[CodeScope]:
+        """Return the innermost scopes that these lines touch."""
+        ...
+
+    async def scopes_named(self, names: Collection[str]) -> dict[str, list[FoundScope]]:
+        """Return those that are called so; a name that many have is left out."""
+        ...
+
+
+class TouchedLines(msgspec.Struct, frozen=True):
+    """Lines of a file that a call was about."""
+
+    how: ReferenceHow
+    path: str
+    """The path as the tool gave it."""
+    lines: tuple[Lines, ...]
+    replaced: tuple[int, ...] = ()
+    """How many lines each of those took the place of, in an edit; empty where not known."""
+
+    def later(self, edit: "TouchedLines") -> "TouchedLines":
+        """Return where its lines are after a later edit of the same file."""
+        if len(edit.replaced) != len(edit.lines):
+            return self
+        moved = [(min(_moved(first, edit)), max(_moved(last, edit))) for first, last in self.lines]
+        return msgspec.structs.replace(self, lines=tuple(moved))
+
+
+def _moved(line: int, edit: TouchedLines) -> Lines:
+    """Where a line is after an edit: itself, or all that took its place."""
+    grown = 0
+    for (first, last), replaced in zip(edit.lines, edit.replaced, strict=True):
+        begins = first - grown
+        if line < begins:
+            break
+        if line < begins + replaced:
+            return first, last
+        grown += last - first + 1 - replaced
+    return line + grown, line + grown
+
+
+class _Item(msgspec.Struct, frozen=True):
+    scope_id: str = ""
+
+
+class _Result(msgspec.Struct, frozen=True):
+    text: str = ""
+    path: str = ""
+    first_line: int = 0
+    last_line: int = 0
+    changed: tuple[Lines, ...] | None = None
+    replaced: tuple[int, ...] = ()
+    files: tuple[_Item, ...] = ()
+
+
+async def references_of(
+    turn: Turn, scopes: Scopes, locate: Callable[[str], str]
+) -> tuple[CodeReference, ...]:
+    """Return the turn's references, strongest first; `locate` gives a path its stored form."""
+    named = await _named(turn, scopes)
+    hows: dict[str, ReferenceHow] = {}
+    for place in sorted(places_of(turn), key=lambda p: ("edited", "read", "found").index(p.how)):
+        path = locate(place.path)
+        if path.startswith("/"):
+            continue
+        found = await scopes.scopes_at(path, place.lines)
+        for scope in _most_telling(found, named) if place.how != "found" else found:
+            hows.setdefault(scope.scope_id, place.how)
+    for scope_id in searched_scopes(turn.tool_calls):
+        hows.setdefault(scope_id, "found")
+    for scope_id in named:
+        hows.setdefault(scope_id, "named")
+    return tuple(
+        CodeReference(scope_id=scope_id, how=how)
+        for wanted in ("edited", "read", "found", "named")
+        for scope_id, how in hows.items()
+        if how == wanted
+    )[:MOST_REFERENCES]
+
+
+def edited_paths(turn: Turn) -> list[str]:
+    """Return the files that the turn wrote to, as its tools named them."""
+    return list(dict.fromkeys(place.path for place in places_of(turn) if place.how == "edited"))
+
+
+def places_of(turn: Turn) -> list[TouchedLines]:
+    """Return what its finished calls were about, in order, with the lines as the turn left them."""
+    places: list[TouchedLines] = []
+    for call in turn.tool_calls:
+        now = list(_places(call)) if call.success else []
+        for edit in now:
+            if edit.how == "edited":
+                places = [p.later(edit) if p.path == edit.path else p for p in places]
+        places += now
+    return places
+
+
+def searched_scopes(calls: Iterable[ToolCall]) -> list[str]:
+    """Return the scopes that brain_search has found."""
+    found = [
+        item.scope_id
+        for call in calls
+        if call.success and call.tool_name == "brain_search" and (result := _result(call))
+        for item in result.files
+        if item.scope_id
+    ]
+    return list(dict.fromkeys(found))
+
+
+async def _named(turn: Turn, scopes: Scopes) -> dict[str, None]:
+    """Ids of the scopes that the person or the agent named, the first named first."""
+    names = list(dict.fromkeys([*names_in(turn.user_message), *names_in(turn.assistant_message)]))
+    asked = {suffix: None for name in names for suffix in _suffixes(name)}
+    found = await scopes.scopes_named(list(asked)) if asked else {}
+    ids: dict[str, None] = {}
+    for name in names:
+        for suffix in _suffixes(name):
+            if known := found.get(suffix) or found.get(suffix.casefold()):
+                ids |= dict.fromkeys(each.scope.scope_id for each in known)
+                break
+    return ids
+
+
+def _suffixes(name: str) -> Iterator[str]:
+    """`auth.Service.validate`, `Service.validate`, and `validate` where that alone tells much."""
+    yield name
+    while "." in name:
+        name = name.partition(".")[2]
+        if "." in name or is_telling(name):
+            yield name
+
+
+def _places(call: ToolCall) -> Iterator[TouchedLines]:
+    result = _result(call)
+    if result is None:
+        return
+    if call.tool_name == "read_file" and result.path and result.last_line > 0:
+        yield TouchedLines("read", result.path, ((result.first_line, result.last_line),))
+    elif call.tool_name in _EDITS and result.path:
+        if result.changed is None:
+            yield TouchedLines("edited", result.path, ((1, _LAST_LINE),))
+        else:
+            yield TouchedLines("edited", result.path, result.changed, result.replaced)
+    elif call.tool_name == "grep_files":
+        yield from _matches(result.text)
+
+
+def _matches(text: str) -> Iterator[TouchedLines]:
+    """A page of matches: a path on a line of its own, below it `12:text` for each match.
+
+    A path stands first, or behind an empty line, whatever it looks like (`[id]/page.tsx`).
+    """
+    path, lines, begins = "", list[Lines](), True
+    count = 0
+    for row in text.split("\n"):
+        if begins and row:
+            if lines:
+                yield TouchedLines("found", path, tuple(lines))
+            path, lines = row, []
+        elif path and count < _MOST_LINES and (match := _MATCH.match(row)):
+            lines.append((int(match[1]), int(match[1])))
+            count += 1
+        begins = not row
+    if lines:
+        yield TouchedLines("found", path, tuple(lines))
+
+
+def _most_telling(found: Sequence[CodeScope], named: Collection[str]) -> Sequence[CodeScope]:
+    if len(found) <= MOST_READ:
+        return found
+    first = sorted(found, key=lambda s: (s.scope_id not in named, "." in s.qualified_name))
+    return first[:MOST_READ]
+
+
+def _result(call: ToolCall) -> _Result | None:
+    try:
+        return msgspec.json.decode(call.result, type=_Result)
+    except msgspec.DecodeError:
+        return None
+
+
+_LEASE_S = 60.0
+_READY_WITHIN_S = 5.0
+"""How long a look at a project's files is waited for; what is too early is linked later."""
+
+
+class TurnLinks:
+    """Links turns with code; of what this process has no index they are left to others."""
+
+    def __init__(
+        self,
+        index_of: Callable[[Project], "CodeIndex | None"],
+        looking: Callable[[str], "asyncio.Task[object] | None"],
+        *,
+        writes: bool,
+        metrics: Metrics,
+    ) -> None:
+        """Link turns; `looking` gives by a project's id the look at its files that is under way."""
+        self._index_of = index_of
+        self._looking = looking
+        self._writes = writes
+        self._metrics = metrics
+        self._without: set[str] = set()
+        """Sessions whose project has no index here: they cost nothing any more."""
+        self._early: dict[str, dict[str, None]] = {}
+        """By project the turns that came before the store knew of the code."""
+
+    async def look_through(
+        self, store: Store, items: Sequence[Pending], owner_id: str
+    ) -> frozenset[str]:
+        """Link turns; return keys of those seen to, or not to be tried again. StoreError."""
+        others = {item.key for item in items if item.session_id in self._without}
+        todo = [item for item in items if item.key not in others]
+        if not todo:
+            return frozenset(others)
+        async with leased(store, [i.key for i in todo], owner_id, seconds=_LEASE_S) as mine:
+            await self._see_to_these(store, [i.record_id for i in todo if i.key in mine])
+            return mine | others
+
+    async def after(self, project_id: str, open_store: Callable[[], Awaitable[Store]]) -> None:
+        """Link the turns that came before the store knew of a project's code. StoreError."""
+        early = self._early.pop(project_id, {})
+        try:
+            if early:
+                await self._see_to_these(await open_store(), list(early))
+        except StoreError:
+            self._early[project_id] = early | self._early.get(project_id, {})
+            raise
+
+    async def _see_to_these(self, store: Store, turn_ids: Sequence[str]) -> None:
+        for turn in await store.turns_by_id(turn_ids):
+            with suppress(SessionNotFound):
+                await self._see_to(store, turn, await store.session(turn.session_id))
+
+    async def _see_to(self, store: Store, turn: Turn, session: Session) -> None:
+        project = await _project_of(store, session)
+        index = self._index_of(project) if project else None
+        if project is None or index is None:
+            self._without.add(session.session_id)
+            return
+        is_early = await self._is_looked_at(project.project_id)
+        if not is_early and not await index.exists():
+            self._without.add(session.session_id)
+        elif is_early or not await self._link(store, turn, session, index):
+            self._early.setdefault(project.project_id, {})[turn.turn_id] = None
+
+    async def _is_looked_at(self, project_id: str) -> bool:
+        """Whether the files are being looked at just now, and will be for some seconds more."""
+        running = self._looking(project_id)
+        if running is None or running.done():
+            return False
+        await asyncio.wait({running}, timeout=_READY_WITHIN_S)
+        return not running.done()
+
+    def _looks(self, index: "CodeIndex") -> bool:
+        """Of a folder that is gone what the index knew last counts.
+
+        So its turns are not tried again and again, and are right where the folder comes back.
+        """
+        return self._writes and os.path.isdir(index.project.path)
+
+    async def _link(self, store: Store, turn: Turn, session: Session, index: "CodeIndex") -> bool:
+        """False where the store does not know of the code yet, or the index can't be written."""
+
+        locate = locator(session)
+        with self._metrics.time("code.link"):
+            edited = [path for path in map(locate, edited_paths(turn)) if not os.path.isabs(path)]
+            if edited and self._looks(index):
+                try:
+                    await index.refresh(paths=edited)
+                except RagmemError as error:
+                    # A full disk, say: it must not keep all other work waiting.
+                    logging.getLogger(LOGGER).warning("Turns wait to be linked: %s", error)
+                    self._metrics.count("code.failures")
+                    return False
+            if not await index.mirror():
+                return False
+            found = await references_of(turn, index, locate)
+            await store.apply([PutReferences(turn_id=turn.turn_id, references=found)])
+        return True
+
+
+async def _project_of(store: Store, session: Session) -> Project | None:
+    """The folder that a session worked in, as a project of its own."""
+    known = await store.projects()
+    own = [p for p in known if p.path == session.project_path and p.root_id == session.project_id]
+    return next(iter([*own, *(p for p in known if p.project_id == session.project_id)]), None)

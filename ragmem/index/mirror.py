@@ -1,0 +1,367 @@
+"""What the store is told of the index: what can't be made anew from the files.
+
+Scopes with their ids, and imports; in small batches, so that a conversation's writes get through
+in between. What could not be told stays marked.
+"""
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+import apsw
+import msgspec
+
+from ragmem.errors import RagmemError
+from ragmem.index.database import raise_epoch
+from ragmem.index.identity import ScopeKey, assign, follow, known_of, read_known, scope_id_of
+from ragmem.logs import LOGGER
+from ragmem.metrics import Metrics
+from ragmem.records import CodeFile, CodeScope, DropCodeFiles, Project, PutCodeFile, RegisterProject
+from ragmem.store.base import Store
+
+T = TypeVar("T")
+
+FILES_AT_ONCE = 50
+PAUSE_S = 0.05
+_TOLD_WITHIN_S = 2.0
+"""The longest that a store is waited for at the end; the next process tells the rest."""
+
+_MACRO = re.compile(r"\s*#\s*define\s+\w+")
+
+SCOPE_COLUMNS = (
+    "scope_id, kind, name, qualified_name, signature, docstring, start_line, end_line, hash"
+)
+
+
+class MirrorBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store is told at once."""
+
+    files: tuple[CodeFile, ...] = ()
+    marks: tuple[tuple[int, int], ...] = ()
+    """The rows of those files, and since when they are marked."""
+    gone: tuple[str, ...] = ()
+
+
+class ReadIndex(Protocol):
+    """Runs a query on the index; `otherwise` where there is none."""
+
+    async def __call__(self, query: Callable[[apsw.Connection], T], otherwise: T) -> T: ...
+
+
+WriteIndex = Callable[[Callable[[apsw.Connection], object]], Awaitable[None]]
+"""Runs a transaction on the index."""
+
+
+class Mirror:
+    """Tells a store of an index; without `open_store` nobody is told.
+
+    `lock` gives what one process at a time has, or None.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        read: ReadIndex,
+        write: WriteIndex,
+        *,
+        open_store: Callable[[], Awaitable[Store]] | None,
+        lock: Callable[[], int | None],
+        metrics: Metrics,
+        on_told: Callable[[], None],
+    ) -> None:
+        """Tell a store; `on_told` is called when it knows all that `tell_later` was for."""
+        self._project = project
+        self._read = read
+        self._write = write
+        self._open_store = open_store
+        self._lock = lock
+        self._metrics = metrics
+        self._one = asyncio.Lock()
+        self._telling: asyncio.Task[None] | None = None
+        self._again = False
+        self._closing = False
+        self._on_told = on_told
+
+    async def tell(self) -> bool:
+        """Tell of all that the store does not know; return whether it knows it all now.
+
+        Not where another process is at it, nor while the store is away: then it is done later.
+        """
+        if self._open_store is None:
+            return False
+        async with self._one:
+            try:
+                lock = self._lock()
+                if lock is None:
+                    return False
+                try:
+                    with self._metrics.time("code.mirror"):
+                        return await self._tell_all(await self._open_store())
+                finally:
+                    os.close(lock)
+            except RagmemError as error:
+                self._metrics.count("code.mirror_failed")
+                logging.getLogger(LOGGER).warning("The store was not told of code: %s", error)
+                return False
+
+    async def _tell_all(self, store: Store) -> bool:
+        """Tell all that is marked; StoreError where the store is away."""
+        project_id = self._project.project_id
+        if not await self._read(_was_whole, False):
+            # What is not there yet would be taken for gone.
+            return False
+        path, content = await self._read(_told_file, ("", ""))
+        if path and [f.hash for f in await store.code_files(project_id, [path])] != [content]:
+            await self._write(_forget_store)
+        if not await self._read(_is_seeded, True):
+            stored = await store.code_files(project_id)
+            await self._write(partial(seed, project_id=project_id, stored=stored))
+        is_registered = False
+        while not self._closing:
+            batch = await self._read(partial(next_batch, project_id=project_id), MirrorBatch())
+            # Files first: a scope that was moved must not go with the file that it was in.
+            writes: list[PutCodeFile | DropCodeFiles] = [PutCodeFile(file=f) for f in batch.files]
+            if batch.gone:
+                writes.append(DropCodeFiles(project_id=project_id, paths=batch.gone))
+            if not writes:
+                return True
+            if not is_registered:
+                if project_id not in {each.project_id for each in await store.projects()}:
+                    await store.apply([RegisterProject(project=self._project)])
+                is_registered = True
+            await store.apply(writes)
+            await self._write(partial(told, batch=batch))
+            await asyncio.sleep(PAUSE_S)
+        return False
+
+    def tell_later(self) -> None:
+        """Tell in the background; what changes meanwhile is told after that."""
+        if self._open_store is None or self._closing:
+            return
+        self._again = True
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        while self._again and not self._closing:
+            self._again = False
+            try:
+                if await self.tell() and not self._closing:
+                    self._on_told()
+            except Exception:
+                # A bug: it must not end what goes on beside it.
+                logging.getLogger(LOGGER).exception("The store was not told of code")
+
+    async def aclose(self) -> None:
+        """Stop after what is being told just now, or where that takes long."""
+        self._closing = True
+        if self._telling is None:
+            return
+        await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
+        self._telling.cancel()
+        await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
+
+
+def next_batch(connection: apsw.Connection, project_id: str) -> MirrorBatch:
+    """Return what is marked; empty if nothing is."""
+    marks = connection.execute(
+        "SELECT file, to_mirror FROM files WHERE to_mirror ORDER BY file LIMIT ?",
+        (FILES_AT_ONCE,),
+    ).fetchall()
+    if marks:
+        last = int(str(marks[-1][0]))
+        files = _files(connection, project_id, "to_mirror AND file <= ? ORDER BY file", (last,))
+        return MirrorBatch(
+            files=tuple(file for _, file in files),
+            marks=tuple((int(str(file)), int(str(mark))) for file, mark in marks),
+        )
+    gone = connection.execute("SELECT path FROM gone ORDER BY path LIMIT 100").fetchall()
+    return MirrorBatch(gone=tuple(str(path) for (path,) in gone))
+
+
+def told(connection: apsw.Connection, batch: MirrorBatch) -> None:
+    """Unmark what the store knows now; what changed meanwhile stays marked. In a transaction."""
+    connection.executemany(
+        "UPDATE files SET to_mirror = 0 WHERE file = ? AND to_mirror = ?", batch.marks
+    )
+    connection.executemany("DELETE FROM gone WHERE path = ?", [(path,) for path in batch.gone])
+    if batch.marks:
+        connection.execute("UPDATE state SET told_file = ?", (batch.marks[-1][0],))
+
+
+def scopes_of(connection: apsw.Connection, file: int) -> Iterator[CodeScope]:
+    """Return a file's scopes, in the order of their first lines."""
+    for row in connection.execute(
+        f"SELECT {SCOPE_COLUMNS} FROM scopes WHERE file = ? ORDER BY start_line, end_line, scope",
+        (file,),
+    ):
+        yield _without_value(code_scope(row))
+
+
+def _without_value(scope: CodeScope) -> CodeScope:
+    """A constant's first line is its value: that stays on this machine."""
+    if scope.kind != "constant":
+        return scope
+    left = scope.signature.partition("=")[0]
+    if macro := _MACRO.match(left):
+        left = macro[0]
+    return msgspec.structs.replace(scope, signature=left.rstrip())
+
+
+def code_scope(row: Sequence[object]) -> CodeScope:
+    """Return the scope of a row of SCOPE_COLUMNS."""
+    names = SCOPE_COLUMNS.split(", ")
+    return msgspec.convert(dict(zip(names, row, strict=True)), CodeScope)
+
+
+def imports_of(connection: apsw.Connection, file: int) -> list[str]:
+    """Return the paths that a file imports, sorted."""
+    return [
+        str(imported)
+        for (imported,) in connection.execute(
+            "SELECT imported FROM imports WHERE file = ? ORDER BY imported", (file,)
+        )
+    ]
+
+
+def _was_whole(connection: apsw.Connection) -> bool:
+    """Whether a refresh has ever come to its end."""
+    return bool(connection.execute("SELECT refreshed_at != '' FROM state").get)
+
+
+def _is_seeded(connection: apsw.Connection) -> bool:
+    """Whether scopes have the ids that the store knows them by."""
+    return bool(connection.execute("SELECT seeded FROM state").get)
+
+
+def _told_file(connection: apsw.Connection) -> tuple[str, str]:
+    """The file that the store was told of last, and the hash of its content.
+
+    A store that was emptied or restored, or is another one, does not know it as it is.
+    """
+    found = connection.execute(
+        "SELECT path, hash FROM files WHERE left_out = '' AND NOT to_mirror"
+        " ORDER BY file = (SELECT told_file FROM state) DESC LIMIT 1"
+    ).fetchone()
+    return ("", "") if found is None else (str(found[0]), str(found[1]))
+
+
+def _forget_store(connection: apsw.Connection) -> None:
+    """It is another one, was emptied or restored: all is to be told, once its own ids are known."""
+    epoch = raise_epoch(connection)
+    connection.execute("UPDATE files SET to_mirror = ? WHERE left_out = ''", (epoch,))
+    connection.execute("UPDATE state SET seeded = 0")
+
+
+def seed(connection: apsw.Connection, project_id: str, stored: Sequence[CodeFile]) -> None:
+    """Take over the ids that the store has, as if its files were this index's last state.
+
+    In the caller's transaction.
+    """
+    wanted: dict[int, str] = {}
+    vanished: list[tuple[str, ScopeKey]] = []
+    fresh: list[tuple[int, ScopeKey]] = []
+    local = _local(connection)
+    for file in stored:
+        here = local.pop(file.path, None)
+        if here is None:
+            connection.execute("INSERT OR IGNORE INTO gone (path) VALUES (?)", (file.path,))
+            vanished += [(scope.scope_id, known_of(scope)) for scope in file.scopes]
+            continue
+        assigned = assign([known_of(s) for s in file.scopes], [known for _, known in here])
+        wanted |= {here[new][0]: file.scopes[n].scope_id for new, n in assigned.kept.items()}
+        vanished += [(file.scopes[n].scope_id, known_of(file.scopes[n])) for n in assigned.vanished]
+        fresh += [here[new] for new in assigned.fresh]
+    fresh += [scope for scopes in local.values() for scope in scopes]
+    wanted |= follow(vanished, fresh)
+    _rename(connection, project_id, wanted)
+    _unmark_known(connection, project_id, stored)
+    connection.execute("UPDATE state SET seeded = 1")
+
+
+def _unmark_known(connection: apsw.Connection, project_id: str, stored: Sequence[CodeFile]) -> None:
+    """Files that the store knows as they are already."""
+    by_path = {file.path: file for file in stored}
+    same = [
+        (row,)
+        for row, file in _files(connection, project_id, "left_out = ''", ())
+        if by_path.get(file.path) == file
+    ]
+    connection.executemany("UPDATE files SET to_mirror = 0 WHERE file = ?", same)
+
+
+def _files(
+    connection: apsw.Connection, project_id: str, which: str, bound: Sequence[int]
+) -> Iterator[tuple[int, CodeFile]]:
+    for row, path, language, digest in connection.execute(
+        f"SELECT file, path, language, hash FROM files WHERE {which}", bound
+    ).fetchall():
+        file = int(str(row))
+        yield (
+            file,
+            CodeFile(
+                project_id=project_id,
+                path=str(path),
+                language=str(language),
+                hash=str(digest),
+                scopes=tuple(scopes_of(connection, file)),
+                imports=tuple(imports_of(connection, file)),
+            ),
+        )
+
+
+def _local(connection: apsw.Connection) -> dict[str, list[tuple[int, ScopeKey]]]:
+    found: dict[str, list[tuple[int, ScopeKey]]] = {
+        str(path): [] for (path,) in connection.execute("SELECT path FROM files WHERE left_out=''")
+    }
+    columns = ", ".join(f"s.{column}" for column in SCOPE_COLUMNS.split(", "))
+    for path, scope, *row in connection.execute(
+        f"SELECT f.path, s.scope, {columns} FROM scopes AS s"
+        " JOIN files AS f USING (file) ORDER BY f.path, s.start_line, s.scope"
+    ):
+        found[str(path)].append((int(str(scope)), known_of(code_scope(row))))
+    return found
+
+
+def _rename(connection: apsw.Connection, project_id: str, wanted: dict[int, str]) -> None:
+    """Give these scopes these ids; who has one of them in its place gets another."""
+    held = {
+        int(str(scope)): str(scope_id)
+        for scope, scope_id in connection.execute("SELECT scope, scope_id FROM scopes")
+    }
+    changes = {scope: new for scope, new in wanted.items() if held[scope] != new}
+    if not changes:
+        return
+    taken = set(wanted.values()) | set(held.values())
+    holders = {scope_id: scope for scope, scope_id in held.items()}
+    for scope_id in list(changes.values()):
+        holder = holders.get(scope_id)
+        if holder is not None and holder not in changes:
+            changes[holder] = _another(connection, project_id, holder, taken)
+            taken.add(changes[holder])
+    epoch = raise_epoch(connection)
+    connection.executemany(
+        "UPDATE scopes SET scope_id = 'moving ' || scope WHERE scope = ?",
+        [(scope,) for scope in changes],
+    )
+    connection.executemany(
+        "UPDATE scopes SET scope_id = ? WHERE scope = ?",
+        [(new, scope) for scope, new in changes.items()],
+    )
+    connection.executemany(
+        "UPDATE files SET to_mirror = ? WHERE file = (SELECT file FROM scopes WHERE scope = ?)",
+        [(epoch, scope) for scope in changes],
+    )
+
+
+def _another(connection: apsw.Connection, project_id: str, scope: int, taken: set[str]) -> str:
+    path, *row = connection.execute(
+        "SELECT f.path, s.kind, s.name, s.qualified_name, s.hash FROM scopes AS s"
+        " JOIN files AS f USING (file) WHERE s.scope = ?",
+        (scope,),
+    ).get
+    return scope_id_of(project_id, str(path), read_known(row), is_taken=taken.__contains__)

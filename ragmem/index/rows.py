@@ -1,0 +1,500 @@
+"""The rows that files become in the index: their scopes with words and a text to embed.
+
+Where there are many files they are cut in child processes, a few at a time. A child reads requests
+from its standard input and ends with it, so that none outlives its parent, however that ends. It
+runs in a session of its own: Ctrl-C in a terminal is the parent's affair. What a file does to a
+parser (a crash, no end) costs that file alone.
+"""
+
+import math
+import os
+import queue
+import re
+import select
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
+
+import msgspec
+
+from ragmem.index.files import NotRead, Unread, is_binary, read, without_secrets
+from ragmem.index.values import CutScope
+from ragmem.records import ScopeKind
+from ragmem.redact import know, known
+from ragmem.terms import terms
+from ragmem.terms.languages import STOP_WORDS
+from ragmem.text import clean
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    D = TypeVar("D", int, NDArray[np.int64])
+
+
+LENGTH_BITS = 8
+_STEPS = 16
+"""How many lengths are told apart between one and its double."""
+_MOST_OF_A_TERM = 8
+"""How often a term counts in one field at most."""
+_MOST_TERMS = 400
+"""The most distinct terms of a scope's lines, the commonest: more is a table of data."""
+_BODY_CHARS = 60_000
+_ABOUT_CHARS = 4_000
+_PATH_PARTS = 3
+"""How many names at the end of a path are found as one: `store/base.py`."""
+
+_STOPS = STOP_WORDS["english"]
+_NUMBERED = re.compile(r"#\d+$")
+"""Of the second scope of a name in its file."""
+
+
+def _names(scope: CutScope) -> list[str]:
+    """The qualified name's terms; those of the last name twice: that of its class is context."""
+    return terms(_NUMBERED.sub("", scope.qualified_name), language="english") + terms(
+        scope.name, language="english"
+    )
+
+
+def _paths(path: str, language: str) -> list[str]:
+    parts = path.split("/")
+    ends = ("/".join(parts[-n:]) for n in range(2, min(_PATH_PARTS, len(parts) - 1) + 1))
+    found = (term for end in (path, *ends, language) for term in terms(end, language="english"))
+    return list(dict.fromkeys(found))
+
+
+def _telling(text: str) -> list[str]:
+    return [term for term in terms(text, language="english") if term not in _STOPS]
+
+
+def _capped(found: list[str], most: int = 0) -> list[str]:
+    """Each term so often at most, and the commonest of them where there are many."""
+    counted = Counter(found)
+    if most and len(counted) > most:
+        counted = Counter(dict(counted.most_common(most)))
+    return [term for each, n in counted.items() for term in repeat(each, min(n, _MOST_OF_A_TERM))]
+
+
+# --- what is embedded -------------------------------------------------------------------
+
+_EMBEDDED_CHARS = 480
+"""The most that is embedded: some 120 tokens of code and words."""
+_DOCSTRING_CHARS = 280
+_SIGNATURE_CHARS = 140
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
+
+
+def embedded(path: str, scope: CutScope) -> str:
+    """Return its name and place in words, what is said of it, its signature, how it begins.
+
+    Nothing of a block that only imports.
+    """
+    name = _NUMBERED.sub("", scope.qualified_name)
+    if scope.kind == "block" and name == "imports":
+        return ""
+    words = _in_words(name)
+    where = _in_words(" ".join(path.rsplit(".", 1)[0].split("/")[-3:]))
+    kind = "" if scope.kind in ("block", "text") else scope.kind
+    head = " ".join(filter(None, (kind, words, "in", where))) if words else where
+    doc = " ".join(scope.docstring.split())[:_DOCSTRING_CHARS]
+    parts = [head, doc, " ".join(scope.signature.split())[:_SIGNATURE_CHARS]]
+    left = _EMBEDDED_CHARS - sum(len(part) + 1 for part in parts)
+    if left > 0:
+        parts.append(_beginning(scope, left))
+    text = "\n".join(filter(None, parts))
+    return text if any(map(str.isalnum, text)) else ""
+
+
+def _in_words(name: str) -> str:
+    return " ".join(word if word.isupper() else word.lower() for word in _WORDS.findall(name))
+
+
+def _beginning(scope: CutScope, room: int) -> str:
+    """Its first lines that say something, without what the signature and the docstring say."""
+    known = f"{' '.join(scope.signature.split())} {' '.join(scope.docstring.split())}"
+    found: list[str] = []
+    for line in islice(scope.text.splitlines(), 200):
+        said = " ".join(line.split())
+        if room <= 0:
+            break
+        if not any(map(str.isalnum, said)) or _bare(said) in known:
+            continue
+        found.append(said[:room])
+        room -= len(said) + 1
+    return " ".join(found)
+
+
+def _bare(line: str) -> str:
+    """A line without the marks of a comment or a string around it."""
+    return line.strip("\"'/*#!;-<> ")
+
+
+# --- the rows of the text index -------------------------------------------------------------
+
+
+def numbered(sequence: int, length: int) -> int:
+    """Make the number of a scope's row: with its length in it, which a search need not look up."""
+    code = min(round(_STEPS * math.log2(length + 1)), (1 << LENGTH_BITS) - 1)
+    return sequence << LENGTH_BITS | code
+
+
+def length_of(scopes: "NDArray[np.int64]") -> "NDArray[np.float64]":
+    """Return how many terms each has, within 3 %."""
+    lengths: NDArray[np.float64] = 2.0 ** ((scopes & (1 << LENGTH_BITS) - 1) / _STEPS) - 1
+    return lengths
+
+
+class ScopeRow(msgspec.Struct, frozen=True, array_like=True):
+    """A scope with its words."""
+
+    kind: ScopeKind
+    name: str
+    qualified_name: str
+    signature: str
+    docstring: str
+    start_line: int
+    end_line: int
+    hash: str
+    calls: tuple[str, ...]
+    names: str
+    paths: str
+    about: str
+    body: str
+    length: int
+    """Terms of what is said about it and of its lines: the names of all are about as long."""
+    embedded: str
+    """The text that is embedded; empty where there is nothing to embed."""
+    embed_hash: str
+
+
+class FileRow(msgspec.Struct, frozen=True, array_like=True):
+    """A file that was read, or could not be."""
+
+    path: str
+    unread: Unread | None = None
+    """The reason why there is nothing of it."""
+    size: int = 0
+    mtime_ns: int = 0
+    seen_ns: int = 0
+    hash: str = ""
+    left_out: str = ""
+    """The reason why it is not cut though it was read; empty if it is."""
+    language: str = ""
+    line_count: int = 0
+    imports: tuple[str, ...] = ()
+    scopes: tuple[ScopeRow, ...] = ()
+
+
+def rows_of(root: int, paths: Sequence[str], most: int) -> list[FileRow]:
+    """Read these files, cut them, and find their words."""
+    return [row_of(root, path, most) for path in paths]
+
+
+def row_of(root: int, path: str, most: int) -> FileRow:
+    """Read and cut one file; what is in it never makes this fail."""
+    from ragmem.index.cut import cut
+
+    try:
+        content = read(root, path, most)
+    except NotRead as error:
+        return FileRow(path, error.why)
+    row = FileRow(
+        path,
+        size=content.size,
+        mtime_ns=content.mtime_ns,
+        seen_ns=content.seen_ns,
+        hash=content.hash,
+    )
+    if is_binary(content.data):
+        return msgspec.structs.replace(row, left_out="binary")
+    found = cut(path, without_secrets(content.data))
+    if found.generated:
+        return msgspec.structs.replace(row, left_out="generated")
+    return msgspec.structs.replace(
+        row,
+        language=found.language,
+        line_count=found.line_count,
+        imports=tuple(map(clean, found.imports)),
+        scopes=tuple(scope_row(path, found.language, scope) for scope in found.scopes),
+    )
+
+
+def scope_row(path: str, language: str, scope: CutScope) -> ScopeRow:
+    """Return a scope with its words, terms joined with spaces, and its text for the embedder."""
+    from ragmem.index.vectors import embed_hash
+
+    about = _capped(_telling(f"{scope.docstring}\n{scope.signature}"[:_ABOUT_CHARS]))
+    body = _capped(_telling(scope.text[:_BODY_CHARS]), _MOST_TERMS)
+    to_embed = clean(embedded(path, scope))
+    return ScopeRow(
+        scope.kind,
+        clean(scope.name),
+        clean(scope.qualified_name),
+        clean(scope.signature),
+        clean(scope.docstring),
+        scope.start_line,
+        scope.end_line,
+        scope.hash,
+        tuple(map(clean, scope.calls)),
+        names=clean(" ".join(_names(scope))),
+        paths=clean(" ".join(_paths(path, language))),
+        about=clean(" ".join(about)),
+        body=clean(" ".join(body)),
+        length=len(about) + len(body),
+        embedded=to_embed,
+        embed_hash=embed_hash(to_embed),
+    )
+
+
+_HERE_AT_MOST = 64
+"""The most files that are cut here: a child would take longer to start than they take."""
+_BATCH = 40
+_MOST_CHILDREN = 4
+_NICENESS = 10
+_PATIENCE_S = 60.0
+"""How long a child may take for a batch of files."""
+_PATIENCE_ALONE_S = 20.0
+"""How long a child may take for one file alone."""
+_TICK_S = 0.1
+_LENGTH = struct.Struct("<I")
+_CHUNK = 1 << 16
+
+
+class _Start(msgspec.Struct, array_like=True):
+    most: int
+    secrets: tuple[tuple[str, str], ...]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_rows = msgspec.msgpack.Decoder(list[FileRow]).decode
+
+
+def cut_files(
+    root: int, paths: Sequence[str], *, most: int, stop: threading.Event
+) -> Iterator[list[FileRow]]:
+    """Yield the rows of these files, in batches, in any order; ends early when told to stop."""
+    if len(paths) <= _HERE_AT_MOST:
+        for path in paths:
+            if stop.is_set():
+                return
+            yield rows_of(root, [path], most)
+        return
+    yield from _cut_by_children(root, paths, most, stop)
+
+
+def _child_count() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min((cores or 1) - 1, _MOST_CHILDREN))
+
+
+def _cut_by_children(
+    root: int, paths: Sequence[str], most: int, stop: threading.Event
+) -> Generator[list[FileRow], None, None]:
+    batches: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+    for start in range(0, len(paths), _BATCH):
+        batches.put(list(paths[start : start + _BATCH]))
+    count = batches.qsize()
+    ended = threading.Event()
+    done: queue.Queue[list[FileRow] | Exception] = queue.Queue(_MOST_CHILDREN)
+    workers = [
+        threading.Thread(target=_work, args=(root, most, batches, done, ended), daemon=True)
+        for _ in range(min(_child_count(), count))
+    ]
+    for worker in workers:
+        worker.start()
+    try:
+        while count and not stop.is_set():
+            try:
+                rows = done.get(timeout=_TICK_S)
+            except queue.Empty:
+                continue
+            if isinstance(rows, Exception):
+                raise rows
+            count -= 1
+            yield rows
+    finally:
+        ended.set()
+        for worker in workers:
+            worker.join()
+
+
+def _work(
+    root: int,
+    most: int,
+    batches: "queue.SimpleQueue[list[str]]",
+    done: "queue.Queue[list[FileRow] | Exception]",
+    ended: threading.Event,
+) -> None:
+    """Keep one child busy, in a thread of its own."""
+    child = _Child(root, most, ended)
+    try:
+        while not ended.is_set():
+            try:
+                batch = batches.get_nowait()
+            except queue.Empty:
+                return
+            _hand_over(done, child.rows(batch), ended)
+    except Exception as error:
+        _hand_over(done, error, ended)
+    finally:
+        child.end()
+
+
+def _hand_over(
+    done: "queue.Queue[list[FileRow] | Exception]",
+    result: list[FileRow] | Exception,
+    ended: threading.Event,
+) -> None:
+    while not ended.is_set():
+        with suppress(queue.Full):
+            done.put(result, timeout=_TICK_S)
+            return
+
+
+class _Child:
+    """One process, started anew when it dies.
+
+    Where none can be started the files are cut here.
+    """
+
+    def __init__(self, root: int, most: int, ended: threading.Event) -> None:
+        self._root = root
+        self._most = most
+        self._ended = ended
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers = -1
+        self._works: bool | None = None
+        """Whether one has ever answered."""
+
+    def rows(self, paths: list[str]) -> list[FileRow]:
+        """Return a batch's rows; a file that no child survives is `unreadable`."""
+        rows = self._ask(paths) if self._works is not False else None
+        if rows is not None or self._ended.is_set():
+            return rows or []
+        if self._works is None:
+            self._works = self._ask([]) is not None
+        if not self._works:
+            return rows_of(self._root, paths, self._most)
+        if len(paths) == 1:
+            return [FileRow(paths[0], "unreadable")]
+        return [row for path in paths for row in self.rows([path])]
+
+    def end(self) -> None:
+        """Kill it."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        process.kill()
+        os.close(self._answers)
+        if process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.close()
+        process.wait()
+
+    def _ask(self, paths: list[str]) -> list[FileRow] | None:
+        """Ask the child; None if it did not answer."""
+        try:
+            process = self._process or self._started()
+            assert process.stdin is not None
+            _send(process.stdin.fileno(), _encode(paths))
+            answer = self._answer(_PATIENCE_S if len(paths) > 1 else _PATIENCE_ALONE_S)
+        except OSError:
+            answer = None
+        if answer is None:
+            self.end()
+            return None
+        self._works = True
+        return _decode_rows(answer)
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        from ragmem.children import child_environment
+
+        answers, theirs = os.pipe()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM, str(self._root), str(theirs)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                pass_fds=(self._root, theirs),
+                start_new_session=True,
+                bufsize=0,
+            )
+        except BaseException:
+            os.close(answers)
+            raise
+        finally:
+            os.close(theirs)
+        self._process, self._answers = process, answers
+        assert process.stdin is not None
+        _send(process.stdin.fileno(), _encode(_Start(self._most, known())))
+        return process
+
+    def _answer(self, patience_s: float) -> bytes | None:
+        deadline = time.monotonic() + patience_s
+        head = self._exactly(self._answers, _LENGTH.size, deadline)
+        return head and self._exactly(self._answers, _LENGTH.unpack(head)[0], deadline)
+
+    def _exactly(self, handle: int, size: int, deadline: float) -> bytes | None:
+        parts = bytearray()
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        while len(parts) < size:
+            if self._ended.is_set() or time.monotonic() > deadline:
+                return None
+            if poll.poll(_TICK_S * 1000):
+                data = os.read(handle, min(_CHUNK, size - len(parts)))
+                if not data:
+                    return None
+                parts += data
+        return bytes(parts)
+
+
+def _send(handle: int, message: bytes) -> None:
+    data = memoryview(_LENGTH.pack(len(message)) + message)
+    while data:
+        data = data[os.write(handle, data) :]
+
+
+# --- in the child ---------------------------------------------------------------------
+
+_PROGRAM = "from ragmem.index.rows import serve; serve()"
+
+
+def serve() -> None:
+    """Answer requests until there are no more; the arguments are descriptors.
+
+    Of the project's folder, and of where answers go: not standard output, which is anybody's.
+    """
+    root, answers = int(sys.argv[1]), int(sys.argv[2])
+    requests = sys.stdin.buffer
+    with suppress(OSError):
+        os.nice(_NICENESS)
+    first = _received(requests)
+    if first is None:
+        return
+    start = msgspec.msgpack.decode(first, type=_Start)
+    for name, value in start.secrets:
+        know({name: value})
+    while (message := _received(requests)) is not None:
+        paths = msgspec.msgpack.decode(message, type=list[str])
+        with suppress(BrokenPipeError):
+            _send(answers, _encode(rows_of(root, paths, start.most)))
+
+
+def _received(pipe: BinaryIO) -> bytes | None:
+    head = pipe.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    size = _LENGTH.unpack(head)[0]
+    message = pipe.read(size)
+    return message if len(message) == size else None

@@ -1,0 +1,267 @@
+"""Vectors of scopes: those that wait for one, those that have one, and all of them in memory.
+
+They are kept by the hash of what was embedded. So a scope that moves keeps its vector, and one
+that comes back with another branch has it at once.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import apsw
+import msgspec
+
+from ragmem.store import vectors
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ragmem.store.vectors import Floats, Numbers
+
+
+_MOST_UNUSED = 20_000
+_SHARE_UNUSED = 0.2
+_BATCH = 4096
+_STALE_SHARE = 0.2
+"""The share of rows in memory whose scopes are gone, beyond which all is read anew."""
+
+
+def embed_hash(text: str) -> str:
+    """Return the hash by which a text's vector is kept; empty for an empty text, which has none."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if text else ""
+
+
+# --- what waits -------------------------------------------------------------------------
+
+
+def want(connection: apsw.Connection, rows: Sequence[tuple[str, str]]) -> None:
+    """Note the texts that scopes have now, by hash; those without a vector wait for one."""
+    given = {key: text for key, text in rows if key}
+    if not given:
+        return
+    known = {
+        str(key)
+        for (key,) in connection.execute(
+            "UPDATE vectors SET unused_at = '' WHERE embed_hash IN"
+            " (SELECT value FROM json_each(?)) RETURNING embed_hash",
+            (_listed(given),),
+        )
+    }
+    connection.executemany(
+        "INSERT INTO to_embed (embed_hash, text, waits) VALUES (?, ?, ?)"
+        " ON CONFLICT (embed_hash) DO NOTHING",
+        [(key, text, key not in known) for key, text in given.items()],
+    )
+
+
+def has_texts(connection: apsw.Connection) -> bool:
+    """Return whether any scope has a text to embed."""
+    return connection.execute("SELECT 1 FROM to_embed LIMIT 1").get is not None
+
+
+def waiting(
+    connection: apsw.Connection, limit: int, first: Sequence[str] = ()
+) -> list[tuple[str, str]]:
+    """Return hashes and texts without a vector: of the `first` scopes, then what came last."""
+    found = connection.execute(
+        """
+        SELECT DISTINCT t.embed_hash, t.text FROM json_each(?) AS given
+        JOIN scopes AS s ON s.scope_id = given.value
+        JOIN to_embed AS t ON t.embed_hash = s.embed_hash WHERE t.waits LIMIT ?
+        """,
+        (_listed(first), limit),
+    ).fetchall()
+    found = (
+        found
+        or connection.execute(
+            """
+        SELECT embed_hash, text FROM to_embed AS t WHERE waits
+        AND EXISTS (SELECT 1 FROM scopes AS s WHERE s.embed_hash = t.embed_hash)
+        ORDER BY place DESC LIMIT ?
+        """,
+            (limit,),
+        ).fetchall()
+    )
+    return [(str(key), str(text)) for key, text in found]
+
+
+def waiting_count(connection: apsw.Connection) -> int:
+    """Count the texts of scopes that have no vector yet."""
+    return int(
+        connection.execute(
+            """
+            SELECT count(*) FROM to_embed AS t WHERE waits
+            AND EXISTS (SELECT 1 FROM scopes AS s WHERE s.embed_hash = t.embed_hash)
+            """
+        ).get
+    )
+
+
+# --- what has one -------------------------------------------------------------------------
+
+
+def use_embedder(connection: apsw.Connection, model_id: str, dimension: int) -> None:
+    """Drop the vectors of another embedder; all texts wait for new ones then."""
+    if _mark(connection) == _Mark(model_id, dimension):
+        return
+    connection.execute("DELETE FROM vectors")
+    connection.execute("UPDATE to_embed SET waits = 1 WHERE NOT waits")
+    connection.execute(
+        "UPDATE state SET model_id = ?, dimension = ?, epoch = epoch + 1", (model_id, dimension)
+    )
+
+
+def put(
+    connection: apsw.Connection, mark: tuple[str, int], rows: Sequence[tuple[str, bytes]]
+) -> None:
+    """Keep vectors (float32) of texts, by their hashes; not those of another model than `mark`."""
+    sound = [(key, vector) for key, vector in rows if key and len(vector) == 4 * mark[1]]
+    if not sound or _mark(connection) != mark:
+        return
+    connection.executemany(
+        "INSERT INTO vectors (embed_hash, packed, unused_at) VALUES (?, ?, '')"
+        " ON CONFLICT (embed_hash) DO NOTHING",
+        [(key, vectors.packed([vector])) for key, vector in sound],
+    )
+    connection.execute(
+        "UPDATE to_embed SET waits = 0 WHERE embed_hash IN (SELECT value FROM json_each(?))",
+        (_listed(key for key, _ in sound),),
+    )
+    connection.execute("UPDATE state SET epoch = epoch + 1")
+
+
+def prune(connection: apsw.Connection, now: str) -> None:
+    """Let texts go that no scope has, and of their vectors the oldest where they are many."""
+    unused = "NOT EXISTS (SELECT 1 FROM scopes AS s WHERE s.embed_hash = v.embed_hash)"
+    connection.execute(f"DELETE FROM to_embed AS v WHERE {unused}")
+    connection.execute(
+        f"UPDATE vectors AS v SET unused_at = ? WHERE unused_at = '' AND {unused}", (now,)
+    )
+    held, count = connection.execute(
+        "SELECT count(*), coalesce(sum(unused_at <> ''), 0) FROM vectors"
+    ).get
+    most = max(_MOST_UNUSED, int(_SHARE_UNUSED * held))
+    if count > most:
+        connection.execute(
+            "DELETE FROM vectors WHERE place IN (SELECT place FROM vectors WHERE unused_at <> ''"
+            " ORDER BY unused_at, place LIMIT ?)",
+            (count - most,),
+        )
+
+
+class _Mark(NamedTuple):
+    model_id: str
+    dimension: int
+
+
+def _mark(connection: apsw.Connection) -> _Mark:
+    held = connection.execute("SELECT model_id, dimension FROM state").fetchone()
+    return _Mark("", 0) if held is None else _Mark(str(held[0]), int(str(held[1])))
+
+
+def _listed(keys: Iterable[str]) -> str:
+    return msgspec.json.encode(list(keys)).decode()
+
+
+# --- in memory ------------------------------------------------------------------------------
+
+
+class ScopeVectors:
+    """The vectors of an index as a search needs them; what has come since is read when it asks."""
+
+    def __init__(self) -> None:
+        self._connection: apsw.Connection | None = None
+        self._mark = _Mark("", 0)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._epoch = -1
+        self._matrix = vectors.Matrix(self._mark.dimension)
+        self._rows: list[int] = []
+        self._place = self._scope = 0
+        """Of the last vector and the last scope that were read."""
+        self._live: Numbers | None = None
+        """Rows of all scopes, sorted, where some in memory are gone."""
+        self._order: Numbers | None = None
+        """Of those in memory that are there, sorted by their rows; made when it is asked for."""
+        self._scopes: Numbers | None = None
+        """Their rows."""
+
+    def similarities(
+        self, connection: apsw.Connection, vector: bytes, model_id: str
+    ) -> "tuple[Numbers, Floats]":
+        """Return rows of scopes with a vector of this model, sorted, and their cosines."""
+        import numpy as np
+
+        mark = _mark(connection)
+        if not vector or mark.model_id != model_id or len(vector) != 4 * mark.dimension:
+            return np.empty(0, np.int64), np.empty(0, np.float32)
+        if connection is not self._connection or mark != self._mark:
+            self._connection, self._mark = connection, mark
+            self._clear()
+        epoch = int(connection.execute("SELECT epoch FROM state").get)
+        if epoch != self._epoch:
+            self._read(connection)
+            self._epoch = epoch
+        scopes, cosines = self._matrix.similarities(vector)
+        if self._order is None or self._scopes is None:
+            order = np.argsort(scopes, kind="stable")
+            if self._live is not None:
+                order = order[_among(self._live, scopes[order])]
+            self._order, self._scopes = order, scopes[order]
+        return self._scopes, cosines[self._order]
+
+    def _read(self, connection: apsw.Connection) -> None:
+        import numpy as np
+
+        live = _live(connection)
+        gone = int((~_among(live, np.array(self._rows, np.int64))).sum())
+        if gone > _STALE_SHARE * len(self._rows):
+            self._clear()
+            gone = 0
+        for scopes, packs in _after(connection, self._place, self._scope):
+            self._matrix.add(scopes, packs)
+            self._rows += scopes
+        self._place = int(connection.execute("SELECT coalesce(max(place), 0) FROM vectors").get)
+        self._scope = int(live[-1]) if len(live) else 0
+        self._live = live if gone else None
+        self._order = self._scopes = None
+
+
+def _live(connection: apsw.Connection) -> "Numbers":
+    import numpy as np
+
+    # One string of numbers is read far faster than so many rows.
+    joined = connection.execute("SELECT group_concat(scope) FROM scopes").get
+    return np.sort(np.fromstring(joined, np.int64, sep=",")) if joined else np.empty(0, np.int64)
+
+
+def _among(live: "Numbers", scopes: "Numbers") -> "NDArray[np.bool_]":
+    """Return which of the scopes are still there."""
+    import numpy as np
+
+    if not len(live):
+        return np.zeros(len(scopes), np.bool_)
+    found: NDArray[np.bool_] = live[np.searchsorted(live, scopes).clip(max=len(live) - 1)] == scopes
+    return found
+
+
+def _after(
+    connection: apsw.Connection, place: int, scope: int
+) -> Iterator[tuple[list[int], list[bytes]]]:
+    """Scopes whose vectors came after that place; then those after that scope with older ones."""
+    asked: tuple[tuple[str, tuple[int, ...]], ...] = (
+        ("v.place > ?", (place,)),
+        ("s.scope > ? AND v.place <= ?", (scope, place)),
+    )
+    for condition, bindings in asked if place else asked[:1]:
+        cursor = connection.execute(
+            "SELECT s.scope, v.packed FROM scopes AS s JOIN vectors AS v USING (embed_hash)"
+            f" WHERE {condition}",
+            bindings,
+        )
+        while rows := list(islice(cursor, _BATCH)):
+            scopes, packs = zip(*rows, strict=True)
+            yield list(scopes), list(packs)

@@ -1,0 +1,413 @@
+"""Changes of a project's files as they happen, and the index kept current with them."""
+
+import asyncio
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import watchfiles
+from watchfiles import Change
+from watchfiles._rust_notify import WatchfilesRustInternalError
+
+from ragmem.errors import RagmemError
+from ragmem.index.database import following
+from ragmem.index.files import says_what_is_ignored
+from ragmem.index.values import Refreshed
+from ragmem.logs import LOGGER
+
+EVERYTHING: frozenset[str] = frozenset({""})
+"""The paths that stand for the whole project: what changed is not known."""
+_TOGETHER_MS = 800
+"""How long changes that follow one another are told together."""
+_QUIET_MS = 150
+"""How long nothing changes before what came is told."""
+_TIMEOUT_MS = 1_000
+"""How long nothing changes before it is looked whether the folder is still there."""
+_POLL_S = 30.0
+_AGAIN_S = 1.0
+"""The least pause until folders are looked for again; at least ten times what that takes."""
+_FAILURES_AT_MOST = 5
+"""How often folders that went just then may end it, one after the other."""
+
+Tell = Callable[[frozenset[str] | None], None]
+Changes = set[tuple[Change, str]]
+
+
+@contextmanager
+def changes_of(root: Path) -> "Iterator[asyncio.Queue[frozenset[str] | None]]":
+    """Give a queue of paths below a folder that came, changed or went; None once the folder went.
+
+    `EVERYTHING` once it listens, for what changed until then. Where the system can't watch (too
+    many folders for it), `EVERYTHING` every half minute.
+    """
+    heard: asyncio.Queue[frozenset[str] | None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    stop = threading.Event()
+
+    def tell(paths: frozenset[str] | None) -> None:
+        # The loop may have ended meanwhile.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(heard.put_nowait, paths)
+
+    # To begin with a large folder takes seconds: not on the loop.
+    threading.Thread(target=_listen, args=(root, stop, tell), daemon=True).start()
+    try:
+        yield heard
+    finally:
+        stop.set()
+
+
+def _listen(root: Path, stop: threading.Event, tell: Tell) -> None:
+    """Tell of changes, in a thread of its own, until the folder goes or it is told to stop."""
+    watch = _ProjectWatch(root, tell)
+    try:
+        watch.run(stop)
+    except Exception as error:  # the system's, or the library's own kind
+        if root.is_dir():
+            told = "The files of %s can't be watched (%s); they are looked at every %g s instead."
+            logging.getLogger(LOGGER).warning(told, root, error, _POLL_S)
+        while root.is_dir() and not stop.wait(_POLL_S):
+            tell(EVERYTHING)
+    finally:
+        watch.end()
+        tell(None)
+
+
+class Folders(NamedTuple):
+    """What is watched of a project, so that no link is followed.
+
+    The library follows links to folders wherever it watches a whole tree, out of the project and
+    round in circles.
+    """
+
+    trees: tuple[str, ...]
+    """Folders with all that is in them: no links to folders."""
+    single: tuple[str, ...]
+    """Folders without what is in them: those with such links, and those that they are in."""
+
+
+def folders_of(root: str) -> Folders:
+    """Find what to watch of a folder; unreadable and unnameable ones are left out."""
+    below: dict[str, list[str]] = {}
+    linking: set[str] = set()
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        inside, has_links = _inside(folder)
+        below[folder] = inside
+        waiting += inside
+        if has_links:
+            linking |= set(_up(folder, root)) - linking
+    trees = [child for folder in linking for child in below[folder] if child not in linking]
+    watched = [root] if root not in linking else trees
+    return Folders(
+        tuple(sorted(path for path in watched if not _is_gits(path[len(root) + 1 :]))),
+        tuple(sorted(path for path in linking if not _is_gits(path[len(root) + 1 :]))),
+    )
+
+
+def _inside(folder: str) -> tuple[list[str], bool]:
+    """Its folders, and whether it has links to some, or folders that can't be named."""
+    inside: list[str] = []
+    has_links = False
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if entry.is_dir(follow_symlinks=False) and _is_nameable(entry.path):
+                    inside.append(entry.path)
+                elif entry.is_dir():
+                    has_links = True
+    return inside, has_links
+
+
+def _up(folder: str, root: str) -> Iterable[str]:
+    yield folder
+    while folder != root:
+        folder = os.path.dirname(folder)
+        yield folder
+
+
+def _is_nameable(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class _FolderWatch:
+    """A thread that watches some folders and hands on what it hears; an empty set when nothing."""
+
+    def __init__(
+        self, folders: tuple[str, ...], top: str, heard: "queue.SimpleQueue[_Heard]", *, whole: bool
+    ) -> None:
+        """Watch folders; with `whole` also all that is in them."""
+        self.whole = whole
+        self.listens = False
+        self._folders = folders
+        self._top = top
+        self._heard = heard
+        self._stop = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def end(self) -> None:
+        """End it within a second."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        try:
+            for changes in watchfiles.watch(
+                *self._folders,
+                watch_filter=lambda _, path: not _is_gits(path.removeprefix(self._top)),
+                debounce=_TOGETHER_MS,
+                step=_QUIET_MS,
+                rust_timeout=_TIMEOUT_MS,
+                yield_on_timeout=True,
+                stop_event=self._stop,
+                raise_interrupt=False,
+                ignore_permission_denied=True,
+                recursive=self.whole,
+            ):
+                self._heard.put((self, changes))
+        except Exception as error:  # the system's, or the library's own kind
+            self._heard.put((self, error))
+
+
+_Heard = tuple[_FolderWatch, Changes | Exception]
+
+
+class _ProjectWatch:
+    """Watches a project's folders, as they come and go.
+
+    The library meets links where it begins with a tree, so that is begun with anew where folders
+    come that are not watched yet, or hold links. Until the new watchers listen the old ones go on.
+    """
+
+    def __init__(self, root: Path, tell: Tell) -> None:
+        self._root = root
+        self._top = os.path.join(root, "")
+        self._tell = tell
+        self._heard: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
+        self._watchers: list[_FolderWatch] = []
+        self._before: list[_FolderWatch] = []
+        self._begin_at: float | None = 0.0
+        """When folders are looked for again; None: not."""
+        self._not_before = 0.0
+        self._new = EVERYTHING
+        """What is to be told once it is watched."""
+        self._untold: frozenset[str] = frozenset()
+        """Of that what is begun with."""
+        self._failures = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """Listen until told to stop, or the folder goes; raise what keeps it from that."""
+        while not stop.is_set() and self._root.is_dir():
+            if self._begin_at is not None and time.monotonic() >= self._begin_at:
+                self._begin()
+            with suppress(queue.Empty):
+                watcher, heard = self._heard.get(timeout=self._wait_s())
+                if isinstance(heard, Exception):
+                    self._fail(watcher, heard)
+                else:
+                    self._take(watcher, heard)
+
+    def end(self) -> None:
+        """Listen no more to any folder."""
+        for watcher in (*self._before, *self._watchers):
+            watcher.end()
+
+    def _wait_s(self) -> float:
+        most = _TIMEOUT_MS / 1000
+        if self._begin_at is None:
+            return most
+        return min(most, max(0.0, self._begin_at - time.monotonic()))
+
+    def _begin(self) -> None:
+        started = time.monotonic()
+        folders = folders_of(str(self._root))
+        self._before += self._watchers
+        self._watchers = [
+            _FolderWatch(some, self._top, self._heard, whole=whole)
+            for some, whole in ((folders.trees, True), (folders.single, False))
+            if some
+        ]
+        self._untold, self._new = self._untold | self._new, frozenset()
+        self._begin_at = None
+        now = time.monotonic()
+        self._not_before = now + max(_AGAIN_S, 10 * (now - started))
+
+    def _fail(self, watcher: _FolderWatch, error: Exception) -> None:
+        """Begin again after a while, or raise what would only come again.
+
+        A folder may go while it is begun with; a file may have a strange name; and what is too
+        much for the system beside the old watchers may be little enough without them.
+        """
+        if watcher not in self._watchers:
+            return
+        is_strange = isinstance(error, WatchfilesRustInternalError)
+        went = isinstance(error, FileNotFoundError) and self._failures < _FAILURES_AT_MOST
+        if not (is_strange or went or self._before):
+            raise error
+        self._failures += 1
+        if is_strange:
+            # It may come again before anything is heard: a log with a strange name.
+            self._tell(EVERYTHING)
+        self.end()
+        self._watchers, self._before, self._new = [], [], EVERYTHING
+        self._begin_at = max(self._not_before, time.monotonic() + min(_POLL_S, 2**self._failures))
+
+    def _take(self, watcher: _FolderWatch, changes: Changes) -> None:
+        watcher.listens = True
+        if (self._before or self._untold) and all(each.listens for each in self._watchers):
+            for old in self._before:
+                old.end()
+            self._before = []
+            self._tell(self._untold)
+            self._untold = frozenset()
+        paths = {path for _, path in changes if path.startswith(self._top)}
+        if paths:
+            self._failures = 0
+            self._tell(frozenset(path.removeprefix(self._top) for path in paths))
+        came = {path for change, path in changes if change == Change.added} & paths
+        if new := [path for path in _outermost(came) if _is_new(path, is_watched=watcher.whole)]:
+            self._new |= {path.removeprefix(self._top) for path in new}
+            if self._begin_at is None:
+                self._begin_at = self._not_before
+
+
+def _outermost(paths: set[str]) -> Iterable[str]:
+    """Without those that lie in another one of them."""
+    last = ""
+    for path in sorted(paths, key=lambda path: path.split("/")):
+        if not last or not path.startswith(f"{last}/"):
+            last = path
+            yield path
+
+
+def _is_new(path: str, *, is_watched: bool) -> bool:
+    """Whether it is a folder that is not watched, or one that is watched though it holds links."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        return False
+    return not is_watched or bool(folders_of(path).single)
+
+
+def _is_gits(path: str) -> bool:
+    return path == ".git" or path.startswith(".git/") or "/.git/" in path
+
+
+_LONGEST_PAUSE_S = 10.0
+_RETRY_S = 0.5
+"""The pause where another process is at it, or it failed; each time that it fails twice as long."""
+_LONGEST_AGAIN_S = 60.0
+_MANY = 500
+"""The most changes at once; for more the project is looked at as a whole."""
+
+
+class _Index(Protocol):
+    async def refresh(self, *, paths: Collection[str] | None = None) -> Refreshed: ...
+
+
+async def keep_current(
+    index: _Index,
+    root: Path,
+    known_of: Callable[[Collection[str]], Awaitable[set[str]]],
+    *,
+    followers: Path,
+) -> AsyncGenerator[Refreshed, None]:
+    """Refresh the index after each change that concerns it.
+
+    Whether a new path does takes a listing of the project: where those that came were ignored ones
+    (a build writes its outputs), the next are looked at less and less often. Others see by the
+    file `followers` that it is done.
+    """
+    with changes_of(root) as changes, following(followers):
+        due, again_s = _PendingPaths(), _RETRY_S
+        while True:
+            try:
+                async with asyncio.timeout(due.wait_s()):
+                    paths = await changes.get()
+                if paths is None:
+                    return
+                due.add(paths, await known_of(paths))
+            except TimeoutError:
+                pass
+            except RagmemError:
+                # It could not be asked what it knows: then it is looked at as a whole.
+                due.add(EVERYTHING, set())
+            if not due.is_now():
+                continue
+            refreshed = await _refreshed(index, due.taken())
+            if refreshed is None or refreshed.elsewhere:
+                due.add(EVERYTHING, set())
+                due.later(again_s)
+                again_s = _RETRY_S if refreshed else min(2 * again_s, _LONGEST_AGAIN_S)
+                continue
+            again_s = _RETRY_S
+            due.judge(refreshed)
+            if refreshed.changed or refreshed.removed:
+                yield refreshed
+
+
+async def _refreshed(index: _Index, paths: frozenset[str] | None) -> Refreshed | None:
+    """None where it failed."""
+    try:
+        return await index.refresh(paths=paths)
+    except RagmemError as error:
+        logging.getLogger(LOGGER).warning("The code index was not brought up to date: %s", error)
+        return None
+
+
+class _PendingPaths:
+    """Paths that are to be looked at, and when."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._unknown: set[str] = set()
+        self._asked: set[str] = set()
+        """Unknown ones that were looked at last."""
+        self._not_before = 0.0
+        self._pause_s = 0.0
+
+    def add(self, paths: frozenset[str], known: set[str]) -> None:
+        """Add paths, and which of them the index has."""
+        told = {path for path in paths if path in known or says_what_is_ignored(path)}
+        self._known |= told
+        self._unknown |= paths - told
+
+    def wait_s(self) -> float | None:
+        """Return how long to wait for more; None until there is something."""
+        if not self._unknown:
+            return None
+        return max(0.0, self._not_before - time.monotonic())
+
+    def is_now(self) -> bool:
+        """Return whether there is something to do."""
+        return bool(self._known) or bool(self._unknown and not self.wait_s())
+
+    def taken(self) -> frozenset[str] | None:
+        """Return what is to be looked at now; None for all."""
+        self._asked = set(self._unknown) if not self.wait_s() else set()
+        taken = frozenset(self._known | self._asked)
+        self._known.clear()
+        self._unknown -= self._asked
+        return None if len(taken) > _MANY or EVERYTHING & taken else taken
+
+    def judge(self, refreshed: Refreshed) -> None:
+        """Pause longer where new paths were of no concern."""
+        if not self._asked or EVERYTHING & self._asked:
+            return
+        if refreshed.changed or refreshed.removed:
+            self._pause_s = 0.0
+        else:
+            self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2 or _RETRY_S)
+        self._not_before = time.monotonic() + self._pause_s
+
+    def later(self, seconds: float) -> None:
+        """Look at nothing new for so many seconds."""
+        self._not_before = time.monotonic() + seconds

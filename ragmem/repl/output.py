@@ -1,0 +1,379 @@
+"""What the chat prints, with rich: the parts of a turn, a model's Markdown, and their spacing.
+
+Everything that a tool, a file, a store or a model says passes `visible` here, so
+no character of it can steer the terminal. Links of Markdown become their text
+and address, images their address, HTML stays text: no escape sequence but our
+own colours, and nothing that is left out in silence.
+"""
+
+import re
+from io import StringIO
+from typing import Literal
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.markdown import CodeBlock, Heading, Markdown
+from rich.syntax import Syntax
+from rich.text import Text
+from rich.theme import Theme
+
+from ragmem.events import Notice, ToolFinished, TurnFinished
+from ragmem.records import Usage
+from ragmem.repl import early
+from ragmem.repl.terminal import ChatQuestion, Terminal
+from ragmem.text import counted, duration, one_line, visible
+
+_THEME = Theme(
+    {
+        "markdown.h1": "bold underline",
+        **{f"markdown.h{level}": "bold" for level in range(2, 7)},
+        "markdown.code": "cyan",
+        "markdown.code_block": "default",
+        "markdown.block_quote": "dim",
+        "markdown.item.bullet": "cyan",
+        "markdown.item.number": "cyan",
+    }
+)
+_TRAILING_BLANKS = re.compile(r"[ ]+((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
+_LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
+_RESULT_LINES = 6
+_DIFF_LINES = 60
+_RESULT_MARK = "  ⎿ "
+_FIRST, _LAST = 60, 140
+"""Rows of a person's own command that are shown; a file has all, and the model is given more."""
+
+ColorMode = Literal["color", "mono", "none"]
+"""Colours; bold and dim alone (NO_COLOR); no escape sequence at all (TERM=dumb, a pipe)."""
+Level = Literal["info", "warning", "error"]
+Kind = Literal["prompt", "text", "tool", "notice", "closing", "note"]
+"""A blank line goes between parts of different kinds."""
+_TOGETHER = {"tool", "notice"}
+
+
+class ChatOutput:
+    """Prints above the prompt, once and for good."""
+
+    def __init__(self, terminal: Terminal, *, mode: ColorMode) -> None:
+        self._terminal = terminal
+        self._mode = mode
+        self._last: Kind | None = None
+
+    @property
+    def width(self) -> int:
+        """Return the terminal's width, in cells."""
+        return self._terminal.columns
+
+    def show(self, what: RenderableType, kind: Kind = "note") -> None:
+        """Print one part."""
+        follows = kind in _TOGETHER and kind == self._last
+        closes = kind == "closing" and self._last != "prompt"
+        gap = "" if follows or closes or self._last is None else "\n"
+        self._last = kind
+        self._terminal.write(gap + paint(what, width=self.width, mode=self._mode))
+
+    def say(self, text: str, level: Level = "info") -> None:
+        """Print a notice."""
+        self.show(notice(Notice(level=level, text=text)), "notice")
+
+    def note(self, text: str) -> None:
+        """Print a dim line that answers a command."""
+        self.show(Text(text, style="dim"))
+
+    def warn(self, text: str) -> None:
+        """Print how a turn ended, where it did not end well."""
+        self.show(Text(f"  {text}", style="yellow"), "closing")
+
+    def answer(self, markdown: str) -> None:
+        """Print a block of the model's answer."""
+        self.show(answer(markdown), "text")
+
+    def prompt(self, shown: str) -> None:
+        """Print what the person has sent."""
+        mark = early.prompt()
+        self.show(gutter(visible(shown), mark=mark, style="bold", words=True), "prompt")
+
+    async def ask(self, question: ChatQuestion) -> str | None:
+        """Ask as `Terminal.ask` does."""
+        return await self._terminal.ask(question)
+
+
+def paint(*what: RenderableType, width: int, mode: ColorMode = "color") -> str:
+    """Return the text to print, each renderable on lines of its own.
+
+    Lines carry no trailing blanks, so that a terminal which is made narrower
+    does not wrap them.
+    """
+    console = Console(
+        file=StringIO(),
+        width=max(1, width),
+        force_terminal=mode != "none",
+        color_system=None if mode == "none" else "auto",
+        no_color=mode != "color",
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        theme=_THEME,
+    )
+    with console.capture() as capture:
+        for renderable in what:
+            console.print(renderable)
+    return _TRAILING_BLANKS.sub(r"\1", capture.get()).strip("\n") + "\n"
+
+
+def fold(text: str, width: int) -> list[str]:
+    """Cut text into rows of at most `width` cells that hold every character, blanks too."""
+    rows: list[str] = []
+    for line in text.expandtabs(4).split("\n"):
+        rows += _chop(line, max(1, width))
+    return rows
+
+
+def _chop(line: str, width: int) -> list[str]:
+    if line.isascii():
+        return [line[at : at + width] for at in range(0, len(line), width)] or [""]
+    rows, row, taken = [], "", 0
+    for char in line:
+        cells = cell_len(char)
+        if row and taken + cells > width:
+            rows.append(row)
+            row, taken = "", 0
+        row, taken = row + char, taken + cells
+    return [*rows, row]
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Cut text into rows of at most `width` cells, between words where that can be."""
+    rows: list[str] = []
+    for line in text.expandtabs(4).split("\n"):
+        row = ""
+        for word in re.findall(r"\S+\s*|\s+", line):
+            if row and cell_len(row + word.rstrip()) > width:
+                rows.append(row.rstrip())
+                row = ""
+            *whole, row = fold(row + word, width) if cell_len(word) > width else [row + word]
+            rows += whole
+        rows.append(row.rstrip())
+    return rows
+
+
+class _Gutter:
+    """Text whose rows each stand behind a margin, cut for the width that it is printed at."""
+
+    def __init__(self, text: str, mark: str, rest: str, style: str, words: bool) -> None:
+        self._text, self._mark, self._rest, self._style = text, mark, rest, style
+        self._cut = wrap if words else fold
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        rows = self._cut(self._text, max(1, options.max_width - cell_len(self._mark)))
+        for i, row in enumerate(rows):
+            yield Text((self._rest if i else self._mark) + row, self._style)
+
+
+def gutter(
+    text: str, *, mark: str, rest: str = "", style: str = "", words: bool = False
+) -> RenderableType:
+    """Put text behind a margin that it can't imitate: `mark` first, then `rest`.
+
+    Every character stays; with `words` rows end between words, and lose the blanks there.
+    """
+    return _Gutter(text, mark, rest or " " * cell_len(mark), style, words)
+
+
+def clipped(*parts: tuple[str, str]) -> Text:
+    """Return (text, style) parts as a row that ends with an ellipsis where it has no room."""
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+
+
+# --- the parts of a turn -----------------------------------------------------
+
+
+def tool_title(title: str, *, success: bool = True) -> Text:
+    """Return `● read_file ragmem/app.py`, on one row."""
+    return clipped(("● ", "green" if success else "red"), (one_line(title, 1_000), "bold"))
+
+
+def tool_result(event: ToolFinished, *, brief: bool = False) -> RenderableType:
+    """Return `  ⎿ 120 lines (12 ms)`, or a diff in colour; `brief` where the person has seen it."""
+    lines = visible(event.display).rstrip("\n").split("\n")
+    first = next((i for i, line in enumerate(lines) if _starts_diff(lines, i)), len(lines))
+    said, shown_diff = lines[:first], lines[first:]
+    time = "" if event.duration_ms < 1 else f" ({duration(event.duration_ms)})"
+    more = len(said) - _RESULT_LINES
+    said = said[:_RESULT_LINES] + ([f"… {more} more lines"] if more > 0 else [])
+    head = said[0] if said else _changes(shown_diff)
+    text = "\n".join([head + time, *said[1:]])
+    style = "red" if event.failed else "dim"
+    parts = [gutter(text, mark=_RESULT_MARK, style=style, words=True)]
+    if shown_diff and not brief:
+        parts.append(diff(shown_diff[:_DIFF_LINES], mark="    "))
+        if (more := len(shown_diff) - _DIFF_LINES) > 0:
+            parts.append(Text(f"    … {more} more lines", style="dim"))
+    return Group(*parts)
+
+
+def command_result(event: ToolFinished) -> RenderableType:
+    """Return what a person's own command printed, and how it ended.
+
+    It stands behind a margin, so that it can't pass for something else; long output loses its
+    middle.
+    """
+    head, *lines = visible(event.text).rstrip("\n").split("\n")
+    if (more := len(lines) - _FIRST - _LAST) > 0:
+        lines = [*lines[:_FIRST], f"… {counted(more, 'more line')} …", *lines[-_LAST:]]
+    said = f"{head} ({duration(event.duration_ms)})"
+    style = "red" if event.failed else "dim"
+    printed = [gutter("\n".join(lines), mark="  ")] if lines else []
+    return Group(*printed, gutter(said, mark=_RESULT_MARK, style=style, words=True))
+
+
+def _changes(lines: list[str]) -> str:
+    added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
+    removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
+    return f"+{added} −{removed}"
+
+
+def _starts_diff(lines: list[str], at: int) -> bool:
+    pair = lines[at : at + 2]
+    return lines[at].startswith("@@ ") or (
+        len(pair) == 2 and pair[0].startswith("--- ") and pair[1].startswith("+++ ")
+    )
+
+
+def diff(lines: list[str], *, mark: str) -> RenderableType:
+    """Colour a unified diff, every character of which stays."""
+    return Group(*(gutter(line, mark=mark, rest=mark, style=_diff_style(line)) for line in lines))
+
+
+def _diff_style(line: str) -> str:
+    if line.startswith(("--- ", "+++ ")):
+        return "bold"
+    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+
+
+def notice(event: Notice) -> RenderableType:
+    """Return what is said beside the answer."""
+    return gutter(visible(event.text), mark="· ", style=_LEVELS[event.level], words=True)
+
+
+def memory_row(text: str) -> Text:
+    """Return what became of a memory, such as `· remembered fact 1a2b3c4d: …`, on one row."""
+    return clipped((one_line(f"· {text}", 400), "dim"))
+
+
+def failure(message: str, hint: str) -> RenderableType:
+    """Say what went wrong, and what to do."""
+    lines = [gutter(visible(message), mark="✗ ", style="red", words=True)]
+    if hint:
+        lines.append(gutter(visible(hint), mark="  ", words=True))
+    return Group(*lines)
+
+
+def closing(event: TurnFinished) -> RenderableType:
+    """Return the last line of a turn: how it ended, and what it cost."""
+    sums = gutter(spent(event.usage, event.duration_ms), mark="  ", style="dim", words=True)
+    match event.subtype:
+        case "success":
+            return sums
+        case "interrupted":
+            return Group(Text("  interrupted", style="yellow"), sums)
+        case "error_max_turns":
+            text = "The limit of model calls for one turn was reached."
+        case "error_max_budget_usd":
+            text = "The budget was reached."
+        case _:
+            text = "The turn failed."
+    # Here a model is chosen by a command, not by a flag.
+    return Group(failure(event.error or text, event.hint.replace("(-m)", "(/model)")), sums)
+
+
+def spent(usage: Usage, duration_ms: int | None = None) -> str:
+    """Return `2.3 s · 3 model calls · 12,300 tokens in, 240 out · $0.0123`, as far as known."""
+    parts = [] if duration_ms is None else [duration(duration_ms)]
+    parts.append(counted(usage.model_calls, "model call"))
+    if usage.input_tokens is not None:
+        parts.append(f"{usage.input_tokens:,} tokens in, {usage.output_tokens or 0:,} out")
+    if usage.cost_usd is not None:
+        parts.append(f"${usage.cost_usd:.4f}")
+    return " · ".join(parts)
+
+
+# --- a model's Markdown -----------------------------------------------------
+
+
+def answer(markdown: str) -> RenderableType:
+    """Render a block of the model's answer."""
+    return _Answer(visible(markdown))
+
+
+class _Heading(Heading):
+    """A heading that is left aligned, without a frame."""
+
+    def __rich_console__(self, _: Console, __: ConsoleOptions) -> RenderResult:
+        text = self.text.copy()
+        text.justify = "left"
+        yield text
+
+
+class _CodeBlock(CodeBlock):
+    """Code in the terminal's own colours and background."""
+
+    def __rich_console__(self, _: Console, __: ConsoleOptions) -> RenderResult:
+        yield Syntax(
+            str(self.text).rstrip(),
+            self.lexer_name,
+            theme=self.theme,
+            word_wrap=True,
+            background_color="default",
+            padding=(0, 2),
+        )
+
+
+class _Answer(Markdown):
+    """rich's Markdown, of tokens that are safe to print."""
+
+    elements = {  # noqa: RUF012 - as its base declares it
+        **Markdown.elements,
+        "heading_open": _Heading,
+        "fence": _CodeBlock,
+        "code_block": _CodeBlock,
+    }
+
+    def __init__(self, markup: str) -> None:
+        super().__init__("", code_theme="ansi_dark", hyperlinks=False)
+        # HTML stays what it is, text: rich would leave it out.
+        parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+        self.parsed = [_safe(token) for token in parser.parse(markup)]
+
+
+def _safe(token: Token) -> Token:
+    # Entities (`&#x202e;`) are decoded by the parser, after the text was made visible.
+    token.content = visible(token.content)
+    if token.children:
+        token.children = [_safe_inline(child) for child in token.children]
+        _spell_links(token.children)
+    return token
+
+
+def _safe_inline(token: Token) -> Token:
+    if token.type == "image":
+        address = visible(str(token.attrs.get("src", "")))
+        return Token("text", "", 0, content=f"[image: {address}]")
+    token.content = visible(token.content)
+    return token
+
+
+def _spell_links(children: list[Token]) -> None:
+    """Replace each link by its text and, where it differs, its address."""
+    opened: list[tuple[str, int]] = []
+    for at, token in enumerate(children):
+        if token.type == "link_open":
+            opened.append((visible(str(token.attrs.get("href", ""))), at))
+            children[at] = Token("text", "", 0)
+        elif token.type == "link_close" and opened:
+            address, start = opened.pop()
+            said = "".join(child.content for child in children[start:at])
+            same = said in (address, address.removeprefix("mailto:"))
+            children[at] = Token("text", "", 0, content="" if same else f" ({address})")

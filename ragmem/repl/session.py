@@ -1,0 +1,361 @@
+"""The session of a chat and its agent: how they are exchanged, and what is said at their beginning.
+
+Nothing heavy is imported before a session is opened.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ragmem import __version__
+from ragmem.errors import RagmemError, SessionNotFound, StoreError, UsageError
+from ragmem.events import ContextBuilt, Event, MessageFinished, TextDelta, TurnFinished
+from ragmem.ids import short_id
+from ragmem.records import DEFAULT_TITLE, Session, Usage
+from ragmem.repl.terminal import ChatQuestion
+from ragmem.text import ago, clip_middle, counted, one_line
+
+if TYPE_CHECKING:
+    from ragmem.agent import Agent
+    from ragmem.app import App, Options
+    from ragmem.memory.similar import SimilarSession
+    from ragmem.repl.output import ChatOutput
+    from ragmem.tools.base import Approver
+
+NO_SESSIONS = "There are no sessions in this folder yet"
+_LISTED = 20
+_SHOWN_TURNS = 3
+_SHOWN_CHARS = 4_000
+_MOST_SIMILAR = 3
+_EMBEDDED_NOW = 4
+_TITLE_CHARS = 40
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """Which session a chat begins with; by default a new one."""
+
+    resume: str | None = None
+    """An id, a tail of one, or a name; empty for a choice among this folder's sessions."""
+    continue_last: bool = False
+    """The newest session of this folder."""
+    fork: bool = False
+    """Go on in a copy."""
+    title: str = ""
+    """Name of the session."""
+
+
+class ChatSession:
+    """The current session, its agent, and where they are seen."""
+
+    def __init__(
+        self,
+        app: "App",
+        options: "Options",
+        approver: "Approver",
+        output: "ChatOutput",
+        session: Session,
+        agent: "Agent",
+    ) -> None:
+        self.app = app
+        self.options = options
+        self.output = output
+        self.session = session
+        self.agent = agent
+        self.spent = Usage()
+        """By this process, in all of its sessions."""
+        self.turn_count = 0
+        """Asked in this session by this process."""
+        self.context_chars: int | None = None
+        self._approver = approver
+
+    @classmethod
+    async def open(
+        cls,
+        app: "App",
+        options: "Options",
+        approver: "Approver",
+        output: "ChatOutput",
+        opening: Opening,
+    ) -> "ChatSession":
+        """Begin; raises what `App` raises when a session or an agent can't be had."""
+        session = await _first_session(app, opening)
+        renames = opening.title and session.turn_count and session.title != opening.title
+        if renames and app.memory.records:
+            session = await app.memory.rename(session.session_id, opening.title)
+        agent = await _agent(app, session, options, approver)
+        return cls(app, options, approver, output, session, agent)
+
+    async def new(self) -> None:
+        """Go to a new session."""
+        await self._go_to(await self.app.start_session())
+
+    async def resume(self, reference: str) -> None:
+        """Go to another session; this one stays when it can't be found."""
+        await self._go_to(await self.app.resume_session(reference))
+
+    async def fork(self, turn_index: int | None = None, *, title: str = "") -> None:
+        """Go to a session that begins with this one's turns up to and with that one, or all."""
+        from ragmem.memory.branching import fork_at
+
+        if not self.can_be_resumed:
+            raise UsageError("Nothing is stored of this session, so there is nothing to fork.")
+        await self._go_to(await fork_at(self.app.memory, self.session, turn_index, title=title))
+
+    async def rename(self, title: str) -> None:
+        """Give the session a name, from its first prompt on if it has none yet."""
+        if self.can_be_resumed:
+            session = await self.app.memory.rename(self.session.session_id, title)
+            self.session = self._with(title=session.title)
+        else:
+            await self._go_to(self._with(title=title))
+
+    async def tag(self, add: Sequence[str], remove: Sequence[str] = ()) -> None:
+        """Add and remove tags, from the session's first prompt on if it has none yet."""
+        from ragmem.memory.branching import tag, with_tags
+
+        if self.can_be_resumed:
+            stored = await self._as_stored()
+            self.session = self._with(tags=(await tag(self.app.memory, stored, add, remove)).tags)
+        else:
+            await self._go_to(self._with(tags=with_tags(self.session.tags, add, remove)))
+
+    def _with(self, **changes: object) -> Session:
+        return msgspec.structs.replace(self.session, **changes)
+
+    async def use_model(self, name: str) -> None:
+        """Use another model in the same session; this one stays when it can't be had."""
+        options = msgspec.structs.replace(self.options, model=name)
+        session = await self._as_stored()
+        await self._exchange(session, options)
+
+    async def _go_to(self, session: Session) -> None:
+        await self._exchange(session, self.options)
+        self.turn_count, self.context_chars = 0, None
+
+    async def _exchange(self, session: Session, options: "Options") -> None:
+        agent = await _agent(self.app, session, options, self._approver)
+        await self.agent.aclose()
+        self.agent, self.options, self.session = agent, options, session
+
+    async def _as_stored(self) -> Session:
+        if not self.turn_count:
+            return self.session
+        try:
+            return (await self.app.memory.load_session(self.session.session_id)).session
+        except (StoreError, SessionNotFound):  # away, or --ephemeral
+            return self.session
+
+    def finished(self, event: TurnFinished, context_chars: int | None) -> None:
+        """Count a turn."""
+        self.turn_count += 1
+        self.context_chars = context_chars or self.context_chars
+        self.spent += event.usage
+
+    @property
+    def can_be_resumed(self) -> bool:
+        """Return whether anything was asked in this session, now or before, and is stored."""
+        asked = self.turn_count or self.session.turn_count
+        return bool(asked and self.app.memory.records)
+
+    @property
+    def short_id(self) -> str:
+        """Return the session's id as it is shown."""
+        return short_id(self.session.session_id)
+
+    # --- what is said of it -----------------------------------------------------
+
+    async def greet(self, opening: Opening) -> None:
+        """Say where we are, how to go on with what was last done here, and what the app has."""
+        where = one_line(str(self.app.cwd), max(20, self.output.width - 30))
+        self.output.note(f"ragmem {__version__} · {where} · /help")
+        self.tell_notices()
+        if self.session.turn_count:
+            await self._show_past()
+        elif opening.continue_last:
+            self.output.say("There is no session to continue in this folder: this is a new one.")
+        elif hint := await self._last_session():
+            self.output.say(hint)
+
+    async def introduce(self) -> None:
+        """Show the session that the chat has gone to."""
+        self.tell_notices()
+        if self.session.turn_count:
+            await self._show_past()
+        else:
+            self.output.say("A new session.")
+
+    def tell_notices(self) -> None:
+        """Say what the app wants to have said."""
+        for text in self.app.notices():
+            self.output.say(text)
+
+    def say_farewell(self) -> None:
+        """Show the command that goes on with this session, if there is anything to go on with."""
+        if self.can_be_resumed:
+            self.output.note(f"Resume with: ragmem chat -r {self.short_id}")
+
+    async def _last_session(self) -> str:
+        try:
+            last = await self.app.continue_session()
+        except (StoreError, UsageError):
+            return ""
+        if last is None:
+            return ""
+        when = ago(last.last_activity_at, datetime.now(UTC))
+        return (
+            f"The last session here, {when}: “{one_line(about(last) or last.title, 60)}”. "
+            "`ragmem chat -c` or /resume goes on with it."
+        )
+
+    async def _show_past(self) -> None:
+        """Show the last turns, so that one sees where it stood."""
+        session, output = self.session, self.output
+        turns = (await self.app.memory.load_session(session.session_id)).turns
+        earlier = len(turns) - _SHOWN_TURNS
+        before = f" {earlier} earlier turns are not shown." if earlier > 0 else ""
+        named = "" if session.title == DEFAULT_TITLE else f": {one_line(session.title, 80)}"
+        output.say(f"Session {self.short_id}{named}.{before}")
+        for turn in turns[-_SHOWN_TURNS:]:
+            output.prompt(clip_middle(turn.user_message, _SHOWN_CHARS))
+            if turn.assistant_message.strip():
+                output.answer(clip_middle(turn.assistant_message, _SHOWN_CHARS))
+            if turn.status in ("interrupted", "failed"):
+                output.warn(turn.status)
+
+
+def about(session: Session) -> str:
+    """Return a session's name, or what was last said in one without a name."""
+    return session.title if session.title != DEFAULT_TITLE else session.last_message or ""
+
+
+async def sessions_here(app: "App") -> list[Session]:
+    """Return the sessions of the folder, the newest first."""
+    return await app.sessions_here(_LISTED)
+
+
+async def pick_session(
+    found: Sequence[Session], output: "ChatOutput", *, current: str = ""
+) -> str | None:
+    """Let the person choose one; None when they don't."""
+    from ragmem.repl.listings import session_list
+
+    output.show(session_list(found, current=current))
+    said = await output.ask(ChatQuestion("Which one? A number or an id; nothing for none:"))
+    said = (said or "").strip()
+    if said.isdecimal() and 1 <= int(said) <= len(found):
+        return found[int(said) - 1].session_id
+    return said or None
+
+
+async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> Opening | None:
+    """Let the person choose where `-r` names no session; None when they choose none."""
+    if opening.resume != "":
+        return opening
+    found = await sessions_here(app)
+    if not found:
+        output.say(f"{NO_SESSIONS}: this is a new one.")
+        return msgspec.structs.replace(opening, resume=None)
+    chosen = await pick_session(found, output)
+    return msgspec.structs.replace(opening, resume=chosen) if chosen else None
+
+
+async def _agent(app: "App", session: Session, options: "Options", approver: "Approver") -> "Agent":
+    agent = await app.agent(session, options, approver)
+    agent.prepare()
+    return agent
+
+
+async def _first_session(app: "App", opening: Opening) -> Session:
+    session: Session | None = None
+    if opening.resume:
+        session = await app.resume_session(opening.resume)
+    elif opening.continue_last:
+        session = await app.continue_session()
+    if session is None:
+        return await app.start_session(title=opening.title)
+    return await app.fork_session(session) if opening.fork else session
+
+
+# --- sessions like this one ---------------------------------------------------
+
+
+class Reminder:
+    """Tells once, at the start of a session, that there were sessions like it.
+
+    It looks for them while the model thinks, and tells between two pieces of its answer.
+    The question's vector is at hand by then: recall has just made it. What is not found
+    before the answer is whole stays unsaid, and so does every failure.
+    """
+
+    def __init__(self, chat: ChatSession, prompt: str) -> None:
+        self._chat = chat
+        self._prompt = prompt
+        self._speaking = False
+        self._line = ""
+        self._looking: asyncio.Task[None] | None = None
+        begins = not chat.turn_count and not chat.session.turn_count
+        self._wanted = begins and chat.app.memory.records and chat.app.embedder is not None
+
+    def see(self, event: Event) -> None:
+        """Follow the turn."""
+        match event:
+            case ContextBuilt() if self._wanted:
+                self._wanted = False
+                self._looking = asyncio.create_task(self._look())
+            case TextDelta():
+                self._speaking = True
+            case MessageFinished():
+                self._speaking = False
+                self._tell()
+
+    def close(self) -> None:
+        """Stop looking: the turn is over."""
+        if self._looking:
+            self._looking.cancel()
+
+    async def _look(self) -> None:
+        with suppress(RagmemError):
+            if found := await _similar(self._chat, self._prompt):
+                self._line = _reminder(found)
+                self._tell()
+
+    def _tell(self) -> None:
+        if self._line and not self._speaking:
+            line, self._line = self._line, ""
+            self._chat.output.say(line)
+
+
+async def _similar(chat: ChatSession, prompt: str) -> "list[SimilarSession]":
+    """Find past sessions of the project, or of all where recall goes so far, like a prompt."""
+    from ragmem.memory.similar import similar_sessions
+
+    app = chat.app
+    if app.embedder is None or app.memory.floor is None:
+        return []
+    everywhere = app.config.memory.scope == "all"
+    return await similar_sessions(
+        await app.store(),
+        app.embedder,
+        prompt,
+        floor=app.memory.floor,
+        limit=_MOST_SIMILAR,
+        project_ids=() if everywhere else (chat.session.project_id,),
+        without=(chat.session.session_id,),
+        embedded_now=_EMBEDDED_NOW,
+    )
+
+
+def _reminder(found: "list[SimilarSession]") -> str:
+    """Name the sessions, the nearest first."""
+    now = datetime.now(UTC)
+    named = []
+    for session in (each.session for each in found):
+        when = ago(session.last_activity_at, now)
+        title = one_line(about(session), _TITLE_CHARS)
+        named.append(f"{title} ({short_id(session.session_id)}, {when})")
+    how_many = counted(len(found), "session")
+    return f"You had {how_many} like this one: {'; '.join(named)}. /resume goes on with one."

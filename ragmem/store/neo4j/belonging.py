@@ -1,0 +1,207 @@
+"""What hangs on the Projects and the Owners, so that whoever explores the graph can start there.
+
+All of it is derived: a node says itself, in a property, whose it is, and here the relationship
+follows. Owners are made where somebody has something; projects are registered, and only of a
+session that says its folder one is made again.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from ragmem.records import (
+    CreateSession,
+    PutCodeFile,
+    PutMemory,
+    PutProfile,
+    PutSession,
+    PutTurn,
+    RecordToolCall,
+    Write,
+)
+from ragmem.store.base import Finding
+from ragmem.store.neo4j.gateway import Gateway, Transaction, Value
+from ragmem.store.neo4j.shapes import path_key
+from ragmem.text import clean
+
+_AT_ONCE = 2_000
+
+
+class Belonging(NamedTuple):
+    """Nodes of a label, and the node on which each of them is to hang."""
+
+    label: str
+    key: str
+    """What one is told by."""
+    whose: str
+    """The id of the other, in Cypher on `n`; null or empty where it hangs on none."""
+    parent: str
+    relationship: str
+
+    @property
+    def parent_key(self) -> str:
+        """The property by which the other one is found."""
+        return "projectId" if self.parent == "Project" else "ownerId"
+
+    @property
+    def what(self) -> str:
+        """The promise, in words."""
+        return f"{self.label} hangs on its {self.parent}"
+
+    @property
+    def wrong(self) -> str:
+        """The statement that lists those that hang on another node, on none, or twice."""
+        # An Owner is made; a Project has to be there.
+        there = (
+            f"EXISTS {{ (:Project {{projectId: {self.whose}}}) }}"
+            if self.parent == "Project"
+            else f"{self.whose} <> ''"
+        )
+        return f"""
+            MATCH (n:{self.label})
+            WITH n, CASE WHEN {there} THEN [{self.whose}] ELSE [] END AS wanted,
+              [(p:{self.parent})-[:{self.relationship}]->(n) | p.{self.parent_key}] AS held
+            WHERE held <> wanted
+            RETURN collect([elementId(n), n.{self.key}]) AS found
+            """
+
+    def link(self, which: str) -> str:
+        """The statement that hangs those on theirs that `which` finds as `n`.
+
+        With `$anew` all that held them before goes; else what is right already stays untouched,
+        since who makes or removes a relationship holds both of its ends.
+        """
+        return f"""
+            UNWIND $ids AS id
+            {which}
+            WITH DISTINCT n, {self.whose} AS whose
+            CALL (n, whose) {{
+              MATCH (p:{self.parent})-[r:{self.relationship}]->(n)
+              WHERE $anew OR coalesce(p.{self.parent_key} <> whose, true)
+              DELETE r
+            }}
+            WITH n, whose
+            WHERE whose <> ''
+            {"MATCH" if self.parent == "Project" else "MERGE"}
+              (p:{self.parent} {{{self.parent_key}: whose}})
+            MERGE (p)-[:{self.relationship}]->(n)
+            """
+
+
+_OWN = "CASE WHEN n.projectId IS NULL THEN n.owner END"
+BELONGINGS = (
+    Belonging("ConversationSession", "sessionId", "n.projectId", "Project", "HAS_SESSION"),
+    Belonging("Memory", "uuid", "n.projectId", "Project", "HAS_MEMORY"),
+    Belonging("File", "path", "n.projectId", "Project", "HAS_FILE"),
+    Belonging("Scope", "scopeId", "n.projectId", "Project", "HAS_SCOPE"),
+    Belonging("ConversationSession", "sessionId", "n.owner", "Owner", "HAS_SESSION"),
+    Belonging("Memory", "uuid", _OWN, "Owner", "HAS_MEMORY"),
+    Belonging("UserProfile", "userId", "nullIf(n.userId, 'local')", "Owner", "HAS_PROFILE"),
+)
+"""A memory of a project hangs on that; one about a person on its owner."""
+_FILES = "MATCH (n:File {projectId: id[0], path: id[1]})"
+_TOUCHED = """
+    MATCH (s:ConversationSession {sessionId: id[0]})
+    MATCH (n:File {projectId: s.projectId, path: id[1]})
+    """
+_LOST_PROJECTS = """
+    MATCH (s:ConversationSession)
+    WHERE s.projectPath <> '' AND NOT EXISTS { (:Project {projectId: s.projectId}) }
+    WITH s ORDER BY s.startTime
+    WITH s.projectId AS id, collect(s) AS sessions
+    """
+_MAKE_PROJECTS = f"""
+    {_LOST_PROJECTS}
+    CREATE (p:Project {{projectId: id}})
+    SET p.path = sessions[0].projectPath, p.createdAt = sessions[0].startTime
+    """
+_LOST = "the Project of a session is there"
+
+
+async def keep(tx: Transaction, writes: Sequence[Write], projects: Sequence[str]) -> None:
+    """Hang what these have written on what it belongs to, last in their transaction.
+
+    `projects` are those that are new, or were joined: what there is of them already may hang
+    elsewhere. Their nodes are held from here on only, by who writes many files for a moment.
+    """
+    found: dict[str, dict[Any, None]] = {}
+    for write in writes:
+        for label, ids in _written(write).items():
+            found.setdefault(label, {}).update(dict.fromkeys(ids))
+    touched = sorted(found.pop("touched", {}))
+    for each in BELONGINGS:
+        if each.label == "File" and touched:
+            await _link(tx, each, _TOUCHED, touched)
+        if ids := sorted(found.get(each.label, {})):
+            which = f"MATCH (n:{each.label} {{{each.key}: id}})"
+            await _link(tx, each, _FILES if each.label == "File" else which, ids)
+        if projects and each.parent == "Project":
+            await _link(tx, each, f"MATCH (n:{each.label} {{projectId: id}})", sorted(projects))
+
+
+async def _link(tx: Transaction, each: Belonging, which: str, ids: Sequence[Value]) -> None:
+    await tx.run(each.link(which), ids=ids, anew=False)
+
+
+def _written(write: Write) -> Mapping[str, Sequence[Any]]:
+    """Ids of what a write has put into the graph, by label; `touched`: session and path."""
+    match write:
+        case CreateSession() | PutSession():
+            return {"ConversationSession": [clean(write.session.session_id)]}
+        case RecordToolCall():
+            session_id = clean(write.session_id)
+            return {"touched": [(session_id, path_key(each.path)) for each in write.accesses]}
+        case PutTurn():
+            session_id = clean(write.turn.session_id)
+            accesses = [each for found in write.accesses.values() for each in found]
+            return {"touched": [(session_id, path_key(each.path)) for each in accesses]}
+        case PutMemory():
+            return {"Memory": [clean(write.memory.memory_id)]}
+        case PutProfile():
+            return {"UserProfile": [clean(write.owner)] if write.owner else []}
+        case PutCodeFile(file=file):
+            project_id = clean(file.project_id)
+            return {
+                "File": [(project_id, path_key(path)) for path in (file.path, *file.imports)],
+                "Scope": [clean(scope.scope_id) for scope in file.scopes],
+            }
+    return {}
+
+
+async def check(gateway: Gateway, *, shown: int) -> list[Finding]:
+    """What hangs elsewhere than it says, and projects that are lost."""
+    found = {_LOST: await _lost_projects(gateway)}
+    for each in BELONGINGS:
+        # Each by itself: the deadline is for one.
+        wrong = await gateway.read(partial(Transaction.found, statement=each.wrong))
+        found[each.what] = [str(key) for _, key in wrong]
+    return [
+        Finding(what, ", ".join(sorted(map(str, ids))[:shown]), len(ids))
+        for what, ids in found.items()
+        if ids
+    ]
+
+
+async def _lost_projects(gateway: Gateway) -> list[str]:
+    statement = f"{_LOST_PROJECTS} RETURN collect(id) AS found"
+    return await gateway.read(partial(Transaction.found, statement=statement))
+
+
+async def mend(gateway: Gateway) -> list[Finding]:
+    """Hang everything where it belongs, in portions; what was done."""
+    done = {_LOST: await _lost_projects(gateway)}
+    if done[_LOST]:
+        await gateway.write(partial(Transaction.run, statement=_MAKE_PROJECTS))
+    for each in BELONGINGS:
+        wrong = await gateway.read(partial(Transaction.found, statement=each.wrong))
+        which = f"MATCH (n:{each.label}) WHERE elementId(n) = id"
+        for start in range(0, len(wrong), _AT_ONCE):
+            ids = [element for element, _ in wrong[start : start + _AT_ONCE]]
+            link = partial(Transaction.run, statement=each.link(which), ids=ids, anew=True)
+            await gateway.write(link)
+        done[each.what] = [str(key) for _, key in wrong]
+    return [
+        Finding(f"made so: {what}", ", ".join(dict.fromkeys(ids)), len(ids))
+        for what, ids in done.items()
+        if ids
+    ]

@@ -1,0 +1,336 @@
+"""Files as they were before an edit, byte for byte, so that it can be taken back.
+
+Content-addressed: `<folder>/<first two digits>/<sha256>`, 0600 in 0700 folders, outside of
+recall and export. Of a file with secrets only the text between them is kept, with the kind
+of each, in `<sha256>.parts`: the secrets themselves are looked up in the file as it stands
+when it is to be taken back. Nothing here is deleted by age.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import combinations, islice, product
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ragmem.files import replace_private, sync_folder
+from ragmem.memory.rewinding import FileChange
+from ragmem.redact import parted, redact
+from ragmem.tools import workspace
+from ragmem.tools.base import ToolFailure
+from ragmem.tools.content import MAX_TEXT_BYTES, Encoding, Text, decode, read_span
+from ragmem.tools.shell import interruptible
+from ragmem.tools.workspace import Target, Workspace, open_file, open_folder, plain_failures
+
+_NAME = re.compile("[0-9a-f]{64}")
+_LOOKED_THROUGH = ".looked-through"
+_MOST_GUESSES = 1000
+_MOST_HASHED_BYTES = 256 * 1024 * 1024
+
+
+class _Parts(msgspec.Struct, frozen=True):
+    """What is kept of a file with secrets."""
+
+    pieces: tuple[str, ...]
+    """None at all where the file could not be taken apart."""
+    kinds: tuple[str, ...]
+    encoding: Encoding
+    bom: bytes
+
+    def filled(self, secrets: Iterable[str]) -> bytes:
+        """The file with these secrets in it."""
+        first, *others = self.pieces
+        behind = (secret + piece for secret, piece in zip(secrets, others, strict=True))
+        return Text(text="", encoding=self.encoding, bom=self.bom).encode(first + "".join(behind))
+
+
+class Preimages:
+    """The folder that keeps them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, content: bytes) -> str:
+        """Make the content durable, but for its secrets; its SHA-256 is what `load` takes."""
+        name = _hash(content)
+        text = decode(content)
+        clear, parts = self._files(name)
+        if redact(text.text) == text.text and not parts.exists():
+            self._write(clear, content)
+        else:
+            self._write(parts, _apart(text))
+            # An earlier version kept it whole.
+            clear.unlink(missing_ok=True)
+        return name
+
+    def load(self, sha256: str, now: bytes | None = None) -> bytes:
+        """The content again, with the secrets that the file has now.
+
+        OSError if it is gone, ValueError if it is damaged, ToolFailure if a secret is gone.
+        """
+        if not _NAME.fullmatch(sha256):
+            raise ValueError(f"{sha256!r} is no name of a pre-image.")
+        if now is not None and _hash(now) == sha256:
+            return now
+        clear, parts = self._files(sha256)
+        try:
+            content = clear.read_bytes()
+        except FileNotFoundError:
+            return _put_together(sha256, parts.read_bytes(), now)
+        if _hash(content) != sha256:
+            raise _damaged(sha256)
+        return content
+
+    def path(self, sha256: str) -> Path:
+        """The file that holds it."""
+        clear, parts = self._files(sha256)
+        return parts if parts.exists() else clear
+
+    def made_at(self, sha256: str) -> datetime | None:
+        """When it was kept; None where it is not."""
+        try:
+            return datetime.fromtimestamp(self.path(sha256).stat().st_mtime, UTC)
+        except OSError:
+            return None
+
+    def remove(self, names: Iterable[str]) -> int:
+        """Delete these for ever; how many there were."""
+        files = (self._files(name) for name in names if _NAME.fullmatch(name))
+        return sum(any([_gone(clear), _gone(parts)]) for clear, parts in files)
+
+    def look_through(self) -> None:
+        """Take the secrets out of what earlier versions kept whole; this is done once."""
+        done = self._folder / _LOOKED_THROUGH
+        if done.exists() or not self._folder.is_dir():
+            return
+        for file in self._folder.glob("??/*"):
+            if _NAME.fullmatch(file.name) and _hash(content := file.read_bytes()) == file.name:
+                self.keep(content)
+        replace_private(done, b"", sync=False)
+
+    def _files(self, name: str) -> tuple[Path, Path]:
+        clear = self._folder / name[:2] / name
+        return clear, clear.with_name(f"{name}.parts")
+
+    def _write(self, file: Path, data: bytes) -> None:
+        if file.exists():
+            return
+        for folder in (self._folder, file.parent):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_private(file, data, sync=True)
+        sync_folder(file.parent)
+
+
+def _apart(text: Text) -> bytes:
+    found = parted(text.text)
+    pieces = found.pieces if found else ()
+    kinds = tuple(kind for kind, _ in found.secrets) if found else ()
+    # Escapes carry what is no UTF-8.
+    return json.dumps(msgspec.to_builtins(_Parts(pieces, kinds, text.encoding, text.bom))).encode()
+
+
+def _put_together(sha256: str, data: bytes, now: bytes | None) -> bytes:
+    try:
+        parts = msgspec.convert(json.loads(data), _Parts)
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        raise _damaged(sha256) from None
+    if not parts.pieces:
+        raise ToolFailure(
+            "what stood there before was not kept: its secrets could not be taken out of it"
+        )
+    size = max(1, sum(map(len, parts.pieces)))
+    most = max(1, min(_MOST_GUESSES, _MOST_HASHED_BYTES // size))
+    for secrets in islice(_guesses(parts, now), most):
+        try:
+            content = parts.filled(secrets)
+        except ValueError:
+            continue
+        if _hash(content) == sha256:
+            return content
+    kinds = ", ".join(sorted(set(parts.kinds)))
+    raise ToolFailure(
+        f"what stood there before held a secret ({kinds}) that is not found in the file any "
+        "more, and no copy of a secret is kept"
+    )
+
+
+def _guesses(parts: _Parts, now: bytes | None) -> Iterator[tuple[str, ...]]:
+    """Secrets of the file as it stands: by what is before each on its line, then by kind."""
+    here = parted(decode(now).text) if now is not None else None
+    if here is None:
+        return
+    of_line, of_kind = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for before, (kind, secret) in zip(here.pieces, here.secrets, strict=False):
+        of_line[_line(before)].append(secret)
+        of_kind[kind].append(secret)
+    lines = [_line(before) for before in parts.pieces[:-1]]
+    if all(lines.count(line) <= len(of_line[line]) for line in set(lines)):
+        yield _dealt(lines, of_line)
+    counts = {kind: parts.kinds.count(kind) for kind in parts.kinds}
+    choices = (
+        list(islice(combinations(of_kind[kind], count), _MOST_GUESSES))
+        for kind, count in counts.items()
+    )
+    for chosen in product(*choices):
+        yield _dealt(parts.kinds, dict(zip(counts, chosen, strict=True)))
+
+
+def _dealt(keys: Sequence[str], values: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """For each key the next of its values."""
+    left = {key: iter(of_key) for key, of_key in values.items()}
+    return tuple(next(left[key]) for key in keys)
+
+
+def _line(before: str) -> str:
+    return before.rpartition("\n")[2]
+
+
+def _gone(file: Path) -> bool:
+    try:
+        file.unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _damaged(sha256: str) -> ValueError:
+    return ValueError(f"The pre-image {sha256} is damaged.")
+
+
+_CUT_OFF = "an edit of it was cut off, and what stood there before is not known"
+
+Outcome = Literal["restored", "removed", "as_before", "kept", "failed"]
+Confirm = Callable[[str, str], Awaitable[bool]]
+"""Is told the file and why there is doubt; whether to go back all the same."""
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one file."""
+
+    path: str
+    outcome: Outcome
+    note: str = ""
+    """Why it was left as it is, or where what stood there is kept now."""
+
+
+class _Found(msgspec.Struct, frozen=True, kw_only=True):
+    target: Target
+    content: bytes | None
+    """Of the file now; None where there is none."""
+
+
+class Restorer:
+    """Takes files back, inside one workspace."""
+
+    def __init__(self, workspace: Workspace, preimages: Preimages) -> None:
+        self._workspace = workspace
+        self._preimages = preimages
+
+    async def restore(self, changes: Sequence[FileChange], confirm: Confirm) -> list[Restored]:
+        """One after the other; what can't be done for one keeps none of the others."""
+        done = []
+        cut_off = [each for each in (self._real(c.path) for c in changes if c.cut_off) if each]
+        for change in changes:
+            try:
+                if self._real(change.path) in cut_off:
+                    raise ToolFailure(_CUT_OFF)
+                done.append(await self._restore(change, confirm))
+            except ToolFailure as failure:
+                done.append(
+                    Restored(path=change.path, outcome="failed", note=str(failure) or "refused")
+                )
+        return done
+
+    async def _restore(self, change: FileChange, confirm: Confirm) -> Restored:
+        path = change.path
+        found = await interruptible(lambda _: self._look(path))
+        now = found.content
+        wanted = await interruptible(lambda _: self._wanted(change, now))
+        if now == wanted:
+            return Restored(path=path, outcome="as_before")
+        if doubt := _doubt(change, now):
+            if not await confirm(path, doubt):
+                return Restored(path=path, outcome="kept", note=doubt)
+            # The answer took time.
+            again = await interruptible(lambda _: self._look(path))
+            if again.content != now or again.target.real != found.target.real:
+                raise workspace.stale(path)
+        return await interruptible(lambda _: self._put(path, found, wanted))
+
+    def _real(self, path: str) -> Path | None:
+        try:
+            return self._workspace.resolve(path).real
+        except ToolFailure:
+            return None
+
+    def _wanted(self, change: FileChange, now: bytes | None) -> bytes | None:
+        if change.before is None:
+            return None
+        try:
+            return self._preimages.load(change.before, now)
+        except FileNotFoundError:
+            raise ToolFailure("what stood there before is not kept on this machine") from None
+        except (OSError, ValueError) as error:
+            raise ToolFailure(f"what stood there before can't be read: {error}") from None
+
+    def _look(self, path: str) -> _Found:
+        target = self._workspace.resolve(path)
+        if self._workspace.is_private(target.real):
+            raise ToolFailure("it belongs to ragmem itself")
+        if not target.inside:
+            raise ToolFailure("it lies outside of this folder; --add-dir adds another one")
+        if not target.exists:
+            return _Found(target=target, content=None)
+        with plain_failures(path), open_file(target.real) as fd:
+            content = read_span(fd, 0, MAX_TEXT_BYTES + 1)
+        if len(content) > MAX_TEXT_BYTES:
+            raise ToolFailure(f"it is larger than {MAX_TEXT_BYTES:,} bytes now")
+        return _Found(target=target, content=content)
+
+    def _kept(self, now: bytes) -> str:
+        file = self._preimages.path(self._preimages.keep(now))
+        return f"what stood there is {file}" + (", but for its secrets" if file.suffix else "")
+
+    def _put(self, path: str, found: _Found, wanted: bytes | None) -> Restored:
+        real, now = found.target.real, found.content
+        note = ""
+        with plain_failures(path):
+            if now is not None:
+                note = self._kept(now)
+            if wanted is None:
+                assert now is not None
+                with open_folder(real.parent) as folder:
+                    if self._look(path).content != now:
+                        raise workspace.stale(path)
+                    os.unlink(real.name, dir_fd=folder)
+                return Restored(path=path, outcome="removed", note=note)
+            if now is None:
+                try:
+                    workspace.create(real, wanted)
+                except FileExistsError:
+                    raise workspace.stale(path) from None
+            else:
+                expected = hashlib.sha256(now).hexdigest()
+                workspace.replace(real, wanted, expected_sha256=expected, shown=path)
+        return Restored(path=path, outcome="restored", note=note)
+
+
+def _doubt(change: FileChange, now: bytes | None) -> str:
+    """Why the person is to be asked; empty where only this session has written the file."""
+    if now is None:
+        return "it is gone since"
+    if hashlib.sha256(now).hexdigest() != change.after:
+        return "it was changed since the last edit of this session"
+    if not change.unbroken:
+        return "it was also changed by others between the edits of this session"
+    return ""

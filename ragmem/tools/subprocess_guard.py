@@ -1,0 +1,244 @@
+"""Runs one shell command under a guard; executed by path: `python -I -S FILE MARK COMMAND`.
+
+Standard input is a socket. When its other end closes, because the command is
+to stop or because ragmem died, everything that the command started is killed.
+When the command ends by itself, what it left in the background gets a moment,
+then ends too. The answer on the socket: `EXIT_STATUS LEFTOVERS` (negative
+status: the signal).
+
+A command can kill or stop this process, leave its session, its parents and its
+environment. What it can't easily leave is its mark: a limit that is inherited,
+can't be raised again and means nothing to programs. By it ragmem finds
+everything, looks for itself whether anything is left, and ends that too.
+Standard library only, nothing of ragmem.
+"""
+
+import os
+import random
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+try:
+    import resource
+
+    _LIMIT = resource.RLIMIT_RTTIME
+except (ImportError, AttributeError):  # not Linux
+    _LIMIT = -1
+
+_PR_SET_CHILD_SUBREAPER = 36
+_GRACE_S = 0.2
+_KILL_S = 2.0
+_NO_LIMIT = 1 << 62
+"""Microseconds of a real-time process that never rests: some 146,000 years."""
+_SPREAD = 1 << 40
+
+Find = Callable[[], list[int]]
+"""Everything that still runs of a command."""
+
+
+def main(mark: str, command: str) -> int:
+    """Run the command; returns 0 whatever its status, which goes over the socket."""
+    become_subreaper()
+    wake_read, wake_write = os.pipe()
+    for fd in (wake_read, wake_write):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    shell = os.fork()
+    if shell == 0:
+        run_shell(int(mark), command)
+    # The pipes belong to the command alone: their end is its end.
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    status = None
+    while status is None:
+        readable, _, _ = select.select([0, wake_read], [], [])
+        if wake_read in readable:
+            os.read(wake_read, 4096)
+            status = reap(shell)
+        elif 0 in readable:
+            break
+    stopped = status is None
+    started = started_at(os.getpid())
+
+    def find() -> list[int]:
+        reap(shell)
+        found = belonging(os.getpid(), started, int(mark))
+        return ([-shell] if group_exists(shell) else []) if found is None else found
+
+    leftovers = 0 if stopped else len(wait_for_end(find))
+    if stopped or leftovers:
+        send(find(), signal.SIGTERM)
+        if wait_for_end(find):
+            end_all(find)
+    try:
+        os.write(0, b"%d %d" % (-signal.SIGKILL if status is None else status, leftovers))
+    except OSError:
+        return 0
+    return 0
+
+
+def become_subreaper() -> None:
+    """Adopt whatever descendants lose their parent (Linux; elsewhere the group must do)."""
+    import ctypes
+
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    except (AttributeError, OSError):
+        return
+
+
+def run_shell(mark: int, command: str) -> None:
+    """In the child: own session, no terminal, no input, signals as a program expects them."""
+    try:
+        if mark:
+            resource.setrlimit(_LIMIT, (mark, mark))
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        signal.set_wakeup_fd(-1)
+        for number in ("SIGINT", "SIGTERM", "SIGHUP", "SIGCHLD", "SIGPIPE", "SIGXFSZ"):
+            signal.signal(getattr(signal, number), signal.SIG_DFL)
+        os.execv("/bin/bash", ["bash", "--noprofile", "--norc", "-c", command])
+    except OSError as error:
+        os.write(2, f"/bin/bash can't be started: {error.strerror}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def reap(shell: int) -> int | None:
+    """Collect all that ended; the shell's exit status if it is among them."""
+    found = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if pid == 0:
+            return found
+        if pid == shell:
+            found = os.waitstatus_to_exitcode(status)
+
+
+def new_mark() -> int:
+    """A mark that no other command bears; 0 where the system has none."""
+    if _LIMIT < 0:
+        return 0
+    highest = resource.getrlimit(_LIMIT)[1]
+    if highest == resource.RLIM_INFINITY:
+        highest = _NO_LIMIT
+    return highest - random.randrange(1, _SPREAD) if highest > 2 * _SPREAD else 0
+
+
+def wait_for_end(find: Find) -> list[int]:
+    """Give what runs a moment to end by itself; what still runs then."""
+    deadline = time.monotonic() + _GRACE_S
+    while (left := find()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
+
+
+def end_all(find: Find) -> list[int]:
+    """Kill what is found until nothing is found any more; what could not be ended."""
+    deadline = time.monotonic() + _KILL_S
+    while (left := find()) and time.monotonic() < deadline:
+        send(left, signal.SIGKILL)
+        time.sleep(0.01)
+    return left
+
+
+def send(pids: list[int], number: int) -> None:
+    """Send a signal to each of them that is there and that may be sent one."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+            if number == signal.SIGTERM:
+                # A stopped process can't act on the request.
+                os.kill(pid, signal.SIGCONT)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def belonging(guard: int, started: int, mark: int) -> list[int] | None:
+    """All that runs below the guard or bears the mark, or is below one that does; guard excepted.
+
+    `started` tells the guard from another process that got its number later. None where the
+    system does not show its processes.
+    """
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return None
+    children: dict[int, list[int]] = {}
+    waiting = []
+    for pid in map(int, filter(str.isdigit, names)):
+        state, parent, start = look_at(pid)
+        if state not in ("", "Z", "X"):
+            children.setdefault(parent, []).append(pid)
+            if (pid == guard and start == started) or (start >= started and bears(pid, mark)):
+                waiting.append(pid)
+    found = set(waiting)
+    while waiting:
+        below = [pid for pid in children.get(waiting.pop(), ()) if pid not in found]
+        found.update(below)
+        waiting += below
+    return sorted(found - {guard, os.getpid()})
+
+
+def look_at(pid: int) -> tuple[str, int, int]:
+    """A process' state, its parent and when it began, in ticks; an empty state: it is not there."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return fields[0].decode(), int(fields[1]), int(fields[19])
+    except (OSError, IndexError):
+        return "", 0, 0
+
+
+def started_at(pid: int) -> int:
+    """When a process began, in the system's ticks; 0 where it can't be told."""
+    return look_at(pid)[2]
+
+
+def is_held(pid: int) -> bool:
+    """Whether a process was stopped (SIGSTOP), so that it can see to nothing."""
+    return look_at(pid)[0] == "T"
+
+
+def bears(pid: int, mark: int) -> bool:
+    """Whether a process bears the mark."""
+    if not mark:
+        return False
+    try:
+        with open(f"/proc/{pid}/limits", "rb") as file:
+            limits = file.read()
+    except OSError:
+        return False
+    return b"%d" % mark in limits.partition(b"Max realtime timeout")[2].split()
+
+
+def name_of(pid: int) -> str:
+    """What a process calls itself."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return "?"
+
+
+def group_exists(group: int) -> bool:
+    """Whether any process of a group is left."""
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))

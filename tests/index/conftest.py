@@ -1,0 +1,150 @@
+"""A project with code, its index, a memory and a store: real ones."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ragmem.agent.calls import CallRunner
+from ragmem.config import CodeConfig, Config, EmbeddingsConfig, MemoryConfig, Paths
+from ragmem.ids import new_id
+from ragmem.index.codebase import Codebase
+from ragmem.index.index import CodeIndex
+from ragmem.llm.base import Completion
+from ragmem.memory.memory import Memory
+from ragmem.messages import ToolUse
+from ragmem.metrics import Metrics
+from ragmem.records import Project, Session, Turn
+from ragmem.store.base import Store
+from ragmem.tools.base import Toolset
+from ragmem.tools.project_code import SessionCode
+from ragmem.tools.seen import SeenFiles
+from ragmem.tools.standard import standard_toolset
+from ragmem.tools.workspace import Workspace
+from tests.store.conftest import opens, store
+
+__all__ = ["open_store", "store"]
+
+open_store = opens("sqlite")
+
+AUTH = '''\
+"""Who may come in."""
+
+
+class AuthService:
+    """Checks tokens."""
+
+    def validate(self, token: str) -> bool:
+        """Whether a token has not expired yet."""
+        return self.lookup(token) is not None
+
+    def lookup(self, token: str) -> str | None:
+        """The person of a token."""
+        return token or None
+
+
+def login(name: str) -> AuthService:
+    """Let a person in by the name."""
+    return AuthService()
+'''
+CLOCK = '''\
+def parse_duration(text: str) -> float:
+    """Seconds of a text like `5m`."""
+    return float(text[:-1]) * 60
+'''
+
+
+class Desk(msgspec.Struct):
+    """What a test works with."""
+
+    folder: Path
+    paths: Paths
+    store: Store
+    memory: Memory
+    project: Project
+    session: Session
+    tools: Toolset
+    """The real ones, nothing of which asks."""
+    told: list[str]
+
+    async def open_store(self) -> Store:
+        return self.store
+
+    @asynccontextmanager
+    async def codebase(self, **settings: Any) -> AsyncIterator[Codebase]:
+        """That of a process; `settings` are of its constructor, `config` of [code]."""
+        memory = MemoryConfig(embeddings=EmbeddingsConfig(enabled=False))
+        code = CodeConfig(**{"wait_s": 30.0, **settings.pop("config", {})})
+        codebase = Codebase(
+            Config(code=code, memory=memory),
+            self.paths,
+            **{
+                "open_store": self.open_store,
+                "embedder": None,
+                "metrics": Metrics(),
+                "writes": True,
+                "say": self.told.append,
+                **settings,
+            },
+        )
+        try:
+            yield codebase
+        finally:
+            await codebase.aclose()
+
+    def code(self, codebase: Codebase) -> SessionCode:
+        """The project's code as an agent in its folder works with it."""
+        folder = self.folder
+        return SessionCode(codebase, self.project, cwd=folder, top=folder, seen=SeenFiles())
+
+    def index(self, codebase: Codebase, project: Project | None = None) -> CodeIndex:
+        """Of the project, or of another one."""
+        index = codebase.index_of(project or self.project)
+        assert index is not None
+        return index
+
+    async def indexed(self, codebase: Codebase) -> CodeIndex:
+        """The index, as the disk and the store know it."""
+        index = self.index(codebase)
+        await index.refresh()
+        assert await index.mirror()
+        return index
+
+    async def turn(self, prompt: str, answer: str, *calls: tuple[str, dict[str, Any]]) -> Turn:
+        """A whole turn with real calls of tools."""
+        recording = await self.memory.begin_turn(self.session, self.project, prompt, model="m")
+        runner = CallRunner(self.tools, recording, lambda _: None)
+        for number, (name, arguments) in enumerate(calls):
+            use = ToolUse(new_id(), name, msgspec.json.encode(arguments).decode())
+            await runner.run(Completion(text="", tool_uses=(use,), end_reason="tool_calls"), number)
+        await recording.finish("completed", answer)
+        self.memory.finished(self.session, recording.turn)
+        assert all(call.success for call in recording.turn.tool_calls)
+        return recording.turn
+
+
+@pytest.fixture
+async def desk(tmp_path: Path, store: Store) -> AsyncIterator[Desk]:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / ".git").mkdir()
+    (folder / "src").mkdir()
+    (folder / "src" / "auth.py").write_text(AUTH)
+    (folder / "src" / "clock.py").write_text(CLOCK)
+    home = tmp_path / "home"
+    paths = Paths(home, home / "data", home / "logs").make()
+
+    async def get() -> Store:
+        return store
+
+    memory = Memory(get, MemoryConfig())
+    project = (await memory.project_of(folder)).project
+    session = memory.new_session(folder, project)
+    tools = standard_toolset(
+        Workspace(folder), data_dir=paths.data_dir, mode="bypassPermissions", seen=SeenFiles()
+    )
+    yield Desk(folder, paths, store, memory, project, session, tools, [])
+    await memory.aclose()

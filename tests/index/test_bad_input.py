@@ -1,0 +1,217 @@
+"""What a folder may hold: counted, said once, never fatal."""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ragmem.index.files import IndexLimits, NotRead, read
+from ragmem.index.rows import cut_files, rows_of
+from tests.index.trees import AUTH, Tree, children
+
+
+@pytest.fixture
+def tree(tmp_path) -> Tree:
+    """One file that is as it should be."""
+    made = Tree(tmp_path)
+    made.write("good.py", AUTH)
+    return made
+
+
+@pytest.fixture
+def root(tree):
+    """The project's folder, as a descriptor."""
+    handle = os.open(tree.root, os.O_RDONLY)
+    yield handle
+    os.close(handle)
+
+
+def _why(root: int, path: str, most: int = 1000) -> str:
+    with pytest.raises(NotRead) as caught:
+        read(root, path, most)
+    return caught.value.why
+
+
+def test_what_can_not_be_read(tree, root, tmp_path):
+    """Files that vanish while read, fifos, folders, links, too large ones."""
+    (tmp_path / "outside.py").write_text("x = 1\n")
+    os.mkfifo(tree.root / "pipe.py")
+    (tree.root / "link.py").symlink_to("good.py")
+    (tree.root / "out").symlink_to(tmp_path)
+    (tree.root / "loop").symlink_to("loop")
+    (tree.root / "folder.py").mkdir()
+    tree.write("large.py", "x" * 1001)
+    reasons = {
+        path: _why(root, path)
+        for path in (
+            "gone.py", "gone/deep.py", "good.py/below.py", "pipe.py", "folder.py", "link.py",
+            "out/outside.py", "loop", "large.py", "nul\0.py", "x" * 300,
+        )
+    }  # fmt: skip
+    assert reasons == {
+        "gone.py": "vanished",
+        "gone/deep.py": "vanished",
+        "good.py/below.py": "vanished",
+        "pipe.py": "not a regular file",
+        "folder.py": "not a regular file",
+        "link.py": "unreadable",
+        "out/outside.py": "vanished",
+        "loop": "unreadable",
+        "large.py": "too large",
+        "nul\0.py": "unreadable",
+        "x" * 300: "unreadable",
+    }
+
+
+def test_a_file_that_grows_while_it_is_read(tree, root):
+    """It is never read beyond the limit."""
+    tree.write("growing.py", "x" * 1000)
+    assert len(read(root, "growing.py", 1000).data) == 1000
+    assert _why(root, "growing.py", 999) == "too large"
+
+
+async def test_a_folder_full_of_trouble(tree):
+    """All of it at once; what is good is found."""
+    tree.write("latin.py", "# caf\xe9\ndef brew():\n    return 'caf\xe9'\n".encode("latin-1"))
+    tree.write("nul_late.txt", b"word " * 2000 + b"\0" + b"rest " * 10)
+    tree.write("nul_early.txt", b"a\0b")
+    tree.write("bom.py", b"\xef\xbb\xbfdef marked():\n    return 1\n")
+    tree.write("crlf.py", b"def windows():\r\n    return 1\r\n\r\n\r\ndef other():\r\n    pass\r\n")
+    tree.write("long_line.js", "var x = '" + "a" * 900_000 + "';\n")
+    tree.write("huge.txt", "word " * 300_000)
+    tree.write("deep.py", "(" * 5000 + ")" * 5000 + "\n")
+    tree.write("nested.json", "[" * 100_000)
+    tree.write("unfinished.py", "def broken(:\n  class (\n" * 50)
+    tree.write("two\nlines.py", "def newline_in_name():\n    return 1\n")
+    tree.write("-n.py", "def like_an_option():\n    pass\n")
+    tree.write("empty.py", "")
+    tree.write("a" * 250 + ".py", "def long_name():\n    pass\n")
+    tree.write("/".join(["deep"] * 150) + "/down.py", "def far_down():\n    pass\n")
+    Path(os.fsdecode(os.fsencode(tree.root) + b"/\xff\xfe.py")).write_text("x = 1\n")
+    (tree.root / "loop").symlink_to(".")
+    os.mkfifo(tree.root / "pipe.py")
+    async with tree.index() as index:
+        done = await index.refresh()
+        found = {
+            name: [hit.path for hit in await index.search(name, semantic=False)][:1]
+            for name in ("brew", "marked", "windows", "newline_in_name", "far_down", "validate")
+        }
+        again = await index.refresh()
+    assert found == {
+        "brew": ["latin.py"],
+        "marked": ["bom.py"],
+        "windows": ["crlf.py"],
+        "newline_in_name": ["two\nlines.py"],
+        "far_down": ["/".join(["deep"] * 150) + "/down.py"],
+        "validate": ["good.py"],
+    }
+    expected = {"binary": 1, "too large": 1, "unnameable": 1}
+    assert {why: done.left_out[why] for why in expected} == expected
+    assert set(done.left_out) <= {*expected, "generated"}
+    assert again.changed == ()
+    assert again.left_out == done.left_out
+    tree.sound()
+
+
+async def test_thirty_megabytes_on_one_line(tree):
+    """Too large as it is; where somebody raises the limit it takes its time, and ends."""
+    tree.write("line.js", b"f(" + b"1," * 15_000_000 + b")")
+    async with tree.index() as index:
+        assert (await index.refresh()).left_out == {"too large": 1}
+    async with tree.index(limits=IndexLimits(max_file_bytes=40_000_000)) as index:
+        done = await index.refresh()
+        assert done.files + sum(done.left_out.values()) == 2
+        assert await index.search("validate", semantic=False)
+
+
+def test_a_child_that_dies_is_replaced(tree, root):
+    """What a parser's crash costs: nothing, where the next try succeeds."""
+    # More than what the children can have done before the first of it is looked at.
+    paths = tree.many(480)
+    rows = []
+    killed = 0
+    for batch in cut_files(root, paths, most=1_000_000, stop=threading.Event()):
+        rows += batch
+        if killed < 2:
+            for process in children():
+                os.kill(process, signal.SIGKILL)
+                killed += 1
+    assert sorted(row.path for row in rows) == sorted(paths)
+    assert {row.unread for row in rows} == {None}
+    assert killed
+    assert children() == []
+
+
+@pytest.mark.parametrize("program", ["/bin/false", "/nowhere/python", "/bin/cat"])
+def test_where_no_child_can_be_started(tree, root, monkeypatch, program):
+    """Then it takes longer."""
+    paths = tree.many(100)
+    monkeypatch.setattr(sys, "executable", program)
+    batches = list(cut_files(root, paths, most=1_000_000, stop=threading.Event()))
+    rows = [row for batch in batches for row in batch]
+    assert sorted(row.path for row in rows) == sorted(paths)
+    assert all(row.scopes for row in rows)
+
+
+def test_a_file_that_no_child_survives(tree, root, monkeypatch, tmp_path):
+    """It is left out, and the others of its batch are not."""
+    paths = tree.many(100)
+    deadly = tmp_path / "deadly"
+    deadly.mkdir()
+    (deadly / "sitecustomize.py").write_text(_DEADLY)
+    monkeypatch.syspath_prepend(str(deadly))
+    batches = list(cut_files(root, paths, most=1_000_000, stop=threading.Event()))
+    rows = {row.path: row for batch in batches for row in batch}
+    assert {path for path, row in rows.items() if row.unread} == {"f33.py"}
+    assert rows["f33.py"].unread == "unreadable"
+    assert len(rows) == 100
+    assert children() == []
+
+
+_DEADLY = """
+import os, sys
+
+def _watch(event, args):
+    if event == "open" and args[0] == "f33.py" and sys.argv[0] == "-c":
+        os.kill(os.getpid(), 9)
+
+sys.addaudithook(_watch)
+"""
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(["x.py", "x.js", "x.ts", "x.go", "x.rs", "x.c", "x.md", "x.json", "x.sh", "x"]),
+    st.binary(max_size=300)
+    | st.text(max_size=300).map(lambda text: text.encode("utf-8", "replace")),
+)
+def test_any_bytes_give_rows(tree, root, name, data):
+    """Never raises; what comes can be stored."""
+    tree.write(name, data)
+    (row,) = rows_of(root, [name], 1_000_000)
+    assert row.path == name
+    assert (row.unread, row.size) == (None, len(data))
+    assert row.left_out == ("binary" if b"\0" in data else row.left_out)
+    keys = [(scope.kind, scope.qualified_name) for scope in row.scopes]
+    assert len(set(keys)) == len(keys)
+    for scope in row.scopes:
+        assert 1 <= scope.start_line <= scope.end_line <= row.line_count
+        for text in (scope.name, scope.signature, scope.docstring, scope.body, scope.embedded):
+            assert "\0" not in text
+            text.encode()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+async def test_unreadable_files_are_counted(tree):
+    """Said, and tried again with the next refresh."""
+    closed = tree.write("closed.py", "def closed():\n    pass\n")
+    closed.chmod(0)
+    async with tree.index() as index:
+        assert (await index.refresh()).left_out == {"unreadable": 1}
+        closed.chmod(0o600)
+        assert (await index.refresh()).changed == ("closed.py",)

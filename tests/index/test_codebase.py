@@ -1,0 +1,412 @@
+"""The project's code beside a memory: what bears on a prompt, references of turns, following."""
+
+import asyncio
+import os
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ragmem.app import App, Options
+from ragmem.config import (
+    CodeConfig,
+    Config,
+    EmbeddingsConfig,
+    LLMConfig,
+    MemoryConfig,
+    ModelConfig,
+    SummariesConfig,
+)
+from ragmem.embedder.base import Kind
+from ragmem.index import codebase as codebase_module
+from ragmem.index.codebase import Codebase, PromptWords, bears
+from ragmem.index.values import CodeHit
+from ragmem.memory.worker import Worker
+from ragmem.records import PutReferences
+from ragmem.store.base import Store
+from ragmem.tools.base import deny_all
+from tests.fakes.hash_embedder import HashEmbedder
+from tests.fakes.neo4j import ALSO_NEO4J
+
+from .conftest import AUTH, Desk
+
+SQLITE = pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)
+BOTH = pytest.mark.parametrize("open_store", ["sqlite", ALSO_NEO4J], indirect=True)
+
+
+def a_worker(desk: Desk, codebase: Codebase) -> Worker:
+    worker = Worker(
+        desk.open_store, "me", embedder=None, summarizer=None, config=SummariesConfig(enabled=False)
+    )
+    worker.linker = codebase
+    worker.chores = (codebase.catch_up,)
+    return worker
+
+
+async def linked(store: Store, turn_id: str) -> dict[str, str]:
+    """Qualified name to how, of a turn's references."""
+    from ragmem.store.code import ScopeQuery
+
+    names = {
+        f.scope.scope_id: f.scope.qualified_name for f in await store.find_scopes(ScopeQuery())
+    }
+    found: list[PutReferences] = await store.references_of([turn_id])
+    return {names[r.scope_id]: r.how for each in found for r in each.references}
+
+
+# --- what bears on a prompt -----------------------------------------------------
+
+
+@SQLITE
+async def test_passages_of_a_prompt(desk: Desk) -> None:
+    """The right scope, as it is on the disk now; the index is made while it is asked."""
+    async with desk.codebase() as codebase:
+        code = desk.code(codebase)
+        code.begin()
+        (first, *_) = await code.passages("Where do we check that a token has not expired?")
+        assert (first.path, first.name) == ("src/auth.py", "AuthService.validate")
+        assert first.text.startswith("    def validate(self, token: str)")
+        (desk.folder / "src" / "auth.py").write_text("# moved\n" + AUTH)
+        (again, *_) = await code.passages("Where do we check that a token has not expired?")
+        assert again.start_line == first.start_line + 1
+        assert again.text == first.text
+
+
+@SQLITE
+@pytest.mark.parametrize(
+    "prompt",
+    ["hello", "Hi there!", "thanks", "Thanks a lot.", "what's the weather", "ok", "yes please",
+     "How are you today?", "Tell me a joke about cats", "bonjour", "What is the capital of Peru?"],
+)  # fmt: skip
+async def test_small_talk_gets_no_code(desk: Desk, prompt: str) -> None:
+    """A greeting has nothing to do with code."""
+    async with desk.codebase() as codebase:
+        assert await codebase.passages(desk.project, prompt) == []
+
+
+@SQLITE
+@pytest.mark.parametrize(
+    "prompt",
+    ["What does parse_duration do?", "Look at `login`", "duration text in seconds",
+     "In src/clock.py, why 60?"],
+)  # fmt: skip
+async def test_what_is_named_gets_it(desk: Desk, prompt: str) -> None:
+    """A name, a file, several words."""
+    async with desk.codebase() as codebase:
+        assert await codebase.passages(desk.project, prompt)
+
+
+def a_hit(*why: str, similarity: float | None = None) -> CodeHit:
+    return CodeHit(
+        scope_id="s", kind="function", path="a.py", name="parse", qualified_name="Text.parse",
+        signature="", docstring="", start_line=1, end_line=2, score=1.0, similarity=similarity,
+        why=why,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("hit", "does"),
+    [
+        (a_hit("meaning", similarity=0.41), True),
+        (a_hit("meaning", similarity=0.40), False),
+        (a_hit("file: a.py"), True),
+        (a_hit("name: text"), False),
+        (a_hit("words: text"), False),
+        (a_hit("words: text, token"), True),
+        (a_hit("name: text", "words: token"), True),
+        (a_hit("name: text", "words: token", similarity=0.3), True),
+        (a_hit("name: text", "words: token", similarity=0.1), False),
+        (a_hit("called by login", "touched in this conversation"), False),
+    ],
+)
+def test_what_bears_beyond_doubt(hit: CodeHit, does: bool) -> None:
+    """Alike enough, named, or several of the words."""
+    assert bears(hit, PromptWords(frozenset({"text", "token", "expired"})), 0.4) is does
+
+
+@pytest.mark.parametrize(
+    ("prompt", "does"),
+    [
+        ("Why does Text.parse fail?", True),
+        ("See `parse`.", True),
+        ("Is ragmem.text.Text.parse() right?", True),
+        ("Please parse it.", False),
+        ("What is `other`?", False),
+    ],
+)
+def test_what_is_called_by_its_name(prompt: str, does: bool) -> None:
+    """A plain word that happens to be a name is no name."""
+    assert bears(a_hit("name: parse", similarity=0.1), PromptWords.of(prompt), 0.4) is does
+
+
+def test_of_a_long_question_more_words_are_needed() -> None:
+    """Two words of twenty say nothing."""
+    words = [f"word{n}" for n in range(20)]
+    asked = PromptWords(frozenset(words))
+    assert not bears(a_hit("words: text, token"), asked, None)
+    assert bears(a_hit("words: " + ", ".join(words[:6])), asked, None)
+
+
+@SQLITE
+async def test_switched_off_and_only_read(desk: Desk) -> None:
+    """Code.enabled = false; --ephemeral reads what is there and writes nothing."""
+    ask = "What does parse_duration do?"
+    async with desk.codebase(config={"enabled": False}) as codebase:
+        assert codebase.index_of(desk.project) is None
+        assert not codebase.has(desk.folder)
+        assert await codebase.search(desk.project, ask, 5) == []
+    async with desk.codebase(writes=False) as codebase:
+        assert await codebase.passages(desk.project, ask) == []
+        assert not list(desk.paths.data_dir.glob("code/*.sqlite"))
+    async with desk.codebase() as codebase:
+        assert await codebase.passages(desk.project, ask)
+    async with desk.codebase(writes=False) as codebase:
+        assert await codebase.passages(desk.project, ask)
+
+
+@SQLITE
+async def test_nothing_is_waited_for_long(desk: Desk) -> None:
+    """A search that takes long is left out of the request."""
+    async with desk.codebase(config={"wait_s": 0.0}) as codebase:
+        for _ in range(3):
+            await codebase.passages(desk.project, "What does parse_duration do?")
+
+
+@SQLITE
+async def test_looking_alone_tells_the_store_nothing(desk: Desk) -> None:
+    """`ragmem context`: nothing is stored."""
+    async with desk.codebase() as codebase:
+        assert await codebase.search(desk.project, "parse_duration", 5)
+    assert await desk.store.projects() == []
+
+
+# --- what turns have to do with it ------------------------------------------------
+
+
+@BOTH
+async def test_references_of_a_turn(desk: Desk) -> None:
+    """Edited, read, found, named; on both stores."""
+    async with desk.codebase() as codebase:
+        codebase.begin(desk.project)
+        turn = await desk.turn(
+            "Make `parse_duration` strict.",
+            "Done; `lookup` stays.",
+            ("read_file", {"path": "src/auth.py", "offset": 16, "limit": 3}),
+            ("grep_files", {"pattern": "has not expired"}),
+            ("read_file", {"path": "src/clock.py"}),
+            ("edit_file", {"path": "src/clock.py", "old": "* 60", "new": "* 60.0"}),
+            ("create_file", {"path": "src/new.py", "content": "def fresh():\n    return 1\n"}),
+        )
+        assert await a_worker(desk, codebase).drain(90)
+        assert await linked(desk.store, turn.turn_id) == {
+            "parse_duration": "edited",
+            "fresh": "edited",
+            "login": "read",
+            "AuthService.validate": "found",
+            "AuthService.lookup": "named",
+        }
+        assert await desk.store.pending("references", limit=9) == []
+
+
+@BOTH
+async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
+    """It is not looked at again and again."""
+    async with desk.codebase() as codebase:
+        await desk.indexed(codebase)
+        turn = await desk.turn("hello", "hi")
+        assert [p.record_id for p in await desk.store.pending("references", limit=9)] == [
+            turn.turn_id
+        ]
+        assert await a_worker(desk, codebase).drain(90)
+        assert await desk.store.pending("references", limit=9) == []
+        assert await desk.store.references_of([turn.turn_id]) == []
+
+
+@SQLITE
+async def test_turns_of_what_has_no_index_here_are_left(desk: Desk) -> None:
+    """Another machine's project: it stays pending, and is not tried again and again."""
+    async with desk.codebase() as codebase:
+        await desk.indexed(codebase)
+        await desk.turn("Make `login` strict.", "ok")
+    for file in desk.paths.data_dir.glob("code/*"):
+        file.unlink()
+    async with desk.codebase() as codebase:
+        await a_worker(desk, codebase).drain(90)
+        assert len(await desk.store.pending("references", limit=9)) == 1
+
+
+class GrowingProject(HashEmbedder):
+    """While it embeds, files are added: more than it makes vectors for, at first."""
+
+    def __init__(self, grow: Callable[[int], Awaitable[None]]) -> None:
+        super().__init__()
+        self._grow = grow
+
+    async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:
+        made = await super().embed(texts, kind)
+        if self.spent.calls <= 3:
+            await self._grow(self.spent.calls)
+        return made
+
+
+@SQLITE
+async def test_a_project_that_grows_while_it_is_embedded_gets_all_of_its_vectors(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Progress is what was made, not what is left."""
+    monkeypatch.setattr(codebase_module, "_EMBEDDED_S", 0.0)
+
+    async def grow(round_: int) -> None:
+        for number in range(50):
+            name = f"grown_{round_}_{number}"
+            (desk.folder / "src" / f"{name}.py").write_text(f"def {name}():\n    return {number}\n")
+        assert index is not None
+        await index.refresh()
+
+    await desk.turn("hello", "hi")
+    embedder = GrowingProject(grow)
+    async with desk.codebase(embedder=embedder) as codebase:
+        index = desk.index(codebase)
+        await index.refresh()
+        while await codebase.catch_up(desk.store):
+            pass
+        assert embedder.spent.calls > 3
+        assert (await index.status()).without_vectors == 0
+
+
+@SQLITE
+async def test_files_of_late_turns_and_changes_get_their_vectors_first(desk: Desk) -> None:
+    embedder = HashEmbedder()
+    for number, name in enumerate(["old", "new", "older", "named"]):
+        file = desk.folder / "src" / f"a_{name}.py"
+        file.write_text(f"def the_{name}_one():\n    return 1\n")
+        when = 2_000_000_000 + {"named": 0, "older": 1, "old": 2, "new": 3}[name] * 100 + number
+        os.utime(file, (when, when))
+    async with desk.codebase(embedder=embedder) as codebase:
+        index = desk.index(codebase)
+        await index.refresh()
+        assert await index.mirror()
+        await desk.turn("What does `the_named_one` return?", "One.")
+        assert await a_worker(desk, codebase).drain(90)
+    names = [re.search("the_(old|new|older|named)_one", text) for _, text in embedder.seen]
+    first = dict.fromkeys(found[1] for found in names if found)
+    assert list(first) == ["named", "new", "old", "older"]
+
+
+# --- following --------------------------------------------------------------------
+
+
+async def _until(done: object, *, within_s: float = 60) -> None:
+    async with asyncio.timeout(within_s):
+        while not await done():  # type: ignore[operator]
+            await asyncio.sleep(0.05)
+
+
+@SQLITE
+async def test_a_chat_keeps_it_current(desk: Desk) -> None:
+    """What is written meanwhile is found; a small project is not spoken of."""
+    async with desk.codebase() as codebase:
+        desk.code(codebase)
+        codebase.keep_current()
+        assert await codebase.search(desk.project, "parse_duration", 5)
+        await asyncio.sleep(0.5)
+        (desk.folder / "late.py").write_text("def come_in_late():\n    return 1\n")
+
+        async def found() -> bool:
+            hits = await codebase.search(desk.project, "come_in_late", 5)
+            return any(hit.name == "come_in_late" for hit in hits)
+
+        await _until(found)
+    assert desk.told == []
+
+
+@SQLITE
+async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: Path) -> None:
+    """A folder that goes and comes back is looked at with the next turn."""
+    async with desk.codebase() as codebase:
+        at_hand = desk.code(codebase)
+        codebase.keep_current()
+        assert await codebase.search(desk.project, "parse_duration", 5)
+        desk.folder.rename(tmp_path / "away")
+        await asyncio.sleep(3)
+        (tmp_path / "away").rename(desk.folder)
+        (desk.folder / "late.py").write_text("def come_in_late():\n    return 1\n")
+
+        async def found() -> bool:
+            at_hand.begin()
+            hits = await codebase.search(desk.project, "come_in_late", 5)
+            return any(hit.name == "come_in_late" for hit in hits)
+
+        await _until(found)
+
+
+@SQLITE
+async def test_the_app_of_a_chat_follows_what_its_agents_work_in(desk: Desk) -> None:
+    """`start_background` keeps the code of the session's project current; one index a
+    process, the same for commands and agents.
+    """
+    config = Config(
+        model=ModelConfig(main="openai/scripted"),
+        llm=LLMConfig(api_base="http://127.0.0.1:9/v1"),
+        memory=MemoryConfig(worker="off", embeddings=EmbeddingsConfig(enabled=False)),
+        code=CodeConfig(wait_s=30.0),
+    )
+    async with App(config, desk.paths, cwd=desk.folder) as app:
+        agent = await app.agent(await app.start_session(), Options(), deny_all)
+        index = await app.code()
+        assert index is not None
+        assert not await index.exists()
+        app.start_background()
+        assert "def login" in (await agent.context("What does `login` do?")).text()
+        assert await app.code() is index
+        await asyncio.sleep(0.5)
+        (desk.folder / "late.py").write_text("def come_in_late():\n    return 1\n")
+
+        async def found() -> bool:
+            return any(hit.name == "come_in_late" for hit in await index.search("come_in_late"))
+
+        await _until(found)
+    assert list((desk.paths.data_dir / "code").iterdir())
+
+
+@SQLITE
+async def test_the_first_time_with_many_files_is_told(desk: Desk) -> None:
+    """One notice when it begins, one when it is done; nothing the next time."""
+    for n in range(1_000):
+        (desk.folder / f"f{n}.txt").write_text(f"text {n}\n")
+
+    async def done() -> bool:
+        return len(desk.told) == 2
+
+    async with desk.codebase() as codebase:
+        codebase.meet(desk.project)
+        codebase.keep_current()
+        await _until(done, within_s=100)
+    assert desk.told == [
+        "Indexing 1,002 files for code search …",
+        desk.told[1],
+    ]
+    assert desk.told[1].startswith("Code search is ready: 1,002 files, 1,0")
+    async with desk.codebase() as codebase:
+        codebase.keep_current()
+        codebase.meet(desk.project)
+        assert await codebase.search(desk.project, "parse_duration", 5)
+    assert len(desk.told) == 2
+
+
+@SQLITE
+async def test_home_is_no_project(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home folder and `/` are not indexed, and nobody is told twice of it."""
+    monkeypatch.setenv("HOME", str(desk.folder))
+    async with desk.codebase() as codebase:
+        code = desk.code(codebase)
+        codebase.keep_current()
+        assert not code.is_there
+        assert code.tools(desk.memory, desk.session, "project") == []
+        assert await codebase.passages(desk.project, "What does parse_duration do?") == []
+    assert desk.told == []

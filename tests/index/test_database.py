@@ -1,0 +1,311 @@
+"""The file of the index, and the threads that own its connections."""
+
+import asyncio
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
+from ragmem.index import database as index_database
+from ragmem.index.database import (
+    IndexThread,
+    database_of,
+    open_for_reading,
+    open_for_writing,
+    raise_epoch,
+    reading,
+    throw_away,
+    transaction,
+    version,
+)
+from ragmem.store.locks import lock
+
+
+@pytest.fixture
+def database(tmp_path) -> Path:
+    """Where an index may be."""
+    return database_of(tmp_path / "data", "project")
+
+
+@pytest.fixture
+async def thread(database) -> AsyncIterator[Callable[..., IndexThread]]:
+    """Threads with a connection of their own, closed at the end."""
+    made: list[IndexThread] = []
+
+    def start(opens: Callable[[Path], Any] = open_for_writing, **settings: Any) -> IndexThread:
+        made.append(IndexThread(database, opens, **settings))
+        return made[-1]
+
+    yield start
+    for each in made:
+        await each.aclose()
+
+
+def _epoch(connection: apsw.Connection) -> int:
+    return int(str(connection.execute("SELECT epoch FROM state").get))
+
+
+async def test_a_new_one(database, thread):
+    """Private; nothing is there for who only reads."""
+    reader, writer = thread(open_for_reading), thread()
+    assert await reader.run(_epoch, otherwise=-1) == -1
+    assert not database.exists()
+    assert await writer.run(_epoch, otherwise=-1) == 1
+    assert await reader.run(_epoch, otherwise=-1) == 1
+    assert await writer.run(raise_epoch, otherwise=-1) == 2
+    assert await reader.run(_epoch, otherwise=-1) == 2
+    assert stat.S_IMODE(database.stat().st_mode) == 0o600
+    assert stat.S_IMODE(database.parent.stat().st_mode) == 0o700
+
+
+async def test_who_only_reads_can_not_write(thread):
+    """A reader changes nothing."""
+    reader, writer = thread(open_for_reading), thread()
+    await writer.run(_epoch, otherwise=0)
+    with pytest.raises(StoreRefused):
+        await reader.run(raise_epoch, otherwise=0)
+
+
+async def test_a_read_sees_one_moment(thread):
+    """Also while somebody writes."""
+    reader, writer = thread(open_for_reading), thread()
+    writes = 0
+
+    def twice(connection: apsw.Connection) -> tuple[int, int]:
+        first = _epoch(connection)
+        asyncio.run_coroutine_threadsafe(write(), loop).result(20)
+        return first, _epoch(connection)
+
+    async def write() -> None:
+        nonlocal writes
+        writes = await writer.run(raise_epoch, otherwise=0)
+
+    loop = asyncio.get_running_loop()
+    await writer.run(_epoch, otherwise=0)
+    first, second = await reader.run(
+        lambda connection: reading(connection, twice), otherwise=(0, -1)
+    )
+    assert first == second < writes
+    assert await reader.run(_epoch, otherwise=0) == writes
+
+
+async def test_a_failed_transaction_leaves_nothing(thread):
+    """All or none."""
+    writer = thread()
+
+    def fails(connection: apsw.Connection) -> None:
+        with transaction(connection):
+            raise_epoch(connection)
+            raise KeyError("a bug")
+
+    with pytest.raises(KeyError):
+        await writer.run(fails, otherwise=None)
+    assert await writer.run(_epoch, otherwise=0) == 1
+
+
+async def test_who_held_a_replaced_file_does_no_harm(database, thread):
+    """Closing the old one must not take the new one's log away."""
+    readers = [thread(open_for_reading) for _ in range(2)]
+    old, new = thread(), thread()
+    await old.run(raise_epoch, otherwise=0)
+    for reader in readers:
+        assert await reader.run(_epoch, otherwise=0) == 2
+    assert await new.run(raise_epoch, otherwise=0, anew=True) == 2
+    for expected in (3, 4):
+        assert await new.run(raise_epoch, otherwise=0) == expected
+    await readers[0].aclose()
+    await old.aclose()
+    assert await readers[1].run(_epoch, otherwise=0) == 4
+    other = thread()
+    assert await other.run(raise_epoch, otherwise=0) == 5
+    for each in (other, new, readers[1]):
+        await each.aclose()
+    connection = apsw.Connection(str(database))
+    assert _epoch(connection) == 5
+    connection.close()
+
+
+async def test_closed_it_leaves_an_empty_log(database, thread):
+    """All of it is in the file; and nobody removes a log by name, which another file may have."""
+    reader, writer = thread(open_for_reading), thread()
+    assert await writer.run(raise_epoch, otherwise=0) == 2
+    assert await reader.run(_epoch, otherwise=0) == 2
+    log = database.with_name(f"{database.name}-wal")
+    assert log.stat().st_size > 0
+    await writer.aclose()
+    assert log.stat().st_size == 0
+    await reader.aclose()
+    assert log.exists()
+    again = thread()
+    assert await again.run(raise_epoch, otherwise=0) == 3
+    await again.aclose()
+
+
+async def test_one_that_can_not_be_made_anew_is_told(database, thread, monkeypatch):
+    """Not the old one, as if it had been made anew."""
+    monkeypatch.setattr(index_database, "_ALONE_WITHIN_S", 0.05)
+    writer = thread()
+    assert await writer.run(raise_epoch, otherwise=0) == 2
+    held = lock(database.with_suffix(".open.lock"), timeout_s=5)
+    try:
+        with pytest.raises(StoreUnavailable):
+            await writer.run(raise_epoch, otherwise=0, anew=True)
+    finally:
+        os.close(held)
+    assert await writer.run(_epoch, otherwise=0) == 2
+    assert await writer.run(raise_epoch, otherwise=0, anew=True) == 2
+    await writer.aclose()
+
+
+async def test_many_open_a_new_one_at_once(thread):
+    """None finds it half made."""
+    threads = [thread() for _ in range(8)]
+
+    def job(connection: apsw.Connection) -> int:
+        with transaction(connection):
+            return raise_epoch(connection)
+
+    epochs = await asyncio.gather(*(each.run(job, otherwise=0) for each in threads))
+    assert sorted(epochs) == list(range(2, 10))
+
+
+async def test_plain_words(thread):
+    """What, why, what to do; nobody is told of SQLite's own words alone."""
+    writer = thread()
+
+    def raising(error: Exception) -> object:
+        def job(_: apsw.Connection) -> None:
+            raise error
+
+        return job
+
+    for error, kind, part in (
+        (apsw.BusyError("locked"), StoreUnavailable, "in use"),
+        (apsw.FullError("full"), StoreUnavailable, "is full"),
+        (apsw.ReadOnlyError("read only"), StoreRefused, "can't be used"),
+        (apsw.IOError("disk I/O error"), StoreError, "disk I/O error"),
+        (OSError(28, "No space left on device"), StoreUnavailable, "is full"),
+        (PermissionError(13, "Permission denied"), StoreRefused, "Permission denied"),
+    ):
+        with pytest.raises(kind, match=part) as caught:
+            await writer.run(raising(error), otherwise=None)  # type: ignore[arg-type]
+        assert caught.value.hint
+    await writer.aclose()
+    await writer.aclose()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await writer.run(_epoch, otherwise=0)
+
+
+def _damage(database: Path) -> None:
+    """The page that the files begin at."""
+    connection = open_for_writing(database)
+    page = int(
+        str(connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'files'").get)
+    )
+    connection.close()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
+
+
+def _file_count(connection: apsw.Connection) -> int:
+    return int(str(connection.execute("SELECT coalesce(sum(size), 0) FROM files").get))
+
+
+async def test_who_only_looks_removes_no_damaged_one(database, thread, caplog):
+    """What is damaged finds nothing, and stays for who may make it anew."""
+    _damage(database)
+    damaged = database.read_bytes()
+
+    looking = thread(open_for_reading, throws_away=lambda: False)
+    assert await looking.run(_file_count, otherwise=-1) == -1
+    assert await looking.run(_file_count, otherwise=-1) == -1
+    assert database.read_bytes() == damaged
+    assert "is damaged" in caplog.text
+    writing = thread()
+    assert await writing.run(_file_count, otherwise=-1) == 0
+
+
+async def test_killed_while_it_was_removed(database, thread):
+    """kill -9 between the database and its log: the log is no part of the next one."""
+    old = thread()
+    for _ in range(3):
+        await old.run(raise_epoch, otherwise=0)
+    log = database.with_name(f"{database.name}-wal")
+    assert log.stat().st_size
+    left = log.read_bytes()
+    database.unlink()
+    await old.aclose()
+    log.write_bytes(left)
+    new = thread()
+    assert await new.run(raise_epoch, otherwise=0) == 2
+    assert await new.run(raise_epoch, otherwise=0) == 3
+
+
+@pytest.mark.parametrize("opens", [open_for_reading, open_for_writing, throw_away])
+async def test_one_at_a_time_opens_or_removes_it(database, thread, opens):
+    """Nobody opens a database while another takes its log away, in any process."""
+    open_for_writing(database).close()
+    held = lock(database.with_suffix(".open.lock"), timeout_s=5)
+    waiting = asyncio.create_task(asyncio.to_thread(opens, database))
+    try:
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        assert database.exists()
+    finally:
+        os.close(held)
+    connection = await waiting
+    assert database.exists() is (opens is not throw_away)
+    if connection is not None:
+        connection.close()
+
+
+_WRITES = """
+import asyncio, sys
+from pathlib import Path
+from ragmem.index.database import IndexThread, open_for_writing, raise_epoch
+
+async def main():
+    thread = IndexThread(Path(sys.argv[1]), open_for_writing)
+    for _ in range(150):
+        await thread.run(raise_epoch, otherwise=0)
+    await thread.aclose()
+
+asyncio.run(main())
+"""
+
+
+async def test_others_write_while_it_is_thrown_away(database, thread):
+    """Two processes that write, one that makes it anew again and again: it stays whole."""
+    each = thread()
+    await each.run(raise_epoch, otherwise=0)
+    others = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", _WRITES, str(database), stderr=asyncio.subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    ended = asyncio.gather(*(other.communicate() for other in others))
+    while not ended.done():
+        await each.run(raise_epoch, otherwise=0, anew=True)
+        await asyncio.sleep(0.005)
+    assert [error.decode() for _, error in ended.result()] == ["", ""]
+    await each.aclose()
+    connection = apsw.Connection(str(database))
+    assert connection.execute("PRAGMA integrity_check").get == "ok"
+    connection.close()
+
+
+def test_the_version_is_of_all_parts():
+    """Schema, cutting, wording, terms: a change of any makes the index anew."""
+    from ragmem.terms import TERMS_VERSION
+
+    assert version() == index_database.SCHEMA_VERSION * 1_000_000_000 + (
+        index_database.CUT_VERSION * 1_000_000 + index_database.WORDS_VERSION * 1000 + TERMS_VERSION
+    )

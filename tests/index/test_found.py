@@ -1,0 +1,97 @@
+"""What a person looks for in the code, with its past: on both stores."""
+
+from datetime import timedelta
+
+import pytest
+
+from ragmem.index import identity
+from ragmem.index.index import CodeIndex
+from ragmem.index.lookup import FoundCode, find_code
+from ragmem.records import CodeReference, PutReferences
+from tests.fakes.neo4j import ALSO_NEO4J
+
+from .conftest import AUTH, Desk
+
+BOTH = pytest.mark.parametrize("open_store", ["sqlite", ALSO_NEO4J], indirect=True)
+
+
+async def found(desk: Desk, index: CodeIndex, query: str, *, limit: int = 10) -> list[FoundCode]:
+    finds = await find_code(
+        index, query, project_id=desk.project.root_id, open_store=desk.open_store, limit=limit
+    )
+    assert finds.problem == ""
+    return list(finds.found)
+
+
+async def refer(desk: Desk, index: CodeIndex, name: str) -> str:
+    """A turn that has edited a scope; its session's id."""
+    turn = await desk.turn("Change it.", "Done.")
+    ids = [each.scope.scope_id for each in (await index.scopes_named([name]))[name]]
+    references = tuple(CodeReference(scope_id=each, how="edited") for each in ids)
+    await desk.store.apply([PutReferences(turn_id=turn.turn_id, references=references)])
+    return desk.session.session_id
+
+
+def about(each: FoundCode) -> list[str]:
+    return [session.session.session_id for session in each.past.sessions]
+
+
+@BOTH
+async def test_renamed_it_is_found_with_its_past(desk: Desk) -> None:
+    """The turn that was about `validate` is told of for `check`."""
+    async with desk.codebase() as codebase:
+        index = await desk.indexed(codebase)
+        session = await refer(desk, index, "AuthService.validate")
+        (desk.folder / "src" / "auth.py").write_text(AUTH.replace("validate", "check"))
+        await desk.indexed(codebase)
+        first, *rest = await found(desk, index, "AuthService.check")
+        assert (first.hit.qualified_name, first.defined) == ("AuthService.check", True)
+        assert about(first) == [session]
+        assert all(each.defined for each in [*rest, *await found(desk, index, "validate")])
+
+
+@BOTH
+async def test_what_is_gone_counts_and_comes_after_what_is_there(desk: Desk) -> None:
+    """Of one name; no more than were asked for, and before what is only like it."""
+    async with desk.codebase() as codebase:
+        index = await desk.indexed(codebase)
+        session = await refer(desk, index, "login")
+        (desk.folder / "src" / "auth.py").write_text("def enter():\n    return 'login'\n")
+        (desk.folder / "src" / "web.py").write_text("def login(form):\n    return form\n")
+        await desk.indexed(codebase)
+        first, second, *_ = await found(desk, index, "login")
+        assert (first.hit.path, first.defined, about(first)) == ("src/web.py", True, [])
+        assert (second.hit.path, second.defined, about(second)) == (
+            "src/auth.py", False, [session],
+        )  # fmt: skip
+        assert len(await found(desk, index, "login", limit=2)) == 2
+        assert [each.hit.path for each in await found(desk, index, "login", limit=1)] == [
+            "src/web.py"
+        ]
+
+
+@BOTH
+async def test_what_came_back_has_the_past_of_what_went(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delete undone long after; the id went elsewhere, and is in a third place now."""
+    monkeypatch.setattr(identity, "_FOLLOWED_FOR", timedelta(0))
+    async with desk.codebase() as codebase:
+        index = await desk.indexed(codebase)
+        clock, later = desk.folder / "src" / "clock.py", desk.folder / "src" / "later.py"
+        text = clock.read_text()
+        clock.rename(later)
+        await desk.indexed(codebase)
+        clock.write_text(text)
+        await desk.indexed(codebase)
+        session = await refer(desk, index, "parse_duration")
+        later.unlink()
+        await desk.indexed(codebase)
+        later.write_text(text)
+        await desk.indexed(codebase)
+        finds = await found(desk, index, "parse_duration")
+        assert {each.hit.path for each in finds if each.named} == {
+            "src/clock.py",
+            "src/later.py",
+        }
+        assert all(each.defined and about(each) == [session] for each in finds if each.named)

@@ -1,0 +1,113 @@
+"""The lines of what was found: as they are on the disk, without their secrets."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ragmem import redact as module
+from ragmem.ids import new_id
+from ragmem.index.database import database_of
+from ragmem.index.files import FileStamp, read, with_texts
+from ragmem.index.index import CodeIndex
+from ragmem.index.values import CodeHit
+from ragmem.records import Project, utc_now
+from ragmem.redact import know, reaches_over_lines, redact_lines
+from tests.test_redact import BODY, KEYS
+
+OF_LINES = "-----BEGIN " + f"PRIVATE KEY-----\n{BODY}\n-----END " + "PRIVATE KEY-----"
+ONE_LINE = sorted(key for key in KEYS.values() if "\n" not in key)
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests made known is known to them alone."""
+    monkeypatch.setattr(module, "_known", {})
+
+
+async def shown(folder: Path, files: dict[str, str], question: str) -> list[str]:
+    """The texts of all that is found."""
+    root = folder / new_id()
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    project = Project(project_id=root.name, path=str(root), created_at=utc_now())
+    index = CodeIndex(project, database_of(folder / "data", root.name))
+    try:
+        await index.refresh()
+        return [hit.text for hit in await index.search(question, limit=500)]
+    finally:
+        await index.aclose()
+
+
+def lines_of(folder: Path, first: int, last: int) -> str:
+    """Lines of `notes.txt` as a find shows them."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    held = read(handle, "notes.txt", 1_000_000)
+    os.close(handle)
+    hit = CodeHit(
+        scope_id="s",
+        kind="text",
+        path="notes.txt",
+        name="",
+        qualified_name="",
+        signature="",
+        docstring="",
+        start_line=first,
+        end_line=last,
+        score=1.0,
+    )
+    stands = {"s": FileStamp(held.size, held.mtime_ns, held.seen_ns, held.hash, "")}
+    (found,) = with_texts(folder, [hit], stands, 1_000_000)
+    return found.text
+
+
+@pytest.mark.parametrize("key", ONE_LINE, ids=range(len(ONE_LINE)))
+def test_lines_alone_are_redacted_as_in_their_file(key: str) -> None:
+    """What is redacted of some lines is what is redacted of them in the whole file."""
+    text = f"first = 1\nkey = '{key}'\n{key}\n  {key}\nlast = '{key}'\n{key[:9]}\n{key[9:]}\n"
+    assert not reaches_over_lines(text)
+    whole = redact_lines(text).split("\n")
+    lines = text.split("\n")
+    for first in range(len(lines)):
+        for last in range(first + 1, len(lines) + 1):
+            alone = redact_lines("\n".join(lines[first:last])).split("\n")
+            assert alone == whole[first:last]
+    assert key not in "\n".join(whole)
+
+
+def test_a_known_value_of_several_lines_reaches_over_them() -> None:
+    know({"WORDS": "one line\nand another", "PLAIN": "only-one-line"})
+    assert reaches_over_lines("a\none line\nand another\n")
+    assert reaches_over_lines(OF_LINES)
+    assert not reaches_over_lines("a\none line\nonly-one-line\n")
+
+
+@pytest.mark.parametrize(
+    "secret", [OF_LINES, "a phrase\nof several lines\nof a diary"], ids=["format", "known"]
+)
+def test_the_rest_of_a_secret_of_several_lines_is_not_shown(tmp_path: Path, secret: str) -> None:
+    """Where what is shown begins amid it."""
+    know({"DIARY": "a phrase\nof several lines\nof a diary"})
+    lines = secret.split("\n")
+    (tmp_path / "notes.txt").write_text(f"before\n{secret}\nbehind")
+    assert "behind" in lines_of(tmp_path, 1, len(lines) + 2)
+    for first in range(2, len(lines) + 1):
+        found = lines_of(tmp_path, first, len(lines) + 2)
+        assert found.split("\n")[-1] == "behind"
+        assert not any(line in found for line in lines)
+
+
+async def test_a_short_key_and_a_known_value_are_not_shown(tmp_path: Path) -> None:
+    know({"HARVEST_PASSWORD": "pumpkin-and-cherry"})
+    token = KEYS["GitHub token"]
+    text = f'def harvest():\n    """The harvest."""\n    return "{token}", "pumpkin-and-cherry"\n'
+    (found,) = await shown(tmp_path, {"harvest.py": text}, "harvest")
+    assert found.endswith('return "[redacted: GitHub token]", "[redacted: HARVEST_PASSWORD]"')
+
+
+async def test_lines_of_a_file_with_other_ends_of_lines(tmp_path: Path) -> None:
+    """A mark at the beginning and CRLF are no part of what is shown."""
+    text = "\ufeffdef harvest():\r\n    return 1\r\n"
+    (found,) = await shown(tmp_path, {"harvest.py": text}, "harvest")
+    assert found == "def harvest():\n    return 1"

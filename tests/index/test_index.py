@@ -1,0 +1,200 @@
+"""The index asked."""
+
+import asyncio
+
+import pytest
+
+from ragmem.errors import StoreError
+from tests.fakes.hash_embedder import HashEmbedder
+from tests.index.trees import CLOCK, PROJECT_ID, Tree, small
+
+
+@pytest.fixture
+def tree(tmp_path) -> Tree:
+    """A small project."""
+    return small(tmp_path)
+
+
+async def _names(index, text: str) -> list[str]:
+    return [hit.qualified_name for hit in await index.search(text, semantic=False)]
+
+
+async def test_lines_are_those_of_the_disk(tree):
+    """Refreshed from the disk, so that stale text is never shown."""
+    async with tree.indexed() as index:
+        (hit, *_) = await index.search("parse_duration", semantic=False)
+        assert (hit.start_line, hit.text.rstrip()) == (1, CLOCK.rstrip())
+        tree.write("app/clock.py", "import os\n\n\n" + CLOCK.replace("60", "3600"))
+        (hit, *_) = await index.search("parse_duration", semantic=False)
+        assert hit.start_line == 4
+        assert "* 3600" in hit.text
+        renamed = CLOCK.replace("parse_duration", "parse_span")
+        tree.write("app/clock.py", renamed)
+        (hit, *_) = await index.search("parse_duration", semantic=False)
+        assert (hit.name, hit.text.rstrip()) == ("parse_span", renamed.rstrip())
+        tree.write("app/clock.py", renamed.replace("60", "61"))
+        assert all(hit.path != "app/clock.py" for hit in await index.search("parse_duration"))
+        (tree.root / "app/clock.py").unlink()
+        assert all(hit.path != "app/clock.py" for hit in await index.search("parse_duration"))
+
+
+async def test_a_file_that_became_a_link_is_not_read(tree, tmp_path):
+    """Nothing outside of the project is ever read."""
+    outside = tmp_path / "outside.py"
+    outside.write_text(CLOCK.replace("Seconds", "Secret seconds"))
+    async with tree.indexed() as index:
+        (tree.root / "app/clock.py").unlink()
+        (tree.root / "app/clock.py").symlink_to(outside)
+        assert all(hit.path != "app/clock.py" for hit in await index.search("parse_duration"))
+        (tree.root / "app").rename(tmp_path / "app")
+        (tree.root / "app").symlink_to(tmp_path / "app")
+        assert await index.search("AuthService", semantic=False) == []
+        done = await index.refresh()
+        assert done.removed == ("app/auth.py", "app/clock.py")
+
+
+async def test_secrets_are_neither_kept_nor_shown(tree):
+    """Replaced before anything is written, and in what is shown."""
+    key = "sk-ant-" + "a1B2" * 10
+    tree.write("app/conf.py", f'def connect(key="{key}"):\n    """Uses {key}."""\n    return key\n')
+    async with tree.indexed() as index:
+        (hit, *_) = await index.search("connect", semantic=False)
+        assert hit.name == "connect"
+        assert key not in f"{hit.text}{hit.signature}{hit.docstring}"
+        assert "[redacted: Anthropic key]" in hit.text
+        for file in tree.database.parent.iterdir():
+            assert key.encode() not in file.read_bytes()
+            assert key.lower().encode() not in file.read_bytes()
+
+
+async def test_no_half_of_a_secret_is_left(tree):
+    """A key of many lines is gone before the file is cut; what follows keeps its line."""
+    body = [f"{n:03}" + "aB3" * 20 for n in range(70)]
+    begin, end = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
+    words = [f"giraffe line {n}" for n in range(30)]
+    tree.write("notes.txt", "\n".join([*words, begin, *body, end, *words, "wombat"]) + "\n")
+    async with tree.indexed() as index:
+        hits = await index.search("giraffe wombat", semantic=False)
+        assert len(hits) > 1
+        assert not any(line in hit.text for hit in hits for line in body)
+        (last,) = [hit for hit in hits if "wombat" in hit.text]
+        assert last.start_line + last.text.split("\n").index("wombat") == 30 + 72 + 30 + 1
+        tree.write("app/late.ts", f"import x from 'https://tok:{KEY}@host/x.js'\n{KEY}()\n")
+        await index.refresh()
+    for file in tree.database.parent.iterdir():
+        kept = file.read_bytes().lower()
+        assert not [line for line in [*body, KEY] if line.lower().encode() in kept]
+
+
+KEY = "sk-ant-api03-" + "a1B2" * 12
+
+
+async def test_scopes_by_place_and_by_name(tree):
+    """The innermost scopes of lines, and what a name may mean."""
+    async with tree.index() as index:
+        assert await index.scopes_at("app/auth.py", [(1, 9)]) == []
+        await index.refresh()
+
+        async def at(*lines: tuple[int, int]) -> list[str]:
+            return [each.qualified_name for each in await index.scopes_at("app/auth.py", lines)]
+
+        assert await at((10, 10)) == ["AuthService.validate"]
+        assert await at((11, 15), (20, 20)) == [
+            "AuthService", "AuthService.validate", "AuthService.lookup", "login",
+        ]  # fmt: skip
+        assert await at((7, 7)) == ["AuthService"]
+        assert await at((500, 900)) == []
+        for number in range(6):
+            tree.write(f"many/m{number}.py", "def common():\n    pass\n")
+        await index.refresh()
+        found = await index.scopes_named(
+            ["authservice.VALIDATE", "validate", "common", "Service.validate", "login", "", "nope"]
+        )
+        names = {name: [each.scope.qualified_name for each in each] for name, each in found.items()}
+        assert names == {
+            "authservice.VALIDATE": ["AuthService.validate"],
+            "validate": ["AuthService.validate"],
+            "login": ["login"],
+        }
+        (login,) = found["login"]
+        assert (login.project_id, login.path, login.defined) == (PROJECT_ID, "app/auth.py", True)
+        assert login.scope.scope_id == tree.ids()["app/auth.py", "login"]
+
+
+async def test_vectors_follow(tree):
+    """Made later, used by the search, kept with their texts."""
+    embedder = HashEmbedder()
+    shown = []
+    async with tree.index(embedder=embedder) as index:
+        assert await index.embed()
+        await index.refresh()
+        waiting = (await index.status()).without_vectors
+        assert waiting > 5
+        # However short the time is, it comes on by a batch.
+        assert await index.embed(limit_s=0, show=lambda done, of: shown.append((done, of)))
+        assert shown[-1] == (waiting, waiting)
+        assert (await index.status()).without_vectors == 0
+        embedder.seen.clear()
+        hits = await index.search("whether a token is still good")
+        assert [kind for kind, _ in embedder.seen] == ["query"]
+        assert any(hit.similarity is not None for hit in hits)
+        embedder.failing = True
+        assert await index.search("whether a token is still good")
+        embedder.failing = False
+        embedder.delay_s = 30
+        assert await index.search("some other question of a token", patience_s=0.05)
+        embedder.delay_s = 0
+        (tree.root / "app/clock.py").unlink()
+        await index.refresh()
+        tree.write("app/clock.py", CLOCK)
+        await index.refresh()
+        assert (await index.status()).without_vectors == 0
+    async with tree.index(embedder=HashEmbedder(32, model_id="other")) as index:
+        assert await index.search("token")
+        assert await index.embed()
+        assert any(hit.similarity is not None for hit in await index.search("a token"))
+
+
+async def test_closing_twice_and_asking_afterwards(tree):
+    """A closed index says so."""
+    async with tree.indexed() as index:
+        await index.aclose()
+        await index.aclose()
+        with pytest.raises(StoreError, match="closed"):
+            await index.refresh()
+
+
+async def test_who_only_searches_removes_nothing(tree):
+    """`--ephemeral`: a damaged index finds nothing and stays; who may write makes it anew."""
+    async with tree.index() as index:
+        await index.refresh()
+    ((page,),) = tree.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'scopes'")
+    with tree.database.open("r+b") as file:
+        file.seek((int(str(page)) - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    damaged = tree.database.read_bytes()
+    async with tree.index() as index:
+        assert await index.search("parse_duration") == []
+        assert await index.scopes_named(["parse_duration"]) == {}
+    assert tree.database.read_bytes() == damaged
+    async with tree.indexed() as index:
+        await index.search("parse_duration")
+        await index.refresh()
+        assert await index.search("parse_duration")
+    tree.sound()
+
+
+async def test_closing_ends_a_refresh(tmp_path):
+    """Who leaves does not wait until thousands of files are cut."""
+    tree = Tree(tmp_path)
+    tree.many(900)
+    async with tree.index() as index:
+        begun = asyncio.Event()
+        running = asyncio.create_task(index.refresh(show=lambda done, _: done and begun.set()))
+        await begun.wait()
+        await index.aclose()
+        with pytest.raises(StoreError, match="closed"):
+            await running
+    ((files,),) = tree.rows("SELECT count(*) FROM files")
+    assert 0 < files < 900
+    tree.sound()

@@ -1,0 +1,371 @@
+"""What a store is told of the index, on the real ones."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+import pytest
+
+from ragmem.errors import StoreUnavailable
+from ragmem.index import database, mirror
+from ragmem.index.index import CodeIndex
+from ragmem.records import (
+    BeginTurn,
+    CodeReference,
+    CreateSession,
+    FinishTurn,
+    PutCodeFile,
+    PutReferences,
+    Session,
+    utc_now,
+)
+from ragmem.store.base import Store
+from ragmem.store.code import ScopeQuery, TurnsQuery
+from ragmem.store.sqlite import SQLiteStore
+from tests.fakes.neo4j import ALSO_NEO4J, open_empty_neo4j_store
+from tests.index.trees import AUTH, CLOCK, PROJECT_ID, Tree
+
+Opened = Callable[[], Awaitable[Store]]
+
+
+@pytest.fixture(params=["sqlite", ALSO_NEO4J])
+async def open_store(request, tmp_path) -> AsyncIterator[Opened]:
+    """The same empty store each time; closed at the end."""
+    store: Store
+    if request.param == "neo4j":
+        store = await open_empty_neo4j_store(request.getfixturevalue("neo4j_server"))
+    else:
+        store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
+
+    async def opened() -> Store:
+        return store
+
+    yield opened
+    await store.aclose()
+
+
+@pytest.fixture
+def tree(tmp_path) -> Tree:
+    """Two files of code, and one that imports them."""
+    made = Tree(tmp_path)
+    made.write("app/__init__.py", "")
+    made.write("app/auth.py", AUTH)
+    made.write("app/clock.py", CLOCK)
+    made.write("app/main.py", "from app.auth import login\n\nPERSON = login('a')\n")
+    return made
+
+
+async def _told(index: CodeIndex) -> None:
+    await index.refresh()
+    assert await index.mirror()
+
+
+async def _stored(store: Store) -> dict[tuple[str, str], str]:
+    return {
+        (file.path, scope.qualified_name): scope.scope_id
+        for file in await store.code_files(PROJECT_ID)
+        for scope in file.scopes
+        if scope.kind not in ("block", "text")
+    }
+
+
+async def _refer(store: Store, scope_id: str) -> str:
+    """A turn that has edited a scope."""
+    now = utc_now()
+    session = Session(
+        session_id="22222222-2222-4222-8222-222222222222",
+        cwd="/w",
+        project_id=PROJECT_ID,
+        started_at=now,
+        updated_at=now,
+        last_activity_at=now,
+    )
+    turn_id = "33333333-3333-4333-8333-333333333333"
+    await store.apply(
+        [
+            CreateSession(session=session),
+            BeginTurn(
+                turn_id=turn_id,
+                session_id=session.session_id,
+                user_message="change it",
+                started_at=now,
+            ),
+            FinishTurn(
+                turn_id=turn_id,
+                session_id=session.session_id,
+                status="completed",
+                finished_at=now,
+            ),
+            PutReferences(
+                turn_id=turn_id, references=(CodeReference(scope_id=scope_id, how="edited"),)
+            ),
+        ]
+    )
+    return turn_id
+
+
+async def test_files_scopes_and_imports(tree, open_store):
+    """File DEFINES Scope, IMPORTS; what changes, what goes, and nothing twice."""
+    store = await open_store()
+    async with tree.indexed(open_store=open_store) as index:
+        assert await _stored(store) == tree.ids()
+        main = next(f for f in await store.code_files(PROJECT_ID) if f.path == "app/main.py")
+        assert main.imports == ("app/auth.py",)
+        assert main.language == "python"
+        (tree.root / "app/clock.py").unlink()
+        tree.write("app/auth.py", AUTH.replace("def login", "def enter"))
+        await _told(index)
+        assert await _stored(store) == tree.ids()
+        assert tree.rows("SELECT 1 FROM gone") == []
+        assert tree.rows("SELECT 1 FROM files WHERE to_mirror") == []
+
+
+async def test_values_of_constants_stay_here(tree, open_store):
+    """The store knows that there is one, not what it is."""
+    tree.write("a.h", '#define API_BASE "hidden=1"\n#  define LIMIT 77\n')
+    tree.write("app/limits.py", 'API_BASE: str = "hidden"\n')
+    tree.write("app/limits.ts", 'export const API_BASE = "hidden";\n')
+    store = await open_store()
+    async with tree.indexed(open_store=open_store):
+        pass
+    found = {
+        (file.path, scope.name): scope.signature
+        for file in await store.code_files(PROJECT_ID)
+        for scope in file.scopes
+        if scope.kind == "constant"
+    }
+    assert found == {
+        ("a.h", "API_BASE"): "#define API_BASE",
+        ("a.h", "LIMIT"): "# define LIMIT",
+        ("app/limits.py", "API_BASE"): "API_BASE: str",
+        ("app/limits.ts", "API_BASE"): "export const API_BASE",
+        ("app/main.py", "PERSON"): "PERSON",
+    }
+
+
+async def test_references_survive(tree, open_store):
+    """An edit, a move to another file, an index that was lost, and another name."""
+    store = await open_store()
+    async with tree.indexed(open_store=open_store) as index:
+        scope_id = tree.ids()["app/clock.py", "parse_duration"]
+        turn_id = await _refer(store, scope_id)
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        await _told(index)
+        (tree.root / "app/clock.py").rename(tree.root / "app/time.py")
+        await _told(index)
+        assert tree.ids()["app/time.py", "parse_duration"] == scope_id
+    tree.database.unlink()
+    async with tree.indexed(open_store=open_store):
+        pass
+    assert tree.ids()["app/time.py", "parse_duration"] == scope_id
+    (found,) = await store.find_scopes(ScopeQuery(project_ids=(PROJECT_ID,), name="parse_duration"))
+    assert (found.scope.scope_id, found.path, found.defined) == (scope_id, "app/time.py", True)
+    (references,) = await store.references_of([turn_id])
+    assert references.references == (CodeReference(scope_id=scope_id, how="edited"),)
+    tree.write("app/time.py", CLOCK.replace("60", "61").replace("parse_duration", "seconds_of"))
+    async with tree.indexed(open_store=open_store):
+        pass
+    (found,) = await store.find_scopes(ScopeQuery(project_ids=(PROJECT_ID,), name="seconds_of"))
+    assert (found.scope.scope_id, found.defined) == (scope_id, True)
+    (turn,) = await store.code_turns(TurnsQuery(scope_ids=(scope_id,)))
+    assert turn.turn_id == turn_id
+    assert await store.find_scopes(ScopeQuery(name="parse_duration")) == []
+    tree.sound()
+
+
+async def test_a_lost_index_follows_what_moved_meanwhile(tree, open_store):
+    """The store's word is the last state; who has a wanted id in its place gets another."""
+    store = await open_store()
+    async with tree.indexed(open_store=open_store):
+        before = tree.ids()
+    tree.database.unlink()
+    (tree.root / "app/clock.py").rename(tree.root / "app/time.py")
+    tree.write("app/clock.py", "def parse_duration(text):\n    return 'another'\n")
+    (tree.root / "app/auth.py").rename(tree.root / "app/access.py")
+    async with tree.indexed(open_store=open_store):
+        pass
+    after = tree.ids()
+    assert (
+        after["app/access.py", "AuthService.validate"]
+        == (before["app/auth.py", "AuthService.validate"])
+    )
+    assert after["app/clock.py", "parse_duration"] == before["app/clock.py", "parse_duration"]
+    assert len(set(after.values())) == len(after)
+    assert await _stored(store) == after
+    tree.sound()
+
+
+async def test_an_index_of_another_version_keeps_the_ids(tree, open_store, monkeypatch):
+    """What the store has was cut by an earlier version: other hashes, and interfaces as classes."""
+    tree.write("app/bed.ts", "export interface Bed {\n  /** Its size. */\n  size(): number;\n}\n")
+    store = await open_store()
+    async with tree.indexed(open_store=open_store) as index:
+        before = tree.ids()
+        tree.write("app/time.py", CLOCK)
+        (tree.root / "app/clock.py").unlink()
+        await _told(index)
+    moved = tree.ids()
+    assert moved["app/time.py", "parse_duration"] == before["app/clock.py", "parse_duration"]
+    replace = msgspec.structs.replace
+    await store.apply(
+        [
+            PutCodeFile(
+                file=replace(
+                    file,
+                    scopes=tuple(
+                        replace(
+                            scope,
+                            hash=scope.hash[::-1],
+                            kind="class" if scope.kind == "type" else scope.kind,
+                        )
+                        for scope in file.scopes
+                    ),
+                )
+            )
+            for file in await store.code_files(PROJECT_ID)
+        ]
+    )
+    monkeypatch.setattr(database, "CUT_VERSION", database.CUT_VERSION + 1)
+    async with tree.indexed(open_store=open_store):
+        pass
+    assert tree.ids() == moved
+    assert await _stored(store) == moved
+    (bed,) = await store.find_scopes(ScopeQuery(name="Bed"))
+    assert bed.scope.kind == "type"
+    tree.sound()
+
+
+async def test_what_the_store_knows_is_not_told_again(tree, open_store):
+    """A rebuilt index has the same ids, and nothing to tell."""
+    store = await open_store()
+    async with tree.indexed(open_store=open_store):
+        pass
+    tree.database.unlink()
+    async with tree.index() as index:
+        await index.refresh()
+    stored = await store.code_files(PROJECT_ID)
+    async with tree.index() as index:
+        await index._write(
+            lambda connection: mirror.seed(connection, PROJECT_ID, stored),
+        )
+    assert tree.rows("SELECT path FROM files WHERE to_mirror") == []
+
+
+async def test_a_store_that_is_away(tree, tmp_path):
+    """It is told with the next refresh; searching does not wait for it."""
+    store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
+    away = True
+
+    async def open_store() -> Store:
+        if away:
+            raise StoreUnavailable("The store is away.")
+        return store
+
+    try:
+        async with tree.index(open_store=open_store) as index:
+            await index.refresh()
+            assert not await index.mirror()
+            assert await index.search("parse_duration", semantic=False)
+            away = False
+            await index.refresh()
+            while await _stored(store) != tree.ids():
+                await asyncio.sleep(0.02)
+    finally:
+        await store.aclose()
+
+
+async def test_each_refresh_is_told_of(tree, open_store):
+    """Also one that ends while the store is being told of the one before."""
+    store = await open_store()
+    told = 0
+
+    def count() -> None:
+        nonlocal told
+        told += 1
+
+    async with tree.index(open_store=open_store, on_told=count) as index:
+        for number in range(8):
+            tree.write("app/clock.py", CLOCK.replace("60", f"{number}00"))
+            await index.refresh()
+            await asyncio.sleep(number / 50)
+        async with asyncio.timeout(60):
+            while (
+                not told
+                or await _stored(store) != tree.ids()
+                or tree.rows("SELECT 1 FROM files WHERE to_mirror")
+            ):
+                await asyncio.sleep(0.02)
+        assert told <= 8
+
+
+async def test_an_index_that_is_not_whole_tells_nothing(tree, open_store):
+    """What was not looked at yet is not taken for gone."""
+    store = await open_store()
+    async with tree.indexed(open_store=open_store) as index:
+        before = await _stored(store)
+    tree.database.unlink()
+    async with tree.index(open_store=open_store) as index:
+        assert not await index.mirror()
+        await index._write(lambda connection: connection.execute("SELECT 1"))
+        assert not await index.mirror()
+    assert await _stored(store) == before
+
+
+async def test_another_store_is_told_all(tree, tmp_path):
+    """The person chose another one, or began anew."""
+    for name in ("first", "second"):
+        store = await SQLiteStore.open(tmp_path / name / "m.db", locks_dir=tmp_path / name / "l")
+
+        async def open_store(store: Store = store) -> Store:
+            return store
+
+        try:
+            async with tree.indexed(open_store=open_store):
+                assert await _stored(store) == tree.ids()
+        finally:
+            await store.aclose()
+
+
+async def test_a_store_that_was_restored_is_told_what_it_lacks(tree, open_store):
+    """An older backup in its place: what was told since is told again."""
+    store = await open_store()
+    async with tree.indexed(open_store=open_store) as index:
+        before = await store.code_files(PROJECT_ID)
+        tree.write("app/clock.py", CLOCK + "\n\ndef parse_date(text):\n    return text\n")
+        await _told(index)
+        await store.apply([PutCodeFile(file=file) for file in before])
+        assert await _stored(store) != tree.ids()
+        await _told(index)
+        assert await _stored(store) == tree.ids()
+
+
+async def test_only_one_process_tells(tree, tmp_path, open_store):
+    """The other one has nothing to do then."""
+    import fcntl
+    import os
+
+    async with tree.index(open_store=open_store) as index:
+        await index.refresh()
+        await index.mirror()
+        lock = os.open(tree.database.with_suffix(".mirror.lock"), os.O_RDWR)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            assert not await index.mirror()
+        finally:
+            os.close(lock)
+        assert await index.mirror()
+
+
+async def test_a_change_while_the_store_is_told_stays_marked(tree, tmp_path):
+    """Nothing is taken for told that changed after it was read."""
+    async with tree.indexed() as index:
+        batch = await index._read(
+            lambda connection: mirror.next_batch(connection, PROJECT_ID), mirror.MirrorBatch()
+        )
+        assert [file.path for file in batch.files] == [
+            "app/__init__.py", "app/auth.py", "app/clock.py", "app/main.py",
+        ]  # fmt: skip
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        await index.refresh()
+        await index._write(lambda connection: mirror.told(connection, batch))
+    assert tree.rows("SELECT path FROM files WHERE to_mirror") == [("app/clock.py",)]

@@ -1,0 +1,265 @@
+"""Many files in child processes, refreshes that end early, and a file that is not what it was."""
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from ragmem import redact
+from ragmem.errors import StoreRefused, StoreUnavailable, UsageError
+from ragmem.index import scan
+from ragmem.index.rows import FileRow
+from ragmem.index.values import Refreshed
+from tests.index.trees import AUTH, PROJECT_ID, Tree, children, small
+
+SOURCE = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def tree(tmp_path) -> Tree:
+    """A small project."""
+    return small(tmp_path)
+
+
+async def _names(index, text: str) -> list[str]:
+    return [hit.qualified_name for hit in await index.search(text, semantic=False)]
+
+
+async def test_many_files_go_through_children(tmp_path):
+    """The pool gives what one thread gives, and leaves no process behind."""
+    tree = Tree(tmp_path)
+    tree.many(150, times=1)
+    redact.know({"TEST_SECRET": "hunter2-hunter2"})
+    tree.write("leak.py", 'def leak():\n    """The word is hunter2-hunter2."""\n')
+    async with tree.index() as index:
+        done = await index.refresh()
+        assert done.files == 151
+        assert children() == []
+        assert (await _names(index, "function_77"))[0] == "function_77"
+    ids = tree.ids()
+    assert len(ids) == 151
+    tree.sound()
+    assert b"hunter2" not in tree.database.read_bytes()
+
+
+async def test_a_cancelled_refresh_leaves_a_sound_index(tmp_path, monkeypatch):
+    """At any time; the next one does the rest, and no process is left."""
+    tree = Tree(tmp_path)
+    tree.many(900)
+    real = scan.cut_files
+
+    def until_stopped(
+        root: int, paths: Sequence[str], *, most: int, stop: threading.Event
+    ) -> Iterator[list[FileRow]]:
+        """Some hundred files; the others don't come before it is cancelled."""
+        for number, rows in enumerate(real(root, paths, most=most, stop=stop)):
+            yield rows
+            if number == 6:
+                stop.wait(60)
+
+    async with tree.index() as index:
+        begun = asyncio.Event()
+        with monkeypatch.context() as patch:
+            patch.setattr(scan, "cut_files", until_stopped)
+            running = asyncio.create_task(index.refresh(show=lambda done, _: done and begun.set()))
+            await begun.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        assert children() == []
+        tree.sound()
+        done = await index.refresh()
+        assert done.files == 900
+        assert 0 < len(done.changed) < 900
+    tree.sound()
+
+
+_REFRESH = """
+import asyncio, sys
+from pathlib import Path
+from ragmem.index.index import CodeIndex
+from ragmem.records import Project, utc_now
+project = Project(project_id=sys.argv[1], path=sys.argv[2], created_at=utc_now())
+asyncio.run(CodeIndex(project, Path(sys.argv[3])).refresh(show=lambda *n: print(*n, flush=True)))
+"""
+
+
+def _refreshing(tree: Tree) -> "subprocess.Popen[str]":
+    """Another process at work."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _REFRESH, PROJECT_ID, str(tree.root), str(tree.database)],
+        cwd=SOURCE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+async def test_killed_in_the_middle(tmp_path):
+    """Kill -9; its children end with it, and the next refresh does the rest."""
+    tree = Tree(tmp_path)
+    tree.many(900)
+    with _refreshing(tree) as process:
+        assert process.stdout is not None
+        while not int((process.stdout.readline() or "1").split()[0]):
+            pass
+        process.send_signal(signal.SIGKILL)
+    async with asyncio.timeout(60):
+        while _cutting_in(tree):
+            await asyncio.sleep(0.1)
+    tree.sound()
+    async with tree.index() as index:
+        done = await index.refresh()
+    assert (done.files, done.elsewhere) == (900, False)
+    tree.sound()
+
+
+def _cutting_in(tree: Tree) -> list[str]:
+    """Processes that have the project's folder open."""
+    found = []
+    for handle in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(handle) == str(tree.root):
+                found.append(str(handle))
+        except OSError:
+            continue
+    return [each for each in found if f"/{os.getpid()}/" not in each]
+
+
+async def test_one_process_at_a_time(tree):
+    """The others are told so, and what is there."""
+    async with tree.index() as index, tree.index() as other:
+        first = await index.refresh()
+        lock = os.open(tree.database.with_suffix(".refresh.lock"), os.O_RDWR)
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            done = await other.refresh()
+        finally:
+            os.close(lock)
+        assert done == Refreshed(files=3, scopes=first.scopes, elsewhere=True)
+        assert not (await other.refresh()).elsewhere
+
+
+async def test_files_are_private(tree):
+    """0600 in a 0700 folder, whatever the umask."""
+    before = os.umask(0)
+    try:
+        async with tree.index() as index:
+            await index.refresh()
+            modes = {
+                path.name: stat.S_IMODE(path.stat().st_mode)
+                for path in tree.database.parent.iterdir()
+            }
+    finally:
+        os.umask(before)
+    assert set(modes.values()) == {0o600}, modes
+    assert stat.S_IMODE(tree.database.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("damage", ["text", "empty", "middle", "foreign", "version"])
+async def test_what_is_no_index_of_this_version_is_made_anew(tree, damage):
+    """It follows from the files, so it is thrown away without a word."""
+    async with tree.indexed() as index:
+        before = tree.ids()
+    if damage == "text":
+        tree.database.write_text("This is no database, but a text that is long enough. " * 20)
+    elif damage == "empty":
+        tree.database.write_bytes(b"")
+    elif damage == "middle":
+        data = bytearray(tree.database.read_bytes())
+        data[4096:-4096] = b"\x55" * (len(data) - 8192)
+        tree.database.write_bytes(data)
+    else:
+        what = "UPDATE state SET version = 1" if damage == "version" else "PRAGMA application_id=7"
+        tree.rows(what)
+    async with tree.index() as index:
+        if damage != "middle":
+            assert not await index.exists()
+            assert await index.search("token", semantic=False) == []
+        assert (await index.refresh()).files == 3
+        assert tree.ids() == before
+        assert "AuthService.validate" in await _names(index, "is a token good")
+    tree.sound()
+
+
+async def test_rebuilding(tree):
+    """`ragmem index --rebuild`: all is made anew, under the eyes of who reads it."""
+    async with tree.index() as index, tree.index() as other:
+        await index.refresh()
+        before = tree.ids()
+        assert await _names(other, "login")
+        inode = tree.database.stat().st_ino
+        done = await index.refresh(rebuild=True)
+        assert len(done.changed) == 3
+        assert tree.database.stat().st_ino != inode
+        assert tree.ids() == before
+        tree.write("app/new.py", "def blossom():\n    pass\n")
+        await index.refresh()
+        assert await _names(other, "blossom") == ["blossom"]
+
+
+async def test_a_full_disk_loses_nothing(tree):
+    """What, why, what to do; the index is sound, and goes on later."""
+    async with tree.indexed() as index:
+        for number in range(40):
+            tree.write(f"more/f{number}.py", AUTH.replace("login", f"login_{number}"))
+        await index._writer.run(
+            lambda connection: connection.pragma(
+                "max_page_count", connection.pragma("page_count") + 2
+            ),
+            otherwise=None,
+        )
+        with pytest.raises(StoreUnavailable, match="full") as caught:
+            await index.refresh()
+        assert "Nothing is lost" in str(caught.value)
+        assert caught.value.hint
+        tree.sound()
+        assert await _names(index, "parse_duration")
+        await index._writer.run(
+            lambda connection: connection.pragma("max_page_count", 1_000_000), otherwise=None
+        )
+        assert (await index.refresh()).files == 43
+    tree.sound()
+
+
+async def test_a_folder_that_can_not_be_used(tree):
+    """A file stands where the index's folder should be."""
+    tree.data_dir.mkdir()
+    (tree.data_dir / "code").write_text("in the way")
+    async with tree.index() as index:
+        with pytest.raises(StoreRefused, match="can't be used") as caught:
+            await index.refresh()
+        assert caught.value.hint
+        assert await index.search("token") == []
+        assert not await index.exists()
+
+
+async def test_the_home_folder_is_refused(tree, monkeypatch):
+    """Said with what to do; nothing is found there."""
+    monkeypatch.setenv("HOME", str(tree.root))
+    async with tree.index() as index:
+        assert index.refusal == "it is your home folder"
+        with pytest.raises(UsageError, match="home folder"):
+            await index.refresh()
+        with pytest.raises(UsageError, match="home folder"):
+            index.watch()
+        assert await index.search("token") == []
+        assert (await index.status()).files == 0
+
+
+async def test_a_project_that_is_gone(tree):
+    """The folder was removed: nothing is shown of it, and the refresh says so."""
+    async with tree.indexed() as index:
+        tree.root.rename(tree.root.with_name("elsewhere"))
+        with pytest.raises(UsageError, match="can't be indexed"):
+            await index.refresh()
+        assert await index.search("token", semantic=False) == []
+    assert tree.ids()

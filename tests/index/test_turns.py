@@ -1,0 +1,324 @@
+"""Turns linked with code: early ones, folders that went, other people's projects."""
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmem.errors import StoreUnavailable
+from ragmem.index import links, scan
+from ragmem.index.rows import FileRow
+from ragmem.metrics import Metrics
+from ragmem.records import Project, RegisterProject, Turn, utc_now
+from ragmem.store.base import Store
+from ragmem.tools.seen import SeenFiles
+from ragmem.tools.standard import standard_toolset
+from ragmem.tools.workspace import Workspace
+from tests.fakes.frail_store import FrailStore, Line
+from tests.fakes.hash_embedder import HashEmbedder
+
+from .conftest import CLOCK, Desk
+from .test_codebase import BOTH, SQLITE, a_worker, linked
+
+MANY = 900
+"""Files that take a second or two to be cut."""
+
+
+class Counting:
+    """A store, and what it was asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.append(name)
+        return getattr(self._store, name)
+
+
+async def pending(desk: Desk) -> int:
+    return len(await desk.store.pending("references", limit=99))
+
+
+@SQLITE
+async def test_what_is_edited_elsewhere_takes_no_listing(desk: Desk, tmp_path: Path) -> None:
+    """Files outside of the project are not looked at, and nothing is listed for them."""
+    async with desk.codebase() as codebase:
+        await desk.indexed(codebase)
+        outside = str(tmp_path / "beside" / "outside.py")
+        (tmp_path / "beside").mkdir()
+        desk.tools = standard_toolset(
+            Workspace(desk.folder, (tmp_path / "beside",)),
+            data_dir=desk.paths.data_dir,
+            mode="bypassPermissions",
+            seen=SeenFiles(),
+        )
+        turn = await desk.turn(
+            "See `login`.", "ok", ("create_file", {"path": outside, "content": "x = 1\n"})
+        )
+        (desk.folder / "unlisted.py").write_text("def unlisted():\n    return 1\n")
+        assert await a_worker(desk, codebase).drain(90)
+        assert await linked(desk.store, turn.turn_id) == {"login": "named"}
+        index = desk.index(codebase)
+        assert not await index.scopes_named(["unlisted"])
+        inside = str(desk.folder / "src" / "inside.py")
+        turn = await desk.turn(
+            "Go.", "ok", ("create_file", {"path": inside, "content": "def here():\n    pass\n"})
+        )
+        assert await a_worker(desk, codebase).drain(90)
+        assert await linked(desk.store, turn.turn_id) == {"here": "edited"}
+
+
+@BOTH
+async def test_two_edits_of_a_file(desk: Desk) -> None:
+    """The second moves the lines of the first; both functions were edited, no other."""
+    async with desk.codebase() as codebase:
+        await desk.indexed(codebase)
+        lines = "".join(f"def added_{n}():\n    return {n}\n\n\n" for n in range(4))
+        turn = await desk.turn(
+            "Go.",
+            "ok",
+            ("read_file", {"path": "src/auth.py", "offset": 7, "limit": 3}),
+            (
+                "edit_file",
+                {"path": "src/auth.py", "old": "return AuthService()", "new": "return 1"},
+            ),
+            (
+                "edit_file",
+                {"path": "src/auth.py", "old": "class Auth", "new": f"{lines}class Auth"},
+            ),
+        )
+        assert await a_worker(desk, codebase).drain(90)
+        assert await linked(desk.store, turn.turn_id) == {
+            **{f"added_{n}": "edited" for n in range(4)},
+            "login": "edited",
+            "AuthService.validate": "read",
+        }
+
+
+@BOTH
+async def test_a_folder_that_is_gone(desk: Desk) -> None:
+    """What the index knew last counts; nothing is tried again, nothing fails."""
+    metrics = Metrics()
+    async with desk.codebase(metrics=metrics) as codebase:
+        await desk.indexed(codebase)
+        turn = await desk.turn(
+            "Make `login` strict.",
+            "ok",
+            ("read_file", {"path": "src/clock.py"}),
+            ("edit_file", {"path": "src/clock.py", "old": "* 60", "new": "* 61"}),
+        )
+        shutil.rmtree(desk.folder)
+        assert await a_worker(desk, codebase).drain(90)
+        assert await pending(desk) == 0
+        assert await linked(desk.store, turn.turn_id) == {
+            "parse_duration": "edited",
+            "login": "named",
+        }
+    assert not metrics.counts["code.failures"]
+
+
+@SQLITE
+async def test_what_has_no_index_here_costs_nothing(desk: Desk) -> None:
+    """Another machine's turns stay pending for it, at the price of one look."""
+    async with desk.codebase() as codebase:
+        await desk.indexed(codebase)
+    for file in desk.paths.data_dir.glob("code/*"):
+        file.unlink()
+    for n in range(3):
+        await desk.turn(f"Make `login` strict {n}.", "ok")
+    store = Counting(desk.store)
+    async with desk.codebase() as codebase:
+        items = await desk.store.pending("references", limit=9)
+        for item in items:
+            seen = await codebase.look_through(store, [item], "me")  # type: ignore[arg-type]
+            assert seen == {item.key}
+    assert store.asked.count("session") == 1
+    assert store.asked.count("claim") == 1
+    assert await pending(desk) == 3
+
+
+def many(desk: Desk) -> None:
+    for n in range(MANY):
+        (desk.folder / f"f{n}.py").write_text(f"def function_{n}():\n    return {n}\n" * 3)
+
+
+async def hows(desk: Desk, turn: Turn) -> set[str]:
+    found = await desk.store.references_of([turn.turn_id])
+    return {reference.how for each in found for reference in each.references}
+
+
+@SQLITE
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_look_that_goes_on_is_waited_for(desk: Desk, is_known: bool) -> None:
+    """A short process links its turn before it ends, also the one that began the index."""
+    async with desk.codebase() as codebase:
+        if is_known:
+            await desk.indexed(codebase)
+        many(desk)
+        codebase.begin(desk.project)
+        turn = await desk.turn("What does `parse_duration` or function_7 do?", "ok")
+        worker = a_worker(desk, codebase)
+        worker.chores = (partial(codebase.catch_up, everywhere=False),)
+        assert await worker.drain(90)
+        assert await hows(desk, turn) == {"named"}
+
+
+@SQLITE
+async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at many changes takes longer than a turn; it is linked afterwards."""
+    monkeypatch.setattr(links, "_READY_WITHIN_S", 0.01)
+    real, may_end = scan.cut_files, threading.Event()
+
+    def cut_files(
+        root: int, paths: Sequence[str], *, most: int, stop: threading.Event
+    ) -> Iterator[list[FileRow]]:
+        yield from real(root, paths, most=most, stop=stop)
+        may_end.wait(60)
+
+    async with desk.codebase() as codebase:
+        await desk.indexed(codebase)
+        monkeypatch.setattr(scan, "cut_files", cut_files)
+        many(desk)
+        codebase.begin(desk.project)
+        turn = await desk.turn("What does function_7 do?", "ok")
+        worker = a_worker(desk, codebase)
+        worker.chores = ()
+        assert await worker.drain(90)
+        assert await pending(desk) == 1
+        may_end.set()
+        async with asyncio.timeout(60):
+            while await pending(desk):
+                await asyncio.sleep(0.05)
+        assert await hows(desk, turn) == {"named"}
+
+
+@SQLITE
+async def test_the_store_is_told_once(desk: Desk) -> None:
+    """After a look at the files; who waits for it hears of it."""
+    metrics = Metrics()
+    told: list[int] = []
+    async with desk.codebase(metrics=metrics) as codebase:
+        codebase.on_told = lambda: told.append(1)
+        for times in (1, 2):
+            codebase.begin(desk.project)
+            assert await codebase.search(desk.project, "parse_duration", 5)
+            async with asyncio.timeout(60):
+                while len(told) < times:
+                    await asyncio.sleep(0.02)
+            await asyncio.sleep(0.2)
+            (desk.folder / "src" / "clock.py").write_text(CLOCK.replace("60", "61"))
+    assert told == [1, 1]
+    assert len(metrics.timings_ms["code.mirror"]) == 2
+
+
+@SQLITE
+@pytest.mark.parametrize("everywhere", [False, True])
+async def test_whose_code_gets_vectors(desk: Desk, tmp_path: Path, everywhere: bool) -> None:
+    """`memory.worker = inline` embeds the own project's; the detached process anybody's."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    (folder / "b.py").write_text(CLOCK)
+    other = Project(project_id=desk.project.project_id[:-4] + "0000", path=str(folder),
+                    created_at=utc_now())  # fmt: skip
+    await desk.store.apply([RegisterProject(project=p) for p in (desk.project, other)])
+    embedder = HashEmbedder(16)
+    settings = {"embedder": embedder, "config": {"vectors": True}}
+    async with desk.codebase(**settings) as codebase:
+        for project in (desk.project, other):
+            await desk.index(codebase, project).refresh()
+    async with desk.codebase(**settings) as codebase:
+        assert codebase.index_of(desk.project)
+        while await codebase.catch_up(desk.store, everywhere=everywhere):
+            pass
+    async with desk.codebase(**settings) as codebase:
+        without = []
+        for project in (desk.project, other):
+            without.append((await desk.index(codebase, project).status()).without_vectors)
+    assert without[0] == 0
+    assert (without[1] == 0) is everywhere
+
+
+@SQLITE
+async def test_a_store_that_hangs_keeps_nobody(desk: Desk) -> None:
+    """A prompt does not come later because the store is slow; it is told the next time."""
+    line = Line()
+    frail = FrailStore(desk.store, line)  # type: ignore[arg-type]
+
+    asked = asyncio.Event()
+
+    async def open_store() -> Store:
+        asked.set()
+        return frail  # type: ignore[return-value]
+
+    loop = asyncio.get_running_loop()
+    async with desk.codebase(open_store=open_store) as codebase:
+        line.set("silent")
+        codebase.begin(desk.project)
+        assert await codebase.search(desk.project, "parse_duration", 5)
+        await asked.wait()
+        await asyncio.sleep(0.2)
+        started = loop.time()
+        await codebase.aclose()
+        assert 0.1 < loop.time() - started < 30
+    line.set("fine")
+    assert await desk.store.code_files(desk.project.project_id) == []
+    async with desk.codebase() as codebase:
+        index = desk.index(codebase)
+        assert await index.mirror()
+    assert len(await desk.store.code_files(desk.project.project_id)) == 2
+
+
+@SQLITE
+@pytest.mark.parametrize("edits", [True, False])
+async def test_an_index_that_can_not_be_written(desk: Desk, edits: bool) -> None:
+    """Its turns wait; what else there is to do in the background is done."""
+    async with desk.codebase() as codebase:
+        await desk.indexed(codebase)
+        edit = ("edit_file", {"path": "src/clock.py", "old": "* 60", "new": "* 61"})
+        turn = await desk.turn(
+            "Make `login` strict.",
+            "ok",
+            ("read_file", {"path": "src/clock.py"}),
+            *([edit] if edits else []),
+        )
+        database = next(desk.paths.data_dir.glob("code/*.sqlite"))
+        locks = [database.with_suffix(f".{what}.lock") for what in ("refresh", "mirror")]
+        for lock in locks:
+            lock.unlink()
+            lock.mkdir()
+        [item] = await desk.store.pending("references", limit=9)
+        assert await codebase.look_through(desk.store, [item], "me") == {item.key}
+        assert await pending(desk) == 1
+        for lock in locks:
+            lock.rmdir()
+        index = desk.index(codebase)
+        await index.refresh()
+        async with asyncio.timeout(60):
+            while await pending(desk):
+                await asyncio.sleep(0.05)
+        assert await hows(desk, turn) == ({"edited", "named"} if edits else {"read", "named"})
+
+
+@SQLITE
+async def test_a_store_that_goes_while_early_turns_are_linked(desk: Desk) -> None:
+    """They are linked once it is back."""
+    async with desk.codebase() as codebase:
+        await desk.indexed(codebase)
+        turn = await desk.turn("Make `login` strict.", "ok")
+        links = codebase._links
+        links._early[desk.project.project_id] = {turn.turn_id: None}
+
+        async def away() -> Store:
+            raise StoreUnavailable("The store is away.")
+
+        with pytest.raises(StoreUnavailable):
+            await links.after(desk.project.project_id, away)
+        assert await pending(desk) == 1
+        await links.after(desk.project.project_id, desk.open_store)
+        assert await hows(desk, turn) == {"named"}

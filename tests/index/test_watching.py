@@ -1,0 +1,351 @@
+"""The index follows the files while they change."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import shutil
+import threading
+import time
+from collections.abc import AsyncIterator, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmem.errors import StoreRefused, StoreUnavailable
+from ragmem.index import watch
+from ragmem.index.index import CodeIndex
+from ragmem.index.values import Refreshed
+from ragmem.index.watch import Folders, folders_of, keep_current
+from tests.index.trees import AUTH, CLOCK, Tree
+
+
+@pytest.fixture
+def tree(tmp_path) -> Tree:
+    """A small project, in which builds are ignored."""
+    made = Tree(tmp_path)
+    made.write("app/auth.py", AUTH)
+    made.write("app/clock.py", CLOCK)
+    made.write(".gitignore", "build/\n*.log\n")
+    return made
+
+
+class Watched:
+    """What a watch came to so far."""
+
+    def __init__(self, index: CodeIndex) -> None:
+        self.index = index
+        self.seen: list[Refreshed] = []
+        self.ended = False
+
+    async def run(self) -> None:
+        """Until it ends by itself."""
+        async with contextlib.aclosing(self.index.watch()) as changes:
+            async for refreshed in changes:
+                self.seen.append(refreshed)
+        self.ended = True
+
+    async def until(self, path: str, *, patience_s: float = 60) -> Refreshed:
+        """The refresh that found a change of this path."""
+        async with asyncio.timeout(patience_s):
+            while True:
+                for refreshed in self.seen:
+                    if path in refreshed.changed or path in refreshed.removed:
+                        return refreshed
+                await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def _watching(tree: Tree) -> AsyncIterator[Watched]:
+    async with tree.indexed() as index:
+        # Nothing falls between a refresh and the watch that follows it: what came before it
+        # listens is told once it does, and never again.
+        tree.write("begun.py", "begun = 1\n")
+        watched = Watched(index)
+        task = asyncio.create_task(watched.run())
+        await watched.until("begun.py")
+        watched.seen.clear()
+        try:
+            yield watched
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def test_a_change_is_searchable_soon(tree):
+    """A file that changes, comes, goes."""
+    async with _watching(tree) as watched:
+        started = time.monotonic()
+        tree.write("app/clock.py", CLOCK.replace("parse_duration", "read_span"))
+        await watched.until("app/clock.py")
+        (hit, *_) = await watched.index.search("read_span", semantic=False)
+        assert hit.name == "read_span"
+        # A second where nobody else is at work; tests share their machine. Looked at now and then,
+        # as where the system can't watch, it would take half a minute.
+        assert time.monotonic() - started < 15
+        tree.write("new/folder/late.py", "def late_function():\n    return 1\n")
+        await watched.until("new/folder/late.py")
+        (tree.root / "app/auth.py").unlink()
+        assert (await watched.until("app/auth.py")).removed == ("app/auth.py",)
+
+
+async def test_what_is_ignored_stays_so(tree):
+    """A build writes its outputs all the time; nothing comes of it, and others are seen."""
+    async with _watching(tree) as watched:
+        for number in range(30):
+            tree.write(f"build/out-{number % 3}.py", f"x = {number}\n")
+            tree.write("app/run.log", f"{number}\n")
+            await asyncio.sleep(0.05)
+        assert watched.seen == []
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        await watched.until("app/clock.py")
+        tree.write(".gitignore", "app/\n")
+        assert await watched.until("app/auth.py")
+    assert all(not path.startswith("build") for path, _ in tree.ids())
+
+
+async def test_many_changes_at_once(tree):
+    """A branch is switched: one refresh, or a few."""
+    async with _watching(tree) as watched:
+        started = time.monotonic()
+        for number in range(100):
+            tree.write(f"many/f{number}.py", f"def function_{number}():\n    pass\n")
+        # Where they come slowly, each pause of 0.15 s may end what is told together.
+        pauses = (time.monotonic() - started) / 0.15
+        async with asyncio.timeout(60):
+            while sum(len(each.changed) for each in watched.seen) < 100:
+                await asyncio.sleep(0.05)
+        assert len(watched.seen) <= 10 + pauses
+
+
+def _watched_count() -> int:
+    """Folders that this process watches just now."""
+    count = 0
+    for file in Path("/proc/self/fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            count += file.read_text().count("inotify wd:")
+    return count
+
+
+async def _few_are_watched() -> None:
+    """Who listened before ends within a second or so; on a busy machine later."""
+    async with asyncio.timeout(60):
+        while _watched_count() >= 50:
+            await asyncio.sleep(0.1)
+
+
+def _large(folder: Path) -> Path:
+    for number in range(300):
+        (folder / f"d{number}").mkdir(parents=True)
+    (folder / "out.py").write_text("def outside():\n    pass\n")
+    return folder
+
+
+async def test_links_out_of_the_project_are_not_followed(tree, tmp_path):
+    """A link to a large folder, and one in a circle: neither watched nor listed."""
+    outside = _large(tmp_path / "outside")
+    (tree.root / "app" / "data").symlink_to(outside)
+    (tree.root / "app" / "round").symlink_to(tree.root)
+    async with _watching(tree) as watched:
+        assert 0 < _watched_count() < 50
+        (outside / "d1" / "more.py").write_text("def more():\n    pass\n")
+        (outside / "out.py").write_text("def out():\n    pass\n")
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        assert (await watched.until("app/clock.py")).changed == ("app/clock.py",)
+        # What comes beside the link, in new folders too, is seen all the same.
+        tree.write("app/new/deep/late.py", "def late():\n    pass\n")
+        await watched.until("app/new/deep/late.py")
+        await asyncio.sleep(2.5)
+        watched.seen.clear()
+        tree.write("app/new/deep/late.py", "def later():\n    pass\n")
+        await watched.until("app/new/deep/late.py")
+        await _few_are_watched()
+    assert {path for path, _ in tree.ids()} <= {
+        "app/auth.py", "app/clock.py", "app/new/deep/late.py", "begun.py",
+    }  # fmt: skip
+
+
+async def test_links_that_come_later(tree, tmp_path):
+    """A folder that is moved in with a link in it."""
+    outside = _large(tmp_path / "outside")
+    moved = tmp_path / "moved"
+    (moved / "deep").mkdir(parents=True)
+    (moved / "deep" / "link").symlink_to(outside)
+    (moved / "deep" / "in.py").write_text("def come_in():\n    pass\n")
+    async with _watching(tree) as watched:
+        moved.rename(tree.root / "moved")
+        (tree.root / "app" / "link").symlink_to(outside)
+        await watched.until("moved/deep/in.py")
+        await _few_are_watched()
+        await asyncio.sleep(1.5)
+        watched.seen.clear()
+        tree.write("moved/deep/in.py", "def stay():\n    pass\n")
+        await watched.until("moved/deep/in.py")
+        await _few_are_watched()
+
+
+async def test_too_much_for_the_system_for_a_moment(tree, tmp_path, monkeypatch, caplog):
+    """The old watchers and the new ones together are over the limit: it goes on without the old."""
+    import watchfiles
+
+    real, begun = watchfiles.watch, 0
+
+    def watch(*folders: str, **settings: Any) -> Iterator[set[Any]]:
+        nonlocal begun
+        begun += 1
+        if begun == 3:
+            raise OSError("OS file watch limit reached.")
+        yield from real(*folders, **settings)
+
+    monkeypatch.setattr(watchfiles, "watch", watch)
+    (tree.root / "link").symlink_to(tmp_path)
+    async with _watching(tree) as watched:
+        assert begun == 2
+        tree.write("new/late.py", "def late():\n    pass\n")
+        await watched.until("new/late.py")
+        async with asyncio.timeout(60):
+            while begun < 5:
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(1.5)
+        watched.seen.clear()
+        tree.write("new/late.py", "def later():\n    pass\n")
+        await watched.until("new/late.py")
+    assert "can't be watched" not in caplog.text
+
+
+def test_what_is_watched(tmp_path):
+    """Trees without links as a whole, folders with links by themselves."""
+    for path in ("a/x/y", "b/z", "c", ".git/refs"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "file").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "c" / "plain").write_text("")
+    (tmp_path / "c" / "link").symlink_to("plain")
+    top = str(tmp_path)
+    assert folders_of(top) == Folders((top,), ())
+    (tmp_path / "a" / "x" / "link").symlink_to(tmp_path)
+    assert folders_of(top) == Folders(
+        (f"{top}/a/x/y", f"{top}/b", f"{top}/c"), (top, f"{top}/a", f"{top}/a/x")
+    )
+    (tmp_path / ".git" / "refs" / "heads").symlink_to(tmp_path / "b")
+    (tmp_path / "a" / "x" / "link").unlink()
+    assert folders_of(top) == Folders((f"{top}/a", f"{top}/b", f"{top}/c"), (top,))
+
+
+async def test_a_name_that_is_no_text_and_is_written_all_the_time(tree):
+    """A log, say: the listening ends before it has begun, and changes are seen still."""
+    stop = threading.Event()
+
+    def scribble() -> None:
+        while not stop.wait(0.02):
+            with open(os.fsencode(tree.root) + b"/app/\xff.log", "ab") as file:
+                file.write(b"x")
+
+    async with _watching(tree) as watched:
+        writing = threading.Thread(target=scribble)
+        writing.start()
+        try:
+            await asyncio.sleep(1)
+            tree.write("app/clock.py", CLOCK.replace("60", "61"))
+            await watched.until("app/clock.py")
+        finally:
+            stop.set()
+            writing.join()
+
+
+async def test_the_folder_goes(tree):
+    """Quietly, that is the end of it."""
+    async with _watching(tree) as watched:
+        shutil.rmtree(tree.root)
+        async with asyncio.timeout(60):
+            while not watched.ended:
+                await asyncio.sleep(0.05)
+
+
+async def test_where_the_system_can_not_watch(tree, monkeypatch, caplog):
+    """The limit of inotify: looked at now and then, with a line in the log."""
+    import watchfiles
+
+    def watch_nothing(*_: object, **__: object) -> Iterator[set[tuple[object, str]]]:
+        raise OSError("OS file watch limit reached.")
+        yield set()
+
+    monkeypatch.setattr(watchfiles, "watch", watch_nothing)
+    monkeypatch.setattr(watch, "_POLL_S", 0.1)
+    async with tree.indexed() as index:
+        watched = Watched(index)
+        task = asyncio.create_task(watched.run())
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        await watched.until("app/clock.py")
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    assert "can't be watched" in caplog.text
+
+
+async def test_what_can_not_be_written_is_tried_less_and_less(tmp_path, monkeypatch):
+    """A home that can only be read, a full disk: no line in the log each second."""
+    asked: list[float] = []
+    meant: list[float] = []
+    later = watch._PendingPaths.later
+
+    def put_off(due: watch._PendingPaths, seconds: float) -> None:
+        meant.append(seconds)
+        later(due, seconds)
+
+    monkeypatch.setattr(watch._PendingPaths, "later", put_off)
+
+    class Failing:
+        async def refresh(self, *, paths: Collection[str] | None = None) -> Refreshed:
+            asked.append(time.monotonic())
+            if len(asked) < 5:
+                raise StoreRefused("The code index can't be used.")
+            return Refreshed(files=1, scopes=1, changed=("a.py",))
+
+    async def known_of(_: Collection[str]) -> set[str]:
+        return set()
+
+    kept = keep_current(Failing(), tmp_path, known_of, followers=tmp_path / "watch.lock")
+    async with contextlib.aclosing(kept) as changes:
+        assert (await anext(changes)).changed == ("a.py",)
+    assert meant == [0.5, 1, 2, 4]
+    pauses = [after - before for before, after in itertools.pairwise(asked)]
+    assert all(pause >= least for pause, least in zip(pauses, meant, strict=True)), pauses
+
+
+async def test_an_index_that_can_not_be_asked_for_a_moment(tmp_path):
+    """Who follows the files goes on, and loses no change."""
+    asked: list[Collection[str] | None] = []
+
+    class Index:
+        async def refresh(self, *, paths: Collection[str] | None = None) -> Refreshed:
+            asked.append(paths)
+            return Refreshed(files=1, scopes=1, changed=("a.py",))
+
+    failures = [StoreUnavailable("The code index is in use."), None]
+
+    async def known_of(_: Collection[str]) -> set[str]:
+        if failures and (failure := failures.pop(0)):
+            raise failure
+        return set()
+
+    kept = keep_current(Index(), tmp_path, known_of, followers=tmp_path / "watch.lock")
+    async with contextlib.aclosing(kept) as changes, asyncio.timeout(60):
+        assert (await anext(changes)).changed == ("a.py",)
+    assert asked == [None]
+
+
+async def test_another_process_is_at_it(tree):
+    """A change is not lost because somebody else refreshes just then."""
+    import fcntl
+    import os
+
+    async with _watching(tree) as watched:
+        lock = os.open(tree.database.with_suffix(".refresh.lock"), os.O_RDWR)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        await asyncio.sleep(1.5)
+        assert watched.seen == []
+        os.close(lock)
+        await watched.until("app/clock.py")

@@ -1,0 +1,70 @@
+"""Slash commands on a real App, and a terminal on which all stays."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmem.app import App, Options
+from ragmem.config import Config, find_paths
+from ragmem.records import MemoryRecord, PutMemory, Session
+from ragmem.repl.commands import is_command, run_command
+from ragmem.repl.output import ChatOutput
+from ragmem.repl.session import ChatSession
+from ragmem.repl.terminal import ChatQuestion, Terminal
+from ragmem.store.memories import MemoryQuery
+from ragmem.tools.base import deny_all
+
+
+class Paper(Terminal):
+    """A terminal on which all stays; questions take the answers that are given."""
+
+    columns = 0
+
+    def __init__(self, columns: int = 100) -> None:
+        self.columns = columns
+        self.text = ""
+        self.answers: list[str | None] = []
+        self.asked: list[ChatQuestion] = []
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    async def ask(self, question: ChatQuestion) -> str | None:
+        self.asked.append(question)
+        return self.answers.pop(0)
+
+
+class Chat:
+    """The commands of a chat, in a project and a home of its own."""
+
+    def __init__(self, app: App, session: Session) -> None:
+        agent: Any = None  # no command of these asks the agent
+        self.app, self.paper = app, Paper()
+        output = ChatOutput(self.paper, mode="none")
+        self.session = ChatSession(app, Options(), deny_all, output, session, agent)
+
+    async def said(self, line: str, *answers: str | None) -> str:
+        """What a line shows."""
+        self.paper.text, self.paper.answers = "", list(answers)
+        assert is_command(line)
+        assert await run_command(line, self.session) is None
+        return self.paper.text
+
+    async def stored(self) -> list[MemoryRecord]:
+        """Newest first."""
+        store = await self.app.store()
+        return await store.memories(MemoryQuery(everywhere=True, with_superseded=True))
+
+    async def put(self, *memories: MemoryRecord) -> None:
+        await (await self.app.store()).apply([PutMemory(memory=each) for each in memories])
+
+
+@pytest.fixture
+async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
+    project = tmp_path / "project"
+    project.mkdir()
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
+    async with App(Config(), paths, cwd=project) as app:
+        yield Chat(app, await app.start_session())
