@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from ragmem.cli.mending import repair
 
-from ragmem.config import Config, Paths
+from ragmem.config import Paths
 from ragmem.errors import StoreRefused
 from ragmem.records import Owner, Project, PutOwner, PutProfile, RegisterProject
 from ragmem.store.base import Archive, SessionQuery
@@ -15,6 +14,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.repair import Repair
 from ragmem.store.owning import home_owner, take_owner
 from ragmem.store.sqlite import SQLiteStore
+from ragmem.store.sqlite.rebuild import Remains, rebuild
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
@@ -314,14 +314,13 @@ async def test_an_older_graph_gets_its_people_and_loses_nothing_that_works_there
     await store.aclose()
 
 
-async def test_what_is_salvaged_is_whose_home_it_is(tmp_path: Path) -> None:
-    """A damaged database of before there were owners."""
-    paths = Paths(tmp_path / "config", tmp_path / "data", tmp_path / "logs").make()
-    old_database(tmp_path / "old", 5).replace(paths.database)
-    paths.database.write_bytes(bytes(4096) + paths.database.read_bytes()[4096:])
-    take_owner(paths, "ana-id")
-    assert await repair(Config(), paths) == 0
-    store = await SQLiteStore.open(paths.database, locks_dir=paths.locks_dir)
+async def test_what_is_rebuilt_is_whose_home_it_is(tmp_path: Path) -> None:
+    """A database of before there were owners."""
+    remains = Remains(old_database(tmp_path / "old", 5), tmp_path)
+    new, locks = tmp_path / "memory.db", tmp_path / "locks"
+    rebuild([remains], new, locks, owner="ana-id")
+    remains.connection.close()
+    store = await SQLiteStore.open(new, locks_dir=locks)
     assert {each.owner for each in await store.sessions(SessionQuery())} == {"ana-id"}
     assert [each.owner for each in await store.profiles()] == ["ana-id"]
     await store.aclose()
