@@ -35,7 +35,6 @@ _IMPORTED = (
     "store.neo4j_server",
     "store.opening",
     "store.sqlite",
-    "tools.process",
     "tools.standard",
 )
 

@@ -470,7 +470,7 @@ async def test_maven_fails(empty: Paths, tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="Unknown host") as caught:
         await neo4j_server.up(empty, CONFIG, environ, on_progress=said.append)
     assert "proxy" in caught.value.hint
-    assert said == ["fetching Neo4j 5.26 (about 120 MB, once)…"]
+    assert said == ["fetching Neo4j 5.26 (about 140 MB, once)…"]
     assert list(empty.neo4j_dir.glob("server-*")) == []
     assert not (await neo4j_server.status(empty, CONFIG, {})).running
 
