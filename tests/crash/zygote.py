@@ -27,7 +27,6 @@ _IMPORTED = (
     "agent",
     "app",
     "cli.ask",
-    "cli.moving",
     "cli.sessions",
     "cli.store",
     "llm.openai_client",
