@@ -399,24 +399,32 @@ Opened = TypeVar("Opened")
 Flags = ParamSpec("Flags")
 
 
+Report = Callable[[], None]
+"""Prints what a command has changed."""
+Command = Callable[Concatenate[Opened, Flags], Awaitable[int | Report | None]]
+
+
 def opens(
     opener: Callable[[Config, Paths], AbstractAsyncContextManager[Opened]],
-) -> Callable[[Callable[Concatenate[Opened, Flags], Awaitable[int | None]]], Callable[Flags, None]]:
+) -> Callable[[Command[Opened, Flags]], Callable[Flags, None]]:
     """Make a command of a coroutine whose first parameter is what `opener` opens.
 
-    The settings are read first; the command's result is the exit code, None for done.
+    The settings are read first; the command's result is the exit code, None for done. A Report is
+    called when what was opened is closed: only then is it known that what was changed is kept.
     """
 
-    def decorated(
-        command: Callable[Concatenate[Opened, Flags], Awaitable[int | None]],
-    ) -> Callable[Flags, None]:
+    def decorated(command: Command[Opened, Flags]) -> Callable[Flags, None]:
         @wraps(command)
         def run(*args: Flags.args, **flags: Flags.kwargs) -> None:
             config, paths = settings()
 
             async def main(_: Interruption) -> int:
                 async with opener(config, paths) as opened:
-                    return await command(opened, *args, **flags) or EXIT_DONE
+                    done = await command(opened, *args, **flags)
+                if callable(done):
+                    done()
+                    return EXIT_DONE
+                return done or EXIT_DONE
 
             raise typer.Exit(run_async(main))
 

@@ -16,6 +16,7 @@ from ragmem.cli.command import (
     Format,
     Home,
     NewFile,
+    Report,
     TextFormat,
     Yes,
     app_with_facts,
@@ -252,7 +253,7 @@ async def add(
     pin: Annotated[
         bool, typer.Option("--pin", help="Put it into the system message of every request.")
     ] = False,
-) -> None:
+) -> Report:
     """Remember something worth knowing later.
 
     Without --scope it goes by what it is: preferences, and facts about yourself, are
@@ -269,7 +270,7 @@ async def add(
     place = await here(await opened.store(), opened.cwd)
     remembered = await tell(opened.memory, place, draft, "note")
     say_notices(opened)
-    _report(remembered)
+    return partial(_report, remembered)
 
 
 def _report(remembered: Remembered) -> None:
@@ -312,7 +313,7 @@ async def edit(
         typer.Option("--ttl", metavar="7d", help="How long it holds from now, or `never`."),
     ] = None,
     scope: ScopeOption = None,
-) -> None:
+) -> Report:
     """Correct one; what is not given stays."""
     if subject and no_subjects:
         raise UsageError("Give --subject or --no-subjects, not both.")
@@ -328,40 +329,44 @@ async def edit(
             "There is nothing to change.",
             hint="Give the new text, or --kind, --subject, --no-subjects, --ttl, --scope.",
         )
-    await _edit(opened, reference, **change)
+    return await _edit(opened, reference, **change)
 
 
 @app.command()
 @opens(app_with_facts)
-async def pin(opened: "App", reference: Reference) -> None:
+async def pin(opened: "App", reference: Reference) -> Report:
     """Put one into the system message of every request."""
-    await _edit(opened, reference, pinned=True)
+    return await _edit(opened, reference, pinned=True)
 
 
 @app.command()
 @opens(app_with_facts)
-async def unpin(opened: "App", reference: Reference) -> None:
+async def unpin(opened: "App", reference: Reference) -> Report:
     """Recall it only where it bears on the question, like the others."""
-    await _edit(opened, reference, pinned=False)
+    return await _edit(opened, reference, pinned=False)
 
 
 async def _edit(
     opened: "App", reference: str, *, pinned: bool | None = None, **change: Any
-) -> None:
+) -> Report:
     facts = facts_of(opened.memory)
     found, project_id = await facts.find(reference), await _project_id(opened)
     changed = await facts.edit(found, pinned=pinned, project_id=project_id, **change)
-    write(_line(changed))
-    if pinned is not None and changed.stands_always:
-        rule = " It is a rule." if not changed.pinned else ""
-        say(f"It stands in the system message of every request.{rule}\n")
-    elif pinned is not None:
-        say("It is told only where it bears on the question.\n")
+
+    def report() -> None:
+        write(_line(changed))
+        if pinned is not None and changed.stands_always:
+            rule = " It is a rule." if not changed.pinned else ""
+            say(f"It stands in the system message of every request.{rule}\n")
+        elif pinned is not None:
+            say("It is told only where it bears on the question.\n")
+
+    return report
 
 
 @app.command()
 @opens(app_with_facts)
-async def forget(opened: "App", reference: Reference, yes: Yes = False) -> None:
+async def forget(opened: "App", reference: Reference, yes: Yes = False) -> Report:
     """Forget one for ever, with its earlier versions."""
     facts = facts_of(opened.memory)
     found = await facts.find(reference)
@@ -374,7 +379,7 @@ async def forget(opened: "App", reference: Reference, yes: Yes = False) -> None:
     count = await forget_memory(
         facts, found, log_dir=opened.paths.log_dir, store=opened.config.store.kind
     )
-    write(f"{forgotten_text(found, count)}\n")
+    return lambda: write(f"{forgotten_text(found, count)}\n")
 
 
 @app.command()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmem.cli.command import TextFormat, app_with_facts, ask_line, opens
+from ragmem.cli.command import Report, TextFormat, app_with_facts, ask_line, opens
 from ragmem.cli.documents import ProfileDocument
 from ragmem.cli.output import folded, is_interactive, print_one, say, words, write
 from ragmem.errors import UsageError
@@ -57,19 +57,20 @@ async def set_(
     value: Annotated[
         str, typer.Argument(metavar="VALUE", show_default=False, help="What is to be known.")
     ],
-) -> None:
+) -> Report:
     """Set one key; the others stay."""
     name, said = words(key), words(value)
     if len(said) > _VALUE_CHARS:
         raise UsageError(f"A value has at most {_VALUE_CHARS} characters: this one {len(said):,}.")
     profile = await facts_of(opened.memory).set_profile(name, said)
     kept = profile.values.get(_key(name), "")
-    write(f"{one_line(_key(name), _KEY_CHARS)}  {one_line(kept, _VALUE_CHARS)}\n")
+    row = f"{one_line(_key(name), _KEY_CHARS)}  {one_line(kept, _VALUE_CHARS)}\n"
+    return lambda: write(row)
 
 
 @app.command()
 @opens(app_with_facts)
-async def unset(opened: "App", key: Key) -> None:
+async def unset(opened: "App", key: Key) -> Report:
     """Remove one key; the others stay."""
     name, facts = _key(words(key)), facts_of(opened.memory)
     known = (await facts.profile()).values
@@ -80,7 +81,7 @@ async def unset(opened: "App", key: Key) -> None:
             hint=its if known else "It is empty.",
         )
     await facts.set_profile(name, None)
-    write(f"Removed {one_line(name, 60)}.\n")
+    return lambda: write(f"Removed {one_line(name, 60)}.\n")
 
 
 @app.command()

@@ -19,6 +19,7 @@ from ragmem.cli.command import (
     NewFile,
     OrNewest,
     Reference,
+    Report,
     TextFormat,
     Yes,
     archive,
@@ -181,14 +182,14 @@ async def rename(
     opened: "App",
     reference: Reference,
     title: Annotated[str, typer.Argument(metavar="NAME", help="Its new name.", show_default=False)],
-) -> None:
+) -> Report:
     """Give a session a name, by which it can be resumed."""
     name = " ".join(typed(title).split())
     if not name:
         raise UsageError("The name is empty.")
     found = await resumed(opened, reference)
     renamed = await opened.memory.rename(found.session_id, name)
-    write(f"{short_id(renamed.session_id)}  {visible(renamed.title)}\n")
+    return lambda: write(f"{short_id(renamed.session_id)}  {visible(renamed.title)}\n")
 
 
 @app.command()
@@ -204,7 +205,7 @@ async def tag(
         list[str] | None,
         typer.Option("--remove", metavar="TAG", help="A tag that it loses; may be repeated."),
     ] = None,
-) -> None:
+) -> Report:
     """Give a session tags, by which `list --tag` finds it; without any, show those it has."""
     from ragmem.memory.branching import tag as tag_session
 
@@ -212,7 +213,8 @@ async def tag(
     add = [typed(each) for each in tags or ()]
     gone = [typed(each) for each in remove or ()]
     changed = await tag_session(opened.memory, found, add, gone)
-    write(_changed_line(changed, ", ".join(map(visible, changed.tags)) or "no tags"))
+    its_tags = ", ".join(map(visible, changed.tags)) or "no tags"
+    return lambda: write(_changed_line(changed, its_tags))
 
 
 @app.command("archive")
@@ -221,12 +223,12 @@ async def archive_session(
     opened: "App",
     reference: Reference,
     undo: Annotated[bool, typer.Option("--undo", help="Take it back.")] = False,
-) -> None:
+) -> Report:
     """Put a session aside: it stays, is found by search, and is marked in the list."""
     from ragmem.memory.branching import archive as put_aside
 
     changed = await put_aside(opened.memory, await resumed(opened, reference), undo=undo)
-    write(_changed_line(changed, changed.status))
+    return lambda: write(_changed_line(changed, changed.status))
 
 
 @app.command()
@@ -246,15 +248,19 @@ async def fork(
     name: Annotated[
         str, typer.Option("-n", "--name", metavar="NAME", help="Its name.", show_default=False)
     ] = "",
-) -> None:
+) -> Report:
     """Begin a session that shares the first turns of another, and goes on by itself."""
     from ragmem.memory.branching import fork_at
 
     found = await resumed(opened, reference)
     forked = await fork_at(opened.memory, found, at, title=typed(name))
     shared = f"{counted(forked.turn_count, 'turn')} of {short_id(found.session_id)}"
-    write(_changed_line(forked, shared))
-    say(f"`ragmem chat -r {short_id(forked.session_id)}` goes on with it.\n")
+
+    def report() -> None:
+        write(_changed_line(forked, shared))
+        say(f"`ragmem chat -r {short_id(forked.session_id)}` goes on with it.\n")
+
+    return report
 
 
 def _changed_line(session: Session, what: str) -> str:
@@ -563,11 +569,11 @@ async def delete(own: Home, reference: Reference, yes: Yes = False) -> None:
 
 @app.command()
 @opens(open_app)
-async def summarize(opened: "App", reference: OrNewest = None, model: Model = None) -> None:
+async def summarize(opened: "App", reference: OrNewest = None, model: Model = None) -> Report:
     """Sum a session up now, and show what came of it."""
     found = await (resumed(opened, reference) if reference else last_session(opened))
     text = await opened.background.summarize(found, model=model or "")
-    write(f"{visible(text)}\n")
+    return lambda: write(f"{visible(text)}\n")
 
 
 async def _outputs_and_copies(
