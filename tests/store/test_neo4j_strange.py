@@ -27,6 +27,8 @@ BY_HAND = {
         "MATCH (n:ConversationTurn {uuid: 'r1'}) SET n.timestamp = 'yesterday'",
     "ConversationTurn r3 (userMessage)":
         "MATCH (n:ConversationTurn {uuid: 'r3'}) SET n.userMessage = 5",
+    "ConversationTurn r2 (status)":
+        "MATCH (n:ConversationTurn {uuid: 'r2'}) SET n.status = 'done'",
     "ToolCall c1 (success)": "MATCH (n:ToolCall {uuid: 'c1'}) SET n.success = 'true'",
     "ConversationSummary s1 (timestamp)":
         "MATCH (n:ConversationSummary {uuid: 's1'}) SET n.timestamp = '2026-01-02T03:09:05Z'",

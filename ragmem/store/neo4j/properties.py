@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
+from ragmem.records import SessionStatus, TurnStatus
 from ragmem.store.base import Finding
 from ragmem.store.neo4j.gateway import Gateway, Transaction, Value
 from ragmem.store.neo4j.instants import from_text
 from ragmem.store.neo4j.shapes import Properties
 
-Kind = Literal["text", "texts", "whole", "number", "flag", "time"]
+Kind = Literal["text", "texts", "whole", "number", "flag", "time", "turn_status", "session_status"]
 TIMES = "times are in UTC"
 TYPES = "properties are of their types"
 _AT_ONCE = 1_000
@@ -26,8 +27,18 @@ _TYPES: Mapping[Kind, str] = MappingProxyType(
         "number": "INTEGER | FLOAT",
         "flag": "BOOLEAN",
         "time": "ZONED DATETIME",
+        "turn_status": "STRING",
+        "session_status": "STRING",
     }
 )
+_WORDS: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
+    {"turn_status": get_args(TurnStatus), "session_status": get_args(SessionStatus)}
+)
+"""What a text may be, where it is one of a few."""
+_UNKNOWN: Mapping[Kind, str] = MappingProxyType(
+    {"turn_status": "interrupted", "session_status": "active"}
+)
+"""What stands for a word that is none of them: a turn keeps what it has, and a session is found."""
 
 
 class Holder(NamedTuple):
@@ -53,6 +64,11 @@ class Holder(NamedTuple):
             for name, kind in self.kinds.items()
             if kind == "time"
         ]
+        rights += [
+            f"n.{name} IN {list(_WORDS[kind])}"
+            for name, kind in self.kinds.items()
+            if kind in _WORDS
+        ]
         held = ", ".join(f".{name}" for name in self.kinds)
         return f"""
             MATCH {f"(n:{self.name})" if self.is_node else f"()-[n:{self.name}]->()"}
@@ -76,15 +92,17 @@ HOLDERS = (
     _holder("Project", "projectId", text="projectId path remote joinedInto", time="createdAt"),
     _holder(
         "ConversationSession", "sessionId",
-        text="sessionId cwd projectId projectPath title titleFolded summary status parentSessionId "
+        text="sessionId cwd projectId projectPath title titleFolded summary parentSessionId "
         "lastTurnId summaryEmbedder owner",
+        session_status="status",
         texts="tags", flag="rollUpDue",
         whole="summarizedCount forkedAtIndex turnCount messageCount summaryDimension",
         time="startTime updatedAt lastActivity summaryVectorsDue",
     ),
     _holder(
         "ConversationTurn", "uuid",
-        text="uuid sessionId userMessage assistantMessage reasoning status model ownerId",
+        text="uuid sessionId userMessage assistantMessage reasoning model ownerId",
+        turn_status="status",
         whole="turnIndex level inputTokens outputTokens cachedTokens tokenCount modelCalls apiMs "
         "charCount userCharCount",
         number="cost", flag="referencesKnown", time="timestamp finishedAt memoriesDue",
@@ -222,6 +240,8 @@ def _is_right(kind: Kind, value: object) -> bool:
             return isinstance(value, bool)
         case "time":
             return isinstance(value, datetime)
+        case "turn_status" | "session_status":
+            return value in _WORDS[kind]
 
 
 async def _write(gateway: Gateway, changes: Sequence[tuple[Wrong, Mapping[str, Value]]]) -> None:
@@ -257,6 +277,8 @@ def _mended(wrong: Wrong) -> dict[str, Any]:
 
 def _right(kind: Kind, value: Any) -> Any:
     """The same of the right type; None where that can't be told."""
+    if kind in _UNKNOWN:
+        return _UNKNOWN[kind]
     try:
         match kind, value:
             case "time", str():
