@@ -72,6 +72,7 @@ def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
             ("summaries", "equal"),
             ("memories", "equal"),
             ("profile", "equal"),
+            ("owners", "equal"),
             ("insights", "equal"),
             ("vectors", "equal"),
         ]
