@@ -68,11 +68,11 @@ def _ways_in(found: "ServerStatus", environ: Mapping[str, str]) -> str:
         "Browser": found.browser or ("not with this server" if own else ""),
         "user": found.username,
         "password": "`ragmem neo4j password` prints it" if own else "that in NEO4J_PASSWORD",
-        "shell": found.shell,
+        "shell": found.cypher_shell,
     }
     text = "".join(f"  {name:<9} {visible(line)}\n" for name, line in lines.items() if line)
     missing = not shutil.which("cypher-shell", path=environ.get("PATH"))
-    if missing and " cypher-shell -a" in f" {found.shell}":
+    if missing and " cypher-shell -a" in f" {found.cypher_shell}":
         text += "            (not installed here: cypher-shell comes with every Neo4j, or alone)\n"
     return text
 

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
 
 from ragmem.ids import short_id
 from ragmem.records import DEFAULT_TITLE, Session, Summary, Turn
-from ragmem.store.memories import MemoryStore
 from ragmem.text import ago, one_line
+
+if TYPE_CHECKING:
+    from ragmem.store.memories import MemoryStore
 
 BY_WORDS = "its words"
 """In `why`, of what shares a word with the question."""
@@ -97,7 +99,7 @@ def within(hit: Hit, session: Session, people: Mapping[str, str]) -> Hit:
     return msgspec.structs.replace(hit, session_title=title, who=who)
 
 
-async def others_of(store: MemoryStore) -> dict[str, str]:
+async def others_of(store: "MemoryStore") -> dict[str, str]:
     """What other people are called who have something in a shared store, by their ids."""
     return {each.owner_id: each.called for each in await store.others()}
 

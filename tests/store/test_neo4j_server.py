@@ -163,7 +163,11 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     again = await neo4j_server.up(paths, CONFIG, environ, on_progress=said.append)
     assert again.running
     assert again.pid != status.pid
-    assert (again.url, again.browser, again.shell) == (status.url, status.browser, status.shell)
+    assert (again.url, again.browser, again.cypher_shell) == (
+        status.url,
+        status.browser,
+        status.cypher_shell,
+    )
     assert await recall(paths, "s") == kept_turns("s", 2)
 
     said.clear()

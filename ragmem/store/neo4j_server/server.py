@@ -47,7 +47,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     browser: str = ""
     """Where to open the Browser; empty where that is not known."""
     username: str = ""
-    shell: str = ""
+    cypher_shell: str = ""
     """A line that opens cypher-shell."""
 
 
@@ -351,7 +351,7 @@ def _status_of(running: Running, config: Config, environ: Mapping[str, str]) -> 
         detail=f"A local Neo4j runs at {running.url} (by {running.way}).",
         browser=running.browser,
         username=USERNAME,
-        shell=_shell(running, config, environ),
+        cypher_shell=_shell(running, config, environ),
     )
 
 
