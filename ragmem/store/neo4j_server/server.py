@@ -116,7 +116,7 @@ async def status(paths: Paths, config: Config, environ: Mapping[str, str]) -> Se
             way="configured",
             url=url,
             username=(user := environ.get("NEO4J_USERNAME") or USERNAME),
-            shell=_shell_line("cypher-shell", url, user, config, environ),
+            cypher_shell=_shell_line("cypher-shell", url, user, config, environ),
             detail=f"{url} is configured and " + ("answers." if answers else "does not answer."),
         )
     running = Layout(paths.neo4j_dir).running()
