@@ -183,12 +183,17 @@ async def test_attempts_counted_twice_do_not_keep_the_graph_shut(
 ) -> None:
     """Two processes counted before the constraint was there: the larger count stays."""
     await ask(neo4j_server, "DROP CONSTRAINT attempt_item")
-    await ask(
-        neo4j_server, "UNWIND [1, 3] AS n CREATE (:Attempt {item: 'i', model: 'm', count: n})"
-    )
+    made = """
+        UNWIND [1, 3] AS n
+        CREATE (:Attempt {item: 'i', sessionId: 's', model: 'm', count: n,
+                          notBefore: datetime(), problem: 'empty'})
+        """
+    await ask(neo4j_server, made)
     again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    assert await again.attempts("i", "m") == 3
-    await again.aclose()
+    try:
+        assert [(each.model, each.count) for each in await again.attempts("i")] == [("m", 3)]
+    finally:
+        await again.aclose()
     assert "attempt_item" in await constraint_names(neo4j_server)
 
 

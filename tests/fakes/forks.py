@@ -1,0 +1,223 @@
+"""Warm processes of ragmem: forked from one that has imported everything, in milliseconds.
+
+What a fork runs is the real `main` of `python -m ragmem`, with descriptors, an environment, a
+folder and an end of its own. Only the interpreter's start and its imports are spared.
+"""
+
+import json
+import os
+import select
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any, Self
+
+import ragmem
+
+ROOT = Path(__file__).parents[2]
+_PATIENCE_S = 150.0
+_MOST = 100_000
+"""Bytes of a request: more does not fit into one message of a socket."""
+_LEFT_OUT = ("ragmem.__main__", "ragmem.llm.litellm_client", "ragmem.embedder.litellm_embedder")
+"""litellm takes longer to import than nearly every test that does without it."""
+
+
+class Process:
+    """A process that runs, or has ended."""
+
+    def __init__(self, pid: int, status: socket.socket | subprocess.Popen[bytes]) -> None:
+        """`status`: where its exit status arrives, or the process itself where it is a child."""
+        self.pid = pid
+        self._status = status
+        self._pidfd: int | None = os.pidfd_open(pid)
+        """None once it was waited for."""
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal, if it lives."""
+        if self._pidfd is None:
+            return
+        try:
+            signal.pidfd_send_signal(self._pidfd, number)
+        except ProcessLookupError:
+            return
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait so long at most; whether it has ended."""
+        if self._pidfd is None:
+            return True
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def wait(self, timeout_s: float = _PATIENCE_S) -> int:
+        """Its exit status when it has ended; negative: the signal that ended it."""
+        ended = self.ends_within(timeout_s)
+        if not ended:
+            self.kill()
+            self.ends_within(timeout_s)
+        if self._pidfd is None:
+            raise ProcessLookupError(f"{self.pid} was waited for already")
+        os.close(self._pidfd)
+        self._pidfd = None
+        if isinstance(self._status, subprocess.Popen):
+            status = self._status.wait()
+        else:
+            with self._status:
+                status = int(self._status.recv(16))
+        if not ended:
+            raise TimeoutError(f"{self.pid} did not end within {timeout_s:g} s")
+        return status
+
+
+class ForkServer:
+    """The process that forks; what it has forked ends with it."""
+
+    def __init__(self, *, sabotage: str = "") -> None:
+        """`sabotage`: a bug of `tests.crash.sabotage`, planted before anything runs."""
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "tests.fakes.forks", str(theirs.fileno())]
+                + [sabotage] * bool(sabotage),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                cwd=ROOT,
+                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"},
+                pass_fds=[theirs.fileno()],
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._requests.close()
+        self._process.communicate()
+
+    @staticmethod
+    def can_start(argv: Sequence[str], env: Mapping[str, str]) -> bool:
+        """Whether a fork is what a start would be: no setting is for the interpreter itself."""
+        its_own = {"LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
+        return (
+            all(env.get(name) == value for name, value in its_own.items())
+            and not any(
+                name.startswith(("PYTHON", "LC_", "LD_")) and name not in its_own for name in env
+            )
+            and len(json.dumps([list(argv), dict(env)])) < _MOST
+        )
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        streams: Sequence[int],
+        hits: Path | None = None,
+    ) -> Process:
+        """Run `ragmem ARGV` on the three streams.
+
+        With `hits` it has a session of its own, and says there at its end how many failpoints
+        it came by.
+        """
+        asked = {"argv": list(argv), "env": dict(env), "cwd": str(cwd), "hits": str(hits or "")}
+        status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            message = json.dumps(asked).encode()
+            socket.send_fds(self._requests, [message], [*streams, theirs.fileno()])
+        return Process(int(status.recv(16)), status)
+
+
+def _serve(requests: socket.socket) -> dict[str, Any] | None:
+    """Fork as asked until nobody can ask any more; in a fork: what it is to run."""
+    living: dict[int, tuple[int, socket.socket]] = {}
+    with selectors.DefaultSelector() as ready:
+        ready.register(requests, selectors.EVENT_READ)
+        while True:
+            for key, _ in ready.select():
+                if key.fileobj is requests:
+                    message, fds, _, _ = socket.recv_fds(requests, 2 * _MOST, 4)
+                    if not message:
+                        _end_all(living)
+                        return None
+                    if not (pid := os.fork()):
+                        for pidfd, (_, status) in living.items():
+                            os.close(pidfd)
+                            status.close()
+                        requests.close()
+                        return {**json.loads(message), "fds": fds}
+                    for fd in fds[:3]:
+                        os.close(fd)
+                    status = socket.socket(fileno=fds[3])
+                    status.send(b"%d" % pid)
+                    pidfd = os.pidfd_open(pid)
+                    living[pidfd] = pid, status
+                    ready.register(pidfd, selectors.EVENT_READ)
+                else:
+                    ready.unregister(key.fileobj)
+                    pid, status = living.pop(key.fd)
+                    os.close(key.fd)
+                    with status:
+                        status.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def _end_all(living: Mapping[int, tuple[int, socket.socket]]) -> None:
+    for pid, _ in living.values():
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _become(asked: Mapping[str, Any]) -> None:
+    """Make this fork the process that was asked for."""
+    for number, fd in enumerate(asked["fds"][:3]):
+        os.dup2(fd, number)
+    for fd in asked["fds"]:
+        os.close(fd)
+    # They stay open to the end of the process.
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(  # noqa: SIM115
+        2, "w", buffering=1, closefd=False, errors="backslashreplace"
+    )
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    time.tzset()
+    os.chdir(asked["cwd"])
+    sys.argv = ["ragmem", *asked["argv"]]
+    if file := asked["hits"]:
+        import atexit
+
+        from ragmem.failpoints import ANY, hits
+
+        os.setsid()
+        atexit.register(lambda: Path(file).write_text(str(hits(ANY))))
+
+
+def _main(control: int, sabotage: Sequence[str]) -> None:
+    for module in walk_packages(ragmem.__path__, "ragmem."):
+        if module.name not in _LEFT_OUT:
+            import_module(module.name)
+    for name in ("httpx", "neo4j"):
+        import_module(name)
+
+    for name in sabotage:
+        getattr(import_module("tests.crash.sabotage"), name)()
+    import gc
+
+    gc.freeze()
+    asked = _serve(socket.socket(fileno=control))
+    if asked is not None:
+        _become(asked)
+        from ragmem.__main__ import main
+
+        main()
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]), sys.argv[2:])
