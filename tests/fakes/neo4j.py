@@ -61,11 +61,11 @@ async def _start(layout: Layout) -> str:
 
 
 def jars() -> Jars:
-    """The way in which tests run a server."""
+    """The way in which tests run a server: it lives too short to be worth much compiling."""
     java = find_java(os.environ)
     if java is None:
         pytest.fail("Tests of the graph store need Java 17 and Maven, or RAGMEM_TEST_NEO4J_URI.")
-    return Jars(java, os.environ)
+    return Jars(java, {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"})
 
 
 async def use_cached_jars(layout: Layout) -> None:
