@@ -225,6 +225,9 @@ class Background:
 
         summaries, facts = self._config.memory.summaries, self._memory.facts
         asker = self._asker
+        if self._config.memory.worker == "inline":
+            # A person waits for it.
+            summaries = msgspec.structs.replace(summaries, retry_pause_s=0.0)
         if summaries.enabled or (facts and self._config.memory.facts.extract):
             self._llm = summary_model(self._config, self._paths, flag=model)
             asker = summarizer(self._llm, summaries, self._paths, self._metrics, self._open_store)

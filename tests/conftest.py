@@ -2,7 +2,6 @@
 
 import os
 import signal
-from datetime import timedelta
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -56,7 +55,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragmem.memory.patience._PATIENCE_S", 60.0)
     monkeypatch.setattr("ragmem.tools.shell._PATIENCE_S", 60.0)
     # Nobody waits between answers of a model that can't be used.
-    monkeypatch.setattr("ragmem.memory.summaries.attempts.PAUSES", (timedelta(),) * 3)
+    monkeypatch.setattr("ragmem.memory.summaries.attempts.PAUSES", (0, 0, 0))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -102,6 +102,9 @@ class SummariesConfig(_Section, frozen=True):
     """Past so many characters of turns, their summaries are summed up in one above them."""
     max_tokens: Positive = 300
     """Of a session's own summary (4 characters a token)."""
+    retry_pause_s: Annotated[float, msgspec.Meta(ge=0)] = 2.0
+    """Before a model is asked again where its answer was of no use, and three times as long before
+    the last time. With `worker = "inline"` there are no pauses."""
     max_calls_per_session: Annotated[int, msgspec.Meta(ge=0)] = 2_000
     """Of a paid model, for one session; beyond them summaries are cut from the turns."""
     max_cost_usd_per_session: Annotated[float, msgspec.Meta(ge=0)] = 1.0

@@ -52,6 +52,7 @@ class Ragmem:
             "PYTHONPATH": str(SOURCE),
             "RAGMEM_HOME": str(self.home),
             "RAGMEM_LLM__RETRIES": "0",
+            "RAGMEM_MEMORY__SUMMARIES__RETRY_PAUSE_S": "0",
             "OLLAMA_HOST": "http://127.0.0.1:9",
             "RAGMEM_MEMORY__WORKER": "off",
             **(env or {}),

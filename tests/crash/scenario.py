@@ -93,6 +93,7 @@ class World:
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "RAGMEM_HOME": str(self.home),
             "RAGMEM_LLM__RETRIES": "0",
+            "RAGMEM_MEMORY__SUMMARIES__RETRY_PAUSE_S": "0",
             "RAGMEM_STORE": "neo4j" if neo4j else "sqlite",
             **server.env,
         }

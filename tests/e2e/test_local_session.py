@@ -11,7 +11,7 @@ from ragmem.config import Config, MemoryConfig, ModelConfig, SummariesConfig, fi
 from ragmem.store.base import Store, TurnQuery
 from ragmem.tools.base import deny_all
 
-pytestmark = pytest.mark.local_model
+pytestmark = [pytest.mark.local_model, pytest.mark.campaign]
 
 FILES = (
     "ids.py", "errors.py", "text.py", "messages.py", "paths.py", "memory/leases.py",

@@ -13,8 +13,9 @@ from ragmem.text import counted, one_line
 
 TRIES = 3
 PROBLEM_CHARS = 200
-PAUSES = (timedelta(seconds=2), timedelta(seconds=6), timedelta())
-"""After each answer that could not be used, until any process asks about the item again."""
+PAUSES = (1, 3, 0)
+"""After each answer that could not be used, until any process asks about the item again: each so
+many times as long as the settings' first."""
 _KINDS = {
     "summary": "summary",
     "thread": "session summary",
@@ -65,6 +66,7 @@ class Tries:
         item: str,
         session_id: str,
         model: str,
+        pause_s: float,
         clock: Callable[[], datetime] = utc_now,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
@@ -72,6 +74,7 @@ class Tries:
         self._item = item
         self._session_id = session_id
         self._model = model
+        self._pauses = [timedelta(seconds=each * pause_s) for each in PAUSES]
         self._clock = clock
         self._sleep = sleep
         self._is_known = False
@@ -107,7 +110,7 @@ class Tries:
         self._refused += 1
         if self._kept:
             self._is_known = True
-            self._not_before = self._clock() + PAUSES[self._refused - 1]
+            self._not_before = self._clock() + self._pauses[self._refused - 1]
             await self._kept.keep_attempts(
                 Attempts(
                     item=self._item,
@@ -127,6 +130,6 @@ class Tries:
     async def pause(self) -> None:
         """Let pass what is left of a pause: never more than the longest, whatever a clock says."""
         if self._not_before is not None:
-            left = min(self._not_before - self._clock(), max(PAUSES))
+            left = min(self._not_before - self._clock(), max(self._pauses))
             if left > timedelta():
                 await self._sleep(left.total_seconds())

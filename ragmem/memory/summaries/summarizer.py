@@ -362,6 +362,7 @@ class Summarizer:
             item=item,
             session_id=session_id,
             model=model,
+            pause_s=self._config.retry_pause_s,
             clock=self._clock,
             sleep=self._sleep,
         )
