@@ -396,19 +396,19 @@ def _rebuilt(paths: Paths, folder: Path, known_id: str) -> tuple[int | None, Pat
     """
     from ragmem.store.owning import owner_of_file
     from ragmem.store.sqlite import backups
-    from ragmem.store.sqlite.rebuild import Remains, rebuild
+    from ragmem.store.sqlite.rebuild import DamagedDatabase, rebuild
 
-    sources: list[Remains] = []
+    sources: list[DamagedDatabase] = []
     backup = next(iter(backups.newest_first(paths.database)), None)
     try:
         try:
-            sources.append(Remains(paths.database, folder))
+            sources.append(DamagedDatabase(paths.database, folder))
         except StoreDamaged:
             if backup is None:
                 raise
         remains = sources[0] if sources else None
         if backup is not None:
-            sources.append(Remains(backup, folder))
+            sources.append(DamagedDatabase(backup, folder))
         rebuild(
             sources,
             folder / "memory.db",

@@ -15,10 +15,11 @@ import pytest
 
 from ragmem.errors import SessionNotFound, StoreError, StoreRefused, StoreUnavailable
 from ragmem.failpoints import arm
-from ragmem.records import Write, utc_now
+from ragmem.records import Write
 from ragmem.store.base import SessionQuery
-from ragmem.store.locks import lock
+from ragmem.store.locks import OwnerLocks, lock
 from ragmem.store.sqlite import SQLiteStore, files, schema
+from ragmem.store.sqlite.connection import Access, Connection
 from tests.store.samples import (
     at,
     begun,
@@ -525,27 +526,27 @@ async def test_a_deletion_says_when_another_process_still_reads_the_old_pages(
 def test_who_looks_while_another_makes_it_sees_one_moment(tmp_path: Path) -> None:
     """A new file gets its schema between two looks, and is nobody else's."""
     database, locks = tmp_path / "memory.db", tmp_path / "locks"
+    access = Access(OwnerLocks(locks))
     files.prepare(database, locks)
 
     def make() -> None:
-        schema.open_for_writing(database, locks, timeout_s=60, clock=utc_now).close()
+        schema.open_for_writing(database, access, locks_dir=locks, timeout_s=60).close()
 
     makes = threading.Thread(target=make)
     statements: list[str] = []
 
-    def between(_: object, statement: str, __: object) -> bool:
-        statements.append(statement)
-        if "user_version" in statement:
+    def between(event: dict[str, object]) -> None:
+        statements.append(str(event["sql"]))
+        if event["trigger"] and "user_version" in str(event["sql"]):
             # It ends at once, or as soon as nobody reads any more.
             makes.start()
             makes.join(1)
-        return True
 
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
-    connection.exec_trace = between
+    connection = Connection(str(database), apsw.SQLITE_OPEN_READWRITE, access)
+    connection.trace_v2(apsw.SQLITE_TRACE_STMT, between)
     assert schema._version(connection, database) == 0
     makes.join(60)
-    connection.exec_trace = None
+    connection.trace_v2(0)
     assert schema._version(connection, database) == schema.VERSION
     connection.close()
     assert any("user_version" in each for each in statements)
