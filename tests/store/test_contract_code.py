@@ -642,18 +642,6 @@ async def test_a_turn_that_was_put_waits(store: Store) -> None:
     assert await waiting(store, "references") == ["u"]
 
 
-async def test_who_links_a_turn_leases_it(open_store: OpenStore) -> None:
-    """Two never do the same."""
-    one, two = await open_store(), await open_store()
-    await one.apply([*conversation("t1", "t2"), put("a.py", "one")])
-    keys = [each.key for each in await one.pending("references", limit=1)]
-    assert await one.claim(keys, "first", seconds=60) == keys == ["references:0:t2"]
-    assert await two.claim(keys, "second", seconds=60) == []
-    assert await waiting(two, "references") == ["t1"]
-    await one.release(keys, "first")
-    assert await waiting(two, "references") == ["t2", "t1"]
-
-
 # --- sessions that are deleted ----------------------------------------------------------------
 
 

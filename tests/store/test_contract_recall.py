@@ -20,7 +20,9 @@ from ragmem.records import (
     UpdateSession,
 )
 from ragmem.store.base import Store
+from ragmem.store.memories import MemoryQuery
 from ragmem.store.recall import (
+    WORK,
     Candidate,
     EmbedderMark,
     Interval,
@@ -31,8 +33,18 @@ from ragmem.store.recall import (
     Work,
 )
 from ragmem.terms import query_terms
+from tests.store.code_samples import put
 from tests.store.conftest import OpenStore
-from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
+from tests.store.samples import (
+    at,
+    begun,
+    called,
+    created,
+    finished,
+    remembered,
+    summed,
+    whole_turn,
+)
 
 MARK = EmbedderMark("model-a", 4)
 
@@ -792,13 +804,24 @@ async def test_a_lease_ends_by_itself(store: Store) -> None:
     assert await store.claim([item.key], "dead", seconds=60) == []
 
 
-async def test_sessions_are_leased_too(store: Store) -> None:
-    await garden(store)
-    await store.apply([level(1, "a", "shade"), level(1, "b", "soil")])
-    for work in ("roll_up", "thread"):
-        [item, *_] = await store.pending(work, limit=1, session_id="s")
-        assert await store.claim([item.key], "one", seconds=60) == [item.key]
-        assert await store.pending(work, limit=1, session_id="s") == []
+async def test_all_work_is_leased(open_store: OpenStore) -> None:
+    """Whatever it is, also of a memory and of a session's summary."""
+    first, second = await open_store(), await open_store()
+    await garden(first)
+    await first.apply([level(1, "a", "shade"), level(1, "b", "soil")])
+    await first.apply([UpdateSession(session_id="r", summary="Roses.", at=at(9)), put("a.py", "x")])
+    await first.apply([remembered("m")])
+    for work in WORK:
+        items = await first.pending(work, limit=99)
+        keys = [item.key for item in items]
+        assert keys
+        assert await first.claim(keys, "one", seconds=60) == keys
+        assert await second.claim(keys, "two", seconds=60) == []
+        assert await second.pending(work, limit=99) == []
+        await first.release(keys, "one")
+        assert await second.pending(work, limit=99) == items
+    keys = [item.key for item in await first.pending("vectors", limit=99)]
+    assert {"vectors:-1:m", "vectors:-2:r", "vectors:0:jam", "vectors:1:a"} <= set(keys)
 
 
 # --- safe -------------------------------------------------------------------------
@@ -849,5 +872,9 @@ async def test_a_closed_store_says_so(store: Store) -> None:
     await store.aclose()
     with pytest.raises(StoreUnavailable):
         await store.search(asking("ferns"))
+    with pytest.raises(StoreUnavailable):
+        await store.memories(MemoryQuery())
+    with pytest.raises(StoreUnavailable):
+        await store.forget_memories(["m"])
     with pytest.raises(StoreUnavailable):
         await store.pending("vectors", limit=1)
