@@ -32,7 +32,7 @@ _IMPORTED = (
     "llm.openai_client",
     "store.neo4j",
     "store.neo4j_server",
-    "store.opening",
+    "store.open",
     "store.sqlite",
     "tools.standard",
 )

@@ -12,7 +12,7 @@ from ragmem.store.base import Archive, SessionQuery
 from ragmem.store.memories import MemoryQuery
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.repair import Repair
-from ragmem.store.owning import home_owner, take_owner
+from ragmem.store.open import home_owner, take_owner
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.sqlite.rebuild import DamagedDatabase, rebuild
 from ragmem.store.transfer import compare, copy, stream_of

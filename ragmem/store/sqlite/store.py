@@ -13,7 +13,7 @@ from ragmem.failpoints import failpoint
 from ragmem.records import Write, utc_now
 from ragmem.store.base import Applied, StoreInfo
 from ragmem.store.locks import OwnerLocks
-from ragmem.store.owning import owned
+from ragmem.store.open import owned
 from ragmem.store.recall import Candidate, SearchQuery
 from ragmem.store.sqlite import (
     backups,
@@ -68,34 +68,25 @@ class SQLiteStore:
     """
 
     def __init__(
-        self,
-        database: Path,
-        *,
-        locks_dir: Path,
-        timeout_s: float = 5.0,
-        clock: Callable[[], datetime] = utc_now,
-        owner: str = "",
-        everyone: bool = False,
+        self, database: Path, access: Access, *, locks_dir: Path, timeout_s: float
     ) -> None:
         self._database = database
+        self._access = access
         self._timeout_s = timeout_s
-        locks = OwnerLocks(locks_dir)
-        self._access = Access(locks, owner, "" if everyone else owner, clock)
         self._damage: StoreDamaged | None = None
         self._inode = 0
         self._vectors = VectorCache()
         self.notice = ""
         """What the person should be told of how it was opened."""
-        connect = partial(
-            schema.open_for_writing,
-            database,
-            self._access,
-            locks_dir=locks_dir,
-            timeout_s=timeout_s,
+        self._writer = self._thread(
+            partial(
+                schema.open_for_writing, database, access, locks_dir=locks_dir, timeout_s=timeout_s
+            ),
+            timeout_s,
         )
-        self._writer = self._thread(connect, timeout_s)
-        connect = partial(schema.open_for_reading, database, self._access, timeout_s=timeout_s)
-        self._reader = self._thread(connect, timeout_s)
+        self._reader = self._thread(
+            partial(schema.open_for_reading, database, access, timeout_s=timeout_s), timeout_s
+        )
 
     @classmethod
     async def open(
@@ -115,14 +106,8 @@ class SQLiteStore:
         Raises StoreRefused (permission, another program's or a newer file),
         StoreDamaged (lost or broken; left as it is), StoreUnavailable (locked, full).
         """
-        store = cls(
-            database,
-            locks_dir=locks_dir,
-            timeout_s=timeout_s,
-            clock=clock,
-            owner=owner,
-            everyone=everyone,
-        )
+        access = Access(OwnerLocks(locks_dir), owner, "" if everyone else owner, clock)
+        store = cls(database, access, locks_dir=locks_dir, timeout_s=timeout_s)
         try:
             had_log, known = files.has_log(database), files.marker(database).exists()
             store._inode = await store._writer.run(lambda _: database.stat().st_ino)
