@@ -104,6 +104,19 @@ class Access(NamedTuple):
     clock: Callable[[], datetime] = utc_now
 
 
+@cache
+def _upsert(
+    table: str, columns: tuple[str, ...], key: str, keep: tuple[str, ...], where: str
+) -> str:
+    names = [f'"{name}"' for name in columns]
+    kept = {f'"{name}"' for name in (*key.split(", "), *keep)}
+    changed = ", ".join(f"{name} = excluded.{name}" for name in names if name not in kept)
+    return (
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(f':{n}' for n in columns)})"
+        f" ON CONFLICT ({key}) DO " + (f"UPDATE SET {changed} {where}" if changed else "NOTHING")
+    )
+
+
 class Connection(apsw.Connection):
     """A connection whose queries take fields as they are, by name, and give records."""
 
@@ -146,21 +159,12 @@ class Connection(apsw.Connection):
 
     def put(
         self, table: str, row: Row, key: str, *, keep: tuple[str, ...] = (), where: str = ""
-    ) -> bool:
+    ) -> None:
         """Insert a row, or replace that of its key, but for the columns to `keep`.
 
-        `where` bounds what is replaced, `excluded` being the new row. Whether anything was written.
+        `where` bounds what is replaced, `excluded` being the new row.
         """
-        names = [f'"{name}"' for name in row]
-        kept = {f'"{name}"' for name in (*key.split(", "), *keep)}
-        changed = ", ".join(f"{name} = excluded.{name}" for name in names if name not in kept)
-        self.execute(
-            f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(f':{n}' for n in row)})"
-            f" ON CONFLICT ({key}) DO "
-            + (f"UPDATE SET {changed} {where}" if changed else "NOTHING"),
-            row,
-        )
-        return self.changes() > 0
+        self.execute(_upsert(table, tuple(row), key, keep, where), row)
 
 
 class ConnectionThread(Generic[C]):
