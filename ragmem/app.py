@@ -37,7 +37,7 @@ from ragmem.metrics import Metrics
 from ragmem.records import Session
 from ragmem.redact import know, secrets_among
 from ragmem.store.base import SessionQuery, Store, TurnQuery
-from ragmem.store.opening import open_store
+from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver
 from ragmem.tools.project_code import SessionCode

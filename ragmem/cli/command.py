@@ -380,7 +380,7 @@ async def archive(
     kind: str, config: Config, paths: Paths, *, existing: bool = False
 ) -> AsyncIterator["Archive"]:
     """The store of that kind, as it is, without the spool."""
-    from ragmem.store.opening import open_archive
+    from ragmem.store.open import open_archive
 
     store = await open_archive(kind, config, paths, environment(), existing=existing)
     try:

@@ -64,7 +64,7 @@ from ragmem.records import (
 )
 from ragmem.redact import redact
 from ragmem.store.memories import MemoryQuery
-from ragmem.store.owning import home_owner
+from ragmem.store.open import home_owner
 from ragmem.store.transfer.document import encoded
 from ragmem.text import ago, clip_to_width, counted, one_line, visible
 
@@ -433,7 +433,7 @@ async def owner(
     ] = None,
 ) -> None:
     """Show whose this home is: the id that its sessions and what is known of you bear."""
-    from ragmem.store.owning import take_owner
+    from ragmem.store.open import take_owner
 
     own.paths.make()
     if take:

@@ -20,7 +20,7 @@ from ragmem.config import Config, Paths, environment, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged, StoreUnavailable, UsageError
 from ragmem.records import utc_now
 from ragmem.store.base import Archive, Finding, StoreInfo
-from ragmem.store.opening import KINDS
+from ragmem.store.open import KINDS
 from ragmem.text import counted, visible
 
 if TYPE_CHECKING:
@@ -394,21 +394,21 @@ def _rebuilt(paths: Paths, folder: Path, known_id: str) -> tuple[int | None, Pat
 
     StoreDamaged where neither the database nor a backup can be read.
     """
-    from ragmem.store.owning import owner_of_file
+    from ragmem.store.open import owner_of_file
     from ragmem.store.sqlite import backups
-    from ragmem.store.sqlite.rebuild import Remains, rebuild
+    from ragmem.store.sqlite.rebuild import DamagedDatabase, rebuild
 
-    sources: list[Remains] = []
+    sources: list[DamagedDatabase] = []
     backup = next(iter(backups.newest_first(paths.database)), None)
     try:
         try:
-            sources.append(Remains(paths.database, folder))
+            sources.append(DamagedDatabase(paths.database, folder))
         except StoreDamaged:
             if backup is None:
                 raise
         remains = sources[0] if sources else None
         if backup is not None:
-            sources.append(Remains(backup, folder))
+            sources.append(DamagedDatabase(backup, folder))
         rebuild(
             sources,
             folder / "memory.db",
@@ -426,7 +426,7 @@ async def _mend_graph(config: Config, paths: Paths) -> int:
     """All is mended in its place, after a copy of it was written."""
     from ragmem.store.neo4j.repair import Repair
     from ragmem.store.neo4j_server import find_connection
-    from ragmem.store.owning import home_owner
+    from ragmem.store.open import home_owner
 
     connection = find_connection(config, paths, environment())
     timeout_s = max(_TIMEOUT_S, config.store.timeout_s)

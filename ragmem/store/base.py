@@ -106,19 +106,15 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
 
     async def apply(self, writes: Sequence[Write]) -> Applied:
         """Apply the writes in order, in one transaction."""
-        ...
 
     async def store_id(self) -> str:
         """The store's own id, random, kept in it; empty where it has none and can't keep one."""
-        ...
 
     async def session(self, session_id: str) -> Session:
         """One session; SessionNotFound when there is none."""
-        ...
 
     async def sessions(self, query: SessionQuery) -> list[Session]:
         """The sessions that match."""
-        ...
 
     async def find_sessions(
         self, reference: str, *, limit: int = 20, mine: bool = False
@@ -127,19 +123,15 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
 
         With `mine` only those of the owner for whom the store was opened.
         """
-        ...
 
     async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
         """Turns in order, each with its tool calls in order."""
-        ...
 
     async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
         """Accesses of the newest turns that sum to at most so many characters, newest first."""
-        ...
 
     async def find_tool_call(self, session_id: str, reference: str) -> ToolCall | None:
         """The newest call of a session whose id, without its dashes, ends with the reference."""
-        ...
 
     async def summaries(
         self,
@@ -150,15 +142,12 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
         limit: int | None = None,
     ) -> list[Summary]:
         """Newest first. `not_rolled_up`: those that no higher summary covers."""
-        ...
 
     async def raw_history_chars(self, session_id: str) -> int:
         """Characters of completed turns that no level-1 summary covers; 0 for none."""
-        ...
 
     async def projects(self) -> list[Project]:
         """Every known project."""
-        ...
 
     async def attach(self, session_id: str, owner_id: str) -> list[str]:
         """Register this process on the session; returns the other live owners' ids.
@@ -167,23 +156,18 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
         An owner lives while its process does (SQLite: a file lock, freed by the
         kernel) or while its lease holds (Neo4j: 30 s on the server's clock).
         """
-        ...
 
     async def heartbeat(self, owner_id: str) -> None:
         """Renew the lease; to be called every 10 s (a no-op where the kernel does it)."""
-        ...
 
     async def detach(self, owner_id: str) -> None:
         """Give up every session of this owner; its running turns become interrupted."""
-        ...
 
     async def info(self) -> StoreInfo:
         """What it is, where, and how much is in it."""
-        ...
 
     async def aclose(self) -> None:
         """Release everything; safe to call twice."""
-        ...
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -252,43 +236,33 @@ class Archive(Store, Protocol):
 
     async def spans(self) -> list[Span]:
         """Every session with all of its own turns."""
-        ...
 
     async def sessions_by_id(self, session_ids: Sequence[str]) -> list[Session]:
         """Those of them that exist, in this order."""
-        ...
 
     async def own_turns(self, spans: Sequence[Span]) -> list[PutTurn]:
         """The turns in these spans, each with its tool calls and their accesses, in order."""
-        ...
 
     async def owners(self) -> list[Owner]:
         """Everybody who has something here, or a name, by id."""
-        ...
 
     async def profiles(self) -> list[Profile]:
         """Everybody's, whoever the store was opened for."""
-        ...
 
     async def summary_ids(self) -> list[str]:
         """Every summary; one stands after those that it covers."""
-        ...
 
     async def memory_ids(self) -> list[str]:
         """Every memory; one stands after those that it superseded."""
-        ...
 
     async def code_projects(self) -> list[str]:
         """Every project whose files define scopes."""
-        ...
 
     async def vectors_of(self, record_ids: Sequence[str]) -> list[PutVectors]:
         """The vectors of those turns, summaries, memories and sessions that have some, in order."""
-        ...
 
     async def branches(self, session_id: str) -> list[Session]:
         """The sessions that were forked from this one, oldest first."""
-        ...
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
         """Remove a session and all that belongs to it alone; counts of what went, by kind.
@@ -297,8 +271,6 @@ class Archive(Store, Protocol):
 
         StoreRefused while a fork shares its turns, or a process works in it.
         """
-        ...
 
     async def check(self) -> list[Finding]:
         """What is broken: the files, links, indexes of turns, counters. Empty when all is well."""
-        ...

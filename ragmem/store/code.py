@@ -87,15 +87,12 @@ class CodeStore(Protocol):
 
     async def code_files(self, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
         """The files that define scopes, with those, by path; of these paths, or all."""
-        ...
 
     async def find_scopes(self, query: ScopeQuery) -> list[FoundScope]:
         """Those that match, those that no file defines any more too."""
-        ...
 
     async def code_turns(self, query: TurnsQuery) -> list[CodeTurn]:
         """Newest first; a turn once, with all that it has to do with what was asked for."""
-        ...
 
     async def changed_with(
         self, project_ids: Sequence[str], path: str, *, limit: int = 20
@@ -104,8 +101,6 @@ class CodeStore(Protocol):
 
         Of turns that wrote to more than 50 files nothing is learned: they are left out.
         """
-        ...
 
     async def references_of(self, turn_ids: Sequence[str]) -> list[PutReferences]:
         """Of those of them that have some, in this order; the strongest references first."""
-        ...

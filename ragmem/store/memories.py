@@ -68,23 +68,18 @@ class MemoryStore(Protocol):
 
         By one with each `apply` that changes some, so that who wrote knows whether others did.
         """
-        ...
 
     async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
         """Those that match, each with its evidence in order."""
-        ...
 
     async def memories_by_id(self, memory_ids: Sequence[str]) -> list[MemoryRecord]:
         """Those of them that exist, superseded ones too, in this order."""
-        ...
 
     async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
         """Those whose id, without its dashes, is or ends with the reference; newest first."""
-        ...
 
     async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
         """What this one took the place of, and what that did, and so on; newest first."""
-        ...
 
     async def small_vectors(
         self, record_ids: Sequence[str], level: int, embedder: str
@@ -93,23 +88,18 @@ class MemoryStore(Protocol):
 
         Of those that have one of this embedder, by id.
         """
-        ...
 
     async def forget_memories(self, memory_ids: Sequence[str]) -> int:
         """Remove these and what they took the place of, with all that hangs on them; how many."""
-        ...
 
     async def profile(self) -> Profile:
         """The person's; empty before anything was said."""
-        ...
 
     async def others(self) -> list[Owner]:
         """Those who have something here, or a name, but the one whom the store was opened for.
 
         Nobody where it was opened for everyone: then all in it is one person's.
         """
-        ...
 
     async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
         """What was found in those of them that were looked at, in this order."""
-        ...

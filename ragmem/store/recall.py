@@ -143,26 +143,21 @@ class RecallStore(Protocol):
         Each record comes once, with both of its scores. Only completed turns are
         compared by vector; text finds finished ones of any status.
         """
-        ...
 
     async def turns_by_id(self, turn_ids: Sequence[str]) -> list[Turn]:
         """Those of them that exist, with their tool calls, in this order."""
-        ...
 
     async def summaries_by_id(self, summary_ids: Sequence[str]) -> list[Summary]:
         """Those of them that exist, in this order."""
-        ...
 
     async def embedder(self) -> EmbedderMark | None:
         """Of which its vectors are; None before there are any."""
-        ...
 
     async def use_embedder(self, mark: EmbedderMark) -> None:
         """From now on vectors are of this one: those of another are dropped, and wait to be made.
 
         Nothing changes when it is the one already.
         """
-        ...
 
     async def pending(
         self, work: Work, *, limit: int, session_id: str | None = None
@@ -181,31 +176,24 @@ class RecallStore(Protocol):
         `references`: completed turns of a project whose files define scopes, of which it is not
         known what they have to do with those (`PutReferences`); newest first.
         """
-        ...
 
     async def count_pending(self) -> dict[Work, int]:
         """How much of each there is, at most a thousand."""
-        ...
 
     async def claim(self, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
         """Lease those that are free, or were this owner's; the keys that are now its own.
 
         A lease ends by itself, by the store's clock (Neo4j) or this machine's.
         """
-        ...
 
     async def release(self, keys: Sequence[str], owner_id: str) -> None:
         """Give back what was claimed."""
-        ...
 
     async def attempts(self, item: str = "", *, least: int = 1) -> list[Attempts]:
         """Answers that could not be used, at least so many: about an item, or any; latest last."""
-        ...
 
     async def keep_attempts(self, attempts: Attempts) -> None:
         """Keep these in place of what was known of their item."""
-        ...
 
     async def forget_attempts(self, session_id: str, item: str = "") -> None:
         """Let one item of a session be tried again, or all of them."""
-        ...

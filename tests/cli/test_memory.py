@@ -38,7 +38,7 @@ from ragmem.records import (
 from ragmem.store.base import Archive
 from ragmem.store.memories import MemoryQuery
 from ragmem.store.neo4j import Connection
-from ragmem.store.opening import open_archive
+from ragmem.store.open import open_archive
 from ragmem.text import display_width
 from tests.cli.process import Done, Ragmem
 from tests.fakes.neo4j import ALSO_NEO4J, in_thread, open_empty_neo4j_store

@@ -17,7 +17,7 @@ import msgspec
 from ragmem.config import find_paths
 from ragmem.store.base import Archive
 from ragmem.store.neo4j import Connection
-from ragmem.store.owning import home_owner
+from ragmem.store.open import home_owner
 from ragmem.store.sqlite import SQLiteStore
 from tests.crash.zygote import Run, Zygote
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received

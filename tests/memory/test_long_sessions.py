@@ -5,7 +5,9 @@ from pathlib import Path
 import apsw
 
 from ragmem.ids import new_id
-from ragmem.store.sqlite import SQLiteStore, reads
+from ragmem.store.locks import OwnerLocks
+from ragmem.store.sqlite import SQLiteStore, read
+from ragmem.store.sqlite.connection import Access, Connection
 from tests.store.samples import created, summed, whole_turn
 
 
@@ -45,9 +47,10 @@ def _steps(database: Path, session_id: str, newest: list[str]) -> int:
         count += 1
         return False
 
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    access = Access(OwnerLocks(database.parent))
+    connection = Connection(str(database), apsw.SQLITE_OPEN_READONLY, access)
     connection.set_progress_handler(one_more, 10)
-    found = reads.summaries(connection, session_id, level=1, not_rolled_up=True, limit=10)
+    found = read.summaries(connection, session_id, level=1, not_rolled_up=True, limit=10)
     connection.close()
     assert [summary.summary_id for summary in found][: len(newest)] == newest
     return count

@@ -127,5 +127,5 @@ async def test_damage_of_the_file_is_said_alone(tmp_path: Path) -> None:
 
 def test_every_finding_has_its_test() -> None:
     """No kind of damage is only believed to be found."""
-    promises = {what for what, _ in checks._PROMISES}
+    promises = {what for what, _ in checks.PROMISES}
     assert {what for what, _ in DAMAGE} == promises | {checks.WORDS}

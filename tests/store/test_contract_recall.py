@@ -20,7 +20,9 @@ from ragmem.records import (
     UpdateSession,
 )
 from ragmem.store.base import Store
+from ragmem.store.memories import MemoryQuery
 from ragmem.store.recall import (
+    WORK,
     Candidate,
     EmbedderMark,
     Interval,
@@ -31,8 +33,18 @@ from ragmem.store.recall import (
     Work,
 )
 from ragmem.terms import query_terms
+from tests.store.code_samples import put
 from tests.store.conftest import OpenStore
-from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
+from tests.store.samples import (
+    at,
+    begun,
+    called,
+    created,
+    finished,
+    remembered,
+    summed,
+    whole_turn,
+)
 
 MARK = EmbedderMark("model-a", 4)
 
@@ -289,29 +301,27 @@ async def test_nothing_is_asked_nothing_is_found(store: Store) -> None:
 # --- where ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("scope", "expected"),
-    [
-        pytest.param(within(), {"roses", "jam"}, id="everything"),
-        pytest.param(within("r"), {"roses"}, id="session"),
-        pytest.param(within("s"), set(), id="other-session"),
-        pytest.param(within("s", "k"), {"jam"}, id="sessions"),
-        pytest.param(within(projects=("project-garden",)), {"roses"}, id="project"),
-        pytest.param(within(projects=("project-kitchen",)), {"jam"}, id="other-project"),
-        pytest.param(
-            within(projects=("project-garden", "project-kitchen")), {"roses", "jam"}, id="projects"
-        ),
-        pytest.param(within("k", projects=("project-garden",)), {"roses", "jam"}, id="either"),
-    ],
-)
-async def test_scopes(store: Store, scope: Scope, expected: set[str]) -> None:
+SCOPES: list[tuple[Scope, set[str]]] = [
+    (within(), {"roses", "jam"}),
+    (within("r"), {"roses"}),
+    (within("s"), set()),
+    (within("s", "k"), {"jam"}),
+    (within(projects=("project-garden",)), {"roses"}),
+    (within(projects=("project-kitchen",)), {"jam"}),
+    (within(projects=("project-garden", "project-kitchen")), {"roses", "jam"}),
+    (within("k", projects=("project-garden",)), {"roses", "jam"}),
+]
+
+
+async def test_scopes(store: Store) -> None:
     """By words and by vectors."""
     await garden(store)
     await store.use_embedder(MARK)
     await store.apply([embedded("roses", EAST), embedded("jam", unit(1, 1, 0, 0))])
-    assert await by_words(store, "roses", scope=scope) == expected
-    hits = await found(store, asking(vector=EAST, scope=scope))
-    assert {i for i, c in hits.items() if c.similarity is not None} == expected
+    for scope, expected in SCOPES:
+        assert await by_words(store, "roses", scope=scope) == expected
+        hits = await found(store, asking(vector=EAST, scope=scope))
+        assert {i for i, c in hits.items() if c.similarity is not None} == expected
 
 
 async def test_joined_projects_are_one(store: Store) -> None:
@@ -792,13 +802,24 @@ async def test_a_lease_ends_by_itself(store: Store) -> None:
     assert await store.claim([item.key], "dead", seconds=60) == []
 
 
-async def test_sessions_are_leased_too(store: Store) -> None:
-    await garden(store)
-    await store.apply([level(1, "a", "shade"), level(1, "b", "soil")])
-    for work in ("roll_up", "thread"):
-        [item, *_] = await store.pending(work, limit=1, session_id="s")
-        assert await store.claim([item.key], "one", seconds=60) == [item.key]
-        assert await store.pending(work, limit=1, session_id="s") == []
+async def test_all_work_is_leased(open_store: OpenStore) -> None:
+    """Whatever it is, also of a memory and of a session's summary."""
+    first, second = await open_store(), await open_store()
+    await garden(first)
+    await first.apply([level(1, "a", "shade"), level(1, "b", "soil")])
+    await first.apply([UpdateSession(session_id="r", summary="Roses.", at=at(9)), put("a.py", "x")])
+    await first.apply([remembered("m")])
+    for work in WORK:
+        items = await first.pending(work, limit=99)
+        keys = [item.key for item in items]
+        assert keys
+        assert await first.claim(keys, "one", seconds=60) == keys
+        assert await second.claim(keys, "two", seconds=60) == []
+        assert await second.pending(work, limit=99) == []
+        await first.release(keys, "one")
+        assert await second.pending(work, limit=99) == items
+    keys = [item.key for item in await first.pending("vectors", limit=99)]
+    assert {"vectors:-1:m", "vectors:-2:r", "vectors:0:jam", "vectors:1:a"} <= set(keys)
 
 
 # --- safe -------------------------------------------------------------------------
@@ -849,5 +870,9 @@ async def test_a_closed_store_says_so(store: Store) -> None:
     await store.aclose()
     with pytest.raises(StoreUnavailable):
         await store.search(asking("ferns"))
+    with pytest.raises(StoreUnavailable):
+        await store.memories(MemoryQuery())
+    with pytest.raises(StoreUnavailable):
+        await store.forget_memories(["m"])
     with pytest.raises(StoreUnavailable):
         await store.pending("vectors", limit=1)

@@ -4,7 +4,6 @@ Sessions, who works on them, and the projects that they belong to.
 """
 
 import msgspec
-import pytest
 
 from ragmem.ids import new_id, short_id
 from ragmem.records import Project, PutSession, RegisterProject, UpdateSession
@@ -107,23 +106,22 @@ async def test_sessions_of_a_folder_newest_activity_first(store: Store) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        pytest.param(SessionQuery(), "d c b a", id="all"),
-        pytest.param(SessionQuery(limit=2), "d c", id="limit"),
-        pytest.param(SessionQuery(limit=0), "", id="none"),
-        pytest.param(SessionQuery(cwd="/a"), "c a", id="cwd"),
-        pytest.param(SessionQuery(cwd="/A"), "", id="cwd-in-other-case"),
-        pytest.param(SessionQuery(project_ids=("p2",)), "d b", id="project"),
-        pytest.param(SessionQuery(project_ids=("p1", "p2")), "d c b a", id="projects"),
-        pytest.param(SessionQuery(status="archived"), "c", id="status"),
-        pytest.param(SessionQuery(tags=("x", "z")), "d b a", id="any-tag"),
-        pytest.param(SessionQuery(tags=("x", "z"), cwd="/a"), "a", id="and"),
-        pytest.param(SessionQuery(cwd="/b", status="archived"), "", id="and-none"),
-    ],
-)
-async def test_session_queries(store: Store, query: SessionQuery, expected: str) -> None:
+SESSION_QUERIES: list[tuple[SessionQuery, str]] = [
+    (SessionQuery(), "d c b a"),
+    (SessionQuery(limit=2), "d c"),
+    (SessionQuery(limit=0), ""),
+    (SessionQuery(cwd="/a"), "c a"),
+    (SessionQuery(cwd="/A"), ""),
+    (SessionQuery(project_ids=("p2",)), "d b"),
+    (SessionQuery(project_ids=("p1", "p2")), "d c b a"),
+    (SessionQuery(status="archived"), "c"),
+    (SessionQuery(tags=("x", "z")), "d b a"),
+    (SessionQuery(tags=("x", "z"), cwd="/a"), "a"),
+    (SessionQuery(cwd="/b", status="archived"), ""),
+]
+
+
+async def test_session_queries(store: Store) -> None:
     """Conditions combine with AND, tags with OR."""
     await store.apply(
         [
@@ -135,7 +133,8 @@ async def test_session_queries(store: Store, query: SessionQuery, expected: str)
             created("d", cwd="/b", project_id="p2", tags=("z",), started_at=at(4)),
         ]
     )
-    assert [s.session_id for s in await store.sessions(query)] == expected.split()
+    for query, expected in SESSION_QUERIES:
+        assert [s.session_id for s in await store.sessions(query)] == expected.split()
 
 
 async def test_sessions_are_found_by_id_tail_and_name(store: Store) -> None:

@@ -12,9 +12,9 @@ from ragmem.store.base import Archive, SessionQuery
 from ragmem.store.memories import MemoryQuery
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.repair import Repair
-from ragmem.store.owning import home_owner, take_owner
+from ragmem.store.open import home_owner, take_owner
 from ragmem.store.sqlite import SQLiteStore
-from ragmem.store.sqlite.rebuild import Remains, rebuild
+from ragmem.store.sqlite.rebuild import DamagedDatabase, rebuild
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
@@ -316,7 +316,7 @@ async def test_an_older_graph_gets_its_people_and_loses_nothing_that_works_there
 
 async def test_what_is_rebuilt_is_whose_home_it_is(tmp_path: Path) -> None:
     """A database of before there were owners."""
-    remains = Remains(old_database(tmp_path / "old", 5), tmp_path)
+    remains = DamagedDatabase(old_database(tmp_path / "old", 5), tmp_path)
     new, locks = tmp_path / "memory.db", tmp_path / "locks"
     rebuild([remains], new, locks, owner="ana-id")
     remains.connection.close()

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from ragmem.errors import StoreRefused
-from ragmem.records import CodeFile, PutCodeFile, PutMemory, Write
-from ragmem.store.base import Archive
+from ragmem.records import CodeFile, PutCodeFile, PutMemory, RegisterProject, Write
+from ragmem.store.base import Archive, SessionQuery
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j import schema as graph_schema
 from ragmem.store.neo4j.gateway import Row
@@ -132,9 +132,9 @@ async def is_whole_and_goes_on(store: Archive, version: int) -> None:
     to_look_through = complete[:1] if version < _WITH_MEMORIES else complete
     found = await store.pending("memories", limit=9)
     assert [work.record_id for work in found] == to_look_through
-    known = sum(isinstance(each, PutMemory) for each in content(version))
+    memories = sum(isinstance(each, PutMemory) for each in content(version))
     await store.apply([remembered("m", evidence=(said("root", "next"),))])
-    assert (await store.info()).counts["memories"] == known + 1
+    assert (await store.info()).counts["memories"] == memories + 1
     # Whatever was complete is linked with code, as soon as there is some.
     to_link = [each for each in complete[::-1] if version < _WITH_CODE or each != "r1"]
     found = await store.pending("references", limit=9)
@@ -143,6 +143,12 @@ async def is_whole_and_goes_on(store: Archive, version: int) -> None:
     await store.apply([PutCodeFile(file=file)])
     found = await store.pending("references", limit=9)
     assert [work.record_id for work in found] == to_link
+    # A project of before can be joined to another.
+    known = (await store.projects())[0]
+    joined = msgspec.structs.replace(known, joined_into="new")
+    whole = len(await store.sessions(SessionQuery(project_ids=(known.project_id,))))
+    await store.apply([RegisterProject(project=joined)])
+    assert len(await store.sessions(SessionQuery(project_ids=("new",)))) == whole > 0
     assert await store.check() == []
 
 

@@ -12,7 +12,9 @@ import pytest
 
 from ragmem.records import Write
 from ragmem.store.code import ScopeQuery, TurnsQuery
-from ragmem.store.sqlite import code, schema, todo
+from ragmem.store.locks import OwnerLocks
+from ragmem.store.sqlite import code, schema, work
+from ragmem.store.sqlite.connection import Access, Connection
 from tests.store.code_samples import GARDEN, KITCHEN, a_scope, conversation, put, refers, touched
 from tests.store.samples import begun, created, finished
 from tests.store.test_contract_recall import waiting
@@ -20,24 +22,25 @@ from tests.store.test_transfer import sqlite
 
 PAUSE_S = 0.02
 """Between two batches, as the index makes one."""
-QUESTIONS: dict[str, Callable[[apsw.Connection], Sized]] = {
+QUESTIONS: dict[str, Callable[[Connection], Sized]] = {
     "find_scopes": lambda db: code.find_scopes(
         db, ScopeQuery(name="Bed.one", project_ids=(GARDEN,))
     ),
     "code_turns": lambda db: code.code_turns(
         db, TurnsQuery(scope_ids=("one",), project_ids=(GARDEN,), paths=("a.py",))
     ),
-    "changed_with": lambda db: code.changed_with(db, [GARDEN], "a.py", 9),
+    "changed_with": lambda db: code.changed_with(db, [GARDEN], "a.py", limit=9),
     "references_of": lambda db: code.references_of(db, ["t"]),
     "code_files": lambda db: code.code_files(db, GARDEN, ["a.py"]),
-    "pending": lambda db: list(todo._items(db, "references", None, "")),
-    "pending in a session": lambda db: list(todo._items(db, "references", "s", "")),
+    "pending": lambda db: work.pending(db, "references", limit=9),
+    "pending in a session": lambda db: work.pending(db, "references", limit=9, session_id="s"),
 }
 
 
-def plan_of(home: Path, ask: Callable[[apsw.Connection], Sized]) -> str:
+def plan_of(home: Path, ask: Callable[[Connection], Sized]) -> str:
     """How SQLite goes about the one statement of a question that finds something."""
-    connection = schema.open_for_reading(home / "memory.db", timeout_s=5)
+    access = Access(OwnerLocks(home / "locks"))
+    connection = schema.open_for_reading(home / "memory.db", access, timeout_s=5)
     ran: list[tuple[str, Any]] = []
 
     def note(_: apsw.Cursor, sql: str, given: Any) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from ragmem.errors import StoreError
 from ragmem.store.base import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
-from ragmem.store.sqlite.journal import NOTICE
+from ragmem.store.sqlite.files import NETWORK_NOTICE
 from tests.store.samples import begun, called, created, finished, whole_turn
 
 
@@ -56,7 +56,7 @@ async def test_a_disk_without_shared_memory_gets_a_rollback_journal(
     """It works, and is said once."""
     with on_vfs(vfs):
         store = await opened(tmp_path)
-        assert store.notice == NOTICE
+        assert store.notice == NETWORK_NOTICE
         await store.apply([created("s"), *whole_turn("s", "t1")])
         assert [turn.turn_id for turn in await store.turns("s")] == ["t1"]
         assert await store.check() == []
@@ -85,7 +85,7 @@ async def test_a_memory_that_was_moved_to_such_a_disk(tmp_path: Path) -> None:
     assert (moved / "memory.db-wal").stat().st_size
     with on_vfs("unix-none"):
         store = await opened(moved)
-        assert store.notice == NOTICE
+        assert store.notice == NETWORK_NOTICE
         assert [turn.turn_id for turn in await store.turns("s")] == ["t1"]
         assert await store.check() == []
         await store.aclose()

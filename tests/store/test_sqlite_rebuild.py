@@ -13,7 +13,7 @@ from ragmem.errors import StoreDamaged
 from ragmem.records import DropCodeFiles, Write, utc_now
 from ragmem.store.base import SessionQuery
 from ragmem.store.sqlite import SQLiteStore, backups
-from ragmem.store.sqlite.rebuild import Remains, rebuild
+from ragmem.store.sqlite.rebuild import DamagedDatabase, rebuild
 from tests.store.code_samples import GARDEN, code_seen, put, refers, scopes_there
 from tests.store.samples import (
     at,
@@ -79,7 +79,7 @@ async def rebuilt(
 ) -> tuple[SQLiteStore, int]:
     """What was saved, in a store of its own, and how many places were lost."""
     folder.mkdir()
-    sources = [Remains(each, folder) for each in (database, backup) if each]
+    sources = [DamagedDatabase(each, folder) for each in (database, backup) if each]
     rebuild(sources, folder / "memory.db", folder / "locks", owner="")
     for source in sources:
         source.connection.close()
@@ -150,10 +150,10 @@ async def test_without_its_first_page_nothing_is_read(tmp_path: Path) -> None:
     content[:PAGE] = bytes(PAGE)
     database.write_bytes(content)
     with pytest.raises(StoreDamaged, match=r"Nothing of .* can be read"):
-        Remains(database, tmp_path)
+        DamagedDatabase(database, tmp_path)
     folder = tmp_path / "new"
     folder.mkdir()
-    rebuild([Remains(backup, folder)], folder / "memory.db", folder / "locks", owner="")
+    rebuild([DamagedDatabase(backup, folder)], folder / "memory.db", folder / "locks", owner="")
     store = await sqlite(folder)
     assert (await store.session("long")).turn_count == TURNS
     assert await store.check() == []

@@ -9,9 +9,12 @@ import apsw
 import pytest
 
 from ragmem import terms
+from ragmem.store.locks import OwnerLocks
 from ragmem.store.recall import EVERYTHING, Scope, SearchQuery
-from ragmem.store.sqlite import SQLiteStore, documents, search, times, vectors
-from ragmem.store.sqlite.words import level_of, numbered, sequence_of
+from ragmem.store.sqlite import SQLiteStore, search, text_index
+from ragmem.store.sqlite.connection import Access, Connection
+from ragmem.store.sqlite.text_index import level_of, numbered, sequence_of
+from ragmem.store.vectors import VectorCache
 from tests.store.samples import begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import (
     EAST,
@@ -28,8 +31,9 @@ from tests.store.test_sqlite_rebuild import rebuilt
 from tests.store.test_transfer import garden, sqlite
 
 
-def opened(home: Path) -> apsw.Connection:
-    return apsw.Connection(str(home / "memory.db"))
+def opened(home: Path) -> Connection:
+    access = Access(OwnerLocks(home / "locks"))
+    return Connection(str(home / "memory.db"), apsw.SQLITE_OPEN_READWRITE, access)
 
 
 # --- the index ----------------------------------------------------------------------
@@ -37,7 +41,7 @@ def opened(home: Path) -> apsw.Connection:
 
 def test_the_version_of_terms_is_known() -> None:
     """Who changes what terms are has the index made anew, by saying so here too."""
-    assert documents.TERMS == terms.TERMS_VERSION
+    assert text_index.TERMS == terms.TERMS_VERSION
 
 
 @pytest.mark.parametrize("level", [0, 1, 2, 6, 7, 8, 40])
@@ -45,7 +49,7 @@ def test_the_version_of_terms_is_known() -> None:
 def test_a_documents_number_says_its_level_and_length(level: int, length: int) -> None:
     import numpy as np
 
-    from ragmem.store.sqlite.words import length_of
+    from ragmem.store.sqlite.text_index import length_of
 
     number = numbered(123_456, level, length)
     assert sequence_of(number) == 123_456
@@ -121,15 +125,14 @@ async def test_words_made_before_the_lock_are_made_again_when_others_wrote(tmp_p
     store, other = await sqlite(tmp_path), await sqlite(tmp_path)
     await store.apply([created("s"), begun("s", "t", "ferns")])
     connection = opened(tmp_path)
-    prepared = documents.prepare(connection, finished("s", "t", "x"), [])
-    assert prepared is not None
+    prepared = text_index.prepare(connection, [finished("s", "t", "x")])["t"]
     assert "fern" in prepared.words.text
     await other.apply([called("s", "t", 0, result='{"text": "belated"}')])
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(
         "UPDATE turns SET status = 'completed', finished_at = started_at WHERE turn_id = 't'"
     )
-    documents.turn_changed(connection, "t", prepared)
+    text_index.turn_changed(connection, "t", prepared)
     connection.execute("COMMIT")
     connection.close()
     assert await by_words(store, "belated") == {"t"}
@@ -184,7 +187,8 @@ async def test_an_index_of_times_is_made_with_the_terms(tmp_path: Path) -> None:
     connection = opened(tmp_path)
     again = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'documents_by_time'").get
     assert again == made
-    plan = connection.execute(f"EXPLAIN QUERY PLAN {times.OF_PROJECT}", (1, "2025", "2026", 9))
+    given = {"number": 1, "start_at": "2025", "end_at": "2026", "limit": 9}
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {search.OF_PROJECT}", given)
     assert [str(row[3]) for row in plan] == [
         "SEARCH documents USING COVERING INDEX documents_by_time (number=? AND at>? AND at<?)"
     ]
@@ -287,9 +291,9 @@ async def test_vectors_beyond_memory_are_read_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bound on what stays; the answers are the same."""
-    monkeypatch.setattr(vectors, "_BATCH", 3)
+    monkeypatch.setattr("ragmem.store.sqlite.vectors._BATCH", 3)
     store = await sqlite(tmp_path)
-    store._resident = vectors.Resident(most_bytes=40)
+    store._vectors = VectorCache(most_bytes=40)
     await store.use_embedder(MARK)
     for project in ("p", "q"):
         await store.apply([created(project, project_id=project)])
@@ -305,7 +309,7 @@ async def test_vectors_beyond_memory_are_read_each_time(
                 f"{project}{n}": pytest.approx(math.cos(n / 9), abs=0.01) for n in range(10)
             }
         assert len(await found(store, asking(vector=EAST))) == 20
-        held = store._resident._held.values()
+        held = store._vectors._areas.values()
         assert sum(each.matrix.size_bytes for each in held) <= 40
     await store.aclose()
 
@@ -318,13 +322,13 @@ async def test_what_is_in_memory_is_read_no_more(tmp_path: Path) -> None:
     for number in range(3):
         await store.apply([*whole_turn("s", f"t{number}"), embedded(f"t{number}", EAST)])
     await store.search(asking(vector=EAST))
-    [held] = store._resident._held.values()
+    [held] = store._vectors._areas.values()
     await store.apply([*whole_turn("s", "t3"), embedded("t3", EAST)])
     assert len(await found(store, asking(vector=EAST))) == 4
-    assert list(store._resident._held.values()) == [held]
+    assert list(store._vectors._areas.values()) == [held]
     await store.apply([embedded("t3", NORTH)])
     await store.search(asking(vector=EAST))
-    assert list(store._resident._held.values()) != [held]
+    assert list(store._vectors._areas.values()) != [held]
     await store.aclose()
 
 
@@ -365,12 +369,12 @@ async def test_broken_vectors_are_left_out(tmp_path: Path) -> None:
 
 async def test_pending_reads_an_index(tmp_path: Path) -> None:
     """No scan of a table to find what is to be done."""
-    from ragmem.store.sqlite.todo import _QUERIES
+    from ragmem.store.sqlite.work import QUERIES
 
     store = await sqlite(tmp_path)
     await store.apply(garden())
     connection = opened(tmp_path)
-    for work, query in [(work, query) for work, all_ in _QUERIES.items() for query in all_]:
+    for work, query in [(work, query) for work, all_ in QUERIES.items() for query in all_]:
         given = {"session_id": None, "person": "ana"}
         plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", given).fetchall()
         steps = [str(row[3]) for row in plan]

@@ -34,7 +34,7 @@ from ragmem.store.neo4j.gateway import Gateway, Transaction, Value
 from ragmem.store.neo4j.memories import Neo4jMemories
 from ragmem.store.neo4j.recall import Neo4jRecall
 from ragmem.store.neo4j.writes import Batch, lineage, not_found
-from ragmem.store.owning import owned
+from ragmem.store.open import owned
 
 LEASE_S = 30
 """An owner that was not heard of for so long, in seconds by the server's clock, lives no more."""

@@ -14,7 +14,7 @@ CREATE TABLE project_numbers (
 ) STRICT;
 
 -- One for each turn that has ended and each summary. `document` is its row in the text index:
--- a sequence number, then 3 bits of the level, then 8 of the length (see documents.py).
+-- a sequence number, then 3 bits of the level, then 8 of the length (see text_index.py).
 CREATE TABLE documents (
     document INTEGER PRIMARY KEY,
     record_id TEXT NOT NULL UNIQUE,

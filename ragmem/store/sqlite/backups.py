@@ -12,9 +12,11 @@ from pathlib import Path
 
 import apsw
 
+from ragmem.failpoints import failpoint
 from ragmem.files import sync_folder
-from ragmem.store.locks import lock
+from ragmem.store.locks import OwnerLocks, lock
 from ragmem.store.sqlite import files, schema
+from ragmem.store.sqlite.connection import Access, Connection
 
 FOLDER = "backups"
 _MOST = 3
@@ -54,7 +56,7 @@ def keep(database: Path, locks_dir: Path, now: datetime) -> bool:
         part.unlink(missing_ok=True)
         # SQLite takes an empty file for a new one, and this one is private from the first.
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        _copy(database, part)
+        _copy(database, part, locks_dir)
         part.rename(folder / f"daily-{now.astimezone(UTC):%Y%m%d-%H%M%S}.db")
         sync_folder(folder)
     finally:
@@ -75,15 +77,37 @@ def _is_due(database: Path, last: Path, now: datetime) -> bool:
     return now.timestamp() - made >= _EACH.total_seconds() and max(changed, default=0.0) > made
 
 
-def _copy(database: Path, to: Path) -> None:
-    connection = schema.open_for_reading(database, timeout_s=_TIMEOUT_S)
+def _copy(database: Path, to: Path, locks_dir: Path) -> None:
+    db = schema.open_for_reading(database, Access(OwnerLocks(locks_dir)), timeout_s=_TIMEOUT_S)
     try:
-        said = connection.execute("PRAGMA quick_check(1)").get
+        said = db.get("PRAGMA quick_check(1)")
         if said != "ok":
             raise apsw.CorruptError(str(said))
-        # To write another file counts as writing.
-        connection.pragma("query_only", False)
-        connection.execute("VACUUM INTO ?", (str(to),))
+        copy(db, to)
     finally:
         with suppress(apsw.Error):
-            connection.close()
+            db.close()
+
+
+def copy(db: Connection, to: Path) -> None:
+    """Write a copy of the database as it is now into a new file, over a reading connection."""
+    # To write another file counts as writing.
+    db.pragma("query_only", False)
+    try:
+        db.query("VACUUM INTO :file", file=str(to))
+    finally:
+        db.pragma("query_only", True)
+
+
+def rewrite(db: Connection) -> bool:
+    """Write the file anew: where a page was split, its rest still holds what moved away.
+
+    False while another process reads the old pages, or where the disk has no room for it.
+    """
+    try:
+        db.execute("VACUUM")
+        failpoint("sqlite.checkpoint")
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError):
+        return False
+    return True

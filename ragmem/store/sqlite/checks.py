@@ -1,12 +1,12 @@
 """Whether the database keeps what a store promises."""
 
-import apsw
 import msgspec
 
-from ragmem.records import Summary
 from ragmem.store.base import Finding
-from ragmem.store.sqlite import documents, small_vectors, words
-from ragmem.store.sqlite.rows import record
+from ragmem.store.sqlite import text_index, vectors
+from ragmem.store.sqlite.connection import Connection
+from ragmem.store.sqlite.read import summaries_by_id, turns_by_id
+from ragmem.store.sqlite.text_index import words_of
 
 WORDS = "what was said is found by its words"
 _SHOWN = 3
@@ -14,57 +14,45 @@ _EXPANDED = 2000
 """Turns and summaries of which the words are made anew, evenly spread over all of them."""
 
 
-def check(connection: apsw.Connection) -> list[Finding]:
+def check(db: Connection) -> list[Finding]:
     """What is broken; damage of the file alone, where there is some."""
     # Without a look into it, FTS5 checks its index by the list of parts that it read last, and
     # takes those that another connection has merged since for lost.
-    connection.execute("SELECT count(*) FROM text_terms WHERE term = ''").fetchall()
-    said = [str(line) for (line,) in connection.execute("PRAGMA integrity_check(10)")]
+    db.column("SELECT count(*) FROM text_terms WHERE term = ''")
+    said = db.column("PRAGMA integrity_check(10)")
     if said != ["ok"]:
-        return [Finding("the file is whole", line) for line in said]
-    findings = []
-    for promise, query in _PROMISES:
-        broken = [str(each) for (each,) in connection.execute(query)]
-        if broken:
-            findings.append(Finding(promise, ", ".join(broken[:_SHOWN]), len(broken)))
-    if broken := _other_words(connection):
-        findings.append(Finding(WORDS, ", ".join(broken[:_SHOWN]), len(broken)))
-    return findings
+        return [Finding("the file is whole", str(line)) for line in said]
+    found = [(promise, db.column(query)) for promise, query in PROMISES]
+    found.append((WORDS, _other_words(db)))
+    return [
+        Finding(promise, ", ".join(map(str, broken[:_SHOWN])), len(broken))
+        for promise, broken in found
+        if broken
+    ]
 
 
-def _other_words(connection: apsw.Connection) -> list[str]:
+def _other_words(db: Connection) -> list[str]:
     """Records of which the words are not those that their text has; of a sample, when many."""
     broken = []
     for table, key in (("turns", "turn_id"), ("summaries", "summary_id")):
-        count = connection.execute(f"SELECT count(*) FROM {table}").get
-        sample = connection.execute(
-            f"""
+        sample = f"""
             SELECT {key}, digest FROM (
                 SELECT {key}, row_number() OVER (ORDER BY rowid) AS place FROM {table}
-            ) JOIN documents ON record_id = {key} WHERE place % ? = 0
-            """,
-            (-(-count // _EXPANDED) or 1,),
-        ).fetchall()
-        for record_id, digest in sample:
+            ) JOIN documents ON record_id = {key} WHERE place % :each = 0
+        """
+        count = db.get(f"SELECT count(*) FROM {table}")
+        for record_id, digest in db.tuples(sample, each=-(-count // _EXPANDED) or 1):
             try:
-                found_by = _found_by(connection, table, str(record_id))
+                [found] = (turns_by_id if table == "turns" else summaries_by_id)(db, [record_id])
+                if words_of(found).digest != digest:
+                    broken.append(record_id)
             except msgspec.ValidationError:
-                found_by = None
-            if found_by is None or found_by.digest != digest:
-                broken.append(str(record_id))
+                broken.append(record_id)
     return broken
 
 
-def _found_by(connection: apsw.Connection, table: str, record_id: str) -> words.Words:
-    if table == "turns":
-        [turn] = words.turns(connection, [record_id])
-        return words.words_of_turn(turn)
-    [row] = words.summary_rows(connection, [record_id])
-    return words.words_of_summary(record(Summary, row))
-
-
 # Each query yields the ids of what breaks the promise.
-_PROMISES = (
+PROMISES = (
     ("what is referred to exists", 'SELECT "table" FROM pragma_foreign_key_check'),
     (
         "turns are counted from 1 without gaps",
@@ -168,13 +156,13 @@ _PROMISES = (
             AND document NOT IN (SELECT document FROM vectors)
         )
         OR to_summarize <> (
-            level = 0 AND turns.status = 'completed' AND {documents.TO_SUMMARIZE}
+            level = 0 AND turns.status = 'completed' AND {text_index.TO_SUMMARIZE}
         )
-        OR to_roll_up <> (level > 0 AND {documents.TO_ROLL_UP})
+        OR to_roll_up <> (level > 0 AND {text_index.TO_ROLL_UP})
         OR ((to_extract OR to_link) AND (level > 0 OR turns.status <> 'completed'))
-        UNION ALL SELECT memory_id FROM memories WHERE to_embed <> {small_vectors.MEMORY_TO_EMBED}
+        UNION ALL SELECT memory_id FROM memories WHERE to_embed <> {vectors.MEMORY_TO_EMBED}
         UNION ALL SELECT session_id FROM sessions
-        WHERE to_embed <> {small_vectors.SESSION_TO_EMBED}
+        WHERE to_embed <> {vectors.SESSION_TO_EMBED}
         """,
     ),
     (

@@ -1,16 +1,19 @@
-"""Code and what turns have to do with it: the queries."""
+"""Code, and what turns have to do with it: read, written, forgotten."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-import apsw
 import msgspec
 
+from ragmem.failpoints import failpoint
 from ragmem.records import (
     REFERENCE_HOWS,
     CodeFile,
     CodeReference,
     CodeScope,
+    DropCodeFiles,
+    PutCodeFile,
     PutReferences,
+    ReferenceHow,
 )
 from ragmem.store.code import (
     MOST_CHANGED,
@@ -20,38 +23,37 @@ from ragmem.store.code import (
     ScopeQuery,
     TurnsQuery,
 )
-from ragmem.store.sqlite.rows import Row, record, rows, value
+from ragmem.store.sqlite.connection import Connection, Row, columns, record
+from ragmem.store.sqlite.read import those_given
 from ragmem.text import clean
 
 
-def name_key(name: str) -> str:
+def _name_key(name: str) -> str:
     """What a scope is found by: upper and lower case are alike."""
     return clean(name).casefold()
 
 
-def tail_key(qualified_name: str) -> str:
+def _tail_key(qualified_name: str) -> str:
     """A qualified name backwards: that its last parts are these is then a range of an index."""
-    return name_key(qualified_name)[::-1]
+    return _name_key(qualified_name)[::-1]
 
 
-def family(connection: apsw.Connection, project_ids: Sequence[str]) -> tuple[str, ...]:
+def _family(db: Connection, project_ids: Sequence[str]) -> list[str]:
     """These projects, what they were joined to, and all that was joined to that."""
-    found = connection.execute(
+    return db.column(
         """
         WITH roots (project_id) AS (
             SELECT DISTINCT coalesce(p.joined_into, asked.value)
-            FROM json_each(?) AS asked LEFT JOIN projects AS p ON p.project_id = asked.value
+            FROM json_each(:ids) AS asked LEFT JOIN projects AS p ON p.project_id = asked.value
         )
         SELECT project_id FROM roots
         UNION SELECT p.project_id FROM projects AS p JOIN roots ON p.joined_into = roots.project_id
         """,
-        (value(tuple(project_ids)),),
+        ids=project_ids,
     )
-    return tuple(str(each) for (each,) in found)
 
 
 # --- files and scopes -------------------------------------------------------------------
-
 
 _PROJECTS = """
     WITH RECURSIVE each_one (project_id) AS (
@@ -65,14 +67,14 @@ _PROJECTS = """
 """One step in the index for each, however many files it has."""
 
 
-def code_projects(connection: apsw.Connection) -> list[str]:
+def code_projects(db: Connection) -> list[str]:
     """Every project with a file."""
-    return [str(each) for (each,) in connection.execute(_PROJECTS)]
+    return db.column(_PROJECTS)
 
 
-def numbers_with_code(connection: apsw.Connection) -> list[int]:
+def numbers_with_code(db: Connection) -> list[int]:
     """The text index's numbers of projects with a file, and of those joined with such a one."""
-    found = connection.execute(
+    return db.column(
         f"""
         WITH with_code (root) AS (
             SELECT coalesce(p.joined_into, c.project_id)
@@ -82,29 +84,24 @@ def numbers_with_code(connection: apsw.Connection) -> list[int]:
         WHERE coalesce(p.joined_into, n.project_id) IN with_code
         """
     )
-    return [int(str(number)) for (number,) in found]
 
 
-def code_files(
-    connection: apsw.Connection, project_id: str, paths: Sequence[str] = ()
-) -> list[CodeFile]:
+def code_files(db: Connection, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
     """The files of a folder, each with its scopes."""
     which = "project_id = :id"
     if paths:
         which += " AND path IN (SELECT value FROM json_each(:paths))"
-    asked = {"id": project_id, "paths": tuple(paths)}
     scopes: dict[str, list[CodeScope]] = {}
-    for row in rows(
-        connection,
+    for row in db.rows(
         f"SELECT * FROM code_scopes WHERE {which} AND defined ORDER BY path, start_line, place",
-        asked,
+        id=project_id,
+        paths=paths,
     ):
-        scopes.setdefault(str(row["path"]), []).append(record(CodeScope, row))
+        scopes.setdefault(row["path"], []).append(record(CodeScope, row))
+    files = f"SELECT * FROM code_files WHERE {which} ORDER BY path"
     return [
-        msgspec.structs.replace(
-            record(CodeFile, row), scopes=tuple(scopes.get(str(row["path"]), ()))
-        )
-        for row in rows(connection, f"SELECT * FROM code_files WHERE {which} ORDER BY path", asked)
+        msgspec.structs.replace(file, scopes=tuple(scopes.get(file.path, ())))
+        for file in db.records(CodeFile, files, id=project_id, paths=paths)
     ]
 
 
@@ -117,56 +114,126 @@ _CALLED_SO = """
 """
 
 
-def find_scopes(connection: apsw.Connection, query: ScopeQuery) -> list[FoundScope]:
+def find_scopes(db: Connection, query: ScopeQuery) -> list[FoundScope]:
     """Those that match, by path, then by first line."""
-    tail = tail_key(query.name)
-    conditions = [
-        condition
-        for given, condition in (
-            (query.name, _CALLED_SO),
-            (query.project_ids, "project_id IN (SELECT value FROM json_each(:projects))"),
-            (query.path, "path = :path"),
-            (query.defined is not None, "defined = :defined"),
-        )
-        if given
-    ]
-    found = rows(
-        connection,
+    tail = _tail_key(query.name)
+    conditions = those_given(
+        (query.name, _CALLED_SO),
+        (query.project_ids, "project_id IN (SELECT value FROM json_each(:projects))"),
+        (query.path, "path = :path"),
+        (query.defined is not None, "defined = :defined"),
+    )
+    found = db.rows(
         f"""
-        SELECT * FROM code_scopes WHERE {" AND ".join(conditions) or "TRUE"}
+        SELECT * FROM code_scopes WHERE {conditions}
         ORDER BY path, start_line, scope_id LIMIT :limit
         """,
-        {
-            "name": name_key(query.name),
-            "tail": tail,
-            "parts": f"{tail}.",
-            "past_parts": f"{tail}/",  # what comes right after the dot
-            "projects": family(connection, query.project_ids),
-            "path": query.path,
-            "defined": bool(query.defined),
-            "limit": max(0, query.limit),
-        },
+        name=_name_key(query.name),
+        tail=tail,
+        parts=f"{tail}.",
+        past_parts=f"{tail}/",  # what comes right after the dot
+        projects=_family(db, query.project_ids),
+        path=query.path,
+        defined=bool(query.defined),
+        limit=max(0, query.limit),
     )
-    return [_found(row) for row in found]
+    return [
+        FoundScope(
+            project_id=row["project_id"],
+            path=row["path"],
+            defined=bool(row["defined"]),
+            scope=record(CodeScope, row),
+        )
+        for row in found
+    ]
 
 
-def _found(row: Row) -> FoundScope:
-    return FoundScope(
-        project_id=str(row["project_id"]),
-        path=str(row["path"]),
-        defined=bool(row["defined"]),
-        scope=record(CodeScope, row),
+_TO_KEEP = "EXISTS (SELECT 1 FROM code_references AS r WHERE r.scope = code_scopes.scope)"
+"""Some turn has to do with it."""
+
+
+def put_file(db: Connection, write: PutCodeFile) -> None:
+    """Replace a file's scopes and imports; what it had already is not written again."""
+    file = msgspec.structs.replace(write.file, imports=tuple(dict.fromkeys(write.file.imports)))
+    row = columns(file)
+    db.put("code_files", row, "project_id, path")
+    of = {"project_id": row["project_id"], "path": row["path"]}
+    scopes = {
+        clean(each.scope_id): columns(each)
+        | of
+        | {"place": place, "name_key": _name_key(each.name)}
+        | {"tail_key": _tail_key(each.qualified_name), "defined": 1}
+        for place, each in enumerate(write.file.scopes)
+    }
+    defined = (
+        "SELECT * FROM code_scopes WHERE project_id = :project_id AND path = :path AND defined"
     )
+    held = {each["scope_id"]: each for each in db.rows(defined, **of)}
+    for scope_id, scope in scopes.items():
+        if held.get(scope_id, {}) | scope != held.get(scope_id):
+            db.put("code_scopes", scope, "scope_id")
+    _undefine(db, (scope["scope"] for scope_id, scope in held.items() if scope_id not in scopes))
+
+
+def drop_files(db: Connection, write: DropCodeFiles) -> None:
+    """Let files that are no more define nothing."""
+    for path in write.paths:
+        of = {"id": write.project_id, "path": path}
+        of_file = "project_id = :id AND path = :path"
+        _undefine(db, db.column(f"SELECT scope FROM code_scopes WHERE {of_file} AND defined", **of))
+        db.query(f"DELETE FROM code_files WHERE {of_file}", **of)
+
+
+def _undefine(db: Connection, scopes: Iterable[int]) -> None:
+    """Scopes that their file defines no more go, but those that a turn has to do with stay."""
+    for scope in scopes:
+        db.query("UPDATE code_scopes SET defined = 0 WHERE scope = :scope", scope=scope)
+        _forget(db, scope)
+
+
+def _forget(db: Connection, scope: int) -> None:
+    unknown = f"scope = :scope AND NOT defined AND NOT {_TO_KEEP}"
+    db.query(f"DELETE FROM code_scopes WHERE {unknown}", scope=scope)
 
 
 # --- turns ------------------------------------------------------------------------------
 
 
-def references_of(connection: apsw.Connection, turn_ids: Sequence[str]) -> list[PutReferences]:
+def put_references(db: Connection, write: PutReferences) -> None:
+    """Replace what was known of what a turn has to do with code."""
+    turn_id = write.turn_id
+    if db.get("SELECT 1 FROM turns WHERE turn_id = :id", id=turn_id) is None:
+        return
+    db.query(
+        "UPDATE documents SET to_link = 0 WHERE to_link AND level = 0 AND record_id = :id",
+        id=turn_id,
+    )
+    before = db.column(
+        "DELETE FROM code_references WHERE turn_id = :id RETURNING scope", id=turn_id
+    )
+    strongest: dict[str, ReferenceHow] = {}
+    for each in sorted(write.references, key=_strength):
+        strongest.setdefault(clean(each.scope_id), each.how)
+    for scope_id, how in strongest.items():
+        db.query(
+            "INSERT INTO code_references (turn_id, scope, how)"
+            " SELECT :id, scope, :how FROM code_scopes WHERE scope_id = :scope_id",
+            id=turn_id,
+            how=how,
+            scope_id=scope_id,
+        )
+    for scope in before:
+        _forget(db, scope)
+
+
+def _strength(reference: CodeReference) -> int:
+    return REFERENCE_HOWS.index(reference.how)
+
+
+def references_of(db: Connection, turn_ids: Sequence[str]) -> list[PutReferences]:
     """What these turns have to do with code, of those that have something."""
     found: dict[str, list[CodeReference]] = {}
-    for row in rows(
-        connection,
+    for row in db.rows(
         """
         SELECT r.turn_id, s.scope_id, r.how
         FROM json_each(:ids) AS asked
@@ -174,23 +241,18 @@ def references_of(connection: apsw.Connection, turn_ids: Sequence[str]) -> list[
         CROSS JOIN code_scopes AS s ON s.scope = r.scope
         ORDER BY asked.key, s.scope_id
         """,
-        {"ids": tuple(dict.fromkeys(turn_ids))},
+        ids=list(dict.fromkeys(turn_ids)),
     ):
-        found.setdefault(str(row["turn_id"]), []).append(record(CodeReference, row))
+        found.setdefault(row["turn_id"], []).append(record(CodeReference, row))
     return [
-        PutReferences(turn_id=turn_id, references=tuple(sorted(held, key=_strongest_first)))
+        PutReferences(turn_id=turn_id, references=tuple(sorted(held, key=_strength)))
         for turn_id, held in found.items()
     ]
 
 
-def _strongest_first(reference: CodeReference) -> int:
-    return REFERENCE_HOWS.index(reference.how)
-
-
-def code_turns(connection: apsw.Connection, query: TurnsQuery) -> list[CodeTurn]:
+def code_turns(db: Connection, query: TurnsQuery) -> list[CodeTurn]:
     """Turns that have to do with any of these, newest first."""
-    found = rows(
-        connection,
+    found = db.rows(
         """
         WITH touched (turn_id, how, access_type) AS (
             SELECT r.turn_id, r.how, NULL
@@ -212,36 +274,27 @@ def code_turns(connection: apsw.Connection, query: TurnsQuery) -> list[CodeTurn]
         GROUP BY t.turn_id
         ORDER BY t.started_at DESC, t.turn_index DESC, t.turn_id DESC LIMIT :limit
         """,
-        {
-            "scope_ids": query.scope_ids,
-            "paths": query.paths,
-            "projects": family(connection, query.project_ids),
-            "limit": max(0, query.limit),
-        },
+        scope_ids=query.scope_ids,
+        paths=query.paths,
+        projects=_family(db, query.project_ids),
+        limit=max(0, query.limit),
     )
-    return [
-        msgspec.convert(
-            row
-            | {
-                "hows": [how for how in REFERENCE_HOWS if how in _listed(row["hows"])],
-                "accesses": sorted(_listed(row["accesses"])),
-            },
-            CodeTurn,
-        )
-        for row in found
-    ]
+    return [_code_turn(row) for row in found]
 
 
-def _listed(joined: object) -> list[str]:
-    return joined.split(",") if isinstance(joined, str) else []
+def _code_turn(row: Row) -> CodeTurn:
+    hows, accesses = ((row[name] or "").split(",") for name in ("hows", "accesses"))
+    row["hows"] = [how for how in REFERENCE_HOWS if how in hows]
+    row["accesses"] = sorted(filter(None, accesses))
+    return msgspec.convert(row, CodeTurn)
 
 
 def changed_with(
-    connection: apsw.Connection, project_ids: Sequence[str], path: str, limit: int
+    db: Connection, project_ids: Sequence[str], path: str, *, limit: int = 20
 ) -> list[ChangedTogether]:
     """Files that were written to in the turns that wrote to this one."""
-    found = rows(
-        connection,
+    return db.records(
+        ChangedTogether,
         f"""
         WITH wrote (turn_id) AS (
             SELECT DISTINCT c.turn_id FROM file_accesses AS a
@@ -267,6 +320,19 @@ def changed_with(
         GROUP BY w.path
         ORDER BY turn_count DESC, last_at DESC, w.path LIMIT :limit
         """,
-        {"path": path, "projects": family(connection, project_ids), "limit": max(0, limit)},
+        path=path,
+        projects=_family(db, project_ids),
+        limit=max(0, limit),
     )
-    return [record(ChangedTogether, row) for row in found]
+
+
+def forget_session(db: Connection, session_id: str) -> None:
+    """Remove what its turns have to do with code, and scopes that only they kept."""
+    gone = db.column(
+        "DELETE FROM code_references"
+        " WHERE turn_id IN (SELECT turn_id FROM turns WHERE session_id = :id) RETURNING scope",
+        id=session_id,
+    )
+    failpoint("sqlite.delete")
+    for scope in set(gone):
+        _forget(db, scope)

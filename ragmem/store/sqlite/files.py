@@ -1,4 +1,5 @@
-"""The database's files: made private, looked at before SQLite opens them, errors in plain words.
+"""The database's files: made private, looked at before SQLite opens them, errors in plain words,
+and which journal they have.
 
 SQLite takes an empty file for a new database, so a lost one would look like a
 fresh start. A marker beside the database tells them apart.
@@ -127,21 +128,12 @@ def damaged(database: Path, why: str) -> StoreDamaged:
     )
 
 
-def refused(database: Path, error: OSError) -> RagmemError:
-    """The error for a file or folder that can't be used."""
-    if known := _of_the_system(error.errno, database):
-        return known
-    why = error.strerror or str(error)
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        why = "a file stands where a folder should be"
-    return StoreRefused(
-        f"The memory can't use {error.filename or database}: {why}.",
-        hint="Make it writable, or set RAGMEM_HOME to a folder that is.",
-    )
-
-
 class ReadOnly(StoreRefused):
     """The database can't be written; it may be read all the same."""
+
+
+class Full(StoreUnavailable):
+    """There is no room on the file system; what is there can be read."""
 
 
 def never_changes(database: Path) -> bool:
@@ -159,47 +151,7 @@ def unwritable(database: Path, why: str) -> StoreRefused:
     )
 
 
-class Full(StoreUnavailable):
-    """There is no room on the file system; what is there can be read."""
-
-
-def full(database: Path) -> StoreUnavailable:
-    """The error for a file system without room."""
-    return Full(
-        f"The file system {_mount_point(database)} is full; nothing more can be stored there.",
-        hint="Free some space; what was stored before is safe.",
-    )
-
-
-def _of_the_system(number: int | None, database: Path) -> RagmemError | None:
-    """What the system gave as its reason, where that is none of the file's own."""
-    match number:
-        case errno.ENOSPC | errno.EDQUOT:
-            return full(database)
-        case errno.EIO:
-            return failing(database, os.strerror(errno.EIO))
-        case errno.EMFILE | errno.ENFILE:
-            return StoreUnavailable(
-                f"The memory's database {database} can't be opened: {os.strerror(number)}.",
-                hint="Close what holds them, or raise the limit (`ulimit -n`); what was stored "
-                "before is safe.",
-            )
-        case errno.ENOMEM:
-            return _no_memory(database)
-        case errno.EROFS | errno.EACCES | errno.EPERM:
-            return unwritable(database, os.strerror(number))
-    return None
-
-
-def _no_memory(database: Path) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"The memory's database {database} can't be used: {os.strerror(errno.ENOMEM)}.",
-        hint="End what takes the computer's memory, then try again; what was stored is safe.",
-    )
-
-
-def failing(database: Path, why: str) -> StoreUnavailable:
-    """The error for a disk that does not do what it is told."""
+def _failing(database: Path, why: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"The memory's database {database}, on the file system {_mount_point(database)}, "
         f"could not be read or written: {why}.",
@@ -207,10 +159,38 @@ def failing(database: Path, why: str) -> StoreUnavailable:
     )
 
 
+def _of_the_system(number: int | None, database: Path) -> RagmemError | None:
+    """What the system gave as its reason, where that is none of the file's own."""
+    match number:
+        case errno.ENOSPC | errno.EDQUOT:
+            return Full(
+                f"The file system {_mount_point(database)} is full; nothing more can be stored "
+                "there.",
+                hint="Free some space; what was stored before is safe.",
+            )
+        case errno.EIO:
+            return _failing(database, os.strerror(number))
+        case errno.EMFILE | errno.ENFILE:
+            return StoreUnavailable(
+                f"The memory's database {database} can't be opened: {os.strerror(number)}.",
+                hint="Close what holds them, or raise the limit (`ulimit -n`); what was stored "
+                "before is safe.",
+            )
+        case errno.ENOMEM:
+            return StoreUnavailable(
+                f"The memory's database {database} can't be used: {os.strerror(number)}.",
+                hint="End what takes the computer's memory, then try again; what was stored is "
+                "safe.",
+            )
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            return unwritable(database, os.strerror(number))
+    return None
+
+
 def translated(
-    error: apsw.Error, database: Path, timeout_s: float, number: int = 0
+    error: Exception, database: Path, timeout_s: float, number: int = 0
 ) -> RagmemError | None:
-    """An error of SQLite in plain words; None for one that only a bug can cause.
+    """An error of SQLite or of the files in plain words; None for one that only a bug can cause.
 
     `number`: of the system's error behind it, as its connection knows it.
     """
@@ -226,7 +206,9 @@ def translated(
                 hint="Try again; nothing is damaged.",
             )
         case apsw.FullError():
-            return full(database)
+            return _of_the_system(errno.ENOSPC, database)
+        case apsw.NoMemError():
+            return _of_the_system(errno.ENOMEM, database)
         case apsw.NotADBError():
             return damaged(database, "it is not a SQLite database")
         case apsw.CorruptError():
@@ -239,12 +221,17 @@ def translated(
             return StoreRefused(
                 "A text of more than 1 GB can't be stored.", hint="Store it as a file."
             )
-        case apsw.NoMemError():
-            return _no_memory(database)
         case apsw.IOError():
-            return failing(database, str(error))
-        case _:
-            return None
+            return _failing(database, str(error))
+        case OSError():
+            why = error.strerror or str(error)
+            if isinstance(error, FileExistsError | NotADirectoryError):
+                why = "a file stands where a folder should be"
+            return _of_the_system(error.errno, database) or StoreRefused(
+                f"The memory can't use {error.filename or database}: {why}.",
+                hint="Make it writable, or set RAGMEM_HOME to a folder that is.",
+            )
+    return None
 
 
 def _tried(database: Path) -> int:
@@ -256,7 +243,10 @@ def _tried(database: Path) -> int:
     return 0
 
 
-def header(database: Path) -> bytes:
+# --- what the header tells ------------------------------------------------------------------
+
+
+def _header(database: Path) -> bytes:
     """The first 100 bytes, by SQLite's own hands; raises what apsw does.
 
     To open and close the file ourselves would free every lock that this process has on it: another
@@ -273,7 +263,7 @@ def header(database: Path) -> bytes:
 
 def _look_at_header(database: Path, size: int) -> None:
     """Damage that 100 bytes show: another kind of file, or one that was cut."""
-    first = header(database)
+    first = _header(database)
     if not first.startswith(_MAGIC) or len(first) < 100:
         raise damaged(database, "it is not a SQLite database")
     page_size = int.from_bytes(first[16:18], "big")
@@ -301,3 +291,61 @@ def _mount_point(path: Path) -> Path:
     while not path.is_mount() and path != path.parent:
         path = path.parent
     return path
+
+
+# --- the journal ----------------------------------------------------------------------------
+# A write-ahead log needs memory that processes share, which network drives and some others do
+# not give. A rollback journal needs locks alone: writers and readers then wait for each other,
+# and nothing else is lost.
+
+_WRITE_VERSION = 18
+"""Where a database's header says which journal it has: 2 is a write-ahead log."""
+_NO_SHARED_MEMORY = (apsw.CantOpenError, apsw.IOError, apsw.ProtocolError)
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Why there is no shared memory just now, on a disk that could have it."""
+
+NETWORK_NOTICE = (
+    "The memory's folder can't have a write-ahead log (is it on a network drive?): a rollback "
+    "journal is used instead. It is as safe, but processes that use it at once wait for each other."
+)
+
+
+def has_log(database: Path) -> bool:
+    """Whether the file says that it has a write-ahead log."""
+    if not database.is_file():  # a pipe would not open before somebody writes to it
+        return False
+    try:
+        return _header(database)[_WRITE_VERSION : _WRITE_VERSION + 1] == b"\2"
+    except (apsw.Error, OSError):
+        return False
+
+
+def choose_journal(connection: apsw.Connection) -> None:
+    """A log for a new database if that can be, else a rollback journal."""
+    try:
+        connection.pragma("journal_mode", "wal")
+    except _NO_SHARED_MEMORY:
+        if connection.system_errno in _PASSING:
+            raise
+        connection.pragma("journal_mode", "delete")
+
+
+def can_read_log(connection: apsw.Connection, database: Path) -> bool:
+    """False for a log that can't be used here; other errors are the caller's."""
+    try:
+        connection.pragma("schema_version")
+    except _NO_SHARED_MEMORY:
+        if has_log(database) and connection.system_errno not in _PASSING:
+            return False
+        raise
+    return True
+
+
+def roll_in(database: Path) -> None:
+    """Change from a log to a rollback journal, without shared memory: nobody else may use it."""
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.pragma("locking_mode", "exclusive")
+        connection.pragma("journal_mode", "delete")
+    finally:
+        connection.close()

@@ -22,13 +22,15 @@ from ragmem.records import (
     Summary,
     ToolCall,
     Turn,
-    utc_now,
 )
+from ragmem.store.locks import OwnerLocks
 from ragmem.store.recall import EmbedderMark
-from ragmem.store.sqlite import documents, schema, small_vectors, vectors
-from ragmem.store.sqlite.rows import Row, record, rows
+from ragmem.store.sqlite import schema, text_index, vectors
+from ragmem.store.sqlite.connection import Access, Connection, Row, record
 from ragmem.store.vectors import unpacked
 
+_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+_UNREADABLE = (apsw.Error, UnicodeDecodeError)
 _LAST_ROW = 1 << 40
 _TIMEOUT_S = 60.0
 _RECORDS: dict[str, type[msgspec.Struct]] = {
@@ -59,7 +61,7 @@ _MADE_ANEW = frozenset(
 _COMPLETED = "record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')"
 
 
-class Remains:
+class DamagedDatabase:
     """A database, with its log, of which a copy is read; `lost` counts places that can't be."""
 
     def __init__(self, database: Path, folder: Path) -> None:
@@ -70,7 +72,7 @@ class Remains:
             if source.exists():
                 shutil.copyfile(source, copy.with_name(copy.name + suffix))
         self.lost = 0
-        self.connection = apsw.Connection(str(copy))
+        self.connection = Connection(str(copy), _FLAGS, Access(OwnerLocks(folder)))
         try:
             self.connection.execute("PRAGMA writable_schema = ON")
             self.connection.execute("SELECT 1 FROM sessions LIMIT 0").fetchall()
@@ -83,7 +85,7 @@ class Remains:
 
     def store_id(self) -> str:
         """What the database said of itself; empty where that can't be read."""
-        with suppress(apsw.Error, UnicodeDecodeError):
+        with suppress(*_UNREADABLE):
             return schema.store_id(self.connection)
         return ""
 
@@ -115,10 +117,10 @@ class Remains:
         while True:
             try:
                 for row in self._after(table, last):
-                    last = int(row["row_number"] or 0)
+                    last = row["row_number"]
                     yield row
                 return
-            except (apsw.Error, UnicodeDecodeError):
+            except _UNREADABLE:
                 self.lost += 1
             step = self._step(table, last)
             if step is None:
@@ -126,16 +128,16 @@ class Remains:
             last += step
 
     def _after(self, table: str, last: int, limit: int = -1) -> Iterator[Row]:
-        for row in rows(
-            self.connection,
+        for row in self.connection.rows(
             f'SELECT rowid AS row_number, * FROM "{table}" NOT INDEXED'
             " WHERE rowid > :last ORDER BY rowid LIMIT :limit",
-            {"last": last, "limit": limit},
+            last=last,
+            limit=limit,
         ):
             # On damaged pages numbers need not rise, and reading would never end.
-            if int(row["row_number"] or 0) <= last:
+            if row["row_number"] <= last:
                 raise apsw.CorruptError("row out of order")
-            last = int(row["row_number"] or 0)
+            last = row["row_number"]
             yield row
 
     def _step(self, table: str, last: int) -> int | None:
@@ -144,7 +146,7 @@ class Remains:
         def is_readable(step: int) -> bool:
             try:
                 list(self._after(table, last + step, 1))
-            except (apsw.Error, UnicodeDecodeError):
+            except _UNREADABLE:
                 return False
             return True
 
@@ -167,9 +169,9 @@ class Remains:
         for direction in ("", " DESC"):
             by = ", ".join(f'"{column}"{direction}' for column in key)
             try:
-                for row in rows(self.connection, f'SELECT * FROM "{table}" ORDER BY {by}'):
+                for row in self.connection.rows(f'SELECT * FROM "{table}" ORDER BY {by}'):
                     found[repr([row[column] for column in key])] = row
-            except (apsw.Error, UnicodeDecodeError):
+            except _UNREADABLE:
                 self.lost += not direction
                 continue
             break
@@ -177,36 +179,40 @@ class Remains:
 
 
 def rebuild(
-    sources: Sequence[Remains], new: Path, locks_dir: Path, *, owner: str, store_id: str = ""
+    sources: Sequence[DamagedDatabase],
+    new: Path,
+    locks_dir: Path,
+    *,
+    owner: str,
+    store_id: str = "",
 ) -> None:
     """Write a new database, whole by every promise, with what the sources hold.
 
     Of a record that several hold the first one's is taken. `owner`: whose it is where that was not
     kept; `store_id`: what the database is called where none of them says it.
     """
-    connection = schema.open_for_writing(
-        new, locks_dir, timeout_s=_TIMEOUT_S, clock=utc_now, owner=owner
-    )
+    access = Access(OwnerLocks(locks_dir), owner)
+    db = schema.open_for_writing(new, access, locks_dir=locks_dir, timeout_s=_TIMEOUT_S)
     try:
-        connection.pragma("foreign_keys", False)
-        with connection:
+        db.pragma("foreign_keys", False)
+        with db:
             mark = next(filter(None, (source.mark() for source in sources)), None)
             for source in sources:
-                _copy(source, connection, mark)
-            _make_up_what_is_referred_to(connection)
-            _renumber(connection)
-            _remove_orphans(connection)
-            _count(connection)
-            _file(sources, connection, mark)
-            schema.take(connection, owner)
+                _copy(source, db, mark)
+            _make_up_what_is_referred_to(db)
+            _renumber(db)
+            _remove_orphans(db)
+            _count(db)
+            _file(sources, db, mark)
+            schema.take(db, owner)
             its_ids = (*(source.store_id() for source in sources), store_id)
             if its_id := next(filter(None, its_ids), ""):
-                schema.identify(connection, its_id)
+                schema.identify(db, its_id)
     finally:
-        connection.close()
+        db.close()
 
 
-def _copy(source: Remains, target: apsw.Connection, mark: EmbedderMark | None) -> None:
+def _copy(source: DamagedDatabase, target: Connection, mark: EmbedderMark | None) -> None:
     for table, key in _tables(target):
         if table == "small_vectors" and source.mark() != mark:
             continue
@@ -229,30 +235,29 @@ def _copy(source: Remains, target: apsw.Connection, mark: EmbedderMark | None) -
                 source.lost += 1
 
 
-def _tables(connection: apsw.Connection) -> list[tuple[str, list[str]]]:
+def _tables(db: Connection) -> list[tuple[str, list[str]]]:
     """Those that are copied, what is referred to first; with the key of one without row numbers."""
-    found = connection.execute(
+    found = db.tuples(
         """
         SELECT l.name, l.wr FROM pragma_table_list AS l JOIN sqlite_schema AS s USING (name)
         WHERE l.schema = 'main' AND l.type = 'table' AND s.name NOT LIKE 'sqlite_%'
         ORDER BY s.rowid
         """
-    ).fetchall()
+    )
     return [
-        (str(name), _key(connection, str(name)) if has_no_numbers else [])
+        (name, _key(db, name) if has_no_numbers else [])
         for name, has_no_numbers in found
         if name not in _MADE_ANEW
     ]
 
 
-def _key(connection: apsw.Connection, table: str) -> list[str]:
-    query = "SELECT name FROM pragma_table_info(?) WHERE pk ORDER BY pk"
-    return [str(name) for (name,) in connection.execute(query, (table,))]
+def _key(db: Connection, table: str) -> list[str]:
+    return db.column("SELECT name FROM pragma_table_info(:name) WHERE pk ORDER BY pk", name=table)
 
 
-def _make_up_what_is_referred_to(connection: apsw.Connection) -> None:
+def _make_up_what_is_referred_to(db: Connection) -> None:
     """Sessions of turns, and files of scopes, that are lost themselves."""
-    connection.execute(
+    db.execute(
         """
         INSERT INTO sessions (
             session_id, cwd, project_id, title, title_key, tags, status, started_at, updated_at,
@@ -272,14 +277,14 @@ def _make_up_what_is_referred_to(connection: apsw.Connection) -> None:
     )
 
 
-def _renumber(connection: apsw.Connection) -> None:
+def _renumber(db: Connection) -> None:
     """Count turns without gaps, and of a fork those that it still shares."""
     indexes: dict[str, list[int]] = {}
-    for session_id, index in connection.execute("SELECT session_id, turn_index FROM turns"):
-        indexes.setdefault(str(session_id), []).append(int(str(index)))
+    for session_id, index in db.tuples("SELECT session_id, turn_index FROM turns"):
+        indexes.setdefault(session_id, []).append(index)
     parents = {
-        str(session_id): (str(parent or ""), int(str(at or 0)))
-        for session_id, parent, at in connection.execute(
+        session_id: (parent or "", at or 0)
+        for session_id, parent, at in db.tuples(
             "SELECT session_id, parent_session_id, forked_at_index FROM sessions"
         )
     }
@@ -296,12 +301,12 @@ def _renumber(connection: apsw.Connection) -> None:
 
     for session_id, (parent, _) in parents.items():
         if parent:
-            connection.execute(
+            db.execute(
                 "UPDATE sessions SET forked_at_index = ? WHERE session_id = ?",
                 (share(session_id), session_id),
             )
     # First below zero: two turns of a session never have one number.
-    connection.execute(
+    db.execute(
         """
         UPDATE turns SET turn_index = -counted.place FROM (
             SELECT turn_id, coalesce(forked_at_index, 0)
@@ -313,20 +318,19 @@ def _renumber(connection: apsw.Connection) -> None:
     )
 
 
-def _remove_orphans(connection: apsw.Connection) -> None:
+def _remove_orphans(db: Connection) -> None:
     """What refers to something that is lost, and summaries of which nothing is left."""
     left = -1
-    while left != (left := connection.total_changes()):
-        for table, _ in _tables(connection):
-            for _, _, parent, column, to, *_ in connection.execute(
-                f'PRAGMA foreign_key_list("{table}")'
-            ).fetchall():
-                [key] = [to] if to else _key(connection, str(parent))
-                connection.execute(
+    while left != (left := db.total_changes()):
+        for table, _ in _tables(db):
+            keys = db.tuples(f'PRAGMA foreign_key_list("{table}")')
+            for _, _, parent, column, to, *_ in keys:
+                [key] = [to] if to else _key(db, parent)
+                db.execute(
                     f'DELETE FROM "{table}" WHERE "{column}" NOT IN'
                     f' (SELECT "{key}" FROM "{parent}")'
                 )
-        connection.execute(
+        db.execute(
             """
             DELETE FROM summaries WHERE summary_id NOT IN (
                 SELECT summary_id FROM summarized_turns
@@ -344,9 +348,9 @@ def _remove_orphans(connection: apsw.Connection) -> None:
         )
 
 
-def _count(connection: apsw.Connection) -> None:
+def _count(db: Connection) -> None:
     """What is counted, and what is said twice."""
-    connection.execute(
+    db.execute(
         f"""
         UPDATE turns SET char_count = length(user_message) + length(assistant_message),
             finished_at = CASE WHEN status <> 'running' THEN coalesce(finished_at, started_at) END;
@@ -358,27 +362,25 @@ def _count(connection: apsw.Connection) -> None:
                 SELECT count(*) FROM turns AS t
                 WHERE t.session_id = sessions.session_id AND status = 'completed'
             );
-        UPDATE sessions SET to_embed = {small_vectors.SESSION_TO_EMBED};
-        UPDATE memories SET to_embed = {small_vectors.MEMORY_TO_EMBED}
+        UPDATE sessions SET to_embed = {vectors.SESSION_TO_EMBED};
+        UPDATE memories SET to_embed = {vectors.MEMORY_TO_EMBED}
         """
     )
 
 
-def _file(
-    sources: Sequence[Remains], connection: apsw.Connection, mark: EmbedderMark | None
-) -> None:
+def _file(sources: Sequence[DamagedDatabase], db: Connection, mark: EmbedderMark | None) -> None:
     """Make all of it findable; the vectors of it that can be read need not be made again."""
-    connection.execute(
+    db.execute(
         "UPDATE recall_state SET terms_version = 0, model_id = ?, dimension = ?",
         (mark.model_id, mark.dimension) if mark else (None, None),
     )
-    documents.build(connection)
-    connection.execute(f"UPDATE documents SET to_link = 1 WHERE {_COMPLETED}")
+    text_index.build(db)
+    db.execute(f"UPDATE documents SET to_link = 1 WHERE {_COMPLETED}")
     for source in reversed(sources):  # What the first one says is written last.
         filed = {}
         for row in source.rows("documents", ()):
             filed[row["document"]] = str(row["record_id"]), int(row["level"] or 0)
-            connection.execute(
+            db.execute(
                 "UPDATE documents SET to_extract = :to_extract, to_link = :to_link"
                 f" WHERE record_id = :record_id AND {_COMPLETED}",
                 {"to_extract": 0, "to_link": 1, **row},
@@ -399,4 +401,4 @@ def _file(
                 text_hash=str(row["text_hash"]),
                 vectors=unpacked(packed, mark.dimension),
             )
-            vectors.put_vectors(put)(connection, {})
+            vectors.put(db, put)

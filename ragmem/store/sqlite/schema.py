@@ -5,9 +5,8 @@ to, each applied in one transaction with its record.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -17,8 +16,8 @@ from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
 from ragmem.store.base import AHEAD
 from ragmem.store.locks import lock
-from ragmem.store.sqlite import documents, files, journal
-from ragmem.store.sqlite.rows import iso
+from ragmem.store.sqlite import files, text_index
+from ragmem.store.sqlite.connection import Access, Connection, iso
 
 VERSION = 8
 APPLICATION_ID = 0x7261676D
@@ -27,120 +26,107 @@ _FIRST_WITH_OWNERS = 7
 
 
 def open_for_writing(
-    database: Path,
-    locks_dir: Path,
-    *,
-    timeout_s: float,
-    clock: Callable[[], datetime],
-    owner: str = "",
-) -> apsw.Connection:
+    database: Path, access: Access, *, locks_dir: Path, timeout_s: float
+) -> Connection:
     """The connection that may write, on files that are private, whole and up to date."""
     was_set_up = files.prepare(database, locks_dir)
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
+    db = Connection(str(database), apsw.SQLITE_OPEN_READWRITE, access)
     try:
-        connection.set_busy_timeout(round(timeout_s * 1000))
-        if connection.readonly("main"):
+        db.set_busy_timeout(round(timeout_s * 1000))
+        if db.readonly("main"):
             raise files.unwritable(database, "it may only be read")
-        whole = journal.can_be_read(connection, database)
-        if not whole or _version(connection, database) < VERSION:
+        whole = files.can_read_log(db, database)
+        if not whole or _version(db, database) < VERSION or text_index.is_old(db):
             # One process at a time: switching to another journal waits for no busy timeout.
             alone = lock(locks_dir / "schema.lock", timeout_s=timeout_s)
             try:
-                if not whole and not journal.can_be_read(connection, database):
-                    journal.roll_in(database)
-                _migrate(connection, database, clock, owner)
+                if not whole and not files.can_read_log(db, database):
+                    files.roll_in(database)
+                _migrate(db, database)
+                with transaction(db):
+                    text_index.build(db)
             finally:
                 os.close(alone)
-        if documents.are_old(connection):
-            alone = lock(locks_dir / "schema.lock", timeout_s=timeout_s)
-            try:
-                _in_transaction(connection, lambda: documents.build(connection))
-            finally:
-                os.close(alone)
-        _identify(connection)
+        if not store_id(db):
+            # Where another process writes just then, another time.
+            with suppress(apsw.BusyError), transaction(db):
+                if not store_id(db):
+                    identify(db, new_id())
         failpoint("sqlite.mark")
         if not was_set_up:
             files.mark_set_up(database)
-        _tell_horizon(connection, clock)
-        connection.pragma("synchronous", "FULL")
-        connection.pragma("foreign_keys", True)
+        # In SQL the latest time that is no wrong clock's.
+        db.create_scalar_function("horizon", lambda *_: iso(db.now + AHEAD), 0)
+        db.pragma("synchronous", "FULL")
+        db.pragma("foreign_keys", True)
     except BaseException as error:
-        number = connection.system_errno
-        leave_untouched(connection)
-        connection.close()
+        number = db.system_errno
+        leave_untouched(db)
+        db.close()
         if isinstance(error, apsw.Error) and (
             plain := files.translated(error, database, timeout_s, number)
         ):
             raise plain from error
         raise
-    return connection
+    return db
 
 
-def store_id(connection: apsw.Connection) -> str:
-    """The database's own; empty while it has none."""
-    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'identity'").fetchall():
+@contextmanager
+def transaction(db: apsw.Connection) -> Iterator[None]:
+    """All that is done inside of it or none, durable at its end."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def store_id(db: Connection) -> str:
+    """The database's own id; empty while it has none."""
+    if db.get("SELECT 1 FROM sqlite_schema WHERE name = 'identity'") is None:
         return ""
-    return str(connection.execute("SELECT store_id FROM identity").get or "")
+    return str(db.get("SELECT store_id FROM identity") or "")
 
 
-def identify(connection: apsw.Connection, its_id: str) -> None:
+def identify(db: Connection, its_id: str) -> None:
     """Give the database this id in place of any that it has; no schema's version knows of it."""
-    connection.execute("CREATE TABLE IF NOT EXISTS identity (store_id TEXT NOT NULL) STRICT")
-    connection.execute("DELETE FROM identity")
-    connection.execute("INSERT INTO identity VALUES (?)", (its_id,))
+    db.execute("CREATE TABLE IF NOT EXISTS identity (store_id TEXT NOT NULL) STRICT")
+    db.execute("DELETE FROM identity")
+    db.query("INSERT INTO identity VALUES (:id)", id=its_id)
 
 
-def _identify(connection: apsw.Connection) -> None:
-    """Give it an id if it has none; where another process writes just then, another time."""
-
-    def once() -> None:
-        if not store_id(connection):
-            identify(connection, new_id())
-
-    if store_id(connection):
-        return
-    with suppress(apsw.BusyError):
-        _in_transaction(connection, once)
-
-
-def _tell_horizon(connection: apsw.Connection, clock: Callable[[], datetime]) -> None:
-    """`horizon()` in SQL: the latest time that is no wrong clock's."""
-
-    def horizon(*_: object) -> str:
-        return iso(clock() + AHEAD)
-
-    connection.create_scalar_function("horizon", horizon, 0)
-
-
-def open_for_reading(database: Path, *, timeout_s: float) -> apsw.Connection:
+def open_for_reading(database: Path, access: Access, *, timeout_s: float) -> Connection:
     """A connection that reads while another writes."""
     # What another process' crash left of a rollback journal, a reader has to undo.
-    only = journal.has_log(database)
+    only = files.has_log(database)
     flags = apsw.SQLITE_OPEN_READONLY if only else apsw.SQLITE_OPEN_READWRITE
-    connection = apsw.Connection(str(database), flags=flags)
-    connection.set_busy_timeout(round(timeout_s * 1000))
-    connection.pragma("query_only", True)
-    return connection
+    db = Connection(str(database), flags, access)
+    db.set_busy_timeout(round(timeout_s * 1000))
+    db.pragma("query_only", True)
+    return db
 
 
-def open_alone(database: Path, *, timeout_s: float) -> apsw.Connection:
+def open_alone(database: Path, access: Access, *, timeout_s: float) -> Connection:
     """A connection that reads where nothing can be shared with others: they wait for its end.
 
     StoreRefused, or the reason that there is no room, where this version can't read it as it is.
     """
+    name, flags = str(database), apsw.SQLITE_OPEN_READWRITE
     if files.never_changes(database):
+        name = f"{database.absolute().as_uri()}?immutable=1"
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        connection = apsw.Connection(f"{database.absolute().as_uri()}?immutable=1", flags=flags)
-    else:
-        connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
-    connection.set_busy_timeout(round(timeout_s * 1000))
-    connection.pragma("locking_mode", "exclusive")
-    connection.pragma("query_only", True)
-    leave_untouched(connection)
-    if _version(connection, database) < VERSION:
-        connection.close()
+    db = Connection(name, flags, access)
+    db.set_busy_timeout(round(timeout_s * 1000))
+    db.pragma("locking_mode", "exclusive")
+    db.pragma("query_only", True)
+    leave_untouched(db)
+    if _version(db, database) < VERSION:
+        db.close()
         raise files.unwritable(database, "it has to be brought up to date first")
-    return connection
+    return db
 
 
 def leave_untouched(connection: apsw.Connection) -> None:
@@ -148,24 +134,13 @@ def leave_untouched(connection: apsw.Connection) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
-def _at_one_moment(connection: apsw.Connection) -> tuple[int, int, int]:
-    """Whose it is, which version, how many tables: another process may be making it just then."""
-    is_inside = connection.in_transaction
-    if not is_inside:
-        connection.execute("BEGIN")
-    try:
-        pragmas = (connection.pragma(name) for name in ("application_id", "user_version"))
-        application, version = (int(str(value)) for value in pragmas)
-        tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
-        return application, version, int(str(tables))
-    finally:
-        if not is_inside and connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-def _version(connection: apsw.Connection, database: Path) -> int:
+def _version(db: Connection, database: Path) -> int:
     """The schema's version, 0 for a new file; StoreRefused for what is not ours to use."""
-    application, version, tables = _at_one_moment(connection)
+    # At one moment: another process may be making it just then.
+    application, version, tables = db.get(
+        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)"
+        " FROM pragma_application_id, pragma_user_version"
+    )
     is_new = not (application or version or tables)
     if application != APPLICATION_ID and not is_new:
         raise StoreRefused(
@@ -178,50 +153,32 @@ def _version(connection: apsw.Connection, database: Path) -> int:
             f"(schema {version}, this one knows up to {VERSION}).",
             hint="Update ragmem; nothing was changed.",
         )
-    return version
+    return int(version)
 
 
-def _migrate(
-    connection: apsw.Connection, database: Path, clock: Callable[[], datetime], owner: str
-) -> None:
-    if _version(connection, database) == 0:
-        journal.choose(connection)
+def _migrate(db: Connection, database: Path) -> None:
+    if _version(db, database) == 0:
+        files.choose_journal(db)
     for number, name, sql in migrations():
-
-        def step(number: int = number, name: str = name, sql: str = sql) -> None:
+        with transaction(db):
             failpoint("sqlite.migrate")
             # Another process may have come first.
-            if _version(connection, database) < number:
-                connection.execute(sql)
+            if _version(db, database) < number:
+                db.execute(sql)
                 if number == _FIRST_WITH_DOCUMENTS:
-                    documents.build(connection)
+                    text_index.build(db)
                 if number == _FIRST_WITH_OWNERS:
-                    take(connection, owner)
-                connection.execute(
-                    "INSERT INTO migrations (version, name, applied_at) VALUES (?, ?, ?)",
-                    (number, name, iso(clock())),
-                )
-                connection.pragma("user_version", number)
+                    take(db, db.access.owner)
+                row = {"version": number, "name": name, "applied_at": iso(db.now)}
+                db.put("migrations", row, "version")
+                db.pragma("user_version", number)
             failpoint("sqlite.migrated")
 
-        _in_transaction(connection, step)
 
-
-def take(connection: apsw.Connection, owner: str) -> None:
+def take(db: Connection, owner: str) -> None:
     """What was kept before there were owners is whose home opens it first."""
     for table in ("sessions", "memories", "profile", "profile_state"):
-        connection.execute(f"UPDATE {table} SET owner = ? WHERE owner = ''", (owner,))
-
-
-def _in_transaction(connection: apsw.Connection, work: Callable[[], None]) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        work()
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+        db.query(f"UPDATE {table} SET owner = :owner WHERE owner = ''", owner=owner)
 
 
 def migrations() -> Iterator[tuple[int, str, str]]:

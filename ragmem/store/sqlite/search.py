@@ -7,19 +7,27 @@ its own. Measured, question of eight words: 2 ms at 10,000 turns, 12 by `bm25()`
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import apsw
 import msgspec
 
 from ragmem.errors import SessionNotFound
-from ragmem.store.recall import TURN_LEVEL, Candidate, Scope, SearchQuery, WeightedTerm
-from ragmem.store.sqlite import reads, times
-from ragmem.store.sqlite.rows import value
-from ragmem.store.sqlite.vectors import Resident, embedder
-from ragmem.store.sqlite.words import HIGHEST, length_of, level_of
+from ragmem.store.recall import (
+    LOOKED_THROUGH,
+    TURN_LEVEL,
+    Candidate,
+    Interval,
+    Scope,
+    SearchQuery,
+    WeightedTerm,
+)
+from ragmem.store.sqlite import vectors
+from ragmem.store.sqlite.connection import Connection
+from ragmem.store.sqlite.read import lineage
+from ragmem.store.sqlite.text_index import HIGHEST, length_of, level_of
+from ragmem.store.vectors import VectorCache
 from ragmem.text import clean
 
 if TYPE_CHECKING:
@@ -61,29 +69,31 @@ class _Area(msgspec.Struct, frozen=True):
         return place < len(part) and int(part[place]) == document
 
 
-def search(connection: apsw.Connection, query: SearchQuery, resident: Resident) -> list[Candidate]:
+def search(db: Connection, query: SearchQuery, cache: VectorCache) -> list[Candidate]:
     """The best by text and the best by vector, and of turns their neighbours."""
-    area = _area(connection, query.scope)
+    area = _area(db, query.scope)
     if not area.document_count or query.limit < 1:
         return []
-    by_text = _by_text(connection, query.terms, area)
-    documents, cosines = _by_vector(connection, query, area, resident)
+    with_turns = not query.levels or TURN_LEVEL in query.levels
+    by_text = _by_text(db, query.terms, area)
+    by_vector = _by_vector(db, query, area, cache)
     text = _best(*by_text, query)
-    hits = {*text, *_best(documents, cosines, query)}
+    hits = {*text, *_best(*by_vector, query)}
     timely: set[int] = set()
-    if not query.levels or TURN_LEVEL in query.levels:
-        for interval in query.intervals:
-            newest = times.documents_of(connection, interval, area.whole, area.parts)
-            spoken = _best_among(*by_text, newest, query.of_interval)
-            near = _best_among(documents, cosines, newest, query.of_interval)
-            text |= spoken
-            timely |= {*newest[: query.of_interval].tolist(), *spoken, *near}
-    found = {row.document: row for row in _rows(connection, sorted(hits | timely))}
-    if not query.levels or TURN_LEVEL in query.levels:
+    for interval in query.intervals if with_turns else ():
+        newest = _of_interval(db, interval, area)
+        spoken = _best_among(*by_text, newest, query.of_interval)
+        near = _best_among(*by_vector, newest, query.of_interval)
+        text |= spoken
+        timely |= {*newest[: query.of_interval].tolist(), *spoken, *near}
+    chosen = "SELECT {} FROM documents WHERE document IN (SELECT value FROM json_each(:ids))"
+    rows = db.query(chosen.format(_DOCUMENT), ids=sorted(hits | timely))
+    found = {row.document: row for row in (_Row(*row) for row in rows)}
+    if with_turns:
         around = [row for row in found.values() if row.document in hits]
-        for row in _neighbours(connection, around, area):
+        for row in _neighbours(db, around, area):
             found.setdefault(row.document, row)
-    similarity = _chosen(documents, cosines, found)
+    similarity = _chosen(*by_vector, found)
     return [
         Candidate(
             record_id=row.record_id,
@@ -102,30 +112,26 @@ def search(connection: apsw.Connection, query: SearchQuery, resident: Resident) 
 # --- where ----------------------------------------------------------------------------
 
 
-def _area(connection: apsw.Connection, scope: Scope) -> _Area:
+def _area(db: Connection, scope: Scope) -> _Area:
     import numpy as np
 
+    held = "SELECT number, document_count, term_count FROM project_numbers"
     if not scope.session_ids and not scope.project_ids:
-        held = connection.execute("SELECT number, document_count, term_count FROM project_numbers")
-        return _measured(True, _numbers(held), {})
-    held = connection.execute(
-        """
+        return _measured(True, db.tuples(held), {})
+    of_family = f"""
         WITH family (project_id) AS (
             SELECT value FROM json_each(:ids)
             UNION SELECT joined_into FROM projects, json_each(:ids) WHERE project_id = value
         )
-        SELECT number, document_count, term_count FROM project_numbers
-        WHERE project_id IN family
+        {held} WHERE project_id IN family
         OR project_id IN (SELECT p.project_id FROM projects AS p JOIN family AS f
             ON p.joined_into = f.project_id)
-        """,
-        {"ids": value(tuple(scope.project_ids))},
-    )
-    whole = _numbers(held)
+    """
+    whole = db.tuples(of_family, ids=scope.project_ids)
     known = {number for number, _, _ in whole}
     parts: dict[int, list[int]] = {}
     for session_id in scope.session_ids:
-        for document, number in _of_session(connection, session_id):
+        for document, number in _of_session(db, session_id):
             if number not in known:
                 parts.setdefault(number, []).append(document)
     sorted_parts = {number: np.unique(np.array(some)) for number, some in parts.items()}
@@ -133,7 +139,7 @@ def _area(connection: apsw.Connection, scope: Scope) -> _Area:
 
 
 def _measured(
-    everything: bool, whole: Sequence[tuple[int, int, int]], parts: "dict[int, Numbers]"
+    everything: bool, whole: Sequence[tuple[Any, ...]], parts: "dict[int, Numbers]"
 ) -> _Area:
     count = sum(held[1] for held in whole) + sum(map(len, parts.values()))
     length = float(sum(held[2] for held in whole))
@@ -142,33 +148,46 @@ def _measured(
     return _Area(everything, numbers, parts, count, length / max(1, count))
 
 
-def _numbers(cursor: apsw.Cursor) -> list[tuple[int, int, int]]:
-    return [(int(number), int(count), int(length)) for number, count, length in cursor]
-
-
-def _of_session(connection: apsw.Connection, session_id: str) -> list[tuple[int, int]]:
+def _of_session(db: Connection, session_id: str) -> Iterator[tuple[Any, ...]]:
     """Documents that a session sees, with the numbers of their projects."""
+    of_session = "SELECT document, number FROM documents WHERE session_id = :id AND"
     try:
-        lineage = reads.lineage(connection, session_id)
+        seen = lineage(db, session_id)
     except SessionNotFound:
-        return []
-    found = []
-    summaries = "SELECT document, number FROM documents WHERE session_id = ? AND level > 0"
-    found += connection.execute(summaries, (session_id,)).fetchall()
-    turns = (
-        "SELECT document, number FROM documents"
-        " WHERE session_id = ? AND level = 0 AND turn_index <= ?"
-    )
-    for seen in lineage:
-        found += connection.execute(turns, seen).fetchall()
-    return [(int(str(document)), int(str(number))) for document, number in found]
+        return
+    yield from db.query(f"{of_session} level > 0", id=session_id)
+    for each, last in seen:
+        yield from db.query(f"{of_session} level = 0 AND turn_index <= :last", id=each, last=last)
+
+
+_CHOSEN = "level = 0 AND at >= :start_at AND at < :end_at ORDER BY at DESC, document DESC"
+OF_PROJECT = f"SELECT at, document FROM documents WHERE number = :number AND {_CHOSEN} LIMIT :limit"
+
+
+def _of_interval(db: Connection, interval: Interval, area: _Area) -> "Numbers":
+    """The newest turns of an interval, newest first, by one range of an index for each project."""
+    import numpy as np
+
+    span = msgspec.structs.asdict(interval) | {"limit": LOOKED_THROUGH}
+    found: list[tuple[Any, ...]] = []
+    for number in area.whole:
+        found += db.tuples(OF_PROJECT, number=number, **span)
+    for part in area.parts.values():
+        found += db.tuples(
+            "SELECT at, document FROM json_each(:ids) AS chosen"
+            f" CROSS JOIN documents ON document = chosen.value WHERE {_CHOSEN} LIMIT :limit",
+            ids=part.tolist(),
+            **span,
+        )
+    found.sort(reverse=True)
+    return np.array([document for _, document in found[:LOOKED_THROUGH]], np.int64)
 
 
 # --- by words -------------------------------------------------------------------------
 
 
 def _by_text(
-    connection: apsw.Connection, terms: Sequence[WeightedTerm], area: _Area
+    db: Connection, terms: Sequence[WeightedTerm], area: _Area
 ) -> "tuple[Numbers, Floats]":
     """Documents that hold any of the terms, and their BM25."""
     import numpy as np
@@ -181,8 +200,8 @@ def _by_text(
             weights[text] = weights.get(text, 0.0) + term.weight
     documents: list[Numbers] = []
     scores: list[Floats] = []
-    for term_text in _rare(connection, weights, area):
-        held, counts = _places(connection, term_text, area)
+    for term_text in _rare(db, weights, area):
+        held, counts = _places(db, term_text, area)
         idf = math.log(1 + (area.document_count - len(held) + 0.5) / (len(held) + 0.5))
         shape = K1 * (1 - B + B * length_of(held) / max(1.0, area.mean_length))
         documents.append(held)
@@ -196,10 +215,10 @@ def _by_text(
     return found, np.add.reduceat(together[order], starts) if len(found) else np.empty(0)
 
 
-def _rare(connection: apsw.Connection, terms: Iterable[str], area: _Area) -> list[str]:
+def _rare(db: Connection, terms: Iterable[str], area: _Area) -> list[str]:
     """The terms, rarest first, as many as may be read."""
     left = max(_LEAST_HITS, int(_SHARE_OF_HITS * area.document_count))
-    counted = sorted((_count(connection, term, area), term) for term in terms)
+    counted = sorted((_count(db, term, area), term) for term in terms)
     chosen: list[str] = []
     for count, term in counted:
         left -= count
@@ -208,53 +227,41 @@ def _rare(connection: apsw.Connection, terms: Iterable[str], area: _Area) -> lis
     return chosen
 
 
-def _count(connection: apsw.Connection, term: str, area: _Area) -> int:
+def _count(db: Connection, term: str, area: _Area) -> int:
     """Documents that hold a term, those of other sessions of the projects included."""
-    if area.everything:
-        return int(
-            connection.execute(
-                "SELECT coalesce(sum(doc), 0) FROM text_terms WHERE term >= ? AND term < ?",
-                _range(term),
-            ).get
-        )
+    counted = "SELECT coalesce(sum(doc), 0) FROM text_terms WHERE"
     return sum(
-        connection.execute("SELECT doc FROM text_terms WHERE term = ?", (f"{term}|{number}",)).get
-        or 0
-        for number in area.numbers
+        db.get(f"{counted} {condition}", **given) for condition, given, _ in _asked(term, area)
     )
 
 
-def _places(connection: apsw.Connection, term: str, area: _Area) -> "tuple[Numbers, Numbers]":
+def _asked(term: str, area: _Area) -> "list[tuple[str, dict[str, str], Numbers | None]]":
+    """By what a term is looked up: conditions, their bindings, and of which documents alone."""
+    if area.everything:
+        # Of every project: from the separator up to the next character.
+        return [
+            ("term >= :first AND term < :past", {"first": f"{term}|", "past": f"{term}}}"}, None)
+        ]
+    return [
+        ("term = :term", {"term": f"{term}|{number}"}, area.parts.get(number))
+        for number in area.numbers
+    ]
+
+
+def _places(db: Connection, term: str, area: _Area) -> "tuple[Numbers, Numbers]":
     """Documents that hold a term, and how often each does."""
     import numpy as np
 
-    asked: list[tuple[str, tuple[str, ...], Numbers | None]] = [
-        ("term = ?", (f"{term}|{number}",), area.parts.get(number)) for number in area.numbers
-    ]
-    if area.everything:
-        asked = [("term >= ? AND term < ?", _range(term), None)]
-    lists = []
-    for condition, bindings, part in asked:
+    lists: list[Numbers] = [np.empty(0, np.int64)]
+    for condition, given, part in _asked(term, area):
         # One string of numbers is read far faster than so many rows.
-        joined = connection.execute(
-            f"SELECT group_concat(doc) FROM text_places WHERE {condition}", bindings
-        ).get
-        if not joined:
-            continue
-        held = np.fromstring(joined, np.int64, sep=",")
-        if part is not None:
-            held = held[np.isin(held, part)]
-        lists.append(held)
-    if not lists:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+        joined = db.get(f"SELECT group_concat(doc) FROM text_places WHERE {condition}", **given)
+        if joined:
+            held = np.fromstring(joined, np.int64, sep=",")
+            lists.append(held if part is None else held[np.isin(held, part)])
     held = np.concatenate(lists)
     starts, documents = _runs(held)
     return documents, np.diff(starts, append=len(held))
-
-
-def _range(term: str) -> tuple[str, str]:
-    """The term of every project: from the separator up to the next character."""
-    return f"{term}|", f"{term}}}"
 
 
 def _runs(held: "Numbers") -> "tuple[Numbers, Numbers]":
@@ -269,18 +276,18 @@ def _runs(held: "Numbers") -> "tuple[Numbers, Numbers]":
 
 
 def _by_vector(
-    connection: apsw.Connection, query: SearchQuery, area: _Area, resident: Resident
+    db: Connection, query: SearchQuery, area: _Area, cache: VectorCache
 ) -> "tuple[Numbers, Floats]":
     """All documents with a vector of the question's model, and their cosines."""
     import numpy as np
 
-    mark = embedder(connection) if query.vector else None
+    mark = vectors.embedder(db) if query.vector else None
     documents: list[Numbers] = [np.empty(0, np.int64)]
     cosines: list[Floats] = [np.empty(0)]
     if mark and mark.model_id == query.embedder and len(query.vector) == 4 * mark.dimension:
         for number in area.numbers:
             part = area.parts.get(number)
-            for held, near in resident.similarities(connection, number, query.vector, mark):
+            for held, near in vectors.similarities(db, cache, number, query.vector, mark):
                 inside = slice(None) if part is None else np.isin(held, part)
                 documents.append(held[inside])
                 cosines.append(near[inside].astype(np.float64))
@@ -343,46 +350,27 @@ class _Row(NamedTuple):
     number: int
 
 
-def _rows(connection: apsw.Connection, documents: Sequence[int]) -> list[_Row]:
-    found = connection.execute(
-        f"SELECT {_DOCUMENT} FROM documents WHERE document IN (SELECT value FROM json_each(?))",
-        (msgspec.json.encode(documents).decode(),),
-    )
-    return [_Row(*row) for row in found]
-
-
-def _neighbours(connection: apsw.Connection, found: Iterable[_Row], area: _Area) -> list[_Row]:
+def _neighbours(db: Connection, found: Iterable[_Row], area: _Area) -> list[_Row]:
     """The turns before and after these in what their sessions see, so far as they have ended."""
     turns = [(row.session_id, row.turn_index) for row in found if row.level == TURN_LEVEL]
-    forks = {
-        str(session_id): forked_at
-        for session_id, forked_at in connection.execute(
-            "SELECT session_id, forked_at_index FROM sessions"
-            " WHERE parent_session_id IS NOT NULL"
-            " AND session_id IN (SELECT value FROM json_each(?))",
-            (value(tuple({session_id for session_id, _ in turns})),),
-        )
-    }
+    of_forks = """
+        SELECT session_id, forked_at_index FROM sessions
+        WHERE parent_session_id IS NOT NULL AND session_id IN (SELECT value FROM json_each(:ids))
+    """
+    forks = dict(db.tuples(of_forks, ids=list({session_id for session_id, _ in turns})))
     places = set()
     for session_id, index in turns:
         places |= {(session_id, index - 1), (session_id, index + 1)}
         if forks.get(session_id) == index - 1:
-            places.add((_owner(connection, session_id, index - 1), index - 1))
-    around = connection.execute(
+            # Whose turn it is that a fork shares with this index.
+            owners = [each for each, last in lineage(db, session_id) if index - 1 <= last]
+            places.add((owners[-1], index - 1))
+    around = db.query(
         f"""
-        SELECT {_DOCUMENT} FROM json_each(?) AS place CROSS JOIN documents
+        SELECT {_DOCUMENT} FROM json_each(:places) AS place CROSS JOIN documents
         WHERE level = 0 AND session_id = place.value ->> 0 AND turn_index = place.value ->> 1
         """,
-        (msgspec.json.encode(sorted(places)).decode(),),
+        places=sorted(places),
     )
     near = [_Row(*row) for row in around]
     return [row for row in near if area.holds(row.number, row.document)]
-
-
-def _owner(connection: apsw.Connection, session_id: str, index: int) -> str:
-    """Whose turn it is that a fork shares with this index."""
-    owner = session_id
-    for current, last in reads.lineage(connection, session_id):
-        if index <= last:
-            owner = current
-    return owner

@@ -1,72 +1,92 @@
 """SQLiteStore: the Store protocol over one file."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
+from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable
 from ragmem.failpoints import failpoint
-from ragmem.records import (
-    FileAccess,
-    Insight,
-    MemoryRecord,
-    Owner,
-    Profile,
-    Project,
-    PutTurn,
-    PutVectors,
-    Session,
-    Summary,
-    ToolCall,
-    Turn,
-    Write,
-    utc_now,
-)
-from ragmem.store.base import (
-    AHEAD,
-    ALL_TURNS,
-    Applied,
-    Finding,
-    SessionQuery,
-    Span,
-    StoreInfo,
-    TurnQuery,
-)
-from ragmem.store.memories import MemoryQuery, touches_memories
-from ragmem.store.owning import owned
-from ragmem.store.recall import Attempts, Candidate, EmbedderMark, Pending, SearchQuery, Work
+from ragmem.records import Write, utc_now
+from ragmem.store.base import Applied, StoreInfo
+from ragmem.store.locks import OwnerLocks
+from ragmem.store.open import owned
+from ragmem.store.recall import Candidate, SearchQuery
 from ragmem.store.sqlite import (
-    archive,
+    backups,
     checks,
-    documents,
+    code,
     files,
-    journal,
-    memories,
-    memory_writes,
-    owners,
-    reads,
-    refused,
+    memory,
+    read,
     schema,
     search,
-    small_vectors,
-    todo,
+    text_index,
     vectors,
-    words,
+    work,
 )
-from ragmem.store.sqlite.code_handle import CodeHandle
-from ragmem.store.sqlite.plan import plan
-from ragmem.store.sqlite.rows import iso
+from ragmem.store.sqlite.apply import apply, delete_session
+from ragmem.store.sqlite.connection import Access, Connection, ConnectionThread
+from ragmem.store.vectors import VectorCache
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Query = Callable[Concatenate[Connection, P], T]
+Method = Callable[Concatenate["SQLiteStore", P], Coroutine[Any, Any, T]]
+
+_ALONE_S = 1.0
+"""For others to let go of a database that can't be shared with them."""
 
 
-class SQLiteStore(CodeHandle):
-    """Memory in one file. Writes and reads have a thread each, and do not wait for one another.
+def _reads(query: Query[P, T]) -> Method[P, T]:
+    """The method that answers the query from one snapshot."""
+
+    async def method(self: "SQLiteStore", /, *args: P.args, **given: P.kwargs) -> T:
+        return await self._read(lambda db: query(db, *args, **given))
+
+    return method
+
+
+def _writes(change: Query[P, T]) -> Method[P, T]:
+    """The method that makes the change in a transaction of its own."""
+
+    async def method(self: "SQLiteStore", /, *args: P.args, **given: P.kwargs) -> T:
+        return await self._write(
+            lambda db: self._transaction(db, lambda: change(db, *args, **given))
+        )
+
+    return method
+
+
+class SQLiteStore:
+    """Memory in one file. Writes and reads have a thread and a connection each.
 
     See `ragmem.store.base.Store` for what each method promises.
     """
+
+    def __init__(
+        self, database: Path, access: Access, *, locks_dir: Path, timeout_s: float
+    ) -> None:
+        self._database = database
+        self._access = access
+        self._timeout_s = timeout_s
+        self._damage: StoreDamaged | None = None
+        self._inode = 0
+        self._vectors = VectorCache()
+        self.notice = ""
+        """What the person should be told of how it was opened."""
+        self._writer = self._thread(
+            partial(
+                schema.open_for_writing, database, access, locks_dir=locks_dir, timeout_s=timeout_s
+            ),
+            timeout_s,
+        )
+        self._reader = self._thread(
+            partial(schema.open_for_reading, database, access, timeout_s=timeout_s), timeout_s
+        )
 
     @classmethod
     async def open(
@@ -86,19 +106,13 @@ class SQLiteStore(CodeHandle):
         Raises StoreRefused (permission, another program's or a newer file),
         StoreDamaged (lost or broken; left as it is), StoreUnavailable (locked, full).
         """
-        store = cls(
-            database,
-            locks_dir=locks_dir,
-            timeout_s=timeout_s,
-            clock=clock,
-            owner=owner,
-            everyone=everyone,
-        )
+        access = Access(OwnerLocks(locks_dir), owner, "" if everyone else owner, clock)
+        store = cls(database, access, locks_dir=locks_dir, timeout_s=timeout_s)
         try:
-            had_log, known = journal.has_log(database), files.marker(database).exists()
+            had_log, known = files.has_log(database), files.marker(database).exists()
             store._inode = await store._writer.run(lambda _: database.stat().st_ino)
-            if not journal.has_log(database) and (had_log or not known):
-                store.notice = journal.NOTICE
+            if not files.has_log(database) and (had_log or not known):
+                store.notice = files.NETWORK_NOTICE
         except (files.Full, files.ReadOnly):
             if not files.marker(database).exists():
                 await store.aclose()
@@ -110,106 +124,89 @@ class SQLiteStore(CodeHandle):
             raise
         return store
 
+    async def aclose(self) -> None:
+        """Release everything; safe to call twice."""
+        await self._reader.aclose()
+        await self._writer.aclose(schema.leave_untouched if self._damage else None)
+        self._access.locks.release_all()
+
     async def apply(self, writes: Sequence[Write]) -> Applied:
         """Apply the writes in order, in one transaction."""
-        indexes: dict[str, int] = {}
-        writes = owned(writes, self._owner)
+        writes = owned(writes, self._access.owner)
 
-        def job(connection: apsw.Connection) -> None:
-            steps = plan(connection, writes, self._sees)
-            if touches_memories(writes):
-                steps.append(lambda db, _: small_vectors.memories_changed(db))
-            self._transaction(connection, lambda: [step(connection, indexes) for step in steps])
+        def job(db: Connection) -> dict[str, int]:
+            ready = text_index.prepare(db, writes)
+            return self._transaction(db, lambda: apply(db, writes, ready))
 
-        if writes:
-            await self._write(job)
-        return Applied(indexes)
+        return Applied(await self._write(job) if writes else {})
 
-    async def store_id(self) -> str:
-        """The database's own id; empty where none could be written into it yet."""
-        return await self._read(schema.store_id)
+    async def search(self, query: SearchQuery) -> list[Candidate]:
+        """The best by text and the best by vector, and of turns their neighbours; in no order."""
+        return await self._read(lambda db: search.search(db, query, self._vectors))
 
-    async def take_id(self, store_id: str) -> None:
-        """Be that store from now on: what waits for it waits for this one."""
+    session = _reads(read.session)
+    sessions = _reads(read.sessions)
+    sessions_by_id = _reads(read.sessions_by_id)
+    find_sessions = _reads(read.find_sessions)
+    branches = _reads(read.branches)
+    turns = _reads(read.turns)
+    turns_by_id = _reads(read.turns_by_id)
+    own_turns = _reads(read.own_turns)
+    file_accesses = _reads(read.file_accesses)
+    find_tool_call = _reads(read.find_tool_call)
+    raw_history_chars = _reads(read.raw_history_chars)
+    summaries = _reads(read.summaries)
+    summaries_by_id = _reads(read.summaries_by_id)
+    summary_ids = _reads(read.summary_ids)
+    projects = _reads(read.projects)
+    spans = _reads(read.spans)
 
-        def job(connection: apsw.Connection) -> None:
-            self._transaction(connection, lambda: schema.identify(connection, store_id))
+    memories = _reads(memory.memories)
+    memories_by_id = _reads(memory.memories_by_id)
+    memory_ids = _reads(memory.memory_ids)
+    find_memories = _reads(memory.find_memories)
+    superseded_by = _reads(memory.superseded_by)
+    memories_revision = _reads(memory.memories_revision)
+    profile = _reads(memory.profile)
+    profiles = _reads(memory.profiles)
+    owners = _reads(memory.owners)
+    others = _reads(memory.others)
+    insights = _reads(memory.insights)
 
-        await self._write(job)
+    code_projects = _reads(code.code_projects)
+    code_files = _reads(code.code_files)
+    find_scopes = _reads(code.find_scopes)
+    code_turns = _reads(code.code_turns)
+    changed_with = _reads(code.changed_with)
+    references_of = _reads(code.references_of)
 
-    async def session(self, session_id: str) -> Session:
-        """One session; SessionNotFound when there is none."""
-        return await self._read(lambda db: reads.session(db, session_id))
+    embedder = _reads(vectors.embedder)
+    use_embedder = _writes(vectors.use_embedder)
+    vectors_of = _reads(vectors.vectors_of)
+    small_vectors = _reads(vectors.small_vectors)
 
-    async def sessions(self, query: SessionQuery) -> list[Session]:
-        """The sessions that match."""
-        horizon = iso(self._clock() + AHEAD)
-        return await self._read(lambda db: reads.sessions(db, query, horizon, self._sees))
+    pending = _reads(work.pending)
+    count_pending = _reads(work.count_pending)
+    claim = _writes(work.claim)
+    release = _writes(work.release)
+    attempts = _reads(work.attempts)
+    keep_attempts = _writes(work.keep_attempts)
+    forget_attempts = _writes(work.forget_attempts)
+    attach = _writes(work.attach)
 
-    async def find_sessions(
-        self, reference: str, *, limit: int = 20, mine: bool = False
-    ) -> list[Session]:
-        """Those whose id is, or ends with, the reference, or whose title equals it."""
-        owner = self._sees if mine else ""
-        return await self._read(lambda db: reads.find_sessions(db, reference, limit, owner))
-
-    async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
-        """Turns in order, each with its tool calls in order."""
-        return await self._read(lambda db: reads.turns(db, session_id, query))
-
-    async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
-        """Accesses of the newest turns that sum to at most so many characters, newest first."""
-        return await self._read(lambda db: reads.file_accesses(db, session_id, max_turn_chars))
-
-    async def find_tool_call(self, session_id: str, reference: str) -> ToolCall | None:
-        """The newest call of a session whose id, without its dashes, ends with the reference."""
-        return await self._read(lambda db: reads.find_tool_call(db, session_id, reference))
-
-    async def summaries(
-        self,
-        session_id: str,
-        *,
-        level: int | None = None,
-        not_rolled_up: bool = False,
-        limit: int | None = None,
-    ) -> list[Summary]:
-        """Newest first. `not_rolled_up`: those that no higher summary covers."""
-        return await self._read(
-            lambda db: reads.summaries(
-                db, session_id, level=level, not_rolled_up=not_rolled_up, limit=limit
-            )
-        )
-
-    async def raw_history_chars(self, session_id: str) -> int:
-        """Characters of completed turns that no level-1 summary covers; 0 for none."""
-        return await self._read(lambda db: reads.raw_history_chars(db, session_id))
-
-    async def projects(self) -> list[Project]:
-        """Every known project, in the order in which they became known."""
-        return await self._read(reads.projects)
-
-    async def attach(self, session_id: str, owner_id: str) -> list[str]:
-        """Register this process on the session; returns the other live owners' ids."""
-        at = iso(self._clock())
-
-        def job(connection: apsw.Connection) -> list[str]:
-            return self._transaction(
-                connection,
-                lambda: owners.attach(connection, session_id, owner_id, self._locks, at),
-            )
-
-        return await self._write(job)
+    store_id = _reads(schema.store_id)
+    take_id = _writes(schema.identify)
+    check = _reads(checks.check)
 
     async def heartbeat(self, owner_id: str) -> None:
         """Nothing to renew: the kernel holds the lock while the process lives."""
 
     async def detach(self, owner_id: str) -> None:
         """Give up every session of this owner; its running turns become interrupted."""
-        at = iso(self._clock())
 
-        def job(connection: apsw.Connection) -> None:
-            self._transaction(connection, lambda: owners.give_up(connection, owner_id, at))
-            self._locks.release(owner_id)
+        def job(db: Connection) -> None:
+            self._transaction(db, lambda: work.detach(db, owner_id))
+            self._access.locks.release(owner_id)
 
         await self._write(job)
 
@@ -220,215 +217,125 @@ class SQLiteStore(CodeHandle):
             location=str(self._database),
             version=apsw.sqlite_lib_version(),
             schema_version=schema.VERSION,
-            counts=await self._read(reads.counts),
-            summaries_per_level=await self._read(reads.summaries_per_level),
+            counts=await self._read(read.counts),
+            summaries_per_level=await self._read(read.summaries_per_level),
             size_bytes=files.size_bytes(self._database),
         )
-
-    # --- recall -----------------------------------------------------------------
-
-    async def search(self, query: SearchQuery) -> list[Candidate]:
-        """The best by text and the best by vector, and of turns their neighbours; in no order."""
-        return await self._read(lambda db: search.search(db, query, self._resident))
-
-    async def turns_by_id(self, turn_ids: Sequence[str]) -> list[Turn]:
-        """Those of them that exist, with their tool calls, in this order."""
-        return await self._read(lambda db: list(words.turns(db, turn_ids)))
-
-    async def embedder(self) -> EmbedderMark | None:
-        """Of which its vectors are; None before there are any."""
-        return await self._read(vectors.embedder)
-
-    async def use_embedder(self, mark: EmbedderMark) -> None:
-        """From now on vectors are of this one; those of another are dropped."""
-
-        def job(connection: apsw.Connection) -> None:
-            self._transaction(connection, lambda: vectors.use_embedder(connection, mark))
-
-        await self._write(job)
-
-    async def pending(
-        self, work: Work, *, limit: int, session_id: str | None = None
-    ) -> list[Pending]:
-        """Work to be done, that of the latest activity first; what is leased is left out."""
-        now = self._clock()
-        return await self._read(
-            lambda db: todo.pending(db, work, limit, session_id, now, self._locks, self._sees)
-        )
-
-    async def count_pending(self) -> dict[Work, int]:
-        """How much of each there is, at most a thousand."""
-        now = self._clock()
-        return await self._read(lambda db: todo.count_pending(db, now, self._locks, self._sees))
-
-    async def claim(self, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
-        """Lease those that are free, or were this owner's; the keys that are now its own."""
-        now = self._clock()
-
-        def job(connection: apsw.Connection) -> list[str]:
-            return self._transaction(
-                connection,
-                lambda: todo.claim(connection, keys, owner_id, seconds, now, self._locks),
-            )
-
-        return await self._write(job) if keys else []
-
-    async def release(self, keys: Sequence[str], owner_id: str) -> None:
-        """Give back what was claimed."""
-
-        def job(connection: apsw.Connection) -> None:
-            self._transaction(connection, lambda: todo.release(connection, keys, owner_id))
-
-        if keys:
-            await self._write(job)
-
-    async def attempts(self, item: str = "", *, least: int = 1) -> list[Attempts]:
-        """Answers that could not be used, at least so many: about an item, or any; latest last."""
-        return await self._read(lambda db: refused.read(db, item, least))
-
-    async def keep_attempts(self, attempts: Attempts) -> None:
-        """Keep these in place of what was known of their item."""
-
-        def job(connection: apsw.Connection) -> None:
-            self._transaction(connection, lambda: refused.keep(connection, attempts))
-
-        await self._write(job)
-
-    async def forget_attempts(self, session_id: str, item: str = "") -> None:
-        """Let one item of a session be tried again, or all of them."""
-
-        def job(connection: apsw.Connection) -> None:
-            self._transaction(connection, lambda: refused.forget(connection, session_id, item))
-
-        await self._write(job)
-
-    async def vectors_of(self, record_ids: Sequence[str]) -> list[PutVectors]:
-        """The vectors of those that have some, in this order."""
-        return await self._read(lambda db: vectors.vectors_of(db, record_ids))
-
-    # --- archive ----------------------------------------------------------------
-
-    async def spans(self) -> list[Span]:
-        """Every session with all of its own turns."""
-        return await self._read(archive.spans)
-
-    async def sessions_by_id(self, session_ids: Sequence[str]) -> list[Session]:
-        """Those of them that exist, in this order."""
-        return await self._read(lambda db: archive.sessions_by_id(db, session_ids))
-
-    async def own_turns(self, spans: Sequence[Span]) -> list[PutTurn]:
-        """The turns in these spans, each with its tool calls and their accesses, in order."""
-        return await self._read(lambda db: archive.own_turns(db, spans))
-
-    async def summary_ids(self) -> list[str]:
-        """Every summary; one stands after those that it covers."""
-        return await self._read(archive.summary_ids)
-
-    async def summaries_by_id(self, summary_ids: Sequence[str]) -> list[Summary]:
-        """Those of them that exist, in this order."""
-        return await self._read(lambda db: archive.summaries_by_id(db, summary_ids))
-
-    async def branches(self, session_id: str) -> list[Session]:
-        """The sessions that were forked from this one, oldest first."""
-        return await self._read(lambda db: archive.branches(db, session_id))
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
         """Remove a session and all that belongs to it alone; nothing of it stays in the file.
 
         Where that can't be had now, `traces` is among the counts: the next deletion clears them.
         """
-
         went, clean = await self._erase(
-            lambda db: archive.delete_session(db, session_id, self._locks), then=documents.purge
+            lambda db: delete_session(db, session_id), then=text_index.purge
         )
         return went if clean else went | {"traces": 1}
 
-    async def memory_ids(self) -> list[str]:
-        """Every memory; one stands after those that it superseded."""
-        return await self._read(memories.memory_ids)
-
-    # --- memories ---------------------------------------------------------------
-
-    async def memories_revision(self) -> int:
-        """Goes up when memories or their vectors change."""
-        return await self._read(memories.revision)
-
-    async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
-        """Those that match, each with its evidence in order."""
-        return await self._read(lambda db: memories.memories(db, query, self._sees))
-
-    async def memories_by_id(self, memory_ids: Sequence[str]) -> list[MemoryRecord]:
-        """Those of them that exist, superseded ones too, in this order."""
-        return await self._read(lambda db: memories.memories_by_id(db, memory_ids, self._sees))
-
-    async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
-        """Those whose id, without its dashes, is or ends with the reference; newest first."""
-        return await self._read(lambda db: memories.find_memories(db, reference, limit, self._sees))
-
-    async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
-        """What this one took the place of, and what that did, and so on; newest first."""
-        return await self._read(lambda db: memories.superseded_by(db, memory_id, self._sees))
-
-    async def small_vectors(
-        self, record_ids: Sequence[str], level: int, embedder: str
-    ) -> dict[str, bytes]:
-        """Vectors of memories or sessions, of those that have one of this embedder, by id."""
-        return await self._read(
-            lambda db: vectors.small_vectors_of(db, record_ids, level, embedder)
-        )
-
     async def forget_memories(self, memory_ids: Sequence[str]) -> int:
         """Remove these and what they took the place of; nothing of them stays in the file."""
-        if not await self.memories_by_id(memory_ids):
+        if not await self._read(lambda db: memory.memories_by_id(db, memory_ids)):
             return 0
-        count, _ = await self._erase(lambda db: memory_writes.forget(db, memory_ids, self._sees))
-        return count
-
-    async def profile(self) -> Profile:
-        """The person's; empty before anything was said."""
-
-        def job(connection: apsw.Connection) -> Profile:
-            own = memories.profile(connection, self._owner)
-            others = [] if own.values or self._sees else memories.profiles(connection)
-            return others[0] if others else own
-
-        return await self._read(job)
-
-    async def profiles(self) -> list[Profile]:
-        """Everybody's, whoever the store was opened for."""
-        return await self._read(memories.profiles)
-
-    async def owners(self) -> list[Owner]:
-        """Everybody who has something here, or a name, by id."""
-        return await self._read(memories.owners)
-
-    async def others(self) -> list[Owner]:
-        """Those of them but the one that it was opened for; nobody where all is that one's."""
-        if not self._sees:
-            return []
-        return [each for each in await self.owners() if each.owner_id != self._sees]
-
-    async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
-        """What was found in those of them that were looked at, in this order."""
-        return await self._read(lambda db: memories.insights(db, session_ids))
-
-    # --- the file ---------------------------------------------------------------
-
-    async def check(self) -> list[Finding]:
-        """What is broken: the file, links, indexes of turns, counters."""
-        return await self._read(checks.check)
+        return (await self._erase(lambda db: memory.forget(db, memory_ids)))[0]
 
     async def copy_to(self, file: Path) -> None:
         """Write a copy of the database as it is now into a new file, while others go on."""
 
-        def job(connection: apsw.Connection) -> None:
+        def job(db: Connection) -> None:
             failpoint("sqlite.backup")
-            # To write another file counts as writing.
-            connection.pragma("query_only", False)
-            try:
-                connection.execute("VACUUM INTO ?", (str(file),))
-            finally:
-                connection.pragma("query_only", True)
+            backups.copy(db, file)
             failpoint("sqlite.backed_up")
 
         await self._reader.run(job)
+
+    # --- threads and transactions -------------------------------------------------
+
+    def _thread(
+        self, connect: Callable[[], Connection], timeout_s: float
+    ) -> ConnectionThread[Connection]:
+        def translate(error: Exception, db: Connection | None) -> RagmemError | None:
+            number = db.system_errno if db else 0
+            return files.translated(error, self._database, timeout_s, number)
+
+        return ConnectionThread(connect, translate, timeout_s=timeout_s)
+
+    async def _read(self, query: Callable[[Connection], T]) -> T:
+        def job(db: Connection) -> T:
+            db.execute("BEGIN")
+            try:
+                failpoint("sqlite.read")
+                return query(db)
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+
+        try:
+            return await self._reader.run(job)
+        except StoreDamaged as damage:
+            self._damage = damage
+            raise
+        except (files.Full, files.ReadOnly) as error:
+            try:
+                return await self._read_alone(job)
+            except StoreUnavailable:
+                # Somebody has it open: what keeps us from sharing it with them is the reason.
+                raise error from None
+
+    async def _read_alone(self, job: Callable[[Connection], T]) -> T:
+        """On a disk that takes nothing of what readers share."""
+        await self._reader.let_go()
+        limit_s = min(self._timeout_s, _ALONE_S)
+        connect = partial(schema.open_alone, self._database, self._access, timeout_s=limit_s)
+        alone = self._thread(connect, limit_s)
+        try:
+            return await alone.run(job)
+        finally:
+            await alone.aclose()
+
+    async def _write(self, job: Callable[[Connection], T]) -> T:
+        if self._damage is not None:
+            raise self._damage.with_traceback(None)
+        try:
+            return await self._writer.run(job)
+        except StoreDamaged as damage:
+            self._damage = damage
+            raise
+
+    async def _erase(
+        self,
+        work: Callable[[Connection], T],
+        *,
+        then: Callable[[Connection], None] = lambda _: None,
+    ) -> tuple[T, bool]:
+        """A transaction that removes something, and whether nothing of it is left in the file."""
+
+        def job(db: Connection) -> tuple[T, bool]:
+            db.pragma("secure_delete", True)
+            try:
+                went = self._transaction(db, lambda: work(db))
+                then(db)
+                backups.drop(self._database)
+                return went, backups.rewrite(db)
+            finally:
+                db.pragma("secure_delete", False)
+
+        return await self._write(job)
+
+    def _transaction(self, db: Connection, work: Callable[[], T]) -> T:
+        """All of the work or none, durable when it returns."""
+        self._check_it_is_there()
+        with schema.transaction(db):
+            failpoint("sqlite.begun")
+            result = work()
+            failpoint("sqlite.commit")
+        failpoint("sqlite.committed")
+        return result
+
+    def _check_it_is_there(self) -> None:
+        # SQLite would go on writing, and acknowledging, into a file that was deleted.
+        try:
+            inode = self._database.stat().st_ino
+        except FileNotFoundError:
+            raise files.lost(self._database, "was moved or deleted while in use") from None
+        if inode != self._inode:
+            raise files.lost(self._database, "was replaced while in use")

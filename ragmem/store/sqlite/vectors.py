@@ -1,127 +1,135 @@
-"""Vectors in the database, and those of a project in memory while it is searched."""
+"""Vectors in the database: those of turns and summaries, packed, a row of places for each project;
+and the small ones of memories and of sessions' summaries, one each, kept as they were given."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import apsw
-
-from ragmem.records import PutVectors
-from ragmem.store import vectors
+from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL, PutVectors
 from ragmem.store.recall import TURN_LEVEL, EmbedderMark
-from ragmem.store.sqlite import small_vectors
-from ragmem.store.sqlite.documents import PLACE_BITS, remove_vectors
-from ragmem.store.sqlite.rows import value
-from ragmem.store.sqlite.writes import Step
+from ragmem.store.sqlite.connection import Connection, value
+from ragmem.store.sqlite.read import AMONG_IDS
+from ragmem.store.vectors import VectorCache, Version, packed, unpacked
 
 if TYPE_CHECKING:
     from ragmem.store.vectors import Floats, Numbers
 
-MOST_BYTES = 256 << 20
-"""Of vectors that stay in memory; what is beyond is read for each search."""
+_PLACE_BITS = 40
+"""Of a vector's place, below the project's number."""
 _BATCH = 4096
+_WITHOUT = "NOT EXISTS (SELECT 1 FROM small_vectors WHERE level = {level} AND record_id = {key})"
+MEMORY_TO_EMBED = f"(superseded_by IS NULL AND {_WITHOUT.format(level=-1, key='memory_id')})"
+"""Whether a memory waits for a vector."""
+SESSION_TO_EMBED = (
+    f"(coalesce(summary, '') <> '' AND {_WITHOUT.format(level=-2, key='session_id')})"
+)
+"""Whether a session does."""
+_HOLDERS = {
+    MEMORY_LEVEL: ("memories", "memory_id", "TRUE"),
+    SESSION_LEVEL: ("sessions", "session_id", "summary <> ''"),
+}
+"""What has a small vector, by level: the table, its key, and of which rows."""
 
 
-def embedder(connection: apsw.Connection) -> EmbedderMark | None:
+def embedder(db: Connection) -> EmbedderMark | None:
     """Of which the vectors are."""
-    held = connection.execute("SELECT model_id, dimension FROM recall_state").fetchone()
-    return None if held is None or held[0] is None else EmbedderMark(held[0], held[1])
+    model_id, dimension = db.get("SELECT model_id, dimension FROM recall_state") or (None, 0)
+    return None if model_id is None else EmbedderMark(model_id, dimension)
 
 
-def use_embedder(connection: apsw.Connection, mark: EmbedderMark) -> None:
+def use_embedder(db: Connection, mark: EmbedderMark) -> None:
     """Drop the vectors of another one, and let all be made anew."""
-    if embedder(connection) == mark:
+    if embedder(db) == mark:
         return
-    connection.execute("DELETE FROM vectors")
-    small_vectors.drop_all(connection)
-    connection.execute("UPDATE project_numbers SET epoch = epoch + 1")
-    connection.execute(
+    db.execute(
         """
+        DELETE FROM vectors;
+        DELETE FROM small_vectors;
+        UPDATE project_numbers SET epoch = epoch + 1;
         UPDATE documents SET to_embed = 1 WHERE NOT to_embed AND (
             level > 0 OR record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')
-        )
+        );
+        UPDATE memories SET to_embed = 1 WHERE NOT to_embed AND superseded_by IS NULL;
+        UPDATE sessions SET to_embed = 1 WHERE NOT to_embed AND summary <> ''
         """
     )
-    connection.execute(
-        "UPDATE recall_state SET model_id = ?, dimension = ?", (mark.model_id, mark.dimension)
+    memories_changed(db)
+    db.query(
+        "UPDATE recall_state SET model_id = :model_id, dimension = :dimension",
+        model_id=mark.model_id,
+        dimension=mark.dimension,
     )
 
 
-def put_vectors(write: PutVectors) -> Step:
-    """A record's vectors are written; left out when they are not the embedder's, or of nothing."""
+def put(db: Connection, write: PutVectors) -> None:
+    """Write a record's vectors; left out when they are not the embedder's, or of nothing."""
+    mark = embedder(db)
     sizes = {len(vector) for vector in write.vectors}
-    whole = len(sizes) == 1 and not sum(sizes) % 4
-    packed = vectors.packed(write.vectors) if whole else b""
-
-    def step(connection: apsw.Connection, _: dict[str, int]) -> None:
-        mark = embedder(connection)
-        if mark is None or mark.model_id != write.embedder or sizes - {4 * mark.dimension}:
-            return
-        if write.level < TURN_LEVEL:
-            small_vectors.put(connection, write)
-            return
-        held = connection.execute(
-            """
-            SELECT document, number FROM documents AS d WHERE record_id = :record_id AND (
-                level > 0 OR EXISTS (
-                    SELECT 1 FROM turns WHERE turn_id = :record_id AND status = 'completed'
-                )
+    if mark is None or mark.model_id != write.embedder or sizes - {4 * mark.dimension}:
+        return
+    if write.level < TURN_LEVEL:
+        _put_small(db, write)
+        return
+    held = db.get(
+        """
+        SELECT document, number FROM documents AS d WHERE record_id = :id AND (
+            level > 0 OR EXISTS (
+                SELECT 1 FROM turns WHERE turn_id = :id AND status = 'completed'
             )
-            """,
-            {"record_id": write.record_id},
-        ).fetchone()
-        if held is None:
-            return
-        document, number = held
-        same = connection.execute(
-            "SELECT 1 FROM vectors WHERE document = ? AND text_hash = ? AND packed = ?",
-            (document, write.text_hash, packed),
-        ).get
-        if same is not None:
-            return
-        remove_vectors(connection, document)
-        first, last = _places(number)
-        newest: int | None = connection.execute(
-            "SELECT max(place) FROM vectors WHERE place BETWEEN ? AND ?", (first, last)
-        ).get
-        connection.execute(
-            "INSERT INTO vectors (place, document, text_hash, packed) VALUES (?, ?, ?, ?)",
-            (first if newest is None else newest + 1, document, write.text_hash, packed),
         )
-        connection.execute("UPDATE documents SET to_embed = 0 WHERE document = ?", (document,))
+        """,
+        id=write.record_id,
+    )
+    if held is None:
+        return
+    document, number = held
+    before = db.get("SELECT text_hash, packed FROM vectors WHERE document = :id", id=document)
+    pack = packed(write.vectors)
+    if before == (write.text_hash, pack):
+        return
+    remove(db, document)
+    first, last = _places(number)
+    newest = db.get(
+        "SELECT max(place) FROM vectors WHERE place BETWEEN :first AND :last",
+        first=first,
+        last=last,
+    )
+    place = first if newest is None else newest + 1
+    db.execute(
+        "INSERT INTO vectors (place, document, text_hash, packed) VALUES (?, ?, ?, ?)",
+        (place, document, write.text_hash, pack),
+    )
+    db.query("UPDATE documents SET to_embed = 0 WHERE document = :id", id=document)
 
-    return step
+
+def remove(db: Connection, document: int) -> None:
+    """Take a document's vectors away, if it has any; whoever holds them in memory reads anew."""
+    for place in db.column("DELETE FROM vectors WHERE document = :id RETURNING place", id=document):
+        number = place >> _PLACE_BITS
+        db.query("UPDATE project_numbers SET epoch = epoch + 1 WHERE number = :id", id=number)
 
 
-def vectors_of(connection: apsw.Connection, record_ids: Sequence[str]) -> list[PutVectors]:
+def vectors_of(db: Connection, record_ids: Sequence[str]) -> list[PutVectors]:
     """The vectors of those that have some, in this order."""
-    mark = embedder(connection)
+    mark = embedder(db)
     if mark is None:
         return []
-    ids = value(tuple(record_ids))
-    found = connection.execute(
-        """
+    large = """
         SELECT chosen.key, d.record_id, d.level, v.text_hash, v.packed
-        FROM json_each(?) AS chosen
+        FROM json_each(:ids) AS chosen
         JOIN documents AS d ON d.record_id = chosen.value
         JOIN vectors AS v ON v.document = d.document
-        """,
-        (ids,),
-    )
-    held = [
-        (place, record_id, level, text_hash, vectors.unpacked(packed, mark.dimension))
-        for place, record_id, level, text_hash, packed in found
-    ]
-    small = connection.execute(
-        """
+    """
+    small = """
         SELECT chosen.key, v.record_id, v.level, v.text_hash, v.vector
-        FROM json_each(?) AS chosen JOIN small_vectors AS v ON v.record_id = chosen.value
+        FROM json_each(:ids) AS chosen JOIN small_vectors AS v ON v.record_id = chosen.value
         WHERE v.level IN (-1, -2)
-        """,
-        (ids,),
-    )
-    held += [(*which, (vector,) if vector else ()) for *which, vector in small]
-    held.sort(key=lambda each: each[0])
+    """
+    found: list[tuple[Any, ...]] = []
+    for *which, pack in db.tuples(large, ids=record_ids):
+        found.append((*which, unpacked(pack, mark.dimension)))
+    for *which, vector in db.tuples(small, ids=record_ids):
+        found.append((*which, (vector,) if vector else ()))
     return [
         PutVectors(
             record_id=record_id,
@@ -130,83 +138,104 @@ def vectors_of(connection: apsw.Connection, record_ids: Sequence[str]) -> list[P
             text_hash=text_hash,
             vectors=given,
         )
-        for _, record_id, level, text_hash, given in held
+        for _, record_id, level, text_hash, given in sorted(found, key=lambda each: int(each[0]))
     ]
 
 
-def small_vectors_of(
-    connection: apsw.Connection, record_ids: Sequence[str], level: int, model_id: str
+# --- of memories and sessions ------------------------------------------------------------
+
+
+def small_vectors(
+    db: Connection, record_ids: Sequence[str], level: int, embedder: str
 ) -> dict[str, bytes]:
-    """Vectors of memories or sessions, of those that have one of this embedder."""
-    mark = embedder(connection)
-    if mark is None or mark.model_id != model_id:
-        return {}
-    return small_vectors.of(connection, record_ids, level)
+    """Vectors of memories or sessions, by id, of those that have one of this embedder."""
+    found = db.tuples(
+        "SELECT record_id, vector FROM small_vectors WHERE level = :level AND vector <> x''"
+        f" AND record_id {AMONG_IDS} AND :embedder = (SELECT model_id FROM recall_state)",
+        ids=record_ids,
+        level=level,
+        embedder=embedder,
+    )
+    return dict(found)
+
+
+def memories_changed(db: Connection) -> None:
+    """Tell those who hold memories: once in a transaction that changes some."""
+    db.execute("UPDATE recall_state SET memories_revision = memories_revision + 1")
+
+
+def _put_small(db: Connection, write: PutVectors) -> None:
+    if write.level not in _HOLDERS or len(write.vectors) > 1:
+        return
+    table, key, condition = _HOLDERS[write.level]
+    db.query(
+        f"UPDATE {table} SET to_embed = 0 WHERE {key} = :id AND {condition}", id=write.record_id
+    )
+    if db.changes():
+        row = {
+            "level": write.level,
+            "record_id": value(write.record_id),
+            "text_hash": write.text_hash,
+        }
+        db.put("small_vectors", row | {"vector": b"".join(write.vectors)}, "level, record_id")
+
+
+def remove_small(db: Connection, level: int, record_id: str) -> None:
+    """Take away the vector of what goes, or says something else."""
+    held = "DELETE FROM small_vectors WHERE level = :level AND record_id = :id"
+    db.query(held, level=level, id=record_id)
+
+
+def mark_memory(db: Connection, memory_id: str) -> None:
+    """Bring in step whether a memory waits for a vector."""
+    of = "WHERE memory_id = :id"
+    db.query(f"UPDATE memories SET to_embed = {MEMORY_TO_EMBED} {of}", id=memory_id)
+
+
+def summary_of(db: Connection, session_id: str) -> str | None:
+    """A session's summary, to be compared once it was written: see `summary_written`."""
+    summary: str | None = db.get(
+        "SELECT summary FROM sessions WHERE session_id = :id", id=session_id
+    )
+    return summary
+
+
+def summary_written(db: Connection, session_id: str, before: str | None = None) -> None:
+    """A session's vector goes where its summary is another one, and it waits for a new one."""
+    if summary_of(db, session_id) != before:
+        remove_small(db, SESSION_LEVEL, session_id)
+    db.query(
+        f"UPDATE sessions SET to_embed = {SESSION_TO_EMBED} WHERE session_id = :id"
+        f" AND to_embed <> {SESSION_TO_EMBED}",
+        id=session_id,
+    )
+
+
+# --- in memory ----------------------------------------------------------------------------
 
 
 def _places(number: int) -> tuple[int, int]:
     """The first and the last that a project can have."""
-    return number << PLACE_BITS, (number + 1 << PLACE_BITS) - 1
+    return number << _PLACE_BITS, (number + 1 << _PLACE_BITS) - 1
 
 
-class _Held:
-    """A project's vectors, as they were up to a place."""
+def similarities(
+    db: Connection, cache: VectorCache, number: int, vector: bytes, mark: EmbedderMark
+) -> "Iterator[tuple[Numbers, Floats]]":
+    """Documents of a project, and their cosines with a vector; in parts."""
+    epoch = db.get("SELECT epoch FROM project_numbers WHERE number = :number", number=number)
+    first, last = _places(number)
 
-    def __init__(self, dimension: int, epoch: int, number: int) -> None:
-        self.epoch = epoch
-        self.matrix = vectors.Matrix(dimension)
-        self.place = _places(number)[0] - 1
-        """The last that was read."""
+    def read(place: int) -> Iterator[tuple[list[int], list[bytes], int]]:
+        cursor = db.query(
+            "SELECT place, document, packed FROM vectors WHERE place > :place AND place <= :last"
+            " ORDER BY place",
+            place=place,
+            last=last,
+        )
+        while rows := list(islice(cursor, _BATCH)):
+            places, documents, packs = zip(*rows, strict=True)
+            yield list(documents), list(packs), places[-1]
 
-
-class Resident:
-    """The vectors that a process has searched, by project; the least used are let go."""
-
-    def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._held: dict[int, _Held] = {}
-        """The one that was used last is last."""
-        self._mark: EmbedderMark | None = None
-
-    def similarities(
-        self, connection: apsw.Connection, number: int, vector: bytes, mark: EmbedderMark
-    ) -> "Iterator[tuple[Numbers, Floats]]":
-        """Documents of a project, and their cosines with a vector; in parts."""
-        if mark != self._mark:
-            self._held, self._mark = {}, mark
-        epoch = connection.execute(
-            "SELECT epoch FROM project_numbers WHERE number = ?", (number,)
-        ).get
-        held = self._held.pop(number, None)
-        if held is None or held.epoch != epoch:
-            held = _Held(mark.dimension, epoch, number)
-        for documents, packs, place in _after(connection, held.place, _places(number)[1]):
-            held.matrix.add(documents, packs)
-            held.place = place
-            if held.matrix.size_bytes > self._most_bytes:
-                # More than may stay: this part is compared, and let go.
-                yield held.matrix.similarities(vector)
-                place = held.place
-                held = _Held(mark.dimension, -1, number)
-                held.place = place
-        yield held.matrix.similarities(vector)
-        if held.epoch == epoch:
-            self._held[number] = held
-            self._make_room()
-
-    def _make_room(self) -> None:
-        size = sum(held.matrix.size_bytes for held in self._held.values())
-        while size > self._most_bytes:
-            size -= self._held.pop(next(iter(self._held))).matrix.size_bytes
-
-
-def _after(
-    connection: apsw.Connection, place: int, last: int
-) -> Iterator[tuple[list[int], list[bytes], int]]:
-    cursor = connection.execute(
-        "SELECT place, document, packed FROM vectors WHERE place > ? AND place <= ? ORDER BY place",
-        (place, last),
-    )
-    while rows := list(islice(cursor, _BATCH)):
-        places, documents, packs = zip(*rows, strict=True)
-        yield list(documents), list(packs), places[-1]
+    version = Version(mark.model_id, mark.dimension, epoch)
+    return cache.similarities(number, version, vector, read, start=first - 1)

@@ -1,0 +1,386 @@
+"""What each Write does to the tables, inside a transaction; and a session, deleted."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ragmem.errors import SessionNotFound
+from ragmem.failpoints import failpoint
+from ragmem.records import (
+    SESSION_LEVEL,
+    AddSummary,
+    BeginTurn,
+    CreateSession,
+    DropCodeFiles,
+    FileAccess,
+    FinishTurn,
+    MarkExtracted,
+    PutCodeFile,
+    PutInsight,
+    PutMemory,
+    PutOwner,
+    PutProfile,
+    PutReferences,
+    PutSession,
+    PutTurn,
+    PutVectors,
+    RecordToolCall,
+    RegisterProject,
+    Session,
+    ToolCall,
+    UpdateSession,
+    Usage,
+    Write,
+)
+from ragmem.store.base import forked, in_use, misplaced, of_another_turn
+from ragmem.store.memories import touches_memories
+from ragmem.store.sqlite import code, memory, text_index, vectors, work
+from ragmem.store.sqlite.connection import Connection, Row, columns, value
+from ragmem.store.sqlite.read import branches, need_session, no_session
+from ragmem.store.sqlite.text_index import Prepared
+
+
+def apply(db: Connection, writes: Sequence[Write], ready: Mapping[str, Prepared]) -> dict[str, int]:
+    """Apply the writes in order; the index of each turn that begins.
+
+    `ready`: words of turns that were computed before the transaction, by turn id.
+    """
+    indexes: dict[str, int] = {}
+    for write in writes:
+        match write:
+            case BeginTurn():
+                indexes[write.turn_id] = _begin_turn(db, write)
+            case FinishTurn():
+                _finish_turn(db, write, ready.get(write.turn_id))
+            case PutTurn():
+                _put_turn(db, write, ready.get(write.turn.turn_id))
+            case _:
+                _APPLY[type(write)](db, write)
+    if touches_memories(writes):
+        vectors.memories_changed(db)
+    return indexes
+
+
+# --- projects and sessions --------------------------------------------------------------
+
+
+def _register_project(db: Connection, write: RegisterProject) -> None:
+    row = columns(write.project)
+    into = row.pop("joined_into")
+    db.put("projects", row, "project_id", keep=("created_at",))
+    if into is None:
+        return
+    project_id = row["project_id"]
+    into = db.get("SELECT joined_into FROM projects WHERE project_id = :id", id=into) or into
+    # Not to itself, and not once more: the ones that it was joined with would part.
+    free = "SELECT 1 FROM projects WHERE project_id = :id AND joined_into IS NULL"
+    if project_id == into or db.get(free, id=project_id) is None:
+        return
+    for table, column, condition in (
+        ("projects", "joined_into", "project_id = :id OR joined_into = :id"),
+        ("sessions", "project_id", "project_id = :id"),
+        ("memories", "project_id", "project_id = :id"),
+    ):
+        moved = f"UPDATE {table} SET {column} = :into WHERE {condition}"
+        db.query(moved, id=project_id, into=into)
+
+
+def _session_row(db: Connection, session: Session) -> Row:
+    """The row of a session without turns; SessionNotFound where its parent is not there."""
+    row = columns(session)
+    if session.parent_session_id is not None:
+        need_session(db, session.parent_session_id)
+    del row["message_count"], row["last_message"]
+    joined = "SELECT joined_into FROM projects WHERE project_id = :id"
+    row["project_id"] = db.get(joined, id=row["project_id"]) or row["project_id"]
+    row["title_key"] = row["title"].casefold()
+    row["turn_count"] = row["forked_at_index"] or 0
+    return row
+
+
+def _create_session(db: Connection, write: CreateSession) -> None:
+    row = _session_row(db, write.session)
+    row["last_activity_at"] = row["started_at"]
+    parent = row["parent_session_id"]
+    count = db.get("SELECT turn_count FROM sessions WHERE session_id = :id", id=parent)
+    if count is None:
+        row["forked_at_index"] = None
+    else:
+        at = row["forked_at_index"]
+        row["forked_at_index"] = max(0, count if at is None else min(at, count))
+    row["turn_count"] = row["forked_at_index"] or 0
+    db.put("sessions", row, "session_id", keep=tuple(row))
+    vectors.summary_written(db, row["session_id"], vectors.summary_of(db, row["session_id"]))
+
+
+_OF_THE_FIRST = ("started_at", "owner", "turn_count", "parent_session_id", "forked_at_index")
+
+
+def _put_session(db: Connection, write: PutSession) -> None:
+    """A session with its own times; of one that is there, what was changed later is kept."""
+    row = _session_row(db, write.session)
+    before = vectors.summary_of(db, row["session_id"])
+    held = db.get(
+        "SELECT last_activity_at FROM sessions WHERE session_id = :id", id=row["session_id"]
+    )
+    row["last_activity_at"] = max(row["last_activity_at"], held or "")
+    where = "WHERE excluded.updated_at >= updated_at"
+    db.put("sessions", row, "session_id", keep=_OF_THE_FIRST, where=where)
+    vectors.summary_written(db, row["session_id"], before)
+
+
+def _update_session(db: Connection, write: UpdateSession) -> None:
+    row = columns(write)
+    row["title_key"] = row["title"] and row["title"].casefold()
+    before = vectors.summary_of(db, row["session_id"])
+    db.execute(
+        """
+        UPDATE sessions SET
+            title = coalesce(:title, title),
+            title_key = coalesce(:title_key, title_key),
+            summary = coalesce(:summary, summary),
+            summarized_count = coalesce(:summarized_count, summarized_count),
+            tags = coalesce(:tags, tags),
+            status = coalesce(:status, status),
+            updated_at = max(updated_at, :at)
+        WHERE session_id = :session_id
+        """,
+        row,
+    )
+    if not db.changes():
+        raise no_session(write.session_id)
+    vectors.summary_written(db, row["session_id"], before)
+
+
+# --- turns ------------------------------------------------------------------------------
+
+_ACTIVE = """
+    last_activity_at = iif(last_activity_at > horizon(), :at, max(last_activity_at, :at)),
+    updated_at = max(updated_at, :at)
+"""
+"""What a session's activity changes; a time past the horizon is a wrong clock's."""
+
+
+def _begin_turn(db: Connection, write: BeginTurn) -> int:
+    """Start a turn with the next index; or tell the one that it has."""
+    row = columns(write)
+    index: int | None = db.get("SELECT turn_index FROM turns WHERE turn_id = :id", id=write.turn_id)
+    if index is not None:
+        return index
+    index = db.get(
+        f"UPDATE sessions SET turn_count = turn_count + 1, {_ACTIVE} WHERE session_id = :id"
+        " RETURNING turn_count",
+        id=write.session_id,
+        at=write.started_at,
+    )
+    if index is None:
+        raise no_session(write.session_id)
+    row |= {"turn_index": index, "status": "running", "usage": value(Usage())}
+    db.put("turns", row | {"char_count": len(row["user_message"])}, "turn_id")
+    return index
+
+
+def _record_tool_call(db: Connection, write: RecordToolCall) -> None:
+    status = _status_of_turn(db, write.call.turn_id, write.session_id)
+    _write_tool_call(db, write.call, write.accesses)
+    if status != "running":
+        text_index.turn_changed(db, write.call.turn_id)
+
+
+def _write_tool_call(db: Connection, call: ToolCall, accesses: Sequence[FileAccess]) -> None:
+    """The tables of a call alone: the turn, and what it is found by, is the caller's."""
+    row = columns(call)
+    row["result_size_bytes"] = len(row["result"].encode())
+    started = "WHERE excluded.result <> '' OR tool_calls.result = ''"  # replaces no finish
+    db.put("tool_calls", row, "tool_call_id", keep=("turn_id",), where=started)
+    for access in accesses:
+        of_call = columns(access) | {"tool_call_id": row["tool_call_id"]}
+        db.execute(
+            """
+            INSERT INTO file_accesses (tool_call_id, path, access_type, tool_name, accessed_at)
+            VALUES (:tool_call_id, :path, :access_type, :tool_name, :accessed_at)
+            ON CONFLICT DO NOTHING
+            """,
+            of_call,
+        )
+
+
+def _finish_turn(db: Connection, write: FinishTurn, ready: Prepared | None) -> None:
+    """End a turn, unless it is complete."""
+    if _status_of_turn(db, write.turn_id, write.session_id) == "completed":
+        return
+    row = columns(write)
+    db.execute(
+        """
+        UPDATE turns SET
+            status = :status,
+            assistant_message = :assistant_message,
+            reasoning = :reasoning,
+            model = coalesce(:model, model),
+            usage = :usage,
+            finished_at = :finished_at,
+            owner_id = NULL,
+            char_count = length(user_message) + :answer_chars
+        WHERE turn_id = :turn_id
+        """,
+        row | {"answer_chars": len(row["assistant_message"])},
+    )
+    is_complete = write.status == "completed"
+    db.query(
+        f"UPDATE sessions SET completed_count = completed_count + :more, {_ACTIVE}"
+        " WHERE session_id = :id",
+        id=write.session_id,
+        more=is_complete,
+        at=write.finished_at,
+    )
+    text_index.turn_changed(db, row["turn_id"], ready)
+    if is_complete:
+        _is_due(db, "to_extract = 1, to_link = 1", row["turn_id"])
+
+
+def _is_due(db: Connection, flags: str, turn_id: str) -> None:
+    db.query(f"UPDATE documents SET {flags} WHERE record_id = :id AND level = 0", id=turn_id)
+
+
+def _status_of_turn(db: Connection, turn_id: str, session_id: str) -> str:
+    of = "SELECT status FROM turns WHERE turn_id = :id AND session_id = :session_id"
+    status: str | None = db.get(of, id=turn_id, session_id=session_id)
+    if status is None:
+        need_session(db, session_id)
+        raise SessionNotFound(f"There is no turn {turn_id} in session {session_id}.")
+    return status
+
+
+def _put_turn(db: Connection, write: PutTurn, ready: Prepared | None) -> None:
+    """A turn at its own index, with its tool calls and their accesses."""
+    row = columns(write.turn)
+    status = _status_in_place(db, row)
+    if status == "completed":
+        return
+    row["char_count"] = len(row["user_message"]) + len(row["assistant_message"])
+    kept = ("session_id", "turn_index", "started_at", "user_message")
+    db.put("turns", row, "turn_id", keep=kept)
+    is_complete = row["status"] == "completed"
+    db.query(
+        "UPDATE sessions SET turn_count = max(turn_count, :index),"
+        " completed_count = completed_count + :more WHERE session_id = :id",
+        id=row["session_id"],
+        index=row["turn_index"],
+        more=is_complete,
+    )
+    for call in write.turn.tool_calls:
+        others = "SELECT turn_id FROM tool_calls WHERE tool_call_id = :id AND turn_id <> :turn_id"
+        if db.get(others, id=call.tool_call_id, turn_id=row["turn_id"]) is not None:
+            raise of_another_turn(call.tool_call_id)
+        _write_tool_call(db, call, write.accesses.get(call.tool_call_id, ()))
+    # Of one that was there some calls may not have come along.
+    text_index.turn_changed(db, row["turn_id"], ready if status is None else None)
+    if is_complete:
+        _is_due(db, "to_link = 1", row["turn_id"])
+
+
+def _status_in_place(db: Connection, turn: Row) -> str | None:
+    """The status of the turn that is there already; StoreRefused when its place is not free."""
+    held = db.get(
+        "SELECT session_id, turn_index, status FROM turns WHERE turn_id = :id", id=turn["turn_id"]
+    )
+    if held is not None:
+        if held[:2] != (turn["session_id"], turn["turn_index"]):
+            raise misplaced(turn["session_id"], turn["turn_index"])
+        return str(held[2])
+    last = db.get("SELECT turn_count FROM sessions WHERE session_id = :id", id=turn["session_id"])
+    if last is None:
+        raise no_session(turn["session_id"])
+    if turn["turn_index"] != last + 1:
+        raise misplaced(turn["session_id"], turn["turn_index"])
+    return None
+
+
+# --- summaries --------------------------------------------------------------------------
+
+
+def _add_summary(db: Connection, write: AddSummary) -> None:
+    """A summary with its links; one cut from turns replaces none that was made."""
+    summary = write.summary
+    row = columns(summary)
+    need_session(db, summary.session_id)
+    held = "SELECT extractive FROM summaries WHERE summary_id = :id"
+    if db.get(held, id=row["summary_id"]) == 0 and summary.extractive:
+        return
+    del row["covers"]
+    db.put("summaries", row, "summary_id", keep=("session_id", "level"))
+    of, key = ("turns", "turn_id") if summary.level == 1 else ("summaries", "summary_id")
+    for position, covered in enumerate(summary.covers):
+        if db.get(f"SELECT 1 FROM {of} WHERE {key} = :id", id=covered) is None:
+            raise SessionNotFound(
+                f"Summary {summary.summary_id} covers {covered}, which is not among the {of}."
+            )
+        link = {"summary_id": row["summary_id"], "covered_id": value(covered)}
+        key_of_link = "summary_id, covered_id"
+        db.put(f"summarized_{of}", link | {"position": position}, key_of_link, keep=("position",))
+    text_index.summary_changed(db, summary)
+
+
+# Of any write as its kind says: the functions take no other.
+_APPLY: dict[type, Callable[[Connection, Any], None]] = {
+    RegisterProject: _register_project,
+    CreateSession: _create_session,
+    UpdateSession: _update_session,
+    RecordToolCall: _record_tool_call,
+    AddSummary: _add_summary,
+    PutVectors: vectors.put,
+    PutSession: _put_session,
+    PutMemory: memory.put_memory,
+    PutProfile: memory.put_profile,
+    PutOwner: memory.put_owner,
+    PutInsight: memory.put_insight,
+    MarkExtracted: memory.mark_extracted,
+    PutCodeFile: code.put_file,
+    DropCodeFiles: code.drop_files,
+    PutReferences: code.put_references,
+}
+
+
+# --- deleting ---------------------------------------------------------------------------
+
+_TURNS = "(SELECT turn_id FROM turns WHERE session_id = :id)"
+_CALLS = f"(SELECT tool_call_id FROM tool_calls WHERE turn_id IN {_TURNS})"
+_SUMMARIES = "(SELECT summary_id FROM summaries WHERE session_id = :id)"
+_SUMMARIZED_OTHERS = f"""
+    SELECT turn_id FROM summarized_turns JOIN turns ON turn_id = covered_id
+    WHERE summary_id IN {_SUMMARIES} AND session_id <> :id
+"""
+# What refers to something goes before it.
+_OF_A_SESSION = (
+    ("file_accesses", f"tool_call_id IN {_CALLS}"),
+    ("tool_calls", f"turn_id IN {_TURNS}"),
+    ("summarized_turns", f"summary_id IN {_SUMMARIES} OR covered_id IN {_TURNS}"),
+    ("summarized_summaries", f"summary_id IN {_SUMMARIES} OR covered_id IN {_SUMMARIES}"),
+    ("summaries", "session_id = :id"),
+    ("turns", "session_id = :id"),
+    ("owners", "session_id = :id"),
+    ("sessions", "session_id = :id"),
+)
+
+
+def delete_session(db: Connection, session_id: str) -> dict[str, int]:
+    """Remove a session and all that belongs to it alone; how much of each kind went."""
+    need_session(db, session_id)
+    if forks := branches(db, session_id):
+        raise forked(session_id, forks[0].session_id)
+    owners = db.column("SELECT owner_id FROM owners WHERE session_id = :id", id=session_id)
+    if any(map(db.access.locks.lives, owners)):
+        raise in_use(session_id)
+    others = db.column(_SUMMARIZED_OTHERS, id=session_id)
+    work.forget_session(db, session_id)
+    text_index.remove_session(db, session_id)
+    vectors.remove_small(db, SESSION_LEVEL, session_id)
+    went = {"memories": memory.forget_session(db, session_id)}
+    code.forget_session(db, session_id)
+    for table, condition in _OF_A_SESSION:
+        failpoint("sqlite.delete")
+        db.query(f"DELETE FROM {table} WHERE {condition}", id=session_id)
+        went[table] = db.changes()
+    for turn_id in others:
+        text_index.turn_changed(db, turn_id, keep_vectors=True)
+    kinds = ("sessions", "turns", "tool_calls", "summaries", "memories")
+    return {kind: went[kind] for kind in kinds}

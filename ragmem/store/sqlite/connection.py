@@ -1,0 +1,234 @@
+"""A connection as the queries use it, and the thread that owns one.
+
+A column bears its field's name. Text is stored cleaned, a time as ISO 8601 in UTC, so that text
+order is time order, an integer in 64 bits, a tuple or a struct as JSON. Records within a record
+have a table of their own.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin
+
+import apsw
+import msgspec
+
+from ragmem.errors import RagmemError, StoreUnavailable
+from ragmem.failpoints import failpoint
+from ragmem.records import utc_now
+from ragmem.store.locks import OwnerLocks
+from ragmem.text import clean
+
+Value = str | int | float | None
+Row = dict[str, Any]
+R = TypeVar("R", bound=msgspec.Struct)
+T = TypeVar("T")
+C = TypeVar("C", bound=apsw.Connection)
+
+_INT64 = 2**63 - 1
+
+
+# --- records and rows -------------------------------------------------------------------
+
+
+def iso(at: datetime) -> str:
+    """A time as it is stored."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def value(field: object) -> Value:
+    """A field as it is stored."""
+    match field:
+        case None | float():
+            return field
+        case int():
+            return max(-_INT64 - 1, min(_INT64, int(field)))
+        case str():
+            return clean(field)
+        case datetime():
+            return iso(field)
+        case tuple() | list():
+            held = [clean(item) if isinstance(item, str) else item for item in field]
+            return msgspec.json.encode(held).decode()
+        case _:
+            named = {name: value(each) for name, each in msgspec.to_builtins(field).items()}
+            return msgspec.json.encode(named).decode()
+
+
+def _is_struct(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+@cache
+def stored_fields(kind: type[msgspec.Struct]) -> dict[str, Callable[[Any], object] | None]:
+    """The fields of a record that are columns, each with what reads it, if it is not as it is."""
+    found: dict[str, Callable[[Any], object] | None] = {}
+    for field in msgspec.structs.fields(kind):
+        is_tuple = get_origin(field.type) is tuple
+        if is_tuple and any(map(_is_struct, get_args(field.type))):
+            continue  # records within a record
+        is_json = is_tuple or _is_struct(field.type)
+        found[field.name] = bool if field.type is bool else msgspec.json.decode if is_json else None
+    return found
+
+
+def columns(record: msgspec.Struct) -> Row:
+    """A record's fields by column."""
+    return {name: value(getattr(record, name)) for name in stored_fields(type(record))}
+
+
+def record(kind: type[R], row: Mapping[str, Any]) -> R:
+    """The record that a row holds; columns that are no fields of it are left out."""
+    readers = stored_fields(kind)
+    read = {
+        name: held if held is None or (reader := readers.get(name)) is None else reader(held)
+        for name, held in row.items()
+    }
+    return msgspec.convert(read, kind)
+
+
+# --- connections ------------------------------------------------------------------------
+
+
+class Access(NamedTuple):
+    """For whom a database is opened, by which clock, and where processes tell that they live."""
+
+    locks: OwnerLocks
+    owner: str = ""
+    """Whose is what is written."""
+    sees: str = ""
+    """Whose profile and memories about a person are shown; everybody's where it is empty."""
+    clock: Callable[[], datetime] = utc_now
+
+
+@cache
+def _upsert(
+    table: str, columns: tuple[str, ...], key: str, keep: tuple[str, ...], where: str
+) -> str:
+    names = [f'"{name}"' for name in columns]
+    kept = {f'"{name}"' for name in (*key.split(", "), *keep)}
+    changed = ", ".join(f"{name} = excluded.{name}" for name in names if name not in kept)
+    return (
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(f':{n}' for n in columns)})"
+        f" ON CONFLICT ({key}) DO " + (f"UPDATE SET {changed} {where}" if changed else "NOTHING")
+    )
+
+
+class Connection(apsw.Connection):
+    """A connection whose queries take fields as they are, by name, and give records."""
+
+    def __init__(self, file: str, flags: int, access: Access) -> None:
+        super().__init__(file, flags)
+        self.access = access
+
+    @property
+    def now(self) -> datetime:
+        """The time by the clock that the database was opened with."""
+        return self.access.clock()
+
+    def query(self, sql: str, /, **given: object) -> apsw.Cursor:
+        """Execute a statement."""
+        return self.execute(sql, {name: value(each) for name, each in given.items()})
+
+    def get(self, sql: str, /, **given: object) -> Any:
+        """The one row of a query, its value where it has one column; None where there is none."""
+        return self.query(sql, **given).get
+
+    def tuples(self, sql: str, /, **given: object) -> list[tuple[Any, ...]]:
+        """All rows, by position."""
+        return self.query(sql, **given).fetchall()
+
+    def column(self, sql: str, /, **given: object) -> list[Any]:
+        """The first values of all rows."""
+        return [row[0] for row in self.tuples(sql, **given)]
+
+    def rows(self, sql: str, /, **given: object) -> Iterator[Row]:
+        """The rows of a query, read as they are asked for."""
+        cursor = self.query(sql, **given)
+        names: list[str] = []
+        for held in cursor:
+            names = names or [column[0] for column in cursor.get_description()]
+            yield dict(zip(names, held, strict=True))
+
+    def records(self, kind: type[R], sql: str, /, **given: object) -> list[R]:
+        """The records that the rows of a query hold."""
+        return [record(kind, row) for row in self.rows(sql, **given)]
+
+    def put(
+        self, table: str, row: Row, key: str, *, keep: tuple[str, ...] = (), where: str = ""
+    ) -> None:
+        """Insert a row, or replace that of its key, but for the columns to `keep`.
+
+        `where` bounds what is replaced, `excluded` being the new row.
+        """
+        self.execute(_upsert(table, tuple(row), key, keep, where), row)
+
+
+class ConnectionThread(Generic[C]):
+    """One thread that owns one connection; jobs run on it one after the other.
+
+    The connection opens with the first job. `timeout_s` counts from when a job is handed in: one
+    that waits for others of this process has less left to wait for other processes. `translate`
+    gives the error in plain words, or None.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], C],
+        translate: Callable[[Exception, C | None], RagmemError | None],
+        *,
+        timeout_s: float,
+        name: str = "ragmem-store",
+    ) -> None:
+        self._connect = connect
+        self._translate = translate
+        self._timeout_s = timeout_s
+        self._connection: C | None = None
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    async def run(self, job: Callable[[C], T]) -> T:
+        """The job's result."""
+        if self._closed:
+            raise StoreUnavailable("The memory is closed.", hint="Open it again.")
+        deadline = time.monotonic() + self._timeout_s
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, self._do, job, deadline
+        )
+
+    async def aclose(self, last: Callable[[C], object] | None = None) -> None:
+        """Wait for what was handed in, run a last job if a connection is open, and close it."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._close, last)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def let_go(self) -> None:
+        """Close the connection, and with it its locks; the next job opens another."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close, None)
+
+    def _do(self, job: Callable[[C], T], deadline: float) -> T:
+        try:
+            if self._connection is None:
+                failpoint("sqlite.open")
+                self._connection = self._connect()
+            left_s = max(0.001, deadline - time.monotonic())
+            self._connection.set_busy_timeout(round(left_s * 1000))
+            return job(self._connection)
+        except (apsw.Error, OSError) as error:
+            if plain := self._translate(error, self._connection):
+                raise plain from error
+            raise
+
+    def _close(self, last: Callable[[C], object] | None) -> None:
+        if self._connection is not None:
+            if last is not None:
+                last(self._connection)
+            self._connection.close()
+            self._connection = None

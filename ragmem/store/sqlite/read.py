@@ -1,0 +1,400 @@
+"""Conversations, read: sessions, turns, calls, summaries. Each query runs within one snapshot."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+import msgspec
+
+from ragmem.errors import SessionNotFound
+from ragmem.records import FileAccess, Project, PutTurn, Session, Summary, ToolCall, Turn
+from ragmem.store.base import AHEAD, ALL_TURNS, SessionQuery, Span, TurnQuery
+from ragmem.store.sqlite.connection import Connection, Row, record, stored_fields
+
+_LAST = (1 << 63) - 1
+_MOST_BYTES = 16 << 20
+"""Of one text that is read: a store of an older version may hold turns without a bound."""
+_LONG = frozenset(
+    ("user_message", "assistant_message", "reasoning", "error", "preamble", "arguments", "result")
+)
+
+
+def _bounded(column: str) -> str:
+    # What is too long SQLite itself leaves out, with a mark.
+    length = f"octet_length({column})"
+    return (
+        f"iif({length} <= {_MOST_BYTES}, {column}, substr({column}, 1, {_MOST_BYTES // 4})"
+        f" || printf(char(10) || '… [%,d bytes: the rest is left out]', {length}))"
+    )
+
+
+def _selected(kind: type[msgspec.Struct], table: str, *more: str) -> str:
+    return ", ".join(
+        f"{_bounded(f'{table}.{name}')} AS {name}" if name in _LONG else f'{table}."{name}"'
+        for name in (*stored_fields(kind), *more)
+    )
+
+
+_TURN = _selected(Turn, "t", "char_count")
+"""What is selected of turns `t`."""
+_CALL = _selected(ToolCall, "c")
+"""What is selected of tool calls `c`."""
+_SESSION = f"""
+    SELECT s.*, 2 * s.completed_count AS message_count, (
+        SELECT {_bounded("user_message")} FROM turns AS t
+        WHERE t.session_id = s.session_id AND t.turn_index = s.turn_count
+    ) AS last_message
+    FROM sessions AS s
+"""
+_SUMMARY = """
+    SELECT s.*, coalesce(
+        (SELECT json_group_array(covered_id ORDER BY position) FROM (
+            SELECT covered_id, position FROM summarized_turns WHERE summary_id = s.summary_id
+            UNION ALL
+            SELECT covered_id, position FROM summarized_summaries
+            WHERE summary_id = s.summary_id
+        )), '[]'
+    ) AS covers
+"""
+_NEWEST = "ORDER BY s.last_activity_at DESC, s.session_id DESC LIMIT :limit"
+AMONG_IDS = "IN (SELECT value FROM json_each(:ids))"
+
+
+# --- sessions ---------------------------------------------------------------------------
+
+
+def no_session(session_id: str) -> SessionNotFound:
+    """The error for an id that no session bears."""
+    return SessionNotFound(
+        f"There is no session {session_id}.", hint="`ragmem sessions list` shows those there are."
+    )
+
+
+def need_session(db: Connection, session_id: str) -> None:
+    """Raise SessionNotFound where there is no such session."""
+    if db.get("SELECT 1 FROM sessions WHERE session_id = :id", id=session_id) is None:
+        raise no_session(session_id)
+
+
+def lineage(db: Connection, session_id: str) -> list[tuple[str, int]]:
+    """The session, then those it was forked from, each with the last index seen of its turns."""
+    seen: list[tuple[str, int]] = []
+    current: str | None = session_id
+    last = _LAST
+    of = "SELECT parent_session_id, forked_at_index FROM sessions WHERE session_id = :id"
+    while current is not None:
+        parent = db.get(of, id=current)
+        if parent is None:
+            raise no_session(current)
+        seen.append((current, last))
+        current, forked_at = parent
+        last = min(last, forked_at or 0)
+    return seen
+
+
+def session(db: Connection, session_id: str) -> Session:
+    """One session."""
+    for found in _sessions(db, "WHERE s.session_id = :id", id=session_id):
+        return found
+    raise no_session(session_id)
+
+
+def sessions(db: Connection, query: SessionQuery) -> list[Session]:
+    """The sessions that match; those of a time that is yet to come, by a wrong clock, last."""
+    sees = db.access.sees if query.mine else ""
+    of_tags = (
+        "EXISTS (SELECT 1 FROM json_each(s.tags)"
+        " WHERE value IN (SELECT value FROM json_each(:tags)))"
+    )
+    conditions = those_given(
+        (query.cwd is not None, "s.cwd = :cwd"),
+        (query.project_ids, "s.project_id IN (SELECT value FROM json_each(:project_ids))"),
+        (sees, "s.owner = :owner"),
+        (query.status is not None, "s.status = :status"),
+        (query.tags, of_tags),
+    )
+    asked = msgspec.structs.asdict(query) | {"owner": sees, "horizon": db.now + AHEAD}
+    found: list[Session] = []
+    for when in ("<=", ">"):
+        asked["limit"] = query.limit - len(found)
+        if asked["limit"] > 0:
+            where = f"WHERE {conditions} AND s.last_activity_at {when} :horizon {_NEWEST}"
+            found += _sessions(db, where, **asked)
+    return found
+
+
+def those_given(*conditions: tuple[object, str]) -> str:
+    """The conditions of which something is given, joined with AND."""
+    return " AND ".join(condition for given, condition in conditions if given) or "TRUE"
+
+
+def find_sessions(
+    db: Connection, reference: str, *, limit: int = 20, mine: bool = False
+) -> list[Session]:
+    """Those that the reference names: by id, its tail, or the title; of one owner, or of all."""
+    if not reference:
+        return []
+    where = f"""
+        WHERE (substr(s.session_id, -length(:reference)) = :reference OR s.title_key = :key)
+        AND (:owner = '' OR s.owner = :owner) {_NEWEST}
+    """
+    owner = db.access.sees if mine else ""
+    given = {"reference": reference, "key": reference.casefold(), "limit": limit, "owner": owner}
+    return list(_sessions(db, where, **given))
+
+
+def sessions_by_id(db: Connection, session_ids: Sequence[str]) -> list[Session]:
+    """Those of them that exist, in this order."""
+    found = {
+        each.session_id: each
+        for each in _sessions(db, f"WHERE s.session_id {AMONG_IDS}", ids=session_ids)
+    }
+    return [found[each] for each in session_ids if each in found]
+
+
+def branches(db: Connection, session_id: str) -> list[Session]:
+    """The sessions that were forked from this one, oldest first."""
+    where = "WHERE s.parent_session_id = :id ORDER BY s.started_at, s.session_id"
+    return list(_sessions(db, where, id=session_id))
+
+
+def _sessions(db: Connection, rest: str, **given: object) -> Iterator[Session]:
+    for row in list(db.rows(f"{_SESSION} {rest}", **given)):
+        yield _whole_session(db, row)
+
+
+def _whole_session(db: Connection, row: Row) -> Session:
+    if row["parent_session_id"] is None:
+        return record(Session, row)
+    # Shared turns may still change (one was running when it was forked): counted when read.
+    for session_id, last in lineage(db, row["session_id"])[1:]:
+        of = "FROM turns WHERE session_id = :id AND turn_index <= :last"
+        row["message_count"] += 2 * db.get(
+            f"SELECT count(*) {of} AND status = 'completed'", id=session_id, last=last
+        )
+        if row["last_message"] is None:
+            newest = f"SELECT {_bounded('user_message')} {of} ORDER BY turn_index DESC LIMIT 1"
+            row["last_message"] = db.get(newest, id=session_id, last=last)
+    return record(Session, row)
+
+
+# --- turns ------------------------------------------------------------------------------
+
+
+def turns(db: Connection, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
+    """Turns in order, with their tool calls."""
+    chosen = list(_chosen(db, session_id, query))[::-1]
+    return _with_calls(db, chosen) if query.with_tool_calls else [record(Turn, r) for r in chosen]
+
+
+def turns_by_id(db: Connection, turn_ids: Sequence[str]) -> list[Turn]:
+    """Those of them that exist, in this order, with their tool calls."""
+    found = db.rows(
+        f"SELECT {_TURN} FROM json_each(:ids) AS chosen"
+        " JOIN turns AS t ON t.turn_id = chosen.value ORDER BY chosen.key",
+        ids=turn_ids,
+    )
+    return _with_calls(db, found)
+
+
+def own_turns(db: Connection, spans: Sequence[Span]) -> list[PutTurn]:
+    """The turns in these spans, each with its tool calls and their accesses."""
+    of_span = (
+        f"SELECT {_TURN} FROM turns AS t WHERE session_id = :session_id"
+        " AND turn_index BETWEEN :first AND :last ORDER BY turn_index"
+    )
+    rows = (db.rows(of_span, **msgspec.structs.asdict(span)) for span in spans)
+    found = _with_calls(db, chain.from_iterable(rows))
+    accesses: dict[str, list[FileAccess]] = {}
+    for row in _accesses(db, [turn.turn_id for turn in found], "a.path, a.access_type"):
+        accesses.setdefault(row["tool_call_id"], []).append(record(FileAccess, row))
+    return [
+        PutTurn(
+            turn=turn,
+            accesses={
+                call.tool_call_id: tuple(accesses[call.tool_call_id])
+                for call in turn.tool_calls
+                if call.tool_call_id in accesses
+            },
+        )
+        for turn in found
+    ]
+
+
+def _with_calls(db: Connection, rows: Iterable[Row]) -> list[Turn]:
+    found = [record(Turn, row) for row in rows]
+    calls: dict[str, list[ToolCall]] = {}
+    for call in db.records(
+        ToolCall,
+        f"SELECT {_CALL} FROM tool_calls AS c WHERE turn_id {AMONG_IDS}"
+        ' ORDER BY turn_id, "order", tool_call_id',
+        ids=[turn.turn_id for turn in found],
+    ):
+        calls.setdefault(call.turn_id, []).append(call)
+    return [
+        msgspec.structs.replace(turn, tool_calls=tuple(calls.get(turn.turn_id, ())))
+        for turn in found
+    ]
+
+
+def _chosen(db: Connection, session_id: str, query: TurnQuery) -> Iterator[Row]:
+    """Newest first, read no further than the query's limits."""
+    count = chars = 0
+    for row in _newest_first(db, session_id, query.before_index):
+        if query.statuses and row["status"] not in query.statuses:
+            continue
+        chars += row["char_count"]
+        if query.limit is not None and count >= query.limit:
+            return
+        if query.max_chars is not None and chars > query.max_chars and count:
+            return
+        count += 1
+        yield row
+
+
+def _newest_first(db: Connection, session_id: str, before_index: int | None) -> Iterator[Row]:
+    before = _LAST if before_index is None else before_index - 1
+    for current, last in lineage(db, session_id):
+        yield from db.rows(
+            f"SELECT {_TURN} FROM turns AS t WHERE session_id = :id AND turn_index <= :last"
+            " ORDER BY turn_index DESC",
+            id=current,
+            last=min(last, before),
+        )
+
+
+def file_accesses(db: Connection, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
+    """Accesses of the newest turns, newest first."""
+    chosen = _chosen(db, session_id, TurnQuery(max_chars=max_turn_chars))
+    ids = [row["turn_id"] for row in chosen]
+    found = _accesses(db, ids, 't.turn_index DESC, c."order" DESC, a.path')
+    return [record(FileAccess, row) for row in found]
+
+
+def _accesses(db: Connection, turn_ids: Sequence[str], order: str) -> Iterator[Row]:
+    return db.rows(
+        f"""
+        SELECT a.*, t.turn_index, c."order"
+        FROM json_each(:ids) AS chosen
+        JOIN turns AS t ON t.turn_id = chosen.value
+        JOIN tool_calls AS c ON c.turn_id = t.turn_id
+        JOIN file_accesses AS a ON a.tool_call_id = c.tool_call_id
+        ORDER BY {order}
+        """,
+        ids=turn_ids,
+    )
+
+
+def find_tool_call(db: Connection, session_id: str, reference: str) -> ToolCall | None:
+    """The newest call whose id ends with the reference."""
+    for current, last in lineage(db, session_id):
+        for call in db.records(
+            ToolCall,
+            f"""
+            SELECT {_CALL} FROM turns AS t JOIN tool_calls AS c ON c.turn_id = t.turn_id
+            WHERE t.session_id = :id AND t.turn_index <= :last
+            AND substr(replace(c.tool_call_id, '-', ''), -length(:reference)) = :reference
+            ORDER BY t.turn_index DESC LIMIT 1
+            """,
+            id=current,
+            last=last,
+            reference=reference.replace("-", ""),
+        ):
+            return call
+    return None
+
+
+def raw_history_chars(db: Connection, session_id: str) -> int:
+    """Characters of completed turns that no level-1 summary covers."""
+    of = """
+        SELECT coalesce(sum(char_count), 0) FROM turns
+        WHERE session_id = :id AND turn_index <= :last AND status = 'completed'
+        AND NOT EXISTS (SELECT 1 FROM summarized_turns WHERE covered_id = turns.turn_id)
+    """
+    return sum(db.get(of, id=current, last=last) for current, last in lineage(db, session_id))
+
+
+# --- summaries --------------------------------------------------------------------------
+
+
+def summaries(
+    db: Connection,
+    session_id: str,
+    *,
+    level: int | None = None,
+    not_rolled_up: bool = False,
+    limit: int | None = None,
+) -> list[Summary]:
+    """A session's summaries, newest first."""
+    need_session(db, session_id)
+    # Those are few, however long the conversation: their index leads, not the session's.
+    which = (
+        "documents AS d CROSS JOIN summaries AS s ON s.summary_id = d.record_id"
+        " WHERE d.to_roll_up AND d.session_id = :session_id"
+        if not_rolled_up
+        else "summaries AS s WHERE s.session_id = :session_id"
+    )
+    return db.records(
+        Summary,
+        f"""
+        {_SUMMARY} FROM {which} AND (:level IS NULL OR s.level = :level)
+        ORDER BY s.created_at DESC, s.rowid DESC LIMIT coalesce(:limit, -1)
+        """,
+        session_id=session_id,
+        level=level,
+        limit=limit,
+    )
+
+
+def summaries_by_id(db: Connection, summary_ids: Sequence[str]) -> list[Summary]:
+    """Those of them that exist, in this order."""
+    return db.records(
+        Summary,
+        f"{_SUMMARY} FROM json_each(:ids) AS chosen"
+        " JOIN summaries AS s ON s.summary_id = chosen.value ORDER BY chosen.key",
+        ids=summary_ids,
+    )
+
+
+# --- all of it --------------------------------------------------------------------------
+
+
+def projects(db: Connection) -> list[Project]:
+    """Every project, in the order in which they became known."""
+    return db.records(Project, "SELECT * FROM projects ORDER BY rowid")
+
+
+def spans(db: Connection) -> list[Span]:
+    """Every session with all of its own turns."""
+    return [
+        Span(session_id, (forked_at or 0) + 1, count, parent_id)
+        for session_id, forked_at, count, parent_id in db.tuples(
+            "SELECT session_id, forked_at_index, turn_count, parent_session_id FROM sessions"
+            " ORDER BY session_id"
+        )
+    ]
+
+
+def summary_ids(db: Connection) -> list[str]:
+    """Every summary, lower levels first."""
+    return db.column("SELECT summary_id FROM summaries ORDER BY level, summary_id")
+
+
+def summaries_per_level(db: Connection) -> dict[int, int]:
+    """How many there are of each, lowest level first."""
+    return dict(db.tuples("SELECT level, count(*) FROM summaries GROUP BY 1 ORDER BY 1"))
+
+
+def counts(db: Connection) -> dict[str, int]:
+    """Records by kind."""
+    tables = ("sessions", "turns", "tool_calls", "summaries", "memories", "projects")
+    found = {table: db.get(f"SELECT count(*) FROM {table}") for table in tables}
+    found["files"] = db.get(
+        """
+        SELECT count(*) FROM (
+            SELECT DISTINCT s.project_id, a.path FROM file_accesses AS a
+            JOIN tool_calls USING (tool_call_id) JOIN turns USING (turn_id)
+            JOIN sessions AS s USING (session_id)
+        )
+        """
+    )
+    return found | {"scopes": db.get("SELECT count(*) FROM code_scopes")}

@@ -1,0 +1,337 @@
+"""The text index: what each record is found by, kept in step with what is stored.
+
+Terms are those of `ragmem.terms`, each with the project's number: one project's are as fast to
+find, and as rare, as if it were alone. A document's number is a sequence number, three bits of its
+level (7 for 7 and up) and eight of its length, so that what a search reads of the index is all
+that it needs to compute BM25.
+"""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+
+from ragmem.records import FinishTurn, PutTurn, RecordToolCall, Summary, ToolCall, Turn, Write
+from ragmem.store.sqlite import vectors
+from ragmem.store.sqlite.connection import Connection, Row, columns, record
+from ragmem.store.sqlite.read import summaries_by_id, turns_by_id
+from ragmem.text import clean
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    D = TypeVar("D", int, NDArray[np.int64])
+
+TERMS = 2
+"""`TERMS_VERSION`, which a test compares: to import it takes a quarter of a database's opening."""
+_LEVEL_BITS, _LENGTH_BITS = 3, 8
+HIGHEST = (1 << _LEVEL_BITS) - 1
+"""Of a level in a document's number: it stands for those above too."""
+_STEPS = 16
+"""Lengths told apart between one and its double."""
+_BATCH = 200
+"""Records that memory holds at a time, with their texts."""
+_MOST_OF_A_TERM = 8
+"""Times that a term is indexed for one record: BM25 hardly counts more, and each takes room."""
+_PURGED_PAGES = 500
+TO_SUMMARIZE = """
+    NOT EXISTS (
+        SELECT 1 FROM summarized_turns AS l JOIN summaries AS s USING (summary_id)
+        WHERE l.covered_id = documents.record_id AND NOT s.extractive
+    )
+"""
+TO_ROLL_UP = """
+    NOT EXISTS (
+        SELECT 1 FROM summarized_summaries AS l JOIN summaries AS s USING (summary_id)
+        WHERE l.covered_id = documents.record_id AND s.session_id = documents.session_id
+    )
+"""
+
+
+# --- words and numbers --------------------------------------------------------------------
+
+
+class Words(NamedTuple):
+    """Index terms of a record, joined with spaces."""
+
+    text: str
+    length: int
+
+    @property
+    def digest(self) -> int:
+        """Tells whether they are others: 63 bits."""
+        hashed = hashlib.blake2b(self.text.encode(), digest_size=8).digest()
+        return int.from_bytes(hashed, "big") >> 1
+
+
+def words_of(found: Turn | Summary) -> Words:
+    """What a turn or a summary is found by."""
+    from ragmem.terms import summary_terms, turn_terms
+
+    terms = turn_terms(found) if isinstance(found, Turn) else summary_terms(found)
+    kept: Sequence[str] = terms
+    counted = Counter(terms)
+    if max(counted.values(), default=0) > _MOST_OF_A_TERM:
+        kept = [t for each, n in counted.items() for t in repeat(each, min(n, _MOST_OF_A_TERM))]
+    return Words(" ".join(kept), len(terms))
+
+
+def level_of(document: "D") -> "D":
+    """Of the record, at most `HIGHEST`; for an array of them too."""
+    return document >> _LENGTH_BITS & HIGHEST
+
+
+def length_of(documents: "NDArray[np.int64]") -> "NDArray[np.float64]":
+    """Terms of each, within 3 %."""
+    lengths: NDArray[np.float64] = 2.0 ** ((documents & (1 << _LENGTH_BITS) - 1) / _STEPS) - 1
+    return lengths
+
+
+def numbered(sequence: int, level: int, length: int) -> int:
+    """The document's number."""
+    code = min(round(_STEPS * math.log2(length + 1)), (1 << _LENGTH_BITS) - 1)
+    return (sequence << _LEVEL_BITS | min(level, HIGHEST)) << _LENGTH_BITS | code
+
+
+def sequence_of(document: int) -> int:
+    """Grows with each new document."""
+    return document >> _LEVEL_BITS + _LENGTH_BITS
+
+
+# --- before the transaction ----------------------------------------------------------------
+
+
+class Prepared(NamedTuple):
+    """A turn's words, computed while no lock is held: valid while nothing else has changed it."""
+
+    words: Words
+    data_version: int
+
+
+def prepare(db: Connection, writes: Sequence[Write]) -> dict[str, Prepared]:
+    """The words of turns that these end or put, by id; not of one that several of them change."""
+    counted = Counter(map(_turn_of, writes))
+    ready: dict[str, Prepared] = {}
+    for write in writes:
+        if counted[_turn_of(write)] > 1:
+            continue
+        version = _data_version(db)
+        if isinstance(write, FinishTurn):
+            answer = clean(write.assistant_message)
+            for turn in turns_by_id(db, [write.turn_id]):
+                ended = msgspec.structs.replace(turn, assistant_message=answer)
+                ready[write.turn_id] = Prepared(words_of(ended), version)
+        elif isinstance(write, PutTurn) and write.turn.status != "running":
+            ready[write.turn.turn_id] = Prepared(words_of(_as_read(write.turn)), version)
+    return ready
+
+
+def _turn_of(write: Write) -> str | None:
+    match write:
+        case RecordToolCall(call=call):
+            return call.turn_id
+        case PutTurn(turn=turn):
+            return turn.turn_id
+    return getattr(write, "turn_id", None)
+
+
+def _as_read(turn: Turn) -> Turn:
+    calls = [record(ToolCall, columns(call)) for call in turn.tool_calls]
+    calls.sort(key=lambda call: (call.order, call.tool_call_id))
+    return msgspec.structs.replace(record(Turn, columns(turn)), tool_calls=tuple(calls))
+
+
+def _data_version(db: Connection) -> int:
+    return int(str(db.pragma("data_version")))
+
+
+# --- in step with the records ---------------------------------------------------------------
+
+
+def turn_changed(
+    db: Connection, turn_id: str, ready: Prepared | None = None, *, keep_vectors: bool = False
+) -> None:
+    """Bring the turn's document in step, in the transaction that changed it."""
+    row = next(
+        db.rows(
+            "SELECT turn_id AS record_id, session_id, 0 AS level, turn_index, started_at AS at,"
+            " status = 'completed' AS complete FROM turns"
+            " WHERE turn_id = :id AND status <> 'running'",
+            id=turn_id,
+        ),
+        None,
+    )
+    if row is None:
+        return
+    if ready is None or ready.data_version != _data_version(db):
+        [turn] = turns_by_id(db, [turn_id])
+        ready = Prepared(words_of(turn), 0)
+    _put(db, row, ready.words, keep_vectors=keep_vectors)
+
+
+def summary_changed(db: Connection, summary: Summary, *, keep_vectors: bool = False) -> None:
+    """The same for a summary."""
+    row = columns(summary)
+    document = {name: row[name] for name in ("session_id", "level")} | {
+        "record_id": row["summary_id"]
+    }
+    document |= {"turn_index": 0, "at": row["created_at"], "complete": True}
+    _put(db, document, words_of(summary), keep_vectors=keep_vectors)
+    if summary.level != 1 or not summary.extractive:
+        flag, links = (
+            ("to_summarize", "turns") if summary.level == 1 else ("to_roll_up", "summaries")
+        )
+        db.execute(
+            f"""
+            UPDATE documents SET {flag} = 0
+            WHERE {flag} AND (level = 0 OR session_id = :session_id) AND record_id IN (
+                SELECT covered_id FROM summarized_{links} WHERE summary_id = :summary_id
+            )
+            """,
+            row,
+        )
+
+
+def _put(db: Connection, row: Row, words: Words, *, keep_vectors: bool) -> None:
+    """Write a record's document, or bring it in step; vectors are of what it said before."""
+    known = db.get(
+        "SELECT document, digest, number FROM documents WHERE record_id = :id", id=row["record_id"]
+    )
+    last = known[0] if known else db.get("SELECT max(document) FROM documents") or 0
+    sequence = sequence_of(last) + (0 if known else 1)
+    row |= {"document": numbered(sequence, row["level"], words.length)}
+    row |= {"term_count": words.length, "digest": words.digest}
+    if known is None:
+        row["number"] = _project_number(db, row["session_id"])
+        flags = {"to_embed": 0, "to_summarize": 0, "to_roll_up": 0}
+        held = {name: each for name, each in row.items() if name != "complete"}
+        db.put("documents", held | flags, "record_id")
+    elif known[1] == words.digest:
+        row["document"] = known[0]
+    else:
+        row |= {"old": known[0], "number": known[2]}
+        if not keep_vectors:
+            vectors.remove(db, known[0])
+        _unindex(db, known[0])
+        db.execute(
+            "UPDATE documents SET document = :document, term_count = :term_count, digest = :digest"
+            " WHERE document = :old",
+            row,
+        )
+        db.execute("UPDATE vectors SET document = :document WHERE document = :old", row)
+    if known is None or known[1] != words.digest:
+        marked = f"{words.text} ".replace(" ", f"|{row['number']} ") if words.text else ""
+        db.execute("INSERT INTO texts (rowid, terms) VALUES (?, ?)", (row["document"], marked))
+        _count(db, row["number"], 1, words.length)
+    db.execute(
+        f"""
+        UPDATE documents SET
+            at = :at,
+            to_embed = :complete AND document NOT IN (SELECT document FROM vectors),
+            to_summarize = level = 0 AND :complete AND {TO_SUMMARIZE},
+            to_roll_up = level > 0 AND {TO_ROLL_UP}
+        WHERE document = :document
+        """,
+        row,
+    )
+
+
+def _unindex(db: Connection, document: int) -> None:
+    db.query("DELETE FROM texts WHERE rowid = :id", id=document)
+    held = "SELECT number, term_count FROM documents WHERE document = :id"
+    number, term_count = db.get(held, id=document)
+    _count(db, number, -1, -term_count)
+
+
+def _count(db: Connection, number: int, documents: int, terms: int) -> None:
+    db.query(
+        "UPDATE project_numbers SET document_count = document_count + :documents,"
+        " term_count = term_count + :terms WHERE number = :number",
+        documents=documents,
+        terms=terms,
+        number=number,
+    )
+
+
+def _project_number(db: Connection, session_id: str) -> int:
+    known = (
+        "SELECT number FROM project_numbers JOIN sessions USING (project_id) WHERE session_id = :id"
+    )
+    number: int | None = db.get(known, id=session_id)
+    if number is None:
+        db.query(
+            "INSERT INTO project_numbers (project_id)"
+            " SELECT project_id FROM sessions WHERE session_id = :id",
+            id=session_id,
+        )
+        return db.last_insert_rowid()
+    return number
+
+
+def remove_session(db: Connection, session_id: str) -> None:
+    """Take a session's documents out of the index, with their vectors."""
+    for document in db.column(
+        "SELECT document FROM documents WHERE session_id = :id", id=session_id
+    ):
+        vectors.remove(db, document)
+        _unindex(db, document)
+        db.query("DELETE FROM documents WHERE document = :id", id=document)
+
+
+def purge(db: Connection) -> None:
+    """Rewrite the index without what was removed: until then its words stay in the file.
+
+    In steps, each a short transaction of its own.
+    """
+    merge = "INSERT INTO texts (texts, rank) VALUES ('merge', :pages)"
+    db.query(merge, pages=-_PURGED_PAGES)
+    while True:
+        before = db.total_changes()
+        db.query(merge, pages=_PURGED_PAGES)
+        # So SQLite's documentation tells that there is nothing left to merge.
+        if db.total_changes() - before < 2:
+            return
+
+
+# --- all of it ------------------------------------------------------------------------------
+
+
+def is_old(db: Connection) -> bool:
+    """Whether the index has terms as an earlier version made them."""
+    return (db.get("SELECT terms_version FROM recall_state") or 0) < TERMS
+
+
+def build(db: Connection) -> None:
+    """Make all that is there findable, in the terms of this version; vectors are kept."""
+    if not is_old(db):
+        return
+    # An index of 0003_recall.sql, which had none at first.
+    db.execute(
+        "CREATE INDEX IF NOT EXISTS documents_by_time ON documents (number, at) WHERE level = 0"
+    )
+    for ids in _batches(db, "SELECT turn_id FROM turns WHERE status <> 'running' ORDER BY rowid"):
+        for turn in turns_by_id(db, ids):
+            turn_changed(
+                db, turn.turn_id, Prepared(words_of(turn), _data_version(db)), keep_vectors=True
+            )
+    for ids in _batches(db, "SELECT summary_id FROM summaries ORDER BY level, rowid"):
+        for summary in summaries_by_id(db, ids):
+            summary_changed(db, summary, keep_vectors=True)
+    # Other processes hold vectors by documents that may bear another number now.
+    db.execute("UPDATE project_numbers SET epoch = epoch + 1")
+    db.query(
+        "INSERT INTO recall_state (only, terms_version) VALUES (1, :version)"
+        " ON CONFLICT DO UPDATE SET terms_version = :version",
+        version=TERMS,
+    )
+
+
+def _batches(db: Connection, query: str) -> Iterator[list[str]]:
+    ids = db.column(query)
+    for start in range(0, len(ids), _BATCH):
+        yield ids[start : start + _BATCH]

@@ -1,0 +1,281 @@
+"""What is still to be done, found in what is stored; and who does it, in which session."""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from heapq import merge
+from itertools import islice
+
+import msgspec
+
+from ragmem.records import UNSUMMARIZED
+from ragmem.store.recall import WORK, Attempts, Pending, Work
+from ragmem.store.sqlite import code, text_index
+from ragmem.store.sqlite.connection import Connection, Row, columns
+from ragmem.store.sqlite.read import need_session, session
+
+_COUNTED = 1000
+_LONGEST = timedelta(days=1)
+"""A lease that ends later was given by a wrong clock."""
+
+
+# --- what waits -------------------------------------------------------------------------
+
+_DOCUMENTS = """
+    SELECT at, session_id, record_id, level FROM documents
+    WHERE {flag} AND (:session_id IS NULL OR session_id = :session_id)
+    ORDER BY at {order}, document {order}
+"""
+# What one person said is compared with what is known of them: by their own processes.
+_OWN = """
+    (:person = '' OR EXISTS (
+        SELECT 1 FROM sessions AS s
+        WHERE s.session_id = documents.session_id AND s.owner IN ('', :person)
+    ))
+"""
+_SUMS_UP = f"s.tags NOT LIKE '%\"{UNSUMMARIZED}\"%'"
+_OF_SUMMED_UP = f"""
+    EXISTS (SELECT 1 FROM sessions AS s WHERE s.session_id = documents.session_id AND {_SUMS_UP})
+"""
+_MEMORIES = """
+    SELECT updated_at AS at, '' AS session_id, memory_id AS record_id, -1 AS level FROM memories
+    WHERE to_embed AND :session_id IS NULL
+        AND (:person = '' OR project_id IS NOT NULL OR owner = :person)
+    ORDER BY updated_at DESC, memory_id DESC
+"""
+_SUMMARIZED = """
+    SELECT last_activity_at AS at, session_id, session_id AS record_id, -2 AS level FROM sessions
+    WHERE to_embed AND (:session_id IS NULL OR session_id = :session_id)
+    ORDER BY last_activity_at DESC, session_id DESC
+"""
+_SESSIONS = """
+    SELECT session_id, session_id AS record_id, {more} FROM sessions AS s
+    WHERE {condition} AND (:session_id IS NULL OR session_id = :session_id)
+    ORDER BY last_activity_at DESC, session_id DESC
+"""
+_LEVELS = """
+    (SELECT json_group_array(level) FROM (
+        SELECT level FROM documents AS d WHERE to_roll_up AND d.session_id = s.session_id
+        GROUP BY level HAVING count(*) > 1 ORDER BY level
+    )) AS levels
+"""
+_TO_LINK = """
+    SELECT at, session_id, record_id, level FROM documents {index}
+    WHERE {of} to_link AND number = :number ORDER BY at DESC, document DESC
+"""
+_TO_LINK_ANYWHERE = _TO_LINK.format(index="", of="")
+_TO_LINK_OF_SESSION = _TO_LINK.format(
+    index="INDEXED BY documents_by_session", of="session_id = :session_id AND level = 0 AND"
+)
+# The conditions of partial indexes stand here as they do in 0003_recall.sql and
+# 0004_memories.sql: else none is used.
+QUERIES: dict[Work, tuple[str, ...]] = {
+    "vectors": (_DOCUMENTS.format(flag="to_embed", order="DESC"), _MEMORIES, _SUMMARIZED),
+    "level1": (_DOCUMENTS.format(flag=f"to_summarize AND {_OF_SUMMED_UP}", order="DESC"),),
+    "memories": (_DOCUMENTS.format(flag=f"to_extract AND {_OWN}", order="ASC"),),
+    "roll_up": (
+        _SESSIONS.format(
+            more=_LEVELS,
+            condition="EXISTS (SELECT 1 FROM documents AS d"
+            f" WHERE to_roll_up AND d.session_id = s.session_id) AND {_SUMS_UP}",
+        ),
+    ),
+    "thread": (
+        _SESSIONS.format(
+            more="parent_session_id",
+            condition="(2 * completed_count > summarized_count OR parent_session_id IS NOT NULL)"
+            f" AND {_SUMS_UP}",
+        ),
+    ),
+}
+
+
+def pending(
+    db: Connection, work: Work, *, limit: int, session_id: str | None = None
+) -> list[Pending]:
+    """What is to be done and no living owner's, that of the latest activity first."""
+    found = db.tuples("SELECT key, owner_id FROM leases WHERE until > :now", now=db.now)
+    living = {owner for owner in {owner for _, owner in found} if db.access.locks.lives(owner)}
+    leased = {key for key, owner in found if owner in living}
+    free = (item for item in _items(db, work, session_id) if item.key not in leased)
+    return list(islice(free, max(0, limit)))
+
+
+def count_pending(db: Connection) -> dict[Work, int]:
+    """How much of each there is, at most a thousand."""
+    return {work: len(pending(db, work, limit=_COUNTED)) for work in WORK}
+
+
+def _items(db: Connection, work: Work, session_id: str | None) -> Iterator[Pending]:
+    for row in _waiting(db, work, session_id):
+        if work == "thread" and row["parent_session_id"] is not None:
+            # Whether a fork has more messages than its summary tells of: what it shares counts too.
+            fork = session(db, row["session_id"])
+            if fork.message_count <= fork.summarized_count:
+                continue
+        levels = row.get("level", 0)
+        for level in msgspec.json.decode(row["levels"]) if work == "roll_up" else [levels]:
+            yield Pending(
+                work=work, session_id=row["session_id"], record_id=row["record_id"], level=level
+            )
+
+
+def _waiting(db: Connection, work: Work, session_id: str | None) -> Iterator[Row]:
+    asked = {"session_id": session_id, "person": db.access.sees}
+    if work == "references":
+        query = _TO_LINK_ANYWHERE if session_id is None else _TO_LINK_OF_SESSION
+        numbers = code.numbers_with_code(db)
+        found = [db.rows(query, number=number, **asked) for number in numbers]
+    else:
+        found = [db.rows(query, **asked) for query in QUERIES[work]]
+    if len(found) == 1:
+        return found[0]
+    return merge(*found, key=lambda row: str(row["at"]), reverse=True)
+
+
+# --- leases -----------------------------------------------------------------------------
+
+
+def claim(db: Connection, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
+    """Lease what is free, a dead owner's, or this owner's already; which they are."""
+    if not keys:
+        return []
+    db.access.locks.hold(owner_id)
+    for other in db.column(
+        "SELECT DISTINCT owner_id FROM leases WHERE owner_id <> :id", id=owner_id
+    ):
+        if not db.access.locks.lives(other):
+            db.query("DELETE FROM leases WHERE owner_id = :id", id=other)
+    db.query(
+        "DELETE FROM leases WHERE until <= :now OR until > :last",
+        now=db.now,
+        last=db.now + _LONGEST,
+    )
+    mine = []
+    for key in keys:
+        db.query(
+            "INSERT INTO leases (key, owner_id, until) VALUES (:key, :id, :until)"
+            " ON CONFLICT (key) DO UPDATE SET until = excluded.until"
+            " WHERE owner_id = excluded.owner_id",
+            key=key,
+            id=owner_id,
+            until=db.now + timedelta(seconds=seconds),
+        )
+        if db.changes():
+            mine.append(key)
+    return mine
+
+
+def release(db: Connection, keys: Sequence[str], owner_id: str) -> None:
+    """End these leases, where they are the owner's."""
+    for key in keys:
+        db.query("DELETE FROM leases WHERE key = :key AND owner_id = :id", key=key, id=owner_id)
+
+
+def forget_session(db: Connection, session_id: str) -> None:
+    """End the leases of a session that is deleted, and of its records; forget its attempts."""
+    forget_attempts(db, session_id)
+    db.query(
+        """
+        DELETE FROM leases WHERE key IN (
+            SELECT work.value || ':0:' || record_id FROM documents,
+                json_each('["level1", "memories", "references"]') AS work WHERE session_id = :id
+            UNION ALL SELECT 'vectors:' || level || ':' || record_id FROM documents
+                WHERE session_id = :id
+            UNION ALL SELECT 'roll_up:' || level || ':' || :id FROM documents
+                WHERE session_id = :id
+            UNION ALL SELECT 'thread:0:' || :id
+            UNION ALL SELECT 'vectors:-2:' || :id
+        )
+        """,
+        id=session_id,
+    )
+
+
+# --- answers that could not be used -------------------------------------------------------
+
+_ATTEMPTS = """
+    CREATE TABLE IF NOT EXISTS refused (
+        item TEXT PRIMARY KEY, session_id TEXT NOT NULL, model TEXT NOT NULL,
+        count INTEGER NOT NULL, not_before TEXT NOT NULL, problem TEXT NOT NULL
+    ) WITHOUT ROWID
+"""
+"""It is made with the first attempt: a database without it has none."""
+
+
+def attempts(db: Connection, item: str = "", *, least: int = 1) -> list[Attempts]:
+    """Those about an item, or about any; the latest last."""
+    if not _has_attempts(db):
+        return []
+    return db.records(
+        Attempts,
+        "SELECT * FROM refused WHERE count >= :least AND (:item = '' OR item = :item)"
+        " ORDER BY not_before, item",
+        item=item,
+        least=least,
+    )
+
+
+def keep_attempts(db: Connection, attempts: Attempts) -> None:
+    """Keep these in place of what was known of their item."""
+    db.execute(_ATTEMPTS)
+    db.put("refused", columns(attempts), "item")
+
+
+def forget_attempts(db: Connection, session_id: str, item: str = "") -> None:
+    """Forget those of a session, or one of these: it is asked anew, is done, or is deleted."""
+    if _has_attempts(db):
+        db.query(
+            "DELETE FROM refused WHERE session_id = :id AND (:item = '' OR item = :item)",
+            id=session_id,
+            item=item,
+        )
+
+
+def _has_attempts(db: Connection) -> bool:
+    there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'refused'"
+    return db.get(there) is not None
+
+
+# --- who works on which session -----------------------------------------------------------
+
+
+def attach(db: Connection, session_id: str, owner_id: str) -> list[str]:
+    """Register the owner, interrupt what dead ones left running; the session's other owners."""
+    need_session(db, session_id)
+    db.access.locks.hold(owner_id)
+    known = db.column(
+        "SELECT owner_id FROM owners"
+        " UNION SELECT owner_id FROM turns WHERE status = 'running' AND owner_id IS NOT NULL"
+    )
+    for other in known:
+        if other != owner_id and not db.access.locks.lives(other):
+            detach(db, other)
+    _interrupt(db, None)
+    db.query(
+        "INSERT INTO owners (owner_id, session_id) VALUES (:id, :session_id)"
+        " ON CONFLICT DO NOTHING",
+        id=owner_id,
+        session_id=session_id,
+    )
+    return db.column(
+        "SELECT owner_id FROM owners WHERE session_id = :session_id AND owner_id <> :id"
+        " ORDER BY owner_id",
+        id=owner_id,
+        session_id=session_id,
+    )
+
+
+def detach(db: Connection, owner_id: str) -> None:
+    """Interrupt what the owner left running, and forget the owner."""
+    _interrupt(db, owner_id)
+    db.query("DELETE FROM owners WHERE owner_id = :id", id=owner_id)
+
+
+def _interrupt(db: Connection, owner_id: str | None) -> None:
+    for turn_id in db.column(
+        "UPDATE turns SET status = 'interrupted', owner_id = NULL, finished_at = :now"
+        " WHERE status = 'running' AND owner_id IS :id RETURNING turn_id",
+        id=owner_id,
+        now=db.now,
+    ):
+        text_index.turn_changed(db, turn_id)
