@@ -69,7 +69,7 @@ def _due(draft: Draft) -> datetime | None:
     """The day that a deadline names, seen from today."""
     if draft.kind != "deadline":
         return None
-    from ragmem.memory.facts.dates import days
+    from ragmem.memory.dates import days
 
     now = utc_now().astimezone()
     return next((day.at(now) for day in days(draft.content, now)), None)

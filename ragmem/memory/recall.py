@@ -30,8 +30,8 @@ from ragmem.store.recall import (
 )
 
 if TYPE_CHECKING:
+    from ragmem.memory.dates import TimeSpan
     from ragmem.memory.ranking import Ranked
-    from ragmem.memory.timewords import TimeSpan
 
 _log = logging.getLogger("ragmem")
 
@@ -122,8 +122,8 @@ class Recall:
 
     async def find(self, question: Question) -> Found:
         """All that may answer it, ranked; raises StoreError."""
+        from ragmem.memory.dates import names_only_time, time_spans, without_time_words
         from ragmem.memory.ranking import of_time
-        from ragmem.memory.timewords import names_only_time, time_spans, without_time_words
 
         if question.max_results < 1 or not question.text.strip():
             return Found(question=question)
@@ -296,10 +296,11 @@ def _ranked(
 
 
 def _import_all() -> None:
+    import ragmem.memory.ranking  # noqa: F401
+    from ragmem.memory import dates
+
     load_numpy()
-    # Regular expressions for time words take 60 ms to compile.
-    import ragmem.memory.ranking
-    import ragmem.memory.timewords.readers  # noqa: F401
+    dates.prepare()
 
 
 def _ends(text: str) -> str:
