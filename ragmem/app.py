@@ -26,12 +26,19 @@ from ragmem.llm.base import LLM
 from ragmem.logs import logging_to
 from ragmem.memory.context import ContextBuilder, Place
 from ragmem.memory.hits import Hit
-from ragmem.memory.instructions import Instructions, find_instructions
 from ragmem.memory.memory import Memory
-from ragmem.memory.places import Places, moved_text
-from ragmem.memory.projects import Located, folder_name, normalize_cwd, real_folder
+from ragmem.memory.projects import (
+    Instructions,
+    Located,
+    Places,
+    find_instructions,
+    folder_name,
+    moved_text,
+    normalize_cwd,
+    real_folder,
+)
 from ragmem.memory.recall import Question, ScopeName, scope_of
-from ragmem.memory.references import find_session
+from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import SUFFIX, Tail
 from ragmem.metrics import Metrics
 from ragmem.records import Session

@@ -24,9 +24,9 @@ from ragmem.interface.work import Work
 from ragmem.llm.base import LLM, Chunk, Request
 from ragmem.memory.context import Place
 from ragmem.memory.files import shown_path
-from ragmem.memory.instructions import Instructions
 from ragmem.memory.memory import Memory
-from ragmem.memory.similar import SimilarSession, similar_sessions
+from ragmem.memory.projects import Instructions
+from ragmem.memory.recall import SimilarSession, similar_sessions
 from ragmem.memory.worker import Worker
 from ragmem.records import UNSUMMARIZED, Project, Session
 from ragmem.redact import redact

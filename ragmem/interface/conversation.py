@@ -12,11 +12,11 @@ from ragmem.errors import LLMError, StoreError, UsageError
 from ragmem.interface import given
 from ragmem.interface.counts import Counts
 from ragmem.interface.shapes import checked_strategy, found_session
-from ragmem.memory.branching import fork_at
 from ragmem.memory.context import Context, Strategy
 from ragmem.memory.hits import Hit
 from ragmem.memory.recall import Question
 from ragmem.memory.recording import redacted_turn
+from ragmem.memory.sessions import fork_at
 from ragmem.records import Session, ToolCall, Turn
 from ragmem.store.base import TurnQuery
 from ragmem.store.recall import Scope

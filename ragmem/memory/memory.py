@@ -21,16 +21,14 @@ from ragmem.embedder.opening import thresholds
 from ragmem.errors import RagmemError, StoreError
 from ragmem.ids import new_id
 from ragmem.memory.context import Context, ContextBuilder, Material, Place, Strategy
+from ragmem.memory.context.collect import Gathering, Known, Past, Recalling, material
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.gathering import Gathering, Past, material
 from ragmem.memory.hits import Hit
-from ragmem.memory.patience import in_time
-from ragmem.memory.presence import Presence
+from ragmem.memory.leases import Presence, in_time
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd
 from ragmem.memory.recall import Question, Recall
-from ragmem.memory.recalling import Known, Recalling
 from ragmem.memory.recording import TurnRecording, kept, measure, redacted, redacted_turn
-from ragmem.memory.references import find_session
+from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import Tail
 from ragmem.memory.window import turn_tag
 from ragmem.metrics import Metrics

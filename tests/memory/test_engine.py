@@ -16,8 +16,8 @@ from ragmem.config import Config, EmbeddingsConfig, MemoryConfig, find_paths
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Context, ContextBuilder, Place
-from ragmem.memory.instructions import NO_INSTRUCTIONS
 from ragmem.memory.memory import Memory
+from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.memory.recall import Question, scope_of
 from ragmem.messages import Message
 from ragmem.records import Project, Session

@@ -5,7 +5,7 @@ from pathlib import Path
 from ragmem.config import ContextConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import ContextBuilder
-from ragmem.memory.history import COMPRESSION_MARKER
+from ragmem.memory.context.history import COMPRESSION_MARKER
 from ragmem.records import UpdateSession, utc_now
 from tests.fakes.frail_store import FrailStore, Line
 from tests.store.conftest import OpenStore

@@ -13,9 +13,8 @@ from ragmem.errors import SessionNotFound
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Context, ContextBuilder, Place
-from ragmem.memory.instructions import NO_INSTRUCTIONS
 from ragmem.memory.memory import Memory
-from ragmem.memory.projects import read_remote
+from ragmem.memory.projects import NO_INSTRUCTIONS, read_remote
 from ragmem.records import FileAccess, Project, Session, ToolCall, Turn, utc_now
 from ragmem.store.base import SessionQuery, Store
 from tests.store.conftest import OpenStore

@@ -17,8 +17,8 @@ from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Context, ContextBuilder, Place, Strategy
 from ragmem.memory.hits import Hit
-from ragmem.memory.instructions import NO_INSTRUCTIONS
 from ragmem.memory.memory import Memory
+from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.memory.recall import Question, Recall, ScopeName, scope_of
 from ragmem.metrics import Metrics
 from ragmem.records import CreateSession, RecordToolCall, Session
@@ -510,7 +510,7 @@ async def test_a_store_that_fails(
         memory.finished(session, recording.turn)
         line.set(mode)  # type: ignore[arg-type]
         with monkeypatch.context() as patch:
-            patch.setattr("ragmem.memory.patience._PATIENCE_S", 2.0)
+            patch.setattr("ragmem.memory.leases._PATIENCE_S", 2.0)
             started = time.monotonic()
             built = await context(memory, session, "And wombats?")
         assert time.monotonic() - started < 60

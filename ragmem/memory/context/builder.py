@@ -9,9 +9,9 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import known, sections
+from ragmem.memory.context import sections
 from ragmem.memory.context.code import code_part, seen_rows
-from ragmem.memory.context.relevant import Shown, choose, level1_part, relevant_parts
+from ragmem.memory.context.sections import Shown, choose, level1_part, relevant_parts
 from ragmem.memory.context.values import (
     Context,
     ContextItem,
@@ -21,13 +21,13 @@ from ragmem.memory.context.values import (
     Place,
     Strategy,
 )
-from ragmem.memory.passages import with_passages
 from ragmem.memory.window import (
     NO_WINDOW,
     Window,
     clip_result,
     recent_window,
     with_mentions,
+    with_passages,
 )
 from ragmem.messages import system, user
 from ragmem.prompts import prompt as prompt_text
@@ -128,7 +128,7 @@ class ContextBuilder:
             fallback=material.history is not None,
             notices=(
                 *(_clipped_notice(p) for p in system_parts if p.dropped and p is not pinned.part),
-                *([known.left_out_notice(pinned)] if pinned.left_out else []),
+                *([sections.left_out_notice(pinned)] if pinned.left_out else []),
             ),
         )
 
@@ -180,8 +180,8 @@ class ContextBuilder:
             ]
         )
 
-    def _pinned(self, material: Material, now: datetime) -> known.Pinned:
-        return known.pinned_part(material.pinned, budget=self.pinned_chars, now=now)
+    def _pinned(self, material: Material, now: datetime) -> sections.Pinned:
+        return sections.pinned_part(material.pinned, budget=self.pinned_chars, now=now)
 
     def _system_parts(self, place: Place) -> tuple[Part, ...]:
         base = prompt_text("system" if self._native else "system_small").format(
@@ -231,7 +231,7 @@ class ContextBuilder:
         parts: list[Part] = []
         if strategy != "relevant":
             profile = self._share(share.user_profile_percent, small=5)
-            parts.append(known.profile_part(material.profile, budget=profile))
+            parts.append(sections.profile_part(material.profile, budget=profile))
             thread = self._budget(share.thread_summary_percent)
             parts.append(sections.thread_part(material.thread_summary, budget=thread))
         if strategy != "recent":
@@ -277,9 +277,9 @@ class ContextBuilder:
             for turn in self._shown_turns(material):
                 texts += [turn.user_message, turn.assistant_message]
         pinned = self._pinned(material, now).part
-        return known.facts_part(
+        return sections.facts_part(
             material.facts,
-            known.Said.of(texts, (item.record_id for item in pinned.items)),
+            sections.Said.of(texts, (item.record_id for item in pinned.items)),
             most=self._config.facts.shown,
             budget=self._share(self._config.context.facts_percent, small=15),
             now=now,

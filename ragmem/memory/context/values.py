@@ -6,10 +6,10 @@ from typing import Literal
 
 import msgspec
 
+from ragmem.memory.context.history import HistoryMessage
 from ragmem.memory.facts.values import FactHit
-from ragmem.memory.history import HistoryMessage
 from ragmem.memory.hits import Hit
-from ragmem.memory.instructions import Instructions
+from ragmem.memory.projects import Instructions
 from ragmem.memory.window import NO_WINDOW, Window
 from ragmem.messages import Message, TextPart, ToolAnswer
 from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, Turn
