@@ -405,9 +405,9 @@ class App:
                     session_id=session.session_id,
                     show_path=code.show,
                     memory_tools=self.memory.facts is not None and not options.no_tools,
-                    find_code=code.passages if code.is_there else None,
                     code_tool=code.is_there and not options.no_tools,
                 ),
+                find_code=code.passages if code.is_there else None,
                 project=project,
                 limits=Limits(
                     max_iterations=options.max_turns or self.config.tools.max_iterations,

@@ -235,6 +235,7 @@ class TurnRun:
             turn=self.turn,
             mentions=mentions,
             changed=changed,
+            find_code=desk.find_code,
         )
         self._sizes = context.sizes
         self._emit(

@@ -10,9 +10,8 @@ import msgspec
 from ragmem.agent import Agent, Reply
 from ragmem.errors import LLMError, StoreError, UsageError
 from ragmem.interface import given
-from ragmem.interface.counts import Counts
 from ragmem.interface.shapes import checked_strategy, found_session
-from ragmem.memory.context import Context, Strategy
+from ragmem.memory.context import Context, Counts, Strategy
 from ragmem.memory.hits import Hit
 from ragmem.memory.recall import Question
 from ragmem.memory.recording import redacted_turn
@@ -222,11 +221,12 @@ class Conversation:
             owner.place(session),
             strategy=strategy,
         )
-        shown = builder.shown if strategy != "relevant" else ()
         return ConversationContext(
             strategy=strategy,
             summary=session.summary if include_summary else None,
-            recent_messages=tuple(m for turn in shown for m in messages_of(turn, self.uuid)),
+            recent_messages=tuple(
+                m for turn in request.turns for m in messages_of(turn, self.uuid)
+            ),
             message_count=session.message_count,
             request=request,
         )

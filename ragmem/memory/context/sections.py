@@ -422,10 +422,8 @@ def _room(hits: Sequence[Hit], budget: int) -> int:
     return budget - sum(len(heading) + 1 for kind, heading in headings if kind in kinds)
 
 
-def level1_part(
-    summaries: Sequence[Summary], shown: Shown, *, budget: int
-) -> tuple[Part, list[str]]:
-    """Summaries of turns that no higher one covers, newest first; and the ids of those listed."""
+def level1_part(summaries: Sequence[Summary], shown: Shown, *, budget: int) -> Part:
+    """Summaries of turns that no higher one covers, newest first."""
     entries: list[str] = []
     items: list[ContextItem] = []
     listed = [s for s in summaries if not shown.covers_summary(s)][:MOST_LEVEL1]
@@ -454,14 +452,13 @@ def level1_part(
             )
         )
     text = "\n\n".join(entries)
-    part = Part(
+    return Part(
         name="Level 1 Summaries",
         text=f"{LEVEL1_HEADING}\n{text}" if text else "",
         budget=budget,
         items=tuple(items),
         dropped=len(listed) - len(entries),
     )
-    return part, [summary.summary_id for summary in listed[: len(entries)]]
 
 
 def _entry(hit: Hit, question: str, room: int, session_id: str, now: datetime) -> str:
