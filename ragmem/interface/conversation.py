@@ -14,7 +14,7 @@ from ragmem.interface.shapes import checked_strategy, found_session
 from ragmem.memory.context import Context, Counts, Strategy
 from ragmem.memory.hits import Hit
 from ragmem.memory.recall import Question
-from ragmem.memory.recording import redacted_turn
+from ragmem.memory.recording import redacted
 from ragmem.memory.sessions import fork_at
 from ragmem.records import Session, ToolCall, Turn
 from ragmem.store.base import TurnQuery
@@ -118,7 +118,7 @@ class Conversation:
     def _remember(self, reply: Reply) -> None:
         last = self._agent.turn
         if last is not None and last.turn_id == reply.finished.turn_id:
-            self._cache = [*self._cache, redacted_turn(last)][-_CACHED_TURNS:]
+            self._cache = [*self._cache, redacted(last)][-_CACHED_TURNS:]
 
     # --- looking back -----------------------------------------------------------
 

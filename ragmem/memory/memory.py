@@ -26,7 +26,7 @@ from ragmem.memory.hits import Hit
 from ragmem.memory.leases import Presence, in_time
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd
 from ragmem.memory.recall import Question, Recall
-from ragmem.memory.recording import TurnRecording, kept, measure, redacted, redacted_turn
+from ragmem.memory.recording import TurnRecording, kept, measure, redacted
 from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import Tail
 from ragmem.memory.window import turn_tag
@@ -251,7 +251,7 @@ class Memory:
     def finished(self, session: Session, turn: Turn) -> None:
         """Keep a turn that has ended in this process' own memory too."""
         measure(turn, self._running.pop(session.session_id, None), self._metrics)
-        self._local.setdefault(session.session_id, []).append(redacted_turn(turn))
+        self._local.setdefault(session.session_id, []).append(redacted(turn))
         if self.tail and self.records:
             own = self._local_turns(session)
             self.tail.keep(session, self._collector.turns_at_hand(session.session_id, own))
