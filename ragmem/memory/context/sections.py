@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,35 @@ from ragmem.text import ago, clip_middle, one_line
 
 _QUERY_CHARS = 500
 """A past query is shown with at most so many characters."""
+
+
+class _Entries:
+    """Texts that fit a section's room, and what they are, in order."""
+
+    def __init__(self, budget: int, heading: str) -> None:
+        self.room = budget - len(heading)
+        self.texts: list[str] = []
+        self.items: list[ContextItem] = []
+        self._budget = budget
+
+    def add(self, text: str, label: str, *, joint: int = 1, **item: Any) -> bool:
+        """Take it, with `joint` characters before it; False where it does not fit."""
+        if len(text) + joint > self.room:
+            return False
+        self.room -= len(text) + joint
+        self.texts.append(text)
+        self.items.append(ContextItem(label=label, chars=len(text), **item))
+        return True
+
+    def part(self, name: str, text: str, *, dropped: int) -> Part:
+        """The section, which is empty where nothing fits."""
+        return Part(
+            name=name,
+            text=text if self.texts else "",
+            budget=self._budget,
+            items=tuple(self.items),
+            dropped=dropped,
+        )
 
 
 def turn_item(turn: Turn) -> ContextItem:
@@ -55,25 +85,16 @@ def recent_part(turns: Sequence[Turn], *, most: int, budget: int) -> Part:
 
 def queries_part(older: Sequence[Turn], *, older_count: int, budget: int) -> Part:
     """What was asked in the turns just before the window."""
-    lines = ["## Last User Queries"]
-    items: list[ContextItem] = []
-    room = budget - len(lines[0])
+    heading = "## Last User Queries"
+    entries = _Entries(budget, heading)
     for turn in reversed(older):
         line = f"[Turn {turn.turn_index}] {one_line(turn.user_message, _QUERY_CHARS)}"
-        room -= len(line) + 1
-        if room < 0:
+        if not entries.add(line, line[:80], why="asked before the window"):
             break
-        lines.insert(1, line)
-        items.insert(
-            0, ContextItem(label=line[:80], chars=len(line), why="asked before the window")
-        )
-    return Part(
-        name="Last User Queries",
-        text="\n".join(lines) if items else "",
-        budget=budget,
-        items=tuple(items),
-        dropped=older_count - len(items),
-    )
+    entries.texts.reverse()
+    entries.items.reverse()
+    text = "\n".join([heading, *entries.texts])
+    return entries.part("Last User Queries", text, dropped=older_count - len(entries.texts))
 
 
 def last_query_part(turns: Sequence[Turn], *, budget: int) -> Part:
@@ -138,32 +159,24 @@ def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -
     Where there is no room for all, rules come first, then the oldest.
     """
     theirs = [memory for memory in pinned if memory.trust == "person" and memory.is_current(now)]
-    room = budget - len(PINNED_HEADING)
-    chosen: set[str] = set()
+    room, chosen = budget - len(PINNED_HEADING), set[str]()
     for memory in sorted(theirs, key=lambda memory: memory.kind != "rule"):
         needed = len(_pinned_line(memory)) + 1
         if needed <= room:
             room -= needed
             chosen.add(memory.memory_id)
-    shown = [memory for memory in theirs if memory.memory_id in chosen]
-    left_out = tuple(memory for memory in theirs if memory.memory_id not in chosen)
-    lines = [_pinned_line(memory) for memory in shown]
-    part = Part(
-        name="Pinned",
-        text="\n".join([PINNED_HEADING, *lines]) if lines else "",
-        budget=budget,
-        items=tuple(
-            ContextItem(
-                label=one_line(memory.content, 80),
-                chars=len(line),
+    entries = _Entries(budget, PINNED_HEADING)
+    for memory in theirs:
+        if memory.memory_id in chosen:
+            entries.add(
+                _pinned_line(memory),
+                one_line(memory.content, 80),
                 why="a rule of the person" if memory.kind == "rule" else "pinned by the person",
                 record_id=memory.memory_id,
             )
-            for memory, line in zip(shown, lines, strict=True)
-        ),
-        dropped=len(left_out),
-    )
-    return Pinned(part=part, left_out=left_out)
+    left_out = tuple(memory for memory in theirs if memory.memory_id not in chosen)
+    text = "\n".join([PINNED_HEADING, *entries.texts])
+    return Pinned(part=entries.part("Pinned", text, dropped=len(left_out)), left_out=left_out)
 
 
 def left_out_notice(pinned: Pinned) -> str:
@@ -179,24 +192,13 @@ def left_out_notice(pinned: Pinned) -> str:
 
 def profile_part(profile: Profile, *, budget: int) -> Part:
     """What the person has said of themselves, on one line; whole pairs only."""
-    room = budget - len(PROFILE_HEADING) - 1
-    pairs: list[str] = []
-    items: list[ContextItem] = []
-    for key in sorted(profile.values):
-        pair = f"{one_line(key, _VALUE_CHARS)}={one_line(profile.values[key], _VALUE_CHARS)}"
-        needed = len(pair) + (2 if pairs else 0)
-        if needed > room:
-            continue
-        room -= needed
-        pairs.append(pair)
-        items.append(ContextItem(label=pair[:80], chars=len(pair), why="in the profile"))
-    return Part(
-        name="User Profile",
-        text=f"{PROFILE_HEADING}\n{'; '.join(pairs)}" if pairs else "",
-        budget=budget,
-        items=tuple(items),
-        dropped=len(profile.values) - len(pairs),
-    )
+    heading = f"{PROFILE_HEADING}\n"
+    entries = _Entries(budget, heading)
+    for key, value in sorted(profile.values.items()):
+        pair = f"{one_line(key, _VALUE_CHARS)}={one_line(value, _VALUE_CHARS)}"
+        entries.add(pair, pair[:80], joint=2 if entries.texts else 0, why="in the profile")
+    dropped = len(profile.values) - len(entries.texts)
+    return entries.part("User Profile", heading + "; ".join(entries.texts), dropped=dropped)
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -224,32 +226,18 @@ def facts_part(
     `brief` leaves out age and relevance, for a model that takes each word for part of the question.
     """
     line_of = _brief_line if brief else _fact_line
-    lines: list[str] = []
-    items: list[ContextItem] = []
+    entries = _Entries(budget, FACTS_HEADING)
     chosen = [h for h in hits if h.memory.is_current(now) and not said.holds(h.memory)][:most]
-    room = budget - len(FACTS_HEADING)
     for hit in chosen:
-        line = line_of(hit, now)
-        if len(line) + 1 > room:
-            continue
-        room -= len(line) + 1
-        lines.append(line)
-        items.append(
-            ContextItem(
-                label=one_line(hit.memory.content, 80),
-                chars=len(line),
-                score=hit.score,
-                why=hit.why,
-                record_id=hit.memory.memory_id,
-            )
+        entries.add(
+            line_of(hit, now),
+            one_line(hit.memory.content, 80),
+            score=hit.score,
+            why=hit.why,
+            record_id=hit.memory.memory_id,
         )
-    return Part(
-        name="Remembered Facts",
-        text="\n".join([FACTS_HEADING, *lines]) if lines else "",
-        budget=budget,
-        items=tuple(items),
-        dropped=len(chosen) - len(lines),
-    )
+    text = "\n".join([FACTS_HEADING, *entries.texts])
+    return entries.part("Remembered Facts", text, dropped=len(chosen) - len(entries.texts))
 
 
 def told_by(memory: MemoryRecord) -> str:
@@ -370,44 +358,26 @@ def relevant_parts(
     hits: Sequence[Hit], question: str, *, session_id: str, budget: int, now: datetime
 ) -> tuple[Part, Part]:
     """The sections of turns and of summaries, together within `budget` characters."""
-    entries: dict[str, list[str]] = {"turn": [], "summary": []}
-    items: dict[str, list[ContextItem]] = {"turn": [], "summary": []}
-    dropped = {"turn": 0, "summary": 0}
     every, room = hits, _room(hits, budget)
     while len(hits) > 1 and room // len(hits) < _LEAST_CHARS:
         # Where there is room for few, the best are shown, rather than nothing of all.
         hits = hits[:-1]
         room = _room(hits, budget)
-    for hit in every[len(hits) :]:
-        dropped[hit.type] += 1
+    kinds = {"turn": _Entries(budget, ""), "summary": _Entries(budget, "")}
     for i, hit in enumerate(hits):
         # What a short one leaves is for those behind it.
         share = room // (len(hits) - i)
         entry = _entry(hit, question, share, session_id, now) if share >= _LEAST_CHARS else ""
-        if not entry or len(entry) + 2 > room:
-            dropped[hit.type] += 1
-            continue
-        room -= len(entry) + 2
-        entries[hit.type].append(entry)
-        items[hit.type].append(
-            ContextItem(
-                label=_label(hit),
-                chars=len(entry),
-                score=hit.score,
-                why=hit.why,
-                record_id=hit.record_id,
+        if entry and len(entry) + 2 <= room:
+            room -= len(entry) + 2
+            kinds[hit.type].add(
+                entry, _label(hit), score=hit.score, why=hit.why, record_id=hit.record_id
             )
-        )
 
     def part(kind: str, name: str, heading: str) -> Part:
-        texts = entries[kind]
-        return Part(
-            name=name,
-            text="\n\n".join([f"{heading}\n{texts[0]}", *texts[1:]]) if texts else "",
-            budget=budget,
-            items=tuple(items[kind]),
-            dropped=dropped[kind],
-        )
+        shown = kinds[kind]
+        dropped = sum(hit.type == kind for hit in every) - len(shown.texts)
+        return shown.part(name, f"{heading}\n" + "\n\n".join(shown.texts), dropped=dropped)
 
     return (
         part("turn", "Relevant Turns", TURNS_HEADING),
@@ -424,10 +394,9 @@ def _room(hits: Sequence[Hit], budget: int) -> int:
 
 def level1_part(summaries: Sequence[Summary], shown: Shown, *, budget: int) -> Part:
     """Summaries of turns that no higher one covers, newest first."""
-    entries: list[str] = []
-    items: list[ContextItem] = []
+    heading = f"{LEVEL1_HEADING}\n"
+    entries = _Entries(budget, heading)
     listed = [s for s in summaries if not shown.covers_summary(s)][:MOST_LEVEL1]
-    room = budget - len(LEVEL1_HEADING) - 1
     for summary in listed:
         entry = "\n".join(
             [
@@ -438,27 +407,18 @@ def level1_part(summaries: Sequence[Summary], shown: Shown, *, budget: int) -> P
                 *_line("Tools used", summary.tools_used),
             ]
         )
-        if len(entry) + 2 > room and (entries or room < _LEAST_CHARS // 2):
+        room = entries.room - 2
+        if len(entry) > room and (entries.texts or room + 2 < _LEAST_CHARS // 2):
             break
-        entry = clip_middle(entry, max(room - 2, 0))
-        room -= len(entry) + 2
-        entries.append(entry)
-        items.append(
-            ContextItem(
-                label=one_line(summary.text, 80),
-                chars=len(entry),
-                why="not yet part of a level-2 summary",
-                record_id=summary.summary_id,
-            )
+        entries.add(
+            clip_middle(entry, room),
+            one_line(summary.text, 80),
+            joint=2,
+            why="not yet part of a level-2 summary",
+            record_id=summary.summary_id,
         )
-    text = "\n\n".join(entries)
-    return Part(
-        name="Level 1 Summaries",
-        text=f"{LEVEL1_HEADING}\n{text}" if text else "",
-        budget=budget,
-        items=tuple(items),
-        dropped=len(listed) - len(entries),
-    )
+    text = heading + "\n\n".join(entries.texts)
+    return entries.part("Level 1 Summaries", text, dropped=len(listed) - len(entries.texts))
 
 
 def _entry(hit: Hit, question: str, room: int, session_id: str, now: datetime) -> str:
