@@ -10,7 +10,7 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.sessions import archive, fork_at, tag
 from ragmem.records import DEFAULT_TITLE, Session, UpdateSession
 from ragmem.store.base import Store
-from tests.memory.test_memory import context
+from tests.memory.working import context
 from tests.store.samples import at, begun, created, finished, whole_turn
 
 
