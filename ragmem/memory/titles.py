@@ -18,7 +18,7 @@ from ragmem.memory.recording import redacted
 from ragmem.memory.summaries import Summarizer
 from ragmem.memory.summaries.digest import FINDING_CHARS, plain_line, plain_lines, read_object
 from ragmem.memory.summaries.material import summaries_records, thread_records, turn_records
-from ragmem.memory.summaries.summarizer import closing, request_of
+from ragmem.memory.summaries.summarizer import MakeRequest, closing, request_of
 from ragmem.messages import system, user
 from ragmem.prompts import prompt
 from ragmem.records import (
@@ -113,7 +113,8 @@ async def title_of(summarizer: Summarizer | None, session_id: str, turn: Turn) -
     """A title for a session that begins with this turn; empty where there is nothing to go by."""
     if summarizer is not None and summarizer.uses_model(session_id):
         data = clip_middle(turn_records(turn), min(_DATA_CHARS, summarizer.room))
-        made = await summarizer.ask(session_id, data, _request, _read, item=f"title:{session_id}")
+        request = _request(prompt("title").format(chars=TITLE_CHARS))
+        made = await summarizer.ask(session_id, data, request, _read, item=f"title:{session_id}")
         if made:
             return made
     return title_from_words(turn.user_message)
@@ -144,12 +145,14 @@ def _cut(text: str) -> str:
     return f"{head[:end] if end >= _SHORTEST_CUT else head}…"
 
 
-def _request(data: str, tag: str, problem: str, info: ModelInfo) -> Request:
-    messages = (
-        system(prompt("title").format(chars=TITLE_CHARS)),
-        user(prompt("summarize_data").format(tag=tag, data=data, closing=closing(problem))),
-    )
-    return request_of(messages, info)
+def _request(rules: str) -> MakeRequest:
+    """How the summarizer asks for an answer by these rules."""
+
+    def request(data: str, tag: str, problem: str, info: ModelInfo) -> Request:
+        told = prompt("summarize_data").format(tag=tag, data=data, closing=closing(problem))
+        return request_of((system(rules), user(told)), info)
+
+    return request
 
 
 def _read(answer: str, tag: str, _: str) -> str:
@@ -208,10 +211,11 @@ async def insight_into(
     data = await _records(store, session, summarizer.room)
     if not data:
         return None
-    item = insight_item(session)
-    found = await summarizer.ask(
-        session.session_id, data, _insight_request, _read_insight, item=item
+    rules = prompt("insights").format(
+        topic_chars=TOPIC_CHARS, most=MAX_LINES, line_chars=FINDING_CHARS
     )
+    item, request = insight_item(session), _request(rules)
+    found = await summarizer.ask(session.session_id, data, request, _read_insight, item=item)
     if found is None:
         return None
     insight = Insight(
@@ -243,17 +247,6 @@ async def _records(store: Store, session: Session, room: int) -> str:
             top.sort(key=lambda s: (-s.level, s.created_at))
             return clip_middle(summaries_records(top), room)
     return clip_middle(thread_records(session.summary, turns, max_chars=room), room)
-
-
-def _insight_request(data: str, tag: str, problem: str, info: ModelInfo) -> Request:
-    rules = prompt("insights").format(
-        topic_chars=TOPIC_CHARS, most=MAX_LINES, line_chars=FINDING_CHARS
-    )
-    messages = (
-        system(rules),
-        user(prompt("summarize_data").format(tag=tag, data=data, closing=closing(problem))),
-    )
-    return request_of(messages, info)
 
 
 def _read_insight(answer: str, tag: str, _: str) -> _InsightAnswer:
