@@ -45,7 +45,7 @@ def extract_accessed_files(
     elif call.tool_name in _BY_ARGUMENT:
         # The tool's own word on the path is normalized; the argument may be `./a.py`.
         told = result.get("path") if isinstance(result, dict) else None
-        path = told or _argument_path(call)
+        path = told or _field(call.arguments, "path")
         access, paths = _BY_ARGUMENT[call.tool_name], [path] if isinstance(path, str) else []
     else:
         return []
@@ -68,12 +68,6 @@ def _decode(text: str) -> Json:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _argument_path(call: ToolCall) -> str | None:
-    arguments = _decode(call.arguments)
-    path = arguments.get("path") if isinstance(arguments, dict) else None
-    return path if isinstance(path, str) else None
 
 
 def _result_paths(result: Json) -> list[str]:
@@ -319,9 +313,6 @@ def _edit(call: ToolCall) -> _Edit | None:
 
 
 def _field(text: str, name: str) -> str | None:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    found = _decode(text)
     value = found.get(name) if isinstance(found, dict) else None
     return value if isinstance(value, str) else None
