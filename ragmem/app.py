@@ -26,12 +26,19 @@ from ragmem.llm.base import LLM
 from ragmem.logs import logging_to
 from ragmem.memory.context import ContextBuilder, Place
 from ragmem.memory.hits import Hit
-from ragmem.memory.instructions import Instructions, find_instructions
 from ragmem.memory.memory import Memory
-from ragmem.memory.places import Places, moved_text
-from ragmem.memory.projects import Located, folder_name, normalize_cwd, real_folder
+from ragmem.memory.projects import (
+    Instructions,
+    Located,
+    Places,
+    find_instructions,
+    folder_name,
+    moved_text,
+    normalize_cwd,
+    real_folder,
+)
 from ragmem.memory.recall import Question, ScopeName, scope_of
-from ragmem.memory.references import find_session
+from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import SUFFIX, Tail
 from ragmem.metrics import Metrics
 from ragmem.records import Session
@@ -398,9 +405,9 @@ class App:
                     session_id=session.session_id,
                     show_path=code.show,
                     memory_tools=self.memory.facts is not None and not options.no_tools,
-                    find_code=code.passages if code.is_there else None,
                     code_tool=code.is_there and not options.no_tools,
                 ),
+                find_code=code.passages if code.is_there else None,
                 project=project,
                 limits=Limits(
                     max_iterations=options.max_turns or self.config.tools.max_iterations,

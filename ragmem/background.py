@@ -182,7 +182,7 @@ class Background:
                 "Nothing is embedded here.",
                 hint="Set memory.enabled and memory.embeddings.enabled to true.",
             )
-        from ragmem.memory.reembedding import reembed
+        from ragmem.memory.embedding import reembed
 
         store = await self._open_store()
         return await reembed(store, self._embedder, show)

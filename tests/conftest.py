@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no store that is away; where little patience is tested, it is set there."""
-    monkeypatch.setattr("ragmem.memory.patience._PATIENCE_S", 60.0)
+    monkeypatch.setattr("ragmem.memory.leases._PATIENCE_S", 60.0)
     monkeypatch.setattr("ragmem.tools.shell._PATIENCE_S", 60.0)
     # Nobody waits between answers of a model that can't be used.
     monkeypatch.setattr("ragmem.memory.summaries.attempts.PAUSES", (0, 0, 0))

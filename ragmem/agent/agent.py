@@ -112,7 +112,13 @@ class Agent:
         desk = self._desk
         changed = await desk.changed.look() if desk.changed and desk.offers_tools else ""
         return await desk.memory.build_context(
-            self.session, prompt, desk.builder, desk.place, strategy=strategy, changed=changed
+            self.session,
+            prompt,
+            desk.builder,
+            desk.place,
+            strategy=strategy,
+            changed=changed,
+            find_code=desk.find_code,
         )
 
     async def aclose(self) -> None:

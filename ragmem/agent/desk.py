@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ragmem.llm.base import LLM
-from ragmem.memory.context import ContextBuilder, Place
+from ragmem.memory.context import ContextBuilder, FindCode, Place
 from ragmem.memory.memory import Memory
 from ragmem.records import Project
 from ragmem.tools.base import Toolset
@@ -28,6 +28,8 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     toolset: Toolset
     builder: ContextBuilder
     place: Place
+    find_code: FindCode | None = None
+    """Looks through the project's code; None where that is not indexed."""
     project: Project
     limits: Limits = Limits()
     offers_tools: bool = True

@@ -10,6 +10,7 @@ import msgspec
 
 from ragmem.agent.calls import CallRunner, settled, with_note
 from ragmem.agent.desk import Desk
+from ragmem.agent.toolloop import ToolLoop
 from ragmem.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -46,7 +47,6 @@ from ragmem.llm.base import (
 )
 from ragmem.memory.context import Context, ContextBuilder
 from ragmem.memory.recording import TurnRecording
-from ragmem.memory.toolloop import ToolLoop
 from ragmem.messages import Message, ToolSpec, ToolUse, user
 from ragmem.prompts import prompt as prompt_text
 from ragmem.records import Session, ToolCall, Turn, TurnStatus, Usage
@@ -235,6 +235,7 @@ class TurnRun:
             turn=self.turn,
             mentions=mentions,
             changed=changed,
+            find_code=desk.find_code,
         )
         self._sizes = context.sizes
         self._emit(

@@ -49,7 +49,7 @@ def memory_ids(incomplete: str) -> list[Offer]:
     """Of this project's memories and the person's, newest first."""
 
     async def ask(opened: "App") -> list[Offer]:
-        from ragmem.memory.notes import here
+        from ragmem.memory.memories import here
         from ragmem.store.memories import MemoryQuery
 
         store = await opened.store()
@@ -365,7 +365,7 @@ async def home(config: Config, paths: Paths) -> AsyncIterator[Home]:
 @asynccontextmanager
 async def app_with_facts(config: Config, paths: Paths) -> AsyncIterator["App"]:
     """The App, with its facts: they can be looked at and forgotten where none are kept any more."""
-    from ragmem.memory.notes import facts_of
+    from ragmem.memory.memories import facts_of
 
     facts = msgspec.structs.replace(config.memory.facts, enabled=True)
     memory = msgspec.structs.replace(config.memory, facts=facts)

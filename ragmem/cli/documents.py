@@ -9,7 +9,7 @@ import msgspec
 
 from ragmem.cli.output import Document
 from ragmem.events import TurnFinished
-from ragmem.memory.chains import NOBODY
+from ragmem.memory.memories import NOBODY
 from ragmem.messages import Json
 from ragmem.records import MemoryRecord, Session, Turn
 

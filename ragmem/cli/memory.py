@@ -44,12 +44,26 @@ from ragmem.cli.output import (
 )
 from ragmem.errors import RagmemError, StoreError, UsageError
 from ragmem.ids import short_id
-from ragmem.memory.chains import NOBODY, Chain, Line, about, chain_of, day, marks, summed_up, told
 from ragmem.memory.facts.ttl import expiry
 from ragmem.memory.facts.values import Draft, Remembered
 from ragmem.memory.hits import others_of
-from ragmem.memory.notes import facts_of, forgotten_text, here, said_so, tell
-from ragmem.memory.notes import forget as forget_memory
+from ragmem.memory.memories import (
+    NOBODY,
+    Chain,
+    Line,
+    about,
+    chain_of,
+    day,
+    facts_of,
+    forgotten_text,
+    here,
+    marks,
+    said_so,
+    summed_up,
+    tell,
+    told,
+)
+from ragmem.memory.memories import forget as forget_memory
 from ragmem.records import (
     EPISODE_KINDS,
     MemoryKind,

@@ -9,7 +9,7 @@ from ragmem.cli.command import Report, TextFormat, app_with_facts, ask_line, ope
 from ragmem.cli.documents import ProfileDocument
 from ragmem.cli.output import folded, is_interactive, print_one, say, words, write
 from ragmem.errors import UsageError
-from ragmem.memory.notes import facts_of
+from ragmem.memory.memories import facts_of
 from ragmem.records import MemoryRecord, Profile, utc_now
 from ragmem.store.memories import MemoryQuery
 from ragmem.text import counted, one_line

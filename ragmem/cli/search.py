@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ragmem.index.lookup import FoundCode
     from ragmem.memory.facts.values import FactHit
     from ragmem.memory.hits import Hit
-    from ragmem.memory.similar import SimilarSession
+    from ragmem.memory.recall import SimilarSession
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -87,7 +87,7 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     are called, say and do; of one that QUERY names, which sessions had to do with it and
     what was decided there.
     """
-    from ragmem.memory.found import merged, nearest, search_memories
+    from ragmem.memory.memories import merged, nearest, search_memories
 
     check_session_flags(continue_last=continue_last, resume=resume, fork=False)
     if code and (scope or levels is not None or continue_last or resume is not None):
@@ -163,8 +163,8 @@ def _levels(text: str | None) -> tuple[int, ...]:
 
 def hits_text(hits: "Sequence[Hit | FactHit]", *, width: int) -> str:
     """For people: where each stands, what it says, why it was found."""
-    from ragmem.memory.found import memory_facts, memory_rows
     from ragmem.memory.hits import Hit
+    from ragmem.memory.memories import memory_facts, memory_rows
 
     now = datetime.now(UTC)
     width = max(_NARROWEST, width)
@@ -246,7 +246,7 @@ async def find_similar(
     output: Format = "table",
 ) -> None:
     """Find past sessions like a text or another session, by their summaries."""
-    from ragmem.memory.similar import about, similar_sessions
+    from ragmem.memory.recall import about, similar_sessions
 
     if opened.embedder is None or opened.memory.floor is None:
         raise UsageError(

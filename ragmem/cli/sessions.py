@@ -58,7 +58,7 @@ from ragmem.text import ago, clip_middle, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.memory.insights import Look
+    from ragmem.memory.titles import Look
     from ragmem.tools.rewind import Preimages
 
 app = typer.Typer(
@@ -207,7 +207,7 @@ async def tag(
     ] = None,
 ) -> Report:
     """Give a session tags, by which `list --tag` finds it; without any, show those it has."""
-    from ragmem.memory.branching import tag as tag_session
+    from ragmem.memory.sessions import tag as tag_session
 
     found = await resumed(opened, reference)
     add = [typed(each) for each in tags or ()]
@@ -225,7 +225,7 @@ async def archive_session(
     undo: Annotated[bool, typer.Option("--undo", help="Take it back.")] = False,
 ) -> Report:
     """Put a session aside: it stays, is found by search, and is marked in the list."""
-    from ragmem.memory.branching import archive as put_aside
+    from ragmem.memory.sessions import archive as put_aside
 
     changed = await put_aside(opened.memory, await resumed(opened, reference), undo=undo)
     return lambda: write(_changed_line(changed, changed.status))
@@ -250,7 +250,7 @@ async def fork(
     ] = "",
 ) -> Report:
     """Begin a session that shares the first turns of another, and goes on by itself."""
-    from ragmem.memory.branching import fork_at
+    from ragmem.memory.sessions import fork_at
 
     found = await resumed(opened, reference)
     forked = await fork_at(opened.memory, found, at, title=typed(name))
@@ -358,7 +358,7 @@ async def insights(
     Asks the model for summaries once for each session, of every folder; one that did
     not go on since is not asked about again.
     """
-    from ragmem.memory.insights import look
+    from ragmem.memory.titles import look
 
     failed = 0
     seen = await look(await opened.store(), last=last)
@@ -381,9 +381,9 @@ async def insights(
 async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
     """One call a session, each stored at once: what was made stays when this is stopped."""
     from ragmem.background import summarizer, summary_model
-    from ragmem.memory.insights import insight_into, insight_item
     from ragmem.memory.summaries.attempts import TRIES
     from ragmem.memory.summaries.summarizer import is_too_small
+    from ragmem.memory.titles import insight_into, insight_item
 
     config, paths = opened.config, opened.paths
     llm = summary_model(config, paths, flag=model)
@@ -580,7 +580,7 @@ async def _outputs_and_copies(
     store: Archive, session: Session, preimages: "Preimages"
 ) -> tuple[set[str], set[str]]:
     """Files with long outputs of the session's own commands; copies that no other one names."""
-    from ragmem.memory.rewinding import preimages_of
+    from ragmem.memory.files import preimages_of
 
     outputs: set[str] = set()
     copies: set[str] = set()
@@ -598,7 +598,7 @@ async def _named_by_none(
     store: Archive, session: Session, copies: set[str], preimages: "Preimages"
 ) -> set[str]:
     """Those of the copies that no other session names, in whatever project it is."""
-    from ragmem.memory.rewinding import preimages_of
+    from ragmem.memory.files import preimages_of
 
     made = {name: at for name in copies if (at := preimages.made_at(name))}
     left = set(made)

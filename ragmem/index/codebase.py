@@ -24,7 +24,7 @@ from ragmem.index.names import is_named, names_in
 from ragmem.index.values import CodeHit, Refreshed
 from ragmem.memory.context import CodePassage
 from ragmem.memory.facts.words import is_greeting
-from ragmem.memory.passages import question_words
+from ragmem.memory.window import question_words
 from ragmem.metrics import Metrics
 from ragmem.paths import NO_HOME
 from ragmem.records import Project

@@ -16,17 +16,16 @@ from ragmem.errors import StoreError, UsageError
 from ragmem.ids import new_id
 from ragmem.interface import given
 from ragmem.interface.conversation import Conversation
-from ragmem.interface.counts import CountedBuilder, Counts
 from ragmem.interface.memory import OpenMemory
 from ragmem.interface.shapes import found_session
 from ragmem.interface.values import Folder
 from ragmem.interface.work import Work
 from ragmem.llm.base import LLM, Chunk, Request
-from ragmem.memory.context import Place
+from ragmem.memory.context import ContextBuilder, Counts, Place
 from ragmem.memory.files import shown_path
-from ragmem.memory.instructions import Instructions
 from ragmem.memory.memory import Memory
-from ragmem.memory.similar import SimilarSession, similar_sessions
+from ragmem.memory.projects import Instructions
+from ragmem.memory.recall import SimilarSession, similar_sessions
 from ragmem.memory.worker import Worker
 from ragmem.records import UNSUMMARIZED, Project, Session
 from ragmem.redact import redact
@@ -221,9 +220,9 @@ class ConversationAgent:
         """A conversation in a session that is stored."""
         return await self._opened(session)
 
-    def builder(self, counts: Counts) -> CountedBuilder:
+    def builder(self, counts: Counts) -> ContextBuilder:
         """Shapes contexts for its model."""
-        return CountedBuilder(self._settings, self.llm.info, counts)
+        return ContextBuilder(self._settings, self.llm.info, counts)
 
     async def summarize(self, session: Session) -> str:
         """Renew a session's own summary now."""

@@ -10,13 +10,12 @@ import msgspec
 from ragmem.agent import Agent, Reply
 from ragmem.errors import LLMError, StoreError, UsageError
 from ragmem.interface import given
-from ragmem.interface.counts import Counts
 from ragmem.interface.shapes import checked_strategy, found_session
-from ragmem.memory.branching import fork_at
-from ragmem.memory.context import Context, Strategy
+from ragmem.memory.context import Context, Counts, Strategy
 from ragmem.memory.hits import Hit
 from ragmem.memory.recall import Question
-from ragmem.memory.recording import redacted_turn
+from ragmem.memory.recording import redacted
+from ragmem.memory.sessions import fork_at
 from ragmem.records import Session, ToolCall, Turn
 from ragmem.store.base import TurnQuery
 from ragmem.store.recall import Scope
@@ -119,7 +118,7 @@ class Conversation:
     def _remember(self, reply: Reply) -> None:
         last = self._agent.turn
         if last is not None and last.turn_id == reply.finished.turn_id:
-            self._cache = [*self._cache, redacted_turn(last)][-_CACHED_TURNS:]
+            self._cache = [*self._cache, redacted(last)][-_CACHED_TURNS:]
 
     # --- looking back -----------------------------------------------------------
 
@@ -222,11 +221,12 @@ class Conversation:
             owner.place(session),
             strategy=strategy,
         )
-        shown = builder.shown if strategy != "relevant" else ()
         return ConversationContext(
             strategy=strategy,
             summary=session.summary if include_summary else None,
-            recent_messages=tuple(m for turn in shown for m in messages_of(turn, self.uuid)),
+            recent_messages=tuple(
+                m for turn in request.turns for m in messages_of(turn, self.uuid)
+            ),
             message_count=session.message_count,
             request=request,
         )

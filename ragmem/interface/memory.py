@@ -36,7 +36,7 @@ from ragmem.memory.context import Context, ContextBuilder, Strategy
 from ragmem.memory.hits import Hit
 from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder
 from ragmem.memory.recall import Question
-from ragmem.memory.recording import kept, redacted_turn
+from ragmem.memory.recording import kept, redacted
 from ragmem.memory.worker import Worker
 from ragmem.records import (
     FileAccess,
@@ -190,7 +190,7 @@ class OpenMemory:
         self.parts.metrics.timings_ms["store.turn"].append((time.perf_counter() - started) * 1000)
         self._work.wake()
         index = applied.turn_indexes.get(turn.turn_id, 0)
-        return redacted_turn(msgspec.structs.replace(turn, turn_index=index))
+        return redacted(msgspec.structs.replace(turn, turn_index=index))
 
     async def _locator_of(self, session_id: str) -> Callable[[str], str]:
         if session_id not in self._locate:

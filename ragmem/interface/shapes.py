@@ -11,7 +11,7 @@ from ragmem.errors import SessionNotFound, UsageError
 from ragmem.interface import given
 from ragmem.memory.context import STRATEGIES, Place, Strategy
 from ragmem.memory.files import extract_accessed_files, shown_path, stored_path
-from ragmem.memory.instructions import find_instructions
+from ragmem.memory.projects import find_instructions
 from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.records import BeginTurn, FinishTurn, Project, RecordToolCall, Session, Turn, Write
 from ragmem.store.base import Store

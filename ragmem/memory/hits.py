@@ -1,13 +1,13 @@
 """What a search of the memory finds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
 
 from ragmem.ids import short_id
-from ragmem.records import DEFAULT_TITLE, Session, Summary, Turn
+from ragmem.records import Summary, Turn
 from ragmem.text import ago, one_line
 
 if TYPE_CHECKING:
@@ -90,13 +90,6 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         if self.turn:
             said = [f"> {self.turn.user_message}", self.turn.assistant_message]
         return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
-
-
-def within(hit: Hit, session: Session, people: Mapping[str, str]) -> Hit:
-    """A hit in this session; `people` are others, by id."""
-    title = "" if session.title == DEFAULT_TITLE else session.title
-    who = people.get(session.owner, "")
-    return msgspec.structs.replace(hit, session_title=title, who=who)
 
 
 async def others_of(store: "MemoryStore") -> dict[str, str]:

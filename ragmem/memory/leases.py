@@ -1,10 +1,11 @@
-"""Work that is ours for as long as we are at it."""
+"""What a process has in a store for as long as it is at it: leases, sessions, its patience."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
 
-from ragmem.errors import StoreError
+from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.store.base import Store
 
 
@@ -33,3 +34,66 @@ async def _renew(store: Store, keys: Sequence[str], owner_id: str, seconds: floa
         await asyncio.sleep(seconds / 3)
         with suppress(StoreError):
             await store.claim(keys, owner_id, seconds=seconds)
+
+
+T = TypeVar("T")
+
+_PATIENCE_S = 2.0
+
+
+async def in_time(work: Awaitable[T], *, beside_s: float = 0.0) -> T:
+    """What the store answers to a turn that waits for it; StoreUnavailable when that takes long.
+
+    `beside_s` is what the work may spend on something else.
+    """
+    try:
+        async with asyncio.timeout(_PATIENCE_S + beside_s):
+            return await work
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"The memory did not answer within {_PATIENCE_S:g} s.", hint="Try again."
+        ) from None
+
+
+_HEARTBEAT_S = 10.0
+
+
+class Presence:
+    """Of one process, which the store knows by `owner_id`."""
+
+    def __init__(self, open_store: Callable[[], Awaitable[Store]], owner_id: str) -> None:
+        self._open_store = open_store
+        self._owner_id = owner_id
+        self._attached: set[str] = set()
+        self._heartbeat: asyncio.Task[None] | None = None
+
+    def is_in(self, session_id: str) -> bool:
+        """Whether that was said of this session."""
+        return session_id in self._attached
+
+    async def attach(self, session_id: str) -> int:
+        """Say it; how many other processes work there. StoreError."""
+        if self._heartbeat is None:
+            # Where the store is away for now too: it is also how an idle process sees it go.
+            self._heartbeat = asyncio.create_task(self._beat())
+        store = await self._open_store()
+        others = await in_time(store.attach(session_id, self._owner_id))
+        self._attached.add(session_id)
+        return len(others)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT_S)
+            with suppress(StoreError):
+                await (await self._open_store()).heartbeat(self._owner_id)
+
+    async def aclose(self) -> None:
+        """Leave the sessions."""
+        if self._heartbeat:
+            self._heartbeat.cancel()
+            await asyncio.gather(self._heartbeat, return_exceptions=True)
+            self._heartbeat = None
+        if self._attached:
+            with suppress(StoreError):
+                await (await self._open_store()).detach(self._owner_id)
+            self._attached.clear()

@@ -4,7 +4,6 @@ It works on any Store, and without one (`memory.enabled = false`, `--ephemeral`)
 then, and while a store is away, this process' own turns are what it remembers.
 """
 
-import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,19 +17,17 @@ import msgspec
 from ragmem.config import MemoryConfig
 from ragmem.embedder.base import Embedder
 from ragmem.embedder.opening import thresholds
-from ragmem.errors import RagmemError, StoreError
+from ragmem.errors import StoreError
 from ragmem.ids import new_id
-from ragmem.memory.context import Context, ContextBuilder, Material, Place, Strategy
+from ragmem.memory.context import Context, ContextBuilder, FindCode, Place, Strategy
+from ragmem.memory.context.collect import Collector, ContextInput
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.gathering import Gathering, Past, material
 from ragmem.memory.hits import Hit
-from ragmem.memory.patience import in_time
-from ragmem.memory.presence import Presence
+from ragmem.memory.leases import Presence, in_time
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd
 from ragmem.memory.recall import Question, Recall
-from ragmem.memory.recalling import Known, Recalling
-from ragmem.memory.recording import TurnRecording, kept, measure, redacted, redacted_turn
-from ragmem.memory.references import find_session
+from ragmem.memory.recording import TurnRecording, kept, measure, redacted
+from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import Tail
 from ragmem.memory.window import turn_tag
 from ragmem.metrics import Metrics
@@ -87,7 +84,6 @@ class Memory:
         self._presence = Presence(self._store, self.owner_id)
         self._local: dict[str, list[Turn]] = {}
         self._running: dict[str, TurnRecording] = {}
-        self._gathering = Gathering()
         self._recall = Recall(self._store, embedder, metrics=self._metrics, clock=clock)
         limits = thresholds(embedder.info, config.embeddings) if embedder else None
         self.floor = limits.history if limits else None
@@ -103,11 +99,12 @@ class Memory:
         known = facts if self._open_store and config.facts.enabled else None
         self.facts = known if self.records else None
         """None where nothing is recorded: what is known is recalled there all the same."""
-        self._recalling = Recalling(
+        self._collector = Collector(
             self._store if self._open_store else None,
             self._recall,
             known,
             config,
+            records=self.records,
             floor=self.floor,
             metrics=self._metrics,
         )
@@ -254,10 +251,10 @@ class Memory:
     def finished(self, session: Session, turn: Turn) -> None:
         """Keep a turn that has ended in this process' own memory too."""
         measure(turn, self._running.pop(session.session_id, None), self._metrics)
-        self._local.setdefault(session.session_id, []).append(redacted_turn(turn))
+        self._local.setdefault(session.session_id, []).append(redacted(turn))
         if self.tail and self.records:
             own = self._local_turns(session)
-            self.tail.keep(session, self._gathering.remembered(session.session_id, own).turns)
+            self.tail.keep(session, self._collector.turns_at_hand(session.session_id, own))
         self.on_finished()
 
     def remember(self, session_id: str, turns: Sequence[Turn]) -> None:
@@ -277,12 +274,12 @@ class Memory:
             return None
         with self._metrics.time("store.apply"):
             applied = await (await self._store()).apply([redacted(write) for write in writes])
-        self._gathering.forget()
+        self._collector.forget_files()
         return applied
 
     # --- recall -----------------------------------------------------------------
 
-    async def build_context(
+    async def build_context(  # noqa: PLR0913 - all that a request is made of
         self,
         session: Session,
         prompt: str,
@@ -293,14 +290,25 @@ class Memory:
         mentions: Sequence[ToolCall] = (),
         strategy: Strategy = "hybrid",
         changed: str = "",
+        find_code: FindCode | None = None,
     ) -> Context:
         """What goes to the model with `prompt`; the turn in flight is never history.
 
-        `changed` tells which files are other than the agent knows them.
+        `changed` tells which files are other than the agent knows them; `find_code` looks
+        through the project's code, where that is indexed.
         """
-        found, code = await asyncio.gather(
-            self._recalled(session, prompt, builder, turn.turn_index if turn else None, strategy),
-            self._recalling.code(place, prompt, strategy),
+        own = self._local_turns(session)
+        found = await self._collector.collect(
+            ContextInput(
+                session=session,
+                prompt=prompt,
+                builder=builder,
+                strategy=strategy,
+                before=turn.turn_index if turn else None,
+                own=own,
+                in_store=self._in_store(session),
+                find_code=find_code,
+            )
         )
         shape = partial(
             builder.build,
@@ -312,75 +320,15 @@ class Memory:
             strategy=strategy,
         )
         try:
-            context = shape(msgspec.structs.replace(found, code=code, changed=changed))
+            return shape(msgspec.structs.replace(found, changed=changed))
         except Exception as error:
-            self._failed(error)
-            context = shape(msgspec.structs.replace(self._at_hand(session), changed=changed))
-        return self._recalling.told(session, context)
-
-    def _failed(self, error: Exception) -> None:
-        """Whatever recall fails of, the turn goes on with the history that is at hand."""
-        if isinstance(error, StoreError):
-            self._metrics.count("store.failures")
-        else:
-            known = isinstance(error, RagmemError)
-            _log.warning("The memory could not be recalled: %s", error, exc_info=not known)
-            self._metrics.count("recall.failures")
-
-    def _at_hand(self, session: Session) -> Material:
-        found = self._gathering.remembered(session.session_id, self._local_turns(session))
-        # What is pinned stands in every request, whatever shortens it.
-        return Known(pinned=self._recalling.pinned(session)).added_to(found)
-
-    async def _recalled(
-        self,
-        session: Session,
-        prompt: str,
-        builder: ContextBuilder,
-        before: int | None,
-        strategy: Strategy,
-    ) -> Material:
-        try:
-            with self._metrics.time("memory.context"):
-                return await self._material(session, prompt, builder, before, strategy)
-        except Exception as error:
-            self._failed(error)
-            return self._at_hand(session)
-
-    async def _material(
-        self,
-        session: Session,
-        prompt: str,
-        builder: ContextBuilder,
-        before: int | None,
-        strategy: Strategy,
-    ) -> Material:
-        recalling = self._recalling
-        past, relevant, known = await asyncio.gather(
-            in_time(self._past(session, builder, before)),
-            recalling.relevant(session, prompt, strategy),
-            recalling.known(session, prompt, strategy),
-        )
-        shown = builder.window(past.turns).turns if strategy != "relevant" else ()
-        hits = await recalling.hits(relevant, shown)
-        hits = hits or await recalling.latest(session, prompt, strategy)
-        return known.added_to(material(past, hits, builder))
-
-    async def _past(self, session: Session, builder: ContextBuilder, before: int | None) -> Past:
-        own = self._local_turns(session)
-        if not self._in_store(session):
-            return Past(turns=tuple(own))
-        return await self._gathering.past(
-            await self._store(),
-            session.session_id,
-            builder,
-            before=before,
-            own=() if self.records else own,
-        )
+            self._collector.failed(error)
+            at_hand = self._collector.at_hand(session, own)
+            return shape(msgspec.structs.replace(at_hand, changed=changed))
 
     async def prepare(self) -> None:
         """Load what the first search needs."""
-        await self._recalling.prepare()
+        await self._collector.prepare()
 
     async def search(self, question: Question) -> list[Hit]:
         """The turns and summaries that bear on a question, best first."""
@@ -391,7 +339,7 @@ class Memory:
         """One entry a path, latest first."""
         store = await self._store()
         session = await store.session(session_id)
-        return await self._gathering.accesses(store, session_id, session.turn_count)
+        return await self._collector.accesses(store, session_id, session.turn_count)
 
     async def find_tool_call(self, session: Session, reference: str) -> ToolCall | None:
         """A finished call of the session by the end of its id, the turn in flight first."""

@@ -1,19 +1,29 @@
-"""Which project a folder belongs to: facts of the file system only, git is never run."""
+"""Which project a folder belongs to, and what its files tell an agent.
+
+Both are facts of the file system only: git is never run.
+"""
 
 import os
 import re
+import stat
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmem.errors import UsageError
+from ragmem.errors import StoreError, UsageError
 from ragmem.files import is_a_path
 from ragmem.ids import new_id
-from ragmem.records import Project
-from ragmem.text import one_line
+from ragmem.records import Project, Session, utc_now
+from ragmem.text import mark_for, one_line, quoted, visible
+
+if TYPE_CHECKING:
+    from ragmem.memory.memory import Memory
+    from ragmem.store.base import Store
 
 _SHOWN_CHARS = 200
 _CONFIG_LIMIT = 256 * 1024
@@ -169,3 +179,109 @@ def read_remote(root: Path) -> str | None:
         elif section == 'remote "origin"' and (url := re.match(r"\s*url\s*=\s*(\S+)", line)):
             return re.sub(r"^(\w[\w+.-]*://)[^/@]*@", r"\1", url[1])
     return None
+
+
+class Places:
+    """The projects around one folder. While the store is away, the file system's word counts."""
+
+    def __init__(
+        self, memory: "Memory", open_store: Callable[[], Awaitable["Store"]], cwd: Path
+    ) -> None:
+        self._memory = memory
+        self._open_store = open_store
+        self._cwd = cwd
+        self._known: dict[str, Project] = {}
+
+    async def here(self) -> Located:
+        """The folder's own project."""
+        try:
+            located = await self._memory.project_of(self._cwd)
+        except StoreError:
+            # That it is away is among the store's own notices.
+            located = locate(self._cwd, (), now=utc_now())
+        self._remember(located.project)
+        return located
+
+    async def project_of(self, session: Session) -> Project:
+        """A session's project; where nothing is known of it, what the session says."""
+        if project := self._known.get(session.project_id):
+            return project
+        with suppress(StoreError):
+            known = await (await self._open_store()).projects()
+            if found := project_at(self._cwd, session.project_id, known):
+                return self._remember(found)
+        return self._remember(
+            Project(
+                project_id=session.project_id,
+                path=session.project_path or session.cwd,
+                created_at=session.started_at,
+            )
+        )
+
+    def _remember(self, project: Project) -> Project:
+        self._known[project.root_id] = project
+        return project
+
+
+def moved_text(located: Located) -> str:
+    """What the person should know of a folder that was taken for one that moved; else empty."""
+    if not located.moved_from:
+        return ""
+    return (
+        f"This folder is taken for the project that was at {located.moved_from}: "
+        "the same remote, and that folder is gone. Its memory goes on here; "
+        "`ragmem sessions list --project` shows its sessions."
+    )
+
+
+_READ_LIMIT = 1024 * 1024
+"""Bytes of one file that are read; the context's own budget cuts further."""
+
+
+class Instructions(msgspec.Struct, frozen=True):
+    """What the project tells an agent; text for the model, never configuration."""
+
+    text: str
+    files: tuple[Path, ...]
+
+
+NO_INSTRUCTIONS = Instructions("", ())
+
+
+def find_instructions(cwd: Path, project: Path) -> Instructions:
+    """Each folder's AGENTS.md, outermost first; where it has none, its CLAUDE.md."""
+    folders = [f for f in (cwd, *cwd.parents) if f == project or f.is_relative_to(project)]
+    texts, files = [], []
+    for folder in reversed(folders or [cwd]):
+        for name in ("AGENTS.md", "CLAUDE.md"):
+            text = _read(folder / name, project)
+            if text and text.strip():
+                texts.append(visible(text.strip()))
+                files.append(folder / name)
+                break
+    # Without the mark, which nobody can know before the text is written, a file could go on as if
+    # another one began.
+    mark = mark_for("\n".join(texts))
+    blocks = [
+        f"# From {quoted(os.path.relpath(file, project))} [{mark}]\n\n{text}"
+        for file, text in zip(files, texts, strict=True)
+    ]
+    return Instructions("\n\n".join(blocks), tuple(files))
+
+
+def _read(file: Path, project: Path) -> str | None:
+    """Regular files inside the project only: a link that leads out, a FIFO or a device is none."""
+    try:
+        real = file.resolve(strict=True)
+        if not real.is_relative_to(project):
+            return None
+        fd = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (OSError, RuntimeError):
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        with open(fd, "rb", closefd=False) as stream:
+            return stream.read(_READ_LIMIT).decode("utf-8-sig", "replace")
+    finally:
+        os.close(fd)

@@ -32,7 +32,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from ragmem.memory.timewords import TimeSpan
+from ragmem.memory.dates import TimeSpan
 from ragmem.scores import group_z_scores, middle_for_unknown, z_scores
 from ragmem.store.recall import TURN_LEVEL, Candidate
 

@@ -1,4 +1,4 @@
-"""Search of the memory: from a question to the turns and summaries that bear on it."""
+"""Search of the memory: from a question to the turns, summaries and sessions that bear on it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ragmem.embedder.base import Embedder
-from ragmem.embedder.numbers import load_numpy
+from ragmem.embedder.numbers import cosines, load_numpy
 from ragmem.errors import EmbedderError, RagmemError, SessionNotFound, StoreError
-from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit, others_of, within
+from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit, others_of
 from ragmem.metrics import Metrics
-from ragmem.records import Session, utc_now
-from ragmem.store.base import SessionQuery, Store
+from ragmem.records import DEFAULT_TITLE, SESSION_LEVEL, Session, Summary, Turn, utc_now
+from ragmem.store.base import SessionQuery, Store, TurnQuery
 from ragmem.store.recall import (
     EVERYTHING,
     TURN_LEVEL,
@@ -30,8 +30,9 @@ from ragmem.store.recall import (
 )
 
 if TYPE_CHECKING:
+    from ragmem.memory.dates import TimeSpan
     from ragmem.memory.ranking import Ranked
-    from ragmem.memory.timewords import TimeSpan
+
 
 _log = logging.getLogger("ragmem")
 
@@ -122,8 +123,8 @@ class Recall:
 
     async def find(self, question: Question) -> Found:
         """All that may answer it, ranked; raises StoreError."""
+        from ragmem.memory.dates import names_only_time, time_spans, without_time_words
         from ragmem.memory.ranking import of_time
-        from ragmem.memory.timewords import names_only_time, time_spans, without_time_words
 
         if question.max_results < 1 or not question.text.strip():
             return Found(question=question)
@@ -164,13 +165,14 @@ class Recall:
             return []
         store = await self._open_store()
         with self._metrics.time("recall.load"):
-            hits = await self._hits(store, ranked, found.question.max_results)
-            sessions = await self._sessions(store, {hit.session_id for hit, _ in hits})
+            loaded = await self._loaded(store, ranked, found.question.max_results)
+            ids = {one.candidate.session_id for one, _ in loaded}
+            sessions = await self._sessions(store, ids)
             people = await others_of(store)
-        self._metrics.count("recall.found", 1 if hits else 0)
+        self._metrics.count("recall.found", 1 if loaded else 0)
         return [
-            _explained(hit, one, found.spans, sessions.get(hit.session_id), people)
-            for hit, one in hits
+            _hit(one, record, found.spans, sessions.get(one.candidate.session_id), people)
+            for one, record in loaded
         ]
 
     @staticmethod
@@ -217,46 +219,31 @@ class Recall:
             if one.candidate.text > 0 or (one.candidate.similarity or -1.0) > floor
         ]
 
-    async def _hits(
+    async def _loaded(
         self, store: Store, ranked: Sequence[Ranked], limit: int
-    ) -> list[tuple[Hit, Ranked]]:
+    ) -> list[tuple[Ranked, Turn | Summary]]:
+        """The best with their records; what says the same as a better one comes behind."""
         from ragmem.memory.ranking import demoted
         from ragmem.terms import turn_terms
 
         # Of a time all that was said is as good, but for greetings.
         of_time = "order" in dict(ranked[0].parts)
         best = ranked[: limit + (_SPARE_OF_TIME if of_time else _SPARE)]
-        turns = {
-            turn.turn_id: turn
-            for turn in await store.turns_by_id(
-                [r.candidate.record_id for r in best if r.candidate.level == TURN_LEVEL]
-            )
-        }
-        summaries = {
-            summary.summary_id: summary
-            for summary in await store.summaries_by_id(
-                [r.candidate.record_id for r in best if r.candidate.level != TURN_LEVEL]
-            )
-        }
+        ids: dict[bool, list[str]] = {True: [], False: []}
+        for one in best:
+            ids[one.candidate.level == TURN_LEVEL].append(one.candidate.record_id)
+        turns = {turn.turn_id: turn for turn in await store.turns_by_id(ids[True])}
+        records: dict[str, Turn | Summary] = dict(turns)
+        records |= {s.summary_id: s for s in await store.summaries_by_id(ids[False])}
         words = {turn_id: turn_terms(turn) for turn_id, turn in turns.items()}
-        hits: list[tuple[Hit, Ranked]] = []
-        for one in demoted(best, words, least=_SAYS_SOMETHING if of_time else 0):
-            found = one.candidate
-            turn, summary = turns.get(found.record_id), summaries.get(found.record_id)
-            if turn is None and summary is None:
-                # Deleted since it was found.
-                continue
-            hit = Hit(
-                type="turn" if turn else "summary",
-                turn=turn,
-                summary=summary,
-                score=one.score,
-                similarity=found.similarity,
-                session_id=found.session_id,
-                at=found.at,
-            )
-            hits.append((hit, one))
-        return hits[:limit]
+        order = demoted(best, words, least=_SAYS_SOMETHING if of_time else 0)
+        # What was deleted since it was found has no record.
+        found = [
+            (one, records[one.candidate.record_id])
+            for one in order
+            if one.candidate.record_id in records
+        ]
+        return found[:limit]
 
 
 def _terms(text: str, *, stop_words: bool) -> tuple[WeightedTerm, ...]:
@@ -296,10 +283,11 @@ def _ranked(
 
 
 def _import_all() -> None:
+    import ragmem.memory.ranking  # noqa: F401
+    from ragmem.memory import dates
+
     load_numpy()
-    # Regular expressions for time words take 60 ms to compile.
-    import ragmem.memory.ranking
-    import ragmem.memory.timewords.readers  # noqa: F401
+    dates.prepare()
 
 
 def _ends(text: str) -> str:
@@ -309,9 +297,9 @@ def _ends(text: str) -> str:
     return f"{text[:half]}\n{text[-half:]}"
 
 
-def _explained(
-    hit: Hit,
+def _hit(
     ranked: Ranked,
+    record: Turn | Summary,
     spans: Sequence[TimeSpan],
     session: Session | None,
     people: Mapping[str, str],
@@ -328,5 +316,86 @@ def _explained(
         why.append("what was said before it")
     if spans and parts.get("time", 0.0) > 0:
         why.append(BY_TIME)
-    hit = msgspec.structs.replace(hit, why=", ".join(why) or "its session")
-    return hit if session is None else within(hit, session, people)
+    title = session.title if session else DEFAULT_TITLE
+    return Hit(
+        type="turn" if isinstance(record, Turn) else "summary",
+        turn=record if isinstance(record, Turn) else None,
+        summary=record if isinstance(record, Summary) else None,
+        score=ranked.score,
+        similarity=found.similarity,
+        session_id=found.session_id,
+        session_title="" if title == DEFAULT_TITLE else title,
+        who=people.get(session.owner, "") if session else "",
+        at=found.at,
+        why=", ".join(why) or "its session",
+    )
+
+
+EMBEDDED_NOW = 50
+"""Summaries without a vector yet that are embedded while somebody waits: the latest so many."""
+_MOST_SESSIONS = 100_000
+_LARGEST_BATCH = 16
+_LAST_TURNS = 3
+
+
+class SimilarSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session whose summary is like what was asked."""
+
+    session: Session
+    similarity: float
+    """Raw cosine, -1 to 1."""
+
+    @property
+    def uuid(self) -> str:
+        """Id of the session."""
+        return self.session.session_id
+
+
+async def similar_sessions(
+    store: Store,
+    embedder: Embedder,
+    text: str,
+    *,
+    floor: float,
+    limit: int = 5,
+    project_ids: Sequence[str] = (),
+    without: Collection[str] = (),
+    embedded_now: int = EMBEDDED_NOW,
+) -> list[SimilarSession]:
+    """Those strictly nearer than `floor`, nearest first. Raises StoreError, EmbedderError.
+
+    Only sessions that have a summary; of these projects, or of all.
+    """
+    query = SessionQuery(project_ids=tuple(project_ids), limit=_MOST_SESSIONS)
+    sessions = {
+        session.session_id: session
+        for session in await store.sessions(query)
+        if session.summary and session.session_id not in without
+    }
+    if not sessions or not text.strip() or limit < 1:
+        return []
+    load_numpy()
+    [asked] = await embedder.embed([text], "query")
+    known = await store.small_vectors(list(sessions), SESSION_LEVEL, embedder.info.model_id)
+    missing = [name for name in sessions if name not in known][:embedded_now]
+    scores = cosines(asked.astype("<f4").tobytes(), known)
+    for start in range(0, len(missing), _LARGEST_BATCH):
+        names = missing[start : start + _LARGEST_BATCH]
+        rows = await embedder.embed([sessions[name].summary or "" for name in names], "passage")
+        scores |= {name: float(row @ asked) for name, row in zip(names, rows, strict=True)}
+        # Whoever waits for something else comes first.
+        await asyncio.sleep(0)
+    near = sorted((name for name in scores if scores[name] > floor), key=lambda n: -scores[n])
+    return [
+        SimilarSession(session=sessions[name], similarity=scores[name]) for name in near[:limit]
+    ]
+
+
+async def about(store: Store, session: Session) -> str:
+    """What a session is like, as a text to compare others with: its summary, or its last turns."""
+    if session.summary:
+        return session.summary
+    turns = await store.turns(
+        session.session_id, TurnQuery(limit=_LAST_TURNS, with_tool_calls=False)
+    )
+    return "\n".join(turn.user_message for turn in turns)

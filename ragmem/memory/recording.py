@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -17,11 +18,14 @@ from ragmem.metrics import Metrics
 from ragmem.records import (
     AddSummary,
     BeginTurn,
+    CodeFile,
     CodeScope,
     CreateSession,
     DropCodeFiles,
     Evidence,
+    FileAccess,
     FinishTurn,
+    Insight,
     MarkExtracted,
     MemoryRecord,
     PutCodeFile,
@@ -200,123 +204,62 @@ def _lasts(applied: Applied | None) -> bool:
     return applied is not None and (not isinstance(applied, Waiting) or applied.durable)
 
 
-def redacted(write: Write) -> Write:
-    """The write without secrets; ids, times and paths stay as they are."""
-    match write:
-        case RegisterProject() | PutVectors() | MarkExtracted() | DropCodeFiles() | PutReferences():
-            return write
-        case PutCodeFile():
-            scopes = tuple(map(_redacted_scope, write.file.scopes))
-            return msgspec.structs.replace(
-                write, file=msgspec.structs.replace(write.file, scopes=scopes)
-            )
-        case CreateSession() | PutSession():
-            return msgspec.structs.replace(write, session=redacted_session(write.session))
-        case UpdateSession():
-            return msgspec.structs.replace(
-                write,
-                title=write.title and redact(write.title),
-                summary=write.summary and redact(write.summary),
-                tags=None if write.tags is None else redact_all(write.tags),
-            )
-        case BeginTurn():
-            return msgspec.structs.replace(write, user_message=redact(write.user_message))
-        case RecordToolCall():
-            accesses = tuple(
-                msgspec.structs.replace(access, path=redact(access.path))
-                for access in write.accesses
-            )
-            return msgspec.structs.replace(
-                write, call=_redacted_call(write.call), accesses=accesses
-            )
-        case FinishTurn():
-            return msgspec.structs.replace(
-                write,
-                assistant_message=redact(write.assistant_message),
-                reasoning=write.reasoning and redact(write.reasoning),
-            )
-        case AddSummary():
-            return msgspec.structs.replace(write, summary=_redacted_summary(write.summary))
-        case PutTurn():
-            return msgspec.structs.replace(write, turn=redacted_turn(write.turn))
-        case PutMemory():
-            return msgspec.structs.replace(write, memory=_redacted_memory(write.memory))
-        case PutProfile():
-            value = write.value and redact(write.value)
-            return msgspec.structs.replace(write, key=redact(write.key), value=value)
-        case PutOwner():
-            return msgspec.structs.replace(write, name=redact(write.name))
-        case PutInsight():
-            insight = msgspec.structs.replace(
-                write.insight,
-                main_topic=redact(write.insight.main_topic),
-                key_findings=redact_all(write.insight.key_findings),
-                action_items=redact_all(write.insight.action_items),
-            )
-            return msgspec.structs.replace(write, insight=insight)
+_TEXTS: dict[type, tuple[str, ...]] = {
+    RegisterProject: (),
+    PutVectors: (),
+    MarkExtracted: (),
+    DropCodeFiles: (),
+    PutReferences: (),
+    CreateSession: ("session",),
+    PutSession: ("session",),
+    Session: ("title", "summary", "tags"),
+    UpdateSession: ("title", "summary", "tags"),
+    PutTurn: ("turn",),
+    Turn: ("user_message", "assistant_message", "reasoning", "tool_calls"),
+    BeginTurn: ("user_message",),
+    FinishTurn: ("assistant_message", "reasoning"),
+    RecordToolCall: ("call", "accesses"),
+    ToolCall: ("tool_name", "arguments", "result", "error", "preamble"),
+    FileAccess: ("path",),
+    AddSummary: ("summary",),
+    Summary: ("text", "key_findings", "topics"),
+    PutMemory: ("memory",),
+    MemoryRecord: ("content", "subjects", "evidence"),
+    Evidence: ("path", "quote"),
+    PutProfile: ("key", "value"),
+    PutOwner: ("name",),
+    PutInsight: ("insight",),
+    Insight: ("main_topic", "key_findings", "action_items"),
+    PutCodeFile: ("file",),
+    CodeFile: ("scopes",),
+    CodeScope: ("name", "qualified_name", "signature", "docstring"),
+}
+"""The fields of writes and records that may hold a secret; ids, times and paths stay as they are.
+
+A type that is not here can't be written.
+"""
+S = TypeVar("S", bound=msgspec.Struct)
 
 
-def redacted_turn(turn: Turn) -> Turn:
-    """As the store will tell it."""
-    return msgspec.structs.replace(
-        turn,
-        user_message=redact(turn.user_message),
-        assistant_message=redact(turn.assistant_message),
-        reasoning=turn.reasoning and redact(turn.reasoning),
-        tool_calls=tuple(_redacted_call(call) for call in turn.tool_calls),
-    )
+def redacted(record: S) -> S:
+    """The write or record without secrets, as the store will tell it."""
+    changed = {}
+    for field in _TEXTS[type(record)]:
+        value = getattr(record, field)
+        if (clean := _redacted_value(value)) is not value:
+            changed[field] = clean
+    return msgspec.structs.replace(record, **changed) if changed else record
 
 
-def _redacted_call(call: ToolCall) -> ToolCall:
-    return msgspec.structs.replace(
-        call,
-        tool_name=redact(call.tool_name),
-        arguments=redact(call.arguments),
-        result=redact(call.result),
-        error=call.error and redact(call.error),
-        preamble=redact(call.preamble),
-    )
-
-
-def redacted_session(session: Session) -> Session:
-    """As the store will tell it."""
-    return msgspec.structs.replace(
-        session,
-        title=redact(session.title),
-        summary=session.summary and redact(session.summary),
-        tags=redact_all(session.tags),
-    )
-
-
-def _redacted_summary(summary: Summary) -> Summary:
-    return msgspec.structs.replace(
-        summary,
-        text=redact(summary.text),
-        key_findings=redact_all(summary.key_findings),
-        topics=redact_all(summary.topics),
-    )
-
-
-def _redacted_memory(memory: MemoryRecord) -> MemoryRecord:
-    return msgspec.structs.replace(
-        memory,
-        content=redact(memory.content),
-        subjects=redact_all(memory.subjects),
-        evidence=tuple(map(_redacted_evidence, memory.evidence)),
-    )
-
-
-def _redacted_scope(scope: CodeScope) -> CodeScope:
-    return msgspec.structs.replace(
-        scope,
-        name=redact(scope.name),
-        qualified_name=redact(scope.qualified_name),
-        signature=redact(scope.signature),
-        docstring=redact(scope.docstring),
-    )
-
-
-def _redacted_evidence(evidence: Evidence) -> Evidence:
-    return msgspec.structs.replace(
-        evidence, path=redact(evidence.path), quote=redact(evidence.quote)
-    )
+def _redacted_value(value: object) -> object:
+    match value:
+        case str():
+            return redact(value)
+        case tuple() if value and isinstance(value[0], str):
+            return redact_all(value)
+        case tuple():
+            return tuple(map(redacted, value))
+        case msgspec.Struct():
+            return redacted(value)
+        case _:
+            return value

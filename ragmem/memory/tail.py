@@ -15,7 +15,7 @@ import msgspec
 
 from ragmem.errors import RagmemError, StoreUnavailable
 from ragmem.files import replace_private
-from ragmem.memory.recording import redacted_session
+from ragmem.memory.recording import redacted
 from ragmem.records import Session, Turn
 from ragmem.store.locks import lock
 from ragmem.text import clip_middle
@@ -160,7 +160,7 @@ class Tail:
 def _kept(session: Session, turns: Iterable[Turn]) -> _Kept:
     """What is kept of a session: without its summary and tags, and not larger than its share."""
     shown = _ends(turns)
-    head = msgspec.structs.replace(redacted_session(session), summary=None, tags=())
+    head = msgspec.structs.replace(redacted(session), summary=None, tags=())
     if shown:
         last = shown[-1]
         head = msgspec.structs.replace(

@@ -7,9 +7,9 @@ from pathlib import Path
 from ragmem.ids import short_id
 from ragmem.index.lookup import FoundCode
 from ragmem.index.values import CodeHit
-from ragmem.memory.chains import said_by
 from ragmem.memory.code_past import CodePast, CodeSession
 from ragmem.memory.files import shown_path
+from ragmem.memory.memories import said_by
 from ragmem.memory.projects import real_folder
 from ragmem.records import MemoryRecord
 from ragmem.text import ago, clip_to_width, counted, flowing, hanging, line_range, one_line

@@ -13,13 +13,22 @@ from ragmem.config import how_to_set
 from ragmem.errors import MemoryNotFound, RagmemError, SessionNotFound, UsageError
 from ragmem.ids import short_id
 from ragmem.index.lookup import find_code
-from ragmem.memory.chains import chain_of, told
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Draft
-from ragmem.memory.found import nearest, search_memories
+from ragmem.memory.files import FileChange, Rewind, rewind_to
 from ragmem.memory.hits import worth_showing
-from ragmem.memory.notes import facts_of, forget, forgotten_text, here, said_so, tell
-from ragmem.memory.rewinding import FileChange, Rewind, rewind_to
+from ragmem.memory.memories import (
+    chain_of,
+    facts_of,
+    forget,
+    forgotten_text,
+    here,
+    nearest,
+    said_so,
+    search_memories,
+    tell,
+    told,
+)
 from ragmem.records import MemoryRecord, Turn, Usage
 from ragmem.repl.listings import (
     chain_text,

@@ -10,11 +10,10 @@ from rich.text import Text
 
 from ragmem.ids import short_id
 from ragmem.index.lookup import FoundCode
-from ragmem.memory.chains import Line, summed_up
 from ragmem.memory.context import Context
 from ragmem.memory.facts.values import FactHit, Remembered
-from ragmem.memory.found import memory_facts, memory_rows
 from ragmem.memory.hits import Hit
+from ragmem.memory.memories import Line, memory_facts, memory_rows, summed_up
 from ragmem.records import AccessType, FileAccess, MemoryRecord, Session
 from ragmem.repl.code_listings import code_text
 from ragmem.repl.output import clipped, memory_row, wrap

@@ -22,7 +22,7 @@ from ragmem.text import ago, clip_middle, counted, one_line
 if TYPE_CHECKING:
     from ragmem.agent import Agent
     from ragmem.app import App, Options
-    from ragmem.memory.similar import SimilarSession
+    from ragmem.memory.recall import SimilarSession
     from ragmem.repl.output import ChatOutput
     from ragmem.tools.base import Approver
 
@@ -99,7 +99,7 @@ class ChatSession:
 
     async def fork(self, turn_index: int | None = None, *, title: str = "") -> None:
         """Go to a session that begins with this one's turns up to and with that one, or all."""
-        from ragmem.memory.branching import fork_at
+        from ragmem.memory.sessions import fork_at
 
         if not self.can_be_resumed:
             raise UsageError("Nothing is stored of this session, so there is nothing to fork.")
@@ -115,7 +115,7 @@ class ChatSession:
 
     async def tag(self, add: Sequence[str], remove: Sequence[str] = ()) -> None:
         """Add and remove tags, from the session's first prompt on if it has none yet."""
-        from ragmem.memory.branching import tag, with_tags
+        from ragmem.memory.sessions import tag, with_tags
 
         if self.can_be_resumed:
             stored = await self._as_stored()
@@ -331,7 +331,7 @@ class Reminder:
 
 async def _similar(chat: ChatSession, prompt: str) -> "list[SimilarSession]":
     """Find past sessions of the project, or of all where recall goes so far, like a prompt."""
-    from ragmem.memory.similar import similar_sessions
+    from ragmem.memory.recall import similar_sessions
 
     app = chat.app
     if app.embedder is None or app.memory.floor is None:

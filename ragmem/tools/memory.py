@@ -18,14 +18,13 @@ from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
 from ragmem.index.values import CodeHit
 from ragmem.memory.context.code import OUTSIDE, is_outside
-from ragmem.memory.context.known import dated, relevance, told_by
+from ragmem.memory.context.sections import dated, relevance, told_by
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
 from ragmem.memory.files import stored_path
 from ragmem.memory.hits import Hit
 from ragmem.memory.memory import Memory
-from ragmem.memory.passages import passage
 from ragmem.memory.recall import Question, ScopeName, scope_of
-from ragmem.memory.window import result_text
+from ragmem.memory.window import passage, result_text
 from ragmem.messages import Json
 from ragmem.records import MemoryRecord, Session, ToolCall, utc_now
 from ragmem.store.base import SessionQuery

@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 
 from ragmem.files import replace_private, sync_folder
-from ragmem.memory.rewinding import FileChange
+from ragmem.memory.files import FileChange
 from ragmem.redact import parted, redact
 from ragmem.tools import workspace
 from ragmem.tools.base import ToolFailure

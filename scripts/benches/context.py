@@ -28,8 +28,8 @@ from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Context, ContextBuilder, Strategy
 from ragmem.memory.context import Place as Workplace
-from ragmem.memory.instructions import NO_INSTRUCTIONS
 from ragmem.memory.memory import Memory
+from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.messages import TextPart, ToolAnswer
 from ragmem.records import Project, utc_now
 from ragmem.store.base import Archive, SessionQuery, Store

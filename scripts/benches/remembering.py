@@ -28,8 +28,8 @@ from ragmem.memory.context import ContextBuilder
 from ragmem.memory.context import Place as Workplace
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Draft
-from ragmem.memory.instructions import NO_INSTRUCTIONS
 from ragmem.memory.memory import Memory
+from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import (
     MEMORY_LEVEL,
     MemoryRecord,

@@ -13,8 +13,8 @@ from ragmem.agent import Agent, Desk, Limits
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import ContextBuilder, Place
-from ragmem.memory.instructions import NO_INSTRUCTIONS, Instructions
 from ragmem.memory.memory import Memory
+from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
 from ragmem.messages import ToolUse
 from ragmem.records import Session
 from ragmem.store.base import Store

@@ -24,7 +24,7 @@ from ragmem.cli.profile import profile_text
 from ragmem.config import Config, find_paths
 from ragmem.errors import UsageError
 from ragmem.ids import new_id, short_id
-from ragmem.memory.chains import Chain, about, told
+from ragmem.memory.memories import Chain, about, told
 from ragmem.records import (
     MEMORY_KINDS,
     CreateSession,

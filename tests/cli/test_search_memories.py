@@ -8,8 +8,8 @@ import pytest
 from inline_snapshot import snapshot
 
 from ragmem.memory.facts.values import FactHit
-from ragmem.memory.found import merged
 from ragmem.memory.hits import Hit
+from ragmem.memory.memories import merged
 from ragmem.records import MemoryRecord
 from tests.cli.coding import EVIL, without_times
 from tests.cli.process import Ragmem

@@ -6,11 +6,11 @@ import pytest
 
 from ragmem.config import MemoryConfig
 from ragmem.errors import UsageError
-from ragmem.memory.branching import archive, fork_at, tag
 from ragmem.memory.memory import Memory
+from ragmem.memory.sessions import archive, fork_at, tag
 from ragmem.records import DEFAULT_TITLE, Session, UpdateSession
 from ragmem.store.base import Store
-from tests.memory.test_memory import context
+from tests.memory.working import context
 from tests.store.samples import at, begun, created, finished, whole_turn
 
 

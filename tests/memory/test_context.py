@@ -13,7 +13,7 @@ from inline_snapshot import snapshot
 from ragmem.config import ContextConfig, MemoryConfig, RecentConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Context, ContextBuilder, Material, Place, context_max_chars
-from ragmem.memory.instructions import NO_INSTRUCTIONS, Instructions
+from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
 from ragmem.records import FileAccess, Turn
 
 from .builders import T0, a_call, a_turn

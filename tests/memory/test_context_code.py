@@ -23,7 +23,7 @@ from ragmem.memory.context import (
     Strategy,
 )
 from ragmem.memory.files import shown_path
-from ragmem.memory.instructions import NO_INSTRUCTIONS
+from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import ToolCall, Turn
 
 from .builders import a_call, a_turn

@@ -14,9 +14,9 @@ from inline_snapshot import snapshot
 from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import STRATEGIES, Context, ContextBuilder, Material, Place, Strategy
-from ragmem.memory.context.known import Said
+from ragmem.memory.context.sections import Said
 from ragmem.memory.facts.values import FactHit
-from ragmem.memory.instructions import NO_INSTRUCTIONS, Instructions
+from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
 from ragmem.records import Evidence, MemoryRecord, Profile, Turn
 from ragmem.text import mark_for
 

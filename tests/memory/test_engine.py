@@ -3,8 +3,7 @@
 import asyncio
 import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,68 +14,22 @@ from ragmem.app import App
 from ragmem.config import Config, EmbeddingsConfig, MemoryConfig, find_paths
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, ContextBuilder, Place
-from ragmem.memory.instructions import NO_INSTRUCTIONS
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import Question, scope_of
 from ragmem.messages import Message
-from ragmem.records import Project, Session
 from ragmem.store.base import Store
 from tests.agent.conftest import Bench, bench, open_sqlite
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.samples import whole_turn
 
-from .working import DIGEST, a_model, a_worker
+from .working import DIGEST, a_builder, a_memory, a_model, a_worker, context, small_talk, tell
 
 __all__ = ["bench", "open_sqlite"]
 
-_TOPICS = ("parser", "cache", "socket", "index", "migration", "layout", "profile", "queue")
+
 _FACT = "The staging password rotates every 37 days, on Tuesdays."
 _QUESTION = "How often does the staging password rotate?"
-
-
-@asynccontextmanager
-async def a_memory(
-    store: Store,
-    embedder: HashEmbedder | None = None,
-    config: MemoryConfig = MemoryConfig(),  # noqa: B008
-) -> AsyncIterator[Memory]:
-    async def opened() -> Store:
-        return store
-
-    memory = Memory(opened, config, embedder=embedder)
-    try:
-        yield memory
-    finally:
-        await memory.aclose()
-
-
-async def a_turn(
-    memory: Memory, session: Session, project: Project, prompt: str, answer: str
-) -> None:
-    recording = await memory.begin_turn(session, project, prompt, model="openai/x")
-    await recording.finish("completed", answer)
-    memory.finished(session, recording.turn)
-
-
-def a_builder(window: int) -> ContextBuilder:
-    return ContextBuilder(MemoryConfig(), ModelInfo(name="openai/x", context_window=window))
-
-
-async def context(
-    memory: Memory, session: Session, prompt: str, builder: ContextBuilder
-) -> Context:
-    cwd = Path(session.cwd)
-    place = Place(cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS, session_id=session.session_id)
-    return await memory.build_context(session, prompt, builder, place)
-
-
-def small_talk(number: int) -> tuple[str, str]:
-    """A turn that has nothing to do with the fact."""
-    topic = _TOPICS[number % len(_TOPICS)]
-    asked = f"Step {number}: what of the {topic}?"
-    return asked, f"In step {number} the {topic} needs care. " * 12
 
 
 def size(messages: Sequence[Message]) -> int:
@@ -163,73 +116,13 @@ async def test_turn_two_is_in_the_context_of_turn_two_hundred(
     await memory.aclose()
 
 
-async def test_a_long_conversation_costs_what_a_short_one_does(bench: Bench) -> None:
-    """Time and size of a context over 300 turns stay flat."""
-    embedder = HashEmbedder()
-    builder = a_builder(32_000)
-    took: dict[int, list[float]] = {100: [], 300: []}
-    chars: dict[int, int] = {}
-    async with a_memory(bench.store, embedder) as memory:
-        project = (await memory.project_of(bench.folder)).project
-        sessions = {turns: memory.new_session(bench.folder, project) for turns in took}
-        worker = a_worker(bench.store, embedder=embedder)
-        for number in range(1, 301):
-            for turns, session in sessions.items():
-                if number <= turns:
-                    await a_turn(memory, session, project, *small_talk(number))
-            if number % 50 == 0:
-                await worker.drain()
-        # By turns, so that what else the machine does meets both.
-        for i in range(9):
-            for turns, session in sessions.items():
-                current = await memory.find_session(session.session_id)
-                started = time.perf_counter()
-                built = await context(memory, current, f"the socket of step {i}?", builder)
-                took[turns].append((time.perf_counter() - started) * 1000)
-                assert built.chars <= builder.max_chars
-                chars[turns] = built.chars
-    print("\n" + "; ".join(f"{n} turns: {min(took[n]):.1f} ms, {chars[n]:,}" for n in took))
-    assert min(took[300]) < 3 * min(took[100]) + 20
-    assert chars[300] < 1.7 * chars[100]
-
-
-async def test_out_of_the_window_and_found(store: Store, tmp_path: Path) -> None:
-    """On each store, what the window lost is recalled."""
-    embedder = HashEmbedder()
-    builder = a_builder(8_000)
-    async with a_memory(store, embedder) as memory:
-        project = (await memory.project_of(tmp_path)).project
-        session = memory.new_session(tmp_path, project)
-        await a_turn(memory, session, project, "Hello", "Hi")
-        await a_turn(memory, session, project, "Remember this.", _FACT)
-        for number in range(3, 41):
-            await a_turn(memory, session, project, *small_talk(number))
-        assert await a_worker(store, embedder=embedder).drain()
-        current = await memory.find_session(session.session_id)
-        # The first search of a server plans its queries: on a busy machine it may be given up.
-        await context(memory, current, "Hello again", builder)
-        built = await context(memory, current, _QUESTION, builder)
-        assert built.chars <= builder.max_chars
-        assert _FACT in built.messages[-1].text
-        assert "37 days" not in str(built.messages[:-1])
-        # All that there is to tell, in its order, at once.
-        names = [section.name for section in built.sections]
-        expected = [
-            "System", "Recent Conversation", "Thread Summary", "Last User Queries",
-            "Relevant Turns", "Prompt",
-        ]  # fmt: skip
-        assert [name for name in names if name in expected] == expected
-        budgets = {s.name: (s.chars, s.budget) for s in built.sections if s.budget}
-        assert all(chars <= budget for chars, budget in budgets.values()), budgets
-
-
 async def test_what_was_summed_up_is_found_next(store: Store, tmp_path: Path) -> None:
     """After draining, turn N's L1 is a hit for the next turn, and shown elsewhere."""
     embedder = HashEmbedder()
     async with a_memory(store, embedder) as memory:
         project = (await memory.project_of(tmp_path)).project
         session = memory.new_session(tmp_path, project)
-        await a_turn(memory, session, project, "Ferns?", "North, wall side.")
+        await tell(memory, session, project, "Ferns?", "North, wall side.")
         assert await a_worker(store, embedder=embedder, llm=a_model()).drain()
         current = await memory.find_session(session.session_id)
         question = Question(
@@ -300,7 +193,7 @@ async def test_what_a_short_process_leaves(tmp_path: Path, semantic: bool) -> No
     async with App(a_config("off"), paths, cwd=folder) as app:
         session = await app.start_session()
         project = (await app.memory.project_of(folder)).project
-        await a_turn(app.memory, session, project, "Where do wombats live?", "In burrows.")
+        await tell(app.memory, session, project, "Where do wombats live?", "In burrows.")
         app.start_background()
         await asyncio.sleep(0.1)
         await app.leave_background()

@@ -13,11 +13,11 @@ import pytest
 from ragmem.config import EmbeddingsConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Context, ContextBuilder, Place, Strategy
+from ragmem.memory.context.collect import PINNED_UNKNOWN
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Draft
-from ragmem.memory.instructions import NO_INSTRUCTIONS
 from ragmem.memory.memory import Memory
-from ragmem.memory.recalling import PINNED_UNKNOWN
+from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import MemoryRecord, Project, Session, TurnStatus, UpdateSession, utc_now
 from ragmem.store.base import Store
 from tests.fakes.hash_embedder import HashEmbedder
@@ -258,7 +258,7 @@ async def test_a_memory_that_is_too_slow_for_the_rules_says_so(
         await asyncio.sleep(60)
 
     with monkeypatch.context() as patch:
-        patch.setattr("ragmem.memory.patience._PATIENCE_S", 1.0)
+        patch.setattr("ragmem.memory.leases._PATIENCE_S", 1.0)
         patch.setattr(Facts, "recent", silence)
         patch.setattr(Facts, "pinned", silence)
         context = await fresh.context("Hello there")
@@ -267,7 +267,7 @@ async def test_a_memory_that_is_too_slow_for_the_rules_says_so(
     context = await fresh.context("Hello there")
     assert (context.notices, pinned(context)) == ((), [rule.memory_id])
     with monkeypatch.context() as patch:
-        patch.setattr("ragmem.memory.patience._PATIENCE_S", 1.0)
+        patch.setattr("ragmem.memory.leases._PATIENCE_S", 1.0)
         patch.setattr(Facts, "pinned", silence)
         context = await fresh.context("Hello again")
         assert (context.notices, pinned(context)) == ((), [rule.memory_id])

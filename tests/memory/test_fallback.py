@@ -5,13 +5,12 @@ from pathlib import Path
 from ragmem.config import ContextConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import ContextBuilder
-from ragmem.memory.history import COMPRESSION_MARKER
+from ragmem.memory.context.history import COMPRESSION_MARKER
 from ragmem.records import UpdateSession, utc_now
 from tests.fakes.frail_store import FrailStore, Line
 from tests.store.conftest import OpenStore
 
-from .test_engine import a_builder, a_memory, a_turn, context, small_talk
-from .working import a_model, a_worker
+from .working import a_builder, a_memory, a_model, a_worker, context, small_talk, tell
 
 
 async def test_a_resumed_conversation_keeps_its_goal_and_its_gist(
@@ -22,10 +21,10 @@ async def test_a_resumed_conversation_keeps_its_goal_and_its_gist(
     async with a_memory(inner) as memory:
         project = (await memory.project_of(tmp_path)).project
         session = memory.new_session(tmp_path, project)
-        await a_turn(memory, session, project, "The goal: a garden for wombats.", "Good.")
-        await a_turn(memory, session, project, "Never plant roses. What now?", "Ferns.")
+        await tell(memory, session, project, "The goal: a garden for wombats.", "Good.")
+        await tell(memory, session, project, "Never plant roses. What now?", "Ferns.")
         for number in range(3, 8):
-            await a_turn(memory, session, project, *small_talk(number))
+            await tell(memory, session, project, *small_talk(number))
         assert await a_worker(inner, llm=a_model()).drain()
         await inner.apply(
             [UpdateSession(session_id=session.session_id, summary="Ferns it is.", at=utc_now())]
@@ -34,7 +33,7 @@ async def test_a_resumed_conversation_keeps_its_goal_and_its_gist(
     async with a_memory(FrailStore(inner, line)) as memory:  # type: ignore[arg-type]
         resumed = await memory.find_session(session.session_id)
         assert not (await context(memory, resumed, "And?", a_builder(8_000))).fallback
-        await a_turn(memory, resumed, project, "A last word?", "Shade.")
+        await tell(memory, resumed, project, "A last word?", "Shade.")
         line.set("refusing")
         built = await context(memory, resumed, "And now?", a_builder(8_000))
         text = built.messages[-1].text

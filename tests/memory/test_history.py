@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.memory.history import (
+from ragmem.memory.context.history import (
     COMPRESSION_MARKER,
     WHOLE_LIMIT,
     Digest,

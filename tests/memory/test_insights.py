@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from inline_snapshot import snapshot
 
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.insights import MAX_LINES, TOPIC_CHARS, insight_into, look
 from ragmem.memory.recording import redacted
 from ragmem.memory.summaries import Summarizer
+from ragmem.memory.titles import MAX_LINES, TOPIC_CHARS, insight_into, look
 from ragmem.records import Insight, Write
 from ragmem.store.base import Applied, Store
 from tests.fakes.scripted_llm import Says

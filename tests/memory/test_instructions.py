@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ragmem.memory.instructions import find_instructions
+from ragmem.memory.projects import find_instructions
 from ragmem.text import mark_for
 
 

@@ -3,38 +3,20 @@
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from ragmem.config import MemoryConfig
 from ragmem.errors import SessionNotFound
 from ragmem.ids import new_id
-from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, ContextBuilder, Place
-from ragmem.memory.instructions import NO_INSTRUCTIONS
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import read_remote
 from ragmem.records import FileAccess, Project, Session, ToolCall, Turn, utc_now
 from ragmem.store.base import SessionQuery, Store
 from tests.store.conftest import OpenStore
 
-BUILDER = ContextBuilder(MemoryConfig(), ModelInfo(name="openai/x", context_window=200_000))
-
-
-@asynccontextmanager
-async def a_memory(store: Store) -> AsyncIterator[Memory]:
-    """What one process has: a memory with an owner id of its own."""
-
-    async def opened() -> Store:
-        return store
-
-    memory = Memory(opened, MemoryConfig())
-    try:
-        yield memory
-    finally:
-        await memory.aclose()
+from .working import a_memory, context
 
 
 @pytest.fixture
@@ -89,14 +71,6 @@ async def a_turn(
     memory.finished(session, recording.turn)
     assert recording.recorded
     return recording.turn
-
-
-async def context(
-    memory: Memory, session: Session, prompt: str, turn: Turn | None = None
-) -> Context:
-    cwd = Path(session.cwd)
-    place = Place(cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS)
-    return await memory.build_context(session, prompt, BUILDER, place, turn=turn)
 
 
 async def test_a_session_is_loaded_as_it_went(memory: Memory, folder: Path) -> None:
@@ -201,7 +175,7 @@ async def test_the_turn_in_flight_is_no_history(memory: Memory, folder: Path) ->
     await a_turn(memory, session, "The earlier question", answer="The earlier answer")
     project = its_project(session)
     recording = await memory.begin_turn(session, project, "The question now", model="m")
-    built = await context(memory, session, "The question now", recording.turn)
+    built = await context(memory, session, "The question now", turn=recording.turn)
     assert not built.fallback
     text = built.text()
     assert text.count("The question now") == 1

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmem.memory.passages import passage, with_passages
+from ragmem.memory.window import passage, with_passages
 
 from .builders import a_call
 

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from ragmem.errors import StoreError, StoreUnavailable
-from ragmem.memory.presence import Presence
+from ragmem.memory.leases import Presence
 from ragmem.store.base import Store
 
 
 async def test_a_store_that_was_away_at_first_is_looked_at_all_the_same(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragmem.memory.presence._HEARTBEAT_S", 0.01)
+    monkeypatch.setattr("ragmem.memory.leases._HEARTBEAT_S", 0.01)
     looked = asyncio.Event()
     away = [True]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragmem.memory.dates import TimeSpan, time_spans
 from ragmem.memory.ranking import Ranked, Weights, closeness, demoted, of_time, rank
-from ragmem.memory.timewords import TimeSpan, time_spans
 from ragmem.store.recall import Candidate
 
 NOW = datetime(2026, 3, 18, 12, tzinfo=UTC)

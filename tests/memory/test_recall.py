@@ -1,8 +1,7 @@
 """From a question to the turns and summaries that bear on it, on each real store."""
 
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,22 +13,18 @@ from ragmem.config import EmbeddingsConfig, MemoryConfig
 from ragmem.embedder.base import Kind
 from ragmem.errors import EmbedderUnavailable, StoreError
 from ragmem.ids import new_id
-from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, ContextBuilder, Place, Strategy
 from ragmem.memory.hits import Hit
-from ragmem.memory.instructions import NO_INSTRUCTIONS
-from ragmem.memory.memory import Memory
 from ragmem.memory.recall import Question, Recall, ScopeName, scope_of
 from ragmem.metrics import Metrics
 from ragmem.records import CreateSession, RecordToolCall, Session
 from ragmem.store.base import Store
-from ragmem.store.recall import EmbedderMark, Scope
+from ragmem.store.recall import EmbedderMark
 from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.conftest import OpenStore
 from tests.store.samples import START, a_session, called, summed, whole_turn
 
-from .working import a_worker
+from .working import a_memory, a_worker, context
 
 NOW = datetime(2026, 3, 12, 12, tzinfo=UTC)
 
@@ -72,33 +67,6 @@ async def hits(
     store: Store, text: str, embedder: HashEmbedder | None = None, **more: object
 ) -> list[Hit]:
     return await a_recall(store, embedder).search(Question(text=text, **more))  # type: ignore[arg-type]
-
-
-@asynccontextmanager
-async def a_memory(
-    store: Store,
-    embedder: HashEmbedder | None = None,
-    config: MemoryConfig = MemoryConfig(),  # noqa: B008
-    metrics: Metrics | None = None,
-) -> AsyncIterator[Memory]:
-    async def opened() -> Store:
-        return store
-
-    memory = Memory(opened, config, embedder=embedder, metrics=metrics)
-    try:
-        yield memory
-    finally:
-        await memory.aclose()
-
-
-async def context(
-    memory: Memory, session: Session, prompt: str, *, strategy: Strategy = "hybrid"
-) -> Context:
-    info = ModelInfo(name="openai/x", context_window=200_000)
-    cwd = Path(session.cwd)
-    place = Place(cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS, session_id=session.session_id)
-    builder = ContextBuilder(MemoryConfig(), info)
-    return await memory.build_context(session, prompt, builder, place, strategy=strategy)
 
 
 class Fixed(HashEmbedder):
@@ -510,7 +478,7 @@ async def test_a_store_that_fails(
         memory.finished(session, recording.turn)
         line.set(mode)  # type: ignore[arg-type]
         with monkeypatch.context() as patch:
-            patch.setattr("ragmem.memory.patience._PATIENCE_S", 2.0)
+            patch.setattr("ragmem.memory.leases._PATIENCE_S", 2.0)
             started = time.monotonic()
             built = await context(memory, session, "And wombats?")
         assert time.monotonic() - started < 60
@@ -637,31 +605,6 @@ async def test_what_is_shown_hides_nothing_behind_it(store: Store) -> None:
     past = block.split("## Relevant Past Context (Semantic Search - Turns)")[1].split("## ")[0]
     assert past.count("[Turn ") == 1
     assert "works by offset 39" in "".join(str(message) for message in built.messages[:-1])
-
-
-async def test_within_one_session_too(store: Store) -> None:
-    """`Scope` of sessions leaves everything else out."""
-    one, other = await new_session(store), await new_session(store)
-    (mine,) = await say(store, one, ("wombats", "yes"))
-    await say(store, other, ("wombats", "no"))
-    assert await found(store, "wombats", scope=Scope(session_ids=(one.session_id,))) == [mine]
-
-
-async def test_what_each_strategy_holds(store: Store) -> None:
-    """`recent` looks nowhere, `relevant` shows no window, `hybrid` both."""
-    embedder = HashEmbedder()
-    old, session = await new_session(store), await new_session(store)
-    await say(store, old, ("Where do wombats live?", "In burrows."))
-    await say(store, session, ("Hello", "Hi"), ("And you?", "Fine, thank you."))
-    await a_worker(store, embedder=embedder, summarizes=False).drain()
-    session = await store.session(session.session_id)
-    shown = {}
-    async with a_memory(store, embedder) as memory:
-        strategies: tuple[Strategy, ...] = ("recent", "relevant", "hybrid")
-        for strategy in strategies:
-            text = (await context(memory, session, "wombats", strategy=strategy)).text()
-            shown[strategy] = ("In burrows." in text, "Fine, thank you." in text)
-    assert shown == {"recent": (False, True), "relevant": (True, False), "hybrid": (True, True)}
 
 
 class Counting(HashEmbedder):

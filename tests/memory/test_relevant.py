@@ -13,9 +13,9 @@ from inline_snapshot import snapshot
 from ragmem.config import ContextConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import STRATEGIES, Context, ContextBuilder, Material, Place, Strategy
-from ragmem.memory.context.relevant import Shown, choose
+from ragmem.memory.context.sections import Shown, choose
 from ragmem.memory.hits import Hit
-from ragmem.memory.instructions import NO_INSTRUCTIONS
+from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import Summary, Turn
 from ragmem.text import ago
 

@@ -8,7 +8,7 @@ import pytest
 from ragmem.config import Config, keys, load_config
 from ragmem.errors import ConfigError
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.instructions import Instructions
+from ragmem.memory.projects import Instructions
 from ragmem.store.base import Store
 
 from .builders import a_turn

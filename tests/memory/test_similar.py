@@ -3,7 +3,7 @@
 import pytest
 
 from ragmem.errors import EmbedderError
-from ragmem.memory.similar import about, similar_sessions
+from ragmem.memory.recall import about, similar_sessions
 from ragmem.records import SESSION_LEVEL, PutVectors, UpdateSession
 from ragmem.store.base import Store
 from ragmem.store.recall import EmbedderMark

@@ -1,8 +1,6 @@
 """A turn from its end to its place in what is recalled, on each real store."""
 
 import json
-import statistics
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ import pytest
 
 from ragmem.config import SummariesConfig
 from ragmem.ids import new_id
-from ragmem.memory.recall import Question, scope_of
 from ragmem.records import AddSummary, ToolCall, Write, utc_now
 from ragmem.store.base import Applied, Store
 from ragmem.store.recall import Scope, SearchQuery
@@ -21,8 +18,7 @@ from tests.store.conftest import OpenStore
 from tests.store.samples import a_session as session_record
 from tests.store.samples import begun, created, finished, summed, whole_turn
 
-from .test_engine import a_builder, a_memory, a_turn, context
-from .working import a_model, a_session, a_worker, add_turns
+from .working import a_builder, a_memory, a_model, a_session, a_worker, add_turns, context, tell
 
 
 class Watched:
@@ -92,21 +88,6 @@ async def test_when_a_turn_has_ended_it_is_stored(open_store: OpenStore, tmp_pat
     # Another process makes up for what this one left.
     assert await a_worker(theirs, embedder=embedder, summarizes=False).drain()
     assert await mine.pending("vectors", limit=9) == []
-
-
-async def test_storing_a_turn_is_fast(store: Store, tmp_path: Path) -> None:
-    """Under 100 ms from begin to end, the model's time excluded; measured."""
-    async with a_memory(store) as memory:
-        project = (await memory.project_of(tmp_path)).project
-        session = memory.new_session(tmp_path, project)
-        took = []
-        for number in range(24):
-            started = time.perf_counter()
-            await a_turn(memory, session, project, f"Question {number}?", "Yes. " * 200)
-            took.append((time.perf_counter() - started) * 1000)
-    print(f"\na turn stored in {statistics.median(took):.1f} ms (median), {max(took):.1f} (max)")
-    # Others are at work beside it: the best of them tells what it takes.
-    assert min(took) < 100
 
 
 async def test_only_what_was_finished_is_summed_up(store: Store) -> None:
@@ -197,7 +178,7 @@ async def test_at_most_ten_of_them_are_shown(store: Store, tmp_path: Path) -> No
         project = (await memory.project_of(tmp_path)).project
         session = memory.new_session(tmp_path, project)
         for number in range(40):
-            await a_turn(memory, session, project, f"bed {number}?", "x" * 300)
+            await tell(memory, session, project, f"bed {number}?", "x" * 300)
         llm = ScriptedLLM([lambda request: Says(_named(request.messages[-1].text))], repeat=True)
         config = SummariesConfig(rollup_chars=1_000_000)
         assert await a_worker(store, llm=llm, config=config).drain()
@@ -221,35 +202,6 @@ def _named(data: str) -> str:
 
 
 # --- found ---------------------------------------------------------------------
-
-
-async def test_turns_and_summaries_come_in_one_answer(store: Store, tmp_path: Path) -> None:
-    """Both kinds, so many as are asked for; each embedded once."""
-    embedder = HashEmbedder()
-    session_id = await a_session(store, 4, chars=60)
-    llm = ScriptedLLM([Says(json.dumps({"text": "Question of shade for beds."}))], repeat=True)
-    assert await a_worker(store, embedder=embedder, llm=llm).drain()
-    passages = [text for kind, text in embedder.seen if kind == "passage"]
-    assert len([text for text in passages if text.startswith("Question of shade")]) == 4
-    assert len(passages) == 8
-    assert embedder.spent.tokens == sum(map(embedder.count_tokens, passages))
-    async with a_memory(store, embedder) as memory:
-        current = await memory.find_session(session_id)
-
-        async def kinds(most: int) -> list[str]:
-            question = Question(
-                text="the question of shade",
-                scope=scope_of(current, "session"),
-                session_id=session_id,
-                max_results=most,
-            )
-            return [hit.type for hit in await memory.search(question)]
-
-        assert sorted(await kinds(20)) == ["summary"] * 4 + ["turn"] * 4
-        assert len(await kinds(7)) == 7
-    calls = embedder.spent.calls
-    assert await a_worker(store, embedder=embedder, llm=llm).drain()
-    assert embedder.spent.calls == calls
 
 
 async def test_the_nearest_of_a_scope_whatever_lies_outside(store: Store) -> None:
@@ -279,18 +231,3 @@ async def test_the_nearest_of_a_scope_whatever_lies_outside(store: Store) -> Non
     said = {turn.turn_id: turn.user_message for turn in await store.turns(far)}
     assert [said[c.record_id] for c in best] == texts[:3]
     assert {c.session_id for c in found} == {far}
-
-
-async def test_the_window_is_in_order_with_its_tool_calls(store: Store) -> None:
-    """By sequence, each turn with its calls; not by its clock."""
-    session_id = await a_session(store, 3, chars=60)
-    await add_turns(store, session_id, range(3, 6), chars=60, start_minute=-9_999)
-    async with a_memory(store) as memory:
-        current = await memory.find_session(session_id)
-        built = await context(memory, current, "?", a_builder(100_000))
-    asked = [m.text.split(" ")[1] for m in built.messages[1:-1] if m.role == "user"]
-    assert asked == ["0", "1", "2", "3", "4", "5"]
-    roles = [message.role for message in built.messages[1:-1]]
-    assert roles == ["user", "assistant", "tool", "assistant"] * 6
-    paths = [use.arguments for m in built.messages for use in m.tool_uses]
-    assert paths == [json.dumps({"path": f"./bed{number}.txt"}) for number in range(6)]

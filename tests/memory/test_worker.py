@@ -28,9 +28,9 @@ from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory import worker as worker_module
 from ragmem.memory.facts.extraction import Extractor
-from ragmem.memory.insights import insight_into
 from ragmem.memory.summaries import Summarizer, attempts
 from ragmem.memory.summaries.attempts import TRIES
+from ragmem.memory.titles import insight_into
 from ragmem.memory.worker import Worker
 from ragmem.metrics import Metrics
 from ragmem.records import Summary

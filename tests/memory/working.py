@@ -1,31 +1,92 @@
-"""Workers for tests, and sessions for them to work on."""
+"""Memories and workers for tests, and sessions for them to work on."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragmem.config import SummariesConfig
+from ragmem.config import MemoryConfig, SummariesConfig
 from ragmem.embedder.base import Embedder, Kind
 from ragmem.errors import EmbedderError
 from ragmem.ids import new_id
-from ragmem.llm.base import LLM
+from ragmem.llm.base import LLM, ModelInfo
+from ragmem.memory.context import Context, ContextBuilder, Place, Strategy
+from ragmem.memory.memory import Memory
+from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.memory.summaries import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.metrics import Metrics
-from ragmem.records import Write
+from ragmem.records import Project, Session, Turn, Write
 from ragmem.store.base import Store
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.samples import START, called, created, whole_turn
 
+_TOPICS = ("parser", "cache", "socket", "index", "migration", "layout", "profile", "queue")
 DIGEST = Says(json.dumps({"text": "Beds were planned.", "key_findings": ["ferns like shade"]}))
 
 
 def a_model() -> ScriptedLLM:
     """Sums everything up in the same words."""
     return ScriptedLLM([DIGEST], repeat=True)
+
+
+@asynccontextmanager
+async def a_memory(
+    store: Store,
+    embedder: HashEmbedder | None = None,
+    config: MemoryConfig = MemoryConfig(),  # noqa: B008
+    metrics: Metrics | None = None,
+) -> AsyncIterator[Memory]:
+    """What one process has: a memory with an owner id of its own."""
+
+    async def opened() -> Store:
+        return store
+
+    memory = Memory(opened, config, embedder=embedder, metrics=metrics)
+    try:
+        yield memory
+    finally:
+        await memory.aclose()
+
+
+async def tell(
+    memory: Memory, session: Session, project: Project, prompt: str, answer: str
+) -> None:
+    """A turn, recorded as the agent records it."""
+    recording = await memory.begin_turn(session, project, prompt, model="openai/x")
+    await recording.finish("completed", answer)
+    memory.finished(session, recording.turn)
+
+
+def a_builder(window: int) -> ContextBuilder:
+    return ContextBuilder(MemoryConfig(), ModelInfo(name="openai/x", context_window=window))
+
+
+async def context(
+    memory: Memory,
+    session: Session,
+    prompt: str,
+    builder: ContextBuilder = a_builder(200_000),  # noqa: B008
+    *,
+    turn: Turn | None = None,
+    strategy: Strategy = "hybrid",
+) -> Context:
+    """The request for a prompt, where the session's folder is all that there is."""
+    cwd = Path(session.cwd)
+    place = Place(cwd=cwd, project=cwd, instructions=NO_INSTRUCTIONS, session_id=session.session_id)
+    return await memory.build_context(session, prompt, builder, place, turn=turn, strategy=strategy)
+
+
+def small_talk(number: int) -> tuple[str, str]:
+    """A turn that is about one of eight topics."""
+    topic = _TOPICS[number % len(_TOPICS)]
+    asked = f"Step {number}: what of the {topic}?"
+    return asked, f"In step {number} the {topic} needs care. " * 12
 
 
 async def no_wait(_: float) -> None:

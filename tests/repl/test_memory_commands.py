@@ -13,7 +13,7 @@ from rich.console import Console
 from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.ids import new_id, short_id
-from ragmem.memory.notes import said_so
+from ragmem.memory.memories import said_so
 from ragmem.records import Evidence, MemoryRecord, PutMemory
 from ragmem.repl.commands import is_command, is_note, memory_list
 from tests.e2e.test_chat_pty import AGO, House

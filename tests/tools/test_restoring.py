@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from ragmem import redact
-from ragmem.memory.rewinding import FileChange, Rewind, rewind_to
+from ragmem.memory.files import FileChange, Rewind, rewind_to
 from ragmem.records import ToolCall, Turn, utc_now
 from ragmem.tools.rewind import Preimages, Restored, Restorer
 from ragmem.tools.workspace import Workspace

@@ -1,16 +1,52 @@
-"""The sections of a request that come from this session, each within its own budget."""
+"""The sections of a request, each within its own budget in characters."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
 
+import msgspec
+
+from ragmem.memory.context.history import build_history_context, digests_of
 from ragmem.memory.context.values import ContextItem, Material, Part
+from ragmem.memory.facts.values import FactHit
 from ragmem.memory.files import format_accessed_files
-from ragmem.memory.history import build_history_context, digests_of
-from ragmem.memory.window import recent_text
-from ragmem.records import FileAccess, Turn
-from ragmem.text import clip_middle, one_line
+from ragmem.memory.hits import THREAD_LEVEL, Hit
+from ragmem.memory.window import passage, question_words, recent_text, result_text
+from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, ToolCall, Turn
+from ragmem.text import ago, clip_middle, one_line
 
 _QUERY_CHARS = 500
 """A past query is shown with at most so many characters."""
+
+
+class _Entries:
+    """Texts that fit a section's room, and what they are, in order."""
+
+    def __init__(self, budget: int, heading: str) -> None:
+        self.room = budget - len(heading)
+        self.texts: list[str] = []
+        self.items: list[ContextItem] = []
+        self._budget = budget
+
+    def add(self, text: str, label: str, *, joint: int = 1, **item: Any) -> bool:
+        """Take it, with `joint` characters before it; False where it does not fit."""
+        if len(text) + joint > self.room:
+            return False
+        self.room -= len(text) + joint
+        self.texts.append(text)
+        self.items.append(ContextItem(label=label, chars=len(text), **item))
+        return True
+
+    def part(self, name: str, text: str, *, dropped: int) -> Part:
+        """The section, which is empty where nothing fits."""
+        return Part(
+            name=name,
+            text=text if self.texts else "",
+            budget=self._budget,
+            items=tuple(self.items),
+            dropped=dropped,
+        )
 
 
 def turn_item(turn: Turn) -> ContextItem:
@@ -49,25 +85,16 @@ def recent_part(turns: Sequence[Turn], *, most: int, budget: int) -> Part:
 
 def queries_part(older: Sequence[Turn], *, older_count: int, budget: int) -> Part:
     """What was asked in the turns just before the window."""
-    lines = ["## Last User Queries"]
-    items: list[ContextItem] = []
-    room = budget - len(lines[0])
+    heading = "## Last User Queries"
+    entries = _Entries(budget, heading)
     for turn in reversed(older):
         line = f"[Turn {turn.turn_index}] {one_line(turn.user_message, _QUERY_CHARS)}"
-        room -= len(line) + 1
-        if room < 0:
+        if not entries.add(line, line[:80], why="asked before the window"):
             break
-        lines.insert(1, line)
-        items.insert(
-            0, ContextItem(label=line[:80], chars=len(line), why="asked before the window")
-        )
-    return Part(
-        name="Last User Queries",
-        text="\n".join(lines) if items else "",
-        budget=budget,
-        items=tuple(items),
-        dropped=older_count - len(items),
-    )
+    entries.texts.reverse()
+    entries.items.reverse()
+    text = "\n".join([heading, *entries.texts])
+    return entries.part("Last User Queries", text, dropped=older_count - len(entries.texts))
 
 
 def last_query_part(turns: Sequence[Turn], *, budget: int) -> Part:
@@ -107,3 +134,371 @@ def files_part(accesses: Sequence[FileAccess], *, budget: int, show: Callable[[s
         ),
         dropped=dropped,
     )
+
+
+PROFILE_HEADING = "[User Profile]"
+FACTS_HEADING = "## Remembered Facts"
+PINNED_HEADING = "Pinned by the person, to be kept to in every answer:\n"
+_FACT_CHARS = 1_000
+_VALUE_CHARS = 200
+_WORD = re.compile(r"\w+")
+
+
+class Pinned(msgspec.Struct, frozen=True, kw_only=True):
+    """The pinned part of the system message, and which of them found no room in it."""
+
+    part: Part
+    left_out: tuple[MemoryRecord, ...] = ()
+
+
+def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -> Pinned:
+    """The person's rules and pinned memories, oldest first.
+
+    Only what the person said speaks with the system's voice. The text depends on them alone,
+    never on the time or the prompt, so that the prefix of successive requests stays the same.
+    Where there is no room for all, rules come first, then the oldest.
+    """
+    theirs = [memory for memory in pinned if memory.trust == "person" and memory.is_current(now)]
+    room, chosen = budget - len(PINNED_HEADING), set[str]()
+    for memory in sorted(theirs, key=lambda memory: memory.kind != "rule"):
+        needed = len(_pinned_line(memory)) + 1
+        if needed <= room:
+            room -= needed
+            chosen.add(memory.memory_id)
+    entries = _Entries(budget, PINNED_HEADING)
+    for memory in theirs:
+        if memory.memory_id in chosen:
+            entries.add(
+                _pinned_line(memory),
+                one_line(memory.content, 80),
+                why="a rule of the person" if memory.kind == "rule" else "pinned by the person",
+                record_id=memory.memory_id,
+            )
+    left_out = tuple(memory for memory in theirs if memory.memory_id not in chosen)
+    text = "\n".join([PINNED_HEADING, *entries.texts])
+    return Pinned(part=entries.part("Pinned", text, dropped=len(left_out)), left_out=left_out)
+
+
+def left_out_notice(pinned: Pinned) -> str:
+    """What the person is told of pinned memories that found no room."""
+    count = len(pinned.left_out)
+    named = one_line(pinned.left_out[0].content, 60)
+    which = f"“{named}”" if count == 1 else f"{count} pinned memories (“{named}” is one)"
+    return (
+        f"The model is not told of {which}: there are {pinned.part.budget:,} characters for what "
+        "is pinned (memory.context.pinned_percent). `ragmem memory unpin` makes room."
+    )
+
+
+def profile_part(profile: Profile, *, budget: int) -> Part:
+    """What the person has said of themselves, on one line; whole pairs only."""
+    heading = f"{PROFILE_HEADING}\n"
+    entries = _Entries(budget, heading)
+    for key, value in sorted(profile.values.items()):
+        pair = f"{one_line(key, _VALUE_CHARS)}={one_line(value, _VALUE_CHARS)}"
+        entries.add(pair, pair[:80], joint=2 if entries.texts else 0, why="in the profile")
+    dropped = len(profile.values) - len(entries.texts)
+    return entries.part("User Profile", heading + "; ".join(entries.texts), dropped=dropped)
+
+
+class Said(msgspec.Struct, frozen=True):
+    """The words of all that a request shows anyway: none of it is told again as a fact."""
+
+    words: str
+    memory_ids: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, texts: Iterable[str], memory_ids: Iterable[str] = ()) -> "Said":
+        """Of these texts, and of memories that stand elsewhere in the request."""
+        return cls(" | ".join(_words(text) for text in texts), frozenset(memory_ids))
+
+    def holds(self, memory: MemoryRecord) -> bool:
+        """Whether it is there, word for word."""
+        words = _words(memory.content)
+        return memory.memory_id in self.memory_ids or (bool(words.strip()) and words in self.words)
+
+
+def facts_part(
+    hits: Sequence[FactHit], said: Said, *, most: int, budget: int, now: datetime, brief: bool
+) -> Part:
+    """The best of them that are current and not shown yet, a line each.
+
+    `brief` leaves out age and relevance, for a model that takes each word for part of the question.
+    """
+    line_of = _brief_line if brief else _fact_line
+    entries = _Entries(budget, FACTS_HEADING)
+    chosen = [h for h in hits if h.memory.is_current(now) and not said.holds(h.memory)][:most]
+    for hit in chosen:
+        entries.add(
+            line_of(hit, now),
+            one_line(hit.memory.content, 80),
+            score=hit.score,
+            why=hit.why,
+            record_id=hit.memory.memory_id,
+        )
+    text = "\n".join([FACTS_HEADING, *entries.texts])
+    return entries.part("Remembered Facts", text, dropped=len(chosen) - len(entries.texts))
+
+
+def told_by(memory: MemoryRecord) -> str:
+    """Who vouches for it, in words; empty for the person."""
+    if memory.trust == "person":
+        return ""
+    if memory.trust == "model":
+        return "said by the model"
+    for evidence in memory.evidence:
+        if evidence.path:
+            return f"read in {one_line(evidence.path, 120)}"
+    for evidence in memory.evidence:
+        if evidence.tool_name:
+            return f"read in the output of {one_line(evidence.tool_name, 60)}"
+    return "read in a file or an output"
+
+
+def dated(memory: MemoryRecord, now: datetime) -> str:
+    """When it happened or is due, in words; empty where that is not known."""
+    if memory.at is None:
+        return ""
+    day = f"{memory.at.astimezone(now.tzinfo):%Y-%m-%d}"
+    return f"due {day}" if memory.kind == "deadline" else day
+
+
+def relevance(hit: FactHit) -> str:
+    """As it is shown: the similarity in percent, else how it was found."""
+    return "text match" if hit.similarity is None else f"{hit.similarity * 100:.0f}%"
+
+
+def _fact_line(hit: FactHit, now: datetime) -> str:
+    """What is said about it stands before it, where its own text can't imitate that."""
+    memory = hit.memory
+    about = [
+        memory.kind if memory.kind != "fact" else "",
+        dated(memory, now),
+        ago(memory.created_at, now),
+        told_by(memory),
+        f"Relevance: {relevance(hit)}",
+    ]
+    return f"- [{', '.join(filter(None, about))}] {one_line(memory.content, _FACT_CHARS)}"
+
+
+def _brief_line(hit: FactHit, now: datetime) -> str:
+    memory = hit.memory
+    about = ", ".join(filter(None, (dated(memory, now), told_by(memory))))
+    return f"- {f'[{about}] ' if about else ''}{one_line(memory.content, _FACT_CHARS)}"
+
+
+def _pinned_line(memory: MemoryRecord) -> str:
+    due = f" (due {memory.at:%Y-%m-%d})" if memory.kind == "deadline" and memory.at else ""
+    return f"- {one_line(memory.content, _FACT_CHARS)}{due}"
+
+
+def _words(text: str) -> str:
+    """Its words alone, with blanks around each: so that no part of a word matches."""
+    return f" {' '.join(_WORD.findall(text.casefold()))} "
+
+
+MOST_TURNS, MOST_SUMMARIES, MOST_HITS = 3, 5, 5
+"""Of each kind, and of both together."""
+MOST_LEVEL1 = 10
+TURNS_HEADING = "## Relevant Past Context (Semantic Search - Turns)"
+SUMMARIES_HEADING = "## Relevant Past Context (Semantic Search - Summaries)"
+LEVEL1_HEADING = "## Recent Level 1 Summaries (Not Yet Summarized to Level 2)"
+_LEAST_CHARS = 160
+"""A hit that would get less room than this says nothing."""
+_RESULT_WORDS = 2
+"""A tool's result is quoted when it holds so many of the question's words that the texts lack."""
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What the request shows already: none of it is said twice."""
+
+    turn_ids: frozenset[str] = frozenset()
+    summary_ids: frozenset[str] = frozenset()
+
+    def covers(self, hit: Hit) -> bool:
+        """Whether the hit would repeat it: itself, or all that it is a summary of."""
+        if hit.turn:
+            return hit.turn.turn_id in self.turn_ids
+        summary = hit.summary
+        return summary is not None and (
+            summary.summary_id in self.summary_ids or self.covers_summary(summary)
+        )
+
+    def covers_summary(self, summary: Summary) -> bool:
+        """Whether everything that it digests is shown."""
+        return summary.level == 1 and self.turn_ids.issuperset(summary.covers)
+
+
+def choose(hits: Iterable[Hit], shown: Shown, *, most: int | None = None) -> list[Hit]:
+    """The best of them that are not shown yet; a summary of hits that are, is dropped too.
+
+    `most` stands for all three limits.
+    """
+    of_turns, of_summaries, of_both = (
+        (MOST_TURNS, MOST_SUMMARIES, MOST_HITS) if most is None else (most, most, most)
+    )
+    chosen: list[Hit] = []
+    for hit in hits:
+        if len(chosen) == of_both:
+            break
+        turns = [h for h in chosen if h.turn]
+        full = len(turns) == of_turns if hit.turn else len(chosen) - len(turns) == of_summaries
+        known = Shown(shown.turn_ids.union(h.record_id for h in turns), shown.summary_ids)
+        if full or known.covers(hit):
+            continue
+        if hit.turn:
+            # What was said stands for the summary of it.
+            said = Shown(frozenset({hit.turn.turn_id}))
+            chosen = [other for other in chosen if not said.covers(other)]
+        chosen.append(hit)
+    return chosen
+
+
+def relevant_parts(
+    hits: Sequence[Hit], question: str, *, session_id: str, budget: int, now: datetime
+) -> tuple[Part, Part]:
+    """The sections of turns and of summaries, together within `budget` characters."""
+    every, room = hits, _room(hits, budget)
+    while len(hits) > 1 and room // len(hits) < _LEAST_CHARS:
+        # Where there is room for few, the best are shown, rather than nothing of all.
+        hits = hits[:-1]
+        room = _room(hits, budget)
+    kinds = {"turn": _Entries(budget, ""), "summary": _Entries(budget, "")}
+    for i, hit in enumerate(hits):
+        # What a short one leaves is for those behind it.
+        share = room // (len(hits) - i)
+        entry = _entry(hit, question, share, session_id, now) if share >= _LEAST_CHARS else ""
+        if entry and len(entry) + 2 <= room:
+            room -= len(entry) + 2
+            kinds[hit.type].add(
+                entry, _label(hit), score=hit.score, why=hit.why, record_id=hit.record_id
+            )
+
+    def part(kind: str, name: str, heading: str) -> Part:
+        shown = kinds[kind]
+        dropped = sum(hit.type == kind for hit in every) - len(shown.texts)
+        return shown.part(name, f"{heading}\n" + "\n\n".join(shown.texts), dropped=dropped)
+
+    return (
+        part("turn", "Relevant Turns", TURNS_HEADING),
+        part("summary", "Relevant Summaries", SUMMARIES_HEADING),
+    )
+
+
+def _room(hits: Sequence[Hit], budget: int) -> int:
+    """What their headings leave."""
+    kinds = {hit.type for hit in hits}
+    headings = (("turn", TURNS_HEADING), ("summary", SUMMARIES_HEADING))
+    return budget - sum(len(heading) + 1 for kind, heading in headings if kind in kinds)
+
+
+def level1_part(summaries: Sequence[Summary], shown: Shown, *, budget: int) -> Part:
+    """Summaries of turns that no higher one covers, newest first."""
+    heading = f"{LEVEL1_HEADING}\n"
+    entries = _Entries(budget, heading)
+    listed = [s for s in summaries if not shown.covers_summary(s)][:MOST_LEVEL1]
+    for summary in listed:
+        entry = "\n".join(
+            [
+                "[Level 1 Summary]",
+                summary.text,
+                "",
+                *_findings(summary),
+                *_line("Tools used", summary.tools_used),
+            ]
+        )
+        room = entries.room - 2
+        if len(entry) > room and (entries.texts or room + 2 < _LEAST_CHARS // 2):
+            break
+        entries.add(
+            clip_middle(entry, room),
+            one_line(summary.text, 80),
+            joint=2,
+            why="not yet part of a level-2 summary",
+            record_id=summary.summary_id,
+        )
+    text = heading + "\n\n".join(entries.texts)
+    return entries.part("Level 1 Summaries", text, dropped=len(listed) - len(entries.texts))
+
+
+def _entry(hit: Hit, question: str, room: int, session_id: str, now: datetime) -> str:
+    source = source_line(hit, session_id=session_id, now=now)
+    if hit.summary:
+        summary = hit.summary
+        lines = [
+            f"[{_level_name(summary, ' Summary')} - Relevance: {_relevance(hit)}]",
+            "",
+            *_findings(summary),
+        ]
+        room -= sum(len(line) + 1 for line in lines) + len(source) + 1
+        lines.insert(1, clip_middle(summary.text, max(room, _LEAST_CHARS // 2)))
+        return "\n".join([*lines, source])
+    return _turn_entry(hit, hit.turn, question, room, source) if hit.turn else ""
+
+
+def _turn_entry(hit: Hit, turn: Turn, question: str, room: int, source: str) -> str:
+    heading = f"[Turn {turn.turn_index} - Relevance: {hit.relevance}]"
+    tools = ", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls))
+    room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
+    quoted = _telling_result(turn, question, max(0, room // 4))
+    room -= len(quoted) + 1 if quoted else 0
+    asked = passage(turn.user_message, question, max(room // 3, room - len(turn.assistant_message)))
+    answer = passage(turn.assistant_message, question, max(0, room - len(asked)))
+    lines = [heading, f"User: {asked}", f"Assistant: {answer}"]
+    if tools:
+        lines.append(f"Tools: {tools}")
+    if quoted:
+        lines.append(quoted)
+    return "\n".join([*lines, source])
+
+
+def _telling_result(turn: Turn, question: str, room: int) -> str:
+    """The result of a tool that holds what is asked about, where the texts do not."""
+    said = turn.user_message.casefold() + turn.assistant_message.casefold()
+    words = {word for word in question_words(question) if word not in said}
+    best: tuple[int, ToolCall] | None = None
+    for call in turn.tool_calls:
+        text = result_text(call).casefold()
+        count = sum(word in text for word in words)
+        if count >= _RESULT_WORDS and (best is None or count > best[0]):
+            best = (count, call)
+    if best is None or room < _LEAST_CHARS // 2:
+        return ""
+    call = best[1]
+    label = f"Result of {call.tool_name} {one_line(call.arguments, 60)}: "
+    return label + passage(result_text(call), question, max(0, room - len(label)))
+
+
+def source_line(hit: Hit, *, session_id: str, now: datetime) -> str:
+    """Where a hit comes from, and how old it is."""
+    where = "this session" if hit.session_id == session_id else hit.where()
+    return f"Source: {where}, {hit.at.astimezone(now.tzinfo):%Y-%m-%d %H:%M}, {ago(hit.at, now)}"
+
+
+def _level_name(summary: Summary, noun: str) -> str:
+    of = "Conversation" if summary.level == THREAD_LEVEL else f"Level {summary.level}"
+    return of + noun
+
+
+def _relevance(hit: Hit) -> str:
+    """In percent, or by its words; of a conversation that is told for its time alone, that."""
+    return hit.why if hit.summary and hit.level == THREAD_LEVEL else hit.relevance
+
+
+def _findings(summary: Summary) -> list[str]:
+    return [
+        *_line("Key findings", summary.key_findings),
+        *_line("Files mentioned", summary.files_mentioned),
+    ]
+
+
+def _line(name: str, values: Sequence[str]) -> list[str]:
+    return [f"{name}: {', '.join(values)}"] if values else []
+
+
+def _label(hit: Hit) -> str:
+    if hit.turn:
+        label = f"Turn {hit.turn.turn_index}: {hit.turn.user_message}"
+    else:
+        label = f"{_level_name(hit.summary, '')}: {hit.summary.text}" if hit.summary else ""
+    return one_line(re.sub(r"\s+", " ", label[:400]), 80)

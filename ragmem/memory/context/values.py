@@ -6,10 +6,10 @@ from typing import Literal
 
 import msgspec
 
+from ragmem.memory.context.history import HistoryMessage
 from ragmem.memory.facts.values import FactHit
-from ragmem.memory.history import HistoryMessage
 from ragmem.memory.hits import Hit
-from ragmem.memory.instructions import Instructions
+from ragmem.memory.projects import Instructions
 from ragmem.memory.window import NO_WINDOW, Window
 from ragmem.messages import Message, TextPart, ToolAnswer
 from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, Turn
@@ -50,6 +50,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     max_chars: int
     fallback: bool = False
     notices: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    """Of the conversation, those that are replayed or that its latest are taken from."""
 
     @property
     def chars(self) -> int:
@@ -123,9 +125,51 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     """Best first; more than are shown."""
     changed: str = ""
     """Which files are other than the agent knows them; one line."""
+    notices: tuple[str, ...] = ()
+    """What the person is to be told of what is missing."""
     history: tuple[HistoryMessage, ...] | None = None
     """Given when the store could not answer: what this process remembers, `messages_of` `turns`,
     with those summaries that it knows of."""
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds beside the budgets; None is none. A turn is two messages, and never cut in two."""
+
+    at_most: int | None = None
+    """Messages of the recent window: when there are more, half of them go at once, so that
+    the beginning of the request stays the same for a while and providers' caches hit."""
+    recent_messages: int | None = None
+    """Exactly the latest so many."""
+    relevant_messages: int | None = None
+    """Hits: at most 16 are looked for."""
+    includes_summary: bool = True
+
+    def of(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+        """The newest of these, as many as may be shown."""
+        if self.recent_messages is not None:
+            count = -(-self.recent_messages // 2)
+            return turns[-count:] if count else ()
+        if self.at_most is None or not turns:
+            return turns
+        count = max(1, self.at_most // 2)
+        step = max(1, count // 2)
+        over = turns[-1].turn_index - count
+        first = -(-over // step) * step if over > 0 else 0
+        return [turn for turn in turns if turn.turn_index > first]
+
+    def applied(self, material: Material) -> Material:
+        """The material, of which the window has been counted, within the counts."""
+        if self == NO_COUNTS:
+            return material
+        return msgspec.structs.replace(
+            material,
+            turns=tuple(self.of(material.turns)),
+            hits=material.hits if self.relevant_messages != 0 else (),
+            thread_summary=material.thread_summary if self.includes_summary else "",
+        )
+
+
+NO_COUNTS = Counts()
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,8 +183,6 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     show_path: Callable[[str], str] = str
     memory_tools: bool = False
     """Whether the model has tools to search the memory and to add to it."""
-    find_code: FindCode | None = None
-    """Looks through the project's code; None where that is not indexed."""
     code_tool: bool = False
     """Whether the model has brain_search."""
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from ragmem.memory.facts.dates import days
+from ragmem.memory.dates import days
 from ragmem.memory.facts.drafts import is_about_person
 from ragmem.memory.facts.sources import Source, Sources, covers, evidence_of, is_rule
 from ragmem.memory.facts.values import Draft

@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 
 from ragmem.embedder.base import Thresholds
+from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.facts.words import plain
-from ragmem.memory.timewords.tables import MONTHS, WEEKDAYS, any_of
 from ragmem.records import Evidence, MemoryKind, MemoryRecord
 from ragmem.terms import guess_language, terms
 from ragmem.terms.languages import is_stop_word

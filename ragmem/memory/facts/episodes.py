@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from ragmem.memory.facts.dates import Day, days
+from ragmem.memory.dates import Day, days
 from ragmem.memory.facts.words import own_words, plain, prose, sentences
 from ragmem.records import MemoryKind, MemoryScope
 

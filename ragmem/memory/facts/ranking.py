@@ -13,9 +13,9 @@ from datetime import datetime
 
 import msgspec
 
+from ragmem.memory.date_words import ANYTHING
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.facts.words import plain
-from ragmem.memory.timewords.tables import ANYTHING
 from ragmem.records import MemoryRecord
 from ragmem.terms import QueryTerm, query_terms, terms
 

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from ragmem.memory.timewords.tables import COUNTED
+from ragmem.memory.date_words import COUNTED
 from ragmem.text import clean, one_line
 
 MAX_CONTENT_CHARS = 1_000

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragmem.config import Config, FactsConfig, load_config
 from ragmem.errors import ConfigError
-from ragmem.memory.facts.dates import days
+from ragmem.memory.dates import days
 from ragmem.memory.facts.drafts import is_about_person, tags
 from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.ranking import is_generic, names_of

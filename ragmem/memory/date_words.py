@@ -1,4 +1,4 @@
-"""The words of time in seven languages, without case and accents; see `readers`."""
+"""The words for days and times in seven languages, without case and accents; see `dates`."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,6 +11,10 @@ def any_of(words: Iterable[str]) -> str:
 
 def _table(rows: Mapping[str, str]) -> dict[str, str]:
     return {word.replace("_", " "): key for key, words in rows.items() for word in words.split()}
+
+
+def _phrases(words: str) -> tuple[str, ...]:
+    return tuple(word.replace("_", " ") for word in words.split())
 
 
 def _numbered(rows: str, first: int) -> dict[str, int]:
@@ -47,79 +51,17 @@ sunday sun dimanche sonntag domingo domenica zondag""",
     0,
 )
 SHY = frozenset(
-    [
-        "may",
-        "march",
-        "mar",
-        "mars",
-        "mai",
-        "mei",
-        "sun",
-        "sat",
-        "mon",
-        "wed",
-        "fri",
-        "thu",
-        "jan",
-        "jun",
-        "dec",
-        "sep",
-        "nov",
-        "oct",
-        "marco",
-        "marz",
-    ]
+    _phrases(
+        "dec fri jan jun mai mar march marco mars marz may mei mon nov oct sat sep sun thu wed",
+    )
 )
 """Words that are often something else: they need a preposition before them."""
 
-PREPOSITIONS = [
-    "in",
-    "on",
-    "since",
-    "during",
-    "until",
-    "by",
-    "before",
-    "after",
-    "early",
-    "late",
-    "mid",
-    "en",
-    "au",
-    "pendant",
-    "depuis",
-    "le",
-    "im",
-    "am",
-    "seit",
-    "vom",
-    "der",
-    "an",
-    "el",
-    "del",
-    "em",
-    "no",
-    "na",
-    "nel",
-    "di",
-    "il",
-    "nell'",
-    "op",
-    "sinds",
-    "around",
-    "last",
-    "until",
-    "between",
-    "from",
-    "to",
-    "and",
-    "entre",
-    "et",
-    "und",
-    "y",
-    "e",
-    "zwischen",
-]
+PREPOSITIONS = _phrases(
+    """in on since during until by before after early late mid en au pendant depuis le im am seit
+    vom der an el del em no na nel di il nell' op sinds around last between from to and entre
+    et und y e zwischen"""
+)
 
 NUMBERS = {
     **_numbered(
@@ -175,29 +117,13 @@ COUNTED = {
     **dict.fromkeys(("hundred", "a hundred", "one hundred", "cent"), 100),
 }
 """Numbers up to a hundred in English and in French, up to twelve in others; without hyphens."""
-FEW = {
-    "a few": 3,
-    "few": 3,
-    "a couple of": 2,
-    "a couple": 2,
-    "couple of": 2,
-    "some": 3,
-    "several": 4,
-    "quelques": 3,
-    "plusieurs": 4,
-    "ein paar": 3,
-    "einigen": 3,
-    "unos": 3,
-    "unas": 3,
-    "algunos": 3,
-    "algunas": 3,
-    "qualche": 3,
-    "alcuni": 3,
-    "alguns": 3,
-    "algumas": 3,
-    "een paar": 3,
-    "enkele": 3,
-}
+FEW = _numbered(
+    """a_couple_of a_couple couple_of
+a_few few some quelques ein_paar einigen unos unas algunos algunas qualche alcuni alguns algumas \
+een_paar enkele
+several plusieurs""",
+    2,
+)
 
 UNITS = _table(
     {
@@ -207,7 +133,8 @@ UNITS = _table(
         "week": "week weeks semaine semaines woche wochen semana semanas settimana settimane weken",
         "month": "month months mois monat monate monaten mes meses mese mesi maand maanden",
         "year": "year years an ans annee annees jahr jahre jahren ano anos anno anni jaar jaren",
-        "weekend": "weekend week-end wochenende fin_de_semana fine_settimana fim_de_semana",
+        "weekend": """weekend weekends week-end week-ends wochenende fin_de_semana fine_settimana
+            fim_de_semana""",
     }
 )
 
@@ -228,89 +155,50 @@ DAY_PARTS: dict[str, tuple[int, int]] = {
 }
 
 TODAY = ("today", "aujourd'hui", "heute", "hoy", "oggi", "hoje", "vandaag")
+END_OF_DAY = _phrases(
+    """tonight this_evening this_afternoon ce_soir end_of_day end_of_the_day eod fin_de_journee
+    la_fin_de_la_journee"""
+)
 YESTERDAY = ("yesterday", "hier", "gestern", "ayer", "ieri", "ontem", "gisteren")
-BEFORE_YESTERDAY = (
-    "the day before yesterday",
-    "day before yesterday",
-    "avant-hier",
-    "vorgestern",
-    "anteayer",
-    "antes de ayer",
-    "l'altro ieri",
-    "altro ieri",
-    "anteontem",
-    "eergisteren",
+BEFORE_YESTERDAY = _phrases(
+    """the_day_before_yesterday day_before_yesterday avant-hier vorgestern anteayer antes_de_ayer
+    l'altro_ieri altro_ieri anteontem eergisteren"""
 )
-THIS = (
-    "this",
-    "ce",
-    "cet",
-    "cette",
-    "diese",
-    "dieser",
-    "diesen",
-    "dieses",
-    "esta",
-    "este",
-    "questa",
-    "questo",
-    "sta",
-    "nesta",
-    "neste",
-    "deze",
-    "dit",
-    "earlier this",
+LAST_NIGHT = _phrases("last_night hier_nuit cette_nuit letzte_nacht anoche stanotte")
+TOMORROW = ("tomorrow", "demain", "morgen", "manana", "domani", "amanha")
+AFTER_TOMORROW = _phrases(
+    """the_day_after_tomorrow day_after_tomorrow apres-demain apres_demain ubermorgen pasado_manana
+    dopodomani depois_de_amanha overmorgen"""
 )
-RECENT = (
-    "recently",
-    "lately",
-    "the other day",
-    "recemment",
-    "dernierement",
-    "l'autre jour",
-    "neulich",
-    "kurzlich",
-    "vor kurzem",
-    "recientemente",
-    "hace poco",
-    "el otro dia",
-    "recentemente",
-    "di recente",
-    "l'altro giorno",
-    "ha pouco tempo",
-    "onlangs",
-    "laatst",
+THIS = _phrases(
+    """this ce cet cette diese dieser diesen dieses esta este questa questo sta nesta neste deze dit
+    earlier_this"""
+)
+RECENT = _phrases(
+    """recently lately the_other_day recemment dernierement l'autre_jour neulich kurzlich
+    vor_kurzem recientemente hace_poco el_otro_dia recentemente di_recente l'altro_giorno
+    ha_pouco_tempo onlangs laatst"""
 )
 
-# With {n}: numbers; {unit}: units.
+# Patterns. {n}: a number; {unit}: a unit of time; each is a group of that name.
 AGO = (
-    r"(?P<n>{n}) (?P<unit>{unit}) ago",
-    r"(?P<n>{n}) (?P<unit>{unit}) (?:fa|atras|geleden|back)",
-    r"il y a (?P<n>{n}) (?P<unit>{unit})",
-    r"y a (?P<n>{n}) (?P<unit>{unit})",
-    r"vor (?P<n>{n}) (?P<unit>{unit})",
-    r"hace (?P<n>{n}) (?P<unit>{unit})",
-    r"ha (?P<n>{n}) (?P<unit>{unit})",
+    "{n} {unit} (?:ago|fa|atras|geleden|back)",
+    "(?:il y a|y a|vor|hace|ha) {n} {unit}",
 )
 PAST = (
-    r"(?:in|over|during|within)? ?the (?:last|past) (?:(?P<n>{n}) )?(?P<unit>{unit})",
-    r"(?:last|past) (?P<n>{n}) (?P<unit>{unit})",
-    r"(?:ces|les) (?P<n>{n}) (?:dernier|derniere)s? (?P<unit>{unit})",
-    r"(?:in )?(?:den|die) letzten (?P<n>{n}) (?P<unit>{unit})",
-    r"(?:en )?(?:los|las) ultim[oa]s (?P<n>{n}) (?P<unit>{unit})",
-    r"(?:negli|gli|le|nelle) ultim[ie] (?P<n>{n}) (?P<unit>{unit})",
-    r"(?:nos|nas|os|as) ultim[oa]s (?P<n>{n}) (?P<unit>{unit})",
-    r"de (?:laatste|afgelopen) (?P<n>{n}) (?P<unit>{unit})",
+    "(?:in|over|during|within)? ?the (?:last|past) (?:{n} )?{unit}",
+    "(?:last|past|(?:in )?(?:den|die) letzten|(?:en )?(?:los|las) ultim[oa]s"
+    "|(?:negli|gli|le|nelle) ultim[ie]|(?:nos|nas|os|as) ultim[oa]s|de (?:laatste|afgelopen))"
+    " {n} {unit}",
+    "(?:ces|les) {n} (?:dernier|derniere)s? {unit}",
 )
 LAST = (
-    r"last (?P<unit>{unit})",
-    r"(?:la |le |l')?(?P<unit>{unit}) (?:derniere|dernier|passee|passe)",
-    r"(?:letzte|vorige|vergangene)[nrsm]? (?P<unit>{unit})",
-    r"(?:la |el )?(?P<unit>{unit}) (?:pasada|pasado)",
-    r"(?:la |il |lo |l')?(?P<unit>{unit}) (?:scorsa|scorso|passata|passato)",
-    r"(?:n?a |n?o )?(?P<unit>{unit}) (?:passada|passado)",
-    r"(?:vorige|afgelopen) (?P<unit>{unit})",
+    "(?:last|(?:letzte|vorige|vergangene)[nrsm]?|afgelopen) {unit}",
+    "(?:la |le |l'|el |il |lo |n?a |n?o )?{unit} (?:derni(?:ere|er)|passee?|pasad[ao]|scors[ao]"
+    "|passat[ao]|passad[ao])",
 )
+NEXT = r"next|prochain|prochaine|nachste[nrsm]?|proximo|proxima|prossim[oa]|volgende"
+END = r"end|fin|ende|final|fine|fim|eind"
 
 ANYTHING = frozenset(
     word
@@ -341,13 +229,12 @@ ANYTHING = frozenset(
 """Words of a question that is about whatever there was, as index terms."""
 
 
-def _longest_words() -> frozenset[str]:
-    named = [*UNITS, *MONTHS, *WEEKDAYS, *DAY_PARTS, *TODAY, *YESTERDAY, *BEFORE_YESTERDAY]
-    nights = ["last night", "hier nuit", "cette nuit", "letzte nacht", "anoche", "stanotte"]
-    return frozenset(
-        max(re.split(r"[^\w]+", words), key=len) for words in [*named, *RECENT, *nights]
+TELLING = frozenset(
+    max(re.split(r"[^\w]+", words), key=len)
+    for names in (
+        *(UNITS, MONTHS, WEEKDAYS, DAY_PARTS),
+        *(TODAY, YESTERDAY, BEFORE_YESTERDAY, RECENT, LAST_NIGHT),
     )
-
-
-TELLING = _longest_words()
+    for words in names
+)
 """Of all that names a time without a digit the longest word."""

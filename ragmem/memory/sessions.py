@@ -1,14 +1,55 @@
-"""What a person does with a whole session: tags, the archive, a fork at any of its turns."""
+"""What a person does with a whole session: name it, tag it, archive it, fork it at a turn."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ragmem.errors import StoreUnavailable, UsageError
-from ragmem.memory.memory import Memory
+from ragmem.errors import AmbiguousSession, SessionNotFound, StoreUnavailable, UsageError
+from ragmem.ids import short_id
 from ragmem.memory.recording import kept
 from ragmem.records import Session, SessionStatus, UpdateSession, utc_now
 from ragmem.text import clean, counted, one_line
+
+if TYPE_CHECKING:
+    from ragmem.memory.memory import Memory
+
+
+class Findable(Protocol):
+    """A store, or what stands in for it while it is away."""
+
+    async def find_sessions(
+        self, reference: str, *, limit: int = 20, mine: bool = False
+    ) -> list[Session]:
+        """Those whose id is, or ends with, the reference, or whose title equals it."""
+        ...
+
+
+async def find_session(store: Findable, reference: str, *, mine: bool = False) -> Session:
+    """The one session that is meant, with `mine` among one's own; SessionNotFound or Ambiguous."""
+    found = await store.find_sessions(reference, mine=mine)
+    if not found:
+        if mine and await store.find_sessions(reference):
+            raise SessionNotFound(
+                f"Conversation {one_line(reference, 80)} is another person's.",
+                hint="--everyone, beside -c or -r of `ask` and `chat`, takes those of others too.",
+            )
+        raise SessionNotFound(
+            f"Conversation {one_line(reference, 80)} not found.",
+            hint="`ragmem sessions list --all` shows every session.",
+        )
+    exact = [s for s in found if s.session_id == reference]
+    if len(found) > 1 and not exact:
+        lines = "\n".join(
+            f"  {short_id(s.session_id)}  {one_line(s.title, 60)}  {s.cwd}" for s in found
+        )
+        raise AmbiguousSession(
+            f"{len(found)} sessions match {one_line(reference, 80)!r}:\n{lines}",
+            candidates=tuple(s.session_id for s in found),
+            hint="Name one by more of its id.",
+        )
+    return (exact or found)[0]
+
 
 MAX_TAG_CHARS = 40
 
@@ -37,7 +78,7 @@ def with_tags(
 
 
 async def tag(
-    memory: Memory, session: Session, add: Iterable[str], remove: Iterable[str] = ()
+    memory: "Memory", session: Session, add: Iterable[str], remove: Iterable[str] = ()
 ) -> Session:
     """The session with these tags, and without those; UsageError for one that it never had."""
     tags = with_tags(session.tags, add, remove)
@@ -49,7 +90,7 @@ async def tag(
     )
 
 
-async def archive(memory: Memory, session: Session, *, undo: bool = False) -> Session:
+async def archive(memory: "Memory", session: Session, *, undo: bool = False) -> Session:
     """Put it aside, or take it back; nothing of it is lost, and it is found as before."""
     status: SessionStatus = "active" if undo else "archived"
     if session.status == status:
@@ -60,7 +101,7 @@ async def archive(memory: Memory, session: Session, *, undo: bool = False) -> Se
 
 
 async def fork_at(
-    memory: Memory, session: Session, turn_index: int | None = None, *, title: str = ""
+    memory: "Memory", session: Session, turn_index: int | None = None, *, title: str = ""
 ) -> Session:
     """A session that begins with this one's turns up to and with `turn_index`: all, if None.
 
@@ -90,7 +131,7 @@ async def fork_at(
     return await memory.fork(begun, title=clean(" ".join(title.split())))
 
 
-async def _updated(memory: Memory, write: UpdateSession) -> Session:
+async def _updated(memory: "Memory", write: UpdateSession) -> Session:
     applied = await memory.record([write])
     if applied is None or not kept(applied):
         raise StoreUnavailable("The memory is away: nothing was changed.", hint="Try again.")

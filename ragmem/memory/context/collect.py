@@ -1,0 +1,411 @@
+"""Collects what a request is made of; shaping it is the context builder's work.
+
+The conversation itself comes from the store, or from what this process remembers of it. All else
+is an extra: what can't be had, or not in time, is left out, and the turn goes on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from ragmem.config import MemoryConfig
+from ragmem.errors import RagmemError, StoreError
+from ragmem.memory.context.builder import ContextBuilder
+from ragmem.memory.context.history import messages_of
+from ragmem.memory.context.values import CodePassage, FindCode, Material, Strategy
+from ragmem.memory.facts.values import FactHit
+from ragmem.memory.files import recently_accessed
+from ragmem.memory.hits import BY_TIME, THREAD_LEVEL, Hit
+from ragmem.memory.leases import in_time
+from ragmem.memory.recall import Found, Question, Recall, scope_of
+from ragmem.memory.window import window_limit
+from ragmem.metrics import Metrics
+from ragmem.records import DEFAULT_TITLE, FileAccess, MemoryRecord, Profile, Session, Summary, Turn
+from ragmem.store.base import SessionQuery, Store, TurnQuery
+
+if TYPE_CHECKING:
+    from ragmem.memory.facts.facts import Facts
+
+_log = logging.getLogger("ragmem")
+T = TypeVar("T")
+
+FINISHED = ("completed", "interrupted", "failed")
+PINNED_UNKNOWN = (
+    "The memory did not answer in time: rules and pinned memories, if there are any, are missing "
+    "from this request."
+)
+_FILES_CHARS = 5_000
+_FILES_LOOKBACK = 10
+"""Accessed files come from turns of so many times the section's characters."""
+_OLDER_QUERIES = 50
+_LEVEL1_LIMIT = 200
+"""Of which the builder shows ten that the window does not."""
+_CONTEXT_HITS = 16
+"""Of which a request shows the best five that it does not show already."""
+_LATEST = 5
+"""Conversations that are told where a question names nothing to look for."""
+_MORE_TRIES = 2
+_SPARE_FACTS = 8
+"""So many more than are shown are looked for: some stand in the request anyway."""
+
+
+class ContextInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt that a request is to be made of, with what is known beside the store."""
+
+    session: Session
+    prompt: str
+    builder: ContextBuilder
+    strategy: Strategy = "hybrid"
+    before: int | None = None
+    """Index of the turn in flight."""
+    own: Sequence[Turn] = ()
+    """Finished turns of the session that this process has seen."""
+    in_store: bool = True
+    """Whether the store knows of the session."""
+    find_code: FindCode | None = None
+
+
+class Collector:
+    """Asks the store, recall and the facts; `open_store` is None where there is no store.
+
+    It keeps what was read last, for when the store can't be asked. Where nothing is recorded
+    (`records` is false) a session's newest turns are in this process alone.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[Store]] | None,
+        recall: Recall,
+        facts: "Facts | None",
+        config: MemoryConfig,
+        *,
+        records: bool,
+        floor: float | None,
+        metrics: Metrics,
+    ) -> None:
+        self._open_store = open_store
+        self._recall = recall
+        self._facts = facts
+        self._config = config
+        self._records = records
+        self._floor = floor
+        self._metrics = metrics
+        self._files: dict[str, tuple[int, list[FileAccess]]] = {}
+        self._last: dict[str, Material] = {}
+        self._last_pinned: dict[str, tuple[MemoryRecord, ...]] = {}
+        self._has_facts = False
+
+    async def prepare(self) -> None:
+        """Load what the first search needs, if there is anything to be found."""
+        if self._open_store is not None:
+            await self._recall.prepare()
+
+    def forget_files(self) -> None:
+        """Read accessed files anew: something was written."""
+        self._files.clear()
+
+    async def collect(self, asked: ContextInput) -> Material:
+        """All that the builder shapes; what is at hand where the store can't be asked."""
+        found, code = await asyncio.gather(self._remembered(asked), self._code(asked))
+        return msgspec.structs.replace(found, code=code)
+
+    def at_hand(self, session: Session, own: Sequence[Turn]) -> Material:
+        """What is known without the store: what was read last, and this process' own turns."""
+        last = self._last.get(session.session_id, Material())
+        turns = self.turns_at_hand(session.session_id, own)
+        return Material(
+            turns=turns,
+            history=tuple(messages_of(turns)),
+            level1=last.level1,
+            thread_summary=last.thread_summary,
+            # What is pinned stands in every request, whatever shortens it.
+            pinned=self._last_pinned.get(session.project_id, ()),
+            notices=self._notices(session),
+        )
+
+    def turns_at_hand(self, session_id: str, own: Sequence[Turn]) -> tuple[Turn, ...]:
+        """The turns of a session that this process knows of, in order."""
+        last = self._last.get(session_id, Material())
+        known = {turn.turn_id: turn for turn in [*last.older, *last.turns, *own]}
+        return tuple(sorted(known.values(), key=lambda turn: turn.turn_index))
+
+    async def accesses(self, store: Store, session_id: str, turn_count: int) -> list[FileAccess]:
+        """The session's files, read once until a turn comes in or this process writes."""
+        known_at, files = self._files.get(session_id, (-1, []))
+        if known_at != turn_count:
+            found = await store.file_accesses(
+                session_id, max_turn_chars=_FILES_CHARS * _FILES_LOOKBACK
+            )
+            files = recently_accessed(found, max_chars=_FILES_CHARS)
+            self._files[session_id] = (turn_count, files)
+        return files
+
+    def failed(self, error: Exception, what: str = "The memory could not be recalled") -> None:
+        """Count it, and log it if it is no store that is away: the turn goes on."""
+        if isinstance(error, StoreError):
+            self._metrics.count("store.failures")
+            return
+        _log.warning("%s: %s", what, error, exc_info=not isinstance(error, RagmemError))
+        self._metrics.count("recall.failures")
+
+    async def _tried(self, work: Awaitable[T], *, beside_s: float = 0.0) -> T | None:
+        """What it gives; None, with a word in the log, when it fails or takes too long."""
+        try:
+            return await in_time(work, beside_s=beside_s)
+        except Exception as error:
+            self.failed(error, "Something was not recalled")
+        return None
+
+    async def _remembered(self, asked: ContextInput) -> Material:
+        try:
+            with self._metrics.time("memory.context"):
+                past, relevant, known = await asyncio.gather(
+                    in_time(self._past(asked)), self._relevant(asked), self._known(asked)
+                )
+                hits = await self._hits(relevant, past.window.turns, asked)
+                hits = hits or await self._latest(asked)
+                profile, facts = known
+                return msgspec.structs.replace(
+                    past,
+                    hits=tuple(hits),
+                    pinned=self._last_pinned.get(asked.session.project_id, ()),
+                    profile=profile,
+                    facts=facts,
+                    notices=self._notices(asked.session),
+                )
+        except Exception as error:
+            self.failed(error)
+            return self.at_hand(asked.session, asked.own)
+
+    def _notices(self, session: Session) -> tuple[str, ...]:
+        known = self._facts is None or session.project_id in self._last_pinned
+        return () if known else (PINNED_UNKNOWN,)
+
+    # --- the conversation ---------------------------------------------------------
+
+    async def _past(self, asked: ContextInput) -> Material:
+        """What the session itself holds before the turn in flight."""
+        if not asked.in_store:
+            return _around_window(asked.builder, asked.own)
+        store, session_id, before = await self._store(), asked.session.session_id, asked.before
+        session = await store.session(session_id)
+        count = (before or session.turn_count + 1) - 1
+        turns, accesses, level1 = await asyncio.gather(
+            _newest(store, session_id, count=count, before=before),
+            self.accesses(store, session_id, before or count),
+            store.summaries(session_id, level=1, not_rolled_up=True, limit=_LEVEL1_LIMIT),
+        )
+        stored = {turn.turn_id for turn in turns}
+        if not self._records:
+            turns += [turn for turn in asked.own if turn.turn_id not in stored]
+        around = _around_window(asked.builder, turns)
+        past = self._last[session_id] = msgspec.structs.replace(
+            around,
+            older=tuple(await _older(store, session_id, around.older_count)),
+            accesses=tuple(accesses),
+            level1=_latest_first(level1, turns),
+            thread_summary=session.summary or "",
+        )
+        return past
+
+    async def _store(self) -> Store:
+        assert self._open_store is not None
+        return await self._open_store()
+
+    # --- turns and summaries ------------------------------------------------------
+
+    async def _relevant(self, asked: ContextInput) -> Found | None:
+        """What bears on the prompt; None where that can't be found out in time."""
+        if self._open_store is None or asked.strategy == "recent":
+            return None
+        patience_s = self._config.embeddings.timeout_s
+        question = Question(
+            text=asked.prompt,
+            scope=scope_of(asked.session, self._config.scope),
+            session_id=asked.session.session_id,
+            max_results=_CONTEXT_HITS,
+            min_similarity=self._floor,
+            patience_s=patience_s,
+        )
+        return await self._tried(self._found(question), beside_s=patience_s)
+
+    async def _found(self, question: Question) -> Found | None:
+        latest = await (await self._store()).sessions(SessionQuery(limit=2))
+        if all(s.session_id == question.session_id and s.turn_count <= 1 for s in latest):
+            # Nothing was said before: what a search needs is not even loaded.
+            return None
+        return await self._recall.find(question)
+
+    async def _hits(
+        self, found: Found | None, window: Sequence[Turn], asked: ContextInput
+    ) -> list[Hit]:
+        """Those that the recent window does not show, nor are summaries of what it shows."""
+        if found is None:
+            return []
+        from ragmem.memory.summaries import summary_id
+
+        shown = window if asked.strategy != "relevant" else ()
+        hidden = {turn.turn_id for turn in shown}
+        hidden |= {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
+        return await self._tried(self._recall.hits(found, hidden=hidden)) or []
+
+    async def _latest(self, asked: ContextInput) -> list[Hit]:
+        """The last conversations, for a question that names nothing to look for.
+
+        "What did we talk about before?" is like none of them: their own summaries answer it.
+        """
+        scope, session = self._config.scope, asked.session
+        if self._open_store is None or asked.strategy == "recent" or scope == "session":
+            return []
+        from ragmem.memory.facts.ranking import is_generic
+
+        if not is_generic(asked.prompt):
+            return []
+        project_ids = (session.project_id,) if scope == "project" else ()
+        query = SessionQuery(project_ids=project_ids, limit=_LATEST + 1)
+        # Neither a fork nor its parent is told what the other went on with.
+        own = {session.session_id, session.parent_session_id}
+        others = [
+            s
+            for s in await self._tried(self._sessions(query)) or []
+            if s.turn_count and not own & {s.session_id, s.parent_session_id} - {None}
+        ]
+        return [_conversation(other) for other in others[:_LATEST]]
+
+    async def _sessions(self, query: SessionQuery) -> list[Session]:
+        return await (await self._store()).sessions(query)
+
+    # --- code ---------------------------------------------------------------------
+
+    async def _code(self, asked: ContextInput) -> tuple[CodePassage, ...]:
+        """What of the project's code bears on the prompt; none where that can't be had."""
+        if asked.find_code is None or asked.strategy == "recent":
+            return ()
+        try:
+            with self._metrics.time("code.context"):
+                return tuple(await asked.find_code(asked.prompt))
+        except Exception as error:
+            known = isinstance(error, RagmemError)
+            _log.warning("Code was not looked for: %s", error, exc_info=not known)
+            self._metrics.count("code.failures")
+            return ()
+
+    # --- facts --------------------------------------------------------------------
+
+    async def _known(self, asked: ContextInput) -> tuple[Profile, tuple[FactHit, ...]]:
+        """The profile and facts as the strategy has them; reads what is pinned, too."""
+        if self._facts is None:
+            return Profile(), ()
+        profile, found = await asyncio.gather(
+            self._tried(self._facts.profile()) if asked.strategy != "relevant" else _nothing(),
+            self._memories(self._facts, asked),
+        )
+        return profile or Profile(), found
+
+    async def _memories(self, facts: "Facts", asked: ContextInput) -> tuple[FactHit, ...]:
+        """Those that bear on the prompt; the pinned ones are kept in `_last_pinned`.
+
+        As they were read last: a store that is away takes no rule out of the request.
+        """
+        project_id = asked.session.project_id
+        if not self._has_facts:
+            # Where nothing was ever remembered, what a search needs is not even loaded.
+            any_at_all = partial(facts.recent, project_id=project_id, limit=1)
+            found_any = await self._read(any_at_all, project_id)
+            self._has_facts = bool(found_any)
+            if found_any == []:
+                self._last_pinned[project_id] = ()
+        if not self._has_facts:
+            return ()
+        # One after the other: the second finds what the first has read.
+        pinned = await self._read(partial(facts.pinned, project_id), project_id)
+        if pinned is not None:
+            self._last_pinned[project_id] = tuple(pinned)
+        if asked.strategy == "recent" or pinned is None:
+            return ()
+        patience_s = self._config.embeddings.timeout_s
+        found = await self._tried(
+            facts.search(
+                asked.prompt,
+                project_id=project_id,
+                limit=self._config.facts.shown + _SPARE_FACTS,
+                patience_s=patience_s,
+            ),
+            beside_s=patience_s,
+        )
+        return tuple(found or ())
+
+    async def _read(self, ask: Callable[[], Awaitable[T]], project_id: str) -> T | None:
+        """Asked more than once while no rule of the project is known: a store that is just being
+        opened by a busy machine must not cost the first request its rules."""
+        found = await self._tried(ask())
+        for _ in range(0 if project_id in self._last_pinned else _MORE_TRIES):
+            if found is not None:
+                break
+            found = await self._tried(ask())
+        return found
+
+
+def _around_window(builder: ContextBuilder, turns: Sequence[Turn]) -> Material:
+    window = builder.window(turns)
+    first = (window.turns or tuple(turns) or (None,))[0]
+    older_count = first.turn_index - 1 if first else 0
+    return Material(turns=tuple(turns), window=window, older_count=older_count)
+
+
+async def _newest(store: Store, session_id: str, *, count: int, before: int | None) -> list[Turn]:
+    limit = window_limit(count)
+    query = TurnQuery(limit=limit, before_index=before, statuses=FINISHED)
+    # Fewer of them may be finished than counted: the start of planning must not shift.
+    found = await store.turns(session_id, query)
+    return [turn for turn in found if turn.turn_index > count - limit]
+
+
+async def _older(store: Store, session_id: str, older_count: int) -> list[Turn]:
+    """Those just before the window, for their queries."""
+    if older_count < 1:
+        return []
+    query = TurnQuery(
+        limit=_OLDER_QUERIES,
+        before_index=older_count + 1,
+        statuses=FINISHED,
+        with_tool_calls=False,
+    )
+    return await store.turns(session_id, query)
+
+
+def _latest_first(level1: Sequence[Summary], turns: Sequence[Turn]) -> tuple[Summary, ...]:
+    """By the turns that they are of: work that was left is done latest turn first."""
+    places = {turn.turn_id: turn.turn_index for turn in turns}
+    return tuple(
+        sorted(level1, key=lambda s: -max((places.get(i, 0) for i in s.covers), default=0))
+    )
+
+
+def _conversation(session: Session) -> Hit:
+    text = session.summary or f"Asked last: {session.last_message or session.title}"
+    return Hit(
+        type="summary",
+        summary=Summary(
+            summary_id=session.session_id,
+            session_id=session.session_id,
+            text=text,
+            level=THREAD_LEVEL,
+            turn_count=session.turn_count,
+            created_at=session.last_activity_at,
+            covers=(),
+        ),
+        score=0.0,
+        session_id=session.session_id,
+        session_title="" if session.title == DEFAULT_TITLE else session.title,
+        at=session.last_activity_at,
+        why=BY_TIME,
+    )
+
+
+async def _nothing() -> None:
+    return None

@@ -1,0 +1,550 @@
+"""Days and spans of time that a text names: "last week", "hier", "in March"; "by Friday".
+
+`time_spans` reads questions about what was. They make turns of that time likelier and never
+shut others out: people err about when something was said, and a date in a question is often
+about something else. `days` reads what is due, seen from when it was said. Both in English,
+French, German, Spanish, Italian, Portuguese and Dutch.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import cache, partial
+from typing import TypeVar
+
+import msgspec
+
+from ragmem.memory import date_words as words
+from ragmem.memory.date_words import any_of
+from ragmem.terms import guess_language, query_terms
+
+T = TypeVar("T")
+
+_LONGEST_READ = 2_000
+
+
+class TimeSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """A half-open interval that a question names."""
+
+    start_at: datetime
+    end_at: datetime
+    confidence: float
+    """0 to 1: how surely the words mean this interval, and that something was said in it."""
+    text: str
+    """The words, without case and accents."""
+    relative: bool = False
+    """The words name no date of their own, so that no turn is found by them."""
+
+
+class Day(msgspec.Struct, frozen=True):
+    """A day to come that a text names."""
+
+    day: date
+    text: str
+    """The words as they stand in it."""
+    start: int
+    end: int
+    """Where they stand."""
+
+    def at(self, now: datetime) -> datetime:
+        """Its noon, in the time zone of `now`: the same day almost wherever it is looked at."""
+        return datetime.combine(self.day, time(12), now.tzinfo)
+
+
+def time_spans(question: str, now: datetime) -> tuple[TimeSpan, ...]:
+    """The intervals that a question names, seen from `now` in the person's time zone.
+
+    In the order of the words; nothing where there are none. `now` without a time zone is UTC.
+    """
+    now = now if now.tzinfo else now.replace(tzinfo=UTC)
+    text = _plain(question[:_LONGEST_READ])
+    if not may_name_a_time(text):
+        return ()
+    # "hier" is "here" to Germans and Dutch.
+    is_here = guess_language(question) in ("german", "dutch")
+    found: list[tuple[int, TimeSpan]] = []
+    for match, span in _scan(text, _past_readers(), now):
+        if is_here and match.group().startswith("hier"):
+            continue
+        # A preposition belongs to what joins intervals ("since", "between"), not to this one.
+        lead = len(match.groupdict().get("in") or "")
+        at = match.start() + lead + (1 if lead else 0)
+        found.append(
+            (
+                at,
+                TimeSpan(
+                    start_at=_placed(span.start, now.tzinfo),
+                    end_at=_placed(span.end, now.tzinfo),
+                    confidence=span.confidence,
+                    text=text[at : match.end()],
+                    relative=span.relative,
+                ),
+            )
+        )
+    found.sort(key=lambda pair: pair[0])
+    return _joined(text, found, now)
+
+
+def days(text: str, now: datetime) -> list[Day]:
+    """The days to come that a text names, in its order; `now` in the person's time zone."""
+    text = unicodedata.normalize("NFC", text)[:_LONGEST_READ]
+    found = [
+        Day(day, text[match.start() : match.end()], match.start(), match.end())
+        for match, day in _scan(_plain(text), _due_readers(), now)
+    ]
+    return sorted(found, key=lambda day: day.start)
+
+
+def may_name_a_time(plain: str) -> bool:
+    """Whether a text, without case and accents, has a digit or a word without which none does."""
+    if _DIGIT.search(plain):
+        return True
+    return not words.TELLING.isdisjoint(_WORD.findall(plain))
+
+
+def without_time_words(question: str, spans: Sequence[TimeSpan]) -> str:
+    """The question less its relative time words, which no turn is found by."""
+    return _without(question, [span for span in spans if span.relative])
+
+
+def names_only_time(question: str, spans: Sequence[TimeSpan]) -> bool:
+    """Whether it asks for whatever there was at a time: "what happened on Tuesday?"."""
+    if not spans:
+        return False
+    left = query_terms(_without(question, spans))
+    return {term.term for term in left if term.kind in _WHOLE} <= words.ANYTHING
+
+
+def prepare() -> None:
+    """Compile the expressions of `time_spans`, which takes longer than a small question."""
+    _past_readers()
+
+
+_DIGIT = re.compile(r"\d")
+_WORD = re.compile(r"[^\W\d_]+")
+_WHOLE = frozenset(["word", "name", "identifier", "part", "number"])
+"""Kinds of terms that are not ends or stems of others, nor without a topic."""
+
+
+def _without(question: str, spans: Sequence[TimeSpan]) -> str:
+    text = unicodedata.normalize("NFC", question)
+    if len(plain := _plain(text)) != len(text):
+        return question
+    for span in spans:
+        at = plain.find(span.text)
+        if at >= 0:
+            gap = " " * len(span.text)
+            text = text[:at] + gap + text[at + len(gap) :]
+            plain = plain[:at] + gap + plain[at + len(gap) :]
+    return text
+
+
+def _plain(text: str) -> str:
+    # Character by character, so that places in it are places in the text.
+    text = unicodedata.normalize("NFC", text)
+    return "".join((unicodedata.normalize("NFD", c)[0].lower() or c)[:1] for c in text).replace(
+        "’", "'"
+    )
+
+
+def _placed(moment: datetime, zone: tzinfo | None) -> datetime:
+    try:
+        return moment.replace(tzinfo=zone).astimezone(UTC)
+    except OverflowError:
+        return moment.replace(tzinfo=UTC)
+
+
+# --- reading ---------------------------------------------------------------------
+
+_Reader = Callable[[re.Match[str], datetime], T | None]
+"""From a match and the local time without its zone; ValueError where there is no such day."""
+_Readers = tuple[tuple[re.Pattern[str], _Reader[T]], ...]
+"""From the most particular to the most general."""
+
+
+def _scan(text: str, readers: _Readers[T], now: datetime) -> Iterator[tuple[re.Match[str], T]]:
+    """What the readers make of a text, of which each place is read once."""
+    now = now.replace(tzinfo=None)
+    taken = bytearray(len(text) + 1)
+    for pattern, read in readers:
+        for match in pattern.finditer(text):
+            start, end = match.span()
+            if any(taken[start:end]):
+                continue
+            try:
+                found = read(match, now)
+            except (ValueError, OverflowError):  # The 31st of February; a million years ago.
+                continue
+            if found is not None:
+                taken[start:end] = b"\1" * (end - start)
+                yield match, found
+
+
+_N = rf"(?P<n>\d{{1,3}}|{any_of(words.NUMBERS)}|{any_of(words.FEW)})"
+_UNIT = rf"(?P<unit>{any_of(words.UNITS)})"
+_MONTH = rf"(?P<month>{any_of(words.MONTHS)})"
+_WEEKDAY = rf"(?P<weekday>{any_of(words.WEEKDAYS)})"
+_PART = rf"(?P<part>{any_of(words.DAY_PARTS)})"
+_YEAR = r"(?:19|20)\d\d"
+_DAYS = {"minute": 0, "hour": 0, "day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
+
+
+def _count(number: str) -> int:
+    return int(number) if number.isdigit() else {**words.NUMBERS, **words.FEW}[number]
+
+
+def _month_start(months: int) -> date:
+    """The first day of a month, which is counted from the year 0."""
+    return date(months // 12, months % 12 + 1, 1)
+
+
+def _months(day: date) -> int:
+    return day.year * 12 + day.month - 1
+
+
+def _month_end(months: int) -> date:
+    return _month_start(months + 1) - timedelta(days=1)
+
+
+# Dates of their own: the day, and how surely it is meant. `due`: is to come, else was.
+
+
+def _iso(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float]:
+    return date(int(match[1]), int(match[2]), int(match[3])), 0.95
+
+
+def _slashed(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float]:
+    """Day first, as most write; month first where only that is a date."""
+    first, second, year = int(match[1]), int(match[2]), int(match[3])
+    if second > 12:
+        first, second = second, first
+    sure = 0.8 if first > 12 or first == second else 0.5
+    return date(year + 2000 if year < 100 else year, second, first), sure
+
+
+def _named(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float]:
+    """A day of a month; without a year the next that comes, or the newest that has been."""
+    day, month = int(match["day"]), words.MONTHS[match["month"]]
+    if match["year"]:
+        return date(int(match["year"]), month, day), 0.95
+    if due:
+        this_year = date(today.year, month, day)
+        return (this_year if this_year >= today else date(today.year + 1, month, day)), 0.9
+    year = today.year if (month, day) <= (today.month, today.day) else today.year - 1
+    return date(year, month, day), 0.9
+
+
+_NUMBERED = (
+    (rf"({_YEAR})-(\d\d)-(\d\d)", _iso),
+    (r"(\d{1,2})[/.](\d{1,2})[/.]((?:19|20)?\d\d)", _slashed),
+)
+_NAMED = (
+    rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th|er|\.|o|º)?(?: of| de| di)? {_MONTH}"
+    rf"(?:,? (?:de |del )?(?P<year>{_YEAR}))?",
+    rf"{_MONTH}\.? (?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<year>{_YEAR}))?",
+)
+
+
+# --- what was --------------------------------------------------------------------
+
+
+class _Span(msgspec.Struct, frozen=True):
+    """Local moments before they are placed in a time zone."""
+
+    start: datetime
+    end: datetime
+    confidence: float
+    relative: bool = True
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time())
+
+
+def _from_day(day: date, confidence: float, *, count: int = 1, relative: bool = True) -> _Span:
+    end = _midnight(day + timedelta(days=count))
+    return _Span(_midnight(day), end, confidence, relative)
+
+
+def _whole_month(months: int, confidence: float, *, relative: bool = False) -> _Span:
+    start, end = _midnight(_month_start(months)), _midnight(_month_start(months + 1))
+    return _Span(start, end, confidence, relative)
+
+
+def _whole_year(year: int, confidence: float, *, relative: bool = False) -> _Span:
+    return _Span(datetime(year, 1, 1), datetime(year + 1, 1, 1), confidence, relative)
+
+
+def _was(
+    read: Callable[..., tuple[date, float]], match: re.Match[str], now: datetime
+) -> _Span | None:
+    day, confidence = read(match, now.date(), due=False)
+    return _from_day(day, confidence, relative=False)
+
+
+def _iso_month(match: re.Match[str], now: datetime) -> _Span:
+    return _whole_month(int(match[1]) * 12 + int(match[2]) - 1, 0.7)
+
+
+def _named_month(match: re.Match[str], now: datetime) -> _Span | None:
+    month = words.MONTHS[match["month"]]
+    if match["year"]:
+        return _whole_month(int(match["year"]) * 12 + month - 1, 0.9)
+    if match["month"] in words.SHY and not match["in"]:
+        return None
+    year = now.year if month <= now.month else now.year - 1
+    return _whole_month(year * 12 + month - 1, 0.8 if match["in"] else 0.5)
+
+
+def _year(match: re.Match[str], now: datetime) -> _Span | None:
+    year = int(match[1])
+    return None if year > now.year else _whole_year(year, 0.6)
+
+
+def _duration(unit: str, count: int) -> timedelta:
+    return timedelta(minutes=count) if unit == "minute" else timedelta(hours=count)
+
+
+def _ago(match: re.Match[str], now: datetime) -> _Span:
+    unit, count = words.UNITS[match["unit"]], _count(match["n"])
+    if unit in ("minute", "hour"):
+        step = _duration(unit, count)
+        margin = max(step / 2, timedelta(minutes=10))
+        return _Span(now - step - margin, min(now, now - step + margin), 0.8)
+    vague = match["n"] in words.FEW
+    size = _DAYS[unit]
+    spread = size // 2 + (size * count // 4 + 1 if vague else 0)
+    first = now.date() - timedelta(days=count * size + spread)
+    return _from_day(first, 0.6 if vague else 0.85, count=2 * spread + 1)
+
+
+def _past_units(match: re.Match[str], now: datetime) -> _Span:
+    unit, count = words.UNITS[match["unit"]], _count(match["n"] or "1")
+    if unit in ("minute", "hour"):
+        return _Span(now - _duration(unit, count), now, 0.7)
+    return _Span(_midnight(now.date() - timedelta(days=count * _DAYS[unit])), now, 0.7)
+
+
+def _whole_unit(step: int, confidence: float, match: re.Match[str], now: datetime) -> _Span:
+    """The week, month or other unit of the calendar that is `step` away from this one."""
+    unit, today = words.UNITS[match["unit"]], now.date()
+    match unit:
+        case "week":
+            monday = today - timedelta(days=today.weekday() - 7 * step)
+            return _from_day(monday, confidence, count=7)
+        case "month":
+            return _whole_month(_months(today) + step, confidence, relative=True)
+        case "year":
+            return _whole_year(today.year + step, confidence, relative=True)
+        case "weekend":
+            # The one in course or behind us; "last" is the newest that is over.
+            saturday = today - timedelta(days=(today.weekday() - 5) % 7)
+            if step and today - saturday < timedelta(days=2):
+                saturday -= timedelta(days=7)
+            return _from_day(saturday, confidence, count=2)
+        case "day":
+            return _from_day(today + timedelta(days=step), confidence)
+        case _:
+            return _Span(now - _duration(unit, 1), now, confidence)
+
+
+def _days_back(back: int, match: re.Match[str], now: datetime) -> _Span:
+    day, part = now.date() - timedelta(days=back), match.groupdict().get("part")
+    return _part_of(day, part) if part else _from_day(day, 0.9)
+
+
+def _part_of(day: date, part: str) -> _Span:
+    first, last = words.DAY_PARTS[part]
+    start = _midnight(day)
+    return _Span(start + timedelta(hours=first), start + timedelta(hours=last), 0.85)
+
+
+def _last_night(match: re.Match[str], now: datetime) -> _Span:
+    return _part_of(now.date() - timedelta(days=1), "night")
+
+
+def _past_weekday(match: re.Match[str], now: datetime) -> _Span | None:
+    """The newest day of that name before today."""
+    name = match["weekday"]
+    if name in words.SHY and not (match["in"] or match["last"]):
+        return None
+    back = (now.weekday() - words.WEEKDAYS[name] - 1) % 7 + 1
+    return _from_day(now.date() - timedelta(days=back), 0.75)
+
+
+def _recent(match: re.Match[str], now: datetime) -> _Span:
+    return _Span(_midnight(now.date() - timedelta(days=14)), now, 0.35)
+
+
+@cache
+def _past_readers() -> _Readers[_Span]:
+    lead = rf"(?:(?P<in>{any_of(words.PREPOSITIONS)}) )?"
+    part = rf"(?:,? (?:in the |au |dans l'|en la |por la |a |de |){_PART})?"
+    yesterday, this = f"(?:{any_of(words.YESTERDAY)})", f"(?:{any_of(words.THIS)})"
+    forms: list[tuple[str, _Reader[_Span]]] = [
+        *((form, partial(_was, read)) for form, read in _NUMBERED),
+        (rf"({_YEAR})-(0[1-9]|1[0-2])", _iso_month),
+        *((form, partial(_was, _named)) for form in _NAMED),
+        (rf"{lead}{_MONTH}(?:,? (?:de |del |of )?(?P<year>{_YEAR}))?", _named_month),
+        *((form.format(n=_N, unit=_UNIT), _ago) for form in words.AGO),
+        *((form.format(n=_N, unit=_UNIT), _past_units) for form in words.PAST),
+        (any_of(words.BEFORE_YESTERDAY), partial(_days_back, 2)),
+        (any_of(words.LAST_NIGHT), _last_night),
+        (rf"{yesterday}{part}", partial(_days_back, 1)),
+        (rf"{_PART} (?:de |d'|di |of )?{yesterday}", partial(_days_back, 1)),
+        (rf"(?:{any_of(words.TODAY)}){part}", partial(_days_back, 0)),
+        (rf"{this} {_PART}", partial(_days_back, 0)),
+        *((form.format(unit=_UNIT), partial(_whole_unit, -1, 0.8)) for form in words.LAST),
+        (rf"{this} {_UNIT}", partial(_whole_unit, 0, 0.7)),
+        (
+            rf"{lead}(?P<last>last |vorigen |letzten |letzter |afgelopen |vorige )?{_WEEKDAY}"
+            "(?: dernier| passe| pasado| scorso| passada| passado)?",
+            _past_weekday,
+        ),
+        (any_of(words.RECENT), _recent),
+        (rf"(?:in|en|im jahr|im jahre|nel|em|anno) ({_YEAR})", _year),
+    ]
+    return tuple((re.compile(rf"(?<!\w)(?:{form})(?!\w)"), read) for form, read in forms)
+
+
+_ARTICLE = "(?:the |le |la |el |il |lo |o |dem |l')?$"
+_RANGE = re.compile(
+    rf"(?:between|entre|zwischen|tra|fra|tussen|from|du|de|von|vom|desde|dal|van)\s{_ARTICLE}"
+)
+_AND = re.compile(
+    r"\s(?:and|et|und|y|e|en|to|a|au|bis|bis zum|hasta|ate|al|tot)\s(?:the |le |el )?"
+)
+_SINCE = re.compile(
+    r"(?:since|after|depuis|apres|seit|nach|desde|despues de|dopo|depois de|sinds|na)"
+    rf"\s{_ARTICLE}"
+)
+_UNTIL = re.compile(
+    r"(?:before|until|avant|jusqu'a|vor|bis|antes de|hasta|prima di|ate|voor|tot)"
+    rf"\s{_ARTICLE}"
+)
+
+
+def _joined(text: str, found: list[tuple[int, TimeSpan]], now: datetime) -> tuple[TimeSpan, ...]:
+    """Two ends of one range made one interval; "since" and "before" opened to one side."""
+    out: list[TimeSpan] = []
+    i = 0
+    while i < len(found):
+        at, span = found[i]
+        i += 1
+        before = text[max(0, at - 24) : at]
+        if i < len(found) and _RANGE.search(before):
+            next_at, other = found[i]
+            between = text[at + len(span.text) : next_at]
+            if _AND.fullmatch(between) and span.start_at < other.end_at:
+                i += 1
+                out.append(
+                    TimeSpan(
+                        start_at=span.start_at,
+                        end_at=other.end_at,
+                        confidence=max(span.confidence, other.confidence),
+                        text=text[at : next_at + len(other.text)],
+                        relative=span.relative and other.relative,
+                    )
+                )
+                continue
+        if _SINCE.search(before) and span.start_at < (end_at := now.astimezone(UTC)):
+            span = msgspec.structs.replace(span, end_at=end_at, confidence=span.confidence * 0.6)
+        elif _UNTIL.search(before):
+            start_at = span.start_at - timedelta(days=90)
+            span = msgspec.structs.replace(
+                span, start_at=start_at, end_at=span.start_at, confidence=span.confidence * 0.4
+            )
+        out.append(span)
+    return tuple(out)
+
+
+# --- what is due -----------------------------------------------------------------
+
+
+def _is_due(
+    read: Callable[..., tuple[date, float]], match: re.Match[str], now: datetime
+) -> date | None:
+    return read(match, now.date(), due=True)[0]
+
+
+def _ahead(count: int, match: re.Match[str], now: datetime) -> date:
+    return now.date() + timedelta(days=count)
+
+
+def _next_weekday(match: re.Match[str], now: datetime) -> date:
+    """The next day of that name; "next" on a day of the same week means a week later."""
+    ahead = (words.WEEKDAYS[match["weekday"]] - now.weekday() - 1) % 7 + 1
+    later = match["before"] == "next" and now.weekday() + ahead < 7
+    return now.date() + timedelta(days=ahead + (7 if later else 0))
+
+
+def _in_units(match: re.Match[str], now: datetime) -> date | None:
+    unit, count, today = words.UNITS[match["unit"]], _count(match["n"]), now.date()
+    if unit == "month":
+        months = _months(today) + count
+        return min(_month_start(months) + timedelta(days=today.day - 1), _month_end(months))
+    return None if unit == "weekend" else today + timedelta(days=count * _DAYS[unit])
+
+
+def _end_of_unit(match: re.Match[str], now: datetime) -> date | None:
+    ahead, today = (1 if match["next"] else 0), now.date()
+    match words.UNITS[match["unit"]]:
+        case "week":
+            # That of the work: its Friday, or the weekend's last day once that is past.
+            friday = today + timedelta(days=4 - today.weekday() + 7 * ahead)
+            return friday if friday >= today else today + timedelta(days=6 - today.weekday())
+        case "month":
+            return _month_end(_months(today) + ahead)
+        case "year":
+            return date(today.year + ahead, 12, 31)
+        case _:
+            return None
+
+
+def _next_unit(match: re.Match[str], now: datetime) -> date | None:
+    """The last day of the next week, month or year: by then it is due."""
+    today = now.date()
+    match words.UNITS[match["unit"]]:
+        case "week":
+            return today + timedelta(days=11 - today.weekday())
+        case "month":
+            return _month_end(_months(today) + 1)
+        case "year":
+            return date(today.year + 1, 12, 31)
+        case _:
+            return None
+
+
+def _end_of_month(match: re.Match[str], now: datetime) -> date:
+    month, year = words.MONTHS[match["month"]], match["year"]
+    months = int(year or now.year) * 12 + month - 1
+    found = _month_end(months)
+    return found if year or found >= now.date() else _month_end(months + 12)
+
+
+@cache
+def _due_readers() -> _Readers[date]:
+    to_come, end = f"(?:{words.NEXT})", f"(?:the |la )?(?:{words.END})"
+    forms: list[tuple[str, _Reader[date]]] = [
+        *((form, partial(_is_due, read)) for form, read in _NUMBERED),
+        *((form, partial(_is_due, _named)) for form in _NAMED),
+        (
+            rf"{end} (?:of |du |de la |de l'|de |des )?"
+            rf"(?:the |(?:this|the|ce|cette|la|le|du|de la|de l') )?(?P<next>{to_come} )?{_UNIT}",
+            _end_of_unit,
+        ),
+        (rf"{end} (?:of |d'|de )?{_MONTH}(?: (?P<year>{_YEAR}))?", _end_of_month),
+        (any_of(words.AFTER_TOMORROW), partial(_ahead, 2)),
+        (any_of(words.TOMORROW), partial(_ahead, 1)),
+        (any_of((*words.TODAY, *words.END_OF_DAY)), partial(_ahead, 0)),
+        (rf"(?:in|within|dans|sous|d'ici|en|binnen|innerhalb von) {_N} {_UNIT}", _in_units),
+        (rf"(?:la |le |l')?{to_come} {_UNIT}", _next_unit),
+        (rf"(?:la |le |l')?{_UNIT} {to_come}", _next_unit),
+        (
+            rf"(?:(?P<before>next|this|ce|nachsten|kommenden) )?{_WEEKDAY}(?: {to_come})?",
+            _next_weekday,
+        ),
+    ]
+    # A part of a path or of a word with hyphens is none.
+    return tuple((re.compile(rf"(?<![\w/-])(?:{form})(?![\w/])"), read) for form, read in forms)

@@ -1,0 +1,397 @@
+"""Memories for people: in words, with where they come from; told, forgotten, and found."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ragmem.errors import SessionNotFound, StoreError, StoreUnavailable
+from ragmem.ids import short_id
+from ragmem.logs import log_deletion
+from ragmem.memory.context.sections import told_by
+from ragmem.memory.facts.values import Draft, FactHit, Remembered
+from ragmem.memory.hits import Hit, others_of, worth_showing
+from ragmem.memory.projects import Located, locate, normalize_cwd
+from ragmem.memory.recall import ScopeName
+from ragmem.records import (
+    DEFAULT_TITLE,
+    Evidence,
+    MemoryRecord,
+    MemorySource,
+    RegisterProject,
+    Session,
+    utc_now,
+)
+from ragmem.store.base import Store
+from ragmem.store.memories import MemoryQuery
+from ragmem.text import ago, clip_to_width, counted, hanging, one_line
+
+if TYPE_CHECKING:
+    from ragmem.memory.facts.facts import Facts
+    from ragmem.memory.memory import Memory
+
+
+Line = tuple[int, str]
+"""How far it is indented, in columns, and what it says; harmless to a terminal."""
+
+_QUOTE_CHARS = 500
+_TITLE_CHARS = 40
+_STEP = 2
+NOBODY: Mapping[str, str] = MappingProxyType({})
+
+
+class Chain(msgspec.Struct, frozen=True, kw_only=True):
+    """A memory with what leads to it."""
+
+    memory: MemoryRecord
+    earlier: tuple[MemoryRecord, ...] = ()
+    """What it took the place of, newest first."""
+    later: MemoryRecord | None = None
+    """What took its place."""
+    titles: dict[str, str] = {}
+    """Of the sessions that it comes from, by id; one that is gone has none."""
+    project_path: str = ""
+    people: dict[str, str] = {}
+    """What others are called who have said something here, by id."""
+
+
+async def chain_of(memory: MemoryRecord, facts: "Facts", store: Store) -> Chain:
+    """Look up what leads to a memory."""
+    earlier = tuple(await facts.history(memory))
+    later = memory.superseded_by and await store.memories_by_id([memory.superseded_by])
+    titles = {}
+    for session_id in _sessions((memory, *earlier)):
+        with suppress(SessionNotFound):
+            titles[session_id] = (await store.session(session_id)).title
+    projects = await store.projects() if memory.project_id else []
+    return Chain(
+        memory=memory,
+        earlier=earlier,
+        later=later[0] if later else None,
+        titles=titles,
+        project_path=next((p.path for p in projects if p.project_id == memory.project_id), ""),
+        people=await others_of(store),
+    )
+
+
+def _sessions(memories: Iterable[MemoryRecord]) -> list[str]:
+    found = [each.session_id for memory in memories for each in memory.evidence]
+    return [session_id for session_id in dict.fromkeys(found) if session_id]
+
+
+# --- in a few words -----------------------------------------------------------
+
+
+def said_by(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> str:
+    """Who vouches for it: the person, another of `people`, the model, or what it was read in."""
+    if other := told_by(memory):
+        return other
+    who = people.get(memory.owner, "you")
+    read = [each for each in memory.evidence if each.path or each.tool_name not in ("", "remember")]
+    if read and len(read) == len(memory.evidence):
+        return f"confirmed by {who}"  # it stood in a file, and they pinned or corrected it
+    how = {"note": "written", "chat": "told", "conversation": "said"}
+    return f"{how[memory.source]} by {who}"
+
+
+def marks(memory: MemoryRecord, now: datetime) -> list[str]:
+    """What is to be known of it at once: pinned, superseded, expired, its dates."""
+    expired = memory.expires_at is not None and memory.expires_at <= now
+    return [
+        *(["pinned"] if memory.pinned else []),
+        *(["superseded"] if memory.superseded_by else []),
+        *(["expired"] if expired else []),
+        *([f"due {day(memory.at)}"] if memory.at and memory.kind == "deadline" else []),
+        *([f"until {day(memory.expires_at)}"] if memory.expires_at and not expired else []),
+    ]
+
+
+def summed_up(memory: MemoryRecord, now: datetime, people: Mapping[str, str] = NOBODY) -> str:
+    """All about it but its content, in a line."""
+    return " · ".join(
+        [
+            short_id(memory.memory_id),
+            memory.kind,
+            *marks(memory, now),
+            said_by(memory, people),
+            ago(memory.created_at, now),
+        ]
+    )
+
+
+def day(at: datetime) -> str:
+    """A date, in the person's time zone."""
+    return f"{at.astimezone():%Y-%m-%d}"
+
+
+def minute(at: datetime) -> str:
+    """A date and the time of the day, in the person's time zone."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+
+
+# --- as a page ------------------------------------------------------------------
+
+
+def about(chain: Chain, now: datetime) -> list[Line]:
+    """A memory with all that is known of it but where it comes from."""
+    memory = chain.memory
+    place = "yours, in every project"
+    if memory.project_id:
+        place = f"of the project {one_line(chain.project_path or memory.project_id, 300)}"
+    lines = [
+        (0, one_line(memory.content, 4_000)),
+        (_STEP, memory.memory_id),
+        (_STEP, " · ".join([memory.kind, place, *marks(memory, now)])),
+        (_STEP, f"{said_by(memory, chain.people)} · {minute(memory.created_at)}"),
+    ]
+    if memory.subjects:
+        lines.append((_STEP, f"about {one_line(', '.join(memory.subjects), 400)}"))
+    if memory.at and memory.kind != "deadline" and day(memory.at) != day(memory.created_at):
+        lines.append((_STEP, f"happened {day(memory.at)}"))
+    if minute(memory.updated_at) != minute(memory.created_at):
+        lines.append((_STEP, f"last written {minute(memory.updated_at)}"))
+    return lines
+
+
+def told(chain: Chain, now: datetime) -> list[Line]:
+    """The whole chain: the memory, its turns, tool calls and files, what it took the place of."""
+    memory = chain.memory
+    lines = [*about(chain, now), (0, ""), (0, "Where it comes from")]
+    lines += _evidence(memory.evidence, chain.titles, _STEP)
+    if not memory.evidence:
+        lines.append((_STEP, "Nothing of that is kept any more."))
+    if chain.earlier:
+        lines += [(0, ""), (0, "What it took the place of")]
+    for each in chain.earlier:
+        lines += _other(each, chain.people)
+        lines += _evidence(each.evidence, chain.titles, 2 * _STEP)
+    if chain.later:
+        lines += [(0, ""), (0, "What took its place"), *_other(chain.later, chain.people)]
+    return lines
+
+
+def _other(memory: MemoryRecord, people: Mapping[str, str]) -> list[Line]:
+    said = said_by(memory, people)
+    head = f"{short_id(memory.memory_id)} · {said} · {minute(memory.created_at)}"
+    return [(_STEP, head), (2 * _STEP, one_line(memory.content, 4_000))]
+
+
+def _evidence(found: Sequence[Evidence], titles: dict[str, str], indent: int) -> list[Line]:
+    lines: list[Line] = []
+    for each in found:
+        lines.append((indent, f"{minute(each.at)} · {_place(each, titles)}"))
+        if each.tool_name or each.tool_call_id:
+            call = f" ({short_id(each.tool_call_id)})" if each.tool_call_id else ""
+            lines.append((indent + _STEP, f"tool call {one_line(each.tool_name, 80)}{call}"))
+        if each.path:
+            lines.append((indent + _STEP, f"file {one_line(each.path, 500)}"))
+        if each.quote.strip():
+            lines.append((indent + _STEP, f"“{one_line(each.quote, _QUOTE_CHARS)}”"))
+    return lines
+
+
+def _place(evidence: Evidence, titles: dict[str, str]) -> str:
+    if not evidence.session_id:
+        return "told by you directly"
+    title = titles.get(evidence.session_id)
+    if title is None:
+        name = ", which is gone"
+    else:
+        name = "" if title == DEFAULT_TITLE else f" “{one_line(title, _TITLE_CHARS)}”"
+    turn = f"turn {evidence.turn_index} of " if evidence.turn_index else ""
+    return f"{turn}session {short_id(evidence.session_id)}{name}"
+
+
+_RULE = re.compile(r"\b(?:always|never|toujours|jamais)\b", re.IGNORECASE)
+
+
+def facts_of(memory: "Memory") -> "Facts":
+    """What keeps facts; StoreError with what to do where nothing does."""
+    if memory.facts is None:
+        raise StoreError(
+            "No facts are kept or recalled here: memory is switched off.",
+            hint="`memory.enabled` and `memory.facts.enabled` switch it on; with --ephemeral "
+            "nothing is written.",
+        )
+    return memory.facts
+
+
+def said_so(text: str, *, pinned: bool = False) -> Draft:
+    """What is told in a chat: a rule, pinned, if it says always or never; else a fact."""
+    is_rule = _RULE.search(text) is not None
+    return Draft(content=text, kind="rule" if is_rule else "fact", pinned=pinned or is_rule)
+
+
+async def here(store: Store, cwd: Path) -> Located:
+    """A folder's project, as far as the store can tell: what is told waits while it is away."""
+    try:
+        known = await store.projects()
+    except StoreUnavailable:
+        known = []
+    return locate(normalize_cwd(cwd), known, now=utc_now())
+
+
+async def tell(
+    memory: "Memory", place: Located, draft: Draft, source: MemorySource, *, project_id: str = ""
+) -> Remembered:
+    """Remember it in the words of the person, for the project of a folder, or for that one."""
+    facts = facts_of(memory)
+    if place.is_new:
+        await memory.record([RegisterProject(project=place.project)])
+    # Whom it was told in passing changes nothing: it stays when that session is deleted.
+    evidence = Evidence(quote=draft.content[:_QUOTE_CHARS], at=utc_now())
+    told = msgspec.structs.replace(
+        draft, source=source, trust="person", at=draft.at or _due(draft), evidence=(evidence,)
+    )
+    return await facts.remember(told, project_id or place.project.root_id)
+
+
+def _due(draft: Draft) -> datetime | None:
+    """The day that a deadline names, seen from today."""
+    if draft.kind != "deadline":
+        return None
+    from ragmem.memory.dates import days
+
+    now = utc_now().astimezone()
+    return next((day.at(now) for day in days(draft.content, now)), None)
+
+
+class _Forgotten(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the log: what went is named, not repeated."""
+
+    at: datetime
+    memory_id: str
+    project_id: str | None
+    store: str
+    deleted: dict[str, int]
+
+
+async def forget(facts: "Facts", memory: MemoryRecord, *, log_dir: Path, store: str) -> int:
+    """Forget it with its earlier versions, and log that; how many went."""
+    count = await facts.forget(memory)
+    forgotten = _Forgotten(
+        at=utc_now(),
+        memory_id=memory.memory_id,
+        project_id=memory.project_id,
+        store=store,
+        deleted={"memories": count},
+    )
+    log_deletion(log_dir, forgotten)
+    return count
+
+
+def forgotten_text(memory: MemoryRecord, count: int) -> str:
+    """What a person is told of it."""
+    earlier = f", with {counted(count - 1, 'earlier version')}" if count > 1 else ""
+    return f"Forgot {short_id(memory.memory_id)}{earlier}."
+
+
+_CONTENT_CHARS = 500
+_MANY = 100
+"""Of a project so many are looked at for those of one session."""
+_ROWS = 3
+
+
+async def search_memories(
+    memory: "Memory",
+    text: str,
+    *,
+    open_store: Callable[[], Awaitable[Store]],
+    scope: ScopeName,
+    session: Session,
+    semantic: bool = True,
+    limit: int,
+) -> list[FactHit]:
+    """What bears on a text, best first: of the session, of the project and the person, or all."""
+    facts = memory.facts
+    if facts is None:
+        return []
+    if scope == "all":
+        found = await _everywhere(await open_store(), facts, text, limit)
+    else:
+        within = scope == "session"
+        found = await facts.search(
+            text, project_id=session.project_id, limit=_MANY if within else limit
+        )
+        if within:
+            found = [hit for hit in found if _was_said_in(hit, session.session_id)]
+    if not semantic:
+        found = [
+            msgspec.structs.replace(hit, similarity=None, why=why)
+            for hit in found
+            if (why := _without_meaning(hit.why))
+        ]
+    return found[:limit]
+
+
+def nearest(
+    hits: Sequence[Hit], memories: Sequence[FactHit], *, floor: float | None, limit: int
+) -> tuple[list[Hit | FactHit], str]:
+    """What a person is shown of both, and the words that lead it where nothing is close."""
+    shown, none_close = worth_showing(hits, floor)
+    if none_close and memories:  # what is not close is of no use beside what is
+        shown, none_close = (), ""
+    return merged(shown, memories, limit), none_close
+
+
+async def _everywhere(store: Store, facts: "Facts", text: str, limit: int) -> list[FactHit]:
+    projects = {each.project_id for each in await store.memories(MemoryQuery(everywhere=True))}
+    found: dict[str, FactHit] = {}
+    for project_id in sorted(projects - {None}, key=str) or [None]:
+        for hit in await facts.search(text, project_id=project_id, limit=limit):
+            found.setdefault(hit.memory.memory_id, hit)
+    return sorted(found.values(), key=lambda hit: -hit.score)
+
+
+def _was_said_in(hit: FactHit, session_id: str) -> bool:
+    return any(each.session_id == session_id for each in hit.memory.evidence)
+
+
+def _without_meaning(why: str) -> str:
+    return ", ".join(reason for reason in why.split(", ") if reason != "its meaning")
+
+
+def merged(hits: Sequence[Hit], memories: Sequence[FactHit], limit: int) -> list[Hit | FactHit]:
+    """Each in its order, the nearer of the two next first: their scores can't be compared.
+
+    Where one of them was not compared by meaning, they take turns, memories first.
+    """
+    found: list[Hit | FactHit] = []
+    at, beside = 0, 0
+    while len(found) < limit and (at < len(hits) or beside < len(memories)):
+        if beside < len(memories) and (
+            at == len(hits) or _is_next(memories[beside], hits[at], beside <= at)
+        ):
+            found.append(memories[beside])
+            beside += 1
+        else:
+            found.append(hits[at])
+            at += 1
+    return found
+
+
+def _is_next(memory: FactHit, hit: Hit, its_turn: bool) -> bool:
+    if memory.similarity is None or hit.similarity is None:
+        return its_turn
+    return memory.similarity >= hit.similarity
+
+
+def memory_facts(hit: FactHit, now: datetime) -> list[str]:
+    """For people: what it is, who said it, how old it is, and why it was found."""
+    alike = "" if hit.similarity is None else f"{hit.similarity * 100:.0f}% alike"
+    found = f"found by {one_line(hit.why, 120)}" if hit.why else ""
+    about = f"Memory {summed_up(hit.memory, now)}".split(" · ")
+    return [each for each in (*about, alike, found) if each]
+
+
+def memory_rows(hit: FactHit, width: int) -> list[str]:
+    """What it says, in a few rows."""
+    rows = hanging("  ", one_line(hit.memory.content, _CONTENT_CHARS), width)
+    if len(rows) > _ROWS:
+        rows = [*rows[: _ROWS - 1], f"{rows[_ROWS - 1]} …"]
+    return [clip_to_width(row, width) for row in rows]
