@@ -25,7 +25,7 @@ from ragmem.errors import RagmemError, StoreError, StoreRefused, StoreUnavailabl
 from ragmem.logs import LOGGER
 from ragmem.store.locks import lock
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """The version of the tables."""
 CUT_VERSION = 2
 """Goes up if the same file would be cut otherwise, or scopes would get other names."""

@@ -39,6 +39,7 @@ CREATE TABLE scopes (
     start_line INTEGER NOT NULL,
     end_line INTEGER NOT NULL,
     hash TEXT NOT NULL,
+    is_telling INTEGER NOT NULL,  -- see ragmem/index/identity.py
     name_key TEXT NOT NULL,  -- casefolded
     term_count INTEGER NOT NULL,
     embed_hash TEXT NOT NULL  -- of the text that is embedded: its vector is `vectors` of that
@@ -63,6 +64,7 @@ CREATE TABLE went (
     name TEXT NOT NULL,
     qualified_name TEXT NOT NULL,
     hash TEXT NOT NULL,
+    is_telling INTEGER NOT NULL,
     at TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE came (
