@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import tempfile
-import urllib.parse
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -25,7 +25,7 @@ from ragmem.errors import RagmemError, StoreError, StoreRefused, StoreUnavailabl
 from ragmem.logs import LOGGER
 from ragmem.store.locks import lock
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """The version of the tables."""
 CUT_VERSION = 2
 """Goes up if the same file would be cut otherwise, or scopes would get other names."""
@@ -52,128 +52,20 @@ def version() -> int:
 
 
 def open_for_writing(database: Path) -> apsw.Connection:
-    """Open an index of this version, if need be an empty one."""
-    _make_folder(database.parent)
-    with _alone(database):
-        _prepare(database)
-        try:
-            return _opened_or_made(database)
-        except (apsw.NotADBError, apsw.CorruptError, _Foreign):
-            _remove(database)
-            _prepare(database)
-            return _opened_or_made(database)
-
-
-def open_for_reading(database: Path) -> apsw.Connection | None:
-    """Open an index of this version without writing anything; None where there is none."""
+    """Open an index of this version; what is none of it is emptied, and made anew."""
+    database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if stat.S_IMODE(database.parent.stat().st_mode) & 0o077:
+        database.parent.chmod(0o700)
+    # One that is there is not opened here: closing it would free this process' locks on it.
     if not database.exists():
-        return None
-    if os.access(database.parent, os.W_OK):
-        with _alone(database):
-            return _opened(lambda: _connected(database)) if database.exists() else None
-    try:
-        return _opened(lambda: _connected(database))
-    except (apsw.CantOpenError, apsw.ReadOnlyError):
-        # Its log takes a file beside it, which can't be made.
-        return _opened(lambda: _connected_where_nothing_is_written(database))
-
-
-def throw_away(database: Path) -> None:
-    """Remove it with its log; who has it open goes on with what it was."""
-    if database.parent.is_dir():
-        with _alone(database):
-            _remove(database)
-
-
-def _remove(database: Path) -> None:
-    # In this order: killed in between, it leaves a log without a database, which is removed before
-    # one is made anew; never a database without the log that belongs to it.
-    for suffix in ("", "-wal", "-shm"):
-        database.with_name(database.name + suffix).unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone(database: Path) -> Iterator[None]:
-    """Keep everybody else from opening or removing it meanwhile.
-
-    A log is found by its name: who removes one must not hit that of a database which another
-    process has just put in its place, nor may one be opened beside the other's.
-    """
-    handle = lock(database.with_suffix(".open.lock"), timeout_s=_ALONE_WITHIN_S)
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
-class _Foreign(Exception):
-    """Another version's file, or another program's."""
-
-
-def _make_folder(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if stat.S_IMODE(folder.stat().st_mode) & 0o077:
-        folder.chmod(0o700)
-
-
-def _prepare(database: Path) -> None:
-    # One that is there is not opened: closing it would free this process' locks on it.
-    if not database.exists():
-        _remove(database)
         # SQLite gives its log the same mode.
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-
-
-def _opened(connect: Callable[[], apsw.Connection]) -> apsw.Connection | None:
-    """Open it for reading; None for what is no index of this version."""
-    connection = connect()
+    connection = _connected(database)
     try:
-        leave_log(connection)
-        connection.set_busy_timeout(_BUSY_MS)
-        connection.pragma("query_only", True)
-        if _is_ours(connection):
-            return connection
-    except (apsw.NotADBError, apsw.CorruptError):
-        pass
-    except BaseException:
-        connection.close()
-        raise
-    connection.close()
-    return None
-
-
-def _connected(database: Path) -> apsw.Connection:
-    return apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
-
-
-def _connected_where_nothing_is_written(database: Path) -> apsw.Connection:
-    """Open it as it lies there; with its log, if it left one, by way of a copy."""
-    log = database.with_name(f"{database.name}-wal")
-    if not log.exists() or not log.stat().st_size:
-        name = f"file:{urllib.parse.quote(str(database))}?immutable=1"
-        return apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-    with tempfile.TemporaryDirectory(prefix="ragmem-code-") as folder:
-        for file in (database, log):
-            shutil.copyfile(file, Path(folder, file.name))
-        connection = _connected(Path(folder, database.name))
-        try:
-            # From here on its files are open: they need no names.
-            connection.execute("SELECT count(*) FROM sqlite_schema").get  # noqa: B018
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-
-def _opened_or_made(database: Path) -> apsw.Connection:
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        leave_log(connection)
-        connection.set_busy_timeout(_BUSY_MS)
-        if not connection.execute("SELECT count(*) FROM sqlite_schema").get:
-            _make(connection)
-        elif not _is_ours(connection):
-            raise _Foreign
+        if not _is_ours(connection):
+            with _alone(database):
+                if not _is_ours(connection):
+                    _make_anew(connection)
         connection.pragma("journal_mode", "WAL")
         connection.pragma("synchronous", "NORMAL")
         connection.pragma("cache_size", -_CACHE_KIB)
@@ -186,23 +78,86 @@ def _opened_or_made(database: Path) -> apsw.Connection:
     return connection
 
 
+def open_for_reading(database: Path) -> apsw.Connection | None:
+    """Open an index of this version without writing anything; None where there is none."""
+    if not database.exists():
+        return None
+    try:
+        return _opened(database)
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        # Its log takes a file beside it, which can't be made: a copy is read instead.
+        with tempfile.TemporaryDirectory(prefix="ragmem-code-") as folder:
+            for file in (database, database.with_name(f"{database.name}-wal")):
+                if file.exists():
+                    shutil.copyfile(file, Path(folder, file.name))
+            # Once its files are open they need no names.
+            return _opened(Path(folder, database.name))
+
+
+def make_anew(database: Path) -> None:
+    """Empty it in its place; who has it open sees that at the next look."""
+    connection = open_for_writing(database)
+    try:
+        with _alone(database):
+            _make_anew(connection)
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _alone(database: Path) -> Iterator[None]:
+    """Keep other processes from emptying it meanwhile."""
+    handle = lock(database.with_suffix(".open.lock"), timeout_s=_ALONE_WITHIN_S)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _opened(database: Path) -> apsw.Connection | None:
+    """Open it for reading; None for what is no index of this version."""
+    connection = _connected(database)
+    is_ours = False
+    try:
+        connection.pragma("query_only", True)
+        is_ours = _is_ours(connection)
+    finally:
+        if not is_ours:
+            connection.close()
+    return connection if is_ours else None
+
+
+def _connected(database: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(_BUSY_MS)
+    return connection
+
+
 def _is_ours(connection: apsw.Connection) -> bool:
-    if connection.pragma("application_id") != _APPLICATION_ID:
+    """Whether it is an index of this version: not a damaged, an older or a foreign file."""
+    try:
+        if connection.pragma("application_id") != _APPLICATION_ID:
+            return False
+        return bool(connection.execute("SELECT version FROM state").get == version())
+    except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError):
         return False
-    return bool(connection.execute("SELECT version FROM state").get == version())
 
 
-def _make(connection: apsw.Connection) -> None:
+def _make_anew(connection: apsw.Connection) -> None:
+    """Empty whatever the file holds, however damaged, and make the tables."""
+    connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
+    try:
+        connection.execute("VACUUM")
+    finally:
+        connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 0)
+    born = time.time_ns()
     with transaction(connection):
-        # Two processes may have come to it at once.
-        if connection.execute("SELECT count(*) FROM sqlite_schema").get:
-            return
         connection.execute(_SCHEMA.read_text("utf-8"))
         connection.execute(
-            "INSERT INTO state (only, version, epoch, sequence, refreshed_at, left_out, seeded,"
-            " model_id, dimension, document_count, term_count)"
-            " VALUES (1, ?, 1, 0, '', '{}', 0, '', 0, 0, 0)",
-            (version(),),
+            "INSERT INTO state (only, version, born, epoch, sequence, refreshed_at, left_out,"
+            " seeded, model_id, dimension, document_count, term_count)"
+            " VALUES (1, ?, ?, ?, 0, '', '{}', 0, '', 0, 0, 0)",
+            (version(), born, born),
         )
         connection.pragma("application_id", _APPLICATION_ID)
 
@@ -220,24 +175,8 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
         raise
 
 
-def close(connection: apsw.Connection) -> None:
-    """Move what its log holds into the file, if nobody reads just then; an empty log stays."""
-    if not connection.pragma("query_only"):
-        connection.set_busy_timeout(0)
-        with suppress(apsw.Error):
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    connection.close()
-
-
-def leave_log(connection: apsw.Connection) -> None:
-    """Keep the log at closing: one is removed by name, also that of another file in its place."""
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-
-
 T = TypeVar("T")
 
-_OPENED_AT_MOST = 3
-"""How often it is opened anew, if somebody puts another one in its place just then."""
 _NO_HARM = "Nothing is lost: the index follows from the files, and your memory is elsewhere."
 
 
@@ -249,8 +188,7 @@ def database_of(data_dir: Path, project_id: str) -> Path:
 class IndexThread:
     """One thread with a connection of its own, awaited from the event loop.
 
-    Where the file was replaced, the connection is opened anew; where it is damaged, it is thrown
-    away by who may do that, and is as good as none to others.
+    Where the file is damaged it is made anew by who may do that, and is as good as none to others.
     """
 
     def __init__(
@@ -258,11 +196,11 @@ class IndexThread:
         database: Path,
         connect: Callable[[Path], apsw.Connection | None],
         *,
-        throws_away: Callable[[], bool] = lambda: True,
+        makes_anew: Callable[[], bool] = lambda: True,
     ) -> None:
         self._database = database
         self._connect = connect
-        self._throws_away = throws_away
+        self._makes_anew = makes_anew
         self._connection: apsw.Connection | None = None
         self._inode = 0
         self._closed = False
@@ -311,47 +249,40 @@ class IndexThread:
     def _do(self, job: Callable[[apsw.Connection], T], otherwise: T, anew: bool) -> T:
         try:
             if anew:
-                self._throw_away()
+                make_anew(self._database)
             try:
-                connection = self._current()
-                return otherwise if connection is None else job(connection)
+                return self._done(job, otherwise)
             except (apsw.CorruptError, apsw.NotADBError):
-                # What is read of it is as good as none; who writes makes it anew, once.
-                if not self._throws_away():
-                    self._leave_damaged()
+                self._close()
+                if not self._makes_anew():
+                    told = "The code index %s is damaged."
+                    logging.getLogger(LOGGER).warning(told, self._database)
                     return otherwise
-                self._throw_away()
-                connection = self._current()
-                return otherwise if connection is None else job(connection)
+                make_anew(self._database)
+            except apsw.SQLError:
+                # Is it empty, because another process makes it anew just now?
+                if self._connection is None or _is_ours(self._connection):
+                    raise
+                self._close()
+            return self._done(job, otherwise)
         except apsw.Error as error:
             raise _translated(error, self._database) from error
         except OSError as error:
             raise refused(self._database, error) from error
 
-    def _leave_damaged(self) -> None:
-        logging.getLogger(LOGGER).warning("The code index %s is damaged.", self._database)
-        self._close()
-
-    def _throw_away(self) -> None:
-        self._close()
-        throw_away(self._database)
-
-    def _current(self) -> apsw.Connection | None:
-        if self._connection is not None and self._inode != _inode_of(self._database):
+    def _done(self, job: Callable[[apsw.Connection], T], otherwise: T) -> T:
+        inode = _inode_of(self._database)
+        if self._connection is not None and self._inode != inode:
+            # Somebody has removed the file, or put another one in its place.
             self._close()
         if self._connection is None:
-            for _ in range(_OPENED_AT_MOST):
-                self._close()
-                before = _inode_of(self._database)
-                self._connection = self._connect(self._database)
-                self._inode = _inode_of(self._database)
-                if self._connection is None or before == self._inode:
-                    break
-        return self._connection
+            self._connection = self._connect(self._database)
+            self._inode = _inode_of(self._database)
+        return otherwise if self._connection is None else job(self._connection)
 
     def _close(self) -> None:
         if self._connection is not None:
-            close(self._connection)
+            self._connection.close()
             self._connection = None
 
 

@@ -22,7 +22,7 @@ import apsw
 import msgspec
 
 from ragmem.errors import RagmemError, UsageError
-from ragmem.index.identity import known_of
+from ragmem.index.identity import ScopeKey
 from ragmem.index.values import CodeHit, Cut, CutScope
 from ragmem.redact import reaches_over_lines, redact_lines
 from ragmem.ripgrep import find_ripgrep, list_files
@@ -422,7 +422,7 @@ class _ShownFile:
             scope
             for scope in alike
             if scope.hash == stand.scope_hash
-            and (scope.name == hit.name or known_of(scope).is_telling)
+            and (scope.name == hit.name or ScopeKey.of(scope).is_telling)
         ]
         return next(named, None) or (same[0] if len(same) == 1 else None)
 

@@ -85,10 +85,8 @@ class CodeIndex:
         self._private = tuple(Path(os.path.realpath(path)) for path in (database.parent, *private))
         self._writer = IndexThread(database, open_for_writing)
         self._has_written = False
-        """What only looks never removes a damaged index."""
-        self._reader = IndexThread(
-            database, open_for_reading, throws_away=lambda: self._has_written
-        )
+        """What only looks never empties a damaged index."""
+        self._reader = IndexThread(database, open_for_reading, makes_anew=lambda: self._has_written)
         self._resident: ScopeVectors | None = None
         self._one_refresh = asyncio.Lock()
         self._mirror = Mirror(

@@ -17,7 +17,7 @@ import msgspec
 
 from ragmem.errors import RagmemError
 from ragmem.index.database import raise_epoch
-from ragmem.index.identity import ScopeKey, assign, follow, known_of, read_known, scope_id_of
+from ragmem.index.identity import KEY_COLUMNS, ScopeKey, assign, follow, uuid5
 from ragmem.logs import LOGGER
 from ragmem.metrics import Metrics
 from ragmem.records import CodeFile, CodeScope, DropCodeFiles, Project, PutCodeFile, RegisterProject
@@ -270,15 +270,16 @@ def seed(connection: apsw.Connection, project_id: str, stored: Sequence[CodeFile
         here = local.pop(file.path, None)
         if here is None:
             connection.execute("INSERT OR IGNORE INTO gone (path) VALUES (?)", (file.path,))
-            vanished += [(scope.scope_id, known_of(scope)) for scope in file.scopes]
+            vanished += [(scope.scope_id, ScopeKey.of(scope)) for scope in file.scopes]
             continue
-        assigned = assign([known_of(s) for s in file.scopes], [known for _, known in here])
-        wanted |= {here[new][0]: file.scopes[n].scope_id for new, n in assigned.kept.items()}
-        vanished += [(file.scopes[n].scope_id, known_of(file.scopes[n])) for n in assigned.vanished]
-        fresh += [here[new] for new in assigned.fresh]
+        then = [(scope.scope_id, ScopeKey.of(scope)) for scope in file.scopes]
+        kept = assign([key for _, key in then], [key for _, key in here])
+        wanted |= {here[new][0]: then[old][0] for new, old in kept.items()}
+        vanished += [one for old, one in enumerate(then) if old not in set(kept.values())]
+        fresh += [one for new, one in enumerate(here) if new not in kept]
     fresh += [scope for scopes in local.values() for scope in scopes]
     wanted |= follow(vanished, fresh)
-    _rename(connection, project_id, wanted)
+    _rename(connection, wanted)
     _unmark_known(connection, project_id, stored)
     connection.execute("UPDATE state SET seeded = 1")
 
@@ -315,34 +316,28 @@ def _files(
 
 
 def _local(connection: apsw.Connection) -> dict[str, list[tuple[int, ScopeKey]]]:
-    found: dict[str, list[tuple[int, ScopeKey]]] = {
-        str(path): [] for (path,) in connection.execute("SELECT path FROM files WHERE left_out=''")
-    }
-    columns = ", ".join(f"s.{column}" for column in SCOPE_COLUMNS.split(", "))
-    for path, scope, *row in connection.execute(
-        f"SELECT f.path, s.scope, {columns} FROM scopes AS s"
-        " JOIN files AS f USING (file) ORDER BY f.path, s.start_line, s.scope"
+    paths = dict(connection.execute("SELECT file, path FROM files WHERE left_out = ''"))
+    found: dict[str, list[tuple[int, ScopeKey]]] = {str(path): [] for path in paths.values()}
+    for file, scope, *row in connection.execute(
+        f"SELECT file, scope, {KEY_COLUMNS} FROM scopes ORDER BY start_line, scope"
     ):
-        found[str(path)].append((int(str(scope)), known_of(code_scope(row))))
+        found[str(paths[file])].append((int(str(scope)), ScopeKey.read(row)))
     return found
 
 
-def _rename(connection: apsw.Connection, project_id: str, wanted: dict[int, str]) -> None:
+def _rename(connection: apsw.Connection, wanted: dict[int, str]) -> None:
     """Give these scopes these ids; who has one of them in its place gets another."""
     held = {
         int(str(scope)): str(scope_id)
         for scope, scope_id in connection.execute("SELECT scope, scope_id FROM scopes")
     }
     changes = {scope: new for scope, new in wanted.items() if held[scope] != new}
+    claimed = set(changes.values())
+    for scope, scope_id in held.items():
+        if scope_id in claimed and scope not in changes:
+            changes[scope] = uuid5(f"another {scope_id}")
     if not changes:
         return
-    taken = set(wanted.values()) | set(held.values())
-    holders = {scope_id: scope for scope, scope_id in held.items()}
-    for scope_id in list(changes.values()):
-        holder = holders.get(scope_id)
-        if holder is not None and holder not in changes:
-            changes[holder] = _another(connection, project_id, holder, taken)
-            taken.add(changes[holder])
     epoch = raise_epoch(connection)
     connection.executemany(
         "UPDATE scopes SET scope_id = 'moving ' || scope WHERE scope = ?",
@@ -356,12 +351,3 @@ def _rename(connection: apsw.Connection, project_id: str, wanted: dict[int, str]
         "UPDATE files SET to_mirror = ? WHERE file = (SELECT file FROM scopes WHERE scope = ?)",
         [(epoch, scope) for scope in changes],
     )
-
-
-def _another(connection: apsw.Connection, project_id: str, scope: int, taken: set[str]) -> str:
-    path, *row = connection.execute(
-        "SELECT f.path, s.kind, s.name, s.qualified_name, s.hash FROM scopes AS s"
-        " JOIN files AS f USING (file) WHERE s.scope = ?",
-        (scope,),
-    ).get
-    return scope_id_of(project_id, str(path), read_known(row), is_taken=taken.__contains__)

@@ -30,7 +30,7 @@ from ragmem.index.files import (
     read,
     says_what_is_ignored,
 )
-from ragmem.index.identity import ScopeKey, assign, follow, known_of, scope_id_of
+from ragmem.index.identity import KEY_COLUMNS, ScopeKey, assign, scope_id_of
 from ragmem.index.imports import Resolver, stems_of
 from ragmem.index.mirror import imports_of
 from ragmem.index.rows import FileRow, cut_files, numbered
@@ -42,14 +42,8 @@ class _Old(NamedTuple):
 
     scope: int
     scope_id: str
-    kind: str
-    name: str
-    qualified_name: str
-    docstring: str
-    start_line: int
-    end_line: int
-    hash: str
     term_count: int
+    key: ScopeKey
 
 
 class ScopeWriter:
@@ -63,8 +57,6 @@ class ScopeWriter:
         self._connection = connection
         self._project_id = project_id
         self._now = now
-        self._vanished: dict[str, ScopeKey] = {}
-        self._fresh: list[tuple[int, ScopeKey]] = []
         self._is_first = not connection.execute("SELECT sequence FROM state").get
         self._epoch = self._sequence = self._documents = self._terms = 0
 
@@ -84,17 +76,9 @@ class ScopeWriter:
 
     def follow_moved(self) -> None:
         """Give scopes that went elsewhere their ids back; in the caller's transaction."""
-        self._give(follow(self._vanished.items(), self._fresh))
-        identity.forget(self._connection, self._now)
-        self._give(follow(*identity.lately(self._connection)))
-
-    def _give(self, moved: Mapping[int, str]) -> None:
-        if not moved:
-            return
-        epoch = raise_epoch(self._connection)
+        moved = identity.moved(self._connection, self._now)
+        epoch = raise_epoch(self._connection) if moved else 0
         for scope, scope_id in moved.items():
-            if self._is_taken(scope_id):
-                continue
             self._connection.execute(
                 "UPDATE scopes SET scope_id = ? WHERE scope = ?", (scope_id, scope)
             )
@@ -103,6 +87,7 @@ class ScopeWriter:
                 " WHERE file = (SELECT file FROM scopes WHERE scope = ?)",
                 (epoch, scope),
             )
+        identity.forget(self._connection)
 
     def _begin(self) -> None:
         self._epoch = raise_epoch(self._connection)
@@ -159,18 +144,17 @@ class ScopeWriter:
 
     def _put_scopes(self, file: int, row: FileRow) -> None:
         old = [] if self._is_first else self._scopes_of(file)
-        assigned = assign(list(map(known_of, old)), list(map(known_of, row.scopes)))
-        self._drop(old)
-        self._note_vanished([old[place] for place in assigned.vanished])
-        kept = {new: old[place].scope_id for new, place in assigned.kept.items()}
-        self._insert(file, row, kept)
+        kept = assign([each.key for each in old], list(map(ScopeKey.of, row.scopes)))
+        gone = set(range(len(old))) - set(kept.values())
+        self._drop(old, gone=[old[place] for place in gone])
+        self._insert(file, row, {new: old[place].scope_id for new, place in kept.items()})
 
     def _scopes_of(self, file: int) -> list[_Old]:
         return [
-            _Old(*found)
-            for found in self._connection.execute(
-                "SELECT scope, scope_id, kind, name, qualified_name, docstring, start_line,"
-                " end_line, hash, term_count FROM scopes WHERE file = ? ORDER BY start_line, scope",
+            _Old(int(str(scope)), str(scope_id), int(str(terms)), ScopeKey.read(key))
+            for scope, scope_id, terms, *key in self._connection.execute(
+                f"SELECT scope, scope_id, term_count, {KEY_COLUMNS} FROM scopes WHERE file = ?"
+                " ORDER BY start_line, scope",
                 (file,),
             )
         ]
@@ -179,24 +163,24 @@ class ScopeWriter:
         scopes: list[tuple[int | str, ...]] = []
         texts: list[tuple[int | str, ...]] = []
         calls: list[tuple[str, int]] = []
-        fresh: list[tuple[int, ScopeKey]] = []
+        fresh: list[int] = []
         # Those that are kept are out of the table for now.
         given = set(kept.values())
         for place, each in enumerate(row.scopes):
-            known = known_of(each)
+            key = ScopeKey.of(each)
             self._sequence += 1
             scope = numbered(self._sequence, each.length)
             if (scope_id := kept.get(place)) is None:
-                is_taken = partial(self._is_anothers, given, known)
-                scope_id = scope_id_of(self._project_id, row.path, known, is_taken=is_taken)
+                is_taken = partial(self._is_anothers, given, key)
+                scope_id = scope_id_of(self._project_id, row.path, key, is_taken=is_taken)
                 if not self._is_first:
-                    fresh.append((scope, known))
+                    fresh.append(scope)
             given.add(scope_id)
             scopes.append(
                 (
                     scope, scope_id, file, each.kind, each.name, each.qualified_name,
                     each.signature, each.docstring, each.start_line, each.end_line, each.hash,
-                    each.name.casefold(), each.length, each.embed_hash,
+                    key.is_telling, each.name.casefold(), each.length, each.embed_hash,
                 )
             )  # fmt: skip
             texts.append((scope, each.names, each.paths, each.about, each.body))
@@ -206,34 +190,24 @@ class ScopeWriter:
         if not scopes:
             return
         many = self._connection.executemany
-        many(f"INSERT INTO scopes VALUES ({', '.join('?' * 14)})", scopes)
+        many(f"INSERT INTO scopes VALUES ({', '.join('?' * 15)})", scopes)
         many("INSERT INTO texts (rowid, names, paths, about, body) VALUES (?, ?, ?, ?, ?)", texts)
         many("INSERT INTO calls (name_key, scope) VALUES (?, ?)", calls)
-        self._fresh += fresh
         identity.note_came(self._connection, fresh, self._now)
         vectors.want(self._connection, [(each.embed_hash, each.embedded) for each in row.scopes])
 
-    def _is_anothers(self, given: Collection[str], known: ScopeKey, scope_id: str) -> bool:
+    def _is_anothers(self, given: Collection[str], key: ScopeKey, scope_id: str) -> bool:
         """Whether a new scope can't have that id, lest it gets the history of another one."""
-        if self._is_first:
+        if scope_id in given or self._is_first:
             return scope_id in given
-        return (
-            scope_id in given
-            or scope_id in self._vanished
-            or self._is_taken(scope_id)
-            or identity.went_by_another_name(self._connection, scope_id, known)
+        found = self._connection.execute("SELECT 1 FROM scopes WHERE scope_id = ?", (scope_id,))
+        return found.get is not None or identity.went_by_another_name(
+            self._connection, scope_id, key
         )
 
-    def _is_taken(self, scope_id: str) -> bool:
-        found = self._connection.execute("SELECT 1 FROM scopes WHERE scope_id = ?", (scope_id,))
-        return found.get is not None
-
-    def _note_vanished(self, scopes: Iterable[_Old]) -> None:
-        went = {each.scope_id: known_of(each) for each in scopes}
-        self._vanished |= went
-        identity.note_went(self._connection, went.items(), self._now)
-
-    def _drop(self, scopes: Sequence[_Old]) -> None:
+    def _drop(self, scopes: Sequence[_Old], *, gone: Iterable[_Old]) -> None:
+        """Take the scopes of a file out, of which the `gone` ones do not come back."""
+        identity.note_went(self._connection, [each.scope for each in gone], self._now)
         keys = [(each.scope,) for each in scopes]
         for table, column in (("texts", "rowid"), ("calls", "scope"), ("scopes", "scope")):
             self._connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", keys)
@@ -248,8 +222,7 @@ class ScopeWriter:
             return
         file, left_out = int(str(found[0])), found[1]
         old = self._scopes_of(file)
-        self._drop(old)
-        self._note_vanished(old)
+        self._drop(old, gone=old)
         self._connection.execute("DELETE FROM imports WHERE file = ?", (file,))
         self._connection.execute("DELETE FROM files WHERE file = ?", (file,))
         if not left_out:

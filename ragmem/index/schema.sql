@@ -39,6 +39,7 @@ CREATE TABLE scopes (
     start_line INTEGER NOT NULL,
     end_line INTEGER NOT NULL,
     hash TEXT NOT NULL,
+    is_telling INTEGER NOT NULL,  -- see ragmem/index/identity.py
     name_key TEXT NOT NULL,  -- casefolded
     term_count INTEGER NOT NULL,
     embed_hash TEXT NOT NULL  -- of the text that is embedded: its vector is `vectors` of that
@@ -63,6 +64,7 @@ CREATE TABLE went (
     name TEXT NOT NULL,
     qualified_name TEXT NOT NULL,
     hash TEXT NOT NULL,
+    is_telling INTEGER NOT NULL,
     at TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE came (
@@ -104,7 +106,8 @@ CREATE INDEX to_embed_waiting ON to_embed (place) WHERE waits;
 CREATE TABLE state (
     only INTEGER PRIMARY KEY CHECK (only = 1),
     version INTEGER NOT NULL,  -- of this schema, the cutting and the terms together
-    epoch INTEGER NOT NULL,  -- goes up whenever scopes or vectors change
+    born INTEGER NOT NULL,  -- when it was made: another one is another index
+    epoch INTEGER NOT NULL,  -- from then on goes up whenever scopes or vectors change
     sequence INTEGER NOT NULL,  -- the last one of a scope's row: none is given twice
     refreshed_at TEXT NOT NULL,
     left_out TEXT NOT NULL,  -- files that have no row here, by the reason, JSON

@@ -172,7 +172,7 @@ class ScopeVectors:
     """The vectors of an index as a search needs them; what has come since is read when it asks."""
 
     def __init__(self) -> None:
-        self._connection: apsw.Connection | None = None
+        self._born = 0
         self._mark = _Mark("", 0)
         self._clear()
 
@@ -198,10 +198,10 @@ class ScopeVectors:
         mark = _mark(connection)
         if not vector or mark.model_id != model_id or len(vector) != 4 * mark.dimension:
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        if connection is not self._connection or mark != self._mark:
-            self._connection, self._mark = connection, mark
+        born, epoch = connection.execute("SELECT born, epoch FROM state").get
+        if born != self._born or mark != self._mark:
+            self._born, self._mark = born, mark
             self._clear()
-        epoch = int(connection.execute("SELECT epoch FROM state").get)
         if epoch != self._epoch:
             self._read(connection)
             self._epoch = epoch

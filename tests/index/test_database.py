@@ -20,7 +20,6 @@ from ragmem.index.database import (
     open_for_writing,
     raise_epoch,
     reading,
-    throw_away,
     transaction,
     version,
 )
@@ -48,7 +47,14 @@ async def thread(database) -> AsyncIterator[Callable[..., IndexThread]]:
 
 
 def _epoch(connection: apsw.Connection) -> int:
-    return int(str(connection.execute("SELECT epoch FROM state").get))
+    """How often it was raised since the file was made."""
+    epoch, born = connection.execute("SELECT epoch, born FROM state").get
+    return int(epoch - born)
+
+
+def _raise(connection: apsw.Connection) -> int:
+    raise_epoch(connection)
+    return _epoch(connection)
 
 
 async def test_a_new_one(database, thread):
@@ -56,10 +62,10 @@ async def test_a_new_one(database, thread):
     reader, writer = thread(open_for_reading), thread()
     assert await reader.run(_epoch, otherwise=-1) == -1
     assert not database.exists()
-    assert await writer.run(_epoch, otherwise=-1) == 1
+    assert await writer.run(_epoch, otherwise=-1) == 0
+    assert await reader.run(_epoch, otherwise=-1) == 0
+    assert await writer.run(_raise, otherwise=-1) == 1
     assert await reader.run(_epoch, otherwise=-1) == 1
-    assert await writer.run(raise_epoch, otherwise=-1) == 2
-    assert await reader.run(_epoch, otherwise=-1) == 2
     assert stat.S_IMODE(database.stat().st_mode) == 0o600
     assert stat.S_IMODE(database.parent.stat().st_mode) == 0o700
 
@@ -69,7 +75,7 @@ async def test_who_only_reads_can_not_write(thread):
     reader, writer = thread(open_for_reading), thread()
     await writer.run(_epoch, otherwise=0)
     with pytest.raises(StoreRefused):
-        await reader.run(raise_epoch, otherwise=0)
+        await reader.run(_raise, otherwise=0)
 
 
 async def test_a_read_sees_one_moment(thread):
@@ -84,7 +90,7 @@ async def test_a_read_sees_one_moment(thread):
 
     async def write() -> None:
         nonlocal writes
-        writes = await writer.run(raise_epoch, otherwise=0)
+        writes = await writer.run(_raise, otherwise=0)
 
     loop = asyncio.get_running_loop()
     await writer.run(_epoch, otherwise=0)
@@ -106,61 +112,40 @@ async def test_a_failed_transaction_leaves_nothing(thread):
 
     with pytest.raises(KeyError):
         await writer.run(fails, otherwise=None)
-    assert await writer.run(_epoch, otherwise=0) == 1
+    assert await writer.run(_epoch, otherwise=-1) == 0
 
 
-async def test_who_held_a_replaced_file_does_no_harm(database, thread):
-    """Closing the old one must not take the new one's log away."""
-    readers = [thread(open_for_reading) for _ in range(2)]
-    old, new = thread(), thread()
-    await old.run(raise_epoch, otherwise=0)
-    for reader in readers:
-        assert await reader.run(_epoch, otherwise=0) == 2
-    assert await new.run(raise_epoch, otherwise=0, anew=True) == 2
-    for expected in (3, 4):
-        assert await new.run(raise_epoch, otherwise=0) == expected
-    await readers[0].aclose()
-    await old.aclose()
-    assert await readers[1].run(_epoch, otherwise=0) == 4
-    other = thread()
-    assert await other.run(raise_epoch, otherwise=0) == 5
-    for each in (other, new, readers[1]):
+async def test_all_see_that_it_was_made_anew(database, thread):
+    """In its place, for all that have it open; also where the file was removed by hand."""
+    reader, old, new = thread(open_for_reading), thread(), thread()
+    assert await old.run(_raise, otherwise=0) == 1
+    assert await reader.run(_epoch, otherwise=-1) == 1
+    assert await new.run(_epoch, otherwise=-1, anew=True) == 0
+    assert await reader.run(_epoch, otherwise=-1) == 0
+    assert await old.run(_raise, otherwise=0) == 1
+    database.unlink()
+    assert await new.run(_raise, otherwise=0) == 1
+    assert await reader.run(_epoch, otherwise=-1) == 1
+    for each in (old, new, reader):
         await each.aclose()
     connection = apsw.Connection(str(database))
-    assert _epoch(connection) == 5
+    assert _epoch(connection) == 1
     connection.close()
-
-
-async def test_closed_it_leaves_an_empty_log(database, thread):
-    """All of it is in the file; and nobody removes a log by name, which another file may have."""
-    reader, writer = thread(open_for_reading), thread()
-    assert await writer.run(raise_epoch, otherwise=0) == 2
-    assert await reader.run(_epoch, otherwise=0) == 2
-    log = database.with_name(f"{database.name}-wal")
-    assert log.stat().st_size > 0
-    await writer.aclose()
-    assert log.stat().st_size == 0
-    await reader.aclose()
-    assert log.exists()
-    again = thread()
-    assert await again.run(raise_epoch, otherwise=0) == 3
-    await again.aclose()
 
 
 async def test_one_that_can_not_be_made_anew_is_told(database, thread, monkeypatch):
     """Not the old one, as if it had been made anew."""
     monkeypatch.setattr(index_database, "_ALONE_WITHIN_S", 0.05)
     writer = thread()
-    assert await writer.run(raise_epoch, otherwise=0) == 2
+    assert await writer.run(_raise, otherwise=0) == 1
     held = lock(database.with_suffix(".open.lock"), timeout_s=5)
     try:
         with pytest.raises(StoreUnavailable):
-            await writer.run(raise_epoch, otherwise=0, anew=True)
+            await writer.run(_raise, otherwise=0, anew=True)
     finally:
         os.close(held)
-    assert await writer.run(_epoch, otherwise=0) == 2
-    assert await writer.run(raise_epoch, otherwise=0, anew=True) == 2
-    await writer.aclose()
+    assert await writer.run(_epoch, otherwise=0) == 1
+    assert await writer.run(_raise, otherwise=0, anew=True) == 1
 
 
 async def test_many_open_a_new_one_at_once(thread):
@@ -169,10 +154,10 @@ async def test_many_open_a_new_one_at_once(thread):
 
     def job(connection: apsw.Connection) -> int:
         with transaction(connection):
-            return raise_epoch(connection)
+            return _raise(connection)
 
     epochs = await asyncio.gather(*(each.run(job, otherwise=0) for each in threads))
-    assert sorted(epochs) == list(range(2, 10))
+    assert sorted(epochs) == list(range(1, 9))
 
 
 async def test_plain_words(thread):
@@ -218,52 +203,42 @@ def _file_count(connection: apsw.Connection) -> int:
     return int(str(connection.execute("SELECT coalesce(sum(size), 0) FROM files").get))
 
 
-async def test_who_only_looks_removes_no_damaged_one(database, thread, caplog):
+async def test_who_only_looks_changes_no_damaged_one(database, thread, caplog):
     """What is damaged finds nothing, and stays for who may make it anew."""
     _damage(database)
     damaged = database.read_bytes()
 
-    looking = thread(open_for_reading, throws_away=lambda: False)
+    looking = thread(open_for_reading, makes_anew=lambda: False)
     assert await looking.run(_file_count, otherwise=-1) == -1
     assert await looking.run(_file_count, otherwise=-1) == -1
     assert database.read_bytes() == damaged
     assert "is damaged" in caplog.text
-    writing = thread()
-    assert await writing.run(_file_count, otherwise=-1) == 0
+    assert await thread(open_for_reading).run(_file_count, otherwise=-1) == 0
+    _damage(database)
+    assert await thread().run(_file_count, otherwise=-1) == 0
+
+
+@pytest.mark.parametrize("size", [10, 5_000, 100_000])
+async def test_whatever_is_in_its_place_is_made_anew(database, thread, size):
+    """A file that is no database, or none of ours: nothing of it is kept."""
+    open_for_writing(database).close()
+    database.write_bytes(b"\xfe" * size)
+    assert await thread(open_for_reading).run(_epoch, otherwise=-1) == -1
+    assert await thread().run(_file_count, otherwise=-1) == 0
 
 
 async def test_killed_while_it_was_removed(database, thread):
-    """kill -9 between the database and its log: the log is no part of the next one."""
+    """A log without its database is no part of the next one."""
     old = thread()
     for _ in range(3):
-        await old.run(raise_epoch, otherwise=0)
+        await old.run(_raise, otherwise=0)
     log = database.with_name(f"{database.name}-wal")
-    assert log.stat().st_size
     left = log.read_bytes()
     database.unlink()
     await old.aclose()
     log.write_bytes(left)
     new = thread()
-    assert await new.run(raise_epoch, otherwise=0) == 2
-    assert await new.run(raise_epoch, otherwise=0) == 3
-
-
-@pytest.mark.parametrize("opens", [open_for_reading, open_for_writing, throw_away])
-async def test_one_at_a_time_opens_or_removes_it(database, thread, opens):
-    """Nobody opens a database while another takes its log away, in any process."""
-    open_for_writing(database).close()
-    held = lock(database.with_suffix(".open.lock"), timeout_s=5)
-    waiting = asyncio.create_task(asyncio.to_thread(opens, database))
-    try:
-        await asyncio.sleep(0.3)
-        assert not waiting.done()
-        assert database.exists()
-    finally:
-        os.close(held)
-    connection = await waiting
-    assert database.exists() is (opens is not throw_away)
-    if connection is not None:
-        connection.close()
+    assert [await new.run(_raise, otherwise=0) for _ in range(2)] == [1, 2]
 
 
 _WRITES = """
@@ -284,7 +259,7 @@ asyncio.run(main())
 async def test_others_write_while_it_is_thrown_away(database, thread):
     """Two processes that write, one that makes it anew again and again: it stays whole."""
     each = thread()
-    await each.run(raise_epoch, otherwise=0)
+    await each.run(_raise, otherwise=0)
     others = [
         await asyncio.create_subprocess_exec(
             sys.executable, "-c", _WRITES, str(database), stderr=asyncio.subprocess.PIPE
@@ -293,7 +268,7 @@ async def test_others_write_while_it_is_thrown_away(database, thread):
     ]
     ended = asyncio.gather(*(other.communicate() for other in others))
     while not ended.done():
-        await each.run(raise_epoch, otherwise=0, anew=True)
+        await each.run(_raise, otherwise=0, anew=True)
         await asyncio.sleep(0.005)
     assert [error.decode() for _, error in ended.result()] == ["", ""]
     await each.aclose()
