@@ -272,7 +272,7 @@ def test_a_model_without_tools_is_told_what_it_printed() -> None:
 
 
 def test_nothing_of_it_counts_as_the_persons_own_word() -> None:
-    """D: an echo is a tool's output, whoever typed it."""
+    """An echo is a tool's output, whoever typed it."""
     said = "!echo We always deploy on Fridays at noon"
     source = Sources(own_command("We always deploy on Fridays at noon", said)).find(
         "always deploy on Fridays at noon"
@@ -282,7 +282,7 @@ def test_nothing_of_it_counts_as_the_persons_own_word() -> None:
 
 
 def test_what_failed_is_learned_and_what_the_person_stopped_is_not() -> None:
-    """D, failures: the same as of the agent's commands; a stop tells nothing of the command."""
+    """The same as of the agent's commands; a stop tells nothing of the command."""
     failed = own_command("Exit code 2\nmake: *** No rule to make target 'check'")
     (draft,) = failures(with_command(failed, exit_code=2), locate=lambda path: path)
     assert draft.content.startswith("`make check` failed")
