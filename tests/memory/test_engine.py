@@ -11,16 +11,21 @@ import pytest
 
 from ragmem.agent import Agent
 from ragmem.app import App
-from ragmem.config import Config, EmbeddingsConfig, MemoryConfig, find_paths
+from ragmem.config import Config, ContextConfig, EmbeddingsConfig, MemoryConfig, find_paths
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
+from ragmem.memory.context import ContextBuilder
+from ragmem.memory.context.history import COMPRESSION_MARKER
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import Question, scope_of
 from ragmem.messages import Message
+from ragmem.records import UpdateSession, utc_now
 from ragmem.store.base import Store
 from tests.agent.conftest import Bench, bench, open_sqlite
+from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM
+from tests.store.conftest import OpenStore
 from tests.store.samples import whole_turn
 
 from .working import DIGEST, a_builder, a_memory, a_model, a_worker, context, small_talk, tell
@@ -210,3 +215,50 @@ async def test_what_a_short_process_leaves(tmp_path: Path, semantic: bool) -> No
         assert bool(found) == semantic
         (said, *_) = await app.search("wombats")
         assert (said.similarity is not None) == semantic
+
+
+async def test_a_resumed_conversation_keeps_its_goal_and_its_gist(
+    open_store: OpenStore, tmp_path: Path
+) -> None:
+    """Another process' turns and summaries too."""
+    inner = await open_store()
+    async with a_memory(inner) as memory:
+        project = (await memory.project_of(tmp_path)).project
+        session = memory.new_session(tmp_path, project)
+        await tell(memory, session, project, "The goal: a garden for wombats.", "Good.")
+        await tell(memory, session, project, "Never plant roses. What now?", "Ferns.")
+        for number in range(3, 8):
+            await tell(memory, session, project, *small_talk(number))
+        assert await a_worker(inner, llm=a_model()).drain()
+        await inner.apply(
+            [UpdateSession(session_id=session.session_id, summary="Ferns it is.", at=utc_now())]
+        )
+    line = Line()
+    async with a_memory(FrailStore(inner, line)) as memory:  # type: ignore[arg-type]
+        resumed = await memory.find_session(session.session_id)
+        assert not (await context(memory, resumed, "And?", a_builder(8_000))).fallback
+        await tell(memory, resumed, project, "A last word?", "Shade.")
+        line.set("refusing")
+        built = await context(memory, resumed, "And now?", a_builder(8_000))
+        text = built.messages[-1].text
+        assert built.fallback
+        assert text.count("user: The goal: a garden for wombats.") == 1
+        bridge = text.split(COMPRESSION_MARKER)[1].split("\n\n")[0]
+        assert "So far: Ferns it is." in bridge
+        assert "- Beds were planned." in bridge
+        assert "- user: Never plant roses." in bridge
+        # Nine of the latest behind it, the last one said in this process.
+        tail = text.split(bridge)[1]
+        assert tail.count("\nuser: ") + tail.count("\nassistant: ") == 9
+        assert "assistant: Shade." in tail
+        assert text.endswith("And now?")
+        # Within its budget, also where there is little room.
+        config = MemoryConfig(context=ContextConfig(max_chars=1_500))
+        small = ContextBuilder(config, ModelInfo(name="openai/x"))
+        built = await context(memory, resumed, "And now?", small)
+        (section,) = [s for s in built.sections if s.name == "Conversation History"]
+        assert section.chars <= section.budget == 600
+        assert "The goal" in built.messages[-1].text
+        assert "Shade." in built.messages[-1].text
+        line.set("fine")
+        assert not (await context(memory, resumed, "And now?", a_builder(8_000))).fallback

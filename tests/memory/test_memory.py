@@ -1,5 +1,6 @@
 """Memory, the interface of everything above, on each real store."""
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
@@ -8,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.errors import SessionNotFound
+from ragmem.errors import SessionNotFound, StoreError, StoreUnavailable
 from ragmem.ids import new_id
+from ragmem.memory.leases import Presence
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import read_remote
 from ragmem.records import FileAccess, Project, Session, ToolCall, Turn, utc_now
@@ -314,3 +316,25 @@ async def test_a_project_is_known_again(memory: Memory, folder: Path) -> None:
     await a_turn(memory, await begin(memory, moved), "Here now")
     again = await memory.project_of(moved / "src")
     assert (again.project.project_id, again.moved_from) == (session.project_id, None)
+
+
+async def test_a_store_that_was_away_at_first_is_looked_at_all_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragmem.memory.leases._HEARTBEAT_S", 0.01)
+    looked = asyncio.Event()
+    away = [True]
+
+    async def open_store() -> Store:
+        if away:
+            away.clear()
+            raise StoreUnavailable("It is away.")
+        looked.set()
+        return store
+
+    presence = Presence(open_store, "me")
+    with pytest.raises(StoreError):
+        await presence.attach("s")
+    async with asyncio.timeout(60):
+        await looked.wait()
+    await presence.aclose()

@@ -1,17 +1,23 @@
-"""The recent window: native messages, hysteresis, text."""
+"""The recent window and files as a model is shown them: messages, text, passages."""
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragmem.memory.facts.failures import failures
+from ragmem.memory.facts.sources import Sources
 from ragmem.memory.window import (
     UNKNOWN_EFFECTS,
+    passage,
     recent_text,
     recent_window,
+    result_text,
     turn_messages,
     window_limit,
+    with_passages,
 )
 from ragmem.messages import Message, ToolAnswer, ToolUse
 from ragmem.records import Turn
@@ -176,3 +182,123 @@ def test_raw_text_keeps_both_bounds() -> None:
     assert count == 1
     assert len(text) <= 500
     assert recent_text([], limit=3, max_chars=500) == ("", 0)
+
+
+CODE = "\n".join(
+    [
+        '"""Tides and harbours."""',
+        "",
+        *(f"def step_{i}(value):\n    return value + {i}\n" for i in range(40)),
+        "def harbour_depth(name):",
+        '    """In fathoms."""',
+        "    return DEPTHS[name]",
+    ]
+)
+
+
+def test_files_stand_before_the_question_as_quoted_data() -> None:
+    """No line numbers and no @, which it would repeat; the question stands last."""
+    calls = [
+        a_call(0, text="     1\tx = 1\n     2\t\ty = 2", origin="mention"),
+        a_call(1, arguments='{"path": "my notes.txt"}', text="     1\tnone", origin="mention"),
+    ]
+    text = with_passages('What is x in @a.py and @"my notes.txt"?', calls, "f00d", max_chars=500)
+    assert text == (
+        "a.py:\n<file-f00d>\nx = 1\n\ty = 2\n</file-f00d>\n\n"
+        "my notes.txt:\n<file-f00d>\nnone\n</file-f00d>\n\n"
+        "Answer the question in one short sentence.\n\n"
+        "Question: What is x in a.py and my notes.txt?\nAnswer:"
+    )
+
+
+def test_without_files_it_is_the_question_alone() -> None:
+    """Other @ words are left as they are, braces too."""
+    text = with_passages("Mail {me}@b.py?", [], "f00d", max_chars=500)
+    assert text.endswith("Question: Mail {me}@b.py?\nAnswer:")
+    assert "<file" not in text
+
+
+def test_a_passage_has_the_lines_that_the_question_names() -> None:
+    """A file too long for the room: its beginning, and where the rare words are."""
+    text = passage(CODE, "What does the function harbour_depth return?", 300)
+    assert text.startswith('"""Tides and harbours."""\n')
+    assert text.endswith(
+        '\n…\n\ndef harbour_depth(name):\n    """In fathoms."""\n    return DEPTHS[name]'
+    )
+
+
+def test_a_passage_is_the_beginning_where_the_question_names_nothing() -> None:
+    """Words of every question, and words that are everywhere, tell nothing."""
+    for question in ("What does this file say about the value?", "", "Erkläre mir alles."):
+        assert passage(CODE, question, 300) == CODE[: len(passage(CODE, question, 300))]
+
+
+def test_a_line_that_is_too_long_is_cut() -> None:
+    """A file of one line."""
+    assert passage("x" * 900, "", 100) == "x" * 100
+
+
+@given(st.text("ab \n", max_size=400), st.text("ab ", max_size=20), st.integers(40, 200))
+def test_a_passage_fits(text: str, question: str, limit: int) -> None:
+    """Within its room whatever the text; whole where it fits."""
+    found = passage(text, question, limit)
+    assert len(found) <= limit
+    assert len(text) > limit or found == text
+
+
+def own_command(printed: str, said: str = "!make check") -> Turn:
+    call = msgspec.structs.replace(a_call(text=printed), origin="person", tool_name="run_command")
+    return msgspec.structs.replace(
+        a_turn(1, answer="", calls=(call,)), user_message=said, assistant_message=""
+    )
+
+
+def test_it_is_replayed_as_the_persons_message() -> None:
+    """What it printed stands with it as quoted data, and each message has words."""
+    asked, answered = turn_messages(own_command("Exit code 2\nno rule"), result_limit=1000)
+    assert asked.role == "user"
+    assert asked.text.startswith("!make check\n\n<output-")
+    assert "Exit code 2\nno rule\n</output-" in asked.text
+    assert answered.text == "(The person ran this by themself; nothing was asked.)"
+    assert not answered.tool_uses
+
+
+def test_a_model_without_tools_is_told_what_it_printed() -> None:
+    """In a few lines."""
+    text, count = recent_text([own_command("x" * 5000)], limit=3, max_chars=2000)
+    assert count == 1
+    assert "User: !make check\nIt printed: xxx" in text
+    assert len(text) < 1000
+
+
+def test_nothing_of_it_counts_as_the_persons_own_word() -> None:
+    """An echo is a tool's output, whoever typed it."""
+    said = "!echo We always deploy on Fridays at noon"
+    source = Sources(own_command("We always deploy on Fridays at noon", said)).find(
+        "always deploy on Fridays at noon"
+    )
+    assert source is not None
+    assert source.trust == "tool"
+
+
+def test_what_failed_is_learned_and_what_the_person_stopped_is_not() -> None:
+    """The same as of the agent's commands; a stop tells nothing of the command."""
+    failed = own_command("Exit code 2\nmake: *** No rule to make target 'check'")
+    (draft,) = failures(with_command(failed, exit_code=2), locate=lambda path: path)
+    assert draft.content.startswith("`make check` failed")
+    stopped = with_command(own_command("Stopped by the person.\nbegun"), success=False)
+    assert failures(stopped, locate=lambda path: path) == []
+
+
+def with_command(turn: Turn, *, success: bool = True, exit_code: int | None = None) -> Turn:
+    (call,) = turn.tool_calls
+    result: dict[str, object] = {"text": result_text(call)}
+    result |= {} if exit_code is None else {"exit_code": exit_code}
+    call = msgspec.structs.replace(
+        call,
+        arguments='{"command": "make check"}',
+        result=msgspec.json.encode(result).decode(),
+        success=success,
+        error=None if success else result_text(call),
+    )
+    return msgspec.structs.replace(turn, tool_calls=(call,))
