@@ -10,17 +10,17 @@ import math
 import os
 import queue
 import re
-import select
 import struct
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -192,11 +192,6 @@ class FileRow(msgspec.Struct, frozen=True, array_like=True):
     scopes: tuple[ScopeRow, ...] = ()
 
 
-def rows_of(root: int, paths: Sequence[str], most: int) -> list[FileRow]:
-    """Read these files, cut them, and find their words."""
-    return [row_of(root, path, most) for path in paths]
-
-
 def row_of(root: int, path: str, most: int) -> FileRow:
     """Read and cut one file; what is in it never makes this fail."""
     from ragmem.index.cut import cut
@@ -258,22 +253,21 @@ _HERE_AT_MOST = 64
 _BATCH = 40
 _MOST_CHILDREN = 4
 _NICENESS = 10
-_PATIENCE_S = 60.0
-"""How long a child may take for a batch of files."""
-_PATIENCE_ALONE_S = 20.0
-"""How long a child may take for one file alone."""
+_PATIENCE_S = 20.0
+"""How long a child may take for one file."""
 _TICK_S = 0.1
 _LENGTH = struct.Struct("<I")
-_CHUNK = 1 << 16
 
 
 class _Start(msgspec.Struct, array_like=True):
+    """What a child has to know before it is asked."""
+
     most: int
     secrets: tuple[tuple[str, str], ...]
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_rows = msgspec.msgpack.Decoder(list[FileRow]).decode
+_decode_row = msgspec.msgpack.Decoder(FileRow).decode
 
 
 def cut_files(
@@ -284,7 +278,7 @@ def cut_files(
         for path in paths:
             if stop.is_set():
                 return
-            yield rows_of(root, [path], most)
+            yield [row_of(root, path, most)]
         return
     yield from _cut_by_children(root, paths, most, stop)
 
@@ -296,173 +290,147 @@ def _child_count() -> int:
 
 def _cut_by_children(
     root: int, paths: Sequence[str], most: int, stop: threading.Event
-) -> Generator[list[FileRow], None, None]:
-    batches: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
-    for start in range(0, len(paths), _BATCH):
-        batches.put(list(paths[start : start + _BATCH]))
-    count = batches.qsize()
-    ended = threading.Event()
-    done: queue.Queue[list[FileRow] | Exception] = queue.Queue(_MOST_CHILDREN)
-    workers = [
-        threading.Thread(target=_work, args=(root, most, batches, done, ended), daemon=True)
-        for _ in range(min(_child_count(), count))
-    ]
-    for worker in workers:
-        worker.start()
+) -> Iterator[list[FileRow]]:
+    """Keep some children busy, each by a thread of its own."""
+    batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
+    children = [_Child(root, most) for _ in range(min(_child_count(), len(batches)))]
+    idle: queue.SimpleQueue[_Child] = queue.SimpleQueue()
+    for child in children:
+        idle.put(child)
+
+    def cut(batch: Sequence[str]) -> list[FileRow]:
+        child = idle.get()
+        try:
+            return child.rows(batch)
+        finally:
+            idle.put(child)
+
+    threads = ThreadPoolExecutor(len(children), thread_name_prefix="ragmem-cut")
+    waiting, running = deque(batches), set[Future[list[FileRow]]]()
     try:
-        while count and not stop.is_set():
-            try:
-                rows = done.get(timeout=_TICK_S)
-            except queue.Empty:
-                continue
-            if isinstance(rows, Exception):
-                raise rows
-            count -= 1
-            yield rows
+        while (waiting or running) and not stop.is_set():
+            # Few at a time: rows are not made faster than they are written.
+            while waiting and len(running) < 2 * len(children):
+                running.add(threads.submit(cut, waiting.popleft()))
+            done, running = wait(running, _TICK_S, FIRST_COMPLETED)
+            for each in done:
+                yield each.result()
+            for child in children:
+                child.kill_if_late()
     finally:
-        ended.set()
-        for worker in workers:
-            worker.join()
-
-
-def _work(
-    root: int,
-    most: int,
-    batches: "queue.SimpleQueue[list[str]]",
-    done: "queue.Queue[list[FileRow] | Exception]",
-    ended: threading.Event,
-) -> None:
-    """Keep one child busy, in a thread of its own."""
-    child = _Child(root, most, ended)
-    try:
-        while not ended.is_set():
-            try:
-                batch = batches.get_nowait()
-            except queue.Empty:
-                return
-            _hand_over(done, child.rows(batch), ended)
-    except Exception as error:
-        _hand_over(done, error, ended)
-    finally:
-        child.end()
-
-
-def _hand_over(
-    done: "queue.Queue[list[FileRow] | Exception]",
-    result: list[FileRow] | Exception,
-    ended: threading.Event,
-) -> None:
-    while not ended.is_set():
-        with suppress(queue.Full):
-            done.put(result, timeout=_TICK_S)
-            return
+        for child in children:
+            child.end()
+        threads.shutdown(cancel_futures=True)
+        for child in children:
+            child.close()
 
 
 class _Child:
-    """One process, started anew when it dies.
+    """One process, started anew when it dies; where none can be started files are cut here."""
 
-    Where none can be started the files are cut here.
-    """
-
-    def __init__(self, root: int, most: int, ended: threading.Event) -> None:
+    def __init__(self, root: int, most: int) -> None:
         self._root = root
         self._most = most
-        self._ended = ended
         self._process: subprocess.Popen[bytes] | None = None
-        self._answers = -1
-        self._works: bool | None = None
-        """Whether one has ever answered."""
+        self._asked_at = math.inf
+        self._works = True
+        self._ended = False
 
-    def rows(self, paths: list[str]) -> list[FileRow]:
-        """Return a batch's rows; a file that no child survives is `unreadable`."""
-        rows = self._ask(paths) if self._works is not False else None
-        if rows is not None or self._ended.is_set():
-            return rows or []
-        if self._works is None:
-            self._works = self._ask([]) is not None
-        if not self._works:
-            return rows_of(self._root, paths, self._most)
-        if len(paths) == 1:
-            return [FileRow(paths[0], "unreadable")]
-        return [row for path in paths for row in self.rows([path])]
+    def rows(self, paths: Sequence[str]) -> list[FileRow]:
+        """Return a batch's rows; a file that two children die of is `unreadable`."""
+        rows: list[FileRow] = []
+        suspect = ""
+        while len(rows) < len(paths) and not self._ended:
+            if not self._ask(paths[len(rows) :]):
+                return rows if self._ended else rows + self._rows_here(paths[len(rows) :])
+            while len(rows) < len(paths) and (answer := self._answer()):
+                rows.append(_decode_row(answer))
+            if len(rows) < len(paths):
+                self.close()
+                path = paths[len(rows)]
+                if path == suspect:
+                    rows.append(FileRow(path, "unreadable"))
+                suspect = path
+        return rows
+
+    def kill_if_late(self) -> None:
+        """Kill the process where a file takes too long."""
+        if time.monotonic() - self._asked_at > _PATIENCE_S and (process := self._process):
+            process.kill()
 
     def end(self) -> None:
-        """Kill it."""
-        if self._process is None:
-            return
-        process, self._process = self._process, None
-        process.kill()
-        os.close(self._answers)
-        if process.stdin is not None:
+        """Kill it for good; called while another thread may wait for it."""
+        self._ended = True
+        if process := self._process:
+            process.kill()
+
+    def _rows_here(self, paths: Sequence[str]) -> list[FileRow]:
+        return [row_of(self._root, path, self._most) for path in paths if not self._ended]
+
+    def _ask(self, paths: Sequence[str]) -> bool:
+        """Hand files to the child, or to a new one; false where there is none that answers."""
+        for _ in range(2) if self._works else ():
             with suppress(OSError):
-                process.stdin.close()
-        process.wait()
+                process = self._process or self._started()
+                if process is None:
+                    break
+                assert process.stdin is not None
+                _send(process.stdin, _encode(paths))
+                return True
+            self.close()
+        self._works = False
+        return False
 
-    def _ask(self, paths: list[str]) -> list[FileRow] | None:
-        """Ask the child; None if it did not answer."""
-        try:
-            process = self._process or self._started()
-            assert process.stdin is not None
-            _send(process.stdin.fileno(), _encode(paths))
-            answer = self._answer(_PATIENCE_S if len(paths) > 1 else _PATIENCE_ALONE_S)
-        except OSError:
-            answer = None
-        if answer is None:
-            self.end()
-            return None
-        self._works = True
-        return _decode_rows(answer)
-
-    def _started(self) -> "subprocess.Popen[bytes]":
+    def _started(self) -> "subprocess.Popen[bytes] | None":
+        """Start one; None if it does not say that it is there."""
         from ragmem.children import child_environment
 
-        answers, theirs = os.pipe()
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, str(self._root), str(theirs)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env=child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                pass_fds=(self._root, theirs),
-                start_new_session=True,
-                bufsize=0,
-            )
-        except BaseException:
-            os.close(answers)
-            raise
-        finally:
-            os.close(theirs)
-        self._process, self._answers = process, answers
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _PROGRAM, str(self._root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            pass_fds=(self._root,),
+            start_new_session=True,
+        )
+        if self._ended:
+            process.kill()
         assert process.stdin is not None
-        _send(process.stdin.fileno(), _encode(_Start(self._most, known())))
-        return process
+        _send(process.stdin, _encode(_Start(self._most, known())))
+        return process if self._answer() else None
 
-    def _answer(self, patience_s: float) -> bytes | None:
-        deadline = time.monotonic() + patience_s
-        head = self._exactly(self._answers, _LENGTH.size, deadline)
-        return head and self._exactly(self._answers, _LENGTH.unpack(head)[0], deadline)
+    def _answer(self) -> bytes | None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        self._asked_at = time.monotonic()
+        answer = _received(self._process.stdout)
+        self._asked_at = math.inf
+        return answer
 
-    def _exactly(self, handle: int, size: int, deadline: float) -> bytes | None:
-        parts = bytearray()
-        poll = select.poll()
-        poll.register(handle, select.POLLIN)
-        while len(parts) < size:
-            if self._ended.is_set() or time.monotonic() > deadline:
-                return None
-            if poll.poll(_TICK_S * 1000):
-                data = os.read(handle, min(_CHUNK, size - len(parts)))
-                if not data:
-                    return None
-                parts += data
-        return bytes(parts)
+    def close(self) -> None:
+        """Forget a process that answers no more."""
+        if self._process:
+            self._process.kill()
+            with suppress(OSError):
+                self._process.communicate()
+            self._process = None
 
 
-def _send(handle: int, message: bytes) -> None:
-    data = memoryview(_LENGTH.pack(len(message)) + message)
-    while data:
-        data = data[os.write(handle, data) :]
+def _send(pipe: IO[bytes], message: bytes) -> None:
+    pipe.write(_LENGTH.pack(len(message)) + message)
+    pipe.flush()
+
+
+def _received(pipe: IO[bytes]) -> bytes | None:
+    """Return the next message; None where the other side has ended."""
+    head = pipe.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    size = _LENGTH.unpack(head)[0]
+    message = pipe.read(size)
+    return message if len(message) == size else None
 
 
 # --- in the child ---------------------------------------------------------------------
@@ -471,12 +439,11 @@ _PROGRAM = "from ragmem.index.rows import serve; serve()"
 
 
 def serve() -> None:
-    """Answer requests until there are no more; the arguments are descriptors.
-
-    Of the project's folder, and of where answers go: not standard output, which is anybody's.
-    """
-    root, answers = int(sys.argv[1]), int(sys.argv[2])
-    requests = sys.stdin.buffer
+    """Answer requests until there are no more; the argument is the project's open folder."""
+    root, requests = int(sys.argv[1]), sys.stdin.buffer
+    # Standard output is anybody's: what prints there must not meet the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
     with suppress(OSError):
         os.nice(_NICENESS)
     first = _received(requests)
@@ -485,16 +452,8 @@ def serve() -> None:
     start = msgspec.msgpack.decode(first, type=_Start)
     for name, value in start.secrets:
         know({name: value})
-    while (message := _received(requests)) is not None:
-        paths = msgspec.msgpack.decode(message, type=list[str])
-        with suppress(BrokenPipeError):
-            _send(answers, _encode(rows_of(root, paths, start.most)))
-
-
-def _received(pipe: BinaryIO) -> bytes | None:
-    head = pipe.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        return None
-    size = _LENGTH.unpack(head)[0]
-    message = pipe.read(size)
-    return message if len(message) == size else None
+    with suppress(BrokenPipeError):
+        _send(answers, _encode(None))
+        while message := _received(requests):
+            for path in msgspec.msgpack.decode(message, type=list[str]):
+                _send(answers, _encode(row_of(root, path, start.most)))

@@ -3,11 +3,10 @@
 import asyncio
 import logging
 import os
-import queue
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -36,7 +35,6 @@ _FAILURES_AT_MOST = 5
 """How often folders that went just then may end it, one after the other."""
 
 Tell = Callable[[frozenset[str] | None], None]
-Changes = set[tuple[Change, str]]
 
 
 @contextmanager
@@ -65,9 +63,9 @@ def changes_of(root: Path) -> "Iterator[asyncio.Queue[frozenset[str] | None]]":
 
 def _listen(root: Path, stop: threading.Event, tell: Tell) -> None:
     """Tell of changes, in a thread of its own, until the folder goes or it is told to stop."""
-    watch = _ProjectWatch(root, tell)
+    watch = _ProjectWatch(root, stop, tell)
     try:
-        watch.run(stop)
+        watch.run()
     except Exception as error:  # the system's, or the library's own kind
         if root.is_dir():
             told = "The files of %s can't be watched (%s); they are looked at every %g s instead."
@@ -75,7 +73,6 @@ def _listen(root: Path, stop: threading.Event, tell: Tell) -> None:
         while root.is_dir() and not stop.wait(_POLL_S):
             tell(EVERYTHING)
     finally:
-        watch.end()
         tell(None)
 
 
@@ -86,30 +83,24 @@ class Folders(NamedTuple):
     round in circles.
     """
 
-    trees: tuple[str, ...]
-    """Folders with all that is in them: no links to folders."""
-    single: tuple[str, ...]
-    """Folders without what is in them: those with such links, and those that they are in."""
+    paths: tuple[str, ...]
+    whole: bool
+    """Whether all that is in them is watched too: only where none has a link to a folder."""
 
 
 def folders_of(root: str) -> Folders:
     """Find what to watch of a folder; unreadable and unnameable ones are left out."""
-    below: dict[str, list[str]] = {}
-    linking: set[str] = set()
+    found: list[str] = []
+    whole = True
     waiting = [root]
     while waiting:
         folder = waiting.pop()
+        found.append(folder)
         inside, has_links = _inside(folder)
-        below[folder] = inside
         waiting += inside
-        if has_links:
-            linking |= set(_up(folder, root)) - linking
-    trees = [child for folder in linking for child in below[folder] if child not in linking]
-    watched = [root] if root not in linking else trees
-    return Folders(
-        tuple(sorted(path for path in watched if not _is_gits(path[len(root) + 1 :]))),
-        tuple(sorted(path for path in linking if not _is_gits(path[len(root) + 1 :]))),
-    )
+        whole = whole and not has_links
+    single = sorted(path for path in found if not _is_gits(path[len(root) + 1 :]))
+    return Folders((root,) if whole else tuple(single), whole)
 
 
 def _inside(folder: str) -> tuple[list[str], bool]:
@@ -126,13 +117,6 @@ def _inside(folder: str) -> tuple[list[str], bool]:
     return inside, has_links
 
 
-def _up(folder: str, root: str) -> Iterable[str]:
-    yield folder
-    while folder != root:
-        folder = os.path.dirname(folder)
-        yield folder
-
-
 def _is_nameable(path: str) -> bool:
     try:
         path.encode()
@@ -141,144 +125,65 @@ def _is_nameable(path: str) -> bool:
     return True
 
 
-class _FolderWatch:
-    """A thread that watches some folders and hands on what it hears; an empty set when nothing."""
-
-    def __init__(
-        self, folders: tuple[str, ...], top: str, heard: "queue.SimpleQueue[_Heard]", *, whole: bool
-    ) -> None:
-        """Watch folders; with `whole` also all that is in them."""
-        self.whole = whole
-        self.listens = False
-        self._folders = folders
-        self._top = top
-        self._heard = heard
-        self._stop = threading.Event()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def end(self) -> None:
-        """End it within a second."""
-        self._stop.set()
-
-    def _run(self) -> None:
-        try:
-            for changes in watchfiles.watch(
-                *self._folders,
-                watch_filter=lambda _, path: not _is_gits(path.removeprefix(self._top)),
-                debounce=_TOGETHER_MS,
-                step=_QUIET_MS,
-                rust_timeout=_TIMEOUT_MS,
-                yield_on_timeout=True,
-                stop_event=self._stop,
-                raise_interrupt=False,
-                ignore_permission_denied=True,
-                recursive=self.whole,
-            ):
-                self._heard.put((self, changes))
-        except Exception as error:  # the system's, or the library's own kind
-            self._heard.put((self, error))
-
-
-_Heard = tuple[_FolderWatch, Changes | Exception]
-
-
 class _ProjectWatch:
-    """Watches a project's folders, as they come and go.
+    """Watches a project's folders, and begins anew where some come that are not watched yet."""
 
-    The library meets links where it begins with a tree, so that is begun with anew where folders
-    come that are not watched yet, or hold links. Until the new watchers listen the old ones go on.
-    """
-
-    def __init__(self, root: Path, tell: Tell) -> None:
+    def __init__(self, root: Path, stop: threading.Event, tell: Tell) -> None:
         self._root = root
         self._top = os.path.join(root, "")
+        self._stop = stop
         self._tell = tell
-        self._heard: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
-        self._watchers: list[_FolderWatch] = []
-        self._before: list[_FolderWatch] = []
-        self._begin_at: float | None = 0.0
-        """When folders are looked for again; None: not."""
-        self._not_before = 0.0
-        self._new = EVERYTHING
-        """What is to be told once it is watched."""
-        self._untold: frozenset[str] = frozenset()
-        """Of that what is begun with."""
         self._failures = 0
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self) -> None:
         """Listen until told to stop, or the folder goes; raise what keeps it from that."""
-        while not stop.is_set() and self._root.is_dir():
-            if self._begin_at is not None and time.monotonic() >= self._begin_at:
-                self._begin()
-            with suppress(queue.Empty):
-                watcher, heard = self._heard.get(timeout=self._wait_s())
-                if isinstance(heard, Exception):
-                    self._fail(watcher, heard)
-                else:
-                    self._take(watcher, heard)
+        while not self._stop.is_set() and self._root.is_dir():
+            try:
+                self._follow()
+            except Exception as error:
+                # A folder may go while it is begun with, and a file may have a strange name.
+                is_strange = isinstance(error, WatchfilesRustInternalError)
+                went = isinstance(error, FileNotFoundError) and self._failures < _FAILURES_AT_MOST
+                if not (is_strange or went):
+                    raise
+                self._failures += 1
+                # It may come again before anything is heard: a log with a strange name.
+                self._tell(EVERYTHING)
+                self._stop.wait(min(_POLL_S, 2**self._failures))
 
-    def end(self) -> None:
-        """Listen no more to any folder."""
-        for watcher in (*self._before, *self._watchers):
-            watcher.end()
-
-    def _wait_s(self) -> float:
-        most = _TIMEOUT_MS / 1000
-        if self._begin_at is None:
-            return most
-        return min(most, max(0.0, self._begin_at - time.monotonic()))
-
-    def _begin(self) -> None:
+    def _follow(self) -> None:
+        """Tell of changes until other folders are to be watched."""
         started = time.monotonic()
         folders = folders_of(str(self._root))
-        self._before += self._watchers
-        self._watchers = [
-            _FolderWatch(some, self._top, self._heard, whole=whole)
-            for some, whole in ((folders.trees, True), (folders.single, False))
-            if some
-        ]
-        self._untold, self._new = self._untold | self._new, frozenset()
-        self._begin_at = None
         now = time.monotonic()
-        self._not_before = now + max(_AGAIN_S, 10 * (now - started))
-
-    def _fail(self, watcher: _FolderWatch, error: Exception) -> None:
-        """Begin again after a while, or raise what would only come again.
-
-        A folder may go while it is begun with; a file may have a strange name; and what is too
-        much for the system beside the old watchers may be little enough without them.
-        """
-        if watcher not in self._watchers:
-            return
-        is_strange = isinstance(error, WatchfilesRustInternalError)
-        went = isinstance(error, FileNotFoundError) and self._failures < _FAILURES_AT_MOST
-        if not (is_strange or went or self._before):
-            raise error
-        self._failures += 1
-        if is_strange:
-            # It may come again before anything is heard: a log with a strange name.
-            self._tell(EVERYTHING)
-        self.end()
-        self._watchers, self._before, self._new = [], [], EVERYTHING
-        self._begin_at = max(self._not_before, time.monotonic() + min(_POLL_S, 2**self._failures))
-
-    def _take(self, watcher: _FolderWatch, changes: Changes) -> None:
-        watcher.listens = True
-        if (self._before or self._untold) and all(each.listens for each in self._watchers):
-            for old in self._before:
-                old.end()
-            self._before = []
-            self._tell(self._untold)
-            self._untold = frozenset()
-        paths = {path for _, path in changes if path.startswith(self._top)}
-        if paths:
-            self._failures = 0
-            self._tell(frozenset(path.removeprefix(self._top) for path in paths))
-        came = {path for change, path in changes if change == Change.added} & paths
-        if new := [path for path in _outermost(came) if _is_new(path, is_watched=watcher.whole)]:
-            self._new |= {path.removeprefix(self._top) for path in new}
-            if self._begin_at is None:
-                self._begin_at = self._not_before
+        not_before = now + max(_AGAIN_S, 10 * (now - started))
+        listens = is_over = False
+        changes_heard = watchfiles.watch(
+            *folders.paths,
+            watch_filter=lambda _, path: not _is_gits(path.removeprefix(self._top)),
+            debounce=_TOGETHER_MS,
+            step=_QUIET_MS,
+            rust_timeout=_TIMEOUT_MS,
+            yield_on_timeout=True,
+            stop_event=self._stop,
+            raise_interrupt=False,
+            ignore_permission_denied=True,
+            recursive=folders.whole,
+        )
+        with closing(changes_heard):
+            for changes in changes_heard:
+                paths = {path for _, path in changes if path.startswith(self._top)}
+                if not listens:
+                    self._tell(EVERYTHING)
+                elif paths:
+                    self._tell(frozenset(path.removeprefix(self._top) for path in paths))
+                listens = True
+                self._failures = 0 if paths else self._failures
+                came = {path for change, path in changes if change == Change.added} & paths
+                new = (_is_new(path, is_watched=folders.whole) for path in _outermost(came))
+                is_over = is_over or any(new)
+                if (is_over and time.monotonic() >= not_before) or not self._root.is_dir():
+                    return
 
 
 def _outermost(paths: set[str]) -> Iterable[str]:
@@ -294,7 +199,7 @@ def _is_new(path: str, *, is_watched: bool) -> bool:
     """Whether it is a folder that is not watched, or one that is watched though it holds links."""
     if os.path.islink(path) or not os.path.isdir(path):
         return False
-    return not is_watched or bool(folders_of(path).single)
+    return not is_watched or not folders_of(path).whole
 
 
 def _is_gits(path: str) -> bool:

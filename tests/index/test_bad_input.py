@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragmem.index.files import IndexLimits, NotRead, read
-from ragmem.index.rows import cut_files, rows_of
+from ragmem.index.rows import cut_files, row_of
 from tests.index.trees import AUTH, Tree, children
 
 
@@ -193,7 +193,7 @@ sys.addaudithook(_watch)
 def test_any_bytes_give_rows(tree, root, name, data):
     """Never raises; what comes can be stored."""
     tree.write(name, data)
-    (row,) = rows_of(root, [name], 1_000_000)
+    row = row_of(root, name, 1_000_000)
     assert row.path == name
     assert (row.unread, row.size) == (None, len(data))
     assert row.left_out == ("binary" if b"\0" in data else row.left_out)

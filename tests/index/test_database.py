@@ -218,15 +218,6 @@ async def test_who_only_looks_changes_no_damaged_one(database, thread, caplog):
     assert await thread().run(_file_count, otherwise=-1) == 0
 
 
-@pytest.mark.parametrize("size", [10, 5_000, 100_000])
-async def test_whatever_is_in_its_place_is_made_anew(database, thread, size):
-    """A file that is no database, or none of ours: nothing of it is kept."""
-    open_for_writing(database).close()
-    database.write_bytes(b"\xfe" * size)
-    assert await thread(open_for_reading).run(_epoch, otherwise=-1) == -1
-    assert await thread().run(_file_count, otherwise=-1) == 0
-
-
 async def test_killed_while_it_was_removed(database, thread):
     """A log without its database is no part of the next one."""
     old = thread()

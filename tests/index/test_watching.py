@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -186,51 +185,18 @@ async def test_links_that_come_later(tree, tmp_path):
         await _few_are_watched()
 
 
-async def test_too_much_for_the_system_for_a_moment(tree, tmp_path, monkeypatch, caplog):
-    """The old watchers and the new ones together are over the limit: it goes on without the old."""
-    import watchfiles
-
-    real, begun = watchfiles.watch, 0
-
-    def watch(*folders: str, **settings: Any) -> Iterator[set[Any]]:
-        nonlocal begun
-        begun += 1
-        if begun == 3:
-            raise OSError("OS file watch limit reached.")
-        yield from real(*folders, **settings)
-
-    monkeypatch.setattr(watchfiles, "watch", watch)
-    (tree.root / "link").symlink_to(tmp_path)
-    async with _watching(tree) as watched:
-        assert begun == 2
-        tree.write("new/late.py", "def late():\n    pass\n")
-        await watched.until("new/late.py")
-        async with asyncio.timeout(60):
-            while begun < 5:
-                await asyncio.sleep(0.1)
-        await asyncio.sleep(1.5)
-        watched.seen.clear()
-        tree.write("new/late.py", "def later():\n    pass\n")
-        await watched.until("new/late.py")
-    assert "can't be watched" not in caplog.text
-
-
 def test_what_is_watched(tmp_path):
-    """Trees without links as a whole, folders with links by themselves."""
+    """A tree without links as a whole, else each folder by itself, but for git's own."""
     for path in ("a/x/y", "b/z", "c", ".git/refs"):
         (tmp_path / path).mkdir(parents=True)
     (tmp_path / "file").symlink_to(tmp_path / "nowhere")
     (tmp_path / "c" / "plain").write_text("")
     (tmp_path / "c" / "link").symlink_to("plain")
     top = str(tmp_path)
-    assert folders_of(top) == Folders((top,), ())
-    (tmp_path / "a" / "x" / "link").symlink_to(tmp_path)
-    assert folders_of(top) == Folders(
-        (f"{top}/a/x/y", f"{top}/b", f"{top}/c"), (top, f"{top}/a", f"{top}/a/x")
-    )
+    assert folders_of(top) == Folders((top,), whole=True)
     (tmp_path / ".git" / "refs" / "heads").symlink_to(tmp_path / "b")
-    (tmp_path / "a" / "x" / "link").unlink()
-    assert folders_of(top) == Folders((f"{top}/a", f"{top}/b", f"{top}/c"), (top,))
+    single = ("", "/a", "/a/x", "/a/x/y", "/b", "/b/z", "/c")
+    assert folders_of(top) == Folders(tuple(top + path for path in single), whole=False)
 
 
 async def test_a_name_that_is_no_text_and_is_written_all_the_time(tree):

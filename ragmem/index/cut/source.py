@@ -2,7 +2,6 @@
 
 import codecs
 import re
-from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
@@ -99,7 +98,13 @@ def trimmed(source: SourceText, start: int, end: int) -> tuple[int, int] | None:
 
 _NAME = "\0"
 """What stands in the place of a name; no source has it."""
-_OWN = ("self.", "cls.", "this.", "this->", "Self::", "self::", "static::")
+_WORD = r"(?<![\w$]){name}(?![\w$])"
+# A function's name means the function itself where it is called, not as that of another thing, or
+# decorates.
+_CALLED = (
+    r"(?<![\w$])(?:(?<!\.)(?<!->)(?<!::)|(?<=self\.)|(?<=cls\.)|(?<=this\.)|(?<=this->)"
+    r"|(?<=[Ss]elf::)|(?<=static::)){name}(?=\()|(?<=@){name}(?=\.)"
+)
 _RULE = re.compile(r"\s*([^\w\s])\1{2,}\s*$")
 _SAID = re.compile(r"\s*//+[ \t]*([\w.]+)")
 """Matches what is said above in Go: it begins with the name, and may be left when that changes."""
@@ -205,23 +210,13 @@ def _nameless(source: SourceText, piece: Piece, text: str) -> str:
     if any(piece.first < part.first <= row for part in piece.parts):
         return text
     start = sum(len(line) + 1 for line in source.lines[piece.first : row])
-    first, last = start + first, start + last
-    spans = [(first, last)]
+    text = text[: start + first] + _NAME + text[start + last :]
     if row > piece.first and (said := _SAID.match(text)):
-        spans.append(said.span(1))
-    if piece.name.isidentifier():
-        every = piece.kind in ("class", "type")
-        spans += [
-            (found, behind)
-            for found, behind in _found(piece.name, text)
-            if all(behind <= a or found >= b for a, b in spans)
-            and (every or _is_called(text, found, behind))
-        ]
-    kept, at = [], 0
-    for found, behind in sorted(spans):
-        kept.append(text[at:found])
-        at = behind
-    return _NAME.join([*kept, text[at:]])
+        text = text[: said.start(1)] + _NAME + text[said.end(1) :]
+    if piece.name in text and piece.name.isidentifier():
+        called = _WORD if piece.kind in ("class", "type") else _CALLED
+        text = re.sub(called.format(name=piece.name), _NAME, text)
+    return text
 
 
 def _headless(text: str, row: int, first: int) -> str:
@@ -232,27 +227,6 @@ def _headless(text: str, row: int, first: int) -> str:
         if 0 <= near < len(lines) and _RULE.match(lines[near]):
             lines[near] = _NAME
     return "\n".join(lines)
-
-
-def _found(name: str, text: str) -> Iterator[tuple[int, int]]:
-    """Find where a name stands as a word."""
-    at = 0
-    while (found := text.find(name, at)) >= 0:
-        at = found + len(name)
-        if not (_is_part(text[found - 1 : found]) or _is_part(text[at : at + 1])):
-            yield found, at
-
-
-def _is_part(char: str) -> bool:
-    return char.isalnum() or char in ("_", "$")
-
-
-def _is_called(text: str, found: int, behind: int) -> bool:
-    """Whether a function's name means the function itself there: it is called, or decorates."""
-    before, after = text[max(0, found - 8) : found], text[behind : behind + 1]
-    if after == "(":
-        return before.endswith(_OWN) or not before.endswith((".", "->", "::"))
-    return after == "." and before.endswith("@")
 
 
 def hash_of(text: str) -> str:
