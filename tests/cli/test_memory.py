@@ -41,6 +41,7 @@ from ragmem.store.neo4j import Connection
 from ragmem.store.open import open_archive
 from ragmem.text import display_width
 from tests.cli.process import Done, Ragmem
+from tests.fakes.forks import PATIENCE
 from tests.fakes.neo4j import ALSO_NEO4J, in_thread, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import TcpProxy
 
@@ -68,7 +69,7 @@ def on_a_graph(server: Connection, folder: Path) -> Ragmem:
         await (await open_empty_neo4j_store(server)).aclose()
 
     in_thread(empty())
-    env = {"RAGMEM_STORE": "neo4j", "RAGMEM_STORE__TIMEOUT_S": "30"}
+    env = {"RAGMEM_STORE": "neo4j", "RAGMEM_STORE__TIMEOUT_S": "30", PATIENCE: "30"}
     address = {"NEO4J_URI": server.url, "NEO4J_PASSWORD": server.password}
     return Ragmem(folder, env | address)
 

@@ -20,9 +20,12 @@ from pkgutil import walk_packages
 from typing import Any, Self
 
 import ragmem
+from ragmem.memory import leases
 
 ROOT = Path(__file__).parents[2]
 _PATIENCE_S = 150.0
+PATIENCE = "TEST_PATIENCE_S"
+"""A variable for forks: the seconds that a turn waits for its store, on machines that are busy."""
 _MOST = 100_000
 """Bytes of a request: more does not fit into one message of a socket."""
 _LEFT_OUT = ("ragmem.__main__", "ragmem.llm.litellm_client", "ragmem.embedder.litellm_embedder")
@@ -188,6 +191,8 @@ def _become(asked: Mapping[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(asked["env"])
     time.tzset()
+    if patience_s := os.environ.pop(PATIENCE, ""):
+        leases._PATIENCE_S = float(patience_s)
     os.chdir(asked["cwd"])
     sys.argv = ["ragmem", *asked["argv"]]
     if file := asked["hits"]:
