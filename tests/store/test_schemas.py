@@ -147,7 +147,8 @@ async def is_whole_and_goes_on(store: Archive, version: int) -> None:
     known = (await store.projects())[0]
     joined = msgspec.structs.replace(known, joined_into="new")
     whole = len(await store.sessions(SessionQuery(project_ids=(known.project_id,))))
-    await store.apply([RegisterProject(project=joined)])
+    other = msgspec.structs.replace(known, project_id="new", path="/new")
+    await store.apply([RegisterProject(project=other), RegisterProject(project=joined)])
     assert len(await store.sessions(SessionQuery(project_ids=("new",)))) == whole > 0
     assert await store.check() == []
 

@@ -72,7 +72,7 @@ def _is_due(database: Path, last: Path, now: datetime) -> bool:
     changed = [
         path.stat().st_mtime
         for path in (database, database.with_name(f"{database.name}-wal"))
-        if path.exists()
+        if path.exists() and path.stat().st_size  # an empty log tells of no change
     ]
     return now.timestamp() - made >= _EACH.total_seconds() and max(changed, default=0.0) > made
 

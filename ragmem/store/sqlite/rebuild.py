@@ -44,19 +44,10 @@ _RECORDS: dict[str, type[msgspec.Struct]] = {
 }
 """A row of these tables that is no such record any more counts as lost."""
 _KEPT_ELSEWHERE = {"covers": "[]"}
-_MADE_ANEW = frozenset(
-    (
-        "migrations",
-        "identity",
-        "attempts",
-        "leases",
-        "owners",
-        "documents",
-        "vectors",
-        "project_numbers",
-        "recall_state",
-    )
-)
+_MADE_ANEW = frozenset((
+    "migrations", "identity", "attempts", "leases", "owners", "documents", "vectors",
+    "project_numbers", "recall_state",
+))  # fmt: skip
 """What processes hold for themselves, what follows from the rest, and what is filed by that."""
 _COMPLETED = "record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')"
 
@@ -216,11 +207,11 @@ def _copy(source: DamagedDatabase, target: Connection, mark: EmbedderMark | None
     for table, key in _tables(target):
         if table == "small_vectors" and source.mark() != mark:
             continue
-        described = target.execute(f'PRAGMA table_info("{table}")').fetchall()
-        columns = {str(name) for _, name, *_ in described}
+        described = target.tuples(f'PRAGMA table_info("{table}")')
+        columns = {name for _, name, *_ in described}
         # Of a column that an older database lacks, and that has no value of its own.
         empty: Row = {
-            str(name): ""
+            name: ""
             for _, name, kind, is_needed, default, _ in described
             if kind == "TEXT" and is_needed and default is None
         }
@@ -379,7 +370,7 @@ def _file(sources: Sequence[DamagedDatabase], db: Connection, mark: EmbedderMark
     for source in reversed(sources):  # What the first one says is written last.
         filed = {}
         for row in source.rows("documents", ()):
-            filed[row["document"]] = str(row["record_id"]), int(row["level"] or 0)
+            filed[row["document"]] = row["record_id"], row["level"]
             db.execute(
                 "UPDATE documents SET to_extract = :to_extract, to_link = :to_link"
                 f" WHERE record_id = :record_id AND {_COMPLETED}",

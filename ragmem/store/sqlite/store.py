@@ -195,7 +195,6 @@ class SQLiteStore:
     attach = _writes(work.attach)
 
     store_id = _reads(schema.store_id)
-    take_id = _writes(schema.identify)
     check = _reads(checks.check)
 
     async def heartbeat(self, owner_id: str) -> None:

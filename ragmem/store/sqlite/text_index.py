@@ -34,7 +34,7 @@ HIGHEST = (1 << _LEVEL_BITS) - 1
 """Of a level in a document's number: it stands for those above too."""
 _STEPS = 16
 """Lengths told apart between one and its double."""
-_BATCH = 200
+_BATCH = 100
 """Records that memory holds at a time, with their texts."""
 _MOST_OF_A_TERM = 8
 """Times that a term is indexed for one record: BM25 hardly counts more, and each takes room."""
