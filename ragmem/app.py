@@ -25,6 +25,7 @@ from ragmem.interface import address as addresses
 from ragmem.llm.base import LLM
 from ragmem.logs import logging_to
 from ragmem.memory.context import ContextBuilder, Place
+from ragmem.memory.facts.values import Remembered
 from ragmem.memory.hits import Hit
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import (
@@ -64,6 +65,8 @@ class App:
 
     With an `address` it is a guest in somebody else's process, which is left as it is.
     `patient`: nobody types meanwhile, so what is stored is waited for, as long as for a guest.
+    `everyone`: sessions of other people in a shared store are gone on with too. `say` is told at
+    once what a person has to wait for; without it that is a notice like others.
     """
 
     def __init__(
@@ -74,6 +77,8 @@ class App:
         cwd: Path,
         ephemeral: bool = False,
         patient: bool = False,
+        everyone: bool = False,
+        say: Callable[[str], None] | None = None,
         address: "Address | None" = None,
     ) -> None:
         self.config = config
@@ -84,24 +89,23 @@ class App:
         self._patient = patient or self._guest
         self._address = address or addresses.configured(config, paths, environment())
         self.embedder = configured_embedder(config) if config.memory.enabled else None
+        spool = paths.spool_dir / self._address.spool
+        tail = Tail(spool.with_name(f"{spool.name}{SUFFIX}"), partial(met, spool))
         self.memory = Memory(
             self.store,
             config.memory,
             records=not ephemeral,
             embedder=self.embedder,
+            tail=tail if config.memory.enabled else None,
+            on_finished=lambda: self.background.wake(),
+            on_written=self._show_written,
             metrics=self.metrics,
         )
-        if self.memory.recalls:
-            spool = self._address.spool
-            file = paths.spool_dir / f"{spool}{SUFFIX}"
-            self.memory.tail = Tail(file, partial(met, paths.spool_dir / spool))
-        self.everyone = False
-        """Sessions of other people in a shared store are gone on with too."""
+        self._everyone = everyone
         self.remembers = True
         """False where the memory, which is wanted, has no folder."""
         self._notices: list[str] = []
-        self.say: Callable[[str], None] = self._say
-        """Told at once what a person has to wait for."""
+        self._say_at_once = say or self._say
         self.codebase = Codebase(
             config,
             paths,
@@ -110,6 +114,8 @@ class App:
             metrics=self.metrics,
             writes=not ephemeral and not self._guest,
             say=self._say,
+            on_told=lambda: self.background.wake(),
+            leave_vectors=lambda: self.background.leave_vectors(),
         )
         self.background = Background(
             config,
@@ -119,14 +125,12 @@ class App:
             self.embedder,
             metrics=self.metrics,
             codebase=None if self._guest else self.codebase,
+            say=self._say,
         )
-        self.background.say = self._say
         self._store: SpooledStore | None = None
         self._agents: list[Agent] = []
         self._places = Places(self.memory, self.store, self.cwd)
         self._preparing: asyncio.Task[None] | None = None
-        if self.memory.facts and not self._guest:
-            self.memory.facts.on_written = lambda d: self._notices.extend(shown(d, self._agents))
         self._exit = ExitStack()
         know(secrets_among(environment()) | config.passwords())
         know({"Neo4j password": paths.neo4j_password})
@@ -179,6 +183,10 @@ class App:
     def _say(self, text: str) -> None:
         self._notices.append(text)
 
+    def _show_written(self, fact: Remembered) -> None:
+        if not self._guest:
+            self._notices += shown(fact, self._agents)
+
     def notices(self) -> list[str]:
         """What is to be said once; empties the list."""
         notices, self._notices = self._notices, []
@@ -224,7 +232,7 @@ class App:
         return store
 
     def _store_is_made(self, what: str) -> None:
-        self.say(what)
+        self._say_at_once(what)
         if self._store:
             self._store.is_made()
 
@@ -264,7 +272,7 @@ class App:
         """One's own newest of this folder, or everyone's; while the store is away, those kept
         beside it."""
         cwd = folder_name(self.cwd)
-        query = SessionQuery(cwd=cwd, mine=not self.everyone, limit=limit)
+        query = SessionQuery(cwd=cwd, mine=not self._everyone, limit=limit)
         try:
             return await self.memory.sessions(query)
         except StoreError:
@@ -276,7 +284,7 @@ class App:
     async def resume_session(self, reference: str) -> Session:
         """By id, tail or name, as `sessions_here`; SessionNotFound, AmbiguousSession."""
         try:
-            return await self.memory.find_session(reference, mine=not self.everyone)
+            return await self.memory.find_session(reference, mine=not self._everyone)
         except StoreError as error:
             if self.memory.tail is None:
                 raise

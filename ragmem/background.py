@@ -12,7 +12,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -69,7 +68,9 @@ class Background:
         *,
         metrics: Metrics,
         codebase: Codebase | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """Take what to work with; `say` is told what the person should know of it, each once."""
         self._config = config
         self._paths = paths
         self._codebase = codebase
@@ -83,8 +84,12 @@ class Background:
         self._summarizer: Summarizer | None = None
         """The same, where summaries are made."""
         self._told = False
-        self.say: Callable[[str], None] = lambda _: None
-        """Told what the person should know of it, each once."""
+        self._say = say
+        self._runs = False
+        """It works beside a conversation."""
+        self._everywhere: bool | None = None
+        """While it drains: whether code of all projects is embedded, or of this process' own."""
+        self._model = ""
 
     @property
     def embedder_model(self) -> str:
@@ -108,13 +113,18 @@ class Background:
         """Work from now on, beside the conversation; `model` is the main one's name."""
         if self._worker is None:
             self._worker = self._made(model)
-            self._memory.on_finished = self._worker.wake
+            self._runs = True
             self._worker.start()
-            if self._codebase:
-                self._codebase.on_told = self._worker.wake
-                if self._config.memory.worker == "detached":
-                    leave = partial(leave_to_a_process, self._paths, model=model)
-                    self._codebase.leave_vectors = leave
+
+    def wake(self) -> None:
+        """Something may be there to do, if it works beside a conversation."""
+        if self._worker and self._runs:
+            self._worker.wake()
+
+    def leave_vectors(self) -> None:
+        """Let a process of its own make what are too many for a conversation's."""
+        if self._runs and self._config.memory.worker == "detached":
+            leave_to_a_process(self._paths, model=self._model)
 
     @property
     def made_vectors_of_code(self) -> bool:
@@ -130,12 +140,17 @@ class Background:
             await self._worker.aclose()
         worker = self._worker or self._made(model)
         self._worker = worker
-        if self._codebase:
-            worker.chores = (partial(self._codebase.catch_up, everywhere=everywhere),)
+        self._everywhere = everywhere
         try:
             return await worker.drain(limit_s)
         except StoreError:
             return False
+
+    async def _catch_up(self, store: Store) -> bool:
+        """Make vectors of code where nothing else is to be done: false when there is none."""
+        if self._codebase is None or self._everywhere is None:
+            return False
+        return await self._codebase.catch_up(store, everywhere=self._everywhere)
 
     async def summarize(self, session: Session, *, model: str = "") -> str:
         """Renew a session's own summary now; UsageError where none are made."""
@@ -224,29 +239,30 @@ class Background:
         from ragmem.memory.worker import Worker
 
         summaries, facts = self._config.memory.summaries, self._memory.facts
-        asker = self._asker
+        asker, self._model = self._asker, model
         if self._config.memory.worker == "inline":
             # A person waits for it.
             summaries = msgspec.structs.replace(summaries, retry_pause_s=0.0)
         if summaries.enabled or (facts and self._config.memory.facts.extract):
             self._llm = summary_model(self._config, self._paths, flag=model)
-            asker = summarizer(self._llm, summaries, self._paths, self._metrics, self._open_store)
-            asker.say = lambda text: self.say(text)
+            asker = summarizer(
+                self._llm, summaries, self._paths, self._metrics, self._open_store, self._say
+            )
             self._asker = asker
         self._summarizer = asker if summaries.enabled else None
-        worker = Worker(
+        return Worker(
             self._open_store,
             self._memory.owner_id,
             embedder=self._embedder,
             summarizer=self._summarizer,
             extractor=extractor(facts, asker, self._config, self._metrics) if facts else None,
             config=summaries,
+            names_sessions=True,
+            linker=self._codebase,
+            chores=(self._catch_up,),
+            say=self._say,
             metrics=self._metrics,
         )
-        worker.tell = lambda text: self.say(text)
-        worker.names_sessions = True
-        worker.linker = self._codebase
-        return worker
 
 
 def configured_embedder(config: Config) -> Embedder | None:
@@ -281,13 +297,16 @@ def summarizer(
     paths: Paths,
     metrics: Metrics,
     open_store: Callable[[], Awaitable[Store]],
+    say: Callable[[str], None] = lambda _: None,
 ) -> "Summarizer":
     """One that asks this model, within the session's limits over all processes of the home."""
     from ragmem.memory.summaries import Ledger, Summarizer
     from ragmem.memory.summaries.ledger import FILE
 
     ledger = Ledger(paths.data_dir / FILE)
-    return Summarizer(llm, config, ledger=ledger, metrics=metrics, open_attempts=open_store)
+    return Summarizer(
+        llm, config, ledger=ledger, metrics=metrics, open_attempts=open_store, say=say
+    )
 
 
 def extractor(

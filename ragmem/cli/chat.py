@@ -1,6 +1,7 @@
 """`ragmem chat`: a conversation in this folder."""
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,12 +60,11 @@ def chat(  # noqa: PLR0913 - one parameter a flag
 
     opened: list[App] = []
 
-    def start() -> tuple["App", "Options"]:
+    def start(show: Callable[[str], None]) -> tuple["App", "Options"]:
         from ragmem.app import Options
 
         options = Options(model=model or "", permission_mode=chosen, add_dirs=folders)
-        opened.append(open_app(config, paths, ephemeral=ephemeral))
-        opened[0].everyone = everyone
+        opened.append(open_app(config, paths, ephemeral=ephemeral, everyone=everyone, show=show))
         return opened[0], options
 
     from ragmem.repl.chat import Opening, run_chat

@@ -95,8 +95,8 @@ async def _asked(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
     if not paths.data_dir.is_dir():
         return []
     async with asyncio.timeout(_PATIENCE_S):
-        async with open_app(load_config(paths.config_file), paths, ephemeral=True) as opened:
-            opened.say = lambda _: None
+        config = load_config(paths.config_file)
+        async with open_app(config, paths, ephemeral=True, show=lambda _: None) as opened:
             return await ask(opened)
 
 
@@ -339,14 +339,26 @@ def current_folder() -> Path:
 
 
 def open_app(
-    config: Config, paths: Paths, *, ephemeral: bool = False, patient: bool = False
+    config: Config,
+    paths: Paths,
+    *,
+    ephemeral: bool = False,
+    patient: bool = False,
+    everyone: bool = False,
+    show: Callable[[str], None] = lambda text: say(f"note: {visible(text)}\n"),
 ) -> "App":
     """The App of the current folder, to be entered with `async with`."""
     from ragmem.app import App
 
-    opened = App(config, paths, cwd=current_folder(), ephemeral=ephemeral, patient=patient)
-    opened.say = lambda text: say(f"note: {visible(text)}\n")
-    return opened
+    return App(
+        config,
+        paths,
+        cwd=current_folder(),
+        ephemeral=ephemeral,
+        patient=patient,
+        everyone=everyone,
+        say=show,
+    )
 
 
 class Home(msgspec.Struct, frozen=True):

@@ -133,7 +133,14 @@ class Codebase:
         metrics: Metrics,
         writes: bool,
         say: Callable[[str], None],
+        on_told: Callable[[], None] = lambda: None,
+        leave_vectors: Callable[[], None] = lambda: None,
     ) -> None:
+        """Take what to work with.
+
+        `on_told` is called when the store has come to know of code: turns can be linked with it;
+        `leave_vectors` in a chat where many are to be made: for a process of its own.
+        """
         self._config = config
         self._paths = paths
         self._open_store = open_store
@@ -159,10 +166,8 @@ class Codebase:
         settings = config.memory.embeddings
         self._floor = thresholds(self._embedder.info, settings).history if self._embedder else None
         self._telling: set[asyncio.Task[None]] = set()
-        self.on_told: Callable[[], None] = lambda: None
-        """Called when the store has come to know of code: turns can be linked with it."""
-        self.leave_vectors: Callable[[], None] = lambda: None
-        """Called in a chat where many vectors are to be made: for a process of its own."""
+        self._on_told = on_told
+        self._leave_vectors = leave_vectors
 
     def index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
         """Return the index of a project's own folder; None where no code is indexed.
@@ -282,7 +287,7 @@ class Codebase:
         task = asyncio.create_task(link())
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
-        self.on_told()
+        self._on_told()
 
     async def _kept_current(
         self, index: "CodeIndex", first: "asyncio.Task[Refreshed | None]"
@@ -303,7 +308,7 @@ class Codebase:
             if (await index.status()).without_vectors <= _FEW_TEXTS:
                 await index.embed(_EMBEDDED_S)
             else:
-                self.leave_vectors()
+                self._leave_vectors()
         except RagmemError as error:
             self._failed("Code was not embedded", error)
 

@@ -90,7 +90,11 @@ class ConversationAgent:
         self._settings = msgspec.structs.replace(parts.config.memory, summaries=summaries)
         embedder = parts.embedder if config.embed_messages else None
         self.recorder = Memory(
-            parts.open_store, self._settings, embedder=embedder, metrics=parts.metrics
+            parts.open_store,
+            self._settings,
+            embedder=embedder,
+            on_finished=lambda: self.work.wake(),
+            metrics=parts.metrics,
         )
         self._summarizer = summarizer(
             summary_llm or self.llm,
@@ -113,11 +117,10 @@ class ConversationAgent:
             if self.recorder.facts
             else None,
             config=summaries,
+            names_sessions=True,
             metrics=parts.metrics,
         )
-        self._worker.names_sessions = True
         self.work = Work(self._worker, runs=parts.config.memory.worker != "off")
-        self.recorder.on_finished = self.work.wake
         memory.join(self.work, self.aclose)
 
     async def __aenter__(self) -> Self:

@@ -22,6 +22,7 @@ from ragmem.ids import new_id
 from ragmem.memory.context import Context, ContextBuilder, FindCode, Place, Strategy
 from ragmem.memory.context.collect import Collector, ContextInput
 from ragmem.memory.facts.facts import Facts
+from ragmem.memory.facts.values import Remembered
 from ragmem.memory.hits import Hit
 from ragmem.memory.leases import Presence, in_time
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd
@@ -64,16 +65,25 @@ class Conversation(msgspec.Struct, frozen=True):
 class Memory:
     """See the module's text. One per process; `owner_id` names the process to the store."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         open_store: OpenStore | None,
         config: MemoryConfig,
         *,
         records: bool = True,
         embedder: Embedder | None = None,
+        tail: Tail | None = None,
+        on_finished: Callable[[], None] = lambda: None,
+        on_written: Callable[[Remembered], None] = lambda _: None,
         metrics: Metrics | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
+        """Take what to work with.
+
+        `tail` keeps the newest sessions for when the store is away. `on_finished` is called when
+        a turn has ended: there is work for the background; `on_written` with each fact that was
+        added or updated.
+        """
         self.owner_id = new_id()
         self.records = records and open_store is not None and config.enabled
         self._open_store = open_store if config.enabled else None
@@ -93,6 +103,7 @@ class Memory:
             embedder=embedder,
             limits=limits,
             config=config.facts,
+            on_written=on_written,
             metrics=self._metrics,
             clock=clock,
         )
@@ -108,10 +119,8 @@ class Memory:
             floor=self.floor,
             metrics=self._metrics,
         )
-        self.tail: Tail | None = None
-        """Where the newest sessions are kept for when the store is away, if anywhere."""
-        self.on_finished: Callable[[], None] = lambda: None
-        """Called when a turn has ended: there is work for the background."""
+        self.tail = tail
+        self._on_finished = on_finished
 
     @property
     def recalls(self) -> bool:
@@ -255,7 +264,7 @@ class Memory:
         if self.tail and self.records:
             own = self._local_turns(session)
             self.tail.keep(session, self._collector.turns_at_hand(session.session_id, own))
-        self.on_finished()
+        self._on_finished()
 
     def remember(self, session_id: str, turns: Sequence[Turn]) -> None:
         """Take these for what this process knows of a session while the store is away."""

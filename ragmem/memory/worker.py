@@ -58,7 +58,7 @@ class Reader(Protocol):
 class Worker:
     """Does what is pending, one thing after the other, until there is none; then waits."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         open_store: Callable[[], Awaitable[Store]],
         owner_id: str,
@@ -67,9 +67,19 @@ class Worker:
         summarizer: Summarizer | None,
         extractor: Extractor | None = None,
         config: SummariesConfig,
+        names_sessions: bool = False,
+        linker: Reader | None = None,
+        chores: Sequence[Callable[[Store], Awaitable[bool]]] = (),
+        say: Callable[[str], None] = lambda _: None,
         metrics: Metrics | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
+        """Take what to work with.
+
+        `names_sessions`: sessions that nobody has named get a title. `linker` links turns with
+        the code that they concern. `chores` are done when nothing else is: each a piece at a
+        time, false when there is none. `say` is told of work that failed, of each kind once.
+        """
         self._open_store = open_store
         self._metrics = metrics or Metrics()
         self._owner_id = owner_id
@@ -79,14 +89,10 @@ class Worker:
         self._config = config
         self._clock = clock
         self._told: set[type[Exception]] = set()
-        self.tell: Callable[[str], None] = lambda _: None
-        """Told of work that failed, of each kind once."""
-        self.names_sessions = False
-        """Whether sessions that nobody has named get a title."""
-        self.linker: Reader | None = None
-        """Links turns with the code that they concern."""
-        self.chores: tuple[Callable[[Store], Awaitable[bool]], ...] = ()
-        """What is done when nothing else is: each a piece at a time, false when there is none."""
+        self._tell = say
+        self._names_sessions = names_sessions
+        self._linker = linker
+        self._chores = tuple(chores)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._passed: set[str] = set()
@@ -162,7 +168,7 @@ class Worker:
         is_told = is_bug or isinstance(error, StoreError) or type(error) in self._told
         if not is_told:
             self._told.add(type(error))
-            self.tell(f"Background work failed: {one_line(str(error), _TOLD_CHARS)}")
+            self._tell(f"Background work failed: {one_line(str(error), _TOLD_CHARS)}")
 
     # --- what is done -------------------------------------------------------------
 
@@ -173,15 +179,15 @@ class Worker:
             return True
         if self._summarizer is not None and await self._sum_up(store, self._summarizer):
             return True
-        if self.linker is not None and await self._look_through(store, "references", self.linker):
+        if self._linker and await self._look_through(store, "references", self._linker):
             return True
         if self._extractor is not None and await self._learn(store, self._extractor):
             return True
         known, now = self._passed, self._clock()
         name = partial(titles.due, store, self._summarizer, self._owner_id, passed=known, now=now)
-        if self.names_sessions and await self._done([], name):
+        if self._names_sessions and await self._done([], name):
             return True
-        for chore in self.chores:
+        for chore in self._chores:
             if await self._done([], partial(chore, store)):
                 return True
         return False

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Opening", "Start", "run_chat"]
 
-Start = Callable[[], "tuple[App, Options]"]
+Start = Callable[[Callable[[str], None]], "tuple[App, Options]"]
 """Makes the app; called in a thread while the person types."""
 Color = Literal["auto", "always", "never"]
 
@@ -251,7 +251,6 @@ class ChatLoop:
     async def run(self) -> None:
         """Load, then do what is sent off, until it is cancelled."""
         output, (app, options) = await asyncio.to_thread(self._load)
-        app.say = output.say
         async with app:
             chat = self._chat = await self._open(app, options, output)
             from ragmem.repl.completion import FileListing
@@ -272,7 +271,8 @@ class ChatLoop:
         from ragmem.repl.output import ChatOutput
 
         self.commands = commands.COMMANDS
-        return ChatOutput(self.terminal, mode=self._mode), self._start()
+        output = ChatOutput(self.terminal, mode=self._mode)
+        return output, self._start(output.say)
 
     async def _open(self, app: "App", options: "Options", output: "ChatOutput") -> ChatSession:
         from ragmem.repl.turn import Approvals

@@ -109,13 +109,13 @@ class Bench(msgspec.Struct):
     read_file: ReadFile
     touch: Touch
 
-    def new_memory(self) -> Memory:
-        """That of another process."""
+    def new_memory(self, **options: Any) -> Memory:
+        """That of another process; `options` are of its constructor."""
 
         async def get() -> Store:
             return self.spooled
 
-        return Memory(get, MemoryConfig())
+        return Memory(get, MemoryConfig(), **options)
 
     async def session(self) -> Session:
         located = await self.memory.project_of(self.folder)

@@ -369,17 +369,17 @@ async def test_what_is_known_can_fail_and_the_answer_comes(
 
 async def test_what_the_background_learns_is_shown_too(bench: Bench) -> None:
     """Among the events of the answer that is being made; between two, as a notice."""
-    facts = bench.memory.facts
-    assert facts is not None
+    agents: list[Agent] = []
     lines: list[str] = []
+    memory = bench.new_memory(on_written=lambda done: lines.extend(shown(done, agents)))
     gate = asyncio.Event()
-    agent, _ = await bench.agent([Says("So be it.", gate=gate)])
-    facts.on_written = lambda done: lines.extend(shown(done, [agent]))
+    agent, _ = await bench.agent([Says("So be it.", gate=gate)], memory=memory)
+    agents.append(agent)
     session = agent.session
 
     async def learn(content: str, source: MemorySource = "conversation") -> None:
         draft = Draft(content=content, kind="decision", source=source)
-        await known(bench.memory, draft, session.project_id)
+        await known(memory, draft, session.project_id)
 
     await learn("We decided to use JWT")
     assert [line.split(": ")[1] for line in lines] == ["We decided to use JWT"]
@@ -399,5 +399,6 @@ async def test_what_the_background_learns_is_shown_too(bench: Bench) -> None:
     assert lines[1].startswith("remembered decision ")
     # One that a judge let take another's place.
     first = next(m for m in await everything(bench) if m.content == "We decided to use JWT")
-    assert await facts.supersede(written_memory(await everything(bench), written), first)
+    assert memory.facts
+    assert await memory.facts.supersede(written_memory(await everything(bench), written), first)
     assert lines[2].endswith(" anew: We decided to drop cookies")

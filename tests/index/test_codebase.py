@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,13 +38,18 @@ SQLITE = pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)
 BOTH = pytest.mark.parametrize("open_store", ["sqlite", ALSO_NEO4J], indirect=True)
 
 
-def a_worker(desk: Desk, codebase: Codebase) -> Worker:
-    worker = Worker(
-        desk.open_store, "me", embedder=None, summarizer=None, config=SummariesConfig(enabled=False)
+def a_worker(desk: Desk, codebase: Codebase, *, everywhere: bool | None = True) -> Worker:
+    """One that links turns, and makes vectors of code unless `everywhere` is None."""
+    chores = [] if everywhere is None else [partial(codebase.catch_up, everywhere=everywhere)]
+    return Worker(
+        desk.open_store,
+        "me",
+        embedder=None,
+        summarizer=None,
+        config=SummariesConfig(enabled=False),
+        linker=codebase,
+        chores=chores,
     )
-    worker.linker = codebase
-    worker.chores = (codebase.catch_up,)
-    return worker
 
 
 async def linked(store: Store, turn_id: str) -> dict[str, str]:

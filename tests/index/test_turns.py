@@ -163,8 +163,7 @@ async def test_a_look_that_goes_on_is_waited_for(desk: Desk, is_known: bool) -> 
         many(desk)
         codebase.begin(desk.project)
         turn = await desk.turn("What does `parse_duration` or function_7 do?", "ok")
-        worker = a_worker(desk, codebase)
-        worker.chores = (partial(codebase.catch_up, everywhere=False),)
+        worker = a_worker(desk, codebase, everywhere=False)
         assert await worker.drain(90)
         assert await hows(desk, turn) == {"named"}
 
@@ -187,8 +186,7 @@ async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPa
         many(desk)
         codebase.begin(desk.project)
         turn = await desk.turn("What does function_7 do?", "ok")
-        worker = a_worker(desk, codebase)
-        worker.chores = ()
+        worker = a_worker(desk, codebase, everywhere=None)
         assert await worker.drain(90)
         assert await pending(desk) == 1
         may_end.set()
@@ -203,8 +201,8 @@ async def test_the_store_is_told_once(desk: Desk) -> None:
     """After a look at the files; who waits for it hears of it."""
     metrics = Metrics()
     told: list[int] = []
-    async with desk.codebase(metrics=metrics) as codebase:
-        codebase.on_told = lambda: told.append(1)
+    on_told = partial(told.append, 1)
+    async with desk.codebase(metrics=metrics, on_told=on_told) as codebase:
         for times in (1, 2):
             codebase.begin(desk.project)
             assert await codebase.search(desk.project, "parse_duration", 5)

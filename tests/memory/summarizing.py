@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 
 import msgspec
 
@@ -32,10 +33,14 @@ class Naps(list[float]):
 
 
 def a_summarizer(
-    *script: Step, config: SummariesConfig | None = None, info: ModelInfo | None = None
+    *script: Step,
+    config: SummariesConfig | None = None,
+    info: ModelInfo | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Summarizer, ScriptedLLM]:
     llm = ScriptedLLM(script, info=info)
-    return Summarizer(llm, config or SummariesConfig(), clock=lambda: T0, sleep=Naps()), llm
+    settings = config or SummariesConfig()
+    return Summarizer(llm, settings, clock=lambda: T0, sleep=Naps(), say=say), llm
 
 
 def a_summary(number: int, level: int = 1, **fields: object) -> Summary:

@@ -160,8 +160,9 @@ async def test_a_slow_summariser_delays_nothing(bench: Bench) -> None:
     embedder.delay_s = 300
     worker = a_worker(bench.spooled, embedder=embedder, llm=slow)
     another = a_worker(bench.spooled, embedder=None, llm=slow)
-    agent, _ = await bench.agent([Says("One."), Says("Two."), Says("Three.")])
-    bench.memory.on_finished = lambda: (worker.wake(), another.wake())[0]
+    memory = bench.new_memory(on_finished=lambda: (worker.wake(), another.wake())[0])
+    script = [Says("One."), Says("Two."), Says("Three.")]
+    agent, _ = await bench.agent(script, memory=memory)
     worker.start()
     another.start()
     took = [await _timed(agent, prompt) for prompt in ("first", "second", "third")]

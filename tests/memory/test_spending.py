@@ -181,9 +181,8 @@ async def test_it_is_said_once(tmp_path: Path) -> None:
     for info, times in ((PRICED, 1), (ModelInfo(name="ollama/mine", context_window=8_000), 0)):
         llm = ScriptedLLM([Says(DIGEST.text)], info=info, repeat=True)
         ledger = Ledger(tmp_path / info.name.replace("/", "-"))
-        summarizer = Summarizer(llm, config, ledger=ledger, sleep=no_wait)
         said: list[str] = []
-        summarizer.say = said.append
+        summarizer = Summarizer(llm, config, ledger=ledger, sleep=no_wait, say=said.append)
         for turn in (a_turn(1), a_turn(2)):
             await summarizer.summarize_turn(turn)
         assert len(said) == times

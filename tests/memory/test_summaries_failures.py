@@ -59,9 +59,9 @@ async def test_after_three_tries_the_turn_itself_speaks(error: Step) -> None:
 async def test_trouble_is_told_once_of_each_kind() -> None:
     """Which model it is, and why."""
     gone = ProviderUnavailable("It is away.")
-    summarizer, _ = a_summarizer(*[Says("Sure!")] * 6, *[gone] * 3, Says(GOOD))
     told: list[str] = []
-    summarizer.say = told.append
+    script = (*[Says("Sure!")] * 6, *[gone] * 3, Says(GOOD))
+    summarizer, _ = a_summarizer(*script, say=told.append)
     for number in range(1, 5):
         await summarizer.summarize_turn(a_turn(number))
     assert len(told) == 2

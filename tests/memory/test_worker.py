@@ -688,8 +688,8 @@ async def test_nothing_of_any_kind_is_asked_more_than_three_times_by_all_process
             summarizer=asker,
             extractor=Extractor(facts_of(store), asker),
             config=SummariesConfig(),
+            names_sessions=True,
         )
-        worker.names_sessions = True
         assert await worker.drain()
         session = await store.session(session_id)
         assert await insight_into(store, asker, session, store.apply) is None

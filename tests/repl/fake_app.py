@@ -376,7 +376,7 @@ def main(log: str, *settings: str) -> int:
     if "files" in given:
         project_files.project_files = listed
 
-    def start() -> Any:
+    def start(_: Callable[[str], None]) -> Any:
         hold("load")
         app = FakeApp(Path(log), past="past" in given, no_model="no_model" in given)
         return app, FakeOptions()

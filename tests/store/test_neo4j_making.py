@@ -30,13 +30,12 @@ async def test_a_graph_that_is_being_made_is_waited_for(
     gateway = Gateway.connect(neo4j_server, timeout_s=PATIENCE_S)
     said: list[str] = []
     told, held = asyncio.Event(), asyncio.Event()
-    async with App(load_config(paths.config_file), paths, cwd=tmp_path) as app:
 
-        def say(text: str) -> None:
-            said.append(text)
-            told.set()
+    def say(text: str) -> None:
+        said.append(text)
+        told.set()
 
-        app.say = say
+    async with App(load_config(paths.config_file), paths, cwd=tmp_path, say=say) as app:
 
         async def hold(tx: object) -> None:
             # While a session is being written nothing is constrained of sessions.

@@ -67,9 +67,11 @@ class Facts:
         embedder: Embedder | None = None,
         limits: Thresholds | None = None,
         config: FactsConfig = FactsConfig(),  # noqa: B008 - frozen
+        on_written: Callable[[Remembered], None] = lambda _: None,
         metrics: Metrics | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
+        """`on_written` is called with each memory that was added or updated: a person sees it."""
         self._open_store = open_store
         self._thresholds = limits or (embedder.info.thresholds if embedder else Thresholds())
         self._config = config
@@ -78,8 +80,7 @@ class Facts:
         self._turnstile = Turnstile(owner_id)
         self._vectors = FactVectors(embedder, self._metrics)
         self._shelves = Shelves(self._vectors.model_id, clock)
-        self.on_written: Callable[[Remembered], None] = lambda _: None
-        """Called with each memory that was added or updated: the person is to see it."""
+        self._on_written = on_written
 
     @property
     def thresholds(self) -> Thresholds:
@@ -126,7 +127,7 @@ class Facts:
         for remembered in out:
             self._metrics.count(f"memories.{remembered.action}")
             if remembered.action in ("added", "updated"):
-                self.on_written(remembered)
+                self._on_written(remembered)
         return out
 
     async def _tell(self, desk: "Desk", store: Store, project_id: str | None) -> int | None:
@@ -160,7 +161,7 @@ class Facts:
             await store.apply([put, *vector])
             await self._shelves.wrote(store, [put], revision)
         self._metrics.count("memories.superseded")
-        self.on_written(Remembered(action="updated", memory=merged, superseded=(old,)))
+        self._on_written(Remembered(action="updated", memory=merged, superseded=(old,)))
         return True
 
     # --- finding ----------------------------------------------------------------

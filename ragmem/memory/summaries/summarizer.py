@@ -120,6 +120,7 @@ class Summarizer:
         ledger: Ledger | None = None,
         metrics: Metrics | None = None,
         open_attempts: Callable[[], Awaitable[Kept]] | None = None,
+        say: Callable[[str], None] = lambda _: None,
         clock: Callable[[], datetime] = utc_now,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
@@ -132,7 +133,7 @@ class Summarizer:
         self._clock = clock
         self._sleep = sleep
         self._told: set[str] = set()
-        self.say: Callable[[str], None] | None = None
+        self._say = say
         """Told of trouble, of each kind once."""
         self._open_attempts = open_attempts
         """Where attempts are kept; without it each call has its own three."""
@@ -180,9 +181,9 @@ class Summarizer:
 
     def _tell(self, kind: str, text: str) -> None:
         """Say it, where this kind was not said yet."""
-        if self.say and kind not in self._told:
+        if kind not in self._told:
             self._told.add(kind)
-            self.say(text)
+            self._say(text)
 
     async def summarize_turn(
         self,
