@@ -83,6 +83,8 @@ class Background:
         self._summarizer: Summarizer | None = None
         """The same, where summaries are made."""
         self._told = False
+        self._model: str | None = None
+        """The main model's name; None before it has been started."""
         self.say: Callable[[str], None] = lambda _: None
         """Told what the person should know of it, each once."""
 
@@ -110,11 +112,17 @@ class Background:
             self._worker = self._made(model)
             self._memory.on_finished = self._worker.wake
             self._worker.start()
-            if self._codebase:
-                self._codebase.on_told = self._worker.wake
-                if self._config.memory.worker == "detached":
-                    leave = partial(leave_to_a_process, self._paths, model=model)
-                    self._codebase.leave_vectors = leave
+            self._model = model
+
+    def wake(self) -> None:
+        """Look for work again, once it has begun."""
+        if self._worker:
+            self._worker.wake()
+
+    def leave_vectors(self) -> None:
+        """Leave many vectors of code to a process of its own, where there may be one."""
+        if self._model is not None and self._config.memory.worker == "detached":
+            leave_to_a_process(self._paths, model=self._model)
 
     @property
     def made_vectors_of_code(self) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from ragmem.agent.calls import CallRunner
 from ragmem.config import CodeConfig, Config, EmbeddingsConfig, MemoryConfig, Paths
 from ragmem.ids import new_id
-from ragmem.index.codebase import Codebase
+from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.index.index import CodeIndex
 from ragmem.llm.base import Completion
 from ragmem.memory.memory import Memory
@@ -86,7 +86,7 @@ class Desk(msgspec.Struct):
                 "embedder": None,
                 "metrics": Metrics(),
                 "writes": True,
-                "say": self.told.append,
+                "listener": CodeListener(self.told.append, **settings.pop("hears", {})),
                 **settings,
             },
         )

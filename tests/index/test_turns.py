@@ -203,8 +203,9 @@ async def test_the_store_is_told_once(desk: Desk) -> None:
     """After a look at the files; who waits for it hears of it."""
     metrics = Metrics()
     told: list[int] = []
-    async with desk.codebase(metrics=metrics) as codebase:
-        codebase.on_told = lambda: told.append(1)
+    async with desk.codebase(
+        metrics=metrics, hears={"on_told": lambda: told.append(1)}
+    ) as codebase:
         for times in (1, 2):
             codebase.begin(desk.project)
             assert await codebase.search(desk.project, "parse_duration", 5)
