@@ -19,16 +19,12 @@ from ragmem.messages import ToolUse
 from ragmem.metrics import Metrics
 from ragmem.records import Project, Session, Turn
 from ragmem.store.base import Store
+from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import Toolset
 from ragmem.tools.project_code import SessionCode
 from ragmem.tools.seen import SeenFiles
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
-from tests.store.conftest import opens, store
-
-__all__ = ["open_store", "store"]
-
-open_store = opens("sqlite")
 
 AUTH = '''\
 """Who may come in."""
@@ -124,6 +120,15 @@ class Desk(msgspec.Struct):
         self.memory.finished(self.session, recording.turn)
         assert all(call.success for call in recording.turn.tool_calls)
         return recording.turn
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    """An empty store, in a folder of its own."""
+    home = tmp_path / "store"
+    opened = await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
+    yield opened
+    await opened.aclose()
 
 
 @pytest.fixture

@@ -29,12 +29,8 @@ from ragmem.records import PutReferences
 from ragmem.store.base import Store
 from ragmem.tools.base import deny_all
 from tests.fakes.hash_embedder import HashEmbedder
-from tests.fakes.neo4j import ALSO_NEO4J
 
 from .conftest import AUTH, Desk
-
-SQLITE = pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)
-BOTH = pytest.mark.parametrize("open_store", ["sqlite", ALSO_NEO4J], indirect=True)
 
 
 def a_worker(desk: Desk, codebase: Codebase) -> Worker:
@@ -60,7 +56,6 @@ async def linked(store: Store, turn_id: str) -> dict[str, str]:
 # --- what bears on a prompt -----------------------------------------------------
 
 
-@SQLITE
 async def test_passages_of_a_prompt(desk: Desk) -> None:
     """The right scope, as it is on the disk now; the index is made while it is asked."""
     async with desk.codebase() as codebase:
@@ -75,7 +70,6 @@ async def test_passages_of_a_prompt(desk: Desk) -> None:
         assert again.text == first.text
 
 
-@SQLITE
 @pytest.mark.parametrize(
     "prompt",
     ["hello", "Hi there!", "thanks", "Thanks a lot.", "what's the weather", "ok", "yes please",
@@ -87,7 +81,6 @@ async def test_small_talk_gets_no_code(desk: Desk, prompt: str) -> None:
         assert await codebase.passages(desk.project, prompt) == []
 
 
-@SQLITE
 @pytest.mark.parametrize(
     "prompt",
     ["What does parse_duration do?", "Look at `login`", "duration text in seconds",
@@ -150,7 +143,6 @@ def test_of_a_long_question_more_words_are_needed() -> None:
     assert bears(a_hit("words: " + ", ".join(words[:6])), asked, None)
 
 
-@SQLITE
 async def test_switched_off_and_only_read(desk: Desk) -> None:
     """Code.enabled = false; --ephemeral reads what is there and writes nothing."""
     ask = "What does parse_duration do?"
@@ -167,7 +159,6 @@ async def test_switched_off_and_only_read(desk: Desk) -> None:
         assert await codebase.passages(desk.project, ask)
 
 
-@SQLITE
 async def test_nothing_is_waited_for_long(desk: Desk) -> None:
     """A search that takes long is left out of the request."""
     async with desk.codebase(config={"wait_s": 0.0}) as codebase:
@@ -175,7 +166,6 @@ async def test_nothing_is_waited_for_long(desk: Desk) -> None:
             await codebase.passages(desk.project, "What does parse_duration do?")
 
 
-@SQLITE
 async def test_looking_alone_tells_the_store_nothing(desk: Desk) -> None:
     """`ragmem context`: nothing is stored."""
     async with desk.codebase() as codebase:
@@ -186,7 +176,6 @@ async def test_looking_alone_tells_the_store_nothing(desk: Desk) -> None:
 # --- what turns have to do with it ------------------------------------------------
 
 
-@BOTH
 async def test_references_of_a_turn(desk: Desk) -> None:
     """Edited, read, found, named; on both stores."""
     async with desk.codebase() as codebase:
@@ -211,7 +200,6 @@ async def test_references_of_a_turn(desk: Desk) -> None:
         assert await desk.store.pending("references", limit=9) == []
 
 
-@BOTH
 async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
     """It is not looked at again and again."""
     async with desk.codebase() as codebase:
@@ -225,7 +213,6 @@ async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
         assert await desk.store.references_of([turn.turn_id]) == []
 
 
-@SQLITE
 async def test_turns_of_what_has_no_index_here_are_left(desk: Desk) -> None:
     """Another machine's project: it stays pending, and is not tried again and again."""
     async with desk.codebase() as codebase:
@@ -252,7 +239,6 @@ class GrowingProject(HashEmbedder):
         return made
 
 
-@SQLITE
 async def test_a_project_that_grows_while_it_is_embedded_gets_all_of_its_vectors(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,7 +263,6 @@ async def test_a_project_that_grows_while_it_is_embedded_gets_all_of_its_vectors
         assert (await index.status()).without_vectors == 0
 
 
-@SQLITE
 async def test_files_of_late_turns_and_changes_get_their_vectors_first(desk: Desk) -> None:
     embedder = HashEmbedder()
     for number, name in enumerate(["old", "new", "older", "named"]):
@@ -305,7 +290,6 @@ async def _until(done: object, *, within_s: float = 60) -> None:
             await asyncio.sleep(0.05)
 
 
-@SQLITE
 async def test_a_chat_keeps_it_current(desk: Desk) -> None:
     """What is written meanwhile is found; a small project is not spoken of."""
     async with desk.codebase() as codebase:
@@ -323,7 +307,6 @@ async def test_a_chat_keeps_it_current(desk: Desk) -> None:
     assert desk.told == []
 
 
-@SQLITE
 async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: Path) -> None:
     """A folder that goes and comes back is looked at with the next turn."""
     async with desk.codebase() as codebase:
@@ -343,7 +326,6 @@ async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: P
         await _until(found)
 
 
-@SQLITE
 async def test_the_app_of_a_chat_follows_what_its_agents_work_in(desk: Desk) -> None:
     """`start_background` keeps the code of the session's project current; one index a
     process, the same for commands and agents.
@@ -372,7 +354,6 @@ async def test_the_app_of_a_chat_follows_what_its_agents_work_in(desk: Desk) -> 
     assert list((desk.paths.data_dir / "code").iterdir())
 
 
-@SQLITE
 async def test_the_first_time_with_many_files_is_told(desk: Desk) -> None:
     """One notice when it begins, one when it is done; nothing the next time."""
     for n in range(1_000):
@@ -397,7 +378,6 @@ async def test_the_first_time_with_many_files_is_told(desk: Desk) -> None:
     assert len(desk.told) == 2
 
 
-@SQLITE
 async def test_home_is_no_project(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
