@@ -20,7 +20,7 @@ from ragmem.agent.options import Options as Options
 from ragmem.background import INLINE_S, Background, configured_embedder, leave_to_a_process
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import ConfigError, SessionNotFound, StoreError, UsageError
-from ragmem.index.codebase import Codebase
+from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.interface import address as addresses
 from ragmem.llm.base import LLM
 from ragmem.logs import logging_to
@@ -113,9 +113,11 @@ class App:
             embedder=self.embedder,
             metrics=self.metrics,
             writes=not ephemeral and not self._guest,
-            say=self._say,
-            on_told=lambda: self.background.wake(),
-            leave_vectors=lambda: self.background.leave_vectors(),
+            listener=CodeListener(
+                say=self._say,
+                on_told=lambda: self.background.wake(),
+                leave_vectors=lambda: self.background.leave_vectors(),
+            ),
         )
         self.background = Background(
             config,

@@ -11,7 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -116,11 +116,22 @@ _PATIENCE_S = 30
 """How long to wait for another process that indexes a project for the first time."""
 
 
+class CodeListener(NamedTuple):
+    """Who hears of what is done with code."""
+
+    say: Callable[[str], None]
+    """Takes what the person is to be told."""
+    on_told: Callable[[], None] = lambda: None
+    """Called when the store knows of code, so that turns can be linked with it."""
+    leave_vectors: Callable[[], None] = lambda: None
+    """Called in a chat where many vectors are to be made: for a process of its own."""
+
+
 class Codebase:
     """The indexes of the projects of this process, and what is done with them.
 
     `open_store`: where scopes are made known to; None where nothing is stored. `writes`: false
-    where the index is only read. `say` takes what the person is to be told.
+    where the index is only read.
     """
 
     def __init__(
@@ -132,23 +143,16 @@ class Codebase:
         embedder: Embedder | None,
         metrics: Metrics,
         writes: bool,
-        say: Callable[[str], None],
-        on_told: Callable[[], None] = lambda: None,
-        leave_vectors: Callable[[], None] = lambda: None,
+        listener: CodeListener,
     ) -> None:
-        """Take what to work with.
-
-        `on_told` is called when the store has come to know of code: turns can be linked with it;
-        `leave_vectors` in a chat where many are to be made: for a process of its own.
-        """
         self._config = config
         self._paths = paths
+        self._listener = listener
         self._open_store = open_store
         self._own = _own_embedder(config, embedder)
         self._embedder = self._own or (embedder if config.code.vectors else None)
         self._metrics = metrics
         self._writes = writes
-        self._say = say
         self._indexes: dict[str, CodeIndex] = {}
         self._refreshing: dict[str, asyncio.Task[Refreshed | None]] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
@@ -166,8 +170,6 @@ class Codebase:
         settings = config.memory.embeddings
         self._floor = thresholds(self._embedder.info, settings).history if self._embedder else None
         self._telling: set[asyncio.Task[None]] = set()
-        self._on_told = on_told
-        self._leave_vectors = leave_vectors
 
     def index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
         """Return the index of a project's own folder; None where no code is indexed.
@@ -244,7 +246,7 @@ class Codebase:
         index, key = self.index_of(project), project.project_id
         if index is None or index.refusal or not self._writes or self._is_followed(key):
             return
-        told = _Progress(self._say)
+        told = _Progress(self._listener.say)
         before = self._refreshing.get(key)
         self._refreshing[key] = asyncio.create_task(self._first_refreshed(index, before, told))
         self._following[key] = asyncio.create_task(self._kept_current(index, self._refreshing[key]))
@@ -287,7 +289,7 @@ class Codebase:
         task = asyncio.create_task(link())
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
-        self._on_told()
+        self._listener.on_told()
 
     async def _kept_current(
         self, index: "CodeIndex", first: "asyncio.Task[Refreshed | None]"
@@ -308,7 +310,7 @@ class Codebase:
             if (await index.status()).without_vectors <= _FEW_TEXTS:
                 await index.embed(_EMBEDDED_S)
             else:
-                self._leave_vectors()
+                self._listener.leave_vectors()
         except RagmemError as error:
             self._failed("Code was not embedded", error)
 

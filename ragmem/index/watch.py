@@ -12,7 +12,6 @@ from typing import NamedTuple, Protocol
 
 import watchfiles
 from watchfiles import Change
-from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from ragmem.errors import RagmemError
 from ragmem.index.database import following
@@ -142,7 +141,8 @@ class _ProjectWatch:
                 self._follow()
             except Exception as error:
                 # A folder may go while it is begun with, and a file may have a strange name.
-                is_strange = isinstance(error, WatchfilesRustInternalError)
+                # The library's own failures are of this kind.
+                is_strange = isinstance(error, RuntimeError)
                 went = isinstance(error, FileNotFoundError) and self._failures < _FAILURES_AT_MOST
                 if not (is_strange or went):
                     raise

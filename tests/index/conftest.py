@@ -11,7 +11,7 @@ import pytest
 from ragmem.agent.calls import CallRunner
 from ragmem.config import CodeConfig, Config, EmbeddingsConfig, MemoryConfig, Paths
 from ragmem.ids import new_id
-from ragmem.index.codebase import Codebase
+from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.index.index import CodeIndex
 from ragmem.llm.base import Completion
 from ragmem.memory.memory import Memory
@@ -19,16 +19,12 @@ from ragmem.messages import ToolUse
 from ragmem.metrics import Metrics
 from ragmem.records import Project, Session, Turn
 from ragmem.store.base import Store
+from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import Toolset
 from ragmem.tools.project_code import SessionCode
 from ragmem.tools.seen import SeenFiles
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
-from tests.store.conftest import opens, store
-
-__all__ = ["open_store", "store"]
-
-open_store = opens("sqlite")
 
 AUTH = '''\
 """Who may come in."""
@@ -86,7 +82,7 @@ class Desk(msgspec.Struct):
                 "embedder": None,
                 "metrics": Metrics(),
                 "writes": True,
-                "say": self.told.append,
+                "listener": CodeListener(self.told.append, **settings.pop("hears", {})),
                 **settings,
             },
         )
@@ -124,6 +120,15 @@ class Desk(msgspec.Struct):
         self.memory.finished(self.session, recording.turn)
         assert all(call.success for call in recording.turn.tool_calls)
         return recording.turn
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    """An empty store, in a folder of its own."""
+    home = tmp_path / "store"
+    opened = await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
+    yield opened
+    await opened.aclose()
 
 
 @pytest.fixture

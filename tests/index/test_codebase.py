@@ -30,12 +30,8 @@ from ragmem.records import PutReferences
 from ragmem.store.base import Store
 from ragmem.tools.base import deny_all
 from tests.fakes.hash_embedder import HashEmbedder
-from tests.fakes.neo4j import ALSO_NEO4J
 
 from .conftest import AUTH, Desk
-
-SQLITE = pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)
-BOTH = pytest.mark.parametrize("open_store", ["sqlite", ALSO_NEO4J], indirect=True)
 
 
 def a_worker(desk: Desk, codebase: Codebase, *, everywhere: bool | None = True) -> Worker:
@@ -66,7 +62,6 @@ async def linked(store: Store, turn_id: str) -> dict[str, str]:
 # --- what bears on a prompt -----------------------------------------------------
 
 
-@SQLITE
 async def test_passages_of_a_prompt(desk: Desk) -> None:
     """The right scope, as it is on the disk now; the index is made while it is asked."""
     async with desk.codebase() as codebase:
@@ -81,7 +76,6 @@ async def test_passages_of_a_prompt(desk: Desk) -> None:
         assert again.text == first.text
 
 
-@SQLITE
 @pytest.mark.parametrize(
     "prompt",
     ["hello", "Hi there!", "thanks", "Thanks a lot.", "what's the weather", "ok", "yes please",
@@ -93,7 +87,6 @@ async def test_small_talk_gets_no_code(desk: Desk, prompt: str) -> None:
         assert await codebase.passages(desk.project, prompt) == []
 
 
-@SQLITE
 @pytest.mark.parametrize(
     "prompt",
     ["What does parse_duration do?", "Look at `login`", "duration text in seconds",
@@ -156,7 +149,6 @@ def test_of_a_long_question_more_words_are_needed() -> None:
     assert bears(a_hit("words: " + ", ".join(words[:6])), asked, None)
 
 
-@SQLITE
 async def test_switched_off_and_only_read(desk: Desk) -> None:
     """Code.enabled = false; --ephemeral reads what is there and writes nothing."""
     ask = "What does parse_duration do?"
@@ -173,7 +165,6 @@ async def test_switched_off_and_only_read(desk: Desk) -> None:
         assert await codebase.passages(desk.project, ask)
 
 
-@SQLITE
 async def test_nothing_is_waited_for_long(desk: Desk) -> None:
     """A search that takes long is left out of the request."""
     async with desk.codebase(config={"wait_s": 0.0}) as codebase:
@@ -181,7 +172,6 @@ async def test_nothing_is_waited_for_long(desk: Desk) -> None:
             await codebase.passages(desk.project, "What does parse_duration do?")
 
 
-@SQLITE
 async def test_looking_alone_tells_the_store_nothing(desk: Desk) -> None:
     """`ragmem context`: nothing is stored."""
     async with desk.codebase() as codebase:
@@ -192,7 +182,6 @@ async def test_looking_alone_tells_the_store_nothing(desk: Desk) -> None:
 # --- what turns have to do with it ------------------------------------------------
 
 
-@BOTH
 async def test_references_of_a_turn(desk: Desk) -> None:
     """Edited, read, found, named; on both stores."""
     async with desk.codebase() as codebase:
@@ -217,7 +206,6 @@ async def test_references_of_a_turn(desk: Desk) -> None:
         assert await desk.store.pending("references", limit=9) == []
 
 
-@BOTH
 async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
     """It is not looked at again and again."""
     async with desk.codebase() as codebase:
@@ -231,7 +219,6 @@ async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
         assert await desk.store.references_of([turn.turn_id]) == []
 
 
-@SQLITE
 async def test_turns_of_what_has_no_index_here_are_left(desk: Desk) -> None:
     """Another machine's project: it stays pending, and is not tried again and again."""
     async with desk.codebase() as codebase:
@@ -258,7 +245,6 @@ class GrowingProject(HashEmbedder):
         return made
 
 
-@SQLITE
 async def test_a_project_that_grows_while_it_is_embedded_gets_all_of_its_vectors(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +269,6 @@ async def test_a_project_that_grows_while_it_is_embedded_gets_all_of_its_vectors
         assert (await index.status()).without_vectors == 0
 
 
-@SQLITE
 async def test_files_of_late_turns_and_changes_get_their_vectors_first(desk: Desk) -> None:
     embedder = HashEmbedder()
     for number, name in enumerate(["old", "new", "older", "named"]):
@@ -311,7 +296,6 @@ async def _until(done: object, *, within_s: float = 60) -> None:
             await asyncio.sleep(0.05)
 
 
-@SQLITE
 async def test_a_chat_keeps_it_current(desk: Desk) -> None:
     """What is written meanwhile is found; a small project is not spoken of."""
     async with desk.codebase() as codebase:
@@ -329,7 +313,6 @@ async def test_a_chat_keeps_it_current(desk: Desk) -> None:
     assert desk.told == []
 
 
-@SQLITE
 async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: Path) -> None:
     """A folder that goes and comes back is looked at with the next turn."""
     async with desk.codebase() as codebase:
@@ -349,7 +332,6 @@ async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: P
         await _until(found)
 
 
-@SQLITE
 async def test_the_app_of_a_chat_follows_what_its_agents_work_in(desk: Desk) -> None:
     """`start_background` keeps the code of the session's project current; one index a
     process, the same for commands and agents.
@@ -378,7 +360,6 @@ async def test_the_app_of_a_chat_follows_what_its_agents_work_in(desk: Desk) -> 
     assert list((desk.paths.data_dir / "code").iterdir())
 
 
-@SQLITE
 async def test_the_first_time_with_many_files_is_told(desk: Desk) -> None:
     """One notice when it begins, one when it is done; nothing the next time."""
     for n in range(1_000):
@@ -403,7 +384,6 @@ async def test_the_first_time_with_many_files_is_told(desk: Desk) -> None:
     assert len(desk.told) == 2
 
 
-@SQLITE
 async def test_home_is_no_project(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a person looks for in the code, with its past: on both stores."""
+"""What a person looks for in the code, with its past."""
 
 from datetime import timedelta
 
@@ -8,11 +8,8 @@ from ragmem.index import identity
 from ragmem.index.index import CodeIndex
 from ragmem.index.lookup import FoundCode, find_code
 from ragmem.records import CodeReference, PutReferences
-from tests.fakes.neo4j import ALSO_NEO4J
 
 from .conftest import AUTH, Desk
-
-BOTH = pytest.mark.parametrize("open_store", ["sqlite", ALSO_NEO4J], indirect=True)
 
 
 async def found(desk: Desk, index: CodeIndex, query: str, *, limit: int = 10) -> list[FoundCode]:
@@ -36,7 +33,6 @@ def about(each: FoundCode) -> list[str]:
     return [session.session.session_id for session in each.past.sessions]
 
 
-@BOTH
 async def test_renamed_it_is_found_with_its_past(desk: Desk) -> None:
     """The turn that was about `validate` is told of for `check`."""
     async with desk.codebase() as codebase:
@@ -50,7 +46,6 @@ async def test_renamed_it_is_found_with_its_past(desk: Desk) -> None:
         assert all(each.defined for each in [*rest, *await found(desk, index, "validate")])
 
 
-@BOTH
 async def test_what_is_gone_counts_and_comes_after_what_is_there(desk: Desk) -> None:
     """Of one name; no more than were asked for, and before what is only like it."""
     async with desk.codebase() as codebase:
@@ -70,7 +65,6 @@ async def test_what_is_gone_counts_and_comes_after_what_is_there(desk: Desk) -> 
         ]
 
 
-@BOTH
 async def test_what_came_back_has_the_past_of_what_went(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
-"""What a store is told of the index, on the real ones."""
+"""What a store is told of the index."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
@@ -22,26 +22,19 @@ from ragmem.records import (
 from ragmem.store.base import Store
 from ragmem.store.code import ScopeQuery, TurnsQuery
 from ragmem.store.sqlite import SQLiteStore
-from tests.fakes.neo4j import ALSO_NEO4J, open_empty_neo4j_store
 from tests.index.trees import AUTH, CLOCK, PROJECT_ID, Tree
 
 Opened = Callable[[], Awaitable[Store]]
 
 
-@pytest.fixture(params=["sqlite", ALSO_NEO4J])
-async def open_store(request, tmp_path) -> AsyncIterator[Opened]:
-    """The same empty store each time; closed at the end."""
-    store: Store
-    if request.param == "neo4j":
-        store = await open_empty_neo4j_store(request.getfixturevalue("neo4j_server"))
-    else:
-        store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
+@pytest.fixture
+def open_store(store: Store) -> Opened:
+    """The same empty store each time."""
 
     async def opened() -> Store:
         return store
 
-    yield opened
-    await store.aclose()
+    return opened
 
 
 @pytest.fixture

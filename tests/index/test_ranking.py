@@ -43,19 +43,6 @@ def test_a_scope_without_a_vector_is_neither_near_nor_far() -> None:
     assert [each.candidate.scope for each in rank([without, near, far])] == [2, 1, 3]
 
 
-def test_what_the_question_names_comes_first() -> None:
-    named = one(1, "a.py", named=0.7)
-    strong = [one(n, f"{n}.py", text=10.0 * n, similarity=0.9) for n in range(2, 6)]
-    assert rank([*strong, named])[0].candidate == named
-
-
-def test_a_called_scope_has_a_share_of_its_callers_score() -> None:
-    called, other = one(1, "a.py", text=1, lent=9), one(2, "b.py", text=1)
-    ranked = rank([other, called])
-    assert [each.candidate for each in ranked] == [called, other]
-    assert ranked[0].parts["lent"] > 0
-
-
 @given(
     own=st.floats(0, 10),
     callers=st.lists(st.floats(0, 10), min_size=1, max_size=8),
@@ -97,19 +84,6 @@ def test_without_vectors_the_words_are_weighed_otherwise() -> None:
     assert rank(some) == rank(some, weights=WITHOUT_VECTORS)
     assert rank(near) == rank(near, weights=DEFAULT_WEIGHTS)
     assert rank(some) != rank(some, weights=DEFAULT_WEIGHTS)
-
-
-def test_a_file_next_to_a_good_one_gains_a_little() -> None:
-    """By the edges between files that import each other, either way."""
-    good, mate, stranger = one(1, "a.py", text=9), one(2, "b.py", text=1), one(3, "c.py", text=1)
-    for imports in ({"a.py": ["b.py"]}, {"b.py": ["a.py"]}):
-        ranked = rank([good, stranger, mate], imports=imports)
-        assert [each.candidate for each in ranked] == [good, mate, stranger]
-
-
-def test_a_file_that_the_conversation_touched_gains_a_little() -> None:
-    here, there = one(2, "b.py", text=2), one(1, "a.py", text=2)
-    assert [each.candidate for each in rank([there, here], near={"b.py"})] == [here, there]
 
 
 @pytest.mark.parametrize(

