@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from ragmem.memory.context.values import CodePassage, ContextItem, Part
+from ragmem.memory.context.sections import Entries
+from ragmem.memory.context.values import CodePassage, Part
 from ragmem.memory.window import Window, result_text
 from ragmem.messages import TextPart, ToolAnswer
 from ragmem.records import ToolCall
@@ -65,9 +66,7 @@ def code_part(
     brief: bool = False,
 ) -> Part:
     """The best of them with their lines, none shown twice; long ones clipped in the middle."""
-    room = budget - len(CODE_HEADING)
-    entries: list[str] = []
-    items: list[ContextItem] = []
+    shown = Entries(budget, CODE_HEADING)
     told: dict[str, set[int]] = {}
     most, dropped = MOST_BRIEF if brief else MOST_PASSAGES, 0
     for passage in passages:
@@ -77,30 +76,23 @@ def code_part(
         rows = [row for row in rows if not seen.holds(path, row.text)]
         if path in seen.whole or not any(row.text.split("\t", 1)[1].strip() for row in rows):
             continue
-        share = int(room * _FIRST_SHARE) if not entries else max(room // 3, _LEAST_CHARS)
+        room = shown.room
+        share = max(room // 3, _LEAST_CHARS) if shown.texts else int(room * _FIRST_SHARE)
         entry, kept = _entry(passage, path, rows, min(room, share) - 2, brief=brief)
-        if not kept or len(entries) == most or len(entry) + 2 > room:
+        fits = kept and len(shown.texts) < most
+        if fits and shown.add(
+            entry,
+            _label(passage, path),
+            joint=2,
+            score=passage.score,
+            why=passage.why,
+            record_id=passage.scope_id,
+        ):
+            lines.update(kept)
+        else:
             dropped += 1
-            continue
-        room -= len(entry) + 2
-        lines.update(kept)
-        entries.append(entry)
-        items.append(
-            ContextItem(
-                label=_label(passage, path),
-                chars=len(entry),
-                score=passage.score,
-                why=passage.why,
-                record_id=passage.scope_id,
-            )
-        )
-    return Part(
-        name="Relevant Code",
-        text=f"{CODE_HEADING}\n" + "\n\n".join(entries) if entries else "",
-        budget=budget,
-        items=tuple(items),
-        dropped=dropped,
-    )
+    text = f"{CODE_HEADING}\n" + "\n\n".join(shown.texts)
+    return shown.part("Relevant Code", text, dropped=dropped)
 
 
 class _Row(NamedTuple):

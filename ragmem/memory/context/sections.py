@@ -20,7 +20,7 @@ _QUERY_CHARS = 500
 """A past query is shown with at most so many characters."""
 
 
-class _Entries:
+class Entries:
     """Texts that fit a section's room, and what they are, in order."""
 
     def __init__(self, budget: int, heading: str) -> None:
@@ -86,7 +86,7 @@ def recent_part(turns: Sequence[Turn], *, most: int, budget: int) -> Part:
 def queries_part(older: Sequence[Turn], *, older_count: int, budget: int) -> Part:
     """What was asked in the turns just before the window."""
     heading = "## Last User Queries"
-    entries = _Entries(budget, heading)
+    entries = Entries(budget, heading)
     for turn in reversed(older):
         line = f"[Turn {turn.turn_index}] {one_line(turn.user_message, _QUERY_CHARS)}"
         if not entries.add(line, line[:80], why="asked before the window"):
@@ -165,7 +165,7 @@ def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -
         if needed <= room:
             room -= needed
             chosen.add(memory.memory_id)
-    entries = _Entries(budget, PINNED_HEADING)
+    entries = Entries(budget, PINNED_HEADING)
     for memory in theirs:
         if memory.memory_id in chosen:
             entries.add(
@@ -193,7 +193,7 @@ def left_out_notice(pinned: Pinned) -> str:
 def profile_part(profile: Profile, *, budget: int) -> Part:
     """What the person has said of themselves, on one line; whole pairs only."""
     heading = f"{PROFILE_HEADING}\n"
-    entries = _Entries(budget, heading)
+    entries = Entries(budget, heading)
     for key, value in sorted(profile.values.items()):
         pair = f"{one_line(key, _VALUE_CHARS)}={one_line(value, _VALUE_CHARS)}"
         entries.add(pair, pair[:80], joint=2 if entries.texts else 0, why="in the profile")
@@ -226,7 +226,7 @@ def facts_part(
     `brief` leaves out age and relevance, for a model that takes each word for part of the question.
     """
     line_of = _brief_line if brief else _fact_line
-    entries = _Entries(budget, FACTS_HEADING)
+    entries = Entries(budget, FACTS_HEADING)
     chosen = [h for h in hits if h.memory.is_current(now) and not said.holds(h.memory)][:most]
     for hit in chosen:
         entries.add(
@@ -363,7 +363,7 @@ def relevant_parts(
         # Where there is room for few, the best are shown, rather than nothing of all.
         hits = hits[:-1]
         room = _room(hits, budget)
-    kinds = {"turn": _Entries(budget, ""), "summary": _Entries(budget, "")}
+    kinds = {"turn": Entries(budget, ""), "summary": Entries(budget, "")}
     for i, hit in enumerate(hits):
         # What a short one leaves is for those behind it.
         share = room // (len(hits) - i)
@@ -395,7 +395,7 @@ def _room(hits: Sequence[Hit], budget: int) -> int:
 def level1_part(summaries: Sequence[Summary], shown: Shown, *, budget: int) -> Part:
     """Summaries of turns that no higher one covers, newest first."""
     heading = f"{LEVEL1_HEADING}\n"
-    entries = _Entries(budget, heading)
+    entries = Entries(budget, heading)
     listed = [s for s in summaries if not shown.covers_summary(s)][:MOST_LEVEL1]
     for summary in listed:
         entry = "\n".join(
