@@ -16,9 +16,9 @@ import pytest
 from ragmem.config import find_paths
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.gateway import Gateway, Row
-from ragmem.store.neo4j_server.java import Jars, find_java
 from ragmem.store.neo4j_server.layout import Layout, Ports
 from ragmem.store.neo4j_server.server import alone, down, start
+from ragmem.store.neo4j_server.ways import Jars, find_java
 
 T = TypeVar("T")
 

@@ -481,7 +481,7 @@ def test_wrong_addresses_are_refused(url: str) -> None:
 def test_every_statement_is_used() -> None:
     """No dead Cypher: each named statement is asked for somewhere."""
     from ragmem.store import neo4j
-    from ragmem.store.neo4j.cypher import STATEMENTS
+    from ragmem.store.neo4j.gateway import STATEMENTS
 
     code = "".join(path.read_text("utf-8") for path in Path(neo4j.__file__).parent.glob("*.py"))
     asked = set(re.findall(r'"(\w+)"', code))

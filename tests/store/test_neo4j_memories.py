@@ -22,10 +22,9 @@ from ragmem.records import (
 )
 from ragmem.store.memories import MemoryQuery
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
-from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.gateway import Row
-from ragmem.store.neo4j.remembering import STATEMENTS
+from ragmem.store.neo4j.gateway import Row, named_statements
+from ragmem.store.neo4j.memories import STATEMENTS
 from ragmem.store.neo4j.repair import Repair
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import Cut, TcpProxy

@@ -9,8 +9,7 @@ import pytest
 from ragmem.errors import StoreRefused
 from ragmem.store.base import ALL_TURNS, Finding, SessionQuery
 from ragmem.store.neo4j import Connection, Neo4jStore
-from ragmem.store.neo4j.cypher import named_statements
-from ragmem.store.neo4j.gateway import Row
+from ragmem.store.neo4j.gateway import Row, named_statements
 from ragmem.store.neo4j.repair import Repair
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.samples import at

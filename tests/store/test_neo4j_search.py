@@ -10,11 +10,11 @@ import pytest
 from neo4j import AsyncGraphDatabase
 
 from ragmem.records import PutTurn, Turn
-from ragmem.store.neo4j import Connection, Neo4jStore, search, spaces
-from ragmem.store.neo4j.commonness import Commonness, sample
+from ragmem.store.neo4j import Connection, Neo4jStore, search, vectors
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.mending import CHECKS, WORDS
 from ragmem.store.neo4j.repair import Repair
+from ragmem.store.neo4j.search import Commonness, sample
 from ragmem.store.recall import EmbedderMark, Interval, Scope, SearchQuery, WeightedTerm
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
@@ -133,7 +133,7 @@ async def test_the_nearest_are_the_exact_ones(
     """Recall of the exact top 20, page by page, in project, session and everywhere."""
     import numpy as np
 
-    monkeypatch.setattr(spaces, "PAGE", 100)
+    monkeypatch.setattr(vectors, "PAGE", 100)
     rng = np.random.default_rng(5)
     rows = rng.normal(size=(450, 32)).astype("<f4")
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -163,8 +163,8 @@ async def test_what_stands_around_is_the_same_from_memory(
     graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With forks, turns without vectors, summaries, times, another's page to come."""
-    monkeypatch.setattr(spaces, "PAGE", 25)
-    monkeypatch.setattr(spaces, "PLACES", 10)
+    monkeypatch.setattr(vectors, "PAGE", 25)
+    monkeypatch.setattr(vectors, "PLACES", 10)
     monkeypatch.setattr(search, "PLACES_AFTER_S", 0)
     rng = random.Random(3)
     await graph.use_embedder(MARK)
@@ -193,7 +193,7 @@ async def test_what_stands_around_is_the_same_from_memory(
         while held._searcher._reading:
             await asyncio.gather(*held._searcher._reading.values())
     assert all(space.placed for space in held._searcher._spaces.values())
-    monkeypatch.setattr(spaces, "PAGE", 1000)
+    monkeypatch.setattr(vectors, "PAGE", 1000)
     monkeypatch.setattr(search, "PLACES_AFTER_S", 1000)
     for query in queries:
         bare = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
@@ -208,7 +208,7 @@ async def test_a_replaced_vector_is_not_read_again_as_it_was(
     graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While older pages are still being read."""
-    monkeypatch.setattr(spaces, "PAGE", 10)
+    monkeypatch.setattr(vectors, "PAGE", 10)
     puts = turns(40)
     await graph.apply([created("s"), *puts])
     await graph.use_embedder(MARK)

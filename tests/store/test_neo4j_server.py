@@ -18,7 +18,7 @@ from ragmem.config import Config, Paths, StoreConfig, find_paths
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.store import neo4j_server
 from ragmem.store.neo4j import Neo4jStore
-from ragmem.store.neo4j_server import java, process, server
+from ragmem.store.neo4j_server import layout, server, ways
 from ragmem.store.neo4j_server.layout import Layout, Ports, Running
 from tests.fakes.neo4j import PATIENCE_S, in_thread, jars, use_cached_jars
 from tests.store.samples import created, whole_turn
@@ -64,7 +64,7 @@ def only(folder: Path, **programs: str) -> dict[str, str]:
 def with_java(folder: Path, **programs: str) -> dict[str, str]:
     """The same, with the real Java."""
     environ = only(folder, **programs)
-    real = java.find_java(os.environ)
+    real = ways.find_java(os.environ)
     assert real is not None, "these tests need Java 17"
     (folder / "java").symlink_to(real)
     return environ
@@ -151,7 +151,7 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
 
     await remember(paths, "s")
     os.kill(status.pid, signal.SIGKILL)
-    while process.started_at(status.pid):
+    while layout.started_at(status.pid):
         await asyncio.sleep(0.05)
     ended = await neo4j_server.status(paths, CONFIG, {})
     assert not ended.running
@@ -174,7 +174,7 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     assert await neo4j_server.up(paths, CONFIG, environ, on_progress=said.append) == again
     assert said == []
     assert await neo4j_server.down(paths)
-    assert not process.started_at(again.pid)
+    assert not layout.started_at(again.pid)
     assert "Stopped." in neo4j_server.log_file(paths).read_text()
     assert not await neo4j_server.down(paths)
 
@@ -240,7 +240,7 @@ async def test_an_installed_neo4j_and_a_port_that_is_taken(
     stopped: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
     """`neo4j` on PATH comes first; a port that is taken, new or kept, is left for another."""
-    lib = stopped.neo4j_dir / f"server-{java.server_version()}" / "lib"
+    lib = stopped.neo4j_dir / f"server-{ways.server_version()}" / "lib"
     environ = with_java(tmp_path / "bin", neo4j=_INSTALLED.format(jars=lib, home=tmp_path))
     find = server.free_port
     with socket.socket() as taken:
@@ -310,8 +310,8 @@ elif verb == "stop" and alive():
 
 async def test_a_container(stopped: Paths, tmp_path: Path) -> None:
     """An engine whose daemon answers is used; the password is not among its arguments."""
-    real = java.find_java(os.environ)
-    lib = stopped.neo4j_dir / f"server-{java.server_version()}" / "lib"
+    real = ways.find_java(os.environ)
+    lib = stopped.neo4j_dir / f"server-{ways.server_version()}" / "lib"
     docker = _DOCKER.format(
         python=sys.executable, home=str(tmp_path), java=str(real), jars=str(lib)
     )
@@ -361,14 +361,14 @@ async def test_a_recycled_process_id_is_left_alone(empty: Paths) -> None:
 async def test_a_process_is_known_by_its_start() -> None:
     """Two looks agree while it lives; a zombie and a stranger are none."""
     child = subprocess.Popen(["sleep", "60"])
-    start = process.started_at(child.pid)
+    start = layout.started_at(child.pid)
     assert start
-    assert process.started_at(child.pid) == start
-    assert process.started_at(os.getpid()) != start
-    await process.stop(child.pid, "another start", timeout_s=1)
+    assert layout.started_at(child.pid) == start
+    assert layout.started_at(os.getpid()) != start
+    await layout.stop(child.pid, "another start", timeout_s=1)
     assert child.poll() is None
-    await process.stop(child.pid, start, timeout_s=10)
-    assert process.started_at(child.pid) == ""
+    await layout.stop(child.pid, start, timeout_s=10)
+    assert layout.started_at(child.pid) == ""
     child.wait()
 
 
@@ -376,12 +376,12 @@ async def test_one_that_ignores_a_polite_end(tmp_path: Path) -> None:
     """Stopped by force in the end."""
     ready = tmp_path / "ready"
     script = f"trap '' TERM; : > {ready}; while :; do sleep 0.1; done"
-    pid = process.start_detached(["sh", "-c", script], os.environ, tmp_path / "log")
+    pid = layout.start_detached(["sh", "-c", script], os.environ, tmp_path / "log")
     while not ready.exists():
         await asyncio.sleep(0.01)
-    start = process.started_at(pid)
-    await process.stop(pid, start, timeout_s=0.5)
-    assert process.started_at(pid) == ""
+    start = layout.started_at(pid)
+    await layout.stop(pid, start, timeout_s=0.5)
+    assert layout.started_at(pid) == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"way": 1}', b"\xff\xfe"])
@@ -511,7 +511,7 @@ def test_children_get_no_secrets() -> None:
     """What looks like a key stays out of the environment of every child."""
     given = {"PATH": "/bin", "HOME": "/h", "OPENAI_API_KEY": "k", "GH_TOKEN": "t"}
     given |= {"NEO4J_PASSWORD": "p", "AWS_SECRET_ACCESS_KEY": "s", "LANG": "C"}
-    assert process.harmless(given) == {"PATH": "/bin", "HOME": "/h", "LANG": "C"}
+    assert layout.harmless(given) == {"PATH": "/bin", "HOME": "/h", "LANG": "C"}
 
 
 def test_the_settings_of_the_server(empty: Paths) -> None:

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from functools import partial
 
-from ragmem.records import FileAccess, PutTurn, Session, Summary
+from ragmem.records import FileAccess, PutTurn, Session, Summary, Turn
 from ragmem.store.base import Finding, Span, forked, in_use
-from ragmem.store.neo4j import belonging, coding, mending, properties, remembering, shapes
-from ragmem.store.neo4j.cypher import named_statements
+from ragmem.store.neo4j import belonging, code, memories, mending, properties, shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_turns
-from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
-from ragmem.store.neo4j.instants import from_text
+from ragmem.store.neo4j.gateway import Gateway, Row, Transaction, from_text, named_statements
+from ragmem.store.neo4j.writes import Batch
 
 STATEMENTS = named_statements("archive.cypher")
 _CHECKS = {
@@ -73,10 +72,20 @@ def _whole(row: Row) -> PutTurn:
     )
 
 
+async def turns_by_id(tx: Transaction, turn_ids: Sequence[str]) -> list[Turn]:
+    """Those of them that exist, with their tool calls, in this order."""
+    return tx.read.records(shapes.to_turn, await tx.found(RECALL["turns_by_id"], ids=turn_ids))
+
+
 async def summaries_by_id(tx: Transaction, summary_ids: Sequence[str]) -> list[Summary]:
     """Those of them that exist, in this order."""
     found = await tx.found(STATEMENTS["summaries_by_id"], ids=summary_ids)
     return tx.read.records(shapes.to_summary, found)
+
+
+async def summary_ids(tx: Transaction) -> list[str]:
+    """Every summary; one stands after those that it covers."""
+    return await tx.found(STATEMENTS["summary_ids"])
 
 
 async def branches(tx: Transaction, session_id: str) -> list[Session]:
@@ -86,12 +95,13 @@ async def branches(tx: Transaction, session_id: str) -> list[Session]:
 
 
 async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
-    """Remove a session, locked before, and all that belongs to it alone."""
+    """Remove a session and all that belongs to it alone; counts of what went, by kind."""
+    scopes = await code.hold_scopes_of(tx, session_id)
+    await Batch(tx).lock(session_id)
     if forks := await branches(tx, session_id):
         raise forked(session_id, forks[0].session_id)
     if await tx.found(STATEMENTS["live_owners"], sessionId=session_id):
         raise in_use(session_id)
-    scopes = await coding.hold_scopes_of(tx, session_id)
     await tx.run(STATEMENTS["delete_files_of"], sessionId=session_id)
     ids = await tx.found(STATEMENTS["records_of"], sessionId=session_id)
     await tx.run(STATEMENTS["delete_leases_of"], ids=ids)
@@ -100,7 +110,7 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     await tx.run(RECALL["count_epoch"])
     await tx.run(STATEMENTS["delete_entries_of"], sessionId=session_id)
     covered = await tx.found(STATEMENTS["covered_elsewhere"], sessionId=session_id)
-    gone = {"memories": await remembering.forget_session(tx, session_id)}
+    gone = {"memories": await memories.forget_session(tx, session_id)}
     for kind, statement in (
         ("tool_calls", "delete_tool_calls_of"),
         ("turns", "delete_turns_of"),
@@ -109,7 +119,7 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     ):
         [row] = await tx.run(STATEMENTS[statement], sessionId=session_id)
         gone[kind] = int(row["gone"])
-    await coding.forget_scopes(tx, scopes)
+    await code.forget_scopes(tx, scopes)
     # Turns that a fork shared and summed up are to be summed up again.
     await index_turns(tx, covered, keep_vectors=True)
     kinds = ("sessions", "turns", "tool_calls", "summaries", "memories")
@@ -127,7 +137,7 @@ async def check(gateway: Gateway, *, recall: bool = True) -> list[Finding]:
         if broken := await gateway.read(partial(Transaction.found, statement=statement)):
             where = ", ".join(sorted(broken)[:_SHOWN])
             findings.append(Finding(name.replace("_", " "), where, len(broken)))
-    if unreadable := await gateway.read(remembering.unreadable):
+    if unreadable := await gateway.read(memories.unreadable):
         what = "what stands on a memory can be read"
         findings.append(Finding(what, ", ".join(sorted(unreadable)[:_SHOWN]), len(unreadable)))
     if recall:

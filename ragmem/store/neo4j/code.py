@@ -1,9 +1,17 @@
 """The store's part of code: see `ragmem.store.code` for what each of these promises."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from ragmem.records import REFERENCE_HOWS, CodeFile, CodeReference, PutReferences
+from ragmem.records import (
+    REFERENCE_HOWS,
+    CodeFile,
+    CodeReference,
+    CodeScope,
+    DropCodeFiles,
+    PutReferences,
+    ReferenceHow,
+)
 from ragmem.store.code import (
     MOST_CHANGED,
     ChangedTogether,
@@ -12,137 +20,308 @@ from ragmem.store.code import (
     ScopeQuery,
     TurnsQuery,
 )
-from ragmem.store.neo4j.code_shapes import qualified_key, tail_key, to_file, to_found
-from ragmem.store.neo4j.coding import STATEMENTS
-from ragmem.store.neo4j.gateway import Gateway, Transaction
-from ragmem.store.neo4j.instants import from_text
+from ragmem.store.neo4j.gateway import Gateway, Transaction, Value, from_text, named_statements
+from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.shapes import Properties, path_key, title_key
 from ragmem.text import clean
+
+
+def qualified_key(name: str) -> str:
+    """What a qualified name is compared by."""
+    return clean(name).casefold()
+
+
+def tail_key(name: str) -> str:
+    """What stands after the last dot of a name: what its scopes are looked up by."""
+    return title_key(qualified_key(name).rpartition(".")[2])
+
+
+def scope_row(scope: CodeScope) -> list[Value]:
+    """A scope as `put_scopes` takes it."""
+    return [
+        scope.scope_id,
+        scope.kind,
+        scope.name,
+        scope.qualified_name,
+        scope.signature,
+        scope.docstring,
+        scope.start_line,
+        scope.end_line,
+        scope.hash,
+        title_key(scope.name),
+        qualified_key(scope.qualified_name),
+        tail_key(scope.qualified_name),
+    ]
+
+
+def to_scope(text: str) -> CodeScope:
+    """From its fields, parted by NUL."""
+    scope_id, kind, name, qualified_name, signature, docstring, first, last, digest = text.split(
+        "\0"
+    )
+    return CodeScope(
+        scope_id=scope_id,
+        kind=kind,  # type: ignore[arg-type]
+        name=name,
+        qualified_name=qualified_name,
+        signature=signature,
+        docstring=docstring,
+        start_line=int(first),
+        end_line=int(last),
+        hash=digest,
+    )
+
+
+def to_file(project_id: str, columns: tuple[str, str, str, list[str], list[str]]) -> CodeFile:
+    """From a row of `code_files`."""
+    path, language, digest, scopes, imports = columns
+    return CodeFile(
+        project_id=project_id,
+        path=path,
+        language=language,
+        hash=digest,
+        scopes=tuple(map(to_scope, scopes)),
+        imports=tuple(imports),
+    )
+
+
+def to_found(columns: tuple[str, str, bool, str]) -> FoundScope:
+    """From a row of `find_scopes`."""
+    project_id, path, defined, text = columns
+    return FoundScope(project_id=project_id, path=path, defined=defined, scope=to_scope(text))
+
+
+STATEMENTS = named_statements("code.cypher")
+
+
+async def put_files(tx: Transaction, puts: Sequence[CodeFile]) -> None:
+    """Files as they are now, one after the other; what they lost goes."""
+    last: dict[tuple[str, str], CodeFile] = {}
+    for file in puts:
+        last.pop(_key(file), None)
+        last[_key(file)] = file
+    await _lock(tx, {project_id for project_id, _ in last})
+    # Of two files that define a scope, it is the later one's.
+    owners = {clean(scope.scope_id): key for key, file in last.items() for scope in file.scopes}
+    # By path, as tool calls lock the files that they touched.
+    files = [_file_row(key, last[key], owners) for key in sorted(last)]
+    places: list[Properties] = [_without(row, "scopes") for row in files]
+    # What takes longest first: who touches one of the files waits for the rest.
+    await tx.run(STATEMENTS["put_scopes"], files=files)
+    await tx.run(STATEMENTS["put_files"], files=places)
+    lost = await tx.found(STATEMENTS["let_scopes_go"], files=places)
+    unimported = await tx.found(STATEMENTS["let_imports_go"], files=places)
+    await tx.run(STATEMENTS["define_scopes"], files=places)
+    await tx.run(STATEMENTS["put_imports"], files=places)
+    await forget_scopes(tx, lost)
+    await tx.run(STATEMENTS["forget_files"], files=sorted(unimported))
+
+
+def _key(file: CodeFile) -> tuple[str, str]:
+    return clean(file.project_id), path_key(file.path)
+
+
+def _file_row(
+    key: tuple[str, str], file: CodeFile, owners: Mapping[str, tuple[str, str]]
+) -> Properties:
+    own = {
+        scope_id: (order, scope)
+        for order, scope in enumerate(file.scopes)
+        if owners[scope_id := clean(scope.scope_id)] == key
+    }
+    return {
+        "projectId": key[0],
+        "path": key[1],
+        "language": file.language,
+        "hash": file.hash,
+        "scopeIds": list(own),
+        "orders": [order for order, _ in own.values()],
+        "scopes": [scope_row(scope) for _, scope in own.values()],
+        "imports": list(dict.fromkeys(map(path_key, file.imports))),
+    }
+
+
+def _without(row: Properties, name: str) -> Properties:
+    return {key: value for key, value in row.items() if key != name}
+
+
+async def drop_files(tx: Transaction, writes: Sequence[DropCodeFiles]) -> None:
+    """Files that are no more, with what only they held."""
+    keys = sorted(
+        {(clean(write.project_id), path_key(path)) for write in writes for path in write.paths}
+    )
+    await _lock(tx, {project_id for project_id, _ in keys})
+    bare: list[Properties] = [
+        {"projectId": project_id, "path": path, "scopeIds": [], "imports": []}
+        for project_id, path in keys
+    ]
+    lost = await tx.found(STATEMENTS["let_scopes_go"], files=bare)
+    unimported = await tx.found(STATEMENTS["let_imports_go"], files=bare)
+    await tx.run(STATEMENTS["drop_files"], files=keys)
+    await forget_scopes(tx, lost)
+    await tx.run(STATEMENTS["forget_files"], files=[*keys, *sorted(unimported)])
+
+
+async def put_references(
+    tx: Transaction,
+    writes: Sequence[PutReferences],
+    lock_sessions: Callable[[set[str]], Awaitable[object]],
+) -> None:
+    """What turns have to do with code; of each turn the last counts."""
+    last = {clean(write.turn_id): write for write in writes}
+    turn_ids = sorted(last)
+    rows: list[Properties] = [
+        {"turnId": turn_id, "scopeId": scope_id, "how": how}
+        for turn_id in turn_ids
+        for scope_id, how in _strongest(last[turn_id]).items()
+    ]
+    scope_ids = sorted({str(row["scopeId"]) for row in rows})
+    projects = await tx.found(STATEMENTS["projects_of_scopes"], ids=scope_ids, turnIds=turn_ids)
+    await _lock(tx, projects)
+    homes = await tx.found(MEMORIES["sessions_of_turns"], ids=turn_ids)
+    await lock_sessions({home for _, home in homes})
+    before = await tx.found(STATEMENTS["forget_references"], turnIds=turn_ids)
+    await tx.run(STATEMENTS["put_references"], references=rows)
+    await tx.run(STATEMENTS["references_are_known"], turnIds=turn_ids)
+    await forget_scopes(tx, before)
+
+
+def _strongest(write: PutReferences) -> Mapping[str, ReferenceHow]:
+    ranked = sorted(write.references, key=lambda each: -REFERENCE_HOWS.index(each.how))
+    return {clean(each.scope_id): each.how for each in ranked}
+
+
+async def hold_scopes_of(tx: Transaction, session_id: str) -> list[str]:
+    """The scopes that a session's turns have to do with; nobody else changes them meanwhile."""
+    found = await tx.found(STATEMENTS["scopes_of_session"], sessionId=session_id)
+    await _lock(tx, {project_id for _, project_id in found})
+    return [scope_id for scope_id, _ in found]
+
+
+async def forget_scopes(tx: Transaction, scope_ids: Sequence[str]) -> None:
+    """Those of them that no file defines and no turn has to do with."""
+    await tx.run(STATEMENTS["forget_scopes"], ids=sorted(scope_ids))
+
+
+async def _lock(tx: Transaction, project_ids: Iterable[str]) -> None:
+    if ids := sorted(set(project_ids)):
+        await tx.run(STATEMENTS["lock_code"], ids=ids)
+
 
 _FILES_AT_ONCE = 500
 _SCOPES_AT_ONCE = 5_000
 
 
-class Neo4jCode:
-    """Files, scopes, and the turns that have to do with them; a part of the store."""
+async def code_files(
+    gateway: Gateway, project_id: str, paths: Sequence[str] = ()
+) -> list[CodeFile]:
+    """The files that define scopes, with those, by path; of these paths, or all.
 
-    _gateway: Gateway
-
-    async def code_files(self, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
-        """The files that define scopes, with those, by path; of these paths, or all."""
-        if not paths:
-            return await self._all_files(project_id)
+    A part of them in each transaction: of a large project all together would take longer than the
+    deadline.
+    """
+    files: list[CodeFile] = []
+    if paths:
         keys = sorted(set(map(path_key, paths)))
-        files: list[CodeFile] = []
         for start in range(0, len(keys), _FILES_AT_ONCE):
-            part = keys[start : start + _FILES_AT_ONCE]
-            files += await self._files("files_of_paths", project_id, {"paths": part})
+            part: Properties = {"paths": keys[start : start + _FILES_AT_ONCE]}
+            files += await _files(gateway, "files_of_paths", project_id, part)
         return files
+    after = ""
+    while True:
+        page: Properties = {"after": after, "limit": _FILES_AT_ONCE}
+        found = await _files(gateway, "files_after", project_id, page)
+        files += found
+        if len(found) < _FILES_AT_ONCE:
+            return files
+        after = found[-1].path
 
-    async def _all_files(self, project_id: str) -> list[CodeFile]:
-        files: list[CodeFile] = []
-        after = ""
-        while True:
-            # Each by itself: of a large project all together would take longer than the deadline.
-            given: Properties = {"after": after, "limit": _FILES_AT_ONCE}
-            part = await self._files("files_after", project_id, given)
-            files += part
-            if len(part) < _FILES_AT_ONCE:
-                return files
-            after = part[-1].path
 
-    async def _files(self, which: str, project_id: str, given: Properties) -> list[CodeFile]:
-        statement = STATEMENTS["code_files"].replace("/* which */", STATEMENTS[which])
-        [[found]] = await self._gateway.read(
-            lambda tx: tx.values(statement, projectId=project_id, **given)
+async def _files(
+    gateway: Gateway, which: str, project_id: str, given: Properties
+) -> list[CodeFile]:
+    statement = STATEMENTS["code_files"].replace("/* which */", STATEMENTS[which])
+    [[found]] = await gateway.read(lambda tx: tx.values(statement, projectId=project_id, **given))
+    return [to_file(clean(project_id), columns) for columns in found]
+
+
+async def find_scopes(gateway: Gateway, query: ScopeQuery) -> list[FoundScope]:
+    """Those that match, those that no file defines any more too; in parts, as files."""
+    ids = await gateway.read(lambda tx: _scope_ids(tx, query))
+    found: list[FoundScope] = []
+    for start in range(0, len(ids), _SCOPES_AT_ONCE):
+        part = ids[start : start + _SCOPES_AT_ONCE]
+        [[rows]] = await gateway.read(
+            partial(Transaction.values, statement=STATEMENTS["scopes_by_id"], ids=part)
         )
-        return [to_file(clean(project_id), columns) for columns in found]
+        found += map(to_found, rows)
+    return found
 
-    async def find_scopes(self, query: ScopeQuery) -> list[FoundScope]:
-        """Those that match, those that no file defines any more too."""
 
-        ids = await self._gateway.read(lambda tx: _scope_ids(tx, query))
-        found: list[FoundScope] = []
-        for start in range(0, len(ids), _SCOPES_AT_ONCE):
-            # Each by itself, as files.
-            part = ids[start : start + _SCOPES_AT_ONCE]
-            [[rows]] = await self._gateway.read(
-                partial(Transaction.values, statement=STATEMENTS["scopes_by_id"], ids=part)
-            )
-            found += map(to_found, rows)
-        return found
-
-    async def code_turns(self, query: TurnsQuery) -> list[CodeTurn]:
-        """Newest first; a turn once, with all that it has to do with what was asked for."""
-
-        async def work(tx: Transaction) -> list[CodeTurn]:
-            [[found]] = await tx.values(
-                STATEMENTS["code_turns"],
-                scopeIds=sorted(set(query.scope_ids)),
-                projectIds=await _family(tx, query.project_ids) if query.paths else [],
-                paths=sorted(set(map(path_key, query.paths))),
-                limit=max(0, query.limit),
-            )
-            return [
-                CodeTurn(
-                    turn_id=turn_id,
-                    session_id=session_id,
-                    turn_index=turn_index,
-                    at=from_text(at),
-                    hows=tuple(how for how in REFERENCE_HOWS if how in hows),
-                    accesses=tuple(sorted(accesses)),
-                )
-                for turn_id, session_id, turn_index, at, hows, accesses in found
-            ]
-
-        return await self._gateway.read(work)
-
-    async def changed_with(
-        self, project_ids: Sequence[str], path: str, *, limit: int = 20
-    ) -> list[ChangedTogether]:
-        """Other files that turns wrote to which wrote to this one; most turns first, then newest.
-
-        Of turns that wrote to more than 50 files nothing is learned: they are left out.
-        """
-
-        async def work(tx: Transaction) -> list[ChangedTogether]:
-            [[found]] = await tx.values(
-                STATEMENTS["changed_with"],
-                projectIds=await _family(tx, project_ids),
-                path=path_key(path),
-                most=MOST_CHANGED,
-                limit=max(0, limit),
-            )
-            return [
-                ChangedTogether(
-                    path=other,
-                    turn_count=turns,
-                    session_count=sessions,
-                    last_at=from_text(last),
-                )
-                for other, turns, sessions, last in found
-            ]
-
-        return await self._gateway.read(work)
-
-    async def references_of(self, turn_ids: Sequence[str]) -> list[PutReferences]:
-        """Of those of them that have some, in this order; the strongest references first."""
-        [[found]] = await self._gateway.read(
-            lambda tx: tx.values(STATEMENTS["references_of"], ids=sorted(set(turn_ids)))
+async def code_turns(tx: Transaction, query: TurnsQuery) -> list[CodeTurn]:
+    """Newest first; a turn once, with all that it has to do with what was asked for."""
+    [[found]] = await tx.values(
+        STATEMENTS["code_turns"],
+        scopeIds=sorted(set(query.scope_ids)),
+        projectIds=await _family(tx, query.project_ids) if query.paths else [],
+        paths=sorted(set(map(path_key, query.paths))),
+        limit=max(0, query.limit),
+    )
+    return [
+        CodeTurn(
+            turn_id=turn_id,
+            session_id=session_id,
+            turn_index=turn_index,
+            at=from_text(at),
+            hows=tuple(how for how in REFERENCE_HOWS if how in hows),
+            accesses=tuple(sorted(accesses)),
         )
-        held: dict[str, list[CodeReference]] = {}
-        for turn_id, scope_id, how in found:
-            held.setdefault(turn_id, []).append(CodeReference(scope_id=scope_id, how=how))
-        return [
-            PutReferences(turn_id=turn_id, references=tuple(sorted(held[turn_id], key=_strength)))
-            for turn_id in map(clean, turn_ids)
-            if turn_id in held
-        ]
+        for turn_id, session_id, turn_index, at, hows, accesses in found
+    ]
 
-    async def code_projects(self) -> list[str]:
-        """Every project whose files define scopes."""
-        [[found]] = await self._gateway.read(lambda tx: tx.values(STATEMENTS["code_projects"]))
-        return list(found)
+
+async def changed_with(
+    tx: Transaction, project_ids: Sequence[str], path: str, *, limit: int = 20
+) -> list[ChangedTogether]:
+    """Other files that turns wrote to which wrote to this one; most turns first, then newest.
+
+    Of turns that wrote to more than 50 files nothing is learned: they are left out.
+    """
+    [[found]] = await tx.values(
+        STATEMENTS["changed_with"],
+        projectIds=await _family(tx, project_ids),
+        path=path_key(path),
+        most=MOST_CHANGED,
+        limit=max(0, limit),
+    )
+    return [
+        ChangedTogether(
+            path=other,
+            turn_count=turns,
+            session_count=sessions,
+            last_at=from_text(last),
+        )
+        for other, turns, sessions, last in found
+    ]
+
+
+async def references_of(tx: Transaction, turn_ids: Sequence[str]) -> list[PutReferences]:
+    """Of those of them that have some, in this order; the strongest references first."""
+    [[found]] = await tx.values(STATEMENTS["references_of"], ids=sorted(set(turn_ids)))
+    held: dict[str, list[CodeReference]] = {}
+    for turn_id, scope_id, how in found:
+        held.setdefault(turn_id, []).append(CodeReference(scope_id=scope_id, how=how))
+    return [
+        PutReferences(turn_id=turn_id, references=tuple(sorted(held[turn_id], key=_strength)))
+        for turn_id in map(clean, turn_ids)
+        if turn_id in held
+    ]
+
+
+async def code_projects(tx: Transaction) -> list[str]:
+    """Every project whose files define scopes."""
+    [[found]] = await tx.values(STATEMENTS["code_projects"])
+    return list(found)
 
 
 def _strength(reference: CodeReference) -> tuple[int, str]:

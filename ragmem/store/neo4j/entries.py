@@ -24,8 +24,7 @@ from ragmem.records import (
     Write,
     utc_now,
 )
-from ragmem.store.neo4j.cypher import named_statements
-from ragmem.store.neo4j.gateway import Row, Transaction
+from ragmem.store.neo4j.gateway import Row, Transaction, named_statements
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
 

@@ -9,20 +9,116 @@ because every statement is idempotent.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
+from copy import copy
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import MsgspecError
 
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.ids import short_id
-from ragmem.store.neo4j.connection import Connection
-from ragmem.store.neo4j.instants import in_utc, was_utc
+from ragmem.records import utc_now
 from ragmem.text import clean
 
 if TYPE_CHECKING:
     from neo4j import AsyncBookmarkManager, AsyncDriver, AsyncManagedTransaction, AsyncSession
+
+
+_SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """One database of one server; its text form never holds the password."""
+
+    url: str
+    username: str = "neo4j"
+    password: str = ""
+    database: str | None = None
+    """None: the user's home database."""
+
+    def __repr__(self) -> str:
+        """As any struct, with the password hidden."""
+        return (
+            f"Connection(url={self.location!r}, username={self.username!r}, "
+            f"password='…', database={self.database!r})"
+        )
+
+    @property
+    def location(self) -> str:
+        """The address without credentials, for messages."""
+        scheme, mark, rest = self.url.partition("://")
+        return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+
+    def check(self) -> "Connection":
+        """Itself; StoreRefused when no memory can be kept there."""
+        try:
+            parts = urlsplit(self.url)
+            host = (parts.hostname or "").encode("idna")
+            usable = parts.scheme in _SCHEMES and host != b"" and parts.port != 0
+            usable = usable and self.url.isprintable()
+        except ValueError:  # Which an address that no name server knows how to write is too.
+            usable = False
+        if not usable:
+            raise StoreRefused(
+                f"{self.location!r} is not an address of a Neo4j server.",
+                hint="Such are bolt://localhost:7687 and neo4j+s://name.example.org.",
+            )
+        if parts.username or parts.password:
+            raise StoreRefused(
+                f"The address of Neo4j at {self.location} carries a user name or password.",
+                hint="Keep the address without them; set NEO4J_USERNAME and NEO4J_PASSWORD.",
+            )
+        if self.database == "system":
+            raise StoreRefused(
+                f"The database 'system' of Neo4j at {self.location} keeps no data.",
+                hint="Name another one in store.database or NEO4J_DATABASE, or none at all.",
+            )
+        return self
+
+
+def in_utc(at: datetime) -> datetime:
+    """The same moment, to be written."""
+    return at.astimezone(UTC)
+
+
+def was_utc(at: datetime) -> datetime:
+    """The same moment as it was read; one without a zone, which others wrote, is UTC."""
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+
+
+def to_text(at: datetime) -> str:
+    """As statements take it where the driver would be too slow."""
+    return in_utc(at).isoformat()
+
+
+def from_text(text: str) -> datetime:
+    """The same back, as `toString` tells it: with the name of its zone, if it has one."""
+    return was_utc(datetime.fromisoformat(text.partition("[")[0]))
+
+
+_FOLDER = Path(__file__).parent
+
+
+def named_statements(file: str) -> dict[str, str]:
+    """Statements by the name that stands before each as `// :name`."""
+    text = (_FOLDER / file).read_text("utf-8")
+    sections = [section.partition("\n") for section in text.split("\n// :")[1:]]
+    return {name.split()[0]: body.strip().rstrip(";") for name, _, body in sections}
+
+
+def listed_statements(file: str) -> list[str]:
+    """Statements one after the other, each ended by a semicolon."""
+    lines = (_FOLDER / file).read_text("utf-8").splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("//"))
+    return [statement.strip() for statement in text.split(";") if statement.strip()]
+
+
+STATEMENTS = named_statements("statements.cypher")
+
 
 T = TypeVar("T")
 
@@ -86,9 +182,13 @@ class Reading:
 class Transaction:
     """One running transaction: the only place where statements run."""
 
-    def __init__(self, driver_transaction: "AsyncManagedTransaction", read: "Reading") -> None:
+    def __init__(self, driver_transaction: "AsyncManagedTransaction", gateway: "Gateway") -> None:
         self._transaction = driver_transaction
-        self.read = read
+        self.read = gateway.reading
+        self.owner = gateway.owner
+        self.sees = gateway.sees
+        """Whose profile and memories about a person are shown; everybody's where it is empty."""
+        self.now = gateway.clock()
 
     async def run(self, statement: str, **parameters: Value) -> list[Row]:
         """Run one statement to its end."""
@@ -132,8 +232,15 @@ class Gateway:
         connection: Connection,
         timeout_s: float,
         reading: Reading,
+        *,
+        owner: str = "",
+        sees: str = "",
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.reading = reading
+        self.owner = owner
+        self.sees = sees
+        self.clock = clock
         self._driver = driver
         self._bookmarks = bookmarks
         self._connection = connection
@@ -142,7 +249,14 @@ class Gateway:
 
     @classmethod
     def connect(
-        cls, connection: Connection, timeout_s: float, say: Callable[[str], None] | None = None
+        cls,
+        connection: Connection,
+        timeout_s: float,
+        say: Callable[[str], None] | None = None,
+        *,
+        owner: str = "",
+        sees: str = "",
+        clock: Callable[[], datetime] = utc_now,
     ) -> "Gateway":
         """Prepare the driver; the first transaction opens the first connection.
 
@@ -169,11 +283,23 @@ class Gateway:
         except (ConfigurationError, ValueError) as error:
             raise StoreRefused(f"Neo4j at {connection.location}: {error}") from None
         bookmarks = AsyncGraphDatabase.bookmark_manager()
-        return cls(driver, bookmarks, connection, timeout_s, Reading(say))
+        reading = Reading(say)
+        return cls(
+            driver,
+            bookmarks,
+            connection,
+            timeout_s,
+            reading,
+            owner=owner,
+            sees=sees,
+            clock=clock,
+        )
 
     def patient(self, timeout_s: float) -> "Gateway":
         """The same connections, for what takes longer; to be closed by the one that has them."""
-        return Gateway(self._driver, self._bookmarks, self._connection, timeout_s, self.reading)
+        other = copy(self)
+        other._timeout_s = timeout_s
+        return other
 
     @property
     def location(self) -> str:
@@ -187,7 +313,7 @@ class Gateway:
 
         async def once(session: "AsyncSession") -> T:
             failpoint("neo4j.read")
-            return await session.execute_read(lambda tx: work(Transaction(tx, self.reading)))
+            return await session.execute_read(lambda tx: work(Transaction(tx, self)))
 
         return await self._bounded(lambda: self._attempts(READ_ACCESS, once, patient))
 
@@ -196,7 +322,7 @@ class Gateway:
         from neo4j import WRITE_ACCESS
 
         async def whole(tx: "AsyncManagedTransaction") -> T:
-            result = await work(Transaction(tx, self.reading))
+            result = await work(Transaction(tx, self))
             failpoint("neo4j.commit")
             return result
 
@@ -306,9 +432,7 @@ def translate(error: Exception, location: str) -> StoreError | None:
             hint="Such are a session's folder and the ids.",
         )
     if isinstance(error, (raised.TransientError, raised.DatabaseError)) or _was_ended(error):
-        return StoreUnavailable(
-            f"{server} could not do it now: {reason}.", hint="Try again; its log tells more."
-        )
+        return _not_now(code, reason, server)
     if isinstance(error, raised.UnsupportedServerProduct):
         return StoreRefused(
             f"What answers at {location} is not Neo4j: {reason}.",
@@ -341,6 +465,18 @@ def translate(error: Exception, location: str) -> StoreError | None:
             hint="Start it (`ragmem neo4j up` for a local one), or correct its address.",
         )
     return None
+
+
+def _not_now(code: str, reason: str, server: str) -> StoreUnavailable:
+    if code.endswith("OutOfMemoryError"):
+        return StoreUnavailable(
+            f"{server} lacks the memory for it: {reason}.",
+            hint="Raise that limit in its neo4j.conf (`db.memory.transaction.max`, "
+            "`dbms.memory.transaction.total.max`, or the heap), and start it again.",
+        )
+    return StoreUnavailable(
+        f"{server} could not do it now: {reason}.", hint="Try again; its log tells more."
+    )
 
 
 def _was_ended(error: Exception) -> bool:

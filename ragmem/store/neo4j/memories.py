@@ -1,143 +1,575 @@
 """The store's part of memories: see `ragmem.store.memories` for what each of these promises."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, cast
 
-from ragmem.records import MEMORY_LEVEL, Insight, MemoryRecord, Owner, Profile
+import msgspec
+
+from ragmem.errors import StoreRefused
+from ragmem.records import (
+    MEMORY_LEVEL,
+    Evidence,
+    Insight,
+    MemoryKind,
+    MemoryRecord,
+    MemorySource,
+    Owner,
+    Profile,
+    PutMemory,
+    PutOwner,
+    PutProfile,
+    Trust,
+)
+from ragmem.store.base import anothers
 from ragmem.store.memories import MemoryQuery
-from ragmem.store.neo4j import remembering
-from ragmem.store.neo4j.gateway import Gateway, Transaction
-from ragmem.store.neo4j.memory_shapes import time_text, to_insight, to_memory, to_owner
-from ragmem.store.neo4j.remembering import STATEMENTS
+from ragmem.store.neo4j.entries import STATEMENTS as RECALL
+from ragmem.store.neo4j.gateway import Transaction, from_text, in_utc, named_statements, to_text
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
+
+_FIELDS = 16
+"""Of a memory's text, before its subjects, then the evidence that stands on it, then the other."""
+_EVIDENCE_FIELDS = 9
+
+
+class _Loose(msgspec.Struct, frozen=True):
+    """Evidence of no turn that is there, as it stands on its memory."""
+
+    position: int
+    evidence: Evidence
+
+
+def time_text(at: datetime | None) -> str | None:
+    """As statements take it; None stays None."""
+    return None if at is None else to_text(at)
+
+
+def to_time(text: str | None) -> datetime | None:
+    """The same back; nothing for none."""
+    return from_text(text) if text else None
+
+
+def memory_row(memory: MemoryRecord) -> Properties:
+    """A memory without its evidence, among many."""
+    return {
+        "memoryId": memory.memory_id,
+        "projectId": memory.project_id,
+        "supersededBy": memory.superseded_by,
+        "owner": memory.owner or None,
+        "properties": {
+            "kind": memory.kind,
+            "content": memory.content,
+            "subjects": memory.subjects,
+            "trust": memory.trust,
+            "source": memory.source,
+            "scope": memory.scope,
+            "pinned": memory.pinned,
+        },
+        "times": {
+            "createdAt": time_text(memory.created_at),
+            "updatedAt": time_text(memory.updated_at),
+            "at": time_text(memory.at),
+            "expiresAt": time_text(memory.expires_at),
+            "validUntil": time_text(memory.valid_until),
+        },
+    }
+
+
+def evidence_row(memory_id: str, position: int, evidence: Evidence) -> Properties:
+    """What stands on the relationship from the turn to the memory."""
+    return {
+        "memoryId": memory_id,
+        "turnId": evidence.turn_id,
+        "at": time_text(evidence.at),
+        "properties": {
+            "position": position,
+            "sessionId": evidence.session_id,
+            "turnIndex": evidence.turn_index,
+            "toolCallId": evidence.tool_call_id,
+            "toolName": evidence.tool_name,
+            "path": evidence.path,
+            "quote": evidence.quote,
+        },
+    }
+
+
+def loose_text(position: int, evidence: Evidence) -> str:
+    """Evidence to stand on the memory itself."""
+    texts = {
+        name: clean(getattr(evidence, name))
+        for name in ("session_id", "turn_id", "tool_call_id", "tool_name", "path", "quote")
+    }
+    cleaned = msgspec.structs.replace(evidence, at=in_utc(evidence.at), **texts)
+    return msgspec.json.encode(_Loose(position, cleaned)).decode()
+
+
+def loose_evidence(texts: Sequence[str]) -> list[tuple[int, Evidence]]:
+    """The same back, with its positions; what can't be read is `check`'s matter."""
+    return [(each.position, each.evidence) for each in map(_loose, texts) if each is not None]
+
+
+def is_readable(text: str) -> bool:
+    """Whether it is evidence, as `loose_text` writes it."""
+    return _loose(text) is not None
+
+
+def _loose(text: str) -> _Loose | None:
+    try:
+        return msgspec.json.decode(text, type=_Loose)
+    except msgspec.MsgspecError:
+        return None
+
+
+def to_memory(text: str) -> MemoryRecord:
+    """From a node's fields in one text, with what stands on its relationships."""
+    fields = text.split("\0")
+    subjects_end = _FIELDS + int(fields[_FIELDS - 2])
+    loose_end = subjects_end + int(fields[_FIELDS - 1])
+    evidence = loose_evidence(fields[subjects_end:loose_end])
+    for start in range(loose_end, len(fields), _EVIDENCE_FIELDS):
+        evidence.append(_to_evidence(fields[start : start + _EVIDENCE_FIELDS]))
+    evidence.sort(key=lambda each: each[0])
+    return MemoryRecord(
+        memory_id=fields[0],
+        kind=cast("MemoryKind", fields[1]),
+        content=fields[2],
+        trust=cast("Trust", fields[3]),
+        source=cast("MemorySource", fields[4]),
+        project_id=fields[5] or None,
+        pinned=fields[6] == "true",
+        created_at=from_text(fields[7]),
+        updated_at=from_text(fields[8]),
+        at=to_time(fields[9]),
+        expires_at=to_time(fields[10]),
+        valid_until=to_time(fields[11]),
+        superseded_by=fields[12] or None,
+        owner=fields[13],
+        subjects=tuple(fields[_FIELDS:subjects_end]),
+        evidence=tuple(each for _, each in evidence),
+    )
+
+
+def _to_evidence(fields: Sequence[str]) -> tuple[int, Evidence]:
+    position, session_id, turn_id, turn_index, tool_call_id, tool_name, path, quote, at = fields
+    found = Evidence(
+        session_id=session_id,
+        turn_id=turn_id,
+        turn_index=int(turn_index),
+        tool_call_id=tool_call_id,
+        tool_name=tool_name,
+        path=path,
+        quote=quote,
+        at=from_text(at),
+    )
+    return int(position), found
+
+
+def insight_row(insight: Insight) -> Properties:
+    """What was found in a session, among many."""
+    return {
+        "sessionId": insight.session_id,
+        "at": time_text(insight.created_at),
+        "properties": {
+            "mainTopic": insight.main_topic,
+            "keyFindings": insight.key_findings,
+            "actionItems": insight.action_items,
+        },
+    }
+
+
+def to_owner(columns: Sequence[Any]) -> Owner:
+    """From a node's columns."""
+    owner_id, name, named_at = columns
+    return Owner(owner_id=owner_id, name=name, named_at=to_time(named_at))
+
+
+def to_insight(columns: Sequence[Any]) -> Insight:
+    """From a node's columns."""
+    session_id, main_topic, key_findings, action_items, created_at = columns
+    return Insight(
+        session_id=session_id,
+        main_topic=main_topic,
+        key_findings=tuple(key_findings),
+        action_items=tuple(action_items),
+        created_at=from_text(created_at),
+    )
+
+
+STATEMENTS = named_statements("memories.cypher")
+_NOBODY = "local"
+"""As the profile of a store that was opened for nobody is called."""
+
+
+async def memories_changed(tx: Transaction) -> None:
+    """Tell those who hold memories: once in a transaction that changes some."""
+    await tx.run(STATEMENTS["memories_changed"])
+
+
+async def put_memories(
+    tx: Transaction,
+    puts: Sequence[PutMemory],
+    lock_sessions: Callable[[set[str]], Awaitable[object]],
+) -> None:
+    """Memories with their evidence and what they take the place of; one after the other.
+
+    StoreRefused for one that is about another person than the store is of.
+    """
+    evidence = [each for put in puts for each in put.memory.evidence]
+    turn_ids = sorted({clean(each.turn_id) for each in evidence if each.turn_id})
+    homes = {home for _, home in await tx.found(STATEMENTS["sessions_of_turns"], ids=turn_ids)}
+    await lock_sessions(homes | {clean(each.session_id) for each in evidence if each.session_id})
+    projects = {clean(put.memory.project_id) for put in puts if put.memory.project_id is not None}
+    await tx.run(STATEMENTS["lock_projects"], ids=sorted(projects))
+    await tx.run(RECALL["lock_vectors"])
+    ids = [clean(put.memory.memory_id) for put in puts]
+    if theirs := await tx.found(STATEMENTS["not_theirs"], ids=ids, owner=tx.sees):
+        raise anothers(theirs[0])
+    # Looked for again: one of these sessions may have been deleted before it was held.
+    homes_of_turns = dict(await tx.found(STATEMENTS["sessions_of_turns"], ids=turn_ids))
+    for part in _apart(puts):
+        await _put(tx, part, homes_of_turns)
+
+
+def _apart(puts: Sequence[PutMemory]) -> Iterator[Sequence[PutMemory]]:
+    """Parts in which no memory comes twice, or after what takes its place."""
+    part: list[PutMemory] = []
+    named: set[str] = set()
+    for put in puts:
+        if clean(put.memory.memory_id) in named:
+            yield part
+            part, named = [], set()
+        part.append(put)
+        named |= {clean(each) for each in (put.memory.memory_id, *put.supersedes)}
+    yield part
+
+
+async def _put(tx: Transaction, puts: Sequence[PutMemory], homes_of_turns: dict[str, str]) -> None:
+    ids = [clean(put.memory.memory_id) for put in puts]
+    memories = [_row(put.memory, homes_of_turns) for put in puts]
+    await tx.run(STATEMENTS["put_memories"], memories=memories)
+    await tx.run(STATEMENTS["link_superseded"], ids=ids)
+    olds: list[str] = []
+    for put in puts:
+        if put.supersedes:
+            await tx.run(
+                STATEMENTS["supersede"],
+                id=put.memory.memory_id,
+                olds=sorted(put.supersedes),
+                owner=tx.sees,
+            )
+            olds += put.supersedes
+    await tx.run(STATEMENTS["forget_evidence"], ids=ids)
+    rows = [
+        evidence_row(put.memory.memory_id, position, each)
+        for put in puts
+        for position, each in enumerate(put.memory.evidence)
+        if clean(each.turn_id) in homes_of_turns
+    ]
+    await tx.run(STATEMENTS["put_evidence"], evidence=rows)
+    await tx.run(STATEMENTS["note_vectors_due"], ids=[*ids, *olds])
+
+
+def _row(memory: MemoryRecord, homes_of_turns: dict[str, str]) -> Properties:
+    """As `memory_row`, with the evidence that has no turn here, and the sessions of all of it."""
+    loose = [
+        loose_text(position, each)
+        for position, each in enumerate(memory.evidence)
+        if clean(each.turn_id) not in homes_of_turns
+    ]
+    sessions = (
+        clean(each.session_id) or homes_of_turns.get(clean(each.turn_id), "")
+        for each in memory.evidence
+    )
+    return {
+        **memory_row(memory),
+        "evidence": loose,
+        "sessionIds": list(dict.fromkeys(each for each in sessions if each)),
+    }
+
+
+async def forget_memories(tx: Transaction, memory_ids: Sequence[str]) -> int:
+    """Remove these, and all that stands behind them, of what this person sees; how many."""
+    await tx.run(RECALL["lock_vectors"])
+    gone = await tx.found(STATEMENTS["chains"], ids=memory_ids, owner=tx.sees)
+    await tx.run(STATEMENTS["forget_memories"], ids=gone)
+    await tx.run(STATEMENTS["forget_leases"], ids=gone)
+    await memories_changed(tx)
+    return len(gone)
+
+
+async def forget_session(tx: Transaction, session_id: str) -> int:
+    """Remove what was said in a session, which is locked, and what comes of it alone.
+
+    How many memories went. What one of them took the place of has the next one for its
+    successor, or is current again.
+    """
+    await tx.run(RECALL["lock_vectors"])
+    await tx.run(STATEMENTS["forget_insight"], sessionId=session_id)
+    gone = []
+    kept: list[Properties] = []
+    for memory_id, elsewhere, texts in await tx.found(
+        STATEMENTS["memories_of_session"], sessionId=session_id
+    ):
+        loose = [
+            (position, each)
+            for position, each in loose_evidence(texts or ())
+            if each.session_id != clean(session_id)
+        ]
+        if not loose and not elsewhere:
+            gone.append(memory_id)
+            continue
+        sessions = [*elsewhere, *(each.session_id for _, each in loose)]
+        kept.append(
+            {
+                "memoryId": memory_id,
+                "evidence": [loose_text(position, each) for position, each in loose],
+                "sessionIds": list(dict.fromkeys(each for each in sessions if each)),
+            }
+        )
+    await tx.run(STATEMENTS["keep_memories"], kept=kept, sessionId=session_id)
+    await _take_out(tx, gone)
+    await memories_changed(tx)
+    return len(gone)
+
+
+async def _take_out(tx: Transaction, gone: Sequence[str]) -> None:
+    """Remove these out of the chains in which they stand."""
+    after = dict(await tx.found(STATEMENTS["successors"], ids=gone))
+    rows: list[Properties] = []
+    for old_id, by in await tx.found(STATEMENTS["superseded_by_these"], ids=gone):
+        seen = set()
+        while by in after and by not in seen:
+            seen.add(by)
+            by = after[by]
+        rows.append({"id": old_id, "by": None if by in seen else by})
+    await tx.run(STATEMENTS["forget_memories"], ids=gone)
+    await tx.run(STATEMENTS["forget_leases"], ids=gone)
+    await tx.run(STATEMENTS["succeed"], rows=rows)
+    olds = [row["id"] for row in rows]
+    await tx.run(STATEMENTS["link_superseded"], ids=olds)
+    await tx.run(STATEMENTS["note_vectors_due"], ids=olds)
+
+
+async def put_profile(tx: Transaction, writes: Sequence[PutProfile]) -> None:
+    """Set or remove keys of profiles; the others stay."""
+    for owner in sorted({write.owner for write in writes}):
+        await _put_profile(tx, owner, [write for write in writes if write.owner == owner])
+
+
+async def _put_profile(tx: Transaction, owner: str, writes: Sequence[PutProfile]) -> None:
+    of = clean(owner) or _NOBODY
+    await tx.run(STATEMENTS["lock_profile"], owner=of)
+    values = dict((await profile(tx, owner)).values)
+    for write in writes:
+        key = clean(write.key)
+        if write.value is None:
+            values.pop(key, None)
+        else:
+            values[key] = clean(write.value)
+    await tx.run(
+        STATEMENTS["put_profile"],
+        owner=of,
+        json=msgspec.json.encode(values).decode(),
+        at=time_text(max(write.at for write in writes)),
+    )
+
+
+async def put_owners(tx: Transaction, writes: Sequence[PutOwner]) -> None:
+    """What people are called."""
+    for write in sorted(writes, key=lambda each: each.owner):
+        given = {"owner": write.owner, "name": write.name, "at": time_text(write.at)}
+        await tx.run(STATEMENTS["put_owner"], **given)
+
+
+async def take(tx: Transaction, owner: str) -> None:
+    """What was kept before there were owners is this one's."""
+    for statement in ("take_sessions", "take_memories", "take_profile"):
+        await tx.run(STATEMENTS[statement], owner=owner)
+
+
+async def profile(tx: Transaction, owner: str) -> Profile:
+    """The owner's, as it stands."""
+    owner = "" if owner == _NOBODY else clean(owner)
+    row = await tx.first_row(STATEMENTS["profile"], owner=owner or _NOBODY)
+    if row is None or row["json"] is None:
+        return Profile(owner=owner)
+    values = _values(row["json"])
+    if values is None:
+        raise StoreRefused(
+            "The profile in Neo4j can't be read: it was changed by something else than ragmem.",
+            hint="`ragmem store repair` sets it aside.",
+        )
+    return Profile(values=values, updated_at=to_time(row["at"]), owner=owner)
+
+
+def _values(json: str) -> dict[str, str] | None:
+    try:
+        return msgspec.json.decode(json, type=dict[str, str])
+    except msgspec.MsgspecError:
+        return None
+
+
+async def unreadable(tx: Transaction) -> list[str]:
+    """Ids of memories of whose evidence some can't be read, and the profile's."""
+    [row] = await tx.run(STATEMENTS["what_is_json"])
+    found = [name for name, texts in row["evidence"] if not all(map(is_readable, texts))]
+    return [*found, *("profile" for json in row["profiles"] if _values(json) is None)]
+
+
+async def set_unreadable_aside(tx: Transaction) -> list[str]:
+    """Keep it beside, where nobody stumbles over it; ids as before."""
+    found = await unreadable(tx)
+    if found:
+        [row] = await tx.run(STATEMENTS["what_is_json"])
+        rows: list[Properties] = [
+            {
+                "memoryId": name,
+                "kept": [text for text in texts if is_readable(text)],
+                "aside": [text for text in texts if not is_readable(text)],
+            }
+            for name, texts in row["evidence"]
+            if name in found
+        ]
+        await tx.run(STATEMENTS["set_evidence_aside"], rows=rows)
+        profiles = [json for json in row["profiles"] if _values(json) is None]
+        await tx.run(STATEMENTS["set_profile_aside"], profiles=profiles)
+    return found
+
+
+async def put_insights(tx: Transaction, insights: Sequence[Insight]) -> None:
+    """What was found in sessions, which are locked; the last of each counts."""
+    last = {clean(each.session_id): each for each in insights}
+    rows = [insight_row(each) for each in last.values()]
+    await tx.run(STATEMENTS["put_insights"], insights=rows)
+
+
+async def summaries_before(tx: Transaction, session_ids: Sequence[str]) -> dict[str, str]:
+    """Of sessions that are about to change, and are locked where they exist."""
+    return dict(await tx.found(STATEMENTS["summaries_of_sessions"], ids=session_ids))
+
+
+async def note_summaries(
+    tx: Transaction, session_ids: Sequence[str], before: dict[str, str]
+) -> None:
+    """After the change: a summary that is another one lost its vector, and waits for a new one."""
+    after = await summaries_before(tx, session_ids)
+    changed = [each for each, text in before.items() if after.get(each) != text]
+    if changed:
+        await tx.run(STATEMENTS["forget_summary_vectors"], ids=changed)
+    noted = changed + [each for each, text in after.items() if text and each not in before]
+    if noted:
+        await tx.run(STATEMENTS["note_vectors_due"], ids=noted)
+
 
 _ALL = 2**31 - 1
 
 
-class Neo4jMemories:
-    """Memories, the profile and insights; a part of the store."""
-
-    _gateway: Gateway
-    _owner: str
-    _sees: str
-    """Whose profile and memories about a person are shown; everybody's where it is empty."""
-
-    async def memories_revision(self) -> int:
-        """Goes up when memories or their vectors change."""
-        [[found]] = await self._gateway.read(lambda tx: tx.values(STATEMENTS["memories_revision"]))
-        return int(found)
-
-    async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
-        """Those that match, each with its evidence in order."""
-        conditions = []
-        if query.kinds:
-            conditions.append("m.kind IN $kinds")
-        if query.subjects:
-            conditions.append("any(each IN m.subjects WHERE each IN $subjects)")
-        if query.session_id is not None:
-            conditions.append("$sessionId IN m.sessionIds")
-        if query.pinned is not None:
-            conditions.append("m.pinned = $pinned")
-        if not query.with_superseded:
-            conditions.append("m.supersededBy IS NULL")
-        if query.alive_at is not None:
-            conditions.append("(m.expiresAt IS NULL OR m.expiresAt > datetime($aliveAt))")
-        which = STATEMENTS["everywhere" if query.everywhere else "in_scope"]
-        which = which.replace("/* conditions */", "".join(f" AND {each}" for each in conditions))
-        given: Properties = {
-            "projectIds": query.project_ids,
-            "owner": self._sees,
-            "userWide": query.user_wide,
-            "kinds": query.kinds,
-            "subjects": [each.casefold() for each in query.subjects],
-            "sessionId": query.session_id,
-            "pinned": query.pinned,
-            "aliveAt": time_text(query.alive_at),
-            "limit": _ALL if query.limit is None else query.limit,
-        }
-        return _newest_first(await self._memories(which, given))
-
-    async def memories_by_id(self, memory_ids: Sequence[str]) -> list[MemoryRecord]:
-        """Those of them that exist, superseded ones too, in this order."""
-        return await self._gateway.read(lambda tx: _by_id(tx, memory_ids, self._sees))
-
-    async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
-        """Those whose id, without its dashes, is or ends with the reference; newest first."""
-        tail = clean(reference).replace("-", "")
-        if not tail:
-            return []
-        given: Properties = {"reference": tail, "limit": limit, "owner": self._sees}
-        return _newest_first(await self._memories(STATEMENTS["by_reference"], given))
-
-    async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
-        """What this one took the place of, and what that did, and so on; newest first."""
-        given: Properties = {"id": memory_id, "owner": self._sees}
-        return _newest_first(await self._memories(STATEMENTS["superseded"], given))
-
-    async def small_vectors(
-        self, record_ids: Sequence[str], level: int, embedder: str
-    ) -> dict[str, bytes]:
-        """Vectors of memories (MEMORY_LEVEL) or sessions (SESSION_LEVEL), float32 little-endian."""
-        kind = "memories" if level == MEMORY_LEVEL else "sessions"
-        [[ids, vectors]] = await self._gateway.read(
-            lambda tx: tx.values(
-                STATEMENTS[f"small_vectors_of_{kind}"], ids=record_ids, embedder=embedder
-            )
-        )
-        return {name: bytes(v) for name, v in zip(ids, vectors, strict=True) if v}
-
-    async def forget_memories(self, memory_ids: Sequence[str]) -> int:
-        """Remove these and what they took the place of, with all that hangs on them; how many."""
-        return await self._gateway.write(
-            lambda tx: remembering.forget_memories(tx, memory_ids, self._sees)
-        )
-
-    async def profile(self) -> Profile:
-        """The person's; empty before anything was said."""
-        return await self._gateway.read(lambda tx: remembering.profile(tx, self._owner))
-
-    async def profiles(self) -> list[Profile]:
-        """Everybody's, whoever the store was opened for."""
-
-        async def work(tx: Transaction) -> list[Profile]:
-            owners = await tx.found(STATEMENTS["profile_owners"])
-            found = [await remembering.profile(tx, owner) for owner in owners]
-            return [each for each in found if each.values]
-
-        return await self._gateway.read(work)
-
-    async def owners(self) -> list[Owner]:
-        """Everybody who has something here, or a name, by id."""
-        [[found]] = await self._gateway.read(lambda tx: tx.values(STATEMENTS["owners"]))
-        return self._gateway.reading.records(to_owner, found)
-
-    async def others(self) -> list[Owner]:
-        """Those of them but the one that it was opened for; nobody where all is that one's."""
-        if not self._sees:
-            return []
-        return [each for each in await self.owners() if each.owner_id != self._sees]
-
-    async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
-        """What was found in those of them that were looked at, in this order."""
-        [[found]] = await self._gateway.read(
-            lambda tx: tx.values(STATEMENTS["insights"], ids=session_ids)
-        )
-        return self._gateway.reading.records(to_insight, found)
-
-    async def memory_ids(self) -> list[str]:
-        """Every memory; one stands after those that it superseded."""
-        [[found]] = await self._gateway.read(lambda tx: tx.values(STATEMENTS["memory_ages"]))
-        return _oldest_first([(str(each), by) for each, by in found])
-
-    async def _memories(self, which: str, given: Properties) -> list[MemoryRecord]:
-        return await self._gateway.read(lambda tx: _read(tx, which, given))
+async def memories_revision(tx: Transaction) -> int:
+    """Goes up when memories or their vectors change."""
+    [[found]] = await tx.values(STATEMENTS["memories_revision"])
+    return int(found)
 
 
-async def _by_id(tx: Transaction, memory_ids: Sequence[str], owner: str) -> list[MemoryRecord]:
-    given: Properties = {"ids": sorted(set(memory_ids)), "owner": owner}
-    found = await _read(tx, STATEMENTS["by_id"], given)
-    by_their_id = {each.memory_id: each for each in found}
-    return [by_their_id[each] for each in memory_ids if each in by_their_id]
+async def memories(tx: Transaction, query: MemoryQuery) -> list[MemoryRecord]:
+    """Those that match, each with its evidence in order."""
+    conditions = []
+    if query.kinds:
+        conditions.append("m.kind IN $kinds")
+    if query.subjects:
+        conditions.append("any(each IN m.subjects WHERE each IN $subjects)")
+    if query.session_id is not None:
+        conditions.append("$sessionId IN m.sessionIds")
+    if query.pinned is not None:
+        conditions.append("m.pinned = $pinned")
+    if not query.with_superseded:
+        conditions.append("m.supersededBy IS NULL")
+    if query.alive_at is not None:
+        conditions.append("(m.expiresAt IS NULL OR m.expiresAt > datetime($aliveAt))")
+    which = STATEMENTS["everywhere" if query.everywhere else "in_scope"]
+    which = which.replace("/* conditions */", "".join(f" AND {each}" for each in conditions))
+    given: Properties = {
+        "projectIds": query.project_ids,
+        "owner": tx.sees,
+        "userWide": query.user_wide,
+        "kinds": query.kinds,
+        "subjects": [each.casefold() for each in query.subjects],
+        "sessionId": query.session_id,
+        "pinned": query.pinned,
+        "aliveAt": time_text(query.alive_at),
+        "limit": _ALL if query.limit is None else query.limit,
+    }
+    return _newest_first(await _read(tx, which, given))
+
+
+async def memories_by_id(tx: Transaction, memory_ids: Sequence[str]) -> list[MemoryRecord]:
+    """Those of them that exist, superseded ones too, in this order."""
+    given: Properties = {"ids": sorted(set(memory_ids)), "owner": tx.sees}
+    held = {each.memory_id: each for each in await _read(tx, STATEMENTS["by_id"], given)}
+    return [held[each] for each in memory_ids if each in held]
+
+
+async def find_memories(tx: Transaction, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
+    """Those whose id, without its dashes, is or ends with the reference; newest first."""
+    tail = clean(reference).replace("-", "")
+    if not tail:
+        return []
+    given: Properties = {"reference": tail, "limit": limit, "owner": tx.sees}
+    return _newest_first(await _read(tx, STATEMENTS["by_reference"], given))
+
+
+async def superseded_by(tx: Transaction, memory_id: str) -> list[MemoryRecord]:
+    """What this one took the place of, and what that did, and so on; newest first."""
+    given: Properties = {"id": memory_id, "owner": tx.sees}
+    return _newest_first(await _read(tx, STATEMENTS["superseded"], given))
+
+
+async def small_vectors(
+    tx: Transaction, record_ids: Sequence[str], level: int, embedder: str
+) -> dict[str, bytes]:
+    """Vectors of memories (MEMORY_LEVEL) or sessions (SESSION_LEVEL), float32 little-endian."""
+    kind = "memories" if level == MEMORY_LEVEL else "sessions"
+    [[ids, vectors]] = await tx.values(
+        STATEMENTS[f"small_vectors_of_{kind}"], ids=record_ids, embedder=embedder
+    )
+    return {name: bytes(v) for name, v in zip(ids, vectors, strict=True) if v}
+
+
+async def own_profile(tx: Transaction) -> Profile:
+    """That of the person for whom the store was opened; empty before anything was said."""
+    return await profile(tx, tx.owner)
+
+
+async def profiles(tx: Transaction) -> list[Profile]:
+    """Everybody's, whoever the store was opened for."""
+    owners = await tx.found(STATEMENTS["profile_owners"])
+    found = [await profile(tx, owner) for owner in owners]
+    return [each for each in found if each.values]
+
+
+async def owners(tx: Transaction) -> list[Owner]:
+    """Everybody who has something here, or a name, by id."""
+    [[found]] = await tx.values(STATEMENTS["owners"])
+    return tx.read.records(to_owner, found)
+
+
+async def others(tx: Transaction) -> list[Owner]:
+    """Those of them but the one that it was opened for; nobody where all is that one's."""
+    if not tx.sees:
+        return []
+    return [each for each in await owners(tx) if each.owner_id != tx.sees]
+
+
+async def insights(tx: Transaction, session_ids: Sequence[str]) -> list[Insight]:
+    """What was found in those of them that were looked at, in this order."""
+    [[found]] = await tx.values(STATEMENTS["insights"], ids=session_ids)
+    return tx.read.records(to_insight, found)
+
+
+async def memory_ids(tx: Transaction) -> list[str]:
+    """Every memory; one stands after those that it superseded."""
+    [[found]] = await tx.values(STATEMENTS["memory_ages"])
+    return _oldest_first([(str(each), by) for each, by in found])
 
 
 async def _read(tx: Transaction, which: str, given: Properties) -> list[MemoryRecord]:

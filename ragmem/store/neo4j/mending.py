@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from ragmem.store.base import Finding
-from ragmem.store.neo4j.cypher import named_statements
 from ragmem.store.neo4j.entries import (
     STATEMENTS,
     index_summaries,
@@ -12,8 +11,8 @@ from ragmem.store.neo4j.entries import (
     summary_entries,
     turn_entries,
 )
-from ragmem.store.neo4j.gateway import Gateway, Transaction
-from ragmem.store.neo4j.remembering import STATEMENTS as MEMORIES
+from ragmem.store.neo4j.gateway import Gateway, Transaction, named_statements
+from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.shapes import Properties
 
 CHECKS = named_statements("recall_checks.cypher")

@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from ragmem.records import SessionStatus, TurnStatus
 from ragmem.store.base import Finding
-from ragmem.store.neo4j.gateway import Gateway, Transaction, Value
-from ragmem.store.neo4j.instants import from_text
+from ragmem.store.neo4j.gateway import Gateway, Transaction, Value, from_text
 from ragmem.store.neo4j.shapes import Properties
 
 Kind = Literal["text", "texts", "whole", "number", "flag", "time", "turn_status", "session_status"]

@@ -6,10 +6,8 @@ from datetime import datetime
 from ragmem.errors import StoreRefused
 from ragmem.ids import new_id
 from ragmem.store.base import Finding
-from ragmem.store.neo4j import archive, belonging, mending, properties, remembering, schema
-from ragmem.store.neo4j.connection import Connection
-from ragmem.store.neo4j.cypher import named_statements
-from ragmem.store.neo4j.gateway import Gateway, Row, Value
+from ragmem.store.neo4j import archive, belonging, memories, mending, properties, schema
+from ragmem.store.neo4j.gateway import Connection, Gateway, Row, Value, named_statements
 from ragmem.store.neo4j.shapes import title_key
 
 LABELS = (
@@ -116,7 +114,7 @@ class Repair:
             Finding(name.replace("_", " "), ", ".join(dict.fromkeys(ids)), len(ids))
             for name, ids in done.items()
         ]
-        if ids := await self._gateway.write(remembering.set_unreadable_aside):
+        if ids := await self._gateway.write(memories.set_unreadable_aside):
             what = "set aside what could not be read on a memory"
             changes.append(Finding(what, ", ".join(ids), len(ids)))
         if names := await self._make_schema():
@@ -127,7 +125,7 @@ class Repair:
             what = f"made again, since it was not so: {name}"
             changes.append(Finding(what, ", ".join(dict.fromkeys(again)), len(again)))
         if changes:
-            await self._gateway.write(remembering.memories_changed)
+            await self._gateway.write(memories.memories_changed)
         return changes
 
     async def aclose(self) -> None:

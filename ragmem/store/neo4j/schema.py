@@ -10,16 +10,21 @@ import msgspec
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
-from ragmem.store.neo4j import belonging, vector_indexes
-from ragmem.store.neo4j.coding import STATEMENTS as CODE
-from ragmem.store.neo4j.cypher import STATEMENTS, listed_statements, named_statements
+from ragmem.store.neo4j import belonging, vectors
+from ragmem.store.neo4j.code import STATEMENTS as CODE
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_summaries, index_turns
-from ragmem.store.neo4j.gateway import Gateway, Transaction
+from ragmem.store.neo4j.gateway import (
+    STATEMENTS,
+    Gateway,
+    Transaction,
+    listed_statements,
+    named_statements,
+)
+from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
+from ragmem.store.neo4j.memories import take
+from ragmem.store.neo4j.pending import finish_dropping
 from ragmem.store.neo4j.properties import bring_into_utc
-from ragmem.store.neo4j.remembering import STATEMENTS as MEMORIES
-from ragmem.store.neo4j.remembering import take
-from ragmem.store.neo4j.tasks import finish_dropping
 
 VERSION = 8
 """2: a project may be joined to another, which a session's writer has to look up. 3: beside
@@ -87,7 +92,7 @@ async def prepare(
         set_id = partial(Transaction.run, statement=STATEMENTS["set_store_id"], storeId=new_id())
         with suppress(StoreRefused):
             await gateway.write(set_id)
-    await vector_indexes.keep(gateway)
+    await vectors.keep_indexes(gateway)
     return server.version
 
 

@@ -5,16 +5,16 @@ vectors together, medians: 11 ms in a project of 1,000 turns, 14 of 10,000, 23 o
 """
 
 import asyncio
-from collections import OrderedDict
+import math
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ragmem.errors import StoreError
-from ragmem.store.neo4j import times
-from ragmem.store.neo4j.around import Area, Entry, around
-from ragmem.store.neo4j.commonness import Commonness, sample
 from ragmem.store.neo4j.entries import (
     STATEMENTS,
     SUMMARIES,
@@ -23,18 +23,272 @@ from ragmem.store.neo4j.entries import (
     mark,
     session_mark,
 )
-from ragmem.store.neo4j.gateway import Gateway, Transaction
-from ragmem.store.neo4j.instants import from_text
+from ragmem.store.neo4j.gateway import Gateway, Transaction, from_text
 from ragmem.store.neo4j.shapes import Properties
-from ragmem.store.neo4j.spaces import Compared, Key, Near, Space, Version, allowed_rows, similarity
+from ragmem.store.neo4j.vectors import Compared, Key, Near, Space, Version, allowed_rows, similarity
 from ragmem.store.recall import (
     LOOKED_THROUGH,
     TURN_LEVEL,
     Candidate,
+    Interval,
     SearchQuery,
     WeightedTerm,
 )
 from ragmem.text import clean
+
+SAMPLE = 256
+"""Turns that are looked at, about."""
+_CHANGED = 1.1
+"""By so much more or fewer entries in the store, and a sample is out of date."""
+_LARGE = 50_000
+"""Turns of a project in which the commonest words are not looked for."""
+_COMMON = 0.1
+_MOSTLY = 0.8
+"""Of the store: its own words count as they do in a project that is so much of it."""
+_BEFORE = timedelta(seconds=1)
+"""The server's times are finer than Python's."""
+_POINTS = 16
+"""In time, from each of which the next few turns are looked at."""
+_LEAST_TERMS = 3
+
+
+class Commonness(msgspec.Struct, frozen=True):
+    """Of the words of one project."""
+
+    total: int
+    """Entries of the whole store, then."""
+    documents: int
+    """Turns and summaries of the project; 0 when its words need no other weights."""
+    sampled: int
+    counts: Counter[str]
+    """By term, turns of the sample that hold it."""
+
+    def is_current(self, total: int) -> bool:
+        """Whether the store is still about as large; a small one must be exactly."""
+        if total < SAMPLE:
+            return total == self.total
+        return self.total / _CHANGED < total < self.total * _CHANGED
+
+    def weighted(self, terms: Sequence[WeightedTerm]) -> list[WeightedTerm]:
+        """The terms with the weights that Lucene must be given; the commonest may be left out."""
+        if not self.documents:
+            return list(terms)
+        if self.documents >= _LARGE:
+            rarest = sorted(terms, key=lambda each: self.counts[each.term])
+            common = {each.term for each in rarest[_LEAST_TERMS:] if self._is_common(each.term)}
+            terms = [each for each in terms if each.term not in common]
+        return [WeightedTerm(each.term, each.weight * self._factor(each.term)) for each in terms]
+
+    def _is_common(self, term: str) -> bool:
+        return self.counts[term] > _COMMON * self.sampled
+
+    def _factor(self, term: str) -> float:
+        # One that is not in the sample is in less than one of it: half is a guess.
+        each = self.documents / self.sampled
+        count = max(self.counts[term] * each, each / 2 if each > 1 else 0)
+        return _rarity(self.documents, count) / _rarity(max(self.total, self.documents), count)
+
+
+def _rarity(documents: float, count: float) -> float:
+    """Inverse document frequency, as BM25 has it."""
+    return math.log(1 + max(0.0, documents - count + 0.5) / (count + 0.5))
+
+
+async def sample(tx: Transaction, project_id: str, total: int) -> Commonness:
+    """Look at some of a project's turns, spread over its time."""
+    [row] = await tx.run(STATEMENTS["documents_of_project"], id=project_id)
+    documents: int = row["documents"]
+    if documents < _LARGE and documents >= _MOSTLY * total:
+        # Its words are as common as in the whole store, or nearly.
+        return Commonness(total, 0, 0, Counter())
+    points: list[datetime] = []
+    if documents > SAMPLE:
+        step = (row["last"] - row["first"]) / _POINTS
+        points = [row["first"] - _BEFORE + n * step for n in range(_POINTS)]
+    elif documents:
+        points = [row["first"] - _BEFORE]
+    each = SAMPLE // max(1, len(points))
+    texts = await tx.found(STATEMENTS["sample_of_project"], id=project_id, points=points, each=each)
+    start = mark(TURNS, project_id)
+    counts: Counter[str] = Counter()
+    for text in texts:
+        words = {word for word in text.split(" ") if word.startswith(start)}
+        counts.update(word.removeprefix(start) for word in words)
+    return Commonness(total, documents, max(1, len(texts)), counts)
+
+
+async def newest(
+    tx: Transaction,
+    interval: Interval,
+    projects: Sequence[str] | None,
+    lasts: Mapping[str, int],
+) -> list[tuple[str, int | None]]:
+    """Ids of the interval's newest with the numbers of their vectors, newest first.
+
+    `projects`: None for everywhere; `lasts`: of other projects' sessions the last turns seen.
+    """
+    bounds: Properties = {
+        **_bounds(interval),
+        "most": LOOKED_THROUGH,
+        "projects": projects,
+        "lasts": lasts,
+        "sessions": list(lasts),
+    }
+    found: list[list[Any]] = []
+    if projects is None:
+        found += await tx.found(STATEMENTS["in_time_everywhere"], **bounds)
+    if projects:
+        found += await tx.found(STATEMENTS["in_time_of_projects"], **bounds)
+    if lasts:
+        found += await tx.found(STATEMENTS["in_time_of_sessions"], **bounds)
+    found.sort(key=lambda each: -each[2])
+    return [(name, number) for name, number, _ in found[:LOOKED_THROUGH]]
+
+
+async def spoken(
+    tx: Transaction, interval: Interval, texts: Sequence[Properties], limit: int
+) -> list[list[Any]]:
+    """The interval's best by text, so far as they are among the best of all."""
+    if not texts:
+        return []
+    [[found]] = await tx.values(
+        STATEMENTS["search_text_in_time"],
+        texts=texts,
+        limit=limit,
+        **_bounds(interval),
+    )
+    rows: list[list[Any]] = found
+    return rows
+
+
+def _bounds(interval: Interval) -> Properties:
+    return {"start": interval.start_at, "end": interval.end_at}
+
+
+class Area(NamedTuple):
+    """Where to look, as it is stored."""
+
+    projects: Sequence[str]
+    lasts: Mapping[str, int]
+    """Sessions that are not of these projects: the last turn that is seen of each."""
+    own: frozenset[str]
+    """Those of them that were asked for themselves: their summaries count too."""
+    everywhere: bool
+    total: int
+    """Entries of the whole store."""
+
+
+class Entry(msgspec.Struct):
+    """A record that was found, or stands beside one."""
+
+    record_id: str
+    level: int
+    session_id: str
+    turn_index: int
+    at: str
+    number: int | None
+    text: float = 0.0
+    similarity: float | None = None
+
+
+class Around(NamedTuple):
+    """Who is there, and the vectors of those that no space holds yet, by id."""
+
+    entries: dict[str, Entry]
+    packs: Mapping[str, bytes]
+
+
+async def around(
+    tx: Transaction,
+    area: Area,
+    hits: Iterable[Entry],
+    near: Sequence[Near],
+    timely: Mapping[str, Entry | None],
+    spaces: Sequence[Space],
+) -> Around:
+    """The hits by words, those near, the turns before and after both, and turns of a time.
+
+    `timely`: by id, with what is known of them; what stands around these is not looked for.
+    """
+    held = _Held(spaces, area)
+    entries = {each.record_id: each for each in hits}
+    standing = list(entries)
+    entries |= {name: each for name, each in timely.items() if each and name not in entries}
+    numbers: list[int] = []
+    for each in near:
+        if entry := held.of_number(each.number):
+            standing.append(entry.record_id)
+            entries.setdefault(entry.record_id, entry)
+        else:
+            numbers.append(each.number)
+    ids = [
+        name
+        for name in dict.fromkeys(standing)
+        if not held.place_beside(entries[name]) or held.lacks(entries[name])
+    ]
+    of_time = [name for name in timely if name not in entries or held.lacks(entries[name])]
+    for entry in held.beside:
+        entries.setdefault(entry.record_id, entry)
+    if not (ids or numbers or of_time):
+        return Around(entries, {})
+    [[found]] = await tx.values(
+        STATEMENTS["around"],
+        ids=ids,
+        timely=of_time,
+        numbers=numbers,
+        everywhere=area.everywhere,
+        projects=area.projects,
+        lasts=area.lasts,
+        withVectors=held.is_partial,
+    )
+    packs = {}
+    for *columns, pack in found:
+        entry = entries.setdefault(columns[0], Entry(*columns))
+        if pack:
+            packs[entry.record_id] = pack
+    return Around(entries, packs)
+
+
+class _Held:
+    """What the spaces in memory know of an area."""
+
+    def __init__(self, spaces: Sequence[Space], area: Area) -> None:
+        self._spaces = spaces
+        self._area = area
+        self.is_partial = any(not space.complete for space in spaces)
+        self.beside: list[Entry] = []
+        """The turns before and after those that were placed."""
+
+    def of_number(self, number: int) -> Entry | None:
+        """A record by its vector's number."""
+        for space in self._spaces:
+            if place := space.place(number):
+                return Entry(*place)
+        return None
+
+    def lacks(self, entry: Entry) -> bool:
+        """Whether it may have vectors that are not in memory yet."""
+        return self.is_partial and (
+            entry.number is None or all(s.row(entry.number) is None for s in self._spaces)
+        )
+
+    def place_beside(self, entry: Entry) -> bool:
+        """Note the turns before and after; False: not all that there may be is known."""
+        if entry.level != TURN_LEVEL:
+            return True
+        found = []
+        for index in (entry.turn_index - 1, entry.turn_index + 1):
+            if index < 1:
+                continue
+            places = (space.turn(entry.session_id, index) for space in self._spaces)
+            place = next(filter(None, places), None)
+            if place is None:
+                return False
+            found.append(Entry(*place))
+        lasts = self._area.lasts
+        self.beside += [e for e in found if e.turn_index <= lasts.get(e.session_id, e.turn_index)]
+        return True
+
 
 MOST_BYTES = 256 * 2**20
 """Of vectors in memory; of a space that is larger the newest are held."""
@@ -134,17 +388,17 @@ class Searcher:
         of_turns = msgspec.structs.replace(query, levels=(TURN_LEVEL,), limit=LOOKED_THROUGH)
         texts = _texts(of_turns, area, terms, commonness)
         for interval in query.intervals:
-            newest = await times.newest(
+            latest = await newest(
                 tx, interval, None if area.everywhere else area.projects, area.lasts
             )
-            names = {number: name for name, number in newest if number is not None}
+            names = {number: name for name, number in latest if number is not None}
             cosines: dict[int, float] = {}
             for each in compared:
                 cosines.update(each.of(names))
             near = _best(cosines, query.of_interval)
-            chosen |= dict.fromkeys(name for name, _ in newest[: query.of_interval])
+            chosen |= dict.fromkeys(name for name, _ in latest[: query.of_interval])
             chosen |= dict.fromkeys(names[each.number] for each in near)
-            for *columns, score in await times.spoken(tx, interval, texts, query.of_interval):
+            for *columns, score in await spoken(tx, interval, texts, query.of_interval):
                 known = chosen.get(columns[0]) or Entry(*columns)
                 known.text = max(known.text, score)
                 chosen[columns[0]] = known

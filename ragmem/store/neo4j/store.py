@@ -1,64 +1,61 @@
-"""The Store on Neo4j; see `ragmem.store.base` for what it promises."""
+"""The Store on Neo4j; see `ragmem.store.base` for what it promises.
 
-from collections.abc import Callable, Sequence
+What a room reads or writes is a function of a running transaction; the store's methods of the same
+names run them in transactions of their own.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ragmem.records import (
-    FileAccess,
-    Project,
-    PutTurn,
-    Session,
-    Summary,
-    ToolCall,
-    Turn,
-    Write,
-    utc_now,
-)
-from ragmem.store.base import (
-    AHEAD,
-    ALL_TURNS,
-    Applied,
-    Finding,
-    SessionQuery,
-    Span,
-    StoreInfo,
-    TurnQuery,
-)
+from ragmem.records import CodeFile, Write, utc_now
+from ragmem.store.base import Applied, Finding, StoreInfo
+from ragmem.store.code import FoundScope, ScopeQuery
 from ragmem.store.memories import touches_memories
-from ragmem.store.neo4j import archive, coding, remembering, schema, shapes
-from ragmem.store.neo4j.code import Neo4jCode
-from ragmem.store.neo4j.connection import Connection
-from ragmem.store.neo4j.cypher import STATEMENTS
+from ragmem.store.neo4j import archive, code, read, schema
+from ragmem.store.neo4j import memories as of_memories
+from ragmem.store.neo4j import pending as waiting
 from ragmem.store.neo4j.entries import Drafts, index_turns
-from ragmem.store.neo4j.gateway import Gateway, Transaction, Value
-from ragmem.store.neo4j.memories import Neo4jMemories
-from ragmem.store.neo4j.recall import Neo4jRecall
-from ragmem.store.neo4j.writes import Batch, lineage, not_found
+from ragmem.store.neo4j.gateway import STATEMENTS, Connection, Gateway, Transaction, Value
+from ragmem.store.neo4j.search import Searcher
+from ragmem.store.neo4j.writes import Batch
 from ragmem.store.open import owned
+from ragmem.store.recall import Candidate, EmbedderMark, SearchQuery
 
 LEASE_S = 30
 """An owner that was not heard of for so long, in seconds by the server's clock, lives no more."""
-_ALL = 2**31 - 1
+P = ParamSpec("P")
+T = TypeVar("T")
+Work = Callable[Concatenate[Transaction, P], Awaitable[T]]
+Method = Callable[Concatenate["Neo4jStore", P], Coroutine[Any, Any, T]]
 
 
-class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
+def _reads(work: Work[P, T]) -> Method[P, T]:
+    """A method that runs the function in a read transaction."""
+
+    async def method(store: "Neo4jStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._gateway.read(lambda tx: work(tx, *args, **kwargs))
+
+    return method
+
+
+def _writes(work: Work[P, T]) -> Method[P, T]:
+    """A method that runs the function in a write transaction: all or nothing."""
+
+    async def method(store: "Neo4jStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._gateway.write(lambda tx: work(tx, *args, **kwargs))
+
+    return method
+
+
+class Neo4jStore:
     """Sessions and their turns as a graph, with what was learned from them."""
 
-    def __init__(
-        self,
-        gateway: Gateway,
-        version: str,
-        clock: Callable[[], datetime] = utc_now,
-        *,
-        owner: str = "",
-        everyone: bool = False,
-    ) -> None:
-        super().__init__(gateway)
-        self._owner = owner
-        self._sees = "" if everyone else owner
+    def __init__(self, gateway: Gateway, version: str) -> None:
+        self._gateway = gateway
         self._version = version
+        self._searcher = Searcher(gateway)
         self._drafts = Drafts()
-        self._clock = clock
 
     @classmethod
     async def open(
@@ -76,29 +73,42 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
         StoreUnavailable when nothing answers, StoreRefused for a wrong address,
         password, database or version. `timeout_s` bounds every later call too.
         """
-        gateway = Gateway.connect(connection, timeout_s, say)
+        sees = "" if everyone else owner
+        gateway = Gateway.connect(connection, timeout_s, say, owner=owner, sees=sees, clock=clock)
         try:
-            version = await schema.prepare(gateway, say, owner=owner)
-            return cls(gateway, version, clock, owner=owner, everyone=everyone)
+            return cls(gateway, await schema.prepare(gateway, say, owner=owner))
         except BaseException:
             await gateway.aclose()
             raise
 
+    async def aclose(self) -> None:
+        await self._searcher.aclose()
+        await self._gateway.aclose()
+
     async def store_id(self) -> str:
-        """The graph's own id; empty where none could be written into it."""
         return await schema.store_id(self._gateway)
 
-    async def apply(self, writes: Sequence[Write]) -> Applied:
-        """Apply the writes in order, in one transaction."""
+    async def info(self) -> StoreInfo:
+        [counts] = await self._gateway.read(lambda tx: tx.run(STATEMENTS["counts"]))
+        levels = await self._gateway.read(lambda tx: tx.run(STATEMENTS["summaries_per_level"]))
+        return StoreInfo(
+            kind="neo4j",
+            location=self._gateway.location,
+            version=self._version,
+            schema_version=schema.VERSION,
+            counts=dict(counts),
+            summaries_per_level={row["level"]: row["summaries"] for row in levels},
+        )
 
-        writes = owned(writes, self._owner)
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        writes = owned(writes, self._gateway.owner)
         words = await self._drafts.words(writes)
 
         async def work(tx: Transaction) -> Applied:
-            batch = Batch(tx, self._clock() + AHEAD, words, sees=self._sees)
+            batch = Batch(tx, words)
             await batch.apply(writes)
             if touches_memories(writes):
-                await remembering.memories_changed(tx)
+                await of_memories.memories_changed(tx)
             return Applied(batch.turn_indexes)
 
         if not writes:
@@ -107,140 +117,82 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
         self._drafts.follow(writes)
         return applied
 
-    async def session(self, session_id: str) -> Session:
-        """One session; SessionNotFound when there is none."""
-        found = await self._sessions(["s.sessionId = $id"], limit=1, id=session_id)
-        if not found:
-            raise not_found("session", session_id)
-        return found[0]
+    # --- sessions and what was said -----------------------------------------------
 
-    async def sessions(self, query: SessionQuery) -> list[Session]:
-        """The sessions that match, newest activity first."""
-        conditions = []
-        if query.cwd is not None:
-            conditions.append("s.cwd = $cwd")
-        if query.project_ids:
-            conditions.append("s.projectId IN $projectIds")
-        if query.status is not None:
-            conditions.append("s.status = $status")
-        if query.mine and self._owner:
-            conditions.append("s.owner = $owner")
-        if query.tags:
-            conditions.append("any(tag IN s.tags WHERE tag IN $tags)")
-        given: dict[str, Value] = {
-            "cwd": query.cwd,
-            "projectIds": query.project_ids,
-            "status": query.status,
-            "owner": self._owner,
-            "tags": query.tags,
-        }
-        if query.cwd is not None or query.project_ids:
-            return await self._sessions(conditions, limit=query.limit, **given)
-        # Of all that there are, the newest come from their index, unsorted; then those that a
-        # wrong clock has put into the future.
-        found = await self._sessions(
-            [*conditions, "s.lastActivity <= $horizon"], limit=query.limit, **given
-        )
-        if len(found) < query.limit:
-            left = query.limit - len(found)
-            future = [*conditions, "s.lastActivity > $horizon"]
-            found += await self._sessions(future, limit=left, **given)
-        return found
+    session = _reads(read.session)
+    sessions = _reads(read.sessions)
+    find_sessions = _reads(read.find_sessions)
+    turns = _reads(read.turns)
+    file_accesses = _reads(read.file_accesses)
+    find_tool_call = _reads(read.find_tool_call)
+    summaries = _reads(read.summaries)
+    raw_history_chars = _reads(read.raw_history_chars)
+    projects = _reads(read.projects)
 
-    async def find_sessions(
-        self, reference: str, *, limit: int = 20, mine: bool = False
-    ) -> list[Session]:
-        """Those whose id is, or ends with, the reference, or whose title equals it (casefolded)."""
-        if not reference:
-            return []
-        return await self._sessions(
-            [
-                "(s.sessionId ENDS WITH $reference OR s.titleFolded = $folded)",
-                *(["s.owner = $owner"] if mine and self._owner else []),
-            ],
-            limit=limit,
-            owner=self._owner,
-            reference=reference,
-            folded=shapes.title_key(reference),
-        )
+    # --- search, and what is to be done -------------------------------------------
 
-    async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
-        """Turns in order, each with its tool calls in order."""
+    async def search(self, query: SearchQuery) -> list[Candidate]:
+        return await self._searcher.search(query)
 
-        async def work(tx: Transaction) -> list[Turn]:
-            found = await tx.found(
-                STATEMENTS["turns"],
-                ids=await _choose_turns(tx, session_id, query),
-                withToolCalls=query.with_tool_calls,
-            )
-            return tx.read.records(shapes.to_turn, found)
+    async def use_embedder(self, mark: EmbedderMark) -> None:
+        await waiting.use_embedder(self._gateway, mark)
 
-        return await self._gateway.read(work)
+    turns_by_id = _reads(archive.turns_by_id)
+    summaries_by_id = _reads(archive.summaries_by_id)
+    vectors_of = _reads(waiting.vectors_of)
+    embedder = _reads(waiting.embedder)
+    pending = _reads(waiting.pending)
+    count_pending = _reads(waiting.count_pending)
+    claim = _writes(waiting.claim)
+    release = _writes(waiting.release)
+    attempts = _reads(waiting.attempts)
+    keep_attempts = _writes(waiting.keep_attempts)
+    forget_attempts = _writes(waiting.forget_attempts)
 
-    async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
-        """Accesses of the newest turns that sum to at most so many characters, newest first."""
+    # --- memories -----------------------------------------------------------------
 
-        async def work(tx: Transaction) -> list[FileAccess]:
-            ids = await _choose_turns(tx, session_id, TurnQuery(max_chars=max_turn_chars))
-            found = await tx.found(STATEMENTS["file_accesses"], ids=ids)
-            return tx.read.records(shapes.to_access, found)
+    memories_revision = _reads(of_memories.memories_revision)
+    memories = _reads(of_memories.memories)
+    memories_by_id = _reads(of_memories.memories_by_id)
+    find_memories = _reads(of_memories.find_memories)
+    superseded_by = _reads(of_memories.superseded_by)
+    small_vectors = _reads(of_memories.small_vectors)
+    forget_memories = _writes(of_memories.forget_memories)
+    profile = _reads(of_memories.own_profile)
+    profiles = _reads(of_memories.profiles)
+    owners = _reads(of_memories.owners)
+    others = _reads(of_memories.others)
+    insights = _reads(of_memories.insights)
+    memory_ids = _reads(of_memories.memory_ids)
 
-        return await self._gateway.read(work)
+    # --- code ---------------------------------------------------------------------
 
-    async def find_tool_call(self, session_id: str, reference: str) -> ToolCall | None:
-        """The newest call of a session whose id, without its dashes, ends with the reference."""
+    async def code_files(self, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
+        return await code.code_files(self._gateway, project_id, paths)
 
-        async def work(tx: Transaction) -> ToolCall | None:
-            spans = await _spans(tx, session_id)
-            found = await tx.run(
-                STATEMENTS["find_tool_call"], spans=spans, reference=reference.replace("-", "")
-            )
-            calls = [row["call"] | {"turnId": row["turnId"]} for row in found]
-            return next(iter(tx.read.records(shapes.to_tool_call, calls)), None)
+    async def find_scopes(self, query: ScopeQuery) -> list[FoundScope]:
+        return await code.find_scopes(self._gateway, query)
 
-        return await self._gateway.read(work)
+    code_turns = _reads(code.code_turns)
+    changed_with = _reads(code.changed_with)
+    references_of = _reads(code.references_of)
+    code_projects = _reads(code.code_projects)
 
-    async def summaries(
-        self,
-        session_id: str,
-        *,
-        level: int | None = None,
-        not_rolled_up: bool = False,
-        limit: int | None = None,
-    ) -> list[Summary]:
-        """Newest first. `not_rolled_up`: those that no higher summary covers."""
+    # --- archive ------------------------------------------------------------------
 
-        async def work(tx: Transaction) -> list[Summary]:
-            await _spans(tx, session_id)
-            found = await tx.found(
-                STATEMENTS["summaries"],
-                sessionId=session_id,
-                level=level,
-                notRolledUp=not_rolled_up,
-                limit=_ALL if limit is None else limit,
-            )
-            return tx.read.records(shapes.to_summary, found)
+    spans = _reads(archive.spans)
+    sessions_by_id = _reads(archive.sessions_by_id)
+    own_turns = _reads(archive.own_turns)
+    summary_ids = _reads(archive.summary_ids)
+    branches = _reads(archive.branches)
+    delete_session = _writes(archive.delete_session)
 
-        return await self._gateway.read(work)
+    async def check(self) -> list[Finding]:
+        return await archive.check(self._gateway)
 
-    async def raw_history_chars(self, session_id: str) -> int:
-        """Characters of completed turns that no level-1 summary covers; 0 for none."""
-
-        async def work(tx: Transaction) -> int:
-            spans = await _spans(tx, session_id)
-            [row] = await tx.run(STATEMENTS["raw_history_chars"], spans=spans)
-            return int(row["chars"])
-
-        return await self._gateway.read(work)
-
-    async def projects(self) -> list[Project]:
-        """Every known project."""
-        found = await self._gateway.read(lambda tx: tx.found(STATEMENTS["projects"]))
-        return self._gateway.reading.records(shapes.to_project, found)
+    # --- processes ----------------------------------------------------------------
 
     async def attach(self, session_id: str, owner_id: str) -> list[str]:
-        """Register this process on the session; returns the other live owners' ids."""
-
         async def work(tx: Transaction) -> list[str]:
             await Batch(tx).lock(session_id)
             who: dict[str, Value] = {"sessionId": session_id, "ownerId": owner_id}
@@ -254,73 +206,16 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
         return others
 
     async def heartbeat(self, owner_id: str) -> None:
-        """Renew the lease; to be called every 10 s."""
         await self._gateway.write(
             lambda tx: tx.run(STATEMENTS["heartbeat"], ownerId=owner_id, leaseSeconds=LEASE_S)
         )
 
     async def detach(self, owner_id: str) -> None:
-        """Give up every session of this owner; its running turns become interrupted."""
-
         async def work(tx: Transaction) -> None:
             await tx.run(STATEMENTS["remove_owner"], ownerId=owner_id)
             await self._interrupt_unowned(tx)
 
         await self._gateway.write(work)
-
-    async def info(self) -> StoreInfo:
-        """What it is, where, and how much is in it."""
-        [counts] = await self._gateway.read(lambda tx: tx.run(STATEMENTS["counts"]))
-        levels = await self._gateway.read(lambda tx: tx.run(STATEMENTS["summaries_per_level"]))
-        return StoreInfo(
-            kind="neo4j",
-            location=self._gateway.location,
-            version=self._version,
-            schema_version=schema.VERSION,
-            counts=dict(counts),
-            summaries_per_level={row["level"]: row["summaries"] for row in levels},
-        )
-
-    # --- archive ----------------------------------------------------------------
-
-    async def spans(self) -> list[Span]:
-        """Every session with all of its own turns."""
-        return await self._gateway.read(archive.spans)
-
-    async def sessions_by_id(self, session_ids: Sequence[str]) -> list[Session]:
-        """Those of them that exist, in this order."""
-        return await self._gateway.read(lambda tx: archive.sessions_by_id(tx, session_ids))
-
-    async def own_turns(self, spans: Sequence[Span]) -> list[PutTurn]:
-        """The turns in these spans, each with its tool calls and their accesses, in order."""
-        return await self._gateway.read(lambda tx: archive.own_turns(tx, spans))
-
-    async def summary_ids(self) -> list[str]:
-        """Every summary; one stands after those that it covers."""
-        return await self._gateway.read(lambda tx: tx.found(archive.STATEMENTS["summary_ids"]))
-
-    async def branches(self, session_id: str) -> list[Session]:
-        """The sessions that were forked from this one, oldest first."""
-        return await self._gateway.read(lambda tx: archive.branches(tx, session_id))
-
-    async def delete_session(self, session_id: str) -> dict[str, int]:
-        """Remove a session and all that belongs to it alone; counts of what went, by kind."""
-
-        async def work(tx: Transaction) -> dict[str, int]:
-            await coding.hold_scopes_of(tx, session_id)
-            await Batch(tx).lock(session_id)
-            return await archive.delete_session(tx, session_id)
-
-        return await self._gateway.write(work)
-
-    async def check(self) -> list[Finding]:
-        """What is broken: links, indexes of turns, counters. Its files are the server's matter."""
-        return await archive.check(self._gateway)
-
-    async def aclose(self) -> None:
-        """Release everything; safe to call twice."""
-        await self._searcher.aclose()
-        await self._gateway.aclose()
 
     async def _interrupt_unowned(self, tx: Transaction) -> None:
         """End the running turns that no living owner runs."""
@@ -333,54 +228,6 @@ class Neo4jStore(Neo4jRecall, Neo4jMemories, Neo4jCode):
         for session_id in session_ids:
             await batch.lock(session_id)
         ended = await tx.found(
-            STATEMENTS["interrupt_unowned_turns"], sessionIds=session_ids, at=self._clock()
+            STATEMENTS["interrupt_unowned_turns"], sessionIds=session_ids, at=tx.now
         )
         await index_turns(tx, ended)
-
-    async def _sessions(
-        self, conditions: Sequence[str], *, limit: int, **parameters: Value
-    ) -> list[Session]:
-        # Only the conditions that are asked for: `$x IS NULL OR …` would keep indexes unused.
-        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        statement = STATEMENTS["sessions"].replace("/* conditions */", where)
-        if "$horizon" in where:  # All are on the same side of it.
-            statement = statement.replace("ORDER BY s.lastActivity > $horizon, ", "ORDER BY ")
-        horizon = self._clock() + AHEAD
-        found = await self._gateway.read(
-            lambda tx: tx.found(statement, limit=limit, horizon=horizon, **parameters)
-        )
-        return self._gateway.reading.records(shapes.to_session, found)
-
-
-async def _spans(tx: Transaction, session_id: str) -> list[dict[str, Value]]:
-    spans = await lineage(tx, session_id)
-    if not spans:
-        raise not_found("session", session_id)
-    return spans
-
-
-async def _choose_turns(tx: Transaction, session_id: str, query: TurnQuery) -> list[str]:
-    """Ids of the turns that the query asks for, newest first."""
-    last = None if query.before_index is None else query.before_index - 1
-    spans = await lineage(tx, session_id, last=last)
-    if not spans:
-        raise not_found("session", session_id)
-    found = await tx.found(
-        STATEMENTS["choose_turns"],
-        spans=spans,
-        statuses=query.statuses,
-        limit=_ALL if query.limit is None else query.limit,
-    )
-    if query.max_chars is not None:
-        found = found[: _fitting([size for _, size in found], query.max_chars)]
-    return [turn_id for turn_id, _ in found]
-
-
-def _fitting(sizes: Sequence[int], budget: int) -> int:
-    """How many of the first sizes sum to at most the budget; at least one if there is one."""
-    total = 0
-    for count, size in enumerate(sizes):
-        total += size
-        if total > budget and count:
-            return count
-    return len(sizes)

@@ -1,9 +1,10 @@
 """Each Write as Cypher, inside a transaction that the store has opened."""
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from itertools import groupby
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -29,19 +30,159 @@ from ragmem.records import (
     RegisterProject,
     Session,
     Summary,
+    ToolCall,
+    Turn,
     UpdateSession,
     Write,
 )
-from ragmem.store.neo4j import belonging, coding, remembering, shapes
+from ragmem.store.base import AHEAD, misplaced, of_another_turn
+from ragmem.store.neo4j import belonging, code, memories, shapes
 from ragmem.store.neo4j import entries as entries_of
-from ragmem.store.neo4j.cypher import STATEMENTS
-from ragmem.store.neo4j.entries import Words, entry
-from ragmem.store.neo4j.gateway import Row, Transaction, Value
-from ragmem.store.neo4j.puts import put_sessions, put_turns
-from ragmem.store.neo4j.tasks import put_vectors
+from ragmem.store.neo4j.entries import Words, entry, index_turns, write_turns
+from ragmem.store.neo4j.gateway import (
+    STATEMENTS,
+    Row,
+    Transaction,
+    Value,
+    to_text,
+)
+from ragmem.store.neo4j.pending import put_vectors
 from ragmem.text import clean
 
-_NEVER = datetime(9999, 1, 1, tzinfo=UTC)
+_CHANGEABLE = ("summary", "summarizedCount", "status", "updatedAt")
+
+
+async def put_sessions(tx: Transaction, sessions: Sequence[Session]) -> None:
+    """Sessions with their own times; of those that are there, what was changed later is kept.
+
+    To be called with those that are there locked.
+    """
+    ids = [clean(each.session_id) for each in sessions]
+    before = await memories.summaries_before(tx, ids)
+    await tx.run(STATEMENTS["put_sessions"], sessions=[_session_row(each) for each in sessions])
+    await memories.note_summaries(tx, ids, before)
+
+
+async def put_turns(
+    tx: Transaction,
+    puts: Sequence[PutTurn],
+    held: Mapping[str, Row],
+    words: Mapping[str, Words],
+) -> None:
+    """Turns at their own indexes; `held` are their sessions, locked; `words` of new ones."""
+    known = await tx.found(STATEMENTS["places"], ids=[put.turn.turn_id for put in puts])
+    known_ids = {row["uuid"] for row in known}
+    completed = _completed(puts, {row["uuid"]: row for row in known}, held)
+    puts = [put for put in puts if put.turn.turn_id not in completed]
+    if not puts:
+        return
+    calls = [_call_row(call) for put in puts for call in put.turn.tool_calls]
+    ids = [[call.tool_call_id, call.turn_id] for put in puts for call in put.turn.tool_calls]
+    if taken := await tx.found(STATEMENTS["calls_of_others"], ids=ids):
+        raise of_another_turn(taken[0])
+    await tx.run(STATEMENTS["put_turns"], turns=[_turn_row(put.turn) for put in puts])
+    await tx.run(STATEMENTS["put_tool_calls"], calls=calls)
+    accesses = [row for put in puts for row in _access_rows(put, held)]
+    # By path, so that two writers that touch the same files lock them in the same order.
+    accesses.sort(key=lambda row: (str(row["projectId"]), str(row["path"])))
+    await tx.run(STATEMENTS["put_accesses"], accesses=accesses)
+    await tx.run(STATEMENTS["count_turns"], lasts=[_place(put.turn) for put in puts])
+    ended = [_place(put.turn) for put in puts if put.turn.status == "completed"]
+    await tx.run(STATEMENTS["count_completed"], completed=ended)
+    # Of those that were there, tool calls may be there that came with no put.
+    new = [put.turn for put in puts if put.turn.turn_id in words.keys() - known_ids]
+    await write_turns(tx, [_entry(each, words[each.turn_id], held) for each in new])
+    new_ids = {each.turn_id for each in new}
+    others = [put.turn.turn_id for put in puts if put.turn.turn_id not in new_ids]
+    if others:
+        await index_turns(tx, others)
+
+
+def _completed(
+    puts: Sequence[PutTurn], known: Mapping[str, Row], held: Mapping[str, Row]
+) -> set[str]:
+    """Ids of those that are complete already; StoreRefused when a place is not free."""
+    counts = {session_id: int(session["turnCount"]) for session_id, session in held.items()}
+    for put in puts:
+        turn = put.turn
+        session_id = clean(turn.session_id)
+        place = known.get(clean(turn.turn_id))
+        if place is not None:
+            right = (place["sessionId"], place["turnIndex"]) == (session_id, turn.turn_index)
+        else:
+            counts[session_id] += 1
+            right = turn.turn_index == counts[session_id]
+        if not right:
+            raise misplaced(session_id, turn.turn_index)
+    return {turn_id for turn_id, row in known.items() if row["status"] == "completed"}
+
+
+def _session_row(session: Session) -> shapes.Properties:
+    properties = shapes.session_properties(session)
+    changeable = ("cwd", "projectId", "projectPath", "title", "titleFolded", "tags")
+    return {
+        "sessionId": session.session_id,
+        "properties": properties,
+        "changeable": {name: properties[name] for name in (*changeable, *_CHANGEABLE)},
+        "updatedAt": session.updated_at,
+        "lastActivity": session.last_activity_at,
+    }
+
+
+def _turn_row(turn: Turn) -> shapes.Properties:
+    return {
+        "turnId": turn.turn_id,
+        "sessionId": turn.session_id,
+        **_with_times_apart(shapes.turn_properties(turn)),
+    }
+
+
+def _with_times_apart(properties: shapes.Properties) -> shapes.Properties:
+    times = {
+        name: to_text(value) for name, value in properties.items() if isinstance(value, datetime)
+    }
+    rest = {name: value for name, value in properties.items() if name not in times}
+    return {"properties": rest, "times": times}
+
+
+def _call_row(call: ToolCall) -> shapes.Properties:
+    return {
+        "turnId": call.turn_id,
+        "toolCallId": call.tool_call_id,
+        "order": call.order,
+        **_with_times_apart(shapes.tool_call_properties(call)),
+    }
+
+
+def _entry(turn: Turn, words: Words, held: Mapping[str, Row]) -> shapes.Properties:
+    session_id = clean(turn.session_id)
+    return entry(clean(turn.turn_id), session_id, held[session_id]["projectId"], words.terms)
+
+
+def _access_rows(put: PutTurn, held: Mapping[str, Row]) -> list[shapes.Properties]:
+    turn = put.turn
+    return [
+        {
+            "path": shapes.path_key(access.path),
+            "toolName": access.tool_name,
+            "type": access.access_type,
+            "times": {"at": to_text(access.accessed_at)},
+            "turnId": turn.turn_id,
+            "toolCallId": call.tool_call_id,
+            "order": call.order,
+            "projectId": held[clean(turn.session_id)]["projectId"],
+        }
+        for call in turn.tool_calls
+        for access in put.accesses.get(call.tool_call_id, ())
+    ]
+
+
+def _place(turn: Turn) -> shapes.Properties:
+    return {
+        "sessionId": turn.session_id,
+        "turnId": turn.turn_id,
+        "turnIndex": turn.turn_index,
+    }
 
 
 def not_found(kind: str, record_id: str) -> SessionNotFound:
@@ -57,16 +198,11 @@ class Batch:
     def __init__(
         self,
         tx: Transaction,
-        horizon: datetime = _NEVER,
         words: Mapping[str, Words] = MappingProxyType({}),
-        *,
-        sees: str = "",
     ) -> None:
         self._tx = tx
-        self._horizon = horizon
+        self._horizon = tx.now + AHEAD
         """Later times are a wrong clock's."""
-        self._sees = sees
-        """Whose memories may be replaced; everybody's where it is empty."""
         self._words = words
         """Of turns that end here, by id, as far as they are known; else they are read."""
         self._locked: dict[str, str] = {}
@@ -80,76 +216,47 @@ class Batch:
 
         Neighbours of a kind that comes in great numbers run as one.
         """
-        for _, run in groupby(writes, type):
-            await self._apply_alike(list(run))
+        for kind, run in groupby(writes, type):
+            if together := _TOGETHER.get(kind):
+                await together(self, list(run))
+            else:
+                for write in run:
+                    await _ONE_BY_ONE[kind](self, write)
         await belonging.keep(self._tx, writes, self._projects)
 
-    async def _apply_alike(self, writes: Sequence[Write]) -> None:
-        match writes[0]:
-            case AddSummary():
-                await self._add_summaries([w.summary for w in writes if isinstance(w, AddSummary)])
-            case PutSession():
-                await self._put_sessions([w.session for w in writes if isinstance(w, PutSession)])
-            case PutTurn():
-                turns = [w for w in writes if isinstance(w, PutTurn)]
-                held = await self._lock_all({put.turn.session_id for put in turns})
-                await put_turns(self._tx, turns, held, self._words)
-            case PutVectors():
-                await put_vectors(self._tx, [w for w in writes if isinstance(w, PutVectors)])
-            case PutMemory() | PutProfile() | PutOwner() | PutInsight() | MarkExtracted():
-                await self._remember(writes)
-            case PutCodeFile() | DropCodeFiles() | PutReferences():
-                await self._note_code(writes)
-            case _:
-                for write in writes:
-                    await self._apply_one(write)
+    async def _put_turns(self, puts: Sequence[PutTurn]) -> None:
+        held = await self._lock_all({put.turn.session_id for put in puts})
+        await put_turns(self._tx, puts, held, self._words)
 
-    async def _remember(self, writes: Sequence[Write]) -> None:
-        match writes[0]:
-            case PutMemory():
-                puts = [w for w in writes if isinstance(w, PutMemory)]
-                await remembering.put_memories(self._tx, puts, self._lock_those_there, self._sees)
-            case PutProfile():
-                entries = [w for w in writes if isinstance(w, PutProfile)]
-                await remembering.put_profile(self._tx, entries)
-            case PutOwner():
-                names = [w for w in writes if isinstance(w, PutOwner)]
-                await remembering.put_owners(self._tx, names)
-            case PutInsight():
-                insights = [w.insight for w in writes if isinstance(w, PutInsight)]
-                await self._lock_all({insight.session_id for insight in insights})
-                await remembering.put_insights(self._tx, insights)
-            case _:
-                marks = [w for w in writes if isinstance(w, MarkExtracted)]
-                ids = sorted({each for mark in marks for each in mark.turn_ids})
-                await self._tx.run(remembering.STATEMENTS["mark_extracted"], ids=ids)
+    async def _put_vectors(self, writes: Sequence[PutVectors]) -> None:
+        await put_vectors(self._tx, writes)
 
-    async def _note_code(self, writes: Sequence[Write]) -> None:
-        match writes[0]:
-            case PutCodeFile():
-                files = [w.file for w in writes if isinstance(w, PutCodeFile)]
-                await coding.put_files(self._tx, files)
-            case DropCodeFiles():
-                drops = [w for w in writes if isinstance(w, DropCodeFiles)]
-                await coding.drop_files(self._tx, drops)
-            case _:
-                references = [w for w in writes if isinstance(w, PutReferences)]
-                await coding.put_references(self._tx, references, self._lock_those_there)
+    async def _put_memories(self, puts: Sequence[PutMemory]) -> None:
+        await memories.put_memories(self._tx, puts, self._lock_those_there)
 
-    async def _apply_one(self, write: Write) -> None:
-        match write:
-            case RegisterProject():
-                await self._register_project(write)
-            case CreateSession():
-                await self._create_session(write.session)
-            case UpdateSession():
-                await self._update_session(write)
-            case BeginTurn():
-                await self._begin_turn(write)
-            case RecordToolCall():
-                await self._record_tool_call(write)
-            case FinishTurn():
-                await self._finish_turn(write)
+    async def _put_profile(self, writes: Sequence[PutProfile]) -> None:
+        await memories.put_profile(self._tx, writes)
+
+    async def _put_owners(self, writes: Sequence[PutOwner]) -> None:
+        await memories.put_owners(self._tx, writes)
+
+    async def _put_insights(self, puts: Sequence[PutInsight]) -> None:
+        insights = [put.insight for put in puts]
+        await self._lock_all({insight.session_id for insight in insights})
+        await memories.put_insights(self._tx, insights)
+
+    async def _mark_extracted(self, marks: Sequence[MarkExtracted]) -> None:
+        ids = sorted({each for mark in marks for each in mark.turn_ids})
+        await self._tx.run(memories.STATEMENTS["mark_extracted"], ids=ids)
+
+    async def _put_code_files(self, puts: Sequence[PutCodeFile]) -> None:
+        await code.put_files(self._tx, [put.file for put in puts])
+
+    async def _drop_code_files(self, drops: Sequence[DropCodeFiles]) -> None:
+        await code.drop_files(self._tx, drops)
+
+    async def _put_references(self, writes: Sequence[PutReferences]) -> None:
+        await code.put_references(self._tx, writes, self._lock_those_there)
 
     async def lock(self, session_id: str) -> None:
         """Hold the session's node until the end: what is read of it from here on is the latest."""
@@ -179,7 +286,8 @@ class Batch:
             )
             self._projects += [each for row in rows for each in row["joined"]]
 
-    async def _create_session(self, session: Session) -> None:
+    async def _create_session(self, write: CreateSession | PutSession) -> None:
+        session = write.session
         if await self._run("session_exists", sessionId=session.session_id):
             return
         properties = shapes.session_properties(session)
@@ -187,7 +295,7 @@ class Batch:
             properties |= await self._shared(session.parent_session_id, session.forked_at_index)
         await self._run("create_session", sessionId=session.session_id, properties=properties)
         if session.summary:
-            await remembering.note_summaries(self._tx, [clean(session.session_id)], {})
+            await memories.note_summaries(self._tx, [clean(session.session_id)], {})
         if session.parent_session_id is not None:
             await self._run(
                 "branch_session",
@@ -221,7 +329,7 @@ class Batch:
         }
         await self.lock(write.session_id)
         ids = [] if write.summary is None else [clean(write.session_id)]
-        before = await remembering.summaries_before(self._tx, ids) if ids else {}
+        before = await memories.summaries_before(self._tx, ids) if ids else {}
         await self._run(
             "update_session",
             sessionId=write.session_id,
@@ -229,7 +337,7 @@ class Batch:
             at=write.at,
         )
         if ids:
-            await remembering.note_summaries(self._tx, ids, before)
+            await memories.note_summaries(self._tx, ids, before)
 
     async def _begin_turn(self, write: BeginTurn) -> None:
         await self.lock(write.session_id)
@@ -292,14 +400,16 @@ class Batch:
         ids = (clean(write.turn_id), clean(write.session_id))
         await entries_of.write_turns(self._tx, [entry(*ids, project_id, words.terms)])
 
-    async def _put_sessions(self, sessions: Sequence[Session]) -> None:
-        for session in sessions:
-            if session.parent_session_id is not None:
-                await self._create_session(session)
+    async def _put_sessions(self, puts: Sequence[PutSession]) -> None:
+        for put in puts:
+            if put.session.parent_session_id is not None:
+                await self._create_session(put)
+        sessions = [put.session for put in puts]
         await self._lock_those_there({session.session_id for session in sessions})
         await put_sessions(self._tx, sessions)
 
-    async def _add_summaries(self, summaries: Sequence[Summary]) -> None:
+    async def _add_summaries(self, writes: Sequence[AddSummary]) -> None:
+        summaries = [write.summary for write in writes]
         held = await self._lock_all({summary.session_id for summary in summaries})
         projects = {session_id: row["projectId"] for session_id, row in held.items()}
         made = []
@@ -348,6 +458,35 @@ class Batch:
         held = {row["sessionId"]: row for row in rows}
         self._locked |= {session_id: row["projectId"] for session_id, row in held.items()}
         return held
+
+
+_ONE_BY_ONE: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = MappingProxyType(
+    {
+        RegisterProject: Batch._register_project,
+        CreateSession: Batch._create_session,
+        UpdateSession: Batch._update_session,
+        BeginTurn: Batch._begin_turn,
+        RecordToolCall: Batch._record_tool_call,
+        FinishTurn: Batch._finish_turn,
+    }
+)
+_TOGETHER: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = MappingProxyType(
+    {
+        AddSummary: Batch._add_summaries,
+        PutSession: Batch._put_sessions,
+        PutTurn: Batch._put_turns,
+        PutVectors: Batch._put_vectors,
+        PutMemory: Batch._put_memories,
+        PutProfile: Batch._put_profile,
+        PutOwner: Batch._put_owners,
+        PutInsight: Batch._put_insights,
+        MarkExtracted: Batch._mark_extracted,
+        PutCodeFile: Batch._put_code_files,
+        DropCodeFiles: Batch._drop_code_files,
+        PutReferences: Batch._put_references,
+    }
+)
+"""Kinds that come in great numbers: neighbours of one kind run as one."""
 
 
 def _cleaned(summary: Summary) -> Summary:

@@ -2,9 +2,7 @@
 
     server.py      up, down, status: one server for all processes of this user
     ways.py        how one can run here: `neo4j` on PATH, a container, Java with Maven
-    containers.py  by docker or podman
-    java.py        by Java and the jars that Maven fetches once
-    process.py     a detached child that only its own record can stop
+    layout.py      what lies where, and a detached child that only its own record can stop
     pom.xml        what Maven fetches
 
 Everything lies under `Paths.neo4j_dir`. It listens on 127.0.0.1 alone, on two free

@@ -15,10 +15,67 @@ import msgspec
 
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
-from ragmem.store.neo4j.connection import Connection
-from ragmem.store.neo4j_server import containers, java, process
-from ragmem.store.neo4j_server.layout import Layout, Ports, Running
-from ragmem.store.neo4j_server.sign_in import USERNAME, sign_in
+from ragmem.store.neo4j.gateway import Connection, keep_driver_off_the_terminal
+from ragmem.store.neo4j_server import ways
+from ragmem.store.neo4j_server.layout import Layout, Ports, Running, started_at
+from ragmem.store.neo4j_server.layout import stop as end_process
+
+USERNAME = "neo4j"
+_FIRST_PASSWORD = "neo4j"
+
+
+async def sign_in(url: str, password: str, *, timeout_s: float) -> None:
+    """Wait until the server takes this password and answers; set it on a fresh one."""
+    from neo4j.exceptions import AuthError, DriverError, Neo4jError
+
+    keep_driver_off_the_terminal()
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    return await _ask(url, password, "RETURN 1", None)
+                except AuthError:
+                    await _ask(
+                        url,
+                        _FIRST_PASSWORD,
+                        "ALTER CURRENT USER SET PASSWORD FROM $old TO $new",
+                        "system",
+                        old=_FIRST_PASSWORD,
+                        new=password,
+                    )
+                except (DriverError, Neo4jError) as error:
+                    if not error.is_retryable():
+                        raise
+                    await asyncio.sleep(0.2)
+    except TimeoutError:
+        raise StoreUnavailable(f"Neo4j at {url} listens, but does not answer.") from None
+    except AuthError:
+        raise StoreRefused(
+            "The local Neo4j has another password than the one that ragmem keeps for it.",
+            hint="Its data was set up by something else: move the folder `neo4j` of ragmem's data "
+            "away, then run `ragmem neo4j up` again.",
+        ) from None
+    except (DriverError, Neo4jError) as error:
+        raise StoreUnavailable(
+            f"Neo4j at {url} did not accept the first sign-in: {error}"
+        ) from None
+
+
+async def _ask(
+    url: str, password: str, statement: str, database: str | None, **parameters: str
+) -> None:
+    from neo4j import AsyncGraphDatabase, NotificationMinimumSeverity
+
+    async with AsyncGraphDatabase.driver(
+        url,
+        auth=(USERNAME, password),
+        connection_timeout=3.0,
+        max_transaction_retry_time=0,
+        notifications_min_severity=NotificationMinimumSeverity.OFF,
+        telemetry_disabled=True,
+    ) as driver:
+        await driver.execute_query(statement, parameters, database_=database)
+
 
 READY_S = 120.0
 """How long a server may take to be ready, in seconds; 5 to 20 are usual."""
@@ -165,7 +222,7 @@ def find_connection(config: Config, paths: Paths, environ: Mapping[str, str]) ->
         ).check()
     layout = Layout(paths.neo4j_dir)
     running = layout.running()
-    if running is None or (running.pid and process.started_at(running.pid) != running.started):
+    if running is None or (running.pid and started_at(running.pid) != running.started):
         if paths.neo4j_password:
             raise StoreUnavailable(
                 "The local Neo4j is not running.", hint="`ragmem neo4j up` starts it."
@@ -221,36 +278,36 @@ async def alone(layout: Layout, on_progress: Progress) -> AsyncIterator[None]:
 
 async def _lives(running: Running, environ: Mapping[str, str]) -> bool:
     if running.container:
-        engine = containers.engine_named(running.way, environ)
+        engine = ways.engine_named(running.way, environ)
         return engine is not None and await engine.runs(running.container)
-    return bool(running.started) and process.started_at(running.pid) == running.started
+    return bool(running.started) and started_at(running.pid) == running.started
 
 
 async def _stop(running: Running, environ: Mapping[str, str]) -> None:
     if running.container:
-        if engine := containers.engine_named(running.way, environ):
+        if engine := ways.engine_named(running.way, environ):
             await engine.stop(running.container, timeout_s=STOP_S)
     elif running.started:
-        await process.stop(running.pid, running.started, timeout_s=STOP_S)
+        await end_process(running.pid, running.started, timeout_s=STOP_S)
 
 
 async def _choose(layout: Layout, environ: Mapping[str, str]) -> Way:
     """The first way that works here."""
     if installed := shutil.which("neo4j", path=environ.get("PATH")):
-        return java.Installed(installed, environ)
-    if engine := await containers.find_engine(environ):
+        return ways.Installed(installed, environ)
+    if engine := await ways.find_engine(environ):
         return engine
-    program = java.find_java(environ)
+    program = ways.find_java(environ)
     if program is None:
-        raise StoreRefused("Nothing here can run Neo4j.", hint=java.WHAT_TO_INSTALL)
-    version = await java.java_version(program)
-    if version < java.OLDEST_JAVA:
+        raise StoreRefused("Nothing here can run Neo4j.", hint=ways.WHAT_TO_INSTALL)
+    version = await ways.java_version(program)
+    if version < ways.OLDEST_JAVA:
         raise StoreRefused(
             f"{program} is Java {version or 'of an unknown version'}; "
-            f"Neo4j needs {java.OLDEST_JAVA} or newer.",
-            hint=java.WHAT_TO_INSTALL,
+            f"Neo4j needs {ways.OLDEST_JAVA} or newer.",
+            hint=ways.WHAT_TO_INSTALL,
         )
-    return java.Jars(program, environ)
+    return ways.Jars(program, environ)
 
 
 async def start(

@@ -5,11 +5,10 @@ from functools import partial
 from typing import get_args
 
 from ragmem.records import MEMORY_LEVEL, PutVectors
-from ragmem.store.neo4j import vector_indexes
+from ragmem.store.neo4j import vectors
 from ragmem.store.neo4j.entries import STATEMENTS, lock_vectors
-from ragmem.store.neo4j.gateway import Gateway, Transaction
-from ragmem.store.neo4j.instants import from_text, to_text
-from ragmem.store.neo4j.remembering import STATEMENTS as MEMORIES
+from ragmem.store.neo4j.gateway import Gateway, Transaction, from_text, to_text
+from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.store.recall import Attempts, EmbedderMark, Pending, Work
 from ragmem.store.vectors import packed, unpacked
@@ -114,7 +113,7 @@ async def use_embedder(gateway: Gateway, mark: EmbedderMark) -> None:
             )
 
     await gateway.write(begin)
-    await vector_indexes.keep(gateway)
+    await vectors.keep_indexes(gateway)
     await finish_dropping(gateway)
 
 
@@ -135,11 +134,11 @@ async def finish_dropping(gateway: Gateway) -> None:
 
 
 async def pending(
-    tx: Transaction, work: Work, *, limit: int, session_id: str | None, owner: str = ""
+    tx: Transaction, work: Work, *, limit: int, session_id: str | None = None
 ) -> list[Pending]:
     """Work that nobody has leased, that of the latest activity first."""
     condition = "" if session_id is None else "AND e.sessionId = $sessionId"
-    if work == "memories" and owner:
+    if work == "memories" and tx.sees:
         # What one person said is compared with what is known of them: by their own processes.
         condition += """
             AND EXISTS {
@@ -150,16 +149,16 @@ async def pending(
     statement = STATEMENTS[f"pending_{work}"].replace("/* session */", condition)
     if work == "references" and session_id is not None:
         statement = STATEMENTS["pending_references_of_session"]
-    found = await tx.found(statement, limit=limit, sessionId=session_id, owner=owner)
+    found = await tx.found(statement, limit=limit, sessionId=session_id, owner=tx.sees)
     return [
         Pending(work=work, session_id=session, record_id=record, level=level)
         for session, record, level in found
     ]
 
 
-async def count_pending(tx: Transaction, owner: str) -> dict[Work, int]:
+async def count_pending(tx: Transaction) -> dict[Work, int]:
     """How much of each."""
-    [row] = await tx.run(STATEMENTS["count_pending"], most=_MOST, owner=owner)
+    [row] = await tx.run(STATEMENTS["count_pending"], most=_MOST, owner=tx.sees)
     return {work: row[work] for work in get_args(Work)}
 
 
@@ -167,6 +166,8 @@ async def claim(
     tx: Transaction, keys: Sequence[str], owner_id: str, *, seconds: float
 ) -> list[str]:
     """The keys that are now this owner's."""
+    if not keys:
+        return []
     # In order: two who claim the same wait for each other, and not forever.
     wanted = sorted({clean(key) for key in keys})
     await tx.run(STATEMENTS["make_leases"], keys=wanted)
@@ -181,7 +182,7 @@ async def release(tx: Transaction, keys: Sequence[str], owner_id: str) -> None:
     await tx.run(STATEMENTS["release"], keys=sorted(set(keys)), ownerId=owner_id)
 
 
-async def attempts(tx: Transaction, item: str, least: int) -> list[Attempts]:
+async def attempts(tx: Transaction, item: str = "", *, least: int = 1) -> list[Attempts]:
     """Those about an item, or about any; the latest last."""
     return [
         Attempts(
