@@ -3,7 +3,7 @@
 import msgspec
 
 from ragmem.memory.facts.failures import failures
-from ragmem.memory.facts.sources import Sources
+from ragmem.memory.facts.trust import Sources
 from ragmem.memory.window import recent_text, result_text, turn_messages
 from ragmem.records import Turn
 
