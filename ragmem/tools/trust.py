@@ -10,9 +10,8 @@ from datetime import datetime
 
 import msgspec
 
-from ragmem.memory.facts.comparing import words_of
 from ragmem.memory.facts.episodes import episodes
-from ragmem.memory.facts.sources import Source, Sources, evidence_of, is_rule
+from ragmem.memory.facts.trust import Source, Sources, evidence_of, is_rule, words_of
 from ragmem.memory.facts.words import plain, sentences
 from ragmem.records import Evidence, MemoryKind, Trust, Turn
 from ragmem.text import one_line

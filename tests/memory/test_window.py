@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.memory.facts.failures import failures
-from ragmem.memory.facts.sources import Sources
+from ragmem.memory.facts.trust import Sources
 from ragmem.memory.window import (
     UNKNOWN_EFFECTS,
     passage,

@@ -4,33 +4,39 @@ Each completed turn is looked through once: what comes of it and that it was don
 one transaction. Without a model moments and failures are found all the same.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from ragmem.llm.base import ModelInfo, Request
-from ragmem.memory.facts.believing import MOST, Extracted, believed, parse_memories
+from ragmem.memory.dates import days
+from ragmem.memory.facts.cache import About
+from ragmem.memory.facts.drafts import is_about_person
 from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.failures import failures, succeeded
-from ragmem.memory.facts.material import Material, turn_material
-from ragmem.memory.facts.sources import Source, Sources, evidence_of
+from ragmem.memory.facts.trust import Source, Sources, covers, evidence_of, is_rule
 from ragmem.memory.facts.values import Draft
-from ragmem.memory.facts.words import is_greeting, is_instruction
+from ragmem.memory.facts.words import is_greeting, is_instruction, plain, problem_with
 from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
-from ragmem.memory.summaries.digest import read_object
+from ragmem.memory.summaries.digest import read_object, shaped
+from ragmem.memory.summaries.material import main_argument
 from ragmem.memory.summaries.summarizer import Summarizer, closing, request_of
 from ragmem.messages import Message, system, user
 from ragmem.metrics import Metrics
 from ragmem.prompts import prompt
 from ragmem.records import (
+    MEMORY_KINDS,
     UNSUMMARIZED,
     MarkExtracted,
+    MemoryKind,
     MemoryRecord,
+    MemoryScope,
     PutMemory,
     Session,
     Turn,
@@ -41,7 +47,201 @@ from ragmem.redact import redact
 from ragmem.store.base import Store
 from ragmem.store.memories import MemoryQuery
 from ragmem.store.recall import Pending
-from ragmem.text import clean, one_line
+from ragmem.text import clean, clip_middle, one_line
+
+_SHARES = {"person": 0.35, "agent": 0.25, "tool": 0.25, "known": 0.15}
+"""Of the room, where all are long."""
+_RESULT_CHARS = 1_200
+_SHORTEST_RESULT = 120
+_KNOWN_CHARS = 240
+_MOST_SUBJECTS_COMPARED = 20
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One text of one origin."""
+
+    origin: str
+    text: str
+    of: str = ""
+    """Of a tool's answer: which tool, about what."""
+
+
+class Material(msgspec.Struct, frozen=True):
+    """All of it."""
+
+    parts: tuple[Part, ...]
+
+    def plain(self) -> str:
+        """The texts alone: to choose letters for marks that they do not hold."""
+        return "\n".join(f"{part.of}\n{part.text}" for part in self.parts)
+
+    def marked(self, tag: str, *, room: int) -> str:
+        """Each between marks of these letters, in at most about `room` characters."""
+        whole = sum(len(part.text) for part in self.parts)
+        share = min(1.0, room / whole) if whole else 1.0
+        blocks = []
+        for part in self.parts:
+            text = clip_middle(part.text, max(_SHORTEST_RESULT, int(len(part.text) * share)))
+            name = f"{part.origin}-{tag}"
+            of = f" of={part.of!r}" if part.of else ""
+            blocks.append(f"<{name}{of}>\n{text}\n</{name}>")
+        return "\n\n".join(blocks)
+
+
+def turn_material(turn: Turn, sources: Sources, about: About, *, room: int) -> Material:
+    """A turn, with what is known on its subjects; no secrets, and nothing that was recalled."""
+    limits = {origin: int(share * room) for origin, share in _SHARES.items()}
+    parts = [Part("person", clip_middle(_safe(turn.user_message), limits["person"]))]
+    parts += _results(sources, limits["tool"])
+    if turn.assistant_message:
+        parts.append(Part("agent", clip_middle(_safe(turn.assistant_message), limits["agent"])))
+    if known := _known(about):
+        parts.append(Part("known", clip_middle(_safe(known), limits["known"])))
+    return Material(tuple(parts))
+
+
+def _results(sources: Sources, room: int) -> Iterable[Part]:
+    if not sources.results:
+        return []
+    share = max(_SHORTEST_RESULT, min(_RESULT_CHARS, room // len(sources.results)))
+    shown = sources.results[-max(1, room // share) :]
+    return [
+        Part(
+            "tool",
+            clip_middle(_safe(text), share),
+            one_line(_safe(f"{call.tool_name} {main_argument(call)}"), 120),
+        )
+        for call, text in shown
+    ]
+
+
+def _known(about: About) -> str:
+    named = {subject for memory in about.memories for subject in memory.subjects}
+    counts = sorted((-about.counts.get(s, 0), s) for s in named)[:_MOST_SUBJECTS_COMPARED]
+    lines = [f"- {one_line(m.content, _KNOWN_CHARS)}" for m in about.memories]
+    if counts:
+        told = ", ".join(f"{subject}: {-count}" for count, subject in counts)
+        lines.append(f"How many memories there are of each subject: {told}.")
+    return "\n".join(lines)
+
+
+def _safe(text: str) -> str:
+    return redact(clean(text))
+
+
+MOST = 6
+"""Of one turn; more is a summary."""
+_CONTENT_CHARS = 300
+_SUBJECT_CHARS = 40
+_MOST_SUBJECTS = 6
+_EVERYWHERE = re.compile(
+    r"\b(?:(?:all|every|any|each)(?: of)?(?: my| our)? (?:projects?|repos?|repositor(?:y|ies))|"
+    r"everywhere|wherever|tous (?:mes|les|nos) projets|chaque projet|partout|in allen projekten|"
+    r"uberall|en todos (?:mis )?los proyectos|en todas partes)\b"
+)
+
+
+class Extracted(msgspec.Struct, frozen=True):
+    """One memory as the model gives it; none of it is believed yet.
+
+    It is asked for `from` as well, so that it thinks of that; where the words stand is looked up.
+    """
+
+    content: str
+    kind: str = "fact"
+    subjects: tuple[str, ...] = ()
+    ttl: str | None = None
+    scope: str = ""
+    evidence: str = ""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    memories: list[Any]
+
+
+def parse_memories(answer: str, tag: str) -> tuple[Extracted, ...]:
+    """The memories of an answer; ValueError says what is wrong with all of it.
+
+    One that is not as it should be is left out, and so is what goes beyond the limit.
+    """
+    found = read_object(answer, _Answer).memories
+    if tag in answer:
+        raise ValueError("it repeats the marks around the data")
+    out: list[Extracted] = []
+    for item in found:
+        try:
+            given = shaped(item, Extracted) if isinstance(item, dict) else item
+            out.append(msgspec.convert(given, Extracted))
+        except (msgspec.ValidationError, RecursionError):
+            continue
+    if found and not out:
+        raise ValueError("no memory in it has the keys that were asked for")
+    return tuple(out[:MOST])
+
+
+def believed(
+    item: Extracted,
+    sources: Sources,
+    turn: Turn,
+    *,
+    now: datetime,
+    locate: Callable[[str], str],
+) -> Draft | None:
+    """What is kept of it; None where its words stand nowhere, or give an order to somebody.
+
+    `now`: the turn's time where the person is.
+    """
+    source = sources.find(clean(item.evidence))
+    content = one_line(clean(item.content), _CONTENT_CHARS)
+    if source is None or problem_with(content):
+        return None
+    kind = _kind(item)
+    if kind == "rule" and source.trust == "person" and is_rule(source.quote):
+        # In their own words: no other wording of it is a rule.
+        content = source.quote
+    elif not covers(source.quote, content):
+        return None
+    elif source.trust == "person":
+        kind = "fact" if kind == "rule" else kind
+    elif is_instruction(content) or is_instruction(source.quote):
+        return None
+    else:
+        kind = "failure" if kind == "failure" else "fact"
+    due = next(iter(days(source.quote, now)), None) if kind == "deadline" else None
+    if due is not None and due.day.isoformat() not in content:
+        content = f"{content.rstrip('.')} ({due.day.isoformat()})"
+    return Draft(
+        content=content,
+        kind=kind,
+        subjects=_subjects(item),
+        trust=source.trust,
+        scope=_scope(item, kind, content, source),
+        ttl=item.ttl[:20] if item.ttl else None,
+        at=due.at(now) if due else None,
+        evidence=(evidence_of(turn, source, locate=locate),),
+    )
+
+
+def _kind(item: Extracted) -> MemoryKind:
+    kind = item.kind.strip().casefold()
+    return next((known for known in get_args(MemoryKind) if known == kind), MEMORY_KINDS[0])
+
+
+def _scope(item: Extracted, kind: MemoryKind, content: str, source: Source) -> MemoryScope | None:
+    """None: of its kind; known everywhere is only what is about the person, or they say so."""
+    if source.trust != "person":
+        return "project"
+    if kind == "rule" and _EVERYWHERE.search(plain(source.quote)):
+        return "user"
+    if item.scope == "project" and not is_about_person(content):
+        return "project"
+    return None
+
+
+def _subjects(item: Extracted) -> tuple[str, ...]:
+    found = [one_line(clean(subject), _SUBJECT_CHARS) for subject in item.subjects]
+    return tuple(subject for subject in found if subject)[:_MOST_SUBJECTS]
+
 
 Relation = Literal["same", "updates", "different"]
 _LEASE_S = 30.0

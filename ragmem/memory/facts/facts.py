@@ -7,7 +7,9 @@ with what is known, under a lease that all processes share, in one transaction.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -23,11 +25,10 @@ from ragmem.errors import (
     UsageError,
 )
 from ragmem.ids import short_id
-from ragmem.memory.facts.shelves import Shelves
+from ragmem.memory.facts.cache import FactCache, FactVectors
 from ragmem.memory.facts.ttl import expiry, past_their_time
-from ragmem.memory.facts.turnstile import Turnstile
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
-from ragmem.memory.facts.vectors import FactVectors
+from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.metrics import Metrics
 from ragmem.records import (
@@ -46,8 +47,45 @@ from ragmem.store.memories import MemoryQuery
 from ragmem.text import clean, one_line
 
 if TYPE_CHECKING:
-    from ragmem.memory.facts.settling import Desk
-    from ragmem.memory.facts.shelf import About, Shelf
+    from ragmem.memory.facts.cache import About, CachedFacts
+    from ragmem.memory.facts.trust import Desk
+
+
+LEASE = "memories"
+_LEASE_S = 10.0
+_PATIENCE_S = 3.0
+_PAUSE_S = 0.03
+
+
+class FactLock:
+    """Lets one through at a time."""
+
+    def __init__(self, owner_id: str) -> None:
+        self._owner_id = owner_id
+        self._own = asyncio.Lock()
+
+    @asynccontextmanager
+    async def alone(self, store: Store) -> AsyncIterator[None]:
+        """Nobody else compares or writes meanwhile, in this process or in another.
+
+        Who can't have that soon goes on all the same: a duplicate costs less than what is lost,
+        and the next that is like both takes the place of both.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        async with self._own, AsyncExitStack() as stack:
+            while True:
+                lease = leased(store, [LEASE], self._owner_id, seconds=_LEASE_S)
+                try:
+                    mine = await stack.enter_async_context(lease)
+                except StoreUnavailable:
+                    # What is written while the store is away waits in the spool.
+                    break
+                if mine or time.monotonic() > deadline:
+                    break
+                await stack.aclose()
+                await asyncio.sleep(_PAUSE_S)
+            yield
+
 
 _log = logging.getLogger("ragmem")
 
@@ -77,9 +115,9 @@ class Facts:
         self._config = config
         self._metrics = metrics or Metrics()
         self._clock = clock
-        self._turnstile = Turnstile(owner_id)
+        self._lock = FactLock(owner_id)
         self._vectors = FactVectors(embedder, self._metrics)
-        self._shelves = Shelves(self._vectors.model_id, clock)
+        self._shelves = FactCache(self._vectors.model_id, clock)
         self._on_written = on_written
 
     @property
@@ -99,14 +137,14 @@ class Facts:
     ) -> list[Remembered]:
         """What becomes of each, all in one transaction with the writes `beside`. StoreError."""
         from ragmem.memory.facts.drafts import candidate, checked
-        from ragmem.memory.facts.settling import Desk
+        from ragmem.memory.facts.trust import Desk
 
         now = self._clock()
         told = [checked(draft, project_id) for draft in drafts]
         store = await self._open_store()
         fresh = [candidate(draft, project_id, now) for draft, problem in told if not problem]
         vectors, model_id = await self._vectors.rows(store, [memory.content for memory, _ in fresh])
-        async with self._turnstile.alone(store):
+        async with self._lock.alone(store):
             desk = Desk(duplicate=self._thresholds.duplicate, now=now)
             revision = await self._tell(desk, store, project_id) if fresh else None
             out: list[Remembered] = []
@@ -142,10 +180,10 @@ class Facts:
 
     async def supersede(self, new: MemoryRecord, old: MemoryRecord) -> bool:
         """Let one known memory take another's place; whether both were still there for it."""
-        from ragmem.memory.facts.comparing import carried_over, may_supersede
+        from ragmem.memory.facts.trust import carried_over, may_supersede
 
         store = await self._open_store()
-        async with self._turnstile.alone(store):
+        async with self._lock.alone(store):
             found = await store.memories_by_id([new.memory_id, old.memory_id])
             now = self._clock()
             if len(found) < 2 or not all(memory.is_current(now) for memory in found):
@@ -228,7 +266,7 @@ class Facts:
 
     async def about(self, text: str, project_id: str | None) -> "About":
         """What is known already of what a text is about, and how much."""
-        from ragmem.memory.facts.shelf import About
+        from ragmem.memory.facts.cache import About
 
         hits = await self.search(text, project_id=project_id, limit=_ALREADY)
         shelf = await self._shelves.of(await self._open_store(), project_id)
@@ -239,7 +277,7 @@ class Facts:
 
         Nearer than what merely has to do with it.
         """
-        from ragmem.memory.facts.comparing import Known, rivals
+        from ragmem.memory.facts.trust import Known, rivals
 
         store = await self._open_store()
         shelf = await self._shelves.of(store, memory.project_id)
@@ -312,7 +350,7 @@ class Facts:
         if note:
             raise UsageError(note)
         store = await self._open_store()
-        async with self._turnstile.alone(store):
+        async with self._lock.alone(store):
             # As it is by now: what others changed since stays.
             for current in await store.memories_by_id([memory.memory_id]):
                 edited = changed(
@@ -381,7 +419,7 @@ class Facts:
     # --- what it stands on --------------------------------------------------------
 
     async def _near(
-        self, store: Store, shelf: "Shelf", text: str, patience_s: float | None
+        self, store: Store, shelf: "CachedFacts", text: str, patience_s: float | None
     ) -> dict[int, float]:
         """Cosines of the text with what has a vector; none while it can't be compared."""
         if not shelf.has_vectors or not text.strip():

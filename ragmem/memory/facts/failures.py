@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ragmem.ids import short_id
-from ragmem.memory.facts.comparing import failed_command
-from ragmem.memory.facts.sources import Source, argument, evidence_of
+from ragmem.memory.facts.trust import Source, argument, evidence_of, failed_command
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.facts.words import is_instruction
 from ragmem.memory.summaries.material import WRITING_TOOLS

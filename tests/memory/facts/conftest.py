@@ -6,4 +6,4 @@ import pytest
 @pytest.fixture(autouse=True)
 def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine too: who has waited for long goes on without its turn."""
-    monkeypatch.setattr("ragmem.memory.facts.turnstile._PATIENCE_S", 60.0)
+    monkeypatch.setattr("ragmem.memory.facts.facts._PATIENCE_S", 60.0)

@@ -11,7 +11,7 @@ import pytest
 from ragmem.embedder.base import Thresholds
 from ragmem.embedder.onnx import OnnxEmbedder
 from ragmem.errors import StoreError
-from ragmem.memory.facts.comparing import Known, compare
+from ragmem.memory.facts.trust import Known, compare
 from ragmem.memory.facts.values import Draft
 from ragmem.records import MEMORY_LEVEL, MemoryRecord, Write
 from ragmem.store.base import Applied, Store
@@ -271,14 +271,14 @@ _TELLS = """
 import asyncio, sys
 from pathlib import Path
 from ragmem.ids import new_id
-from ragmem.memory.facts import turnstile
+from ragmem.memory.facts import facts as facts_module
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Draft
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 
 # However busy the machine is: who has waited for long goes on without its turn.
-turnstile._PATIENCE_S = 60
+facts_module._PATIENCE_S = 60
 
 async def main(home):
     store = await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
@@ -502,7 +502,7 @@ async def test_a_store_that_is_held_does_not_wait_for_ever(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who holds the lease and never lets go keeps nobody from remembering."""
-    monkeypatch.setattr("ragmem.memory.facts.turnstile._PATIENCE_S", 0.2)
+    monkeypatch.setattr("ragmem.memory.facts.facts._PATIENCE_S", 0.2)
     store, other = await open_store(), await open_store()
     await store.claim(["memories"], "somebody", seconds=60)
     assert (await told(facts_of(other), "The cellar floods in spring")).action == "added"
