@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ragmem import __version__
-from ragmem.agent import Agent, Desk, Limits
+from ragmem.agent import Agent, Dependencies, Limits
 from ragmem.agent.learned import shown
 from ragmem.agent.options import Options as Options
 from ragmem.background import INLINE_S, Background, configured_embedder, leave_to_a_process
@@ -403,7 +403,7 @@ class App:
         )
         agent = Agent(
             session,
-            Desk(
+            Dependencies(
                 llm=llm,
                 memory=self.memory,
                 toolset=toolset,

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ragmem.agent.desk import Desk
+from ragmem.agent.desk import Dependencies
 from ragmem.agent.own_command import CommandRun
 from ragmem.agent.turn import TurnRun
 from ragmem.errors import LLMError
@@ -28,7 +28,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 class Agent:
     """One agent in one session. Turns run one at a time."""
 
-    def __init__(self, session: Session, desk: Desk) -> None:
+    def __init__(self, session: Session, desk: Dependencies) -> None:
         self.session = session
         self._desk = desk
         self._run: TurnRun | None = None

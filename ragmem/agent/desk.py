@@ -20,7 +20,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_budget_usd: float | None = None
 
 
-class Desk(msgspec.Struct, frozen=True, kw_only=True):
+class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """All that an agent works with; put together by `ragmem.app`."""
 
     llm: LLM

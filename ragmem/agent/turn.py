@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ragmem.agent.calls import CallRunner, settled, with_note
-from ragmem.agent.desk import Desk
+from ragmem.agent.desk import Dependencies
 from ragmem.agent.toolloop import ToolLoop
 from ragmem.errors import (
     EXIT_DONE,
@@ -83,7 +83,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 class TurnRun:
     """See the module's text; `run` is called once."""
 
-    def __init__(self, session: Session, desk: Desk, emit: Callable[[Event], None]) -> None:
+    def __init__(self, session: Session, desk: Dependencies, emit: Callable[[Event], None]) -> None:
         self._session = session
         self._desk = desk
         self._emit = emit

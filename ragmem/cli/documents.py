@@ -60,7 +60,7 @@ class ResultDocument(Document, frozen=True, kw_only=True):
     """Characters of the request per section."""
 
 
-class SessionDocument(Document, frozen=True, kw_only=True):
+class ListedSession(Document, frozen=True, kw_only=True):
     """A session in a list."""
 
     session_id: str
@@ -85,7 +85,7 @@ class ToolCallDocument(Document, frozen=True, kw_only=True):
     duration_ms: int
 
 
-class TurnDocument(Document, frozen=True, kw_only=True):
+class ListedTurn(Document, frozen=True, kw_only=True):
     """A turn of a session."""
 
     uuid: str
@@ -99,10 +99,10 @@ class TurnDocument(Document, frozen=True, kw_only=True):
     """Only where it is asked for."""
 
 
-class ConversationDocument(SessionDocument, frozen=True, kw_only=True):
+class ConversationDocument(ListedSession, frozen=True, kw_only=True):
     """A session with its turns."""
 
-    turns: tuple[TurnDocument, ...]
+    turns: tuple[ListedTurn, ...]
 
 
 class FileDocument(Document, frozen=True, kw_only=True):
@@ -162,7 +162,7 @@ class CodeSessionDocument(Document, frozen=True, kw_only=True):
     last_at: datetime
 
 
-class MemoryDocument(Document, frozen=True, kw_only=True):
+class ListedMemory(Document, frozen=True, kw_only=True):
     """A memory in a list."""
 
     id: str
@@ -188,13 +188,13 @@ class EvidenceDocument(Document, frozen=True, kw_only=True):
     path: str | None
 
 
-class WhyDocument(MemoryDocument, frozen=True, kw_only=True):
+class WhyDocument(ListedMemory, frozen=True, kw_only=True):
     """A memory with where it comes from."""
 
     evidence: tuple[EvidenceDocument, ...]
 
 
-class EpisodeDocument(MemoryDocument, frozen=True, kw_only=True):
+class EpisodeDocument(ListedMemory, frozen=True, kw_only=True):
     """A memory that is a notable moment."""
 
     occurred_at: datetime
@@ -236,8 +236,8 @@ def conversation_document(
     )
 
 
-def _turn(turn: Turn, *, reasoning: bool) -> TurnDocument:
-    return TurnDocument.of(
+def _turn(turn: Turn, *, reasoning: bool) -> ListedTurn:
+    return ListedTurn.of(
         turn,
         uuid=turn.turn_id,
         timestamp=turn.started_at,
@@ -290,9 +290,9 @@ def code_session_documents(past: "CodePast") -> tuple[CodeSessionDocument, ...]:
     )
 
 
-def memory_document(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> MemoryDocument:
+def memory_document(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> ListedMemory:
     """A memory in a list; `people` are others, by id."""
-    return MemoryDocument.of(memory, id=memory.memory_id, said_by=people.get(memory.owner))
+    return ListedMemory.of(memory, id=memory.memory_id, said_by=people.get(memory.owner))
 
 
 def why_document(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> WhyDocument:

@@ -13,7 +13,7 @@ from ragmem.cli.command import Format, Resume, last_session, open_app, opens, re
 from ragmem.cli.documents import (
     CodeSessionDocument,
     FileDocument,
-    MemoryDocument,
+    ListedMemory,
     code_session_documents,
     memory_document,
 )
@@ -243,7 +243,7 @@ class RelatedDocument(Document, frozen=True, kw_only=True):
     """Files of the project."""
     imported_by: tuple[str, ...]
     sessions: tuple[CodeSessionDocument, ...]
-    memories: tuple[MemoryDocument, ...]
+    memories: tuple[ListedMemory, ...]
     """What was decided there."""
 
 

@@ -25,11 +25,11 @@ from ragmem.redact import know, secrets_among
 from ragmem.store.base import Archive
 from ragmem.store.transfer.foreign import (
     AGENTS,
-    Agent,
+    AgentFiles,
     AgentName,
+    ForeignFolder,
     Importer,
     Outcome,
-    Place,
     Rules,
     Tally,
     find_files,
@@ -154,7 +154,7 @@ def _default(name: AgentName) -> Path:
 
 
 async def _taken(
-    own: Home, agent: Agent, path: Path, cwd: Path | None, *, dry_run: bool
+    own: Home, agent: AgentFiles, path: Path, cwd: Path | None, *, dry_run: bool
 ) -> ImportDocument:
     """Every file; what can't be read is told, and costs nothing else."""
     know(secrets_among(environment()))
@@ -236,17 +236,17 @@ class _Places:
         self._now = now
         self._new: set[str] = set()
 
-    def place(self, folder: str) -> Place:
+    def place(self, folder: str) -> ForeignFolder:
         """Where a session belongs; a folder that is gone is as good as one that is there."""
         folder = clean(folder)
         if not os.path.isabs(folder):
             # Of another system: its name is all that is known of it.
             project = project_of_folder(Path(folder), self._known, now=self._now)
-            return Place(folder, project, self._is_new(project), str)
+            return ForeignFolder(folder, project, self._is_new(project), str)
         cwd = normalize_cwd(folder)
         project = locate(cwd, self._known, now=self._now).project
         top = Path(project.path)
-        return Place(
+        return ForeignFolder(
             folder_name(cwd),
             project,
             self._is_new(project),

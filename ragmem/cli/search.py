@@ -25,8 +25,8 @@ from ragmem.cli.command import (
 from ragmem.cli.documents import (
     CodeSessionDocument,
     HitDocument,
-    MemoryDocument,
-    SessionDocument,
+    ListedMemory,
+    ListedSession,
     code_session_documents,
     hit_document,
     memory_document,
@@ -183,13 +183,13 @@ def hits_text(hits: "Sequence[Hit | FactHit]", *, width: int) -> str:
 # --- sessions -----------------------------------------------------------------
 
 
-class FoundSessionDocument(SessionDocument, frozen=True, kw_only=True):
+class FoundSessionDocument(ListedSession, frozen=True, kw_only=True):
     """A session in which something was found, best first."""
 
     hits: tuple[HitDocument, ...]
 
 
-class SimilarDocument(SessionDocument, frozen=True, kw_only=True):
+class SimilarDocument(ListedSession, frozen=True, kw_only=True):
     """A session that is like what was asked."""
 
     summary: str | None
@@ -353,7 +353,7 @@ class ScopeDocument(HitDocument, frozen=True, kw_only=True):
     defined: bool
     """False: it is in no file any more; `path` and lines are where it was last."""
     sessions: tuple[CodeSessionDocument, ...]
-    memories: tuple[MemoryDocument, ...]
+    memories: tuple[ListedMemory, ...]
 
 
 async def _search_code(

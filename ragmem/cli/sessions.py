@@ -33,7 +33,7 @@ from ragmem.cli.command import (
     session_name,
     session_rows,
 )
-from ragmem.cli.documents import SessionDocument, conversation_document
+from ragmem.cli.documents import ListedSession, conversation_document
 from ragmem.cli.output import (
     columns,
     is_interactive,
@@ -138,7 +138,7 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     print_all(
         output,
         found,
-        SessionDocument.of,
+        ListedSession.of,
         lambda _: sessions_table(found, datetime.now(UTC), with_folder=query.cwd is None),
         nothing,
     )
@@ -334,7 +334,7 @@ def _call_line(call: ToolCall) -> str:
 Found = tuple[Session, Insight]
 
 
-class InsightDocument(SessionDocument, frozen=True, kw_only=True):
+class InsightDocument(ListedSession, frozen=True, kw_only=True):
     """What was found in a session."""
 
     main_topic: str

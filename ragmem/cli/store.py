@@ -25,7 +25,7 @@ from ragmem.text import counted, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.store.transfer import Compared, Stream
+    from ragmem.store.transfer import Comparison, Stream
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -307,7 +307,7 @@ def _is_database(file: Path) -> bool:
     raise UsageError(f"{file} is no backup of ragmem's memory.")
 
 
-def comparison_text(compared: "Compared") -> str:
+def comparison_text(compared: "Comparison") -> str:
     """Counts and checksums of both sides, and what they mean."""
     rows = [
         (

@@ -210,7 +210,7 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().split("\n")[0] or type(error).__name__).rstrip(".")
 
 
-class Timing(msgspec.Struct, frozen=True):
+class EmbeddingTime(msgspec.Struct, frozen=True):
     """Milliseconds."""
 
     name: str
@@ -222,7 +222,7 @@ class Timing(msgspec.Struct, frozen=True):
         return f"{self.name:<28} {self.least:8.1f} {self.median:8.1f} {self.most:8.1f}"
 
 
-async def measure(rounds: int = 40) -> list[Timing]:
+async def measure(rounds: int = 40) -> list[EmbeddingTime]:
     """Loading, a question, a passage of 256 tokens, and 100 of 140 tokens, in this process."""
     word = "session "
     cases: dict[str, tuple[list[str], Kind]] = {
@@ -249,8 +249,8 @@ async def _ms(embedder: OnnxEmbedder, texts: list[str], kind: Kind) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-def _timing(name: str, values: list[float]) -> Timing:
+def _timing(name: str, values: list[float]) -> EmbeddingTime:
     # Measuring is rare, and the module slow to import.
     from statistics import median
 
-    return Timing(name, min(values), median(values), max(values))
+    return EmbeddingTime(name, min(values), median(values), max(values))

@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 
 import msgspec
 
-from ragmem.agent import Agent, Desk, Limits
+from ragmem.agent import Agent, Dependencies, Limits
 from ragmem.background import extractor, summarizer
 from ragmem.config import environment
 from ragmem.errors import StoreError, UsageError
@@ -249,14 +249,14 @@ class ConversationAgent:
             created_at=session.started_at,
         )
 
-    def _desk(self, session: Session, project: Project) -> Desk:
+    def _desk(self, session: Session, project: Project) -> Dependencies:
         tools = list(self._tools)
         if tools:
             # A model that has tools at all has those of the memory too.
             names = {tool.name for tool in tools}
             own = memory_tools(self.recorder, session, self._settings.scope)
             tools += [tool for tool in own if tool.name not in names]
-        return Desk(
+        return Dependencies(
             llm=_Lent(self.llm),
             memory=self.recorder,
             toolset=Toolset(tools),

@@ -129,7 +129,7 @@ class LiteLLMClient:
     async def _attempt(self, request: Request) -> AsyncGenerator[Chunk, None]:
         litellm = await asyncio.to_thread(load_litellm)
         _hush()
-        reader = wire.Reader()
+        reader = wire.AnswerReader()
         arguments: dict[int, list[str]] = {}
         fault: LLMError | None = None
         answer: Any = None

@@ -130,7 +130,7 @@ class OpenAIClient:
 
     async def _attempt(self, request: Request) -> AsyncGenerator[Chunk, None]:
         httpx, _ = load_httpx()
-        reader = wire.Reader()
+        reader = wire.AnswerReader()
         fault: LLMError | None = None
         try:
             http = self._client()
@@ -175,7 +175,7 @@ class OpenAIClient:
             yield response
 
     async def _chunks(
-        self, response: "httpx.Response", reader: wire.Reader
+        self, response: "httpx.Response", reader: wire.AnswerReader
     ) -> AsyncGenerator[Chunk, None]:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
@@ -196,7 +196,7 @@ class OpenAIClient:
             for chunk in self._feed(data, reader):
                 yield chunk
 
-    def _feed(self, data: str, reader: wire.Reader) -> list[Chunk]:
+    def _feed(self, data: str, reader: wire.AnswerReader) -> list[Chunk]:
         if not data.strip():
             return []
         event = wire.decode_event(data)
@@ -325,7 +325,7 @@ def _too_long(limit: int) -> AnswerTooLong:
 
 
 async def _events(
-    response: "httpx.Response", reader: wire.Reader, timeout_s: float
+    response: "httpx.Response", reader: wire.AnswerReader, timeout_s: float
 ) -> AsyncGenerator[str, None]:
     """The data of each event; after the end was said, only what follows at once.
 

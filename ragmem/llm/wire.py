@@ -173,7 +173,7 @@ def decode_event(data: str) -> WireChunk | None:
     return None if any(delta and delta.tool_calls for delta in deltas) else event
 
 
-class Reader:
+class AnswerReader:
     """Turns the events of one answer into chunks, and knows how far it came."""
 
     def __init__(self) -> None:

@@ -55,7 +55,7 @@ _FORK = re.compile(r" \(fork(?: (\d{1,4}))?\)$")
 OpenStore = Callable[[], Awaitable[Store]]
 
 
-class Conversation(msgspec.Struct, frozen=True):
+class SessionTurns(msgspec.Struct, frozen=True):
     """A session with its turns."""
 
     session: Session
@@ -181,11 +181,11 @@ class Memory:
         """By whole id, unambiguous tail of one, or name; with `mine` among the person's own."""
         return await find_session(await self._store(), reference, mine=mine)
 
-    async def load_session(self, session_id: str) -> Conversation:
+    async def load_session(self, session_id: str) -> SessionTurns:
         """A session with all its turns in order; SessionNotFound when there is none."""
         store = await self._store()
         session = await store.session(session_id)
-        return Conversation(session, tuple(await store.turns(session_id)))
+        return SessionTurns(session, tuple(await store.turns(session_id)))
 
     async def rename(self, session_id: str, title: str) -> Session:
         """Give a session the person's own title."""

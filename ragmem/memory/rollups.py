@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from ragmem.memory.summaries import Summarizer, Waiting, next_roll_up, summary_id
+from ragmem.memory.summaries import Summarizer, WaitingSummary, next_roll_up, summary_id
 from ragmem.records import Session, Summary, Turn, UpdateSession
 from ragmem.store.base import Store, TurnQuery
 from ragmem.store.recall import Pending
@@ -32,7 +32,7 @@ async def due_roll_up(
         return None
     found, turns = await _in_order(store, await store.summaries(session_id, not_rolled_up=True))
     waiting = [
-        Waiting(
+        WaitingSummary(
             summary_id=summary.summary_id,
             level=summary.level,
             turn_count=summary.turn_count,

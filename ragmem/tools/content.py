@@ -83,7 +83,7 @@ class Region(msgspec.Struct, frozen=True, kw_only=True):
     ends_file: bool
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+class NumberedLines(msgspec.Struct, frozen=True, kw_only=True):
     """Numbered lines, and how far they go."""
 
     body: str
@@ -176,7 +176,9 @@ def region(fd: int, shown: str, first: int) -> tuple[Region, bytes | None]:
     ), None
 
 
-def window(found: Region, first: int, limit: int, *, line_chars: int, max_bytes: int) -> Window:
+def window(
+    found: Region, first: int, limit: int, *, line_chars: int, max_bytes: int
+) -> NumberedLines:
     """At most `limit` numbered lines from line `first`; long ones cut, `max_bytes` in all."""
     text, number = found.text.text, found.first_line
     position = 0
@@ -198,7 +200,7 @@ def window(found: Region, first: int, limit: int, *, line_chars: int, max_bytes:
         out.append(row)
         position, number = stop + 1, number + 1
     more = position < len(text) or not found.ends_file
-    return Window(body="\n".join(out), first=start, last=start + len(out) - 1, more=more)
+    return NumberedLines(body="\n".join(out), first=start, last=start + len(out) - 1, more=more)
 
 
 def count_lines(text: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ragmem.agent import Agent, Desk, Limits
+from ragmem.agent import Agent, Dependencies, Limits
 from ragmem.config import MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import ContextBuilder, Place
@@ -137,7 +137,7 @@ class Bench(msgspec.Struct):
         llm = ScriptedLLM(script, info=info)
         project = (await memory.project_of(self.folder)).project
         session = session or memory.new_session(self.folder, project)
-        desk = Desk(
+        desk = Dependencies(
             llm=llm,
             memory=memory,
             toolset=toolset

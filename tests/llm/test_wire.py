@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.llm.base import Assembler, Chunk, ReasoningChunk, TextChunk, UsageChunk
-from ragmem.llm.wire import Reader, WireChunk, call_id, decode_chunk, messages_json, tool_name
+from ragmem.llm.wire import AnswerReader, WireChunk, call_id, decode_chunk, messages_json, tool_name
 from ragmem.messages import Message, ToolUse, assistant, tool, user
 
 
 def read(*events: str) -> tuple[list[Chunk], Assembler]:
     """The chunks of events, and the assembler that took them."""
-    reader, assembler, found = Reader(), Assembler(), list[Chunk]()
+    reader, assembler, found = AnswerReader(), Assembler(), list[Chunk]()
     for event in events:
         found += reader.feed(decode_chunk(event))
     reader.done()
@@ -121,14 +121,14 @@ def test_words_in_every_shape(delta: object, expected: list[Chunk]) -> None:
 
 def test_usage_in_the_shapes_of_providers() -> None:
     """Cached tokens as OpenAI and as DeepSeek report them; absent stays unknown."""
-    reader = Reader()
+    reader = AnswerReader()
     reader.feed(decode_chunk('{"usage": {"prompt_tokens": 9, "prompt_cache_hit_tokens": 4}}'))
     assert reader.closing() == [UsageChunk(input_tokens=9, output_tokens=None, cached_tokens=4)]
 
 
 def test_an_end_is_never_made_up() -> None:
     """Without finish_reason or [DONE] there is no end."""
-    reader = Reader()
+    reader = AnswerReader()
     reader.feed(decode_chunk('{"choices": [{"delta": {"content": "hi"}, "finish_reason": ""}]}'))
     assert reader.closing() == []
 
@@ -171,4 +171,4 @@ def test_unknown_fields_and_events_are_passed_over() -> None:
     """What is not known does no harm."""
     event = decode_chunk('{"new": [1, {"x": 2}], "choices": [{"delta": {"audio": {}}}]}')
     assert isinstance(event, WireChunk)
-    assert Reader().feed(event) == []
+    assert AnswerReader().feed(event) == []

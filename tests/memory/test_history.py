@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from ragmem.memory.context.history import (
     COMPRESSION_MARKER,
     WHOLE_LIMIT,
-    Digest,
     HistoryMessage,
+    ShownSummary,
     build_history_context,
     format_history,
 )
@@ -42,7 +42,7 @@ def test_format_is_the_same_for_both() -> None:
 
 def test_summaries_of_what_is_hidden_follow_the_marker() -> None:
     """None of what is shown, in the conversation's order."""
-    digests = [Digest(f"summary\nof turn {i + 1}", 2 * i + 1) for i in range(10)]
+    digests = [ShownSummary(f"summary\nof turn {i + 1}", 2 * i + 1) for i in range(10)]
     text = build_history_context(messages(20), so_far="Beds are planned.", digests=digests)
     assert text.startswith(
         "user: message 1\n\n"
@@ -103,7 +103,7 @@ def test_whatever_was_said_it_keeps_its_budget(
     said: list[HistoryMessage], max_chars: int, so_far: str
 ) -> None:
     """Also where a single message is longer."""
-    digests = [Digest(f"digest {i}", i) for i in range(0, len(said), 2)]
+    digests = [ShownSummary(f"digest {i}", i) for i in range(0, len(said), 2)]
     text = build_history_context(said, so_far=so_far, digests=digests, max_chars=max_chars)
     assert len(text) <= max_chars
     whole = build_history_context(said)

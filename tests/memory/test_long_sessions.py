@@ -7,7 +7,7 @@ import apsw
 from ragmem.ids import new_id
 from ragmem.store.locks import OwnerLocks
 from ragmem.store.sqlite import SQLiteStore, read
-from ragmem.store.sqlite.connection import Access, Connection
+from ragmem.store.sqlite.connection import Access, Database
 from tests.store.samples import created, summed, whole_turn
 
 
@@ -48,7 +48,7 @@ def _steps(database: Path, session_id: str, newest: list[str]) -> int:
         return False
 
     access = Access(OwnerLocks(database.parent))
-    connection = Connection(str(database), apsw.SQLITE_OPEN_READONLY, access)
+    connection = Database(str(database), apsw.SQLITE_OPEN_READONLY, access)
     connection.set_progress_handler(one_more, 10)
     found = read.summaries(connection, session_id, level=1, not_rolled_up=True, limit=10)
     connection.close()

@@ -7,7 +7,7 @@ from ragmem.config import SummariesConfig, find_paths
 from ragmem.llm.base import LLM, ModelInfo
 from ragmem.llm.local import LOCAL_INFO, LocalLLM
 from ragmem.llm.models import find_local_model
-from ragmem.memory.summaries import Summarizer, Waiting, next_roll_up
+from ragmem.memory.summaries import Summarizer, WaitingSummary, next_roll_up
 from ragmem.records import Summary
 from ragmem.text import estimate_tokens
 
@@ -55,14 +55,14 @@ async def test_a_session_of_thirty_turns(tmp_path: object) -> None:
     """L1s, L2s and an L3 that name the right files; nothing is loaded."""
     llm = local_model(LOCAL_INFO, str(tmp_path))
     summarizer = Summarizer(llm, SummariesConfig())
-    waiting: list[Waiting] = []
+    waiting: list[WaitingSummary] = []
     made: dict[str, Summary] = {}
     touched: dict[str, set[str]] = {}
 
     def keep(summary: Summary, raw_chars: int) -> None:
         made[summary.summary_id] = summary
         waiting.append(
-            Waiting(
+            WaitingSummary(
                 summary_id=summary.summary_id,
                 level=summary.level,
                 turn_count=summary.turn_count,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ragmem.ids import new_id
 from ragmem.memory.summaries import (
     RollUp,
-    Waiting,
+    WaitingSummary,
     next_roll_up,
     summary_id,
     thread_summary_due,
@@ -23,11 +23,11 @@ LIMIT = 5_000
 class Made(msgspec.Struct):
     """A conversation's summaries as the planner had them made."""
 
-    waiting: list[Waiting]
+    waiting: list[WaitingSummary]
     below: dict[str, tuple[str, ...]] = {}
-    all: dict[str, Waiting] = {}
+    all: dict[str, WaitingSummary] = {}
 
-    def add(self, summary: Waiting) -> None:
+    def add(self, summary: WaitingSummary) -> None:
         self.all[summary.summary_id] = summary
         self.waiting.append(summary)
 
@@ -41,7 +41,7 @@ class Made(msgspec.Struct):
             covered = [self.all[i] for i in due.covers]
             self.waiting = [w for w in self.waiting if w.summary_id not in due.covers]
             self.add(
-                Waiting(
+                WaitingSummary(
                     summary_id=name,
                     level=due.level,
                     turn_count=sum(c.turn_count for c in covered),
@@ -51,8 +51,10 @@ class Made(msgspec.Struct):
         return count
 
 
-def first_level(index: int, raw_chars: int) -> Waiting:
-    return Waiting(summary_id=f"turn-{index:05}", level=1, raw_chars=raw_chars, own_chars=300)
+def first_level(index: int, raw_chars: int) -> WaitingSummary:
+    return WaitingSummary(
+        summary_id=f"turn-{index:05}", level=1, raw_chars=raw_chars, own_chars=300
+    )
 
 
 def along_the_way(raw: list[int], own_chars: int = 900) -> Made:
@@ -105,7 +107,8 @@ def test_level_one_goes_by_the_characters_of_its_turns(raw: list[int], due: bool
 def test_higher_levels_go_by_number_or_own_length(level: int, own: list[int], due: bool) -> None:
     """Four wait, or two whose text is long; the same at any level."""
     waiting = [
-        Waiting(summary_id=str(i), level=level, own_chars=chars) for i, chars in enumerate(own)
+        WaitingSummary(summary_id=str(i), level=level, own_chars=chars)
+        for i, chars in enumerate(own)
     ]
     found = next_roll_up(waiting, rollup_chars=LIMIT)
     assert (found == RollUp(level + 1, tuple(map(str, range(len(own)))))) is due

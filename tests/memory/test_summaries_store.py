@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from ragmem.config import SummariesConfig
 from ragmem.ids import new_id
-from ragmem.memory.summaries import Summarizer, Waiting, next_roll_up
+from ragmem.memory.summaries import Summarizer, WaitingSummary, next_roll_up
 from ragmem.records import AddSummary, Summary
 from ragmem.store.base import Store
 from tests.fakes.scripted_llm import Says, ScriptedLLM
@@ -43,8 +43,8 @@ async def sum_up(store: Store, session_id: str, summarizer: Summarizer) -> None:
         await store.apply([AddSummary(summary=above)])
 
 
-def _waiting(summary: Summary, raw: dict[str, int]) -> Waiting:
-    return Waiting(
+def _waiting(summary: Summary, raw: dict[str, int]) -> WaitingSummary:
+    return WaitingSummary(
         summary_id=summary.summary_id,
         level=summary.level,
         turn_count=summary.turn_count,

@@ -31,7 +31,7 @@ from ragmem.events import (
     TurnStarted,
 )
 from ragmem.memory.context import Context, ContextItem, ContextSection
-from ragmem.memory.memory import Conversation
+from ragmem.memory.memory import SessionTurns
 from ragmem.messages import user
 from ragmem.records import FileAccess, Session, Turn, Usage
 from ragmem.store.base import SessionQuery
@@ -95,9 +95,9 @@ class FakeMemory:
                 return each
         raise SessionNotFound(f"Conversation {reference} not found.", hint="`/sessions` lists.")
 
-    async def load_session(self, session_id: str) -> Conversation:
+    async def load_session(self, session_id: str) -> SessionTurns:
         found = await self.find_session(session_id)
-        return Conversation(found, tuple(self.turns.get(session_id, ())))
+        return SessionTurns(found, tuple(self.turns.get(session_id, ())))
 
     async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
         return [
@@ -321,7 +321,7 @@ class FakeApp:
         return notices
 
     async def start_session(self, *, title: str = "") -> Session:
-        return session(2, title=title or "New Conversation")
+        return session(2, title=title or "New SessionTurns")
 
     async def continue_session(self) -> Session | None:
         return self.memory.all[0] if self.memory.all else None

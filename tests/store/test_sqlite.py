@@ -18,7 +18,7 @@ from ragmem.records import Write
 from ragmem.store.base import SessionQuery
 from ragmem.store.locks import OwnerLocks, lock
 from ragmem.store.sqlite import SQLiteStore, files, schema
-from ragmem.store.sqlite.connection import Access, Connection
+from ragmem.store.sqlite.connection import Access, Database
 from tests.store.samples import (
     at,
     begun,
@@ -492,7 +492,7 @@ def test_who_looks_while_another_makes_it_sees_one_moment(tmp_path: Path) -> Non
             makes.start()
             makes.join(1)
 
-    connection = Connection(str(database), apsw.SQLITE_OPEN_READWRITE, access)
+    connection = Database(str(database), apsw.SQLITE_OPEN_READWRITE, access)
     connection.trace_v2(apsw.SQLITE_TRACE_STMT, between)
     assert schema._version(connection, database) == 0
     makes.join(60)

@@ -14,7 +14,7 @@ from ragmem.records import Write
 from ragmem.store.code import ScopeQuery, TurnsQuery
 from ragmem.store.locks import OwnerLocks
 from ragmem.store.sqlite import code, schema, work
-from ragmem.store.sqlite.connection import Access, Connection
+from ragmem.store.sqlite.connection import Access, Database
 from tests.store.code_samples import GARDEN, KITCHEN, a_scope, conversation, put, refers, touched
 from tests.store.samples import begun, created, finished
 from tests.store.test_contract_recall import waiting
@@ -22,7 +22,7 @@ from tests.store.test_transfer import sqlite
 
 PAUSE_S = 0.02
 """Between two batches, as the index makes one."""
-QUESTIONS: dict[str, Callable[[Connection], Sized]] = {
+QUESTIONS: dict[str, Callable[[Database], Sized]] = {
     "find_scopes": lambda db: code.find_scopes(
         db, ScopeQuery(name="Bed.one", project_ids=(GARDEN,))
     ),
@@ -37,7 +37,7 @@ QUESTIONS: dict[str, Callable[[Connection], Sized]] = {
 }
 
 
-def plan_of(home: Path, ask: Callable[[Connection], Sized]) -> str:
+def plan_of(home: Path, ask: Callable[[Database], Sized]) -> str:
     """How SQLite goes about the one statement of a question that finds something."""
     access = Access(OwnerLocks(home / "locks"))
     connection = schema.open_for_reading(home / "memory.db", access, timeout_s=5)

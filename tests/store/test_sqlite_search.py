@@ -12,7 +12,7 @@ from ragmem import terms
 from ragmem.store.locks import OwnerLocks
 from ragmem.store.recall import EVERYTHING, Scope, SearchQuery
 from ragmem.store.sqlite import SQLiteStore, search, text_index
-from ragmem.store.sqlite.connection import Access, Connection
+from ragmem.store.sqlite.connection import Access, Database
 from ragmem.store.sqlite.text_index import level_of, numbered, sequence_of
 from ragmem.store.vectors import VectorCache
 from tests.store.samples import begun, called, created, finished, summed, whole_turn
@@ -31,9 +31,9 @@ from tests.store.test_sqlite_rebuild import rebuilt
 from tests.store.test_transfer import garden, sqlite
 
 
-def opened(home: Path) -> Connection:
+def opened(home: Path) -> Database:
     access = Access(OwnerLocks(home / "locks"))
-    return Connection(str(home / "memory.db"), apsw.SQLITE_OPEN_READWRITE, access)
+    return Database(str(home / "memory.db"), apsw.SQLITE_OPEN_READWRITE, access)
 
 
 # --- the index ----------------------------------------------------------------------

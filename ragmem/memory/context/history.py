@@ -33,7 +33,7 @@ HistoryMessage = tuple[str, str]
 """(role, content)."""
 
 
-class Digest(msgspec.Struct, frozen=True):
+class ShownSummary(msgspec.Struct, frozen=True):
     """A summary that is at hand."""
 
     text: str
@@ -46,14 +46,14 @@ def messages_of(turns: Sequence[Turn]) -> list[HistoryMessage]:
     return [message for turn in turns for message in _said(turn)]
 
 
-def digests_of(turns: Sequence[Turn], summaries: dict[str, str]) -> list[Digest]:
+def digests_of(turns: Sequence[Turn], summaries: dict[str, str]) -> list[ShownSummary]:
     """The summaries, given by turn, at the places of `messages_of` these turns."""
-    found: list[Digest] = []
+    found: list[ShownSummary] = []
     position = 0
     for turn in turns:
         position += len(_said(turn))
         if text := summaries.get(turn.turn_id):
-            found.append(Digest(text, position - 1))
+            found.append(ShownSummary(text, position - 1))
     return found
 
 
@@ -66,7 +66,7 @@ def build_history_context(
     messages: Sequence[HistoryMessage],
     *,
     so_far: str = "",
-    digests: Sequence[Digest] = (),
+    digests: Sequence[ShownSummary] = (),
     max_chars: int | None = None,
 ) -> str:
     """The pruned history as text; only for when the enriched context can't be built.

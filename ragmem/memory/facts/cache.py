@@ -15,7 +15,7 @@ import msgspec
 from ragmem.embedder.base import Embedder, embedding_hash
 from ragmem.embedder.numbers import load_numpy
 from ragmem.errors import RagmemError, StoreUnavailable
-from ragmem.memory.facts.ranking import Book, Entry, book_of, entry_of
+from ragmem.memory.facts.ranking import Book, IndexedFact, book_of, entry_of
 from ragmem.metrics import Metrics
 from ragmem.records import MEMORY_LEVEL, MemoryRecord, PutMemory, PutVectors, Write
 from ragmem.store.base import Store
@@ -198,7 +198,9 @@ class CachedFacts(msgspec.Struct, frozen=True):
         return dict(zip(self.places, map(float, np.nan_to_num(found, nan=-1.0)), strict=True))
 
 
-def _filled(shelf: CachedFacts, entries: Sequence[Entry], rows: dict[str, bytes]) -> CachedFacts:
+def _filled(
+    shelf: CachedFacts, entries: Sequence[IndexedFact], rows: dict[str, bytes]
+) -> CachedFacts:
     places = tuple(i for i, e in enumerate(entries) if e.memory.memory_id in rows)
     matrix = _matrix([rows[entries[i].memory.memory_id] for i in places]) if places else None
     same = _same(entries, shelf.book.entries)
@@ -211,13 +213,13 @@ def _filled(shelf: CachedFacts, entries: Sequence[Entry], rows: dict[str, bytes]
     )
 
 
-def _same(entries: Sequence[Entry], others: Sequence[Entry]) -> bool:
+def _same(entries: Sequence[IndexedFact], others: Sequence[IndexedFact]) -> bool:
     return len(entries) == len(others) and all(
         one is other for one, other in zip(entries, others, strict=True)
     )
 
 
-def _age(entry: Entry) -> tuple[object, str]:
+def _age(entry: IndexedFact) -> tuple[object, str]:
     return entry.memory.created_at, entry.memory.memory_id
 
 
@@ -231,15 +233,15 @@ def _matrix(rows: list[bytes]) -> Matrix:
     return np.frombuffer(b"".join(whole), dtype="<f4").reshape(len(rows), width)
 
 
-def _entries(found: Sequence[MemoryRecord], before: Mapping[str, Entry]) -> list[Entry]:
+def _entries(found: Sequence[MemoryRecord], before: Mapping[str, IndexedFact]) -> list[IndexedFact]:
     return [_entry(memory, before.get(memory.memory_id)) for memory in found]
 
 
-def _entry(memory: MemoryRecord, before: Entry | None) -> Entry:
+def _entry(memory: MemoryRecord, before: IndexedFact | None) -> IndexedFact:
     return before if before is not None and before.memory == memory else entry_of(memory)
 
 
-def _is_kept(entry: Entry, before: Mapping[str, Entry]) -> bool:
+def _is_kept(entry: IndexedFact, before: Mapping[str, IndexedFact]) -> bool:
     old = before.get(entry.memory.memory_id)
     return old is not None and old.memory.content == entry.memory.content
 

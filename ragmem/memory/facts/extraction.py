@@ -57,7 +57,7 @@ _KNOWN_CHARS = 240
 _MOST_SUBJECTS_COMPARED = 20
 
 
-class Part(msgspec.Struct, frozen=True):
+class LearningPart(msgspec.Struct, frozen=True):
     """One text of one origin."""
 
     origin: str
@@ -66,10 +66,10 @@ class Part(msgspec.Struct, frozen=True):
     """Of a tool's answer: which tool, about what."""
 
 
-class Material(msgspec.Struct, frozen=True):
+class LearningMaterial(msgspec.Struct, frozen=True):
     """All of it."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[LearningPart, ...]
 
     def plain(self) -> str:
         """The texts alone: to choose letters for marks that they do not hold."""
@@ -88,25 +88,27 @@ class Material(msgspec.Struct, frozen=True):
         return "\n\n".join(blocks)
 
 
-def turn_material(turn: Turn, sources: Sources, about: About, *, room: int) -> Material:
+def turn_material(turn: Turn, sources: Sources, about: About, *, room: int) -> LearningMaterial:
     """A turn, with what is known on its subjects; no secrets, and nothing that was recalled."""
     limits = {origin: int(share * room) for origin, share in _SHARES.items()}
-    parts = [Part("person", clip_middle(_safe(turn.user_message), limits["person"]))]
+    parts = [LearningPart("person", clip_middle(_safe(turn.user_message), limits["person"]))]
     parts += _results(sources, limits["tool"])
     if turn.assistant_message:
-        parts.append(Part("agent", clip_middle(_safe(turn.assistant_message), limits["agent"])))
+        parts.append(
+            LearningPart("agent", clip_middle(_safe(turn.assistant_message), limits["agent"]))
+        )
     if known := _known(about):
-        parts.append(Part("known", clip_middle(_safe(known), limits["known"])))
-    return Material(tuple(parts))
+        parts.append(LearningPart("known", clip_middle(_safe(known), limits["known"])))
+    return LearningMaterial(tuple(parts))
 
 
-def _results(sources: Sources, room: int) -> Iterable[Part]:
+def _results(sources: Sources, room: int) -> Iterable[LearningPart]:
     if not sources.results:
         return []
     share = max(_SHORTEST_RESULT, min(_RESULT_CHARS, room // len(sources.results)))
     shown = sources.results[-max(1, room // share) :]
     return [
-        Part(
+        LearningPart(
             "tool",
             clip_middle(_safe(text), share),
             one_line(_safe(f"{call.tool_name} {main_argument(call)}"), 120),
@@ -416,7 +418,7 @@ class _Verdict(msgspec.Struct, frozen=True):
 
 
 def extraction(
-    material: Material, tag: str, now: datetime, problem: str, *, room: int
+    material: LearningMaterial, tag: str, now: datetime, problem: str, *, room: int
 ) -> tuple[Message, ...]:
     """What the model is asked about a turn; `now`: the turn's time where the person is."""
     rules = prompt("extract_rules").format(most=MOST, day=f"{now:%A} {now.date().isoformat()}")

@@ -48,7 +48,7 @@ from ragmem.text import clean, one_line
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.cache import About, CachedFacts
-    from ragmem.memory.facts.trust import Desk
+    from ragmem.memory.facts.trust import Settlement
 
 
 LEASE = "memories"
@@ -137,7 +137,7 @@ class Facts:
     ) -> list[Remembered]:
         """What becomes of each, all in one transaction with the writes `beside`. StoreError."""
         from ragmem.memory.facts.drafts import candidate, checked
-        from ragmem.memory.facts.trust import Desk
+        from ragmem.memory.facts.trust import Settlement
 
         now = self._clock()
         told = [checked(draft, project_id) for draft in drafts]
@@ -145,7 +145,7 @@ class Facts:
         fresh = [candidate(draft, project_id, now) for draft, problem in told if not problem]
         vectors, model_id = await self._vectors.rows(store, [memory.content for memory, _ in fresh])
         async with self._lock.alone(store):
-            desk = Desk(duplicate=self._thresholds.duplicate, now=now)
+            desk = Settlement(duplicate=self._thresholds.duplicate, now=now)
             revision = await self._tell(desk, store, project_id) if fresh else None
             out: list[Remembered] = []
             at = 0
@@ -168,7 +168,7 @@ class Facts:
                 self._on_written(remembered)
         return out
 
-    async def _tell(self, desk: "Desk", store: Store, project_id: str | None) -> int | None:
+    async def _tell(self, desk: "Settlement", store: Store, project_id: str | None) -> int | None:
         """Tell what is known; the revision of that."""
         try:
             shelf = await self._shelves.of(store, project_id, surely=True)

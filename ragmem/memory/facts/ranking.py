@@ -32,7 +32,7 @@ _LONGEST_NAME = 4
 _WORD = re.compile(r"\w+(?:[-'’.]\w+)*")
 
 
-class Entry(msgspec.Struct, frozen=True):
+class IndexedFact(msgspec.Struct, frozen=True):
     """A memory made ready to be searched."""
 
     memory: MemoryRecord
@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Book(msgspec.Struct, frozen=True):
     """The memories of a scope, with what a search of them needs."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[IndexedFact, ...]
     postings: dict[str, list[int]]
     """Places in `entries`, by term."""
     subjects: dict[str, list[int]]
@@ -138,14 +138,14 @@ def _aliases(memories: Iterable[MemoryRecord]) -> dict[str, frozenset[str]]:
 # --- a book -------------------------------------------------------------------------------
 
 
-def entry_of(memory: MemoryRecord) -> Entry:
+def entry_of(memory: MemoryRecord) -> IndexedFact:
     """Made once for each state of a memory: its words take the time."""
     found = terms(" ".join([memory.content, *memory.subjects]))
     subjects = frozenset(map(plain, memory.subjects))
-    return Entry(memory, dict(Counter(found)), len(found), subjects)
+    return IndexedFact(memory, dict(Counter(found)), len(found), subjects)
 
 
-def book_of(entries: Sequence[Entry]) -> Book:
+def book_of(entries: Sequence[IndexedFact]) -> Book:
     """Newest first, as the store gives them."""
     postings: dict[str, list[int]] = {}
     subjects: dict[str, list[int]] = {}
@@ -206,7 +206,7 @@ class _Score(msgspec.Struct, frozen=True):
 
 
 def _scored(
-    entry: Entry,
+    entry: IndexedFact,
     asked: Asked,
     words: float,
     similarity: float | None,

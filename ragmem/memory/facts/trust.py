@@ -436,7 +436,7 @@ def _nearly(wanted: str) -> Iterator[str]:
                 yield f" {' '.join((*words[:at], *words[at + 1 :]))} "
 
 
-class Desk:
+class Settlement:
     """The current memories of the scopes at hand, and what is to change about them."""
 
     def __init__(self, *, duplicate: float, now: datetime) -> None:

@@ -3,7 +3,7 @@
 from ragmem.memory.summaries.ledger import Ledger
 from ragmem.memory.summaries.plan import (
     RollUp,
-    Waiting,
+    WaitingSummary,
     next_roll_up,
     summary_id,
     thread_summary_due,
@@ -16,7 +16,7 @@ __all__ = [
     "RollUp",
     "Spending",
     "Summarizer",
-    "Waiting",
+    "WaitingSummary",
     "next_roll_up",
     "summary_id",
     "thread_summary_due",

@@ -12,7 +12,7 @@ _ENOUGH = 4
 """So many summaries of level 2 and up are summed up whatever their length."""
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A summary that no higher one covers yet."""
 
     summary_id: str
@@ -31,18 +31,18 @@ class RollUp(msgspec.Struct, frozen=True):
     covers: tuple[str, ...]
 
 
-def next_roll_up(waiting: Sequence[Waiting], *, rollup_chars: int) -> RollUp | None:
+def next_roll_up(waiting: Sequence[WaitingSummary], *, rollup_chars: int) -> RollUp | None:
     """The roll-up that is due, of the lowest level that has one; None where none is.
 
     `waiting` is in the order of the conversation. The oldest are taken, as many as
     make it due and no more, so that work done late comes to the same summaries as
     work done along the way. Ask again once it is stored.
     """
-    by_level: dict[int, list[Waiting]] = {}
+    by_level: dict[int, list[WaitingSummary]] = {}
     for summary in waiting:
         by_level.setdefault(summary.level, []).append(summary)
     for level in sorted(by_level):
-        taken: list[Waiting] = []
+        taken: list[WaitingSummary] = []
         for summary in by_level[level]:
             taken.append(summary)
             if _is_due(taken, level, rollup_chars):
@@ -50,7 +50,7 @@ def next_roll_up(waiting: Sequence[Waiting], *, rollup_chars: int) -> RollUp | N
     return None
 
 
-def _is_due(taken: Sequence[Waiting], level: int, rollup_chars: int) -> bool:
+def _is_due(taken: Sequence[WaitingSummary], level: int, rollup_chars: int) -> bool:
     if len(taken) < _TOGETHER:
         return False
     if level == 1:

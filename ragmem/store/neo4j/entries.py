@@ -53,7 +53,7 @@ def _short(text: str) -> str:
     return hashlib.blake2b(clean(text).encode(), digest_size=6).hexdigest()
 
 
-class Words(NamedTuple):
+class TurnTerms(NamedTuple):
     """A turn's terms, computed before the transaction, and what they were computed from."""
 
     terms: Sequence[str]
@@ -111,10 +111,10 @@ class Drafts:
     def __init__(self) -> None:
         self._drafts: dict[str, _Draft] = {}
 
-    async def words(self, writes: Sequence[Write]) -> dict[str, Words]:
+    async def words(self, writes: Sequence[Write]) -> dict[str, TurnTerms]:
         """Of the turns that end with these writes, as far as they are known, by id."""
         drafts = dict(self._drafts)
-        found: dict[str, Words] = {}
+        found: dict[str, TurnTerms] = {}
         ends = Counter(turn_id for write in writes if (turn_id := _ended(write)))
         for write in writes:
             _follow(drafts, write)
@@ -195,9 +195,9 @@ def _cleaned(turn: Turn) -> Turn:
     )
 
 
-async def _words(turn: Turn) -> Words:
+async def _words(turn: Turn) -> TurnTerms:
     terms = await _in_thread(turn)
-    return Words(terms, len(turn.tool_calls), len(turn.user_message))
+    return TurnTerms(terms, len(turn.tool_calls), len(turn.user_message))
 
 
 async def _in_thread(turn: Turn) -> list[str]:

@@ -25,7 +25,15 @@ from ragmem.store.neo4j.entries import (
 )
 from ragmem.store.neo4j.gateway import Gateway, Transaction, from_text
 from ragmem.store.neo4j.shapes import Properties
-from ragmem.store.neo4j.vectors import Compared, Key, Near, Space, Version, allowed_rows, similarity
+from ragmem.store.neo4j.vectors import (
+    Compared,
+    GraphVersion,
+    Key,
+    Near,
+    Space,
+    allowed_rows,
+    similarity,
+)
 from ragmem.store.recall import (
     LOOKED_THROUGH,
     TURN_LEVEL,
@@ -416,7 +424,7 @@ class Searcher:
             del self._samples[next(iter(self._samples))]
         return found
 
-    async def _refreshed(self, tx: Transaction, area: Area, version: Version) -> list[Space]:
+    async def _refreshed(self, tx: Transaction, area: Area, version: GraphVersion) -> list[Space]:
         if area.everywhere:
             keys = [Key("all")]
         else:
@@ -471,7 +479,7 @@ def _summary_levels(query: SearchQuery) -> tuple[int, ...] | None:
     return levels if levels or not query.levels else None
 
 
-async def _area(tx: Transaction, query: SearchQuery) -> tuple[Area, Version | None]:
+async def _area(tx: Transaction, query: SearchQuery) -> tuple[Area, GraphVersion | None]:
     """The scope, and of what vectors the question may be compared with."""
     scope = query.scope
     [row] = await tx.run(
@@ -493,7 +501,7 @@ async def _area(tx: Transaction, query: SearchQuery) -> tuple[Area, Version | No
     )
     if row["embedder"] is None or row["embedder"] != query.embedder:
         return area, None
-    return area, Version(row["embedder"], row["dimension"], row["epoch"])
+    return area, GraphVersion(row["embedder"], row["dimension"], row["epoch"])
 
 
 # --- words ------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Key(NamedTuple):
     id: str = ""
 
 
-class Version(NamedTuple):
+class GraphVersion(NamedTuple):
     """While it stays the same, vectors come and are replaced, but none goes."""
 
     embedder: str
@@ -59,7 +59,7 @@ class Near(NamedTuple):
     similarity: float
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where a record stands."""
 
     record_id: str
@@ -85,7 +85,7 @@ class _Page(NamedTuple):
 class Space:
     """One area's vectors."""
 
-    def __init__(self, key: Key, version: Version) -> None:
+    def __init__(self, key: Key, version: GraphVersion) -> None:
         self.key = key
         self.version = version
         self.complete = False
@@ -203,22 +203,22 @@ class Space:
         """Of a record, if it is here."""
         return self._rows.get(number)
 
-    def place(self, number: int) -> Place | None:
+    def place(self, number: int) -> RecordPlace | None:
         """Of a record, if it is known."""
         row = self._rows.get(number)
         return None if row is None else self._place(row)
 
-    def turn(self, session_id: str, turn_index: int) -> Place | None:
+    def turn(self, session_id: str, turn_index: int) -> RecordPlace | None:
         """Of a session's turn, if it is known."""
         row = self._turns.get(session_id, {}).get(turn_index)
         return None if row is None else self._place(row)
 
-    def _place(self, row: int) -> Place | None:
+    def _place(self, row: int) -> RecordPlace | None:
         stood = self._stood[row]
         if stood is None:
             return None
         record_id, _, at = stood[1].decode().partition("\0")
-        return Place(
+        return RecordPlace(
             record_id, self._levels[row], stood[0], self._indexes[row], at, self._numbers[row]
         )
 

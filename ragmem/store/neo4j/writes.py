@@ -38,7 +38,7 @@ from ragmem.records import (
 from ragmem.store.base import AHEAD, misplaced, of_another_turn
 from ragmem.store.neo4j import belonging, code, memories, shapes
 from ragmem.store.neo4j import entries as entries_of
-from ragmem.store.neo4j.entries import Words, entry, index_turns, write_turns
+from ragmem.store.neo4j.entries import TurnTerms, entry, index_turns, write_turns
 from ragmem.store.neo4j.gateway import (
     STATEMENTS,
     Row,
@@ -67,7 +67,7 @@ async def put_turns(
     tx: Transaction,
     puts: Sequence[PutTurn],
     held: Mapping[str, Row],
-    words: Mapping[str, Words],
+    words: Mapping[str, TurnTerms],
 ) -> None:
     """Turns at their own indexes; `held` are their sessions, locked; `words` of new ones."""
     known = await tx.found(STATEMENTS["places"], ids=[put.turn.turn_id for put in puts])
@@ -154,7 +154,7 @@ def _call_row(call: ToolCall) -> shapes.Properties:
     }
 
 
-def _entry(turn: Turn, words: Words, held: Mapping[str, Row]) -> shapes.Properties:
+def _entry(turn: Turn, words: TurnTerms, held: Mapping[str, Row]) -> shapes.Properties:
     session_id = clean(turn.session_id)
     return entry(clean(turn.turn_id), session_id, held[session_id]["projectId"], words.terms)
 
@@ -198,7 +198,7 @@ class Batch:
     def __init__(
         self,
         tx: Transaction,
-        words: Mapping[str, Words] = MappingProxyType({}),
+        words: Mapping[str, TurnTerms] = MappingProxyType({}),
     ) -> None:
         self._tx = tx
         self._horizon = tx.now + AHEAD

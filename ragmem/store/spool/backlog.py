@@ -24,7 +24,7 @@ from ragmem.store.spool.files import (
 )
 from ragmem.store.spool.lines import to_lines
 from ragmem.store.spool.replay import Replay, replay_left
-from ragmem.store.spool.running import Running
+from ragmem.store.spool.running import HeldTasks
 from ragmem.store.spool.words import are, lost_text, writes_text
 
 _log = logging.getLogger("ragmem")
@@ -84,7 +84,7 @@ class Backlog:
         self._limits: set[asyncio.Timeout] = set()
         """Of those who wait for the store to open."""
         self._is_made = False
-        self._running = Running()
+        self._running = HeldTasks()
         self._in_flight: set[asyncio.Task[Applied]] = set()
         self._stalled_at: float | None = None
         self._waiting = 0

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Running:
+class HeldTasks:
     """Tasks that are held until they end."""
 
     def __init__(self) -> None:

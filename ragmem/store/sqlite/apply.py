@@ -34,12 +34,12 @@ from ragmem.records import (
 from ragmem.store.base import forked, in_use, misplaced, of_another_turn
 from ragmem.store.memories import touches_memories
 from ragmem.store.sqlite import code, memory, text_index, vectors, work
-from ragmem.store.sqlite.connection import Connection, Row, columns, value
+from ragmem.store.sqlite.connection import Database, Row, columns, value
 from ragmem.store.sqlite.read import branches, need_session, no_session
 from ragmem.store.sqlite.text_index import Prepared
 
 
-def apply(db: Connection, writes: Sequence[Write], ready: Mapping[str, Prepared]) -> dict[str, int]:
+def apply(db: Database, writes: Sequence[Write], ready: Mapping[str, Prepared]) -> dict[str, int]:
     """Apply the writes in order; the index of each turn that begins.
 
     `ready`: words of turns that were computed before the transaction, by turn id.
@@ -63,7 +63,7 @@ def apply(db: Connection, writes: Sequence[Write], ready: Mapping[str, Prepared]
 # --- projects and sessions --------------------------------------------------------------
 
 
-def _register_project(db: Connection, write: RegisterProject) -> None:
+def _register_project(db: Database, write: RegisterProject) -> None:
     row = columns(write.project)
     into = row.pop("joined_into")
     db.put("projects", row, "project_id", keep=("created_at",))
@@ -84,7 +84,7 @@ def _register_project(db: Connection, write: RegisterProject) -> None:
         db.query(moved, id=project_id, into=into)
 
 
-def _session_row(db: Connection, session: Session) -> Row:
+def _session_row(db: Database, session: Session) -> Row:
     """The row of a session without turns; SessionNotFound where its parent is not there."""
     row = columns(session)
     if session.parent_session_id is not None:
@@ -97,7 +97,7 @@ def _session_row(db: Connection, session: Session) -> Row:
     return row
 
 
-def _create_session(db: Connection, write: CreateSession) -> None:
+def _create_session(db: Database, write: CreateSession) -> None:
     row = _session_row(db, write.session)
     row["last_activity_at"] = row["started_at"]
     parent = row["parent_session_id"]
@@ -115,7 +115,7 @@ def _create_session(db: Connection, write: CreateSession) -> None:
 _OF_THE_FIRST = ("started_at", "owner", "turn_count", "parent_session_id", "forked_at_index")
 
 
-def _put_session(db: Connection, write: PutSession) -> None:
+def _put_session(db: Database, write: PutSession) -> None:
     """A session with its own times; of one that is there, what was changed later is kept."""
     row = _session_row(db, write.session)
     before = vectors.summary_of(db, row["session_id"])
@@ -128,7 +128,7 @@ def _put_session(db: Connection, write: PutSession) -> None:
     vectors.summary_written(db, row["session_id"], before)
 
 
-def _update_session(db: Connection, write: UpdateSession) -> None:
+def _update_session(db: Database, write: UpdateSession) -> None:
     row = columns(write)
     row["title_key"] = row["title"] and row["title"].casefold()
     before = vectors.summary_of(db, row["session_id"])
@@ -160,7 +160,7 @@ _ACTIVE = """
 """What a session's activity changes; a time past the horizon is a wrong clock's."""
 
 
-def _begin_turn(db: Connection, write: BeginTurn) -> int:
+def _begin_turn(db: Database, write: BeginTurn) -> int:
     """Start a turn with the next index; or tell the one that it has."""
     row = columns(write)
     index: int | None = db.get("SELECT turn_index FROM turns WHERE turn_id = :id", id=write.turn_id)
@@ -179,14 +179,14 @@ def _begin_turn(db: Connection, write: BeginTurn) -> int:
     return index
 
 
-def _record_tool_call(db: Connection, write: RecordToolCall) -> None:
+def _record_tool_call(db: Database, write: RecordToolCall) -> None:
     status = _status_of_turn(db, write.call.turn_id, write.session_id)
     _write_tool_call(db, write.call, write.accesses)
     if status != "running":
         text_index.turn_changed(db, write.call.turn_id)
 
 
-def _write_tool_call(db: Connection, call: ToolCall, accesses: Sequence[FileAccess]) -> None:
+def _write_tool_call(db: Database, call: ToolCall, accesses: Sequence[FileAccess]) -> None:
     """The tables of a call alone: the turn, and what it is found by, is the caller's."""
     row = columns(call)
     row["result_size_bytes"] = len(row["result"].encode())
@@ -204,7 +204,7 @@ def _write_tool_call(db: Connection, call: ToolCall, accesses: Sequence[FileAcce
         )
 
 
-def _finish_turn(db: Connection, write: FinishTurn, ready: Prepared | None) -> None:
+def _finish_turn(db: Database, write: FinishTurn, ready: Prepared | None) -> None:
     """End a turn, unless it is complete."""
     if _status_of_turn(db, write.turn_id, write.session_id) == "completed":
         return
@@ -237,11 +237,11 @@ def _finish_turn(db: Connection, write: FinishTurn, ready: Prepared | None) -> N
         _is_due(db, "to_extract = 1, to_link = 1", row["turn_id"])
 
 
-def _is_due(db: Connection, flags: str, turn_id: str) -> None:
+def _is_due(db: Database, flags: str, turn_id: str) -> None:
     db.query(f"UPDATE documents SET {flags} WHERE record_id = :id AND level = 0", id=turn_id)
 
 
-def _status_of_turn(db: Connection, turn_id: str, session_id: str) -> str:
+def _status_of_turn(db: Database, turn_id: str, session_id: str) -> str:
     of = "SELECT status FROM turns WHERE turn_id = :id AND session_id = :session_id"
     status: str | None = db.get(of, id=turn_id, session_id=session_id)
     if status is None:
@@ -250,7 +250,7 @@ def _status_of_turn(db: Connection, turn_id: str, session_id: str) -> str:
     return status
 
 
-def _put_turn(db: Connection, write: PutTurn, ready: Prepared | None) -> None:
+def _put_turn(db: Database, write: PutTurn, ready: Prepared | None) -> None:
     """A turn at its own index, with its tool calls and their accesses."""
     row = columns(write.turn)
     status = _status_in_place(db, row)
@@ -278,7 +278,7 @@ def _put_turn(db: Connection, write: PutTurn, ready: Prepared | None) -> None:
         _is_due(db, "to_link = 1", row["turn_id"])
 
 
-def _status_in_place(db: Connection, turn: Row) -> str | None:
+def _status_in_place(db: Database, turn: Row) -> str | None:
     """The status of the turn that is there already; StoreRefused when its place is not free."""
     held = db.get(
         "SELECT session_id, turn_index, status FROM turns WHERE turn_id = :id", id=turn["turn_id"]
@@ -298,7 +298,7 @@ def _status_in_place(db: Connection, turn: Row) -> str | None:
 # --- summaries --------------------------------------------------------------------------
 
 
-def _add_summary(db: Connection, write: AddSummary) -> None:
+def _add_summary(db: Database, write: AddSummary) -> None:
     """A summary with its links; one cut from turns replaces none that was made."""
     summary = write.summary
     row = columns(summary)
@@ -321,7 +321,7 @@ def _add_summary(db: Connection, write: AddSummary) -> None:
 
 
 # Of any write as its kind says: the functions take no other.
-_APPLY: dict[type, Callable[[Connection, Any], None]] = {
+_APPLY: dict[type, Callable[[Database, Any], None]] = {
     RegisterProject: _register_project,
     CreateSession: _create_session,
     UpdateSession: _update_session,
@@ -362,7 +362,7 @@ _OF_A_SESSION = (
 )
 
 
-def delete_session(db: Connection, session_id: str) -> dict[str, int]:
+def delete_session(db: Database, session_id: str) -> dict[str, int]:
     """Remove a session and all that belongs to it alone; how much of each kind went."""
     need_session(db, session_id)
     if forks := branches(db, session_id):

@@ -16,7 +16,7 @@ from ragmem.failpoints import failpoint
 from ragmem.files import sync_folder
 from ragmem.store.locks import OwnerLocks, lock
 from ragmem.store.sqlite import files, schema
-from ragmem.store.sqlite.connection import Access, Connection
+from ragmem.store.sqlite.connection import Access, Database
 
 FOLDER = "backups"
 _MOST = 3
@@ -89,7 +89,7 @@ def _copy(database: Path, to: Path, locks_dir: Path) -> None:
             db.close()
 
 
-def copy(db: Connection, to: Path) -> None:
+def copy(db: Database, to: Path) -> None:
     """Write a copy of the database as it is now into a new file, over a reading connection."""
     # To write another file counts as writing.
     db.pragma("query_only", False)
@@ -99,7 +99,7 @@ def copy(db: Connection, to: Path) -> None:
         db.pragma("query_only", True)
 
 
-def rewrite(db: Connection) -> bool:
+def rewrite(db: Database) -> bool:
     """Write the file anew: where a page was split, its rest still holds what moved away.
 
     False while another process reads the old pages, or where the disk has no room for it.

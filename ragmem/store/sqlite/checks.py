@@ -4,7 +4,7 @@ import msgspec
 
 from ragmem.store.base import Finding
 from ragmem.store.sqlite import text_index, vectors
-from ragmem.store.sqlite.connection import Connection
+from ragmem.store.sqlite.connection import Database
 from ragmem.store.sqlite.read import summaries_by_id, turns_by_id
 from ragmem.store.sqlite.text_index import words_of
 
@@ -14,7 +14,7 @@ _EXPANDED = 2000
 """Turns and summaries of which the words are made anew, evenly spread over all of them."""
 
 
-def check(db: Connection) -> list[Finding]:
+def check(db: Database) -> list[Finding]:
     """What is broken; damage of the file alone, where there is some."""
     # Without a look into it, FTS5 checks its index by the list of parts that it read last, and
     # takes those that another connection has merged since for lost.
@@ -31,7 +31,7 @@ def check(db: Connection) -> list[Finding]:
     ]
 
 
-def _other_words(db: Connection) -> list[str]:
+def _other_words(db: Database) -> list[str]:
     """Records of which the words are not those that their text has; of a sample, when many."""
     broken = []
     for table, key in (("turns", "turn_id"), ("summaries", "summary_id")):

@@ -23,7 +23,7 @@ from ragmem.store.code import (
     ScopeQuery,
     TurnsQuery,
 )
-from ragmem.store.sqlite.connection import Connection, Row, columns, record
+from ragmem.store.sqlite.connection import Database, Row, columns, record
 from ragmem.store.sqlite.read import those_given
 from ragmem.text import clean
 
@@ -38,7 +38,7 @@ def _tail_key(qualified_name: str) -> str:
     return _name_key(qualified_name)[::-1]
 
 
-def _family(db: Connection, project_ids: Sequence[str]) -> list[str]:
+def _family(db: Database, project_ids: Sequence[str]) -> list[str]:
     """These projects, what they were joined to, and all that was joined to that."""
     return db.column(
         """
@@ -67,12 +67,12 @@ _PROJECTS = """
 """One step in the index for each, however many files it has."""
 
 
-def code_projects(db: Connection) -> list[str]:
+def code_projects(db: Database) -> list[str]:
     """Every project with a file."""
     return db.column(_PROJECTS)
 
 
-def numbers_with_code(db: Connection) -> list[int]:
+def numbers_with_code(db: Database) -> list[int]:
     """The text index's numbers of projects with a file, and of those joined with such a one."""
     return db.column(
         f"""
@@ -86,7 +86,7 @@ def numbers_with_code(db: Connection) -> list[int]:
     )
 
 
-def code_files(db: Connection, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
+def code_files(db: Database, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
     """The files of a folder, each with its scopes."""
     which = "project_id = :id"
     if paths:
@@ -114,7 +114,7 @@ _CALLED_SO = """
 """
 
 
-def find_scopes(db: Connection, query: ScopeQuery) -> list[FoundScope]:
+def find_scopes(db: Database, query: ScopeQuery) -> list[FoundScope]:
     """Those that match, by path, then by first line."""
     tail = _tail_key(query.name)
     conditions = those_given(
@@ -152,7 +152,7 @@ _TO_KEEP = "EXISTS (SELECT 1 FROM code_references AS r WHERE r.scope = code_scop
 """Some turn has to do with it."""
 
 
-def put_file(db: Connection, write: PutCodeFile) -> None:
+def put_file(db: Database, write: PutCodeFile) -> None:
     """Replace a file's scopes and imports; what it had already is not written again."""
     file = msgspec.structs.replace(write.file, imports=tuple(dict.fromkeys(write.file.imports)))
     row = columns(file)
@@ -175,7 +175,7 @@ def put_file(db: Connection, write: PutCodeFile) -> None:
     _undefine(db, (scope["scope"] for scope_id, scope in held.items() if scope_id not in scopes))
 
 
-def drop_files(db: Connection, write: DropCodeFiles) -> None:
+def drop_files(db: Database, write: DropCodeFiles) -> None:
     """Let files that are no more define nothing."""
     for path in write.paths:
         of = {"id": write.project_id, "path": path}
@@ -184,14 +184,14 @@ def drop_files(db: Connection, write: DropCodeFiles) -> None:
         db.query(f"DELETE FROM code_files WHERE {of_file}", **of)
 
 
-def _undefine(db: Connection, scopes: Iterable[int]) -> None:
+def _undefine(db: Database, scopes: Iterable[int]) -> None:
     """Scopes that their file defines no more go, but those that a turn has to do with stay."""
     for scope in scopes:
         db.query("UPDATE code_scopes SET defined = 0 WHERE scope = :scope", scope=scope)
         _forget(db, scope)
 
 
-def _forget(db: Connection, scope: int) -> None:
+def _forget(db: Database, scope: int) -> None:
     unknown = f"scope = :scope AND NOT defined AND NOT {_TO_KEEP}"
     db.query(f"DELETE FROM code_scopes WHERE {unknown}", scope=scope)
 
@@ -199,7 +199,7 @@ def _forget(db: Connection, scope: int) -> None:
 # --- turns ------------------------------------------------------------------------------
 
 
-def put_references(db: Connection, write: PutReferences) -> None:
+def put_references(db: Database, write: PutReferences) -> None:
     """Replace what was known of what a turn has to do with code."""
     turn_id = write.turn_id
     if db.get("SELECT 1 FROM turns WHERE turn_id = :id", id=turn_id) is None:
@@ -230,7 +230,7 @@ def _strength(reference: CodeReference) -> int:
     return REFERENCE_HOWS.index(reference.how)
 
 
-def references_of(db: Connection, turn_ids: Sequence[str]) -> list[PutReferences]:
+def references_of(db: Database, turn_ids: Sequence[str]) -> list[PutReferences]:
     """What these turns have to do with code, of those that have something."""
     found: dict[str, list[CodeReference]] = {}
     for row in db.rows(
@@ -250,7 +250,7 @@ def references_of(db: Connection, turn_ids: Sequence[str]) -> list[PutReferences
     ]
 
 
-def code_turns(db: Connection, query: TurnsQuery) -> list[CodeTurn]:
+def code_turns(db: Database, query: TurnsQuery) -> list[CodeTurn]:
     """Turns that have to do with any of these, newest first."""
     found = db.rows(
         """
@@ -290,7 +290,7 @@ def _code_turn(row: Row) -> CodeTurn:
 
 
 def changed_with(
-    db: Connection, project_ids: Sequence[str], path: str, *, limit: int = 20
+    db: Database, project_ids: Sequence[str], path: str, *, limit: int = 20
 ) -> list[ChangedTogether]:
     """Files that were written to in the turns that wrote to this one."""
     return db.records(
@@ -326,7 +326,7 @@ def changed_with(
     )
 
 
-def forget_session(db: Connection, session_id: str) -> None:
+def forget_session(db: Database, session_id: str) -> None:
     """Remove what its turns have to do with code, and scopes that only they kept."""
     gone = db.column(
         "DELETE FROM code_references"

@@ -117,7 +117,7 @@ def _upsert(
     )
 
 
-class Connection(apsw.Connection):
+class Database(apsw.Connection):
     """A connection whose queries take fields as they are, by name, and give records."""
 
     def __init__(self, file: str, flags: int, access: Access) -> None:

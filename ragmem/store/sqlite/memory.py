@@ -21,7 +21,7 @@ from ragmem.records import (
 from ragmem.store.base import anothers
 from ragmem.store.memories import MemoryQuery
 from ragmem.store.sqlite import vectors
-from ragmem.store.sqlite.connection import Connection, columns, record, value
+from ragmem.store.sqlite.connection import Database, columns, record, value
 from ragmem.store.sqlite.read import AMONG_IDS, need_session, those_given
 
 _SEEN = "(:owner = '' OR m.project_id IS NOT NULL OR m.owner = :owner)"
@@ -32,7 +32,7 @@ _NEWEST = "ORDER BY m.created_at DESC, m.memory_id DESC"
 # --- reading ----------------------------------------------------------------------------
 
 
-def memories(db: Connection, query: MemoryQuery) -> list[MemoryRecord]:
+def memories(db: Database, query: MemoryQuery) -> list[MemoryRecord]:
     """Those that match, newest first."""
     of_subjects = (
         "EXISTS (SELECT 1 FROM json_each(m.subjects)"
@@ -69,7 +69,7 @@ def _whose(query: MemoryQuery) -> str:
     return " OR ".join(parts) or "FALSE"
 
 
-def memories_by_id(db: Connection, memory_ids: Sequence[str]) -> list[MemoryRecord]:
+def memories_by_id(db: Database, memory_ids: Sequence[str]) -> list[MemoryRecord]:
     """Those of them that exist, in this order."""
     return _memories(
         db,
@@ -79,7 +79,7 @@ def memories_by_id(db: Connection, memory_ids: Sequence[str]) -> list[MemoryReco
     )
 
 
-def find_memories(db: Connection, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
+def find_memories(db: Database, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
     """Those whose id is, or ends with, the reference."""
     tail = reference.replace("-", "")
     where = f"""
@@ -89,13 +89,13 @@ def find_memories(db: Connection, reference: str, *, limit: int = 20) -> list[Me
     return _memories(db, where, tail=tail, limit=limit)
 
 
-def superseded_by(db: Connection, memory_id: str) -> list[MemoryRecord]:
+def superseded_by(db: Database, memory_id: str) -> list[MemoryRecord]:
     """What it took the place of, and what that did, newest first."""
     older = set(_with_older(db, [memory_id])) - {memory_id}
     return _memories(db, f"WHERE m.memory_id {AMONG_IDS} AND {_SEEN} {_NEWEST}", ids=list(older))
 
 
-def _memories(db: Connection, rest: str, **given: object) -> list[MemoryRecord]:
+def _memories(db: Database, rest: str, **given: object) -> list[MemoryRecord]:
     query = f"SELECT m.* FROM memories AS m {rest}"
     found = db.records(MemoryRecord, query, owner=db.access.sees, **given)
     places: dict[str, list[Evidence]] = {}
@@ -110,12 +110,12 @@ def _memories(db: Connection, rest: str, **given: object) -> list[MemoryRecord]:
     ]
 
 
-def memories_revision(db: Connection) -> int:
+def memories_revision(db: Database) -> int:
     """Goes up with each transaction that changes memories."""
     return int(db.get("SELECT memories_revision FROM recall_state"))
 
 
-def memory_ids(db: Connection) -> list[str]:
+def memory_ids(db: Database) -> list[str]:
     """Every memory; one stands after those that it took the place of."""
     newer: dict[str, str | None] = dict(
         db.tuples("SELECT memory_id, superseded_by FROM memories ORDER BY created_at, memory_id")
@@ -138,7 +138,7 @@ def memory_ids(db: Connection) -> list[str]:
     return list(ordered)
 
 
-def _with_older(db: Connection, wanted: Sequence[str]) -> list[str]:
+def _with_older(db: Database, wanted: Sequence[str]) -> list[str]:
     """Those of them that exist, and what they took the place of, and so on."""
     return db.column(
         f"""
@@ -153,21 +153,21 @@ def _with_older(db: Connection, wanted: Sequence[str]) -> list[str]:
     )
 
 
-def profile(db: Connection) -> Profile:
+def profile(db: Database) -> Profile:
     """The person's; that of anybody where the store was opened for all and they have none."""
     own = _profile(db, db.access.owner)
     others = [] if own.values or db.access.sees else profiles(db)
     return others[0] if others else own
 
 
-def profiles(db: Connection) -> list[Profile]:
+def profiles(db: Database) -> list[Profile]:
     """Everybody's."""
     return [
         _profile(db, each) for each in db.column("SELECT DISTINCT owner FROM profile ORDER BY 1")
     ]
 
 
-def _profile(db: Connection, owner: str) -> Profile:
+def _profile(db: Database, owner: str) -> Profile:
     held = db.query(
         "SELECT key, value FROM profile WHERE owner = :owner ORDER BY rowid", owner=owner
     )
@@ -175,7 +175,7 @@ def _profile(db: Connection, owner: str) -> Profile:
     return record(Profile, {"values": dict(held), "updated_at": at, "owner": owner})
 
 
-def owners(db: Connection) -> list[Owner]:
+def owners(db: Database) -> list[Owner]:
     """Everybody who has something here, or a name."""
     return db.records(
         Owner,
@@ -191,13 +191,13 @@ def owners(db: Connection) -> list[Owner]:
     )
 
 
-def others(db: Connection) -> list[Owner]:
+def others(db: Database) -> list[Owner]:
     """Those of them but whom the store was opened for; nobody where all is that one's."""
     sees = db.access.sees
     return [each for each in owners(db) if each.owner_id != sees] if sees else []
 
 
-def insights(db: Connection, session_ids: Sequence[str]) -> list[Insight]:
+def insights(db: Database, session_ids: Sequence[str]) -> list[Insight]:
     """What was found in those sessions, in this order."""
     return db.records(
         Insight,
@@ -210,7 +210,7 @@ def insights(db: Connection, session_ids: Sequence[str]) -> list[Insight]:
 # --- writing ----------------------------------------------------------------------------
 
 
-def put_memory(db: Connection, write: PutMemory) -> None:
+def put_memory(db: Database, write: PutMemory) -> None:
     """Write or replace a memory with its evidence; others make place for it.
 
     StoreRefused for one that is about another person.
@@ -256,13 +256,13 @@ def put_memory(db: Connection, write: PutMemory) -> None:
                 )
 
 
-def _may_change(db: Connection, memory_id: object) -> bool:
+def _may_change(db: Database, memory_id: object) -> bool:
     """Whether it is not about another person than whom the store was opened for."""
     anothers = f"SELECT 1 FROM memories AS m WHERE m.memory_id = :id AND NOT {_SEEN}"
     return db.get(anothers, id=memory_id, owner=db.access.sees) is None
 
 
-def put_profile(db: Connection, write: PutProfile) -> None:
+def put_profile(db: Database, write: PutProfile) -> None:
     """Set a key, or remove it."""
     row = columns(write)
     at = row.pop("at")
@@ -278,18 +278,18 @@ def put_profile(db: Connection, write: PutProfile) -> None:
     )
 
 
-def put_owner(db: Connection, write: PutOwner) -> None:
+def put_owner(db: Database, write: PutOwner) -> None:
     """Give an owner a name, unless one was given later."""
     db.put("owner_names", columns(write), "owner", where="WHERE excluded.at >= owner_names.at")
 
 
-def put_insight(db: Connection, write: PutInsight) -> None:
+def put_insight(db: Database, write: PutInsight) -> None:
     """Replace what was found in a session before."""
     need_session(db, write.insight.session_id)
     db.put("insights", columns(write.insight), "session_id")
 
 
-def mark_extracted(db: Connection, write: MarkExtracted) -> None:
+def mark_extracted(db: Database, write: MarkExtracted) -> None:
     """Let turns wait no longer to be looked through."""
     db.query(
         "UPDATE documents SET to_extract = 0 WHERE to_extract AND level = 0"
@@ -301,7 +301,7 @@ def mark_extracted(db: Connection, write: MarkExtracted) -> None:
 # --- forgetting -------------------------------------------------------------------------
 
 
-def forget(db: Connection, wanted: Iterable[str]) -> int:
+def forget(db: Database, wanted: Iterable[str]) -> int:
     """Remove these, with what they took the place of; how many went."""
     own = [each for each in wanted if _may_change(db, each)]
     gone = [each for each in _with_older(db, own) if _may_change(db, each)]
@@ -309,7 +309,7 @@ def forget(db: Connection, wanted: Iterable[str]) -> int:
     return len(gone)
 
 
-def forget_session(db: Connection, session_id: str) -> int:
+def forget_session(db: Database, session_id: str) -> int:
     """Remove what only this session said, and insights into it; how many memories went.
 
     What these took the place of is now in the place of what took theirs; else current again.
@@ -327,7 +327,7 @@ def forget_session(db: Connection, session_id: str) -> int:
     return len(gone)
 
 
-def _unlink(db: Connection, memory_id: str, gone: set[str]) -> None:
+def _unlink(db: Database, memory_id: str, gone: set[str]) -> None:
     """Link what a memory that goes took the place of with what stays."""
     by: str | None = memory_id
     seen: set[str | None] = set()
@@ -345,7 +345,7 @@ def _unlink(db: Connection, memory_id: str, gone: set[str]) -> None:
         vectors.mark_memory(db, each)
 
 
-def _remove(db: Connection, gone: list[str]) -> None:
+def _remove(db: Database, gone: list[str]) -> None:
     for memory_id in gone:
         failpoint("sqlite.delete")
         vectors.remove_small(db, MEMORY_LEVEL, memory_id)

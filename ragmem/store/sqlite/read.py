@@ -8,7 +8,7 @@ import msgspec
 from ragmem.errors import SessionNotFound
 from ragmem.records import FileAccess, Project, PutTurn, Session, Summary, ToolCall, Turn
 from ragmem.store.base import AHEAD, ALL_TURNS, SessionQuery, Span, TurnQuery
-from ragmem.store.sqlite.connection import Connection, Row, record, stored_fields
+from ragmem.store.sqlite.connection import Database, Row, record, stored_fields
 
 _LAST = (1 << 63) - 1
 _MOST_BYTES = 16 << 20
@@ -69,13 +69,13 @@ def no_session(session_id: str) -> SessionNotFound:
     )
 
 
-def need_session(db: Connection, session_id: str) -> None:
+def need_session(db: Database, session_id: str) -> None:
     """Raise SessionNotFound where there is no such session."""
     if db.get("SELECT 1 FROM sessions WHERE session_id = :id", id=session_id) is None:
         raise no_session(session_id)
 
 
-def lineage(db: Connection, session_id: str) -> list[tuple[str, int]]:
+def lineage(db: Database, session_id: str) -> list[tuple[str, int]]:
     """The session, then those it was forked from, each with the last index seen of its turns."""
     seen: list[tuple[str, int]] = []
     current: str | None = session_id
@@ -91,14 +91,14 @@ def lineage(db: Connection, session_id: str) -> list[tuple[str, int]]:
     return seen
 
 
-def session(db: Connection, session_id: str) -> Session:
+def session(db: Database, session_id: str) -> Session:
     """One session."""
     for found in _sessions(db, "WHERE s.session_id = :id", id=session_id):
         return found
     raise no_session(session_id)
 
 
-def sessions(db: Connection, query: SessionQuery) -> list[Session]:
+def sessions(db: Database, query: SessionQuery) -> list[Session]:
     """The sessions that match; those of a time that is yet to come, by a wrong clock, last."""
     sees = db.access.sees if query.mine else ""
     of_tags = (
@@ -128,7 +128,7 @@ def those_given(*conditions: tuple[object, str]) -> str:
 
 
 def find_sessions(
-    db: Connection, reference: str, *, limit: int = 20, mine: bool = False
+    db: Database, reference: str, *, limit: int = 20, mine: bool = False
 ) -> list[Session]:
     """Those that the reference names: by id, its tail, or the title; of one owner, or of all."""
     if not reference:
@@ -142,7 +142,7 @@ def find_sessions(
     return list(_sessions(db, where, **given))
 
 
-def sessions_by_id(db: Connection, session_ids: Sequence[str]) -> list[Session]:
+def sessions_by_id(db: Database, session_ids: Sequence[str]) -> list[Session]:
     """Those of them that exist, in this order."""
     found = {
         each.session_id: each
@@ -151,18 +151,18 @@ def sessions_by_id(db: Connection, session_ids: Sequence[str]) -> list[Session]:
     return [found[each] for each in session_ids if each in found]
 
 
-def branches(db: Connection, session_id: str) -> list[Session]:
+def branches(db: Database, session_id: str) -> list[Session]:
     """The sessions that were forked from this one, oldest first."""
     where = "WHERE s.parent_session_id = :id ORDER BY s.started_at, s.session_id"
     return list(_sessions(db, where, id=session_id))
 
 
-def _sessions(db: Connection, rest: str, **given: object) -> Iterator[Session]:
+def _sessions(db: Database, rest: str, **given: object) -> Iterator[Session]:
     for row in list(db.rows(f"{_SESSION} {rest}", **given)):
         yield _whole_session(db, row)
 
 
-def _whole_session(db: Connection, row: Row) -> Session:
+def _whole_session(db: Database, row: Row) -> Session:
     if row["parent_session_id"] is None:
         return record(Session, row)
     # Shared turns may still change (one was running when it was forked): counted when read.
@@ -180,13 +180,13 @@ def _whole_session(db: Connection, row: Row) -> Session:
 # --- turns ------------------------------------------------------------------------------
 
 
-def turns(db: Connection, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
+def turns(db: Database, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
     """Turns in order, with their tool calls."""
     chosen = list(_chosen(db, session_id, query))[::-1]
     return _with_calls(db, chosen) if query.with_tool_calls else [record(Turn, r) for r in chosen]
 
 
-def turns_by_id(db: Connection, turn_ids: Sequence[str]) -> list[Turn]:
+def turns_by_id(db: Database, turn_ids: Sequence[str]) -> list[Turn]:
     """Those of them that exist, in this order, with their tool calls."""
     found = db.rows(
         f"SELECT {_TURN} FROM json_each(:ids) AS chosen"
@@ -196,7 +196,7 @@ def turns_by_id(db: Connection, turn_ids: Sequence[str]) -> list[Turn]:
     return _with_calls(db, found)
 
 
-def own_turns(db: Connection, spans: Sequence[Span]) -> list[PutTurn]:
+def own_turns(db: Database, spans: Sequence[Span]) -> list[PutTurn]:
     """The turns in these spans, each with its tool calls and their accesses."""
     of_span = (
         f"SELECT {_TURN} FROM turns AS t WHERE session_id = :session_id"
@@ -220,7 +220,7 @@ def own_turns(db: Connection, spans: Sequence[Span]) -> list[PutTurn]:
     ]
 
 
-def _with_calls(db: Connection, rows: Iterable[Row]) -> list[Turn]:
+def _with_calls(db: Database, rows: Iterable[Row]) -> list[Turn]:
     found = [record(Turn, row) for row in rows]
     calls: dict[str, list[ToolCall]] = {}
     for call in db.records(
@@ -236,7 +236,7 @@ def _with_calls(db: Connection, rows: Iterable[Row]) -> list[Turn]:
     ]
 
 
-def _chosen(db: Connection, session_id: str, query: TurnQuery) -> Iterator[Row]:
+def _chosen(db: Database, session_id: str, query: TurnQuery) -> Iterator[Row]:
     """Newest first, read no further than the query's limits."""
     count = chars = 0
     for row in _newest_first(db, session_id, query.before_index):
@@ -251,7 +251,7 @@ def _chosen(db: Connection, session_id: str, query: TurnQuery) -> Iterator[Row]:
         yield row
 
 
-def _newest_first(db: Connection, session_id: str, before_index: int | None) -> Iterator[Row]:
+def _newest_first(db: Database, session_id: str, before_index: int | None) -> Iterator[Row]:
     before = _LAST if before_index is None else before_index - 1
     for current, last in lineage(db, session_id):
         yield from db.rows(
@@ -262,7 +262,7 @@ def _newest_first(db: Connection, session_id: str, before_index: int | None) -> 
         )
 
 
-def file_accesses(db: Connection, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
+def file_accesses(db: Database, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
     """Accesses of the newest turns, newest first."""
     chosen = _chosen(db, session_id, TurnQuery(max_chars=max_turn_chars))
     ids = [row["turn_id"] for row in chosen]
@@ -270,7 +270,7 @@ def file_accesses(db: Connection, session_id: str, *, max_turn_chars: int) -> li
     return [record(FileAccess, row) for row in found]
 
 
-def _accesses(db: Connection, turn_ids: Sequence[str], order: str) -> Iterator[Row]:
+def _accesses(db: Database, turn_ids: Sequence[str], order: str) -> Iterator[Row]:
     return db.rows(
         f"""
         SELECT a.*, t.turn_index, c."order"
@@ -284,7 +284,7 @@ def _accesses(db: Connection, turn_ids: Sequence[str], order: str) -> Iterator[R
     )
 
 
-def find_tool_call(db: Connection, session_id: str, reference: str) -> ToolCall | None:
+def find_tool_call(db: Database, session_id: str, reference: str) -> ToolCall | None:
     """The newest call whose id ends with the reference."""
     for current, last in lineage(db, session_id):
         for call in db.records(
@@ -303,7 +303,7 @@ def find_tool_call(db: Connection, session_id: str, reference: str) -> ToolCall 
     return None
 
 
-def raw_history_chars(db: Connection, session_id: str) -> int:
+def raw_history_chars(db: Database, session_id: str) -> int:
     """Characters of completed turns that no level-1 summary covers."""
     of = """
         SELECT coalesce(sum(char_count), 0) FROM turns
@@ -317,7 +317,7 @@ def raw_history_chars(db: Connection, session_id: str) -> int:
 
 
 def summaries(
-    db: Connection,
+    db: Database,
     session_id: str,
     *,
     level: int | None = None,
@@ -345,7 +345,7 @@ def summaries(
     )
 
 
-def summaries_by_id(db: Connection, summary_ids: Sequence[str]) -> list[Summary]:
+def summaries_by_id(db: Database, summary_ids: Sequence[str]) -> list[Summary]:
     """Those of them that exist, in this order."""
     return db.records(
         Summary,
@@ -358,12 +358,12 @@ def summaries_by_id(db: Connection, summary_ids: Sequence[str]) -> list[Summary]
 # --- all of it --------------------------------------------------------------------------
 
 
-def projects(db: Connection) -> list[Project]:
+def projects(db: Database) -> list[Project]:
     """Every project, in the order in which they became known."""
     return db.records(Project, "SELECT * FROM projects ORDER BY rowid")
 
 
-def spans(db: Connection) -> list[Span]:
+def spans(db: Database) -> list[Span]:
     """Every session with all of its own turns."""
     return [
         Span(session_id, (forked_at or 0) + 1, count, parent_id)
@@ -374,17 +374,17 @@ def spans(db: Connection) -> list[Span]:
     ]
 
 
-def summary_ids(db: Connection) -> list[str]:
+def summary_ids(db: Database) -> list[str]:
     """Every summary, lower levels first."""
     return db.column("SELECT summary_id FROM summaries ORDER BY level, summary_id")
 
 
-def summaries_per_level(db: Connection) -> dict[int, int]:
+def summaries_per_level(db: Database) -> dict[int, int]:
     """How many there are of each, lowest level first."""
     return dict(db.tuples("SELECT level, count(*) FROM summaries GROUP BY 1 ORDER BY 1"))
 
 
-def counts(db: Connection) -> dict[str, int]:
+def counts(db: Database) -> dict[str, int]:
     """Records by kind."""
     tables = ("sessions", "turns", "tool_calls", "summaries", "memories", "projects")
     found = {table: db.get(f"SELECT count(*) FROM {table}") for table in tables}

@@ -26,7 +26,7 @@ from ragmem.records import (
 from ragmem.store.locks import OwnerLocks
 from ragmem.store.recall import EmbedderMark
 from ragmem.store.sqlite import schema, text_index, vectors
-from ragmem.store.sqlite.connection import Access, Connection, Row, record
+from ragmem.store.sqlite.connection import Access, Database, Row, record
 from ragmem.store.vectors import unpacked
 
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -63,7 +63,7 @@ class DamagedDatabase:
             if source.exists():
                 shutil.copyfile(source, copy.with_name(copy.name + suffix))
         self.lost = 0
-        self.connection = Connection(str(copy), _FLAGS, Access(OwnerLocks(folder)))
+        self.connection = Database(str(copy), _FLAGS, Access(OwnerLocks(folder)))
         try:
             self.connection.execute("PRAGMA writable_schema = ON")
             self.connection.execute("SELECT 1 FROM sessions LIMIT 0").fetchall()
@@ -203,7 +203,7 @@ def rebuild(
         db.close()
 
 
-def _copy(source: DamagedDatabase, target: Connection, mark: EmbedderMark | None) -> None:
+def _copy(source: DamagedDatabase, target: Database, mark: EmbedderMark | None) -> None:
     for table, key in _tables(target):
         if table == "small_vectors" and source.mark() != mark:
             continue
@@ -226,7 +226,7 @@ def _copy(source: DamagedDatabase, target: Connection, mark: EmbedderMark | None
                 source.lost += 1
 
 
-def _tables(db: Connection) -> list[tuple[str, list[str]]]:
+def _tables(db: Database) -> list[tuple[str, list[str]]]:
     """Those that are copied, what is referred to first; with the key of one without row numbers."""
     found = db.tuples(
         """
@@ -242,11 +242,11 @@ def _tables(db: Connection) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _key(db: Connection, table: str) -> list[str]:
+def _key(db: Database, table: str) -> list[str]:
     return db.column("SELECT name FROM pragma_table_info(:name) WHERE pk ORDER BY pk", name=table)
 
 
-def _make_up_what_is_referred_to(db: Connection) -> None:
+def _make_up_what_is_referred_to(db: Database) -> None:
     """Sessions of turns, and files of scopes, that are lost themselves."""
     db.execute(
         """
@@ -268,7 +268,7 @@ def _make_up_what_is_referred_to(db: Connection) -> None:
     )
 
 
-def _renumber(db: Connection) -> None:
+def _renumber(db: Database) -> None:
     """Count turns without gaps, and of a fork those that it still shares."""
     indexes: dict[str, list[int]] = {}
     for session_id, index in db.tuples("SELECT session_id, turn_index FROM turns"):
@@ -309,7 +309,7 @@ def _renumber(db: Connection) -> None:
     )
 
 
-def _remove_orphans(db: Connection) -> None:
+def _remove_orphans(db: Database) -> None:
     """What refers to something that is lost, and summaries of which nothing is left."""
     left = -1
     while left != (left := db.total_changes()):
@@ -339,7 +339,7 @@ def _remove_orphans(db: Connection) -> None:
         )
 
 
-def _count(db: Connection) -> None:
+def _count(db: Database) -> None:
     """What is counted, and what is said twice."""
     db.execute(
         f"""
@@ -359,7 +359,7 @@ def _count(db: Connection) -> None:
     )
 
 
-def _file(sources: Sequence[DamagedDatabase], db: Connection, mark: EmbedderMark | None) -> None:
+def _file(sources: Sequence[DamagedDatabase], db: Database, mark: EmbedderMark | None) -> None:
     """Make all of it findable; the vectors of it that can be read need not be made again."""
     db.execute(
         "UPDATE recall_state SET terms_version = 0, model_id = ?, dimension = ?",

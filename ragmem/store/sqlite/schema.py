@@ -17,7 +17,7 @@ from ragmem.ids import new_id
 from ragmem.store.base import AHEAD
 from ragmem.store.locks import lock
 from ragmem.store.sqlite import files, text_index
-from ragmem.store.sqlite.connection import Access, Connection, iso
+from ragmem.store.sqlite.connection import Access, Database, iso
 
 VERSION = 8
 APPLICATION_ID = 0x7261676D
@@ -27,10 +27,10 @@ _FIRST_WITH_OWNERS = 7
 
 def open_for_writing(
     database: Path, access: Access, *, locks_dir: Path, timeout_s: float
-) -> Connection:
+) -> Database:
     """The connection that may write, on files that are private, whole and up to date."""
     was_set_up = files.prepare(database, locks_dir)
-    db = Connection(str(database), apsw.SQLITE_OPEN_READWRITE, access)
+    db = Database(str(database), apsw.SQLITE_OPEN_READWRITE, access)
     try:
         db.set_busy_timeout(round(timeout_s * 1000))
         if db.readonly("main"):
@@ -84,32 +84,32 @@ def transaction(db: apsw.Connection) -> Iterator[None]:
         raise
 
 
-def store_id(db: Connection) -> str:
+def store_id(db: Database) -> str:
     """The database's own id; empty while it has none."""
     if db.get("SELECT 1 FROM sqlite_schema WHERE name = 'identity'") is None:
         return ""
     return str(db.get("SELECT store_id FROM identity") or "")
 
 
-def identify(db: Connection, its_id: str) -> None:
+def identify(db: Database, its_id: str) -> None:
     """Give the database this id in place of any that it has; no schema's version knows of it."""
     db.execute("CREATE TABLE IF NOT EXISTS identity (store_id TEXT NOT NULL) STRICT")
     db.execute("DELETE FROM identity")
     db.query("INSERT INTO identity VALUES (:id)", id=its_id)
 
 
-def open_for_reading(database: Path, access: Access, *, timeout_s: float) -> Connection:
+def open_for_reading(database: Path, access: Access, *, timeout_s: float) -> Database:
     """A connection that reads while another writes."""
     # What another process' crash left of a rollback journal, a reader has to undo.
     only = files.has_log(database)
     flags = apsw.SQLITE_OPEN_READONLY if only else apsw.SQLITE_OPEN_READWRITE
-    db = Connection(str(database), flags, access)
+    db = Database(str(database), flags, access)
     db.set_busy_timeout(round(timeout_s * 1000))
     db.pragma("query_only", True)
     return db
 
 
-def open_alone(database: Path, access: Access, *, timeout_s: float) -> Connection:
+def open_alone(database: Path, access: Access, *, timeout_s: float) -> Database:
     """A connection that reads where nothing can be shared with others: they wait for its end.
 
     StoreRefused, or the reason that there is no room, where this version can't read it as it is.
@@ -118,7 +118,7 @@ def open_alone(database: Path, access: Access, *, timeout_s: float) -> Connectio
     if files.never_changes(database):
         name = f"{database.absolute().as_uri()}?immutable=1"
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    db = Connection(name, flags, access)
+    db = Database(name, flags, access)
     db.set_busy_timeout(round(timeout_s * 1000))
     db.pragma("locking_mode", "exclusive")
     db.pragma("query_only", True)
@@ -134,7 +134,7 @@ def leave_untouched(connection: apsw.Connection) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
-def _version(db: Connection, database: Path) -> int:
+def _version(db: Database, database: Path) -> int:
     """The schema's version, 0 for a new file; StoreRefused for what is not ours to use."""
     # At one moment: another process may be making it just then.
     application, version, tables = db.get(
@@ -156,7 +156,7 @@ def _version(db: Connection, database: Path) -> int:
     return int(version)
 
 
-def _migrate(db: Connection, database: Path) -> None:
+def _migrate(db: Database, database: Path) -> None:
     if _version(db, database) == 0:
         files.choose_journal(db)
     for number, name, sql in migrations():
@@ -175,7 +175,7 @@ def _migrate(db: Connection, database: Path) -> None:
             failpoint("sqlite.migrated")
 
 
-def take(db: Connection, owner: str) -> None:
+def take(db: Database, owner: str) -> None:
     """What was kept before there were owners is whose home opens it first."""
     for table in ("sessions", "memories", "profile", "profile_state"):
         db.query(f"UPDATE {table} SET owner = :owner WHERE owner = ''", owner=owner)

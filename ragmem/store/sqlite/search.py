@@ -24,7 +24,7 @@ from ragmem.store.recall import (
     WeightedTerm,
 )
 from ragmem.store.sqlite import vectors
-from ragmem.store.sqlite.connection import Connection
+from ragmem.store.sqlite.connection import Database
 from ragmem.store.sqlite.read import lineage
 from ragmem.store.sqlite.text_index import HIGHEST, length_of, level_of
 from ragmem.store.vectors import VectorCache
@@ -69,7 +69,7 @@ class _Area(msgspec.Struct, frozen=True):
         return place < len(part) and int(part[place]) == document
 
 
-def search(db: Connection, query: SearchQuery, cache: VectorCache) -> list[Candidate]:
+def search(db: Database, query: SearchQuery, cache: VectorCache) -> list[Candidate]:
     """The best by text and the best by vector, and of turns their neighbours."""
     area = _area(db, query.scope)
     if not area.document_count or query.limit < 1:
@@ -112,7 +112,7 @@ def search(db: Connection, query: SearchQuery, cache: VectorCache) -> list[Candi
 # --- where ----------------------------------------------------------------------------
 
 
-def _area(db: Connection, scope: Scope) -> _Area:
+def _area(db: Database, scope: Scope) -> _Area:
     import numpy as np
 
     held = "SELECT number, document_count, term_count FROM project_numbers"
@@ -148,7 +148,7 @@ def _measured(
     return _Area(everything, numbers, parts, count, length / max(1, count))
 
 
-def _of_session(db: Connection, session_id: str) -> Iterator[tuple[Any, ...]]:
+def _of_session(db: Database, session_id: str) -> Iterator[tuple[Any, ...]]:
     """Documents that a session sees, with the numbers of their projects."""
     of_session = "SELECT document, number FROM documents WHERE session_id = :id AND"
     try:
@@ -164,7 +164,7 @@ _CHOSEN = "level = 0 AND at >= :start_at AND at < :end_at ORDER BY at DESC, docu
 OF_PROJECT = f"SELECT at, document FROM documents WHERE number = :number AND {_CHOSEN} LIMIT :limit"
 
 
-def _of_interval(db: Connection, interval: Interval, area: _Area) -> "Numbers":
+def _of_interval(db: Database, interval: Interval, area: _Area) -> "Numbers":
     """The newest turns of an interval, newest first, by one range of an index for each project."""
     import numpy as np
 
@@ -186,9 +186,7 @@ def _of_interval(db: Connection, interval: Interval, area: _Area) -> "Numbers":
 # --- by words -------------------------------------------------------------------------
 
 
-def _by_text(
-    db: Connection, terms: Sequence[WeightedTerm], area: _Area
-) -> "tuple[Numbers, Floats]":
+def _by_text(db: Database, terms: Sequence[WeightedTerm], area: _Area) -> "tuple[Numbers, Floats]":
     """Documents that hold any of the terms, and their BM25."""
     import numpy as np
 
@@ -215,7 +213,7 @@ def _by_text(
     return found, np.add.reduceat(together[order], starts) if len(found) else np.empty(0)
 
 
-def _rare(db: Connection, terms: Iterable[str], area: _Area) -> list[str]:
+def _rare(db: Database, terms: Iterable[str], area: _Area) -> list[str]:
     """The terms, rarest first, as many as may be read."""
     left = max(_LEAST_HITS, int(_SHARE_OF_HITS * area.document_count))
     counted = sorted((_count(db, term, area), term) for term in terms)
@@ -227,7 +225,7 @@ def _rare(db: Connection, terms: Iterable[str], area: _Area) -> list[str]:
     return chosen
 
 
-def _count(db: Connection, term: str, area: _Area) -> int:
+def _count(db: Database, term: str, area: _Area) -> int:
     """Documents that hold a term, those of other sessions of the projects included."""
     counted = "SELECT coalesce(sum(doc), 0) FROM text_terms WHERE"
     return sum(
@@ -248,7 +246,7 @@ def _asked(term: str, area: _Area) -> "list[tuple[str, dict[str, str], Numbers |
     ]
 
 
-def _places(db: Connection, term: str, area: _Area) -> "tuple[Numbers, Numbers]":
+def _places(db: Database, term: str, area: _Area) -> "tuple[Numbers, Numbers]":
     """Documents that hold a term, and how often each does."""
     import numpy as np
 
@@ -276,7 +274,7 @@ def _runs(held: "Numbers") -> "tuple[Numbers, Numbers]":
 
 
 def _by_vector(
-    db: Connection, query: SearchQuery, area: _Area, cache: VectorCache
+    db: Database, query: SearchQuery, area: _Area, cache: VectorCache
 ) -> "tuple[Numbers, Floats]":
     """All documents with a vector of the question's model, and their cosines."""
     import numpy as np
@@ -350,7 +348,7 @@ class _Row(NamedTuple):
     number: int
 
 
-def _neighbours(db: Connection, found: Iterable[_Row], area: _Area) -> list[_Row]:
+def _neighbours(db: Database, found: Iterable[_Row], area: _Area) -> list[_Row]:
     """The turns before and after these in what their sessions see, so far as they have ended."""
     turns = [(row.session_id, row.turn_index) for row in found if row.level == TURN_LEVEL]
     of_forks = """

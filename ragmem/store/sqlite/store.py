@@ -29,12 +29,12 @@ from ragmem.store.sqlite import (
     work,
 )
 from ragmem.store.sqlite.apply import apply, delete_session
-from ragmem.store.sqlite.connection import Access, Connection, ConnectionThread
+from ragmem.store.sqlite.connection import Access, ConnectionThread, Database
 from ragmem.store.vectors import VectorCache
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Query = Callable[Concatenate[Connection, P], T]
+Query = Callable[Concatenate[Database, P], T]
 Method = Callable[Concatenate["SQLiteStore", P], Coroutine[Any, Any, T]]
 
 _ALONE_S = 1.0
@@ -134,7 +134,7 @@ class SQLiteStore:
         """Apply the writes in order, in one transaction."""
         writes = owned(writes, self._access.owner)
 
-        def job(db: Connection) -> dict[str, int]:
+        def job(db: Database) -> dict[str, int]:
             ready = text_index.prepare(db, writes)
             return self._transaction(db, lambda: apply(db, writes, ready))
 
@@ -203,7 +203,7 @@ class SQLiteStore:
     async def detach(self, owner_id: str) -> None:
         """Give up every session of this owner; its running turns become interrupted."""
 
-        def job(db: Connection) -> None:
+        def job(db: Database) -> None:
             self._transaction(db, lambda: work.detach(db, owner_id))
             self._access.locks.release(owner_id)
 
@@ -240,7 +240,7 @@ class SQLiteStore:
     async def copy_to(self, file: Path) -> None:
         """Write a copy of the database as it is now into a new file, while others go on."""
 
-        def job(db: Connection) -> None:
+        def job(db: Database) -> None:
             failpoint("sqlite.backup")
             backups.copy(db, file)
             failpoint("sqlite.backed_up")
@@ -250,16 +250,16 @@ class SQLiteStore:
     # --- threads and transactions -------------------------------------------------
 
     def _thread(
-        self, connect: Callable[[], Connection], timeout_s: float
-    ) -> ConnectionThread[Connection]:
-        def translate(error: Exception, db: Connection | None) -> RagmemError | None:
+        self, connect: Callable[[], Database], timeout_s: float
+    ) -> ConnectionThread[Database]:
+        def translate(error: Exception, db: Database | None) -> RagmemError | None:
             number = db.system_errno if db else 0
             return files.translated(error, self._database, timeout_s, number)
 
         return ConnectionThread(connect, translate, timeout_s=timeout_s)
 
-    async def _read(self, query: Callable[[Connection], T]) -> T:
-        def job(db: Connection) -> T:
+    async def _read(self, query: Callable[[Database], T]) -> T:
+        def job(db: Database) -> T:
             db.execute("BEGIN")
             try:
                 failpoint("sqlite.read")
@@ -280,7 +280,7 @@ class SQLiteStore:
                 # Somebody has it open: what keeps us from sharing it with them is the reason.
                 raise error from None
 
-    async def _read_alone(self, job: Callable[[Connection], T]) -> T:
+    async def _read_alone(self, job: Callable[[Database], T]) -> T:
         """On a disk that takes nothing of what readers share."""
         await self._reader.let_go()
         limit_s = min(self._timeout_s, _ALONE_S)
@@ -291,7 +291,7 @@ class SQLiteStore:
         finally:
             await alone.aclose()
 
-    async def _write(self, job: Callable[[Connection], T]) -> T:
+    async def _write(self, job: Callable[[Database], T]) -> T:
         if self._damage is not None:
             raise self._damage.with_traceback(None)
         try:
@@ -302,13 +302,13 @@ class SQLiteStore:
 
     async def _erase(
         self,
-        work: Callable[[Connection], T],
+        work: Callable[[Database], T],
         *,
-        then: Callable[[Connection], None] = lambda _: None,
+        then: Callable[[Database], None] = lambda _: None,
     ) -> tuple[T, bool]:
         """A transaction that removes something, and whether nothing of it is left in the file."""
 
-        def job(db: Connection) -> tuple[T, bool]:
+        def job(db: Database) -> tuple[T, bool]:
             db.pragma("secure_delete", True)
             try:
                 went = self._transaction(db, lambda: work(db))
@@ -320,7 +320,7 @@ class SQLiteStore:
 
         return await self._write(job)
 
-    def _transaction(self, db: Connection, work: Callable[[], T]) -> T:
+    def _transaction(self, db: Database, work: Callable[[], T]) -> T:
         """All of the work or none, durable when it returns."""
         self._check_it_is_there()
         with schema.transaction(db):

@@ -17,7 +17,7 @@ import msgspec
 
 from ragmem.records import FinishTurn, PutTurn, RecordToolCall, Summary, ToolCall, Turn, Write
 from ragmem.store.sqlite import vectors
-from ragmem.store.sqlite.connection import Connection, Row, columns, record
+from ragmem.store.sqlite.connection import Database, Row, columns, record
 from ragmem.store.sqlite.read import summaries_by_id, turns_by_id
 from ragmem.text import clean
 
@@ -113,7 +113,7 @@ class Prepared(NamedTuple):
     data_version: int
 
 
-def prepare(db: Connection, writes: Sequence[Write]) -> dict[str, Prepared]:
+def prepare(db: Database, writes: Sequence[Write]) -> dict[str, Prepared]:
     """The words of turns that these end or put, by id; not of one that several of them change."""
     counted = Counter(map(_turn_of, writes))
     ready: dict[str, Prepared] = {}
@@ -146,7 +146,7 @@ def _as_read(turn: Turn) -> Turn:
     return msgspec.structs.replace(record(Turn, columns(turn)), tool_calls=tuple(calls))
 
 
-def _data_version(db: Connection) -> int:
+def _data_version(db: Database) -> int:
     return int(str(db.pragma("data_version")))
 
 
@@ -154,7 +154,7 @@ def _data_version(db: Connection) -> int:
 
 
 def turn_changed(
-    db: Connection, turn_id: str, ready: Prepared | None = None, *, keep_vectors: bool = False
+    db: Database, turn_id: str, ready: Prepared | None = None, *, keep_vectors: bool = False
 ) -> None:
     """Bring the turn's document in step, in the transaction that changed it."""
     row = next(
@@ -174,7 +174,7 @@ def turn_changed(
     _put(db, row, ready.words, keep_vectors=keep_vectors)
 
 
-def summary_changed(db: Connection, summary: Summary, *, keep_vectors: bool = False) -> None:
+def summary_changed(db: Database, summary: Summary, *, keep_vectors: bool = False) -> None:
     """The same for a summary."""
     row = columns(summary)
     document = {name: row[name] for name in ("session_id", "level")} | {
@@ -197,7 +197,7 @@ def summary_changed(db: Connection, summary: Summary, *, keep_vectors: bool = Fa
         )
 
 
-def _put(db: Connection, row: Row, words: Words, *, keep_vectors: bool) -> None:
+def _put(db: Database, row: Row, words: Words, *, keep_vectors: bool) -> None:
     """Write a record's document, or bring it in step; vectors are of what it said before."""
     known = db.get(
         "SELECT document, digest, number FROM documents WHERE record_id = :id", id=row["record_id"]
@@ -241,14 +241,14 @@ def _put(db: Connection, row: Row, words: Words, *, keep_vectors: bool) -> None:
     )
 
 
-def _unindex(db: Connection, document: int) -> None:
+def _unindex(db: Database, document: int) -> None:
     db.query("DELETE FROM texts WHERE rowid = :id", id=document)
     held = "SELECT number, term_count FROM documents WHERE document = :id"
     number, term_count = db.get(held, id=document)
     _count(db, number, -1, -term_count)
 
 
-def _count(db: Connection, number: int, documents: int, terms: int) -> None:
+def _count(db: Database, number: int, documents: int, terms: int) -> None:
     db.query(
         "UPDATE project_numbers SET document_count = document_count + :documents,"
         " term_count = term_count + :terms WHERE number = :number",
@@ -258,7 +258,7 @@ def _count(db: Connection, number: int, documents: int, terms: int) -> None:
     )
 
 
-def _project_number(db: Connection, session_id: str) -> int:
+def _project_number(db: Database, session_id: str) -> int:
     known = (
         "SELECT number FROM project_numbers JOIN sessions USING (project_id) WHERE session_id = :id"
     )
@@ -273,7 +273,7 @@ def _project_number(db: Connection, session_id: str) -> int:
     return number
 
 
-def remove_session(db: Connection, session_id: str) -> None:
+def remove_session(db: Database, session_id: str) -> None:
     """Take a session's documents out of the index, with their vectors."""
     for document in db.column(
         "SELECT document FROM documents WHERE session_id = :id", id=session_id
@@ -283,7 +283,7 @@ def remove_session(db: Connection, session_id: str) -> None:
         db.query("DELETE FROM documents WHERE document = :id", id=document)
 
 
-def purge(db: Connection) -> None:
+def purge(db: Database) -> None:
     """Rewrite the index without what was removed: until then its words stay in the file.
 
     In steps, each a short transaction of its own.
@@ -301,12 +301,12 @@ def purge(db: Connection) -> None:
 # --- all of it ------------------------------------------------------------------------------
 
 
-def is_old(db: Connection) -> bool:
+def is_old(db: Database) -> bool:
     """Whether the index has terms as an earlier version made them."""
     return (db.get("SELECT terms_version FROM recall_state") or 0) < TERMS
 
 
-def build(db: Connection) -> None:
+def build(db: Database) -> None:
     """Make all that is there findable, in the terms of this version; vectors are kept."""
     if not is_old(db):
         return
@@ -331,7 +331,7 @@ def build(db: Connection) -> None:
     )
 
 
-def _batches(db: Connection, query: str) -> Iterator[list[str]]:
+def _batches(db: Database, query: str) -> Iterator[list[str]]:
     ids = db.column(query)
     for start in range(0, len(ids), _BATCH):
         yield ids[start : start + _BATCH]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL, PutVectors
 from ragmem.store.recall import TURN_LEVEL, EmbedderMark
-from ragmem.store.sqlite.connection import Connection, value
+from ragmem.store.sqlite.connection import Database, value
 from ragmem.store.sqlite.read import AMONG_IDS
 from ragmem.store.vectors import VectorCache, Version, packed, unpacked
 
@@ -31,13 +31,13 @@ _HOLDERS = {
 """What has a small vector, by level: the table, its key, and of which rows."""
 
 
-def embedder(db: Connection) -> EmbedderMark | None:
+def embedder(db: Database) -> EmbedderMark | None:
     """Of which the vectors are."""
     model_id, dimension = db.get("SELECT model_id, dimension FROM recall_state") or (None, 0)
     return None if model_id is None else EmbedderMark(model_id, dimension)
 
 
-def use_embedder(db: Connection, mark: EmbedderMark) -> None:
+def use_embedder(db: Database, mark: EmbedderMark) -> None:
     """Drop the vectors of another one, and let all be made anew."""
     if embedder(db) == mark:
         return
@@ -61,7 +61,7 @@ def use_embedder(db: Connection, mark: EmbedderMark) -> None:
     )
 
 
-def put(db: Connection, write: PutVectors) -> None:
+def put(db: Database, write: PutVectors) -> None:
     """Write a record's vectors; left out when they are not the embedder's, or of nothing."""
     mark = embedder(db)
     sizes = {len(vector) for vector in write.vectors}
@@ -102,14 +102,14 @@ def put(db: Connection, write: PutVectors) -> None:
     db.query("UPDATE documents SET to_embed = 0 WHERE document = :id", id=document)
 
 
-def remove(db: Connection, document: int) -> None:
+def remove(db: Database, document: int) -> None:
     """Take a document's vectors away, if it has any; whoever holds them in memory reads anew."""
     for place in db.column("DELETE FROM vectors WHERE document = :id RETURNING place", id=document):
         number = place >> _PLACE_BITS
         db.query("UPDATE project_numbers SET epoch = epoch + 1 WHERE number = :id", id=number)
 
 
-def vectors_of(db: Connection, record_ids: Sequence[str]) -> list[PutVectors]:
+def vectors_of(db: Database, record_ids: Sequence[str]) -> list[PutVectors]:
     """The vectors of those that have some, in this order."""
     mark = embedder(db)
     if mark is None:
@@ -146,7 +146,7 @@ def vectors_of(db: Connection, record_ids: Sequence[str]) -> list[PutVectors]:
 
 
 def small_vectors(
-    db: Connection, record_ids: Sequence[str], level: int, embedder: str
+    db: Database, record_ids: Sequence[str], level: int, embedder: str
 ) -> dict[str, bytes]:
     """Vectors of memories or sessions, by id, of those that have one of this embedder."""
     found = db.tuples(
@@ -159,12 +159,12 @@ def small_vectors(
     return dict(found)
 
 
-def memories_changed(db: Connection) -> None:
+def memories_changed(db: Database) -> None:
     """Tell those who hold memories: once in a transaction that changes some."""
     db.execute("UPDATE recall_state SET memories_revision = memories_revision + 1")
 
 
-def _put_small(db: Connection, write: PutVectors) -> None:
+def _put_small(db: Database, write: PutVectors) -> None:
     if write.level not in _HOLDERS or len(write.vectors) > 1:
         return
     table, key, condition = _HOLDERS[write.level]
@@ -180,19 +180,19 @@ def _put_small(db: Connection, write: PutVectors) -> None:
         db.put("small_vectors", row | {"vector": b"".join(write.vectors)}, "level, record_id")
 
 
-def remove_small(db: Connection, level: int, record_id: str) -> None:
+def remove_small(db: Database, level: int, record_id: str) -> None:
     """Take away the vector of what goes, or says something else."""
     held = "DELETE FROM small_vectors WHERE level = :level AND record_id = :id"
     db.query(held, level=level, id=record_id)
 
 
-def mark_memory(db: Connection, memory_id: str) -> None:
+def mark_memory(db: Database, memory_id: str) -> None:
     """Bring in step whether a memory waits for a vector."""
     of = "WHERE memory_id = :id"
     db.query(f"UPDATE memories SET to_embed = {MEMORY_TO_EMBED} {of}", id=memory_id)
 
 
-def summary_of(db: Connection, session_id: str) -> str | None:
+def summary_of(db: Database, session_id: str) -> str | None:
     """A session's summary, to be compared once it was written: see `summary_written`."""
     summary: str | None = db.get(
         "SELECT summary FROM sessions WHERE session_id = :id", id=session_id
@@ -200,7 +200,7 @@ def summary_of(db: Connection, session_id: str) -> str | None:
     return summary
 
 
-def summary_written(db: Connection, session_id: str, before: str | None = None) -> None:
+def summary_written(db: Database, session_id: str, before: str | None = None) -> None:
     """A session's vector goes where its summary is another one, and it waits for a new one."""
     if summary_of(db, session_id) != before:
         remove_small(db, SESSION_LEVEL, session_id)
@@ -220,7 +220,7 @@ def _places(number: int) -> tuple[int, int]:
 
 
 def similarities(
-    db: Connection, cache: VectorCache, number: int, vector: bytes, mark: EmbedderMark
+    db: Database, cache: VectorCache, number: int, vector: bytes, mark: EmbedderMark
 ) -> "Iterator[tuple[Numbers, Floats]]":
     """Documents of a project, and their cosines with a vector; in parts."""
     epoch = db.get("SELECT epoch FROM project_numbers WHERE number = :number", number=number)

@@ -10,7 +10,7 @@ import msgspec
 from ragmem.records import UNSUMMARIZED
 from ragmem.store.recall import WORK, Attempts, Pending, Work
 from ragmem.store.sqlite import code, text_index
-from ragmem.store.sqlite.connection import Connection, Row, columns
+from ragmem.store.sqlite.connection import Database, Row, columns
 from ragmem.store.sqlite.read import need_session, session
 
 _COUNTED = 1000
@@ -90,7 +90,7 @@ QUERIES: dict[Work, tuple[str, ...]] = {
 
 
 def pending(
-    db: Connection, work: Work, *, limit: int, session_id: str | None = None
+    db: Database, work: Work, *, limit: int, session_id: str | None = None
 ) -> list[Pending]:
     """What is to be done and no living owner's, that of the latest activity first."""
     found = db.tuples("SELECT key, owner_id FROM leases WHERE until > :now", now=db.now)
@@ -100,12 +100,12 @@ def pending(
     return list(islice(free, max(0, limit)))
 
 
-def count_pending(db: Connection) -> dict[Work, int]:
+def count_pending(db: Database) -> dict[Work, int]:
     """How much of each there is, at most a thousand."""
     return {work: len(pending(db, work, limit=_COUNTED)) for work in WORK}
 
 
-def _items(db: Connection, work: Work, session_id: str | None) -> Iterator[Pending]:
+def _items(db: Database, work: Work, session_id: str | None) -> Iterator[Pending]:
     for row in _waiting(db, work, session_id):
         if work == "thread" and row["parent_session_id"] is not None:
             # Whether a fork has more messages than its summary tells of: what it shares counts too.
@@ -119,7 +119,7 @@ def _items(db: Connection, work: Work, session_id: str | None) -> Iterator[Pendi
             )
 
 
-def _waiting(db: Connection, work: Work, session_id: str | None) -> Iterator[Row]:
+def _waiting(db: Database, work: Work, session_id: str | None) -> Iterator[Row]:
     asked = {"session_id": session_id, "person": db.access.sees}
     if work == "references":
         query = _TO_LINK_ANYWHERE if session_id is None else _TO_LINK_OF_SESSION
@@ -135,7 +135,7 @@ def _waiting(db: Connection, work: Work, session_id: str | None) -> Iterator[Row
 # --- leases -----------------------------------------------------------------------------
 
 
-def claim(db: Connection, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
+def claim(db: Database, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
     """Lease what is free, a dead owner's, or this owner's already; which they are."""
     if not keys:
         return []
@@ -165,13 +165,13 @@ def claim(db: Connection, keys: Sequence[str], owner_id: str, *, seconds: float)
     return mine
 
 
-def release(db: Connection, keys: Sequence[str], owner_id: str) -> None:
+def release(db: Database, keys: Sequence[str], owner_id: str) -> None:
     """End these leases, where they are the owner's."""
     for key in keys:
         db.query("DELETE FROM leases WHERE key = :key AND owner_id = :id", key=key, id=owner_id)
 
 
-def forget_session(db: Connection, session_id: str) -> None:
+def forget_session(db: Database, session_id: str) -> None:
     """End the leases of a session that is deleted, and of its records; forget its attempts."""
     forget_attempts(db, session_id)
     db.query(
@@ -202,7 +202,7 @@ _ATTEMPTS = """
 """It is made with the first attempt: a database without it has none."""
 
 
-def attempts(db: Connection, item: str = "", *, least: int = 1) -> list[Attempts]:
+def attempts(db: Database, item: str = "", *, least: int = 1) -> list[Attempts]:
     """Those about an item, or about any; the latest last."""
     if not _has_attempts(db):
         return []
@@ -215,13 +215,13 @@ def attempts(db: Connection, item: str = "", *, least: int = 1) -> list[Attempts
     )
 
 
-def keep_attempts(db: Connection, attempts: Attempts) -> None:
+def keep_attempts(db: Database, attempts: Attempts) -> None:
     """Keep these in place of what was known of their item."""
     db.execute(_ATTEMPTS)
     db.put("refused", columns(attempts), "item")
 
 
-def forget_attempts(db: Connection, session_id: str, item: str = "") -> None:
+def forget_attempts(db: Database, session_id: str, item: str = "") -> None:
     """Forget those of a session, or one of these: it is asked anew, is done, or is deleted."""
     if _has_attempts(db):
         db.query(
@@ -231,7 +231,7 @@ def forget_attempts(db: Connection, session_id: str, item: str = "") -> None:
         )
 
 
-def _has_attempts(db: Connection) -> bool:
+def _has_attempts(db: Database) -> bool:
     there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'refused'"
     return db.get(there) is not None
 
@@ -239,7 +239,7 @@ def _has_attempts(db: Connection) -> bool:
 # --- who works on which session -----------------------------------------------------------
 
 
-def attach(db: Connection, session_id: str, owner_id: str) -> list[str]:
+def attach(db: Database, session_id: str, owner_id: str) -> list[str]:
     """Register the owner, interrupt what dead ones left running; the session's other owners."""
     need_session(db, session_id)
     db.access.locks.hold(owner_id)
@@ -265,13 +265,13 @@ def attach(db: Connection, session_id: str, owner_id: str) -> list[str]:
     )
 
 
-def detach(db: Connection, owner_id: str) -> None:
+def detach(db: Database, owner_id: str) -> None:
     """Interrupt what the owner left running, and forget the owner."""
     _interrupt(db, owner_id)
     db.query("DELETE FROM owners WHERE owner_id = :id", id=owner_id)
 
 
-def _interrupt(db: Connection, owner_id: str | None) -> None:
+def _interrupt(db: Database, owner_id: str | None) -> None:
     for turn_id in db.column(
         "UPDATE turns SET status = 'interrupted', owner_id = NULL, finished_at = :now"
         " WHERE status = 'running' AND owner_id IS :id RETURNING turn_id",

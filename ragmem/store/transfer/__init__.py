@@ -9,7 +9,7 @@ markdown.py   one session for people to read
 """
 
 from ragmem.store.transfer.copying import (
-    Compared,
+    Comparison,
     Counter,
     Kind,
     OnProgress,
@@ -19,7 +19,7 @@ from ragmem.store.transfer.copying import (
 from ragmem.store.transfer.stream import Stream, stream_of
 
 __all__ = [
-    "Compared",
+    "Comparison",
     "Counter",
     "Kind",
     "OnProgress",

@@ -75,7 +75,7 @@ class Counter(msgspec.Struct, frozen=True):
         return f"{self.checksum:016x}"
 
 
-class Compared(msgspec.Struct, frozen=True):
+class Comparison(msgspec.Struct, frozen=True):
     """What both sides hold of the source's records, by kind."""
 
     source: dict[Kind, Counter]
@@ -168,7 +168,7 @@ async def _next(batches: AsyncIterator[Sequence[Write]]) -> Sequence[Write] | No
     return None
 
 
-async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> Compared:
+async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> Comparison:
     """Look up every record of the stream in the target."""
     comparison = _Comparison()
     projects = {project.project_id: project for project in await target.projects()}
@@ -246,9 +246,9 @@ class _Comparison:
                 state = "missing" if held is None else "different"
                 self._differing.append(f"{' '.join(key_of(write))} is {state}")
 
-    def result(self) -> Compared:
+    def result(self) -> Comparison:
         """All of it."""
-        return Compared(
+        return Comparison(
             self._source, self._target, self._later, self._differing_count, tuple(self._differing)
         )
 

@@ -8,10 +8,17 @@ from ragmem.memory.files import stored_path
 from ragmem.memory.projects import folder_name, locate, normalize_cwd
 from ragmem.memory.recording import redacted
 from ragmem.records import PutTurn
-from ragmem.store.transfer.foreign import AGENTS, AgentName, Place, Rules, Tally, titles_beside
+from ragmem.store.transfer.foreign import (
+    AGENTS,
+    AgentName,
+    ForeignFolder,
+    Rules,
+    Tally,
+    titles_beside,
+)
 from ragmem.store.transfer.foreign.lines import opened, records
 from ragmem.store.transfer.foreign.parsing import SessionParser
-from ragmem.store.transfer.foreign.values import Found
+from ragmem.store.transfer.foreign.values import FoundFile
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NOW = datetime(2026, 10, 1, tzinfo=UTC)
@@ -37,7 +44,7 @@ class Read:
         self, name: AgentName, file: Path, *, now: datetime = NOW, changed_at: datetime = NOW
     ) -> None:
         agent, self.tally = AGENTS[name], Tally()
-        found = Found(file, file.stat().st_size, changed_at)
+        found = FoundFile(file, file.stat().st_size, changed_at)
         titles = titles_beside(agent, file, [found])
         parser: SessionParser = agent.parser(found, self.tally, now=now, titles=titles)
         self.puts: list[PutTurn] = []
@@ -85,11 +92,11 @@ def _told(put: PutTurn) -> dict[str, object]:
 def rules() -> Rules:
     """As the command line has them, on a machine that knows no project yet."""
 
-    def place(folder: str) -> Place:
+    def place(folder: str) -> ForeignFolder:
         cwd = normalize_cwd(folder)
         project = locate(cwd, (), now=NOW).project
         top = Path(project.path)
-        return Place(
+        return ForeignFolder(
             folder_name(cwd),
             project,
             True,

@@ -11,18 +11,31 @@ finding.py      the files, and titles that stand beside them
 importing.py    turns into the store: only those that it does not have
 """
 
-from ragmem.store.transfer.foreign.finding import AGENTS, Agent, Search, find_files, titles_beside
+from ragmem.store.transfer.foreign.finding import (
+    AGENTS,
+    AgentFiles,
+    Search,
+    find_files,
+    titles_beside,
+)
 from ragmem.store.transfer.foreign.importing import Importer
-from ragmem.store.transfer.foreign.values import AgentName, Found, Outcome, Place, Rules, Tally
+from ragmem.store.transfer.foreign.values import (
+    AgentName,
+    ForeignFolder,
+    FoundFile,
+    Outcome,
+    Rules,
+    Tally,
+)
 
 __all__ = [
     "AGENTS",
-    "Agent",
+    "AgentFiles",
     "AgentName",
-    "Found",
+    "ForeignFolder",
+    "FoundFile",
     "Importer",
     "Outcome",
-    "Place",
     "Rules",
     "Search",
     "Tally",

@@ -18,7 +18,7 @@ from ragmem.store.transfer.foreign.fields import Fields, count, fields, items, t
 from ragmem.store.transfer.foreign.parsing import SessionParser
 from ragmem.store.transfer.foreign.queued import Queue, Queued
 from ragmem.store.transfer.foreign.touched import found_by, touched
-from ragmem.store.transfer.foreign.values import Facts, Found, Tally
+from ragmem.store.transfer.foreign.values import FileFacts, FoundFile, Tally
 
 _SYNTHETIC = "<synthetic>"
 _INTERRUPTED = "[Request interrupted by user"
@@ -57,10 +57,12 @@ class ClaudeCodeParser(SessionParser):
     """Turns of one session file; `titles` are those that other files have for messages."""
 
     def __init__(
-        self, found: Found, tally: Tally, *, now: datetime, titles: Mapping[str, str]
+        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
     ) -> None:
         name = found.file.stem
-        facts = Facts(foreign_id=name, last_at=found.changed_at, subagent=name.startswith("agent-"))
+        facts = FileFacts(
+            foreign_id=name, last_at=found.changed_at, subagent=name.startswith("agent-")
+        )
         super().__init__("claude-code", facts, tally, now=now)
         self._folder = found.file.parent.name
         self._titles = titles

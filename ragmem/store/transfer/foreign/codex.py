@@ -36,7 +36,7 @@ from ragmem.store.transfer.foreign.codex_items import (
 from ragmem.store.transfer.foreign.fields import Fields, fields, items, moment, text
 from ragmem.store.transfer.foreign.parsing import SessionParser
 from ragmem.store.transfer.foreign.touched import touched
-from ragmem.store.transfer.foreign.values import Facts, Found, Tally
+from ragmem.store.transfer.foreign.values import FileFacts, FoundFile, Tally
 
 
 class _Heard(msgspec.Struct, frozen=True):
@@ -51,9 +51,9 @@ class CodexParser(SessionParser):
     """Turns of one session file; `titles` are the names of sessions, by their ids."""
 
     def __init__(
-        self, found: Found, tally: Tally, *, now: datetime, titles: Mapping[str, str]
+        self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
     ) -> None:
-        facts = Facts(foreign_id=id_in_name(found.file.stem), last_at=found.changed_at)
+        facts = FileFacts(foreign_id=id_in_name(found.file.stem), last_at=found.changed_at)
         super().__init__("codex", facts, tally, now=now)
         self._titles = titles
         self._identified = False

@@ -13,14 +13,14 @@ from ragmem.store.transfer.foreign import claude_code, codex
 from ragmem.store.transfer.foreign.fields import Fields
 from ragmem.store.transfer.foreign.lines import opened, records
 from ragmem.store.transfer.foreign.parsing import SessionParser
-from ragmem.store.transfer.foreign.values import AgentName, Found, Tally
+from ragmem.store.transfer.foreign.values import AgentName, FoundFile, Tally
 
 _HEAD_RECORDS = 200
 """Of each file of Claude Code: summaries of other sessions stand at its start."""
 _COMPRESSED = re.compile(r"\.jsonl\.(?:zst|gz)$")
 
 
-class Agent(msgspec.Struct, frozen=True):
+class AgentFiles(msgspec.Struct, frozen=True):
     """An agent whose sessions can be imported."""
 
     name: AgentName
@@ -29,23 +29,23 @@ class Agent(msgspec.Struct, frozen=True):
     titles_of: Callable[[Fields], tuple[str, str] | None]
 
 
-AGENTS: dict[AgentName, Agent] = {
-    "claude-code": Agent(
+AGENTS: dict[AgentName, AgentFiles] = {
+    "claude-code": AgentFiles(
         "claude-code", "Claude Code", claude_code.ClaudeCodeParser, claude_code.titles_of
     ),
-    "codex": Agent("codex", "Codex", codex.CodexParser, codex.titles_of),
+    "codex": AgentFiles("codex", "Codex", codex.CodexParser, codex.titles_of),
 }
 
 
 class Search(msgspec.Struct, frozen=True):
     """What was found under a path, oldest file first, and what can't be imported, with why."""
 
-    files: list[Found]
+    files: list[FoundFile]
     skipped: list[tuple[str, str]]
     tally: Tally
 
 
-def find_files(agent: Agent, path: Path) -> Search:
+def find_files(agent: AgentFiles, path: Path) -> Search:
     """Files that may hold sessions; no link is followed. OSError when the path can't be read."""
     search = Search([], [], Tally())
     if not stat.S_ISDIR(os.stat(path).st_mode):
@@ -72,7 +72,7 @@ def find_files(agent: Agent, path: Path) -> Search:
     return search
 
 
-def titles_beside(agent: Agent, path: Path, files: list[Found]) -> dict[str, str]:
+def titles_beside(agent: AgentFiles, path: Path, files: list[FoundFile]) -> dict[str, str]:
     """What sessions are called, where that does not stand in their own files."""
     titles: dict[str, str] = {}
     if agent.name == "codex":
@@ -86,7 +86,7 @@ def titles_beside(agent: Agent, path: Path, files: list[Found]) -> dict[str, str
     return titles
 
 
-def _titles(agent: Agent, file: Path, *, limit: int | None) -> Iterator[tuple[str, str]]:
+def _titles(agent: AgentFiles, file: Path, *, limit: int | None) -> Iterator[tuple[str, str]]:
     try:
         with opened(file) as source:
             for number, record in enumerate(records(source, Tally())):
@@ -112,7 +112,7 @@ def _take(file: Path, search: Search) -> None:
         search.skipped.append((str(file), "it is empty"))
     else:
         changed_at = datetime.fromtimestamp(found.st_mtime, UTC)
-        search.files.append(Found(file, found.st_size, changed_at))
+        search.files.append(FoundFile(file, found.st_size, changed_at))
 
 
 def _note(search: Search, error: OSError) -> None:

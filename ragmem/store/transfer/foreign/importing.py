@@ -18,10 +18,17 @@ from ragmem.records import DEFAULT_TITLE, PutSession, PutTurn, RegisterProject, 
 from ragmem.redact import redact
 from ragmem.store.base import Archive, Span, TurnQuery
 from ragmem.store.transfer.foreign.building import session_id_of
-from ragmem.store.transfer.foreign.finding import Agent
+from ragmem.store.transfer.foreign.finding import AgentFiles
 from ragmem.store.transfer.foreign.lines import opened, records
 from ragmem.store.transfer.foreign.parsing import SessionParser
-from ragmem.store.transfer.foreign.values import Found, Outcome, Place, Rules, State, Tally
+from ragmem.store.transfer.foreign.values import (
+    ForeignFolder,
+    FoundFile,
+    Outcome,
+    Rules,
+    State,
+    Tally,
+)
 from ragmem.text import clean
 
 _BATCH = 50
@@ -51,7 +58,7 @@ class Importer:
         self._only_cwd = only_cwd
         self._dry_run = dry_run
 
-    async def take(self, agent: Agent, found: Found, tally: Tally) -> Outcome:
+    async def take(self, agent: AgentFiles, found: FoundFile, tally: Tally) -> Outcome:
         """Import a file, as far as it can be read; StoreError when it can't be stored."""
         parser = agent.parser(found, tally, now=self._now, titles=self._titles)
         batches = _batches(parser, found, tally)
@@ -92,15 +99,15 @@ class _Session:
         self,
         store: Archive | None,
         rules: Rules,
-        agent: Agent,
-        found: Found,
+        agent: AgentFiles,
+        found: FoundFile,
         parser: SessionParser,
     ) -> None:
         self._store = store
         self._rules = rules
         self._facts = parser.facts
         facts = parser.facts
-        self._place: Place = rules.locate(facts.cwd or str(found.file.parent))
+        self._place: ForeignFolder = rules.locate(facts.cwd or str(found.file.parent))
         started_at = facts.started_at or facts.last_at
         self.session = Session(
             session_id=session_id_of(agent.name, facts.foreign_id),
@@ -264,7 +271,7 @@ def _comparable(put: PutTurn) -> PutTurn:
     return msgspec.structs.replace(put, accesses=accesses)
 
 
-def _batches(parser: SessionParser, found: Found, tally: Tally) -> Iterator[list[PutTurn]]:
+def _batches(parser: SessionParser, found: FoundFile, tally: Tally) -> Iterator[list[PutTurn]]:
     """Turns as they come, some at a time: a file is never in memory as a whole."""
     turns = _turns(parser, found, tally)
     while True:
@@ -281,7 +288,7 @@ def _batches(parser: SessionParser, found: Found, tally: Tally) -> Iterator[list
         yield batch
 
 
-def _turns(parser: SessionParser, found: Found, tally: Tally) -> Iterator[PutTurn]:
+def _turns(parser: SessionParser, found: FoundFile, tally: Tally) -> Iterator[PutTurn]:
     try:
         with opened(found.file) as source:
             for record in records(source, tally):

@@ -7,7 +7,7 @@ from datetime import datetime
 from ragmem.records import PutTurn
 from ragmem.store.transfer.foreign.building import Keys, TurnBuilder, session_id_of
 from ragmem.store.transfer.foreign.fields import Fields, moment
-from ragmem.store.transfer.foreign.values import AgentName, Facts, Tally
+from ragmem.store.transfer.foreign.values import AgentName, FileFacts, Tally
 from ragmem.text import one_line
 
 _SETTLED_S = 3600
@@ -19,7 +19,7 @@ _KEY_CHARS = 200
 class SessionParser(ABC):
     """The state of reading one file: what is known of the session, and the turn that goes on."""
 
-    def __init__(self, agent: AgentName, facts: Facts, tally: Tally, *, now: datetime) -> None:
+    def __init__(self, agent: AgentName, facts: FileFacts, tally: Tally, *, now: datetime) -> None:
         self.facts = facts
         self.tally = tally
         self.now = now

@@ -33,7 +33,7 @@ class Tally:
         self.broken += other.broken
 
 
-class Facts(msgspec.Struct, kw_only=True):
+class FileFacts(msgspec.Struct, kw_only=True):
     """What is known of a session so far; it grows while its file is read."""
 
     foreign_id: str
@@ -49,7 +49,7 @@ class Facts(msgspec.Struct, kw_only=True):
     """It was held by an agent that another one had sent, not by a person."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundFile(msgspec.Struct, frozen=True):
     """A file that may hold a session."""
 
     file: Path
@@ -57,7 +57,7 @@ class Found(msgspec.Struct, frozen=True):
     changed_at: datetime
 
 
-class Place(msgspec.Struct, frozen=True):
+class ForeignFolder(msgspec.Struct, frozen=True):
     """A session's folder, as this memory knows it."""
 
     cwd: str
@@ -71,7 +71,7 @@ class Place(msgspec.Struct, frozen=True):
 class Rules(msgspec.Struct, frozen=True):
     """What the layers above know, for whoever stores."""
 
-    locate: Callable[[str], Place]
+    locate: Callable[[str], ForeignFolder]
     redacted: Callable[[Write], Write]
 
 
