@@ -28,7 +28,7 @@ _PATCHED = ("typer.core", "typer._", "setattr(typer", "sys.modules[")
 # Also what a rule of ruff is called; those stand behind "noqa".
 _CODE = re.compile(r"\b(?:[ABCDE]\d{1,3}|X\d{1,2}[a-z]?)\b|\b[Rr]eliability,? \d|\b[Ii]ssue \d")
 _DOCUMENT = re.compile(r"\b(?:cli|design|house|reliability|requirements|terminal)\.md\b")
-_NOT_A_CODE = re.compile(r"noqa: ?[A-Z]+\d+(?:, ?[A-Z]+\d+)*")
+_NOT_A_CODE = re.compile(r"noqa: ?[A-Z]+\d+(?:, ?[A-Z]+\d+)*|(?:%[0-9A-F]{2})+")
 
 Figure = tuple[str, int | None, Callable[[], list[str]]]
 """What it is called, the most that it may be, and what it counts, a line each."""
