@@ -13,10 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+import msgspec
+
 from ragmem import __version__
 from ragmem.agent import Agent, Dependencies, Limits
-from ragmem.agent.learned import shown
-from ragmem.agent.options import Options as Options
+from ragmem.agent.agent import shown
 from ragmem.background import INLINE_S, Background, configured_embedder, leave_to_a_process
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import ConfigError, SessionNotFound, StoreError, UsageError
@@ -47,7 +48,7 @@ from ragmem.redact import know, secrets_among
 from ragmem.store.base import SessionQuery, Store, TurnQuery
 from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
-from ragmem.tools.base import Approver
+from ragmem.tools.base import Approver, PermissionMode
 from ragmem.tools.project_code import SessionCode
 
 if TYPE_CHECKING:
@@ -55,6 +56,20 @@ if TYPE_CHECKING:
     from ragmem.interface.address import Address
     from ragmem.interface.memory import OpenMemory
     from ragmem.tools.seen import SeenFiles
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How one agent is to work; from flags."""
+
+    model: str = ""
+    permission_mode: PermissionMode = "default"
+    add_dirs: tuple[Path, ...] = ()
+    max_turns: int | None = None
+    max_budget_usd: float | None = None
+    allow: tuple[str, ...] = ()
+    """Tools that need no approval."""
+    no_tools: bool = False
+
 
 _SEEN_LOOKBACK = 200
 """Files read in so many of the latest turns need not be read again before an edit."""

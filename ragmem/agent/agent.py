@@ -1,18 +1,41 @@
 """What an interface holds: an agent in a session, asked one prompt at a time."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 
 import msgspec
 
-from ragmem.agent.desk import Dependencies
-from ragmem.agent.own_command import CommandRun
-from ragmem.agent.turn import TurnRun
-from ragmem.errors import LLMError
+from ragmem.agent.calls import CallRunner
+from ragmem.agent.turn import Dependencies, Ending, TurnRun
+from ragmem.errors import EXIT_DONE, EXIT_SIGINT, LLMError
 from ragmem.events import Event, TurnFinished
+from ragmem.ids import new_id
 from ragmem.memory.context import Context, Strategy
+from ragmem.memory.facts.values import Remembered
+from ragmem.messages import ToolUse
 from ragmem.records import Session, ToolCall, Turn
+
+
+class CommandRun(TurnRun):
+    """A turn of one command; what it printed goes to the model with the next prompt."""
+
+    async def _begin(self, prompt: str) -> None:
+        await super()._begin(f"!{prompt}")
+        self._calls = CallRunner(self._parts.toolset.of_person, self._recording, self._emit)
+
+    async def _answer(self, prompt: str) -> Ending:
+        arguments = msgspec.json.encode({"command": prompt}).decode()
+        await self._calls.own(ToolUse(new_id(), "run_command", arguments))
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # The person stopped it: what it had printed by then is recorded with that.
+            while task.uncancel():
+                continue
+            return Ending(
+                subtype="interrupted", text="", error="interrupted", exit_code=EXIT_SIGINT
+            )
+        return Ending(subtype="success", text="", exit_code=EXIT_DONE)
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,9 +51,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 class Agent:
     """One agent in one session. Turns run one at a time."""
 
-    def __init__(self, session: Session, desk: Dependencies) -> None:
+    def __init__(self, session: Session, parts: Dependencies) -> None:
         self.session = session
-        self._desk = desk
+        self._parts = parts
         self._run: TurnRun | None = None
         self._task: asyncio.Task[None] | None = None
         self._preparing: asyncio.Task[None] | None = None
@@ -38,7 +61,7 @@ class Agent:
     @property
     def model(self) -> str:
         """`provider/model`."""
-        return self._desk.llm.info.name
+        return self._parts.llm.info.name
 
     @property
     def turn(self) -> Turn | None:
@@ -62,7 +85,7 @@ class Agent:
 
     async def _events(self, kind: type[TurnRun], text: str) -> AsyncGenerator[Event, None]:
         events: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._run = kind(self.session, self._desk, events.put_nowait)
+        self._run = kind(self.session, self._parts, events.put_nowait)
         task = self._task = asyncio.create_task(self._run.run(text))
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:
@@ -94,7 +117,7 @@ class Agent:
 
         async def warm_up() -> None:
             with suppress(LLMError):
-                await self._desk.llm.prepare()
+                await self._parts.llm.prepare()
 
         self._preparing = asyncio.create_task(warm_up())
 
@@ -109,16 +132,16 @@ class Agent:
 
     async def context(self, prompt: str, *, strategy: Strategy = "hybrid") -> Context:
         """Exactly what would be sent with this prompt; nothing is sent or stored."""
-        desk = self._desk
-        changed = await desk.changed.look() if desk.changed and desk.offers_tools else ""
-        return await desk.memory.build_context(
+        parts = self._parts
+        changed = await parts.changed.look() if parts.changed and parts.offers_tools else ""
+        return await parts.memory.build_context(
             self.session,
             prompt,
-            desk.builder,
-            desk.place,
+            parts.builder,
+            parts.place,
             strategy=strategy,
             changed=changed,
-            find_code=desk.find_code,
+            find_code=parts.find_code,
         )
 
     async def aclose(self) -> None:
@@ -128,4 +151,17 @@ class Agent:
             self._preparing.cancel()
         running = [task for task in (self._task, self._preparing) if task]
         await asyncio.gather(*running, return_exceptions=True)
-        await self._desk.llm.aclose()
+        await self._parts.llm.aclose()
+
+
+def shown(remembered: Remembered, agents: Iterable[Agent]) -> list[str]:
+    """Tell it among the events of an answer that is being made; else the lines of a notice.
+
+    What a tool or the person wrote is shown where that was done.
+    """
+    from ragmem.tools.memory import written_event
+
+    event = written_event(remembered)
+    if event is None or not remembered.memory or remembered.memory.source != "conversation":
+        return []
+    return [] if any(agent.tell(event) for agent in agents) else [event.line]

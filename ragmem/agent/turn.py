@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 
 from ragmem.agent.calls import CallRunner, settled, with_note
-from ragmem.agent.desk import Dependencies
 from ragmem.agent.toolloop import ToolLoop
 from ragmem.errors import (
     EXIT_DONE,
@@ -37,6 +36,7 @@ from ragmem.events import (
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
 from ragmem.llm.base import (
+    LLM,
     MOST_CHARS,
     Assembler,
     Completion,
@@ -45,13 +45,47 @@ from ragmem.llm.base import (
     TextChunk,
     answering,
 )
-from ragmem.memory.context import Context, ContextBuilder
+from ragmem.memory.context import Context, ContextBuilder, FindCode, Place
+from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording
 from ragmem.messages import Message, ToolSpec, ToolUse, user
 from ragmem.prompts import prompt as prompt_text
-from ragmem.records import Session, ToolCall, Turn, TurnStatus, Usage
+from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage
 from ragmem.text import clean, one_line
+from ragmem.tools.base import Toolset
+from ragmem.tools.changed_files import ChangedFiles
 from ragmem.tools.mentions import at_paths, named_files
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a turn stops by itself."""
+
+    max_iterations: int = 25
+    """Model calls; then one more without tools."""
+    max_budget_usd: float | None = None
+
+
+class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """All that an agent works with; put together by `ragmem.app`."""
+
+    llm: LLM
+    memory: Memory
+    toolset: Toolset
+    builder: ContextBuilder
+    place: Place
+    find_code: FindCode | None = None
+    """Looks through the project's code; None where that is not indexed."""
+    project: Project
+    limits: Limits = Limits()
+    offers_tools: bool = True
+    """False: the model is told of no tools; mentions are still read."""
+    notices: Callable[[], Sequence[str]] = tuple
+    """What is to be said once, such as that the store is away; asked between the turn's steps."""
+    at_start: Callable[[], None] = lambda: None
+    """Called when a turn begins, for what it needs a little later."""
+    changed: ChangedFiles | None = None
+    """Knows which files are other than the agent has read them."""
+
 
 _EMPTY_RETRIES = 2
 """An answer that broke off before a word was shown is asked for again so often."""
@@ -83,9 +117,11 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 class TurnRun:
     """See the module's text; `run` is called once."""
 
-    def __init__(self, session: Session, desk: Dependencies, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self, session: Session, parts: Dependencies, emit: Callable[[Event], None]
+    ) -> None:
         self._session = session
-        self._desk = desk
+        self._parts = parts
         self._emit = emit
         self._recording: TurnRecording
         self._calls: CallRunner
@@ -142,19 +178,19 @@ class TurnRun:
             await settled(self._finish(ending))
 
     async def _begin(self, prompt: str) -> None:
-        desk = self._desk
-        desk.at_start()
-        self._recording = await desk.memory.begin_turn(
-            self._session, desk.project, prompt, model=desk.llm.info.name
+        parts = self._parts
+        parts.at_start()
+        self._recording = await parts.memory.begin_turn(
+            self._session, parts.project, prompt, model=parts.llm.info.name
         )
-        self._calls = CallRunner(desk.toolset, self._recording, self._emit)
+        self._calls = CallRunner(parts.toolset, self._recording, self._emit)
         turn = self.turn
         self._emit(
             TurnStarted(
                 session_id=turn.session_id,
                 turn_id=turn.turn_id,
                 turn_index=turn.turn_index,
-                model=desk.llm.info.name,
+                model=parts.llm.info.name,
                 recorded=self._recording.recorded,
             )
         )
@@ -162,18 +198,18 @@ class TurnRun:
 
     async def _answer(self, prompt: str) -> Ending:
         """The loop."""
-        limits = self._desk.limits
-        specs = self._desk.toolset.specs() if self._desk.offers_tools else ()
+        limits = self._parts.limits
+        specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
         mentions = await self._mentions(prompt)
         changed = await self._news()
-        context = await self._build(prompt, mentions, self._desk.builder, changed)
+        context = await self._build(prompt, mentions, self._parts.builder, changed)
         loop = self._loop(context)
         for number in range(limits.max_iterations):
             try:
                 completion = await self._call(loop.messages, specs)
             except ContextTooLong:
                 if number == 0:
-                    smaller = self._desk.builder.smaller()
+                    smaller = self._parts.builder.smaller()
                     loop = self._loop(await self._build(prompt, mentions, smaller, changed))
                 elif not loop.shrink():
                     raise
@@ -195,7 +231,7 @@ class TurnRun:
 
     def _loop(self, context: Context) -> ToolLoop:
         """Half of the model's window for calls and results, less when the context needs it."""
-        window = 4 * (self._desk.llm.info.context_window or _UNKNOWN_WINDOW_TOKENS)
+        window = 4 * (self._parts.llm.info.context_window or _UNKNOWN_WINDOW_TOKENS)
         room = min(window // 2, max(window // 4, window * 3 // 4 - context.chars))
         return ToolLoop(context.messages, limit=context.chars + room)
 
@@ -207,7 +243,7 @@ class TurnRun:
             text=completion.text,
             error="The model kept repeating itself."
             if self._calls.stuck
-            else f"The limit of {self._desk.limits.max_iterations} model calls was reached.",
+            else f"The limit of {self._parts.limits.max_iterations} model calls was reached.",
             hint="Go on with `-c`, or raise tools.max_iterations or --max-turns.",
         )
 
@@ -220,22 +256,22 @@ class TurnRun:
 
     async def _news(self) -> str:
         """Which files others have changed, for a model that can read them again."""
-        desk = self._desk
-        return await desk.changed.news() if desk.changed and desk.offers_tools else ""
+        parts = self._parts
+        return await parts.changed.news() if parts.changed and parts.offers_tools else ""
 
     async def _build(
         self, prompt: str, mentions: list[ToolCall], builder: ContextBuilder, changed: str
     ) -> Context:
-        desk = self._desk
-        context = await desk.memory.build_context(
+        parts = self._parts
+        context = await parts.memory.build_context(
             self._session,
             prompt,
             builder,
-            desk.place,
+            parts.place,
             turn=self.turn,
             mentions=mentions,
             changed=changed,
-            find_code=desk.find_code,
+            find_code=parts.find_code,
         )
         self._sizes = context.sizes
         self._emit(
@@ -250,15 +286,15 @@ class TurnRun:
 
     async def _mentions(self, prompt: str) -> list[ToolCall]:
         """Files that the prompt names are read before the model is asked."""
-        desk = self._desk
-        paths = [path for path in at_paths(prompt) if _exists(desk.place.cwd / path)]
-        if not desk.llm.info.supports_tools:
-            listed = await desk.toolset.call(_use("glob_files", pattern="**/*"))
+        parts = self._parts
+        paths = [path for path in at_paths(prompt) if _exists(parts.place.cwd / path)]
+        if not parts.llm.info.supports_tools:
+            listed = await parts.toolset.call(_use("glob_files", pattern="**/*"))
             known = listed.text.splitlines() if listed.success else []
             paths += [path for path in named_files(prompt, known) if path not in paths]
         calls = []
         for path in paths:
-            is_folder = (desk.place.cwd / path).is_dir()
+            is_folder = (parts.place.cwd / path).is_dir()
             use = _use("list_directory" if is_folder else "read_file", path=path)
             if (call := await self._calls.mention(use, path)) is not None:
                 calls.append(call)
@@ -273,7 +309,7 @@ class TurnRun:
             failpoint("model.ask")
             try:
                 request = Request(messages=tuple(messages), tools=specs)
-                async with answering(self._desk.llm, request) as chunks:
+                async with answering(self._parts.llm, request) as chunks:
                     async for chunk in chunks:
                         failpoint("model.chunk")
                         assembler.feed(chunk)
@@ -311,7 +347,7 @@ class TurnRun:
 
     def _count(self, assembler: Assembler, api_ms: int) -> None:
         used = assembler.usage
-        cost = self._desk.llm.info.cost_usd(
+        cost = self._parts.llm.info.cost_usd(
             used.input_tokens, used.output_tokens, used.cached_tokens
         )
         self._usage += Usage(
@@ -330,7 +366,7 @@ class TurnRun:
     @property
     def _too_expensive(self) -> str:
         """Why the model may not be asked again; empty while it may."""
-        limit = self._desk.limits.max_budget_usd
+        limit = self._parts.limits.max_budget_usd
         if limit is None:
             return ""
         if self._unpriced:
@@ -339,19 +375,19 @@ class TurnRun:
         return f"The budget of ${limit:g} is spent." if spent else ""
 
     def _say_notices(self) -> None:
-        for text in self._desk.notices():
+        for text in self._parts.notices():
             self._warn(text)
 
     def _warn(self, text: str) -> None:
         self._emit(Notice(level="warning", text=text))
 
     async def _finish(self, ending: Ending) -> None:
-        desk = self._desk
+        parts = self._parts
         reasoning = "\n\n".join(filter(None, self._reasoning))
         await self._recording.finish(
             ending.status, ending.text, reasoning=reasoning, usage=self._usage
         )
-        desk.memory.finished(self._session, self.turn)
+        parts.memory.finished(self._session, self.turn)
         self._say_notices()
         self._over = True
         self._emit(
@@ -363,7 +399,7 @@ class TurnRun:
                 error=ending.error,
                 hint=ending.hint,
                 exit_code=ending.exit_code,
-                model=desk.llm.info.name,
+                model=parts.llm.info.name,
                 usage=self._usage,
                 duration_ms=round((time.monotonic() - self._started) * 1000),
                 context=self._sizes,

@@ -234,7 +234,9 @@ class ConversationAgent:
 
     async def _opened(self, session: Session) -> Conversation:
         project = await self._project_of(session)
-        conversation = Conversation(self, session, Agent(session, self._desk(session, project)))
+        conversation = Conversation(
+            self, session, Agent(session, self._dependencies(session, project))
+        )
         self._conversations.append(conversation)
         return conversation
 
@@ -249,7 +251,7 @@ class ConversationAgent:
             created_at=session.started_at,
         )
 
-    def _desk(self, session: Session, project: Project) -> Dependencies:
+    def _dependencies(self, session: Session, project: Project) -> Dependencies:
         tools = list(self._tools)
         if tools:
             # A model that has tools at all has those of the memory too.

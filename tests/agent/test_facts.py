@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ragmem.agent import Agent
-from ragmem.agent.learned import shown
+from ragmem.agent.agent import shown
 from ragmem.config import FactsConfig, MemoryConfig
 from ragmem.errors import ContextTooLong, StoreUnavailable
 from ragmem.events import ContextBuilt, Event, MemoryWritten, TextDelta, ToolFinished, TurnFinished

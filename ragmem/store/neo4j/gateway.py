@@ -429,8 +429,8 @@ def translate(error: Exception, location: str) -> StoreError | None:
     if "too large to index" in reason:
         return StoreRefused(
             f"{server} can't keep a value that is longer than its index takes (8,000 bytes).",
-            hint="Such are a session's folder and the ids: work in a folder with a shorter path, or "
-            "keep this memory in SQLite.",
+            hint="Such are a session's folder and the ids: work in a folder with a shorter path, "
+            "or keep this memory in SQLite.",
         )
     if isinstance(error, (raised.TransientError, raised.DatabaseError)) or _was_ended(error):
         return _not_now(code, reason, server)
