@@ -3,16 +3,18 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from ragmem.errors import RagmemError, StoreDamaged, StoreError, StoreUnavailable
+from ragmem.errors import RagmemError, StoreDamaged, StoreError, StoreRefused, StoreUnavailable
+from ragmem.failpoints import failpoint
+from ragmem.ids import new_id
 from ragmem.records import BeginTurn, Write
 from ragmem.store.base import Applied, SessionQuery, Store
 from ragmem.store.spool.files import (
@@ -20,15 +22,178 @@ from ragmem.store.spool.files import (
     MOST_IN_MEMORY,
     NoRoom,
     Spool,
+    SpoolFile,
     count_aside,
+    from_line,
+    is_damaged,
+    keep_leftover,
+    to_lines,
 )
-from ragmem.store.spool.lines import to_lines
-from ragmem.store.spool.replay import Replay, replay_left
-from ragmem.store.spool.running import HeldTasks
-from ragmem.store.spool.words import are, lost_text, writes_text
+
+T = TypeVar("T")
+
+
+class HeldTasks:
+    """Tasks that are held until they end."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._interrupted: set[asyncio.Task[Any]] = set()
+        """Nobody waits for them any more."""
+
+    def keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """A task of its own; its error is for those who wait."""
+
+        def ended(task: "asyncio.Task[T]") -> None:
+            self._tasks.discard(task)
+            if not task.cancelled():
+                task.exception()
+
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+        return task
+
+    async def finish(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result; interrupted, it goes on, and what is begun next comes after it."""
+        before = frozenset(self._interrupted)
+
+        async def in_order() -> T:
+            if before:
+                await asyncio.wait(before)
+            return await work()
+
+        task = self.keep(in_order())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                self._interrupted.add(task)
+                task.add_done_callback(self._interrupted.discard)
+            raise
+
+    async def wait(self, limit_s: float) -> None:
+        """Until all have ended, or for so long."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=limit_s)
+
+
+def writes_text(count: int) -> str:
+    """`3 writes`."""
+    return f"{count:,} {'write' if count == 1 else 'writes'}"
+
+
+def are(count: int) -> str:
+    """What so many writes do: `is` or `are`."""
+    return "is" if count == 1 else "are"
+
+
+def lost_text(folder: Path, most: int) -> str:
+    """Of a turn that neither the disk nor memory has room for."""
+    room = f"{most >> 20} MB" if most >= 1 << 20 else f"{most:,} bytes"
+    return (
+        f"This turn is not kept: the memory is away, {folder} can't be written, and the {room} "
+        "that this process keeps for them are full. What came before is still kept."
+    )
+
+
+class OnDisk(Protocol):
+    """Runs what blocks where it may."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
+
+
+_MOST_AT_ONCE = 64
+_INDEXES_KEPT = 1000
+
+
+class Replay:
+    """What this process has brought back into the store."""
+
+    def __init__(self) -> None:
+        self.batch = _MOST_AT_ONCE
+        """Lines in one transaction: halved when one took too long, doubled when it did not."""
+        self.known: set[str] = set()
+        """Files whose lines the store did not take: not tried again by this process."""
+        self.turn_indexes: dict[str, int] = {}
+        self.refused = ""
+        """Why the store did not take a write, the last time; empty once that was told."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Count anew."""
+        self.started_at = time.monotonic()
+        self.count = 0
+        """Lines that the store took."""
+        if len(self.turn_indexes) > _INDEXES_KEPT:
+            self.turn_indexes = {}
+
+    async def apply(self, store: Store, lines: Sequence[bytes]) -> list[bytes]:
+        """Write the lines; those that the store can never take, while it takes others."""
+        failpoint("spool.replay")
+        unknown = [line for line in lines if from_line(line) is None]
+        known = [line for line in lines if line not in unknown] if unknown else lines
+        if unknown:
+            damaged = any(map(is_damaged, unknown))
+            self.refused = "it is damaged." if damaged else "it is of a newer version."
+        leftover = unknown + await self._apply_known(store, known)
+        failpoint("spool.replayed")
+        return leftover
+
+    async def _apply_known(self, store: Store, lines: Sequence[bytes]) -> list[bytes]:
+        try:
+            applied = await store.apply([write for line in lines if (write := from_line(line))])
+        except StoreUnavailable:
+            self.batch = max(1, len(lines) // 2)
+            raise
+        except StoreDamaged:
+            raise
+        except Exception as error:
+            if len(lines) > 1:
+                return [rest for line in lines for rest in await self._apply_known(store, [line])]
+            if isinstance(error, StoreRefused):
+                # Is it this write, or any? An owner that nobody is has nothing to give up.
+                await store.detach(new_id())
+            self.refused = str(error)
+            return list(lines)
+        self.batch = min(_MOST_AT_ONCE, 2 * self.batch)
+        self.count += len(lines)
+        self.turn_indexes |= applied.turn_indexes
+        return []
+
+
+async def replay_left(replay: Replay, store: Store, spool: Spool, on_disk: OnDisk) -> int:
+    """Write what dead processes have left; how many lines the store took."""
+    before = replay.count
+    for path in await on_disk(spool.others):
+        if path.name not in replay.known and (
+            file := await on_disk(partial(SpoolFile.adopt, path))
+        ):
+            await _replay_file(replay, store, file, spool.store_id, on_disk)
+    return replay.count - before
+
+
+async def _replay_file(
+    replay: Replay, store: Store, file: SpoolFile, store_id: str, on_disk: OnDisk
+) -> None:
+    # What one store has begun to take is no other's.
+    file.store_id = store_id
+    try:
+        while lines := await on_disk(partial(file.read, replay.batch)):
+            leftover = await replay.apply(store, lines)
+            if leftover:
+                keep = partial(keep_leftover, file.path.parent, leftover, store_id)
+                if kept := await on_disk(keep):
+                    replay.known.add(kept)
+            await on_disk(partial(file.advance, lines))
+    finally:
+        if file.passed_over:
+            replay.refused = f"a write of it is larger than {MOST_IN_A_LINE >> 20} MB."
+        # Also when cut short: what is in the store need not be written by the next one too.
+        await on_disk(file.close)
+
 
 _log = logging.getLogger("ragmem")
-T = TypeVar("T")
 
 _SOON_S = 0.02
 _LONG_STALL_S = 1.0

@@ -10,12 +10,14 @@ of once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from ragmem.errors import StoreError
+from ragmem.files import replace_private
 from ragmem.records import (
     CodeFile,
     FileAccess,
@@ -36,10 +38,40 @@ from ragmem.store.base import ALL_TURNS, Applied, SessionQuery, Store, StoreInfo
 from ragmem.store.code import ChangedTogether, CodeTurn, FoundScope, ScopeQuery, TurnsQuery
 from ragmem.store.memories import MemoryQuery
 from ragmem.store.recall import Attempts, Candidate, EmbedderMark, Pending, SearchQuery, Work
-from ragmem.store.spool.backlog import Backlog, Patience, Waiting
+from ragmem.store.spool.backlog import Backlog, Patience, Waiting, writes_text
 from ragmem.store.spool.files import MOST_IN_MEMORY
-from ragmem.store.spool.projects import KnownProjects
-from ragmem.store.spool.words import writes_text
+
+
+class KnownProjects:
+    """A private file beside the spool. What can't be read or written costs only this comfort."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._written: list[Project] | None = None
+
+    def load(self) -> list[Project]:
+        """None of them where there is no file."""
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=list[Project])
+        except (OSError, msgspec.MsgspecError):
+            return []
+
+    def save(self, projects: list[Project]) -> None:
+        """Replace the file, if it says something else."""
+        if projects == self._written:
+            return
+        with contextlib.suppress(OSError, UnicodeEncodeError):
+            data = msgspec.json.encode(projects)
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_private(self._file, data, sync=False)
+            self._written = projects
+
+    def add(self, projects: Iterable[Project]) -> None:
+        """Those that wait in the spool are known too."""
+        new = {project.project_id: project for project in projects}
+        if new:
+            known = {project.project_id: project for project in self.load()}
+            self.save(list((known | new).values()))
 
 
 class SpooledStore:
