@@ -17,13 +17,7 @@ from ragmem.cli.output import Document, PassingLine, print_one, say, table
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import UsageError
 from ragmem.ids import short_id
-from ragmem.memory.files import stored_path
-from ragmem.memory.projects import folder_name, locate, normalize_cwd, project_of_folder
-from ragmem.memory.recording import redacted
-from ragmem.records import DEFAULT_TITLE, Project
-from ragmem.redact import know, secrets_among
-from ragmem.store.base import Archive
-from ragmem.store.transfer.foreign import (
+from ragmem.importers import (
     AGENTS,
     AgentFiles,
     AgentName,
@@ -35,6 +29,12 @@ from ragmem.store.transfer.foreign import (
     find_files,
     titles_beside,
 )
+from ragmem.memory.files import stored_path
+from ragmem.memory.projects import folder_name, locate, normalize_cwd, project_of_folder
+from ragmem.memory.recording import redacted
+from ragmem.records import DEFAULT_TITLE, Project
+from ragmem.redact import know, secrets_among
+from ragmem.store.base import Archive
 from ragmem.text import clean, counted, visible
 
 app = typer.Typer(

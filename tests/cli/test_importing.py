@@ -10,7 +10,7 @@ from inline_snapshot import snapshot
 
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
-from tests.store.foreign.reading import CLAUDE_CODE, CODEX, SPRING
+from tests.importers.reading import CLAUDE_CODE, CODEX, SPRING
 
 
 @pytest.fixture

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from ragmem.store.transfer.foreign import claude_code, codex
-from ragmem.store.transfer.foreign.fields import Fields
-from ragmem.store.transfer.foreign.lines import opened, records
-from ragmem.store.transfer.foreign.parsing import SessionParser
-from ragmem.store.transfer.foreign.values import AgentName, FoundFile, Tally
+from ragmem.importers import claude_code, codex
+from ragmem.importers.jsonl import AgentName, Fields, FoundFile, Tally, opened, records
+from ragmem.importers.session_parser import SessionParser
 
 _HEAD_RECORDS = 200
 """Of each file of Claude Code: summaries of other sessions stand at its start."""

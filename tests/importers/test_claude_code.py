@@ -7,7 +7,7 @@ from pathlib import Path
 
 from inline_snapshot import snapshot
 
-from tests.store.foreign.reading import AUTUMN, LATEST, NOW, SPRING, Read
+from tests.importers.reading import AUTUMN, LATEST, NOW, SPRING, Read
 
 
 def test_one_block_a_line() -> None:

@@ -14,21 +14,21 @@ import msgspec
 
 from ragmem.errors import StoreRefused
 from ragmem.failpoints import failpoint
-from ragmem.records import DEFAULT_TITLE, PutSession, PutTurn, RegisterProject, Session, Write
-from ragmem.redact import redact
-from ragmem.store.base import Archive, Span, TurnQuery
-from ragmem.store.transfer.foreign.building import session_id_of
-from ragmem.store.transfer.foreign.finding import AgentFiles
-from ragmem.store.transfer.foreign.lines import opened, records
-from ragmem.store.transfer.foreign.parsing import SessionParser
-from ragmem.store.transfer.foreign.values import (
+from ragmem.importers.finder import AgentFiles
+from ragmem.importers.jsonl import (
     ForeignFolder,
     FoundFile,
     Outcome,
     Rules,
     State,
     Tally,
+    opened,
+    records,
 )
+from ragmem.importers.session_parser import SessionParser, session_id_of
+from ragmem.records import DEFAULT_TITLE, PutSession, PutTurn, RegisterProject, Session, Write
+from ragmem.redact import redact
+from ragmem.store.base import Archive, Span, TurnQuery
 from ragmem.text import clean
 
 _BATCH = 50

@@ -4,11 +4,7 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ragmem.memory.files import stored_path
-from ragmem.memory.projects import folder_name, locate, normalize_cwd
-from ragmem.memory.recording import redacted
-from ragmem.records import PutTurn
-from ragmem.store.transfer.foreign import (
+from ragmem.importers import (
     AGENTS,
     AgentName,
     ForeignFolder,
@@ -16,9 +12,12 @@ from ragmem.store.transfer.foreign import (
     Tally,
     titles_beside,
 )
-from ragmem.store.transfer.foreign.lines import opened, records
-from ragmem.store.transfer.foreign.parsing import SessionParser
-from ragmem.store.transfer.foreign.values import FoundFile
+from ragmem.importers.jsonl import FoundFile, opened, records
+from ragmem.importers.session_parser import SessionParser
+from ragmem.memory.files import stored_path
+from ragmem.memory.projects import folder_name, locate, normalize_cwd
+from ragmem.memory.recording import redacted
+from ragmem.records import PutTurn
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NOW = datetime(2026, 10, 1, tzinfo=UTC)

@@ -9,11 +9,7 @@ import msgspec
 import pytest
 
 from ragmem.errors import StoreRefused
-from ragmem.records import PutTurn, UpdateSession, Write
-from ragmem.store.base import Applied, Archive, SessionQuery, Span
-from ragmem.store.recall import Scope, SearchQuery, WeightedTerm
-from ragmem.store.sqlite import SQLiteStore
-from ragmem.store.transfer.foreign import (
+from ragmem.importers import (
     AGENTS,
     AgentName,
     Importer,
@@ -22,8 +18,12 @@ from ragmem.store.transfer.foreign import (
     find_files,
     titles_beside,
 )
+from ragmem.records import PutTurn, UpdateSession, Write
+from ragmem.store.base import Applied, Archive, SessionQuery, Span
+from ragmem.store.recall import Scope, SearchQuery, WeightedTerm
+from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.neo4j import ALSO_NEO4J, open_empty_neo4j_store
-from tests.store.foreign.reading import (
+from tests.importers.reading import (
     AUTUMN,
     CLAUDE_CODE,
     CODEX,

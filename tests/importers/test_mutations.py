@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragmem.importers import AGENTS, AgentName, Importer, Tally, find_files
 from ragmem.records import PutTurn
 from ragmem.store.sqlite import SQLiteStore
-from ragmem.store.transfer.foreign import AGENTS, AgentName, Importer, Tally, find_files
-from tests.store.foreign.reading import (
+from tests.importers.reading import (
     AUTUMN,
     BARE,
     EVENTS,

@@ -1,18 +1,134 @@
-"""A turn, put together from the records of another agent as they come."""
+"""Which files a tool call of another agent touched, by its name and arguments."""
 
 import json
+import os
 import re
+import shlex
 import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
 
-from ragmem.records import FileAccess, PutTurn, ToolCall, Turn, TurnStatus, Usage
+from ragmem.importers.jsonl import (
+    AgentName,
+    Fields,
+    FileFacts,
+    Tally,
+    clipped,
+    fields,
+    items,
+    moment,
+    text,
+)
+from ragmem.records import AccessType, FileAccess, PutTurn, ToolCall, Turn, TurnStatus, Usage
 from ragmem.store.room import fitted
-from ragmem.store.transfer.foreign.fields import clipped
-from ragmem.store.transfer.foreign.touched import Touched, listed
-from ragmem.store.transfer.foreign.values import AgentName
 from ragmem.text import clean, one_line
+
+_PATHS: dict[str, tuple[AccessType, tuple[str, ...]]] = {
+    "Read": ("read", ("file_path",)),
+    "NotebookRead": ("read", ("notebook_path",)),
+    "Edit": ("write", ("file_path",)),
+    "MultiEdit": ("write", ("file_path",)),
+    "Write": ("write", ("file_path",)),
+    "NotebookEdit": ("write", ("notebook_path",)),
+    "LS": ("list", ("path",)),
+    "Glob": ("list", ("path",)),
+    "Grep": ("search", ("path",)),
+    "read_file": ("read", ("file_path", "path")),
+    "view_image": ("read", ("path",)),
+    "write_file": ("write", ("file_path", "path")),
+    "edit_file": ("write", ("file_path", "path")),
+    "list_dir": ("list", ("dir_path", "path")),
+    "grep_files": ("search", ("path",)),
+}
+_SHELLS = ("Bash", "shell", "local_shell", "shell_command", "exec_command", "container.exec")
+_READERS = {"cat", "head", "tail", "nl", "less", "bat", "sed"}
+_PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\s*$", re.MULTILINE)
+_STEERING = re.compile(r"[|;&<>$`*?(){}\n\\~!\[\]]")
+_MOST = 200
+"""Files of one call that are noted."""
+_LONGEST_PATH = 4096
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """A file, as the tool was given it, and what was done with it."""
+
+    path: str
+    access: AccessType
+
+
+def touched(name: str, arguments: Fields, cwd: str) -> list[Touched]:
+    """What the arguments name; relative paths are those of `cwd`, or of the call's own folder."""
+    folder = text(arguments, "workdir") or text(arguments, "cwd") or cwd
+    found: list[Touched] = []
+    if name in _PATHS:
+        access, names = _PATHS[name]
+        path = next(filter(None, (text(arguments, each) for each in names)), "")
+        found = [Touched(path, access)]
+    elif name in _SHELLS:
+        script = script_of(arguments)
+        found = _patched(script) or [Touched(path, "read") for path in _read(script)]
+    elif name == "apply_patch":
+        found = _patched(text(arguments, "input") or text(arguments, "patch"))
+    return listed(found, folder)
+
+
+def listed(found: Iterable[Touched], folder: str) -> list[Touched]:
+    """Each once, from the folder that it is relative to."""
+    whole = (
+        Touched(os.path.join(folder, each.path), each.access)
+        for each in found
+        if each.path.strip() and len(each.path) <= _LONGEST_PATH
+    )
+    return list(dict.fromkeys(whole))[:_MOST]
+
+
+def found_by(name: str, answer: Fields) -> list[Touched]:
+    """The files that a search of Claude Code has found, as its structured answer lists them."""
+    if name not in ("Grep", "Glob"):
+        return []
+    access: AccessType = "search" if name == "Grep" else "list"
+    names = items(fields(answer), "filenames")
+    return [Touched(each, access) for each in names if isinstance(each, str)]
+
+
+def script_of(arguments: Fields) -> str:
+    """What a shell was told to run."""
+    for name in ("command", "cmd", "script"):
+        words = [word for word in items(arguments, name) if isinstance(word, str)]
+        if len(words) == 3 and words[1] in ("-c", "-lc"):
+            return words[2]
+        if words:
+            return words[1] if words[0] == "apply_patch" and len(words) == 2 else shlex.join(words)
+        if script := text(arguments, name):
+            return script
+    return ""
+
+
+def _patched(patch: str) -> list[Touched]:
+    if "*** Begin Patch" not in patch:
+        return []
+    return [Touched(path, "write") for path in _PATCHED.findall(patch)]
+
+
+def _read(script: str) -> Sequence[str]:
+    """Files that a plain command reads; of all that is more than plain, nothing is known."""
+    if len(script) > _LONGEST_PATH or _STEERING.search(script.strip()):
+        return ()
+    try:
+        words = shlex.split(script)
+    except ValueError:
+        return ()
+    if len(words) < 2 or words[0] not in _READERS:
+        return ()
+    program, rest = words[0], [word for word in words[1:] if not word.startswith("-")]
+    if program == "sed":
+        return rest[1:] if "-n" in words and "-i" not in words else ()
+    # The number of `head -n 20 FILE` is no file.
+    return [word for word in rest if not re.fullmatch(r"\+?[0-9]+[a-zA-Z]?", word)]
+
 
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _ERROR_LIMIT = 500
@@ -249,3 +365,80 @@ def arguments_json(value: object) -> str:
         return clean(json.dumps(value, ensure_ascii=False, allow_nan=False))
     except (ValueError, RecursionError):
         return "{}"
+
+
+_SETTLED_S = 3600
+"""After so long without a record, nothing more is expected of the last turn."""
+_TITLE_LIMIT = 120
+_KEY_CHARS = 200
+
+
+class SessionParser(ABC):
+    """The state of reading one file: what is known of the session, and the turn that goes on."""
+
+    def __init__(self, agent: AgentName, facts: FileFacts, tally: Tally, *, now: datetime) -> None:
+        self.facts = facts
+        self.tally = tally
+        self.now = now
+        self.turn: TurnBuilder | None = None
+        self._agent = agent
+        self._unnamed = 0
+        self._is_beginning = True
+        """Whether no prompt has come yet."""
+        self.identify(facts.foreign_id)
+
+    @abstractmethod
+    def feed(self, record: Fields) -> Iterator[PutTurn]:
+        """Take one record; the turns that it completes, without their places in the session."""
+
+    def finish(self) -> Iterator[PutTurn]:
+        """The file has ended: the last turn, complete when nothing more is expected of it."""
+        quiet = (self.now - self.facts.last_at).total_seconds() > _SETTLED_S
+        yield from self.end(over=quiet)
+
+    def end(self, *, over: bool) -> Iterator[PutTurn]:
+        """The turn that went on, if there is one; `over`: nothing can follow in it."""
+        turn, self.turn = self.turn, None
+        if turn is not None:
+            yield turn.build(over=over)
+
+    def identify(self, foreign_id: str) -> None:
+        """Say which session it is; before its first turn."""
+        self.facts.foreign_id = foreign_id
+        self._session_id = session_id_of(self._agent, foreign_id)
+        self._keys = Keys(self._session_id)
+
+    def begin(self, words: str, at: datetime, key: str = "") -> TurnBuilder:
+        """A prompt; `key` is what the file calls it, else its words stand for it."""
+        self._is_beginning = False
+        turn_id = self._keys.turn_id(key or words[:_KEY_CHARS])
+        self.turn = TurnBuilder(self._session_id, turn_id, words, at)
+        return self.turn
+
+    def entitle(self, title: str) -> None:
+        """Say what the session is called."""
+        self.facts.title = one_line(title, _TITLE_LIMIT) or self.facts.title
+
+    def time(self, record: Fields) -> tuple[datetime, bool]:
+        """When it was written, and whether it says so itself."""
+        facts = self.facts
+        at = moment(record.get("timestamp"), self.now)
+        if at is None:
+            return facts.last_at, False
+        if facts.started_at is None:
+            facts.started_at = facts.last_at = at
+        facts.last_at = max(facts.last_at, at)
+        return at, True
+
+    def next_name(self) -> str:
+        """For what has no name of its own."""
+        self._unnamed += 1
+        return f"unnamed {self._unnamed}"
+
+    def leave_out(self, what: str) -> None:
+        """Count something that is no part of the conversation."""
+        self.tally.left_out[what] += 1
+
+    def wonder(self, where: str, kind: str) -> None:
+        """Count a kind of record that is not known."""
+        self.tally.unknown[f"{where} {one_line(kind, 60) or '(none)'}".strip()] += 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragmem.store.transfer.foreign.touched import found_by, touched
+from ragmem.importers.session_parser import found_by, touched
 
 PATCH = """\
 *** Begin Patch

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from inline_snapshot import snapshot
 
-from ragmem.store.transfer.foreign import AGENTS, titles_beside
-from tests.store.foreign.reading import BARE, EVENTS, FIXTURES, ITEMS, NOW, Read
+from ragmem.importers import AGENTS, titles_beside
+from tests.importers.reading import BARE, EVENTS, FIXTURES, ITEMS, NOW, Read
 
 
 def test_items_alone() -> None:

@@ -1,0 +1,41 @@
+"""Sessions of other agents, read from their files into the store.
+
+jsonl.py           objects of which nothing is certain, one a line; what is found in a file
+session_parser.py  a session from such records, turn by turn, whichever agent has written them
+claude_code.py     records of Claude Code
+codex.py           records of Codex
+finder.py          the files, and titles that stand beside them
+importer.py        turns into the store: only those that it does not have
+"""
+
+from ragmem.importers.finder import (
+    AGENTS,
+    AgentFiles,
+    Search,
+    find_files,
+    titles_beside,
+)
+from ragmem.importers.importer import Importer
+from ragmem.importers.jsonl import (
+    AgentName,
+    ForeignFolder,
+    FoundFile,
+    Outcome,
+    Rules,
+    Tally,
+)
+
+__all__ = [
+    "AGENTS",
+    "AgentFiles",
+    "AgentName",
+    "ForeignFolder",
+    "FoundFile",
+    "Importer",
+    "Outcome",
+    "Rules",
+    "Search",
+    "Tally",
+    "find_files",
+    "titles_beside",
+]

@@ -1,0 +1,230 @@
+"""Reading what another program wrote: every field may be missing, or be something else."""
+
+import json
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import msgspec
+
+from ragmem.records import Project, Write
+from ragmem.text import clean, clip_middle
+
+Fields = Mapping[str, object]
+_NOTHING: Fields = {}
+_EARLIEST = datetime(2020, 1, 1, tzinfo=UTC)
+"""Before these agents were: a time that is earlier is none."""
+_AHEAD = timedelta(days=1)
+_MOST_TOKENS = 1 << 40
+TEXT_LIMIT = 200_000
+"""Characters of a tool's result, or of the thoughts of a turn, that are kept; the middle goes."""
+
+
+def fields(value: object, *path: str) -> Fields:
+    """The object at the path; an empty one where there is none."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else _NOTHING
+
+
+def text(record: Fields, name: str) -> str:
+    """A text, fit to be stored; empty where there is none."""
+    value = record.get(name)
+    return clean(value) if isinstance(value, str) else ""
+
+
+def items(record: Fields, name: str) -> Sequence[object]:
+    """A list; empty where there is none."""
+    value = record.get(name)
+    return value if isinstance(value, list) else ()
+
+
+def count(record: Fields, name: str) -> int | None:
+    """A number of tokens; None where there is none."""
+    value = record.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST_TOKENS:
+        return None
+    return value
+
+
+def moment(value: object, now: datetime) -> datetime | None:
+    """A time that can be true: ISO 8601, or seconds or milliseconds since 1970."""
+    try:
+        if isinstance(value, str):
+            found = datetime.fromisoformat(value)
+            found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found = datetime.fromtimestamp(value / 1000 if value > 1e11 else value, UTC)
+        else:
+            return None
+    except (ValueError, OverflowError, OSError):
+        return None
+    return found if _EARLIEST <= found <= now + _AHEAD else None
+
+
+def clipped(words: str) -> str:
+    """The text, without its middle where it is too long to be kept."""
+    return clip_middle(words, TEXT_LIMIT)
+
+
+AgentName = Literal["claude-code", "codex"]
+State = Literal["new", "grown", "unchanged", "other_folder", "empty", "refused"]
+"""What a session file was found to be; `other_folder`: the person asked for those of one."""
+
+
+class Tally:
+    """What was not taken over, by its kind; of one file, or of all."""
+
+    def __init__(self) -> None:
+        self.left_out: Counter[str] = Counter()
+        """Known, and no part of the conversation, in words."""
+        self.unknown: Counter[str] = Counter()
+        """Records of kinds that a newer version of the agent may have, by their names."""
+        self.broken: Counter[str] = Counter()
+        """Lines that can't be read, by the reason."""
+
+    def add(self, other: "Tally") -> None:
+        """Count up another one's."""
+        self.left_out += other.left_out
+        self.unknown += other.unknown
+        self.broken += other.broken
+
+
+class FileFacts(msgspec.Struct, kw_only=True):
+    """What is known of a session so far; it grows while its file is read."""
+
+    foreign_id: str
+    """The agent's own id of it."""
+    cwd: str = ""
+    title: str = ""
+    started_at: datetime | None = None
+    last_at: datetime
+    """Of the newest record; before the first one, of the file."""
+    forked_from: str = ""
+    """The agent's id of the session whose turns this one begins with."""
+    subagent: bool = False
+    """It was held by an agent that another one had sent, not by a person."""
+
+
+class FoundFile(msgspec.Struct, frozen=True):
+    """A file that may hold a session."""
+
+    file: Path
+    size: int
+    changed_at: datetime
+
+
+class ForeignFolder(msgspec.Struct, frozen=True):
+    """A session's folder, as this memory knows it."""
+
+    cwd: str
+    project: Project
+    is_new: bool
+    """Whether the project is to be registered first."""
+    stored_path: Callable[[str], str]
+    """A path that a tool was given, in the form in which it is stored."""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What the layers above know, for whoever stores."""
+
+    locate: Callable[[str], ForeignFolder]
+    redacted: Callable[[Write], Write]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one file."""
+
+    state: State
+    session_id: str = ""
+    title: str = ""
+    cwd: str = ""
+    turns_added: int = 0
+    turns_changed: int = 0
+    """That were not complete the last time."""
+    turns_known: int = 0
+    tool_calls_added: int = 0
+    reason: str = ""
+    """Why it was refused: by the store, or by the disk that it is read from."""
+
+
+LINE_LIMIT = 32 * 1024 * 1024
+"""Bytes of a line; a longer one, an image of a scan perhaps, is passed over."""
+_NOT_JSON = "no JSON"
+_NO_OBJECT = "no JSON object"
+_TOO_LONG = f"longer than {LINE_LIMIT >> 20} MB"
+_TORN = "cut off, with another one behind it"
+# How records of these agents begin: where one was cut off, the next may stand on the same line.
+_BEGINNING = re.compile(
+    rb'\{"(?:type|timestamp|parentUuid|uuid|sessionId|isSidechain|record_type)":'
+)
+_TRIES = 64
+_decoder = msgspec.json.Decoder()
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[BinaryIO]:
+    """A regular file for reading: no link is followed, and no pipe is waited for. OSError."""
+    handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as source:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(0, "not a regular file", str(file))
+        yield source
+
+
+def records(source: BinaryIO, tally: Tally) -> Iterator[Fields]:
+    """Every record that can be read, in order."""
+    while line := source.readline(LINE_LIMIT + 1):
+        if len(line) > LINE_LIMIT:
+            tally.broken[_TOO_LONG] += 1
+            _pass_over(source, line)
+            continue
+        line = line.strip(b" \t\r\n\0\xef\xbb\xbf")
+        if not line:
+            continue
+        found = _decoded(line)
+        if isinstance(found, dict):
+            yield found
+        elif found is not None:
+            tally.broken[_NO_OBJECT] += 1
+        elif (rest := _behind_a_cut(line)) is not None:
+            tally.broken[_TORN] += 1
+            yield rest
+        else:
+            tally.broken[_NOT_JSON] += 1
+
+
+def _pass_over(source: BinaryIO, line: bytes) -> None:
+    while line and not line.endswith(b"\n"):
+        line = source.readline(1 << 20)
+
+
+def _decoded(line: bytes) -> object | None:
+    try:
+        found: object = _decoder.decode(line)
+        return found
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        # Halves of emoji, bytes that are no UTF-8 and huge numbers are not worth a record.
+        found = json.loads(line.decode("utf-8", "replace"))
+        return found
+    except (ValueError, RecursionError):
+        return None
+
+
+def _behind_a_cut(line: bytes) -> Fields | None:
+    """The whole record that ends the line, behind one that was cut off."""
+    for tries, match in enumerate(_BEGINNING.finditer(line, 1)):
+        if tries == _TRIES:
+            break
+        found = _decoded(line[match.start() :])
+        if isinstance(found, dict):
+            return found
+    return None
