@@ -462,8 +462,7 @@ async def export_session(
     ] = "json",
 ) -> None:
     """Write a session with everything that belongs to it."""
-    from ragmem.store.transfer.document import document_of, encoded
-    from ragmem.store.transfer.markdown import markdown
+    from ragmem.store.transfer.document import document_of, encoded, markdown
 
     session = await _meant(own, reference)
     async with archive(own.config.store.kind, own.config, own.paths, existing=True) as store:

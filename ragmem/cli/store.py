@@ -147,7 +147,7 @@ async def backup(
     """
     from ragmem.store.sqlite import SQLiteStore
     from ragmem.store.transfer import stream_of
-    from ragmem.store.transfer.lines import write_lines
+    from ragmem.store.transfer.stream import write_lines
 
     kind = own.config.store.kind
     if file is None:
@@ -275,7 +275,7 @@ async def _store(kind: str, config: Config, paths: Paths) -> AsyncIterator[_Sour
 async def _file(file: Path, paths: Paths) -> AsyncIterator[_Source]:
     from ragmem.store.sqlite import SQLiteStore
     from ragmem.store.transfer import stream_of
-    from ragmem.store.transfer.lines import count_lines, stream_of_lines
+    from ragmem.store.transfer.stream import count_lines, stream_of_lines
 
     if not _is_database(file):
         yield _Source(stream_of_lines(file), str(file), count_lines(file))
@@ -294,7 +294,7 @@ async def _file(file: Path, paths: Paths) -> AsyncIterator[_Source]:
 
 def _is_database(file: Path) -> bool:
     """Of the two kinds of backup; UsageError for what is neither."""
-    from ragmem.store.transfer.lines import is_lines
+    from ragmem.store.transfer.stream import is_lines
 
     try:
         with file.open("rb") as beginning:

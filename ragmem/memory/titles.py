@@ -16,8 +16,15 @@ from ragmem.llm.base import ModelInfo, Request
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.memory.summaries import Summarizer
-from ragmem.memory.summaries.digest import FINDING_CHARS, plain_line, plain_lines, read_object
-from ragmem.memory.summaries.material import summaries_records, thread_records, turn_records
+from ragmem.memory.summaries.digest import (
+    FINDING_CHARS,
+    plain_line,
+    plain_lines,
+    read_object,
+    summaries_records,
+    thread_records,
+    turn_records,
+)
 from ragmem.memory.summaries.summarizer import MakeRequest, closing, request_of
 from ragmem.messages import system, user
 from ragmem.prompts import prompt

@@ -15,7 +15,7 @@ from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo, UsageChunk
 from ragmem.memory.summaries import Ledger, Spending, Summarizer
 from ragmem.memory.summaries import ledger as ledger_module
-from ragmem.memory.summaries.spending import day_spent_text
+from ragmem.memory.summaries.ledger import day_spent_text
 from ragmem.memory.worker import Worker
 from ragmem.store.base import Store
 from tests.fakes.scripted_llm import Says, ScriptedLLM

@@ -11,8 +11,7 @@ from inline_snapshot import snapshot
 
 from ragmem.config import SummariesConfig
 from ragmem.memory.summaries import Summarizer
-from ragmem.memory.summaries.extractive import summaries_digest, thread_text, turn_digest
-from ragmem.memory.summaries.material import turn_records
+from ragmem.memory.summaries.digest import summaries_digest, thread_text, turn_digest, turn_records
 from ragmem.records import Summary
 
 from .builders import T0, a_call, a_turn

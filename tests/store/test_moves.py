@@ -31,7 +31,7 @@ from ragmem.store.recall import EmbedderMark, SearchQuery
 from ragmem.store.spool import Patience, Waiting, count_waiting
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
-from ragmem.store.transfer.lines import stream_of_lines, write_lines
+from ragmem.store.transfer.stream import stream_of_lines, write_lines
 from tests.store.code_samples import (
     GARDEN,
     KITCHEN,

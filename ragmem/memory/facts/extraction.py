@@ -24,8 +24,7 @@ from ragmem.memory.facts.words import is_greeting, is_instruction, plain, proble
 from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
-from ragmem.memory.summaries.digest import read_object, shaped
-from ragmem.memory.summaries.material import main_argument
+from ragmem.memory.summaries.digest import main_argument, read_object, shaped
 from ragmem.memory.summaries.summarizer import Summarizer, closing, request_of
 from ragmem.messages import Message, system, user
 from ragmem.metrics import Metrics

@@ -10,7 +10,7 @@ from ragmem.ids import short_id
 from ragmem.memory.facts.trust import Source, argument, evidence_of, failed_command
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.facts.words import is_instruction
-from ragmem.memory.summaries.material import WRITING_TOOLS
+from ragmem.memory.summaries.digest import WRITING_TOOLS
 from ragmem.memory.window import result_text
 from ragmem.records import MemoryRecord, ToolCall, Turn
 from ragmem.redact import redact

@@ -14,7 +14,7 @@ from ragmem.embedder.numbers import cosines
 from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.facts.values import Remembered
 from ragmem.memory.facts.words import own_words, plain, sentences, with_digits
-from ragmem.memory.summaries.material import RECALL_TOOLS
+from ragmem.memory.summaries.digest import RECALL_TOOLS
 from ragmem.memory.window import result_text
 from ragmem.messages import Json
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, PutMemory, ToolCall, Trust, Turn

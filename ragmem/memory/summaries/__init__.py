@@ -1,6 +1,6 @@
 """Summaries: when a level is due, what it covers, what it says, and what that costs."""
 
-from ragmem.memory.summaries.ledger import Ledger
+from ragmem.memory.summaries.ledger import Ledger, Spending
 from ragmem.memory.summaries.plan import (
     RollUp,
     WaitingSummary,
@@ -8,7 +8,6 @@ from ragmem.memory.summaries.plan import (
     summary_id,
     thread_summary_due,
 )
-from ragmem.memory.summaries.spending import Spending
 from ragmem.memory.summaries.summarizer import Summarizer
 
 __all__ = [

@@ -22,34 +22,35 @@ from ragmem.llm.base import (
     Assembler,
     ModelInfo,
     Request,
+    TextChunk,
+    answering,
 )
 from ragmem.llm.retry import wait_s
-from ragmem.memory.summaries.answers import heard, may_pass
 from ragmem.memory.summaries.attempts import PROBLEM_CHARS, TRIES, Kept, Sleep, Tries
 from ragmem.memory.summaries.digest import (
+    MAX_FILES,
     MAX_FINDINGS,
+    MAX_TOOLS,
     MAX_TOPICS,
     SHORT_CHARS,
     Digest,
     clip_sentences,
-    parse_digest,
-)
-from ragmem.memory.summaries.extractive import summaries_digest, thread_text, turn_digest
-from ragmem.memory.summaries.ledger import Away, Ledger
-from ragmem.memory.summaries.material import (
-    MAX_FILES,
-    MAX_TOOLS,
     entry,
     files_of,
+    parse_digest,
     split,
+    summaries_digest,
     summaries_records,
     thread_records,
+    thread_text,
     tools_of,
+    turn_digest,
     turn_records,
     union,
 )
-from ragmem.memory.summaries.plan import summary_id
-from ragmem.memory.summaries.spending import (
+from ragmem.memory.summaries.ledger import (
+    Away,
+    Ledger,
     Spending,
     day_spent_text,
     is_day_spent,
@@ -57,11 +58,40 @@ from ragmem.memory.summaries.spending import (
     may_call,
     one_call,
 )
+from ragmem.memory.summaries.plan import summary_id
 from ragmem.messages import Message, system, user
 from ragmem.metrics import Metrics
 from ragmem.prompts import prompt
 from ragmem.records import Summary, Turn, utc_now
 from ragmem.text import clip_middle, one_line
+
+_CALL_TIMEOUT_S = 120.0
+_LONGEST_ANSWER = 40_000
+
+
+async def heard(llm: LLM, request: Request, answer: Assembler) -> LLMError | None:
+    """Ask, and collect what is said; why it can't be used, where it is not whole."""
+    try:
+        async with asyncio.timeout(_CALL_TIMEOUT_S):
+            length = 0
+            async with answering(llm, request) as chunks:
+                async for chunk in chunks:
+                    answer.feed(chunk)
+                    length += len(chunk.text) if isinstance(chunk, TextChunk) else 0
+                    if length > _LONGEST_ANSWER:
+                        return StreamCut("The model's answer was endless.")
+        answer.completion()
+    except LLMError as error:
+        return error
+    except TimeoutError:
+        return StreamCut(f"The model took longer than {_CALL_TIMEOUT_S:g} s.")
+    return None
+
+
+def may_pass(error: LLMError) -> bool:
+    """Whether the same call may come to something when it is made again."""
+    return isinstance(error, ProviderUnavailable | StreamCut)
+
 
 TURN_CHARS = 800
 HIGHER_CHARS = 1_500

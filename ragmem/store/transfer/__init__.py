@@ -1,11 +1,8 @@
 """Moving and keeping what is stored.
 
-stream.py     everything in a store, as batches of Writes
+stream.py     everything in a store, as batches of Writes; the same in a file, one a line
 copying.py    a stream of Writes into a store, and the comparison afterwards
-lines.py      a stream of Writes in a file, one a line
-document.py   one session as a JSON document, and back
-memories.py   the memories of such a document
-markdown.py   one session for people to read
+document.py   one session as a JSON document, and back; the same for people to read
 """
 
 from ragmem.store.transfer.copying import (
