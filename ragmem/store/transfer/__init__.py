@@ -9,11 +9,10 @@ from ragmem.store.transfer.copying import (
     Comparison,
     Counter,
     Kind,
-    OnProgress,
     compare,
     copy,
 )
-from ragmem.store.transfer.stream import Stream, stream_of
+from ragmem.store.transfer.stream import OnProgress, Stream, stream_of
 
 __all__ = [
     "Comparison",
