@@ -453,7 +453,9 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     async def main(interruption: Interruption) -> int:
         progress = _progress(config)
         approver = terminal_approver(progress) if is_interactive() else deny_all
-        async with open_app(config, paths, ephemeral=ephemeral, everyone=everyone) as opened:
+        async with open_app(
+            config, paths, ephemeral=ephemeral, patient=False, everyone=everyone
+        ) as opened:
             session = await choose_session(
                 opened, continue_last=continue_last, resume=resume, fork=fork
             )

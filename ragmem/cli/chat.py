@@ -64,7 +64,11 @@ def chat(  # noqa: PLR0913 - one parameter a flag
         from ragmem.app import Options
 
         options = Options(model=model or "", permission_mode=chosen, add_dirs=folders)
-        opened.append(open_app(config, paths, ephemeral=ephemeral, everyone=everyone, show=show))
+        opened.append(
+            open_app(
+                config, paths, ephemeral=ephemeral, patient=False, everyone=everyone, show=show
+            )
+        )
         return opened[0], options
 
     from ragmem.repl.chat import Opening, run_chat

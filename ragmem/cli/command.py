@@ -343,11 +343,15 @@ def open_app(
     paths: Paths,
     *,
     ephemeral: bool = False,
-    patient: bool = False,
+    patient: bool = True,
     everyone: bool = False,
     show: Callable[[str], None] = lambda text: say(f"note: {visible(text)}\n"),
 ) -> "App":
-    """The App of the current folder, to be entered with `async with`."""
+    """The App of the current folder, to be entered with `async with`.
+
+    `patient`: a silent or cold store is waited for, as long as the settings say; false where
+    somebody talks with a model meanwhile.
+    """
     from ragmem.app import App
 
     return App(
@@ -381,7 +385,7 @@ async def app_with_facts(config: Config, paths: Paths) -> AsyncIterator["App"]:
 
     facts = msgspec.structs.replace(config.memory.facts, enabled=True)
     memory = msgspec.structs.replace(config.memory, facts=facts)
-    async with open_app(msgspec.structs.replace(config, memory=memory), paths, patient=True) as app:
+    async with open_app(msgspec.structs.replace(config, memory=memory), paths) as app:
         facts_of(app.memory)
         yield app
         say_notices(app)

@@ -254,7 +254,7 @@ async def _found(opened: "App", reference: str) -> tuple[MemoryRecord, Chain]:
 
 
 @app.command()
-@opens(partial(open_app, patient=True))
+@opens(open_app)
 async def add(
     opened: "App",
     content: Annotated[

@@ -174,7 +174,7 @@ def test_export_and_import(ragmem: Ragmem, tmp_path: Path) -> None:
     document = json.loads(text)
     assert list(document) == [
         "format", "version", "session", "turns", "summaries", "memories", "branches",
-        "insights",
+        "insights", "owners",
     ]  # fmt: skip
     assert (document["format"], document["version"]) == ("ragmem.session", 1)
     assert text.startswith('{\n  "format"')
