@@ -102,7 +102,7 @@ class Zygote:
                 child = subprocess.Popen(
                     command, stdin=nowhere, stdout=out, stderr=err, cwd=cwd, env=env
                 )
-                return Run(Process(child.pid, child), folder)
+                return Run(Process(child.pid, os.pidfd_open(child.pid), child), folder)
             streams = [file.fileno() for file in (nowhere, out, err)]
             process = self._forks.start(
                 argv, env=env, cwd=cwd, streams=streams, hits=folder / "hits"

@@ -16,7 +16,7 @@ import pytest
 
 from ragmem.config import find_paths
 from ragmem.store.neo4j import Connection
-from ragmem.store.neo4j_server.layout import Layout
+from ragmem.store.neo4j_server.layout import Layout, started_at
 from ragmem.store.neo4j_server.server import down, start
 from ragmem.store.spool import count_waiting
 from tests.cli.process import Ragmem
@@ -240,6 +240,8 @@ def test_a_local_graph_that_was_killed_costs_one_line(tmp_path: Path) -> None:
             running = layout.running()
             assert running is not None
             os.kill(running.pid, signal.SIGKILL)
+            while started_at(running.pid):
+                time.sleep(0.05)
             done = ragmem.run("ask", "And then?", "-c", "--output-format", "json")
             assert (done.code, done.json["session_id"]) == (0, first), done.err
             assert "Memory is away: The local Neo4j is not running. `ragmem neo4j up`" in done.err

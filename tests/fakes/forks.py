@@ -35,11 +35,13 @@ _LEFT_OUT = ("ragmem.__main__", "ragmem.llm.litellm_client", "ragmem.embedder.li
 class Process:
     """A process that runs, or has ended."""
 
-    def __init__(self, pid: int, status: socket.socket | subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, pid: int, pidfd: int, status: socket.socket | subprocess.Popen[bytes]
+    ) -> None:
         """`status`: where its exit status arrives, or the process itself where it is a child."""
         self.pid = pid
         self._status = status
-        self._pidfd: int | None = os.pidfd_open(pid)
+        self._pidfd: int | None = pidfd
         """None once it was waited for."""
 
     def kill(self, number: int = signal.SIGKILL) -> None:
@@ -134,7 +136,8 @@ class ForkServer:
         with theirs:
             message = json.dumps(asked).encode()
             socket.send_fds(self._requests, [message], [*streams, theirs.fileno()])
-        return Process(int(status.recv(16)), status)
+        pid, (pidfd,), _, _ = socket.recv_fds(status, 16, 1)
+        return Process(int(pid), pidfd, status)
 
 
 def _serve(requests: socket.socket) -> dict[str, Any] | None:
@@ -157,9 +160,8 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
                         return {**json.loads(message), "fds": fds}
                     for fd in fds[:3]:
                         os.close(fd)
-                    status = socket.socket(fileno=fds[3])
-                    status.send(b"%d" % pid)
-                    pidfd = os.pidfd_open(pid)
+                    status, pidfd = socket.socket(fileno=fds[3]), os.pidfd_open(pid)
+                    socket.send_fds(status, [b"%d" % pid], [pidfd])
                     living[pidfd] = pid, status
                     ready.register(pidfd, selectors.EVENT_READ)
                 else:
