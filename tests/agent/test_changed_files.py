@@ -23,7 +23,7 @@ def watching(agent: Agent, folder: Path, *seen: str) -> None:
     for name in seen:
         files.note(name, hashlib.sha256((folder / name).read_bytes()).hexdigest())
     changed = ChangedFiles(Workspace(folder), files)
-    agent._desk = msgspec.structs.replace(agent._desk, changed=changed)
+    agent._parts = msgspec.structs.replace(agent._parts, changed=changed)
 
 
 def said(message: Message) -> str:
@@ -69,7 +69,7 @@ async def test_a_model_without_tools_is_not_told(bench: Bench) -> None:
     """It could not read them again."""
     agent, llm = await bench.agent([Says("ok")])
     watching(agent, bench.folder, "a.py")
-    agent._desk = msgspec.structs.replace(agent._desk, offers_tools=False)
+    agent._parts = msgspec.structs.replace(agent._parts, offers_tools=False)
     (bench.folder / "a.py").write_text("other\n")
     await agent.send("go")
     assert TOLD not in llm.requests[0].messages[-1].text
@@ -79,7 +79,7 @@ async def test_a_turn_says_when_it_begins(bench: Bench) -> None:
     """What a turn needs a little later is begun with it."""
     began: list[str] = []
     agent, _ = await bench.agent([Says(tools=(use("read_file", path="a.py"),)), Says("ok")])
-    agent._desk = msgspec.structs.replace(agent._desk, at_start=lambda: began.append("now"))
+    agent._parts = msgspec.structs.replace(agent._parts, at_start=lambda: began.append("now"))
     await agent.context("go")
     assert began == []
     await agent.send("go")

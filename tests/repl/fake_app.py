@@ -361,20 +361,20 @@ def main(log: str, *settings: str) -> int:
         early.show()
         hold("early")
     from ragmem.errors import RagmemError
-    from ragmem.repl import project_files
+    from ragmem.repl import completion
     from ragmem.repl.chat import Opening, run_chat
 
     if "hurried" not in given:
         _be_patient()
 
-    list_now = project_files.project_files
+    list_now = completion.project_files
 
     def listed(cwd: Path, stop: threading.Event) -> list[str]:
         hold("files")
         return list_now(cwd, stop)
 
     if "files" in given:
-        project_files.project_files = listed
+        completion.project_files = listed
 
     def start(_: Callable[[str], None]) -> Any:
         hold("load")
