@@ -17,8 +17,9 @@ _MENTION = re.compile(r"(?:^|(?<=\s))@(\S*)$")
 _COMMAND = re.compile(r"/(\w*)$")
 _PLAIN = re.compile(r"[^\s\"'`,;:!?()\[\]{}<>]+")
 _SHOWN = 50
-_LISTING = "the files are being listed …"
-"""Stands in place of candidates, which follow."""
+_LISTING = ("the files are being listed …", "what fits is offered then")
+"""Stands in place of candidates, which follow: two lines, since a single one that changes nothing
+is not shown."""
 _MOST = 100_000
 _TIMEOUT_S = 5.0
 
@@ -41,7 +42,8 @@ class ChatCompleter(Completer):
         elif (typed := mention_at(before)) is not None:
             files = self._host.files
             if files is None:
-                yield Completion(f"@{typed}", -len(typed) - 1, display=_LISTING)
+                for line in _LISTING:
+                    yield Completion(f"@{typed}", -len(typed) - 1, display=line)
                 return
             for path in rank(typed, files):
                 yield Completion(f"@{_quoted(path)} ", -len(typed) - 1, display=path)

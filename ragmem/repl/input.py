@@ -171,6 +171,8 @@ class LiveTerminal:
         """Complete anew what is being typed, unless one of what is offered was chosen."""
         state = self.buffer.complete_state
         if self.completes() and not (state and state.current_completion):
+            # Where something is offered already, nothing would begin.
+            self.buffer.complete_state = None
             self.buffer.start_completion()
 
     def idle(self) -> None:

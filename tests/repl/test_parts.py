@@ -45,7 +45,7 @@ def test_slash_commands_complete() -> None:
 
 def test_an_at_sign_before_the_files_are_listed_says_so() -> None:
     host: Any = SimpleNamespace(commands=COMMANDS, files=None)
-    [found] = ChatCompleter(host).get_completions(Document("see @ap"), CompleteEvent())
+    found, _ = ChatCompleter(host).get_completions(Document("see @ap"), CompleteEvent())
     assert found.display_text == "the files are being listed …"
     assert found.text == "@ap"
 
