@@ -1,6 +1,7 @@
 """A turn in the graph, as section B's messages, calls and results are mapped onto it."""
 
 from ragmem.records import RecordToolCall
+from ragmem.store.base import SessionQuery
 from ragmem.store.neo4j import Connection
 from tests.fakes.neo4j import ask, open_empty_neo4j_store
 from tests.store.samples import begun, called, created, finished
@@ -32,5 +33,41 @@ async def test_messages_calls_and_results(neo4j_server: Connection) -> None:
         assert not names & {"Message", "ToolResult", "Conversation"}
         [left] = await ask(neo4j_server, "MATCH (:ToolCall)-[r]->() RETURN count(r) AS links")
         assert left["links"] == 0
+    finally:
+        await store.aclose()
+
+
+async def test_a_huge_turn_of_an_older_version_is_cut_when_it_is_read(
+    neo4j_server: Connection,
+) -> None:
+    """By every way to it; what the server holds is left as it is."""
+    store = await open_empty_neo4j_store(neo4j_server)
+    try:
+        await store.apply([created("s"), begun("s", "t"), called("s", "t"), finished("s", "t")])
+        await ask(
+            neo4j_server,
+            """
+            UNWIND range(1, 1000) AS i
+            WITH collect('word ' + i + ' of an answer without an end, and more of it') AS words
+            WITH reduce(all = '', w IN words | all + w) AS once
+            WITH reduce(all = '', i IN range(1, 500) | all + once) AS long
+            MATCH (t:ConversationTurn {uuid: 't'})-[:HAS_TOOL_CALL]->(c:ToolCall)
+            SET t.reasoning = long, t.userMessage = long, c.toolResult = long
+            """,
+        )
+        [call] = next(iter(await store.turns("s"))).tool_calls
+        found = await store.find_tool_call("s", call.tool_call_id)
+        [known], [listed] = await store.turns_by_id(["t"]), await store.sessions(SessionQuery())
+        assert found
+        assert listed.last_message
+        for turn in (next(iter(await store.turns("s"))), known):
+            texts = (turn.reasoning, turn.user_message, turn.tool_calls[0].result, found.result)
+            for text in texts:
+                assert text
+                assert 4_000_000 < len(text) < 4_300_000
+                assert text.endswith("characters: the rest is left out]")
+        assert len(listed.last_message) < 4_300_000
+        [size] = await ask(neo4j_server, "MATCH (t:ConversationTurn) RETURN size(t.reasoning) AS n")
+        assert size["n"] > 20_000_000
     finally:
         await store.aclose()

@@ -14,7 +14,7 @@ WITH s, t, i
 ORDER BY i
 RETURN collect(s{
   .*, summaryVector: null, summaryEmbedding: null, summaryVectorsDue: null,
-  lastMessage: t.userMessage
+  lastMessage: left(toString(t.userMessage), 4194304)
 }) AS found;
 
 // Times as text: the driver takes 0.2 ms for each of its own.
@@ -27,7 +27,7 @@ CALL (t) {
   OPTIONAL MATCH (t)-[h:HAS_TOOL_CALL]->(c:ToolCall)
   WITH h, c
   ORDER BY h.order, c.uuid
-  RETURN collect(c{.*, order: h.order, timestamp: toString(c.timestamp)}) AS calls
+  RETURN collect(c{.*, bounded(c), order: h.order, timestamp: toString(c.timestamp)}) AS calls
 }
 CALL (t) {
   OPTIONAL MATCH (t)-[a:ACCESSED]->(f:File)
@@ -38,7 +38,7 @@ CALL (t) {
 WITH i, t, calls, accesses
 ORDER BY i, t.turnIndex
 RETURN collect(t{
-  .*, embedding: null, memoriesDue: null, calls: calls, accesses: accesses,
+  .*, bounded(t), embedding: null, memoriesDue: null, calls: calls, accesses: accesses,
   timestamp: toString(t.timestamp), finishedAt: toString(t.finishedAt)
 }) AS found;
 

@@ -8,6 +8,7 @@ because every statement is idempotent.
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from datetime import UTC, datetime
@@ -103,9 +104,34 @@ def from_text(text: str) -> datetime:
 _FOLDER = Path(__file__).parent
 
 
+_MOST_CHARS = 16 << 20
+"""Of one text that is read: an older version's turn may be of any length."""
+_LONG = {
+    "t": ("userMessage", "assistantMessage", "reasoning"),
+    "c": ("toolArgs", "toolResult", "error", "preamble"),
+}
+"""Properties of turns `t` and tool calls `c` that may be long."""
+
+
+def _bounded(node: re.Match[str]) -> str:
+    # What is too long the server itself leaves out, with a mark.
+    texts = {name: f"{node[1]}.{name}" for name in _LONG[node[1]]}
+    return ", ".join(
+        f"{name}: CASE WHEN {text} IS :: STRING AND size({text}) > {_MOST_CHARS} "
+        f"THEN left({text}, {_MOST_CHARS // 4}) + '\\n… [' + size({text}) + "
+        f"' characters: the rest is left out]' ELSE {text} END"
+        for name, text in texts.items()
+    )
+
+
 def named_statements(file: str) -> dict[str, str]:
-    """Statements by the name that stands before each as `// :name`."""
+    """Statements by the name that stands before each as `// :name`.
+
+    `bounded(t)` and `bounded(c)` stand for the long texts of a turn and of a tool call, cut where
+    they are longer than is ever read.
+    """
     text = (_FOLDER / file).read_text("utf-8")
+    text = re.sub(r"bounded\(([tc])\)", _bounded, text)
     sections = [section.partition("\n") for section in text.split("\n// :")[1:]]
     return {name.split()[0]: body.strip().rstrip(";") for name, _, body in sections}
 

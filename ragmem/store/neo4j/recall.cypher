@@ -15,10 +15,10 @@ CALL (t) {
   OPTIONAL MATCH (t)-[h:HAS_TOOL_CALL]->(c:ToolCall)
   WITH h, c
   ORDER BY h.order, c.uuid
-  RETURN collect(c{.uuid, .toolName, .toolArgs, .toolResult}) AS calls
+  RETURN collect(c{.uuid, .toolName, bounded(c)}) AS calls
 }
 RETURN collect(t{
-  .uuid, .sessionId, .userMessage, .assistantMessage, calls: calls,
+  .uuid, .sessionId, bounded(t), calls: calls,
   projectId: coalesce(e.projectId, s.projectId)
 }) AS found;
 
@@ -383,11 +383,11 @@ CALL (t) {
   OPTIONAL MATCH (t)-[h:HAS_TOOL_CALL]->(c:ToolCall)
   WITH h, c
   ORDER BY h.order, c.uuid
-  RETURN collect(c{.*, order: h.order}) AS calls
+  RETURN collect(c{.*, bounded(c), order: h.order}) AS calls
 }
 WITH i, t, calls
 ORDER BY i
-RETURN collect(t{.*, embedding: null, memoriesDue: null, calls: calls}) AS found;
+RETURN collect(t{.*, bounded(t), embedding: null, memoriesDue: null, calls: calls}) AS found;
 
 // :pending_vectors
 // Of turns and summaries, of sessions' summaries (-2), of memories (-1), which are of no session.

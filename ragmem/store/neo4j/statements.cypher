@@ -224,7 +224,7 @@ WITH s, t
 ORDER BY s.lastActivity > $horizon, s.lastActivity DESC, s.sessionId DESC
 RETURN collect(s{
   .*, summaryVector: null, summaryEmbedding: null, summaryVectorsDue: null,
-  lastMessage: t.userMessage
+  lastMessage: left(toString(t.userMessage), 4194304)
 }) AS found;
 
 // :lineage
@@ -250,9 +250,9 @@ OPTIONAL MATCH (t)-[h:HAS_TOOL_CALL]->(c:ToolCall)
 WHERE $withToolCalls
 WITH t, h, c
 ORDER BY h.order
-WITH t, collect(CASE WHEN c IS NULL THEN null ELSE c{.*, order: h.order} END) AS calls
+WITH t, collect(CASE WHEN c IS NULL THEN null ELSE c{.*, bounded(c), order: h.order} END) AS calls
 ORDER BY t.turnIndex
-RETURN collect(t{.*, embedding: null, memoriesDue: null, calls: calls}) AS found;
+RETURN collect(t{.*, bounded(t), embedding: null, memoriesDue: null, calls: calls}) AS found;
 
 // :file_accesses
 UNWIND $ids AS id
@@ -266,7 +266,7 @@ UNWIND $spans AS span
 MATCH (t:ConversationTurn)-[h:HAS_TOOL_CALL]->(c:ToolCall)
 WHERE t.sessionId = span.sessionId AND t.turnIndex <= span.last
   AND replace(c.uuid, '-', '') ENDS WITH $reference
-RETURN c{.*, order: h.order} AS call, t.uuid AS turnId
+RETURN c{.*, bounded(c), order: h.order} AS call, t.uuid AS turnId
 ORDER BY t.turnIndex DESC
 LIMIT 1;
 
