@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from ragmem.errors import lacking
+from ragmem.store.neo4j import Connection
 from tests.cli.process import COMMAND, Done, Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
+from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
 from tests.repl.pty_chat import PtyChat
 
 ANSWER = "The answer."
@@ -104,6 +106,35 @@ def test_on_a_full_disk_reading_goes_on_and_nothing_else_is_said_to_be_done(
         assert "kept on this disk" not in done.err
     reading(on_a_full_disk(ragmem, "sessions", "list"), on_a_full_disk(ragmem, "memory", "list"))
     assert "The answer." in on_a_full_disk(ragmem, "sessions", "export").out
+
+
+def test_a_full_disk_at_home_costs_nothing_that_goes_into_a_graph_elsewhere(
+    tmp_path: Path, neo4j_server: Connection
+) -> None:
+    in_thread(emptied(neo4j_server))
+    env = {
+        "RAGMEM_STORE__KIND": "neo4j",
+        "NEO4J_URI": neo4j_server.url,
+        "NEO4J_PASSWORD": neo4j_server.password,
+    }
+    with LLMServer([Answer(ANSWER)], repeat=True) as server:
+        ragmem = Ragmem(tmp_path, {**server.env, **env})
+        assert ragmem.run("ask", "First?").code == 0
+        for arguments in (["memory", "add", "We use tabs."], ["ask", "Second?", "-c"]):
+            done = on_a_full_disk(ragmem, *arguments)
+            assert done.code == 0, done.err
+            assert "internal error" not in done.err
+        listed = on_a_full_disk(ragmem, "memory", "list").out
+        assert "We use tabs." in listed
+        (session,) = on_a_full_disk(ragmem, "sessions", "list", "--format", "json").json
+        show = ("sessions", "show", session["session_id"], "--format", "json")
+        shown = on_a_full_disk(ragmem, *show).json
+        assert [turn["user_message"] for turn in shown["turns"]] == ["First?", "Second?"]
+
+
+async def emptied(server: Connection) -> None:
+    """A graph with nothing in it."""
+    await (await open_empty_neo4j_store(server)).aclose()
 
 
 def test_a_chat_goes_on_where_nothing_can_be_kept_and_its_end_says_so(ragmem: Ragmem) -> None:

@@ -172,6 +172,16 @@ def test_neo4j_that_never_ran_is_told(ragmem: Ragmem) -> None:
     logs = ragmem.run("neo4j", "logs")
     assert logs.code == 2
     assert logs.err.startswith("error: There is no log")
+    password = ragmem.run("neo4j", "password")
+    assert (password.code, password.out) == (1, "")
+    assert password.err.startswith("error: No local Neo4j was started yet.")
+
+
+def test_the_password_of_the_local_neo4j_is_printed(ragmem: Ragmem) -> None:
+    kept = ragmem.home / "data" / "neo4j" / "password"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("canary-password\n")
+    assert ragmem.run("neo4j", "password").out == "canary-password\n"
 
 
 def test_neo4j_that_is_configured_is_not_started(ragmem: Ragmem) -> None:

@@ -27,7 +27,14 @@ def test_memory_is_kept_where_it_was_chosen_and_nothing_moves(
         info = ragmem.run("store", "info", "--format", "json").json
         assert (info["kind"], info["counts"]["sessions"]) == ("neo4j", 1)
         assert neo4j_server.password not in ragmem.run("store", "info").out
-        assert ragmem.run("neo4j", "status").code == 0
+        status = ragmem.run("neo4j", "status")
+        assert status.code == 0
+        assert neo4j_server.url in status.out
+        assert "  password  that in NEO4J_PASSWORD\n" in status.out
+        assert "cypher-shell -a" in status.out
+        password = ragmem.run("neo4j", "password")
+        assert (password.code, password.out) == (1, "")
+        assert "its password is not ragmem's to keep" in password.err
         assert ragmem.run("doctor").code == 0
 
         assert ragmem.run("store", "use", "sqlite").code == 0

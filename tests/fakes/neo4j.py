@@ -50,7 +50,11 @@ class Steady(Layout):
     """One whose server keeps its plans: each test empties it, and it would make them all anew."""
 
     def write_settings(self, ports: Ports, more: Mapping[str, str] = MappingProxyType({})) -> None:
-        own = {"dbms.cypher.min_replan_interval": "1h", "server.http.enabled": "false"}
+        own = {
+            "dbms.cypher.min_replan_interval": "1h",
+            "server.http.enabled": "false",
+            "db.memory.transaction.max": "256m",
+        }
         super().write_settings(ports, {**more, **own})
 
 

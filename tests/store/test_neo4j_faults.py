@@ -426,3 +426,19 @@ def test_importing_the_store_is_cheap() -> None:
         timeout=60,
     )
     assert done.stdout == "set()\n", done.stderr
+
+
+async def test_what_needs_more_memory_than_a_transaction_may_take_says_which_limit(
+    neo4j_server: Connection,
+) -> None:
+    """Nothing of it stands, and the next one works."""
+    await (await open_empty_neo4j_store(neo4j_server)).aclose()
+    too_much = (
+        "UNWIND range(1, 20000000) AS i WITH collect('x' + i) AS t CREATE (:Big {n: size(t)})"
+    )
+    with pytest.raises(StoreUnavailable) as caught:
+        await ask(neo4j_server, too_much)
+    assert "lacks the memory" in str(caught.value)
+    assert "db.memory.transaction.max" in caught.value.hint
+    [left] = await ask(neo4j_server, "MATCH (b:Big) RETURN count(b) AS n")
+    assert left["n"] == 0
