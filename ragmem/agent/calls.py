@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from ragmem.events import Event, Notice, PermissionDenial, ToolFinished, ToolStarted
 from ragmem.llm.base import Completion, parse_arguments
+from ragmem.memory.leases import settled
 from ragmem.memory.recording import TurnRecording
 from ragmem.memory.window import call_id, result_text
 from ragmem.messages import Message, ToolAnswer, ToolUse, assistant, tool
@@ -242,19 +243,6 @@ def _cut_short(end_reason: str) -> str:
 def _exit_code(outcome: ToolOutcome) -> int | None:
     code = outcome.data.get("exit_code")
     return code if isinstance(code, int) else None
-
-
-async def settled(work: Awaitable[None]) -> bool:
-    """Wait for work that must not be left half done; true if cancellation was asked meanwhile."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-    task.result()
-    return cancelled
 
 
 def with_note(messages: Sequence[Message], note: str) -> list[Message]:

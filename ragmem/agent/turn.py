@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ragmem.agent.calls import CallRunner, settled, with_note
+from ragmem.agent.calls import CallRunner, with_note
 from ragmem.agent.toolloop import ToolLoop
 from ragmem.errors import (
     EXIT_DONE,
@@ -46,6 +46,7 @@ from ragmem.llm.base import (
     answering,
 )
 from ragmem.memory.context import Context, ContextBuilder, FindCode, Place
+from ragmem.memory.leases import settled
 from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording
 from ragmem.messages import Message, ToolSpec, ToolUse, user

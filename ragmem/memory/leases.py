@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from typing import TypeVar
 
 from ragmem.errors import StoreError, StoreUnavailable
@@ -39,6 +40,56 @@ async def _renew(store: Store, keys: Sequence[str], owner_id: str, seconds: floa
 T = TypeVar("T")
 
 _PATIENCE_S = 2.0
+_HASTY_S = 0.2
+"""What is left of it once the person has interrupted the turn."""
+
+
+class _Haste:
+    """Ends what waits within one piece of work soon, once somebody wants it to end."""
+
+    def __init__(self) -> None:
+        self._hurried = False
+        self._limits: set[asyncio.Timeout] = set()
+
+    @asynccontextmanager
+    async def within(self, seconds: float) -> AsyncIterator[None]:
+        """A time limit for the block: TimeoutError."""
+        async with asyncio.timeout(_HASTY_S if self._hurried else seconds) as limit:
+            self._limits.add(limit)
+            try:
+                yield
+            finally:
+                self._limits.discard(limit)
+
+    def hurry(self) -> None:
+        """Let go of what waits, and of what will."""
+        self._hurried = True
+        soon = asyncio.get_running_loop().time() + _HASTY_S
+        for limit in self._limits:
+            limit.reschedule(min(soon, limit.when() or soon))
+
+
+_haste = ContextVar("haste", default=_Haste())  # noqa: B039
+
+
+async def settled(work: Awaitable[None]) -> bool:
+    """Wait for work that must not be left half done; true if cancellation was asked meanwhile.
+
+    What it then waits for with `in_time` is given up soon.
+    """
+    haste = _Haste()
+    token = _haste.set(haste)
+    task = asyncio.ensure_future(work)
+    _haste.reset(token)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+            haste.hurry()
+    task.result()
+    return cancelled
 
 
 async def in_time(work: Awaitable[T], *, beside_s: float = 0.0) -> T:
@@ -47,7 +98,7 @@ async def in_time(work: Awaitable[T], *, beside_s: float = 0.0) -> T:
     `beside_s` is what the work may spend on something else.
     """
     try:
-        async with asyncio.timeout(_PATIENCE_S + beside_s):
+        async with _haste.get().within(_PATIENCE_S + beside_s):
             return await work
     except TimeoutError:
         raise StoreUnavailable(

@@ -1,0 +1,41 @@
+"""What a turn waits for: it is given up soon once the person has interrupted it."""
+
+import asyncio
+
+import pytest
+
+from ragmem.errors import StoreUnavailable
+from ragmem.memory.leases import in_time, settled
+
+NEVER_S = 600.0
+
+
+async def test_what_an_interrupted_piece_of_work_waits_for_is_given_up() -> None:
+    """The work itself goes on to its end, and each thing that it waits for later is short too."""
+    gave_up: list[str] = []
+    waits = asyncio.Event()
+
+    async def piece() -> None:
+        for name in ("first", "second"):
+            waits.set()
+            with pytest.raises(StoreUnavailable):
+                await in_time(asyncio.Event().wait(), beside_s=NEVER_S)
+            gave_up.append(name)
+
+    work = asyncio.create_task(settled(piece()))
+    await waits.wait()
+    await asyncio.sleep(0)
+    work.cancel()
+    async with asyncio.timeout(NEVER_S / 10):
+        assert await work is True
+    assert gave_up == ["first", "second"]
+
+
+async def test_work_that_nobody_interrupts_gets_its_time() -> None:
+    answers: list[str] = []
+
+    async def piece() -> None:
+        answers.append(await in_time(asyncio.sleep(0.3, "late, and still an answer")))
+
+    assert await settled(piece()) is False
+    assert answers == ["late, and still an answer"]
