@@ -24,7 +24,6 @@ def main() -> None:
 
         early.show()
         before_message = early.clear
-    _import_msgspec()
     from ragmem.cli.main import run
 
     sys.exit(run(argv, before_message=before_message))
@@ -62,21 +61,6 @@ def _import_nothing_from_here() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(kept)
         if not kept:
             del os.environ["PYTHONPATH"]
-
-
-def _import_msgspec() -> None:
-    """Import msgspec without typing_extensions: 25 ms of every start.
-
-    It takes from there only what Python 3.11's own `typing` has as well, and
-    falls back to that when the import fails.
-    """
-    if "typing_extensions" in sys.modules:
-        return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
-    try:
-        import msgspec  # noqa: F401
-    finally:
-        del sys.modules["typing_extensions"]
 
 
 if __name__ == "__main__":

@@ -199,7 +199,7 @@ async def tag(
     reference: Reference,
     tags: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TAG", help="Tags that it gets.", show_default=False),
+        typer.Argument(metavar="TAG...", help="Tags that it gets.", show_default=False),
     ] = None,
     remove: Annotated[
         list[str] | None,

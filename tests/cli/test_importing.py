@@ -217,7 +217,7 @@ Usage: ragmem import codex [OPTIONS] [PATH]
   What is here already stays; run it again to get what was said since.
 
 Arguments:
-  PATH <path>  A folder or a file; else where the agent keeps its sessions.
+  PATH  A folder or a file; else where the agent keeps its sessions.
 
 Options:
   --cwd DIR              Only sessions of this folder.
