@@ -47,10 +47,8 @@ _loading = threading.Lock()
 def load_litellm() -> ModuleType:
     """litellm, silent and off the network; may be called in a background thread."""
     with _loading:
-        if "litellm" in sys.modules and getattr(
-            sys.modules["litellm"], "suppress_debug_info", False
-        ):
-            return sys.modules["litellm"]
+        if (loaded := sys.modules.get("litellm")) and loaded.suppress_debug_info:
+            return loaded
         load_httpx()
         os.environ.update(_SETTINGS)
         os.environ.pop("LITELLM_LOG", None)

@@ -6,6 +6,8 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
+
 from ragmem.index.values import CutScope
 from ragmem.records import ScopeKind
 
@@ -114,27 +116,25 @@ LONGEST_SIGNATURE = 300
 LONGEST_DOCSTRING = 500
 
 
-class Piece:
+class Piece(msgspec.Struct, eq=False):
     """A scope in the making. Rows count from 0, both included."""
 
-    __slots__ = (
-        "calls", "docstring", "first", "kind", "last", "name", "named", "parts", "qualified",
-        "signature",
-    )  # fmt: skip
+    kind: ScopeKind
+    first: int
+    last: int
+    name: str = ""
+    named: NameSpan = NOWHERE
+    """Where its name stands."""
+    qualified: str = ""
+    """The name with those around it; the name itself where nothing else is given."""
+    signature: str = ""
+    docstring: str = ""
+    calls: dict[str, None] = {}
+    parts: list["Piece"] = []
+    """The scopes directly inside of it, in their order."""
 
-    def __init__(self, kind: ScopeKind, first: int, last: int, name: str = "") -> None:
-        self.kind = kind
-        self.first = first
-        self.last = last
-        self.name = name
-        self.named = NOWHERE
-        """Where its name stands."""
-        self.qualified = name
-        self.signature = ""
-        self.docstring = ""
-        self.calls: dict[str, None] = {}
-        self.parts: list[Piece] = []
-        """The scopes directly inside of it, in their order."""
+    def __post_init__(self) -> None:
+        self.qualified = self.qualified or self.name
 
 
 def scopes_of(source: SourceText, pieces: list[Piece]) -> tuple[CutScope, ...]:

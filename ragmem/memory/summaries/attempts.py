@@ -80,7 +80,7 @@ class Tries:
         self._is_known = False
         self._refused = 0
         self._not_before: datetime | None = None
-        self.made = 0
+        self._made = 0
         self.problem = ""
         """What was wrong with the last answer."""
 
@@ -92,21 +92,34 @@ class Tries:
     @property
     def are_over(self) -> bool:
         """Whether it is not asked again."""
-        return self.made >= TRIES
+        return self._made >= TRIES
 
     async def begin(self) -> None:
         """Take up what other processes have tried with this model, and what is left of a pause."""
         for known in await self._kept.attempts(self._item) if self._kept else ():
             self._is_known = True
             if known.model == self._model:
-                self.made = self._refused = known.count
+                self._made = self._refused = known.count
                 self.problem, self._not_before = known.problem, known.not_before
         if not self.are_over:
             await self.pause()
 
+    @property
+    def made(self) -> int:
+        """How many there were, by this process and others."""
+        return self._made
+
+    def unheard(self) -> None:
+        """No answer came, which is no fault of the item: others do not count it."""
+        self._made += 1
+
+    def give_up(self) -> None:
+        """Say that the next try could come to nothing either."""
+        self._made = TRIES
+
     async def refused(self, problem: str) -> None:
         """An answer came that could not be used."""
-        self.made += 1
+        self._made += 1
         self._refused += 1
         if self._kept:
             self._is_known = True

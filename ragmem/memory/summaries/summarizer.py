@@ -430,11 +430,11 @@ class Summarizer:
         is_away = error is not None and not isinstance(error, ContextTooLong | StreamCut)
         if is_away and not isinstance(error, RequestRefused):
             # That is no fault of the item: it is asked about when the model is there again.
-            tries.made += 1
+            tries.unheard()
         else:
             await tries.refused(wrong)
         if error is not None and not isinstance(error, ContextTooLong) and not may_pass(error):
-            tries.made = TRIES
+            tries.give_up()
             self._left_alone(model, error, tries=1)
         elif tries.are_over and is_away:
             self._left_alone(model, error, tries=TRIES)
