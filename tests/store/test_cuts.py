@@ -397,7 +397,7 @@ async def test_refused_at_the_start_what_is_said_is_kept(
         model = model.after(step)
         await prompt(store.apply(step))
     async with asyncio.timeout(60):
-        while store._backlog._away is None:
+        while store._away is None:
             await asyncio.sleep(0.05)
     assert "database of its own" in " ".join(store.take_notices())
     with pytest.raises(StoreRefused):

@@ -143,7 +143,7 @@ async def test_while_away_nothing_waits_for_the_store(home: Home) -> None:
     with home.locked():
         await store.apply(whole_turn("s", "t1", "one"))
         async with asyncio.timeout(60):
-            while store._backlog._away is None:
+            while store._away is None:
                 await asyncio.sleep(0.02)
         began = time.monotonic()
         for number in range(2, 30):
@@ -499,49 +499,6 @@ async def test_every_kind_of_write_waits_and_arrives(home: Home) -> None:
     (one,), (two,) = await direct.turns("direct"), await direct.turns("waited")
     assert (one.usage, one.tool_calls[0].result) == (two.usage, two.tool_calls[0].result)
     assert await direct.projects() == [project]
-
-
-# --- a disk that takes nothing -----------------------------------------------------------
-
-
-async def test_without_any_disk_this_process_keeps_what_waits(home: Home) -> None:
-    """The disk is full for both; said once; caught up later, nothing lost."""
-    home.error = StoreUnavailable("The file system is full.")
-    home.spool.parent.parent.mkdir(parents=True)
-    home.spool.parent.write_text("in the way")
-    store = home.open()
-    assert await store.apply([created("s")]) == Waiting(durable=False)
-    assert await store.apply(whole_turn("s", "t1")) == Waiting(durable=False)
-    said = store.take_notices()
-    assert [text.split(":")[0] for text in said] == [
-        f"What waits for the memory can't be kept in {home.spool} either",
-        "Memory is away",
-    ]
-    home.spool.parent.unlink()
-    assert await store.apply(whole_turn("s", "t2")) == Waiting(durable=True)
-    assert count_waiting(home.spool) == 5
-    home.error = None
-    await settled(store, home.spool)
-    assert [turn.turn_id for turn in await store.turns("s")] == ["t1", "t2"]
-
-
-async def test_memory_alone_is_caught_up_with_too(home: Home) -> None:
-    home.error = StoreUnavailable("The file system is full.")
-    home.spool.parent.parent.mkdir(parents=True)
-    home.spool.parent.write_text("in the way")
-    store = home.open()
-    await store.apply([created("s")])
-    for number in range(200):
-        await store.apply(whole_turn("s", f"t{number:03}"))
-    home.error = None
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                turns = await store.turns("s")
-                break
-            except StoreError:
-                await asyncio.sleep(0.02)
-    assert [turn.turn_id for turn in turns] == [f"t{number:03}" for number in range(200)]
 
 
 # --- Neo4j ---------------------------------------------------------------------------------
