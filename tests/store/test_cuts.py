@@ -465,7 +465,7 @@ async def test_a_cost_that_is_no_number_is_moved(
         await source.apply([begun("s", "t"), finished("s", "t", usage=Usage(cost_usd=cost))])
         await copy(stream_of(source), target, lambda *_: None)
         compared = await compare(stream_of(source), target, lambda *_: None)
-        assert compared.differing == ()
+        assert compared.differing == []
         assert compared.equal
     finally:
         await graph.aclose()

@@ -194,7 +194,7 @@ async def test_what_was_changed_in_the_target_stays(source: Archive, target: Arc
     await copy(stream_of(source), target, quietly)
     assert await everything(target) == before
     compared = await compare(stream_of(source), target, quietly)
-    assert compared.differing == ()
+    assert compared.differing == []
     assert compared.equal
     assert compared.later == 5  # two memories, a key, an insight, a session
 
