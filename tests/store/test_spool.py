@@ -429,7 +429,6 @@ async def test_a_line_that_is_too_long_is_set_aside_and_what_follows_is_stored(
     await store.apply([begun("s", "t2"), finished("s", "t2")])
     await store.aclose()
     monkeypatch.setattr("ragmem.store.spool.files.MOST_IN_A_LINE", 2_000_000)
-    monkeypatch.setattr("ragmem.store.spool.backlog.MOST_IN_A_LINE", 2_000_000)
     store = home.open()
     await store.apply([created("s2"), begun("s2", "t3", "y" * 3_000_000), *whole_turn("s2", "t4")])
     home.error = None

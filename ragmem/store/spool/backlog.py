@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,12 +17,11 @@ from ragmem.ids import new_id
 from ragmem.records import BeginTurn, Write
 from ragmem.store.base import Applied, SessionQuery, Store
 from ragmem.store.spool.files import (
-    MOST_IN_A_LINE,
     Spool,
     SpoolFile,
     count_aside,
+    damage,
     from_line,
-    is_damaged,
     keep_leftover,
     to_lines,
 )
@@ -88,7 +86,6 @@ def are(count: int) -> str:
 
 _MOST_AT_ONCE = 64
 _INDEXES_KEPT = 1000
-TOO_LONG = f"a write of it is larger than {MOST_IN_A_LINE >> 20} MB."
 
 
 class Replay:
@@ -127,8 +124,6 @@ class Replay:
                     async for _ in self.lines(store, file):
                         pass
                 finally:
-                    if file.passed_over:
-                        self.refused = TOO_LONG
                     # Also when cut short: what is in the store need not be written again.
                     await self.on_disk(file.close)
         return self.count - before
@@ -139,8 +134,7 @@ class Replay:
             failpoint("spool.replay")
             unknown = [line for line in lines if from_line(line) is None]
             if unknown:
-                damaged = any(map(is_damaged, unknown))
-                self.refused = "it is damaged." if damaged else "it is of a newer version."
+                self.refused = max(map(damage, unknown)) or "it is of a newer version."
             known = [line for line in lines if line not in unknown] if unknown else lines
             leftover = unknown + await self._apply_known(store, known)
             failpoint("spool.replayed")
@@ -229,8 +223,6 @@ class Backlog:
         self._store: Store | None = None
         self._opening: asyncio.Task[Store] | None = None
         self._opening_since = 0.0
-        self._limits: set[asyncio.Timeout] = set()
-        """Of those who wait for the store to open."""
         self._is_made = False
         self._running = HeldTasks()
         self._in_flight: set[asyncio.Task[Applied]] = set()
@@ -300,14 +292,11 @@ class Backlog:
 
     async def _append(self, writes: Sequence[Write]) -> Waiting:
         lines = to_lines(writes)
-        if any(len(line) >= MOST_IN_A_LINE for line in lines):
-            self._replay.refused = TOO_LONG
-        waiting = sum(len(line) < MOST_IN_A_LINE for line in lines)
-        self._waiting += waiting
+        self._waiting += len(lines)
         try:
             await self._on_disk(lambda: self._spool.append(lines))
         except OSError as error:
-            self._waiting -= waiting
+            self._waiting -= len(lines)
             self._lost_some = True
             self._say_lost(writes, error)
             return Waiting(kept=False)
@@ -472,19 +461,14 @@ class Backlog:
         """
         if self._closed or (self._opening_since and self._opening is None):
             return
-        limit = asyncio.timeout(None if self._is_made else self._patience.read_s)
-        self._limits.add(limit)
-        with suppress(TimeoutError, StoreError):
-            async with limit:
-                await self._ask(self.inner())
-        self._limits.discard(limit)
+        opening = self._running.keep(self._ask(self.inner()))
+        await asyncio.wait({opening}, timeout=self._patience.read_s)
+        if self._is_made:
+            await asyncio.wait({opening})
 
     def is_made(self) -> None:
         """It has to be made before it opens, and is waited for as long as that takes."""
         self._is_made = self._opening is not None
-        for limit in self._limits:
-            if not limit.expired():
-                limit.reschedule(None)
 
     def _is_overdue(self, limit_s: float) -> bool:
         return not self._is_made and time.monotonic() - self._opening_since > limit_s

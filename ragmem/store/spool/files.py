@@ -40,20 +40,22 @@ def to_lines(writes: Sequence[Write]) -> list[bytes]:
 
 
 def from_line(line: bytes) -> Write | None:
-    """None for what is no write of this version: torn, damaged, or of a newer one."""
+    """None for what is no write that this version stores: torn, damaged, too long, newer."""
     try:
-        return _decoder.decode(line)
+        return _decoder.decode(line) if len(line) < MOST_IN_A_LINE else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 
-def is_damaged(line: bytes) -> bool:
-    """Whether it is no write of any version: a newer one finds its own again."""
+def damage(line: bytes) -> str:
+    """Why no version stores it: empty for what a newer one finds again."""
+    if len(line) >= MOST_IN_A_LINE:
+        return f"a write of it is larger than {MOST_IN_A_LINE >> 20} MB."
     try:
         msgspec.json.decode(line, type=_Named)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return True
-    return False
+        return "it is damaged."
+    return ""
 
 
 def _to_line(write: Write) -> bytes:
@@ -99,8 +101,6 @@ class SpoolFile:
         self._handle = handle
         self._size = os.fstat(handle).st_size
         self._offset = 0
-        self.passed_over = 0
-        """Lines that were too long, and are set aside."""
 
     @classmethod
     def create(cls, folder: Path, store_id: str = "") -> "SpoolFile":
@@ -144,38 +144,14 @@ class SpoolFile:
         self._size = os.fstat(self._handle).st_size
 
     def read(self, count: int) -> list[bytes]:
-        """The next whole lines, about a megabyte at most; the same again until `advance`.
-
-        What is too long for one is set aside by the way.
-        """
+        """The next whole lines, about a megabyte at most or one; the same until `advance`."""
         data = bytearray()
-        while (end := data.rfind(b"\n")) < 0:
-            more = os.pread(self._handle, _CHUNK, self._offset + len(data))
+        while b"\n" not in (more := os.pread(self._handle, _CHUNK, self._offset + len(data))):
             if not more:
                 return []
             data += more
-            if len(data) > MOST_IN_A_LINE and b"\n" not in more:
-                if not self._pass_over():
-                    return []
-                data.clear()
-        return bytes(data[:end]).split(b"\n")[:count]
-
-    def _pass_over(self) -> bool:
-        """Set the next line aside, however long it is; False where it has no end."""
-        size = 0
-        while (end := (piece := self._piece(size)).find(b"\n")) < 0:
-            if not piece:
-                return False
-            size += len(piece)
-        size += end + 1
-        pieces = (self._piece(at)[: size - at] for at in range(0, size, _CHUNK))
-        set_aside(self.path.parent / _ASIDE, pieces)
-        self._offset += size
-        self.passed_over += 1
-        return True
-
-    def _piece(self, at: int) -> bytes:
-        return os.pread(self._handle, _CHUNK, self._offset + at)
+        data += more
+        return bytes(data[: data.rfind(b"\n")]).split(b"\n")[:count]
 
     def advance(self, lines: Sequence[bytes]) -> None:
         """These were dealt with."""
@@ -250,14 +226,12 @@ class Spool:
         return count
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Keep the lines: all of them, or none on an OSError. Those too long are set aside."""
-        if long := [each for each in lines if len(each) >= MOST_IN_A_LINE]:
-            set_aside(self.folder / _ASIDE, _ended(long))
+        """Keep the lines: all of them, or none on an OSError."""
         if self._file and self._file.store_id != self.store_id and not self._file.count():
             self.close()  # It was begun before the store was known.
         if self._file is None:
             self._file = SpoolFile.create(self.folder, self.store_id)
-        self._file.append([each for each in lines if len(each) < MOST_IN_A_LINE])
+        self._file.append(lines)
 
     def read(self, count: int) -> list[bytes]:
         """The lines that have waited longest; the same again until `advance`."""
@@ -319,11 +293,11 @@ def store_of(path: Path) -> str:
 def keep_leftover(folder: Path, lines: Sequence[bytes], store_id: str = "") -> str | None:
     """Keep what the store did not take, what is damaged for itself: the file of what still waits.
 
-    Without its end a long line or a damaged one would be tried by each process to come.
+    A line that no version stores would be tried by each process to come.
     """
-    if damaged := [line for line in lines if is_damaged(line)]:
+    if damaged := [line for line in lines if damage(line)]:
         set_aside(folder / _ASIDE, _ended(damaged))
-    waiting = [line for line in lines if not is_damaged(line)]
+    waiting = [line for line in lines if not damage(line)]
     return set_aside(folder, _ended(waiting), store_id) if waiting else None
 
 
