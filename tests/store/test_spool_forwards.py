@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
+from ragmem.errors import StoreUnavailable
 from ragmem.store.base import Applied, Store, StoreInfo
 from ragmem.store.spool import SpooledStore
+from ragmem.store.spool.files import from_line, to_lines
+from tests.store.code_samples import put, refers
 from tests.store.samples import created
+from tests.store.test_contract import a_story
+from tests.store.test_contract_recall import embedded
 
 METHODS = {
     name: inspect.signature(method)
@@ -87,6 +92,27 @@ async def test_what_is_asked_is_handed_on_and_what_is_answered_comes_back(
     }
     assert recorder.calls == [(name, defaults | arguments)]
     assert answer == recorder.answer
+
+
+@pytest.mark.parametrize("name", READS)
+async def test_while_the_store_is_away_what_needs_an_answer_fails_plainly(
+    name: str, tmp_path: Path
+) -> None:
+    """Nothing is told, leased, or forgotten that would come back."""
+
+    async def away() -> Store:
+        raise StoreUnavailable("It is away.")
+
+    store = SpooledStore(away, tmp_path / "spool")
+    with pytest.raises(StoreUnavailable, match="It is away"):
+        await getattr(store, name)(**given(METHODS[name], only_required=True))
+    await store.aclose()
+
+
+def test_every_kind_of_write_is_a_line_and_read_again() -> None:
+    """Vectors are none: they are made again from what is stored."""
+    writes = [*a_story(), put("a.py", "one"), refers("t", one="edited")]
+    assert [from_line(line) for line in to_lines([*writes, embedded("t")])] == writes
 
 
 async def test_writes_and_what_they_came_to(recorder: Recorder, spooled: SpooledStore) -> None:
