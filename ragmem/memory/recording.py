@@ -93,7 +93,7 @@ class TurnRecording:
             ]
         )
         failpoint("turn.begun")
-        self.recorded = _lasts(applied)
+        self.recorded = applied is not None and kept(applied)
         index = applied.turn_indexes.get(turn.turn_id, next_index) if applied else next_index
         self.turn = msgspec.structs.replace(turn, turn_index=index)
 
@@ -164,7 +164,7 @@ class TurnRecording:
             ]
         )
         failpoint("turn.finished")
-        self.recorded = _lasts(applied)
+        self.recorded = applied is not None and kept(applied)
 
     async def _record(self, writes: Sequence[Write]) -> Applied | None:
         # A turn of which something was lost ends as interrupted, never as if it were whole.
@@ -196,12 +196,8 @@ def measure(turn: Turn, recording: TurnRecording | None, metrics: Metrics) -> No
 
 
 def kept(applied: Applied | None) -> bool:
-    """Whether the writes are somewhere, if only in this process; so they are if none were made."""
+    """Whether the writes last; so they do if none were made."""
     return not isinstance(applied, Waiting) or applied.kept
-
-
-def _lasts(applied: Applied | None) -> bool:
-    return applied is not None and (not isinstance(applied, Waiting) or applied.durable)
 
 
 _TEXTS: dict[type, tuple[str, ...]] = {

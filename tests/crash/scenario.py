@@ -37,7 +37,7 @@ class Said(msgspec.Struct, frozen=True):
     """Results that were shown, by the call's id."""
     result: str | None = None
     durable: bool = True
-    """False once it said that only its own memory keeps what happens."""
+    """False once it said that the turn is not kept."""
 
     @property
     def phase(self) -> str:
@@ -61,9 +61,9 @@ def said_by(run: Run, prompt: str) -> Said:
                 said["calls"][block["tool_use_id"]] = block["content"]
         elif event["type"] == "result" and event["subtype"] == "success":
             said["result"] = event["result"]
-        elif event.get("subtype") == "notice" and "only this process keeps it" in event["text"]:
+        elif event.get("subtype") == "notice" and "This turn is not kept" in event["text"]:
             said["durable"] = False
-    if "only this process keeps it" in run.err:
+    if "This turn is not kept" in run.err:
         said["durable"] = False
     return Said(**said)
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from ragmem.errors import StoreUnavailable
 from ragmem.failpoints import POINTS, arm
 from ragmem.records import Write
 from ragmem.store.base import Applied, SessionQuery, Store
-from ragmem.store.spool import Patience, SpooledStore, count_waiting
+from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
 from ragmem.store.sqlite import SQLiteStore
 from tests.store.samples import created, whole_turn
 
@@ -42,7 +42,7 @@ async def test_a_store_that_opens_slowly_is_asked_after_what_was_left(tmp_path: 
     async def slow() -> Store:
         await asyncio.sleep(_SLOW_S)
         # It is the opening that takes longer than there is patience; what follows need not.
-        store._backlog._patience = Patience()
+        store._patience = Patience()
         return await _open(tmp_path)
 
     store = SpooledStore(slow, tmp_path / "spool" / "sqlite", patience=_PATIENCE)
@@ -93,7 +93,7 @@ async def _found_in_the_end(store: SpooledStore) -> set[str]:
 
 @pytest.mark.parametrize("point", [p for p in POINTS if p.startswith("spool.")])
 async def test_one_failure_of_the_disk_is_got_over(tmp_path: Path, point: str) -> None:
-    """In the same process; what waited is stored, and memory answers again."""
+    """In the same process; what could be kept is stored, and memory answers again."""
     is_away = True
 
     async def at_times_away() -> Store:
@@ -106,12 +106,17 @@ async def test_one_failure_of_the_disk_is_got_over(tmp_path: Path, point: str) -
     store = SpooledStore(at_times_away, tmp_path / "spool" / "sqlite", patience=patience)
     arm(f"{point}:eio@1")
     try:
-        await store.apply([created("s"), *whole_turn("s", "1")])
+        writes = [created("s"), *whole_turn("s", "1")]
+        is_lost = await store.apply(writes) == Waiting(kept=False)
+        if is_lost:
+            assert "This turn is not kept" in store.take_notices()[0]
+            assert await store.apply(writes) == Waiting()
         is_away = False
         assert await _found_in_the_end(store) == {"left", "s"}
         await store.apply(whole_turn("s", "2"))
         assert [turn.turn_id for turn in await store.turns("s")] == ["1", "2"]
-        await store.aclose()
+        with pytest.raises(StoreUnavailable, match="Not all") if is_lost else nullcontext():
+            await store.aclose()
     finally:
         arm("")
     assert count_waiting(tmp_path / "spool" / "sqlite") == 0

@@ -244,6 +244,23 @@ async def test_an_answer_later_than_anyone_waits(
     await there(neo4j_server, model)
 
 
+async def test_a_server_that_falls_silent(
+    spooled: SpooledStore, proxy: TcpProxy, tmp_path: Path
+) -> None:
+    """No write takes longer than the stall, no read more than 2 s; then all arrives."""
+    await spooled.apply([created("s"), *whole_turn("s", "t0")])
+    proxy.silent = True
+    for number in range(1, 6):
+        assert isinstance(await prompt(spooled.apply(whole_turn("s", f"t{number}"))), Waiting)
+        with pytest.raises(StoreUnavailable):
+            await prompt(spooled.turns("s"))
+    assert [text[:14] for text in spooled.take_notices()] == ["Memory is away"]
+    proxy.silent = False
+    await settled(spooled, tmp_path / "spool")
+    assert [turn.turn_id for turn in await spooled.turns("s")] == [f"t{n}" for n in range(6)]
+    assert [text[:15] for text in spooled.take_notices()] == ["Memory is back."]
+
+
 async def test_a_late_answer_is_not_waited_for(
     spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
 ) -> None:
@@ -397,7 +414,7 @@ async def test_refused_at_the_start_what_is_said_is_kept(
         model = model.after(step)
         await prompt(store.apply(step))
     async with asyncio.timeout(60):
-        while store._backlog._away is None:
+        while store._away is None:
             await asyncio.sleep(0.05)
     assert "database of its own" in " ".join(store.take_notices())
     with pytest.raises(StoreRefused):
@@ -465,7 +482,7 @@ async def test_a_cost_that_is_no_number_is_moved(
         await source.apply([begun("s", "t"), finished("s", "t", usage=Usage(cost_usd=cost))])
         await copy(stream_of(source), target, lambda *_: None)
         compared = await compare(stream_of(source), target, lambda *_: None)
-        assert compared.differing == ()
+        assert compared.differing == []
         assert compared.equal
     finally:
         await graph.aclose()

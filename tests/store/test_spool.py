@@ -12,20 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
-import msgspec
 import pytest
 
 from ragmem.errors import SessionNotFound, StoreError, StoreRefused, StoreUnavailable
 from ragmem.ids import new_id
-from ragmem.records import Project, RegisterProject, UpdateSession, Write
+from ragmem.records import Project, RegisterProject, Write
 from ragmem.store.base import Applied, SessionQuery, Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
 from ragmem.store.sqlite import SQLiteStore
-from tests.fakes.neo4j import PATIENCE_S, open_empty_neo4j_store
-from tests.fakes.tcp_proxy import TcpProxy
-from tests.store.haste import limit
-from tests.store.samples import START, at, begun, called, created, finished, texts, whole_turn
+from tests.store.samples import START, begun, called, created, finished, texts, whole_turn
 
 QUICK = Patience(retry_s=0.05, longest_retry_s=0.05)
 CALM = Patience(stall_s=20, read_s=20, left_s=60, retry_s=0.05, longest_retry_s=0.05)
@@ -143,7 +139,7 @@ async def test_while_away_nothing_waits_for_the_store(home: Home) -> None:
     with home.locked():
         await store.apply(whole_turn("s", "t1", "one"))
         async with asyncio.timeout(60):
-            while store._backlog._away is None:
+            while store._away is None:
                 await asyncio.sleep(0.02)
         began = time.monotonic()
         for number in range(2, 30):
@@ -429,7 +425,6 @@ async def test_a_line_that_is_too_long_is_set_aside_and_what_follows_is_stored(
     await store.apply([begun("s", "t2"), finished("s", "t2")])
     await store.aclose()
     monkeypatch.setattr("ragmem.store.spool.files.MOST_IN_A_LINE", 2_000_000)
-    monkeypatch.setattr("ragmem.store.spool.backlog.MOST_IN_A_LINE", 2_000_000)
     store = home.open()
     await store.apply([created("s2"), begun("s2", "t3", "y" * 3_000_000), *whole_turn("s2", "t4")])
     home.error = None
@@ -474,157 +469,7 @@ async def test_text_that_json_can_not_hold_is_stored_as_the_store_would(home: Ho
     assert turn.tool_calls[0].duration_ms == 2**63 - 1
 
 
-async def test_every_kind_of_write_waits_and_arrives(home: Home) -> None:
-    direct = home.open()
-    project = Project(project_id="p", path="/home/ana", created_at=START)
-
-    def all_writes(session_id: str, turn_id: str) -> list[Write]:
-        return [
-            RegisterProject(project=project),
-            created(session_id),
-            begun(session_id, turn_id, "Naïve — 🌿"),
-            called(session_id, turn_id, 0, "a.py", tool_call_id=f"{turn_id}-call"),
-            finished(session_id, turn_id),
-            UpdateSession(session_id=session_id, title="New", tags=("a",), at=at(9)),
-        ]
-
-    await direct.apply(all_writes("direct", "t1"))
-    home.error = StoreUnavailable("It is down.")
-    waited = home.open()
-    assert isinstance(await waited.apply(all_writes("waited", "t2")), Waiting)
-    home.error = None
-    await settled(waited, home.spool)
-    as_direct = msgspec.structs.replace(await waited.session("waited"), session_id="direct")
-    assert as_direct == await direct.session("direct")
-    (one,), (two,) = await direct.turns("direct"), await direct.turns("waited")
-    assert (one.usage, one.tool_calls[0].result) == (two.usage, two.tool_calls[0].result)
-    assert await direct.projects() == [project]
-
-
-# --- a disk that takes nothing -----------------------------------------------------------
-
-
-async def test_without_any_disk_this_process_keeps_what_waits(home: Home) -> None:
-    """The disk is full for both; said once; caught up later, nothing lost."""
-    home.error = StoreUnavailable("The file system is full.")
-    home.spool.parent.parent.mkdir(parents=True)
-    home.spool.parent.write_text("in the way")
-    store = home.open()
-    assert await store.apply([created("s")]) == Waiting(durable=False)
-    assert await store.apply(whole_turn("s", "t1")) == Waiting(durable=False)
-    said = store.take_notices()
-    assert [text.split(":")[0] for text in said] == [
-        f"What waits for the memory can't be kept in {home.spool} either",
-        "Memory is away",
-    ]
-    home.spool.parent.unlink()
-    assert await store.apply(whole_turn("s", "t2")) == Waiting(durable=True)
-    assert count_waiting(home.spool) == 5
-    home.error = None
-    await settled(store, home.spool)
-    assert [turn.turn_id for turn in await store.turns("s")] == ["t1", "t2"]
-
-
-async def test_memory_alone_is_caught_up_with_too(home: Home) -> None:
-    home.error = StoreUnavailable("The file system is full.")
-    home.spool.parent.parent.mkdir(parents=True)
-    home.spool.parent.write_text("in the way")
-    store = home.open()
-    await store.apply([created("s")])
-    for number in range(200):
-        await store.apply(whole_turn("s", f"t{number:03}"))
-    home.error = None
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                turns = await store.turns("s")
-                break
-            except StoreError:
-                await asyncio.sleep(0.02)
-    assert [turn.turn_id for turn in turns] == [f"t{number:03}" for number in range(200)]
-
-
 # --- Neo4j ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def proxy(neo4j_server: Connection) -> AsyncIterator[TcpProxy]:
-    """Between a store and an empty database."""
-    await (await open_empty_neo4j_store(neo4j_server)).aclose()
-    async with TcpProxy(neo4j_server.url) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def graph(
-    neo4j_server: Connection, proxy: TcpProxy, tmp_path: Path
-) -> AsyncIterator[SpooledStore]:
-    """A spooled store that reaches its server through the proxy; opened already."""
-    through = msgspec.structs.replace(neo4j_server, url=proxy.url)
-
-    async def opened() -> Store:
-        store = await Neo4jStore.open(through, timeout_s=PATIENCE_S)
-        limit(store, 5)
-        return store
-
-    store = SpooledStore(opened, tmp_path / "spool", patience=QUICK)
-    await store.inner()
-    yield store
-    await store.aclose()
-
-
-async def test_a_server_that_falls_silent(
-    graph: SpooledStore, proxy: TcpProxy, tmp_path: Path
-) -> None:
-    """No write takes longer than the stall, no read more than 2 s; then all arrives."""
-    await graph.apply([created("s"), *whole_turn("s", "t0")])
-    proxy.silent = True
-    for number in range(1, 6):
-        began = time.monotonic()
-        assert isinstance(await graph.apply(whole_turn("s", f"t{number}")), Waiting)
-        assert time.monotonic() - began < 20
-        began = time.monotonic()
-        with pytest.raises(StoreUnavailable):
-            await graph.turns("s")
-        assert time.monotonic() - began < 20
-    assert [text[:14] for text in graph.take_notices()] == ["Memory is away"]
-    proxy.silent = False
-    await settled(graph, tmp_path / "spool")
-    assert [turn.turn_id for turn in await graph.turns("s")] == [f"t{n}" for n in range(6)]
-    assert [text[:15] for text in graph.take_notices()] == ["Memory is back."]
-
-
-async def test_a_server_that_goes_and_comes_ten_times(
-    graph: SpooledStore, proxy: TcpProxy, tmp_path: Path
-) -> None:
-    """Drained in order, no duplicates."""
-    await graph.apply([created("s")])
-    expected = []
-    for flap in range(10):
-        port = await proxy.stop_listening()
-        for part in "ab":
-            expected.append(f"{flap}{part}")
-            await graph.apply(whole_turn("s", expected[-1], expected[-1]))
-        await proxy.listen(port)
-        if flap % 2:
-            await settled(graph, tmp_path / "spool")
-    await settled(graph, tmp_path / "spool")
-    turns = await graph.turns("s")
-    assert texts(turns) == expected
-    assert [turn.turn_index for turn in turns] == list(range(1, 21))
-
-
-async def test_a_commit_without_an_answer_leaves_one_copy(
-    graph: SpooledStore, proxy: TcpProxy, tmp_path: Path
-) -> None:
-    """Committed on the server, unknown here, replayed: one copy."""
-    await graph.apply([created("s")])
-    proxy.cuts = ["after_commit"] * 8
-    await graph.apply(whole_turn("s", "t1", "once"))
-    await graph.apply(whole_turn("s", "t2", "twice"))
-    await settled(graph, tmp_path / "spool")
-    assert texts(await graph.turns("s")) == ["once", "twice"]
-    assert (await graph.session("s")).message_count == 4
 
 
 async def test_down_at_the_start(tmp_path: Path) -> None:

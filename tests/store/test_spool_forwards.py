@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
+from ragmem.errors import StoreUnavailable
 from ragmem.store.base import Applied, Store, StoreInfo
 from ragmem.store.spool import SpooledStore
+from ragmem.store.spool.files import from_line, to_lines
+from tests.store.code_samples import put, refers
 from tests.store.samples import created
+from tests.store.test_contract import a_story
+from tests.store.test_contract_recall import embedded
 
 METHODS = {
     name: inspect.signature(method)
@@ -67,7 +72,7 @@ def given(signature: inspect.Signature, *, only_required: bool) -> dict[str, Any
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_the_spool_has_each_method_as_the_protocol_has_it(name: str) -> None:
-    assert inspect.signature(vars(SpooledStore)[name]) == METHODS[name]
+    assert inspect.signature(getattr(SpooledStore, name)) == METHODS[name]
 
 
 @pytest.mark.parametrize("only_required", [False, True], ids=["all given", "defaults"])
@@ -76,7 +81,8 @@ async def test_what_is_asked_is_handed_on_and_what_is_answered_comes_back(
     name: str, only_required: bool, recorder: Recorder, spooled: SpooledStore
 ) -> None:
     info = StoreInfo(kind="k", location="l", version="v", schema_version=1, counts={})
-    recorder.answer = {"info": info, "projects": []}.get(name, object())
+    silent = METHODS[name].return_annotation in (None, "None")
+    recorder.answer = {"info": info, "projects": []}.get(name, None if silent else object())
     arguments = given(METHODS[name], only_required=only_required)
     answer = await getattr(spooled, name)(**arguments)
     defaults = {
@@ -85,8 +91,28 @@ async def test_what_is_asked_is_handed_on_and_what_is_answered_comes_back(
         if each.default is not each.empty
     }
     assert recorder.calls == [(name, defaults | arguments)]
-    silent = METHODS[name].return_annotation in (None, "None")
-    assert answer == (None if silent else recorder.answer)
+    assert answer == recorder.answer
+
+
+@pytest.mark.parametrize("name", READS)
+async def test_while_the_store_is_away_what_needs_an_answer_fails_plainly(
+    name: str, tmp_path: Path
+) -> None:
+    """Nothing is told, leased, or forgotten that would come back."""
+
+    async def away() -> Store:
+        raise StoreUnavailable("It is away.")
+
+    store = SpooledStore(away, tmp_path / "spool")
+    with pytest.raises(StoreUnavailable, match="It is away"):
+        await getattr(store, name)(**given(METHODS[name], only_required=True))
+    await store.aclose()
+
+
+def test_every_kind_of_write_is_a_line_and_read_again() -> None:
+    """Vectors are none: they are made again from what is stored."""
+    writes = [*a_story(), put("a.py", "one"), refers("t", one="edited")]
+    assert [from_line(line) for line in to_lines([*writes, embedded("t")])] == writes
 
 
 async def test_writes_and_what_they_came_to(recorder: Recorder, spooled: SpooledStore) -> None:

@@ -94,7 +94,7 @@ async def moved(source: Archive, target: Archive) -> dict[str, int]:
 
     await copy(stream_of(source, batch=3), target, progress)
     compared = await compare(stream_of(source, batch=3), target, progress)
-    assert compared.differing == ()
+    assert compared.differing == []
     assert compared.equal
     assert done["copying"] == done["comparing"]
     return {kind: counter.count for kind, counter in compared.source.items()}

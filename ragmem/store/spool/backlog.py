@@ -3,12 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,14 +17,11 @@ from ragmem.ids import new_id
 from ragmem.records import BeginTurn, Write
 from ragmem.store.base import Applied, SessionQuery, Store
 from ragmem.store.spool.files import (
-    MOST_IN_A_LINE,
-    MOST_IN_MEMORY,
-    NoRoom,
     Spool,
     SpoolFile,
     count_aside,
+    damage,
     from_line,
-    is_damaged,
     keep_leftover,
     to_lines,
 )
@@ -88,21 +84,6 @@ def are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def lost_text(folder: Path, most: int) -> str:
-    """Of a turn that neither the disk nor memory has room for."""
-    room = f"{most >> 20} MB" if most >= 1 << 20 else f"{most:,} bytes"
-    return (
-        f"This turn is not kept: the memory is away, {folder} can't be written, and the {room} "
-        "that this process keeps for them are full. What came before is still kept."
-    )
-
-
-class OnDisk(Protocol):
-    """Runs what blocks where it may."""
-
-    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
-
-
 _MOST_AT_ONCE = 64
 _INDEXES_KEPT = 1000
 
@@ -110,7 +91,9 @@ _INDEXES_KEPT = 1000
 class Replay:
     """What this process has brought back into the store."""
 
-    def __init__(self) -> None:
+    def __init__(self, spool: Spool, disk_thread: Executor) -> None:
+        self._spool = spool
+        self._disk_thread = disk_thread
         self.batch = _MOST_AT_ONCE
         """Lines in one transaction: halved when one took too long, doubled when it did not."""
         self.known: set[str] = set()
@@ -128,17 +111,43 @@ class Replay:
         if len(self.turn_indexes) > _INDEXES_KEPT:
             self.turn_indexes = {}
 
-    async def apply(self, store: Store, lines: Sequence[bytes]) -> list[bytes]:
-        """Write the lines; those that the store can never take, while it takes others."""
-        failpoint("spool.replay")
-        unknown = [line for line in lines if from_line(line) is None]
-        known = [line for line in lines if line not in unknown] if unknown else lines
-        if unknown:
-            damaged = any(map(is_damaged, unknown))
-            self.refused = "it is damaged." if damaged else "it is of a newer version."
-        leftover = unknown + await self._apply_known(store, known)
-        failpoint("spool.replayed")
-        return leftover
+    async def left(self, store: Store) -> int:
+        """Write what dead processes have left; how many lines the store took."""
+        before = self.count
+        for path in await self.on_disk(self._spool.others):
+            if path.name not in self.known and (
+                file := await self.on_disk(partial(SpoolFile.adopt, path))
+            ):
+                # What one store has begun to take is no other's.
+                file.store_id = self._spool.store_id
+                try:
+                    async for _ in self.lines(store, file):
+                        pass
+                finally:
+                    # Also when cut short: what is in the store need not be written again.
+                    await self.on_disk(file.close)
+        return self.count - before
+
+    async def lines(self, store: Store, source: Spool | SpoolFile) -> AsyncIterator[int]:
+        """Write what waits there, in order; yields of how many lines each batch was."""
+        while lines := await self.on_disk(partial(source.read, self.batch)):
+            failpoint("spool.replay")
+            unknown = [line for line in lines if from_line(line) is None]
+            if unknown:
+                self.refused = max(map(damage, unknown)) or "it is of a newer version."
+            known = [line for line in lines if line not in unknown] if unknown else lines
+            leftover = unknown + await self._apply_known(store, known)
+            failpoint("spool.replayed")
+            if leftover:
+                keep = partial(keep_leftover, self._spool.folder, leftover, self._spool.store_id)
+                if kept := await self.on_disk(keep):
+                    self.known.add(kept)
+            await self.on_disk(partial(source.advance, lines))
+            yield len(lines)
+
+    def on_disk(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """Do what blocks on a thread of its own."""
+        return asyncio.get_running_loop().run_in_executor(self._disk_thread, work)
 
     async def _apply_known(self, store: Store, lines: Sequence[bytes]) -> list[bytes]:
         try:
@@ -160,37 +169,6 @@ class Replay:
         self.count += len(lines)
         self.turn_indexes |= applied.turn_indexes
         return []
-
-
-async def replay_left(replay: Replay, store: Store, spool: Spool, on_disk: OnDisk) -> int:
-    """Write what dead processes have left; how many lines the store took."""
-    before = replay.count
-    for path in await on_disk(spool.others):
-        if path.name not in replay.known and (
-            file := await on_disk(partial(SpoolFile.adopt, path))
-        ):
-            await _replay_file(replay, store, file, spool.store_id, on_disk)
-    return replay.count - before
-
-
-async def _replay_file(
-    replay: Replay, store: Store, file: SpoolFile, store_id: str, on_disk: OnDisk
-) -> None:
-    # What one store has begun to take is no other's.
-    file.store_id = store_id
-    try:
-        while lines := await on_disk(partial(file.read, replay.batch)):
-            leftover = await replay.apply(store, lines)
-            if leftover:
-                keep = partial(keep_leftover, file.path.parent, leftover, store_id)
-                if kept := await on_disk(keep):
-                    replay.known.add(kept)
-            await on_disk(partial(file.advance, lines))
-    finally:
-        if file.passed_over:
-            replay.refused = f"a write of it is larger than {MOST_IN_A_LINE >> 20} MB."
-        # Also when cut short: what is in the store need not be written by the next one too.
-        await on_disk(file.close)
 
 
 _log = logging.getLogger("ragmem")
@@ -221,10 +199,8 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 class Waiting(Applied, frozen=True):
     """The writes are accepted, but not in the store yet."""
 
-    durable: bool = True
-    """Whether they are on the disk: false when that can't be written either."""
     kept: bool = True
-    """False when memory has no room for them either: they are lost, and the person is told."""
+    """False when the disk can't be written either: they are lost, and the person is told."""
 
 
 class Backlog:
@@ -237,17 +213,16 @@ class Backlog:
         *,
         older: Sequence[Path] = (),
         patience: Patience = Patience(),  # noqa: B008
-        most_in_memory: int = MOST_IN_MEMORY,
     ) -> None:
         self._open_store = open_store
         self._patience = patience
-        self._spool = Spool(folder, older=older, most_in_memory=most_in_memory)
+        self._spool = Spool(folder, older=older)
         self._disk_thread = ThreadPoolExecutor(1, thread_name_prefix="ragmem-spool")
+        self._replay = Replay(self._spool, self._disk_thread)
+        self._on_disk = self._replay.on_disk
         self._store: Store | None = None
         self._opening: asyncio.Task[Store] | None = None
         self._opening_since = 0.0
-        self._limits: set[asyncio.Timeout] = set()
-        """Of those who wait for the store to open."""
         self._is_made = False
         self._running = HeldTasks()
         self._in_flight: set[asyncio.Task[Applied]] = set()
@@ -258,13 +233,11 @@ class Backlog:
         self._pause_s = patience.retry_s
         self._timer: asyncio.TimerHandle | None = None
         self._replaying: asyncio.Task[None] | None = None
-        self._replay = Replay()
         self._looked = False
         self._said = False
-        self._said_no_room = False
         self._said_lost = False
         self._lost_some = False
-        """Whether anything had no room anywhere."""
+        """Whether anything could not be kept."""
         self._notices: list[str] = []
         self._closed = False
 
@@ -319,33 +292,25 @@ class Backlog:
 
     async def _append(self, writes: Sequence[Write]) -> Waiting:
         lines = to_lines(writes)
-        if any(len(line) >= MOST_IN_A_LINE for line in lines):
-            self._replay.refused = f"a write of it is larger than {MOST_IN_A_LINE >> 20} MB."
-        waiting = sum(len(line) < MOST_IN_A_LINE for line in lines)
-        self._waiting += waiting
+        self._waiting += len(lines)
         try:
-            problem = await self._on_disk(lambda: self._spool.append(lines))
-        except NoRoom:
-            self._waiting -= waiting
+            await self._on_disk(lambda: self._spool.append(lines))
+        except OSError as error:
+            self._waiting -= len(lines)
             self._lost_some = True
-            self._say_lost(writes)
-            return Waiting(durable=False, kept=False)
+            self._say_lost(writes, error)
+            return Waiting(kept=False)
         self._said_lost = False
-        if problem is None:
-            self._said_no_room = False
-        elif not self._said_no_room:
-            self._said_no_room = True
-            self._notices.append(
-                f"What waits for the memory can't be kept in {self._spool.folder} either: "
-                f"{problem.strerror or problem}. Until that changes, only this process keeps it."
-            )
-        return Waiting(durable=problem is None)
+        return Waiting()
 
-    def _say_lost(self, writes: Sequence[Write]) -> None:
+    def _say_lost(self, writes: Sequence[Write], error: OSError) -> None:
         """Once a turn."""
         if not self._said_lost or any(isinstance(write, BeginTurn) for write in writes):
             self._said_lost = True
-            self._notices.append(lost_text(self._spool.folder, self._spool.most_in_memory))
+            self._notices.append(
+                f"This turn is not kept: the memory is away, and {self._spool.folder} can't be "
+                f"written: {error.strerror or error}. What came before is still kept."
+            )
 
     # --- catching up ------------------------------------------------------------
 
@@ -389,8 +354,9 @@ class Backlog:
                 await asyncio.wait(self._in_flight)
             store = await self.inner()
             await self._meet(store)
-            await self._replay_own(store)
-            left = await replay_left(self._replay, store, self._spool, self._on_disk)
+            async for count in self._replay.lines(store, self._spool):
+                self._waiting -= count
+            left = await self._replay.left(store)
             if not self._replay.count:
                 await store.sessions(SessionQuery(limit=1))
         except StoreError as error:
@@ -405,15 +371,6 @@ class Backlog:
         if self._waiting and self._away is None and not self._closed:
             # Some came while this pass ended.
             self._timer = asyncio.get_running_loop().call_later(_SOON_S, self._start_replay)
-
-    async def _replay_own(self, store: Store) -> None:
-        replay, spool = self._replay, self._spool
-        while lines := await self._on_disk(partial(spool.read, replay.batch)):
-            leftover = await replay.apply(store, lines)
-            kept = await self._on_disk(partial(spool.advance, lines, leftover))
-            if kept:
-                replay.known.add(kept)
-            self._waiting -= len(lines)
 
     def _unreadable(self, error: OSError) -> StoreUnavailable:
         return StoreUnavailable(f"{self._spool.folder}: {error.strerror or error}.")
@@ -468,11 +425,7 @@ class Backlog:
         notices, self._notices = self._notices, []
         if not self._said and (why := self._why_away()):
             self._said = True
-            kept = (
-                " What happens meanwhile is kept on this disk."
-                if self._waiting and self._spool.durable
-                else ""
-            )
+            kept = " What happens meanwhile is kept on this disk." if self._waiting else ""
             notices.append(f"Memory is away: {why}{kept}")
         return notices
 
@@ -508,19 +461,14 @@ class Backlog:
         """
         if self._closed or (self._opening_since and self._opening is None):
             return
-        limit = asyncio.timeout(None if self._is_made else self._patience.read_s)
-        self._limits.add(limit)
-        with suppress(TimeoutError, StoreError):
-            async with limit:
-                await self._ask(self.inner())
-        self._limits.discard(limit)
+        opening = self._running.keep(self._ask(self.inner()))
+        await asyncio.wait({opening}, timeout=self._patience.read_s)
+        if self._is_made:
+            await asyncio.wait({opening})
 
     def is_made(self) -> None:
         """It has to be made before it opens, and is waited for as long as that takes."""
         self._is_made = self._opening is not None
-        for limit in self._limits:
-            if not limit.expired():
-                limit.reschedule(None)
 
     def _is_overdue(self, limit_s: float) -> bool:
         return not self._is_made and time.monotonic() - self._opening_since > limit_s
@@ -591,8 +539,8 @@ class Backlog:
         """Writes that wait, of every process."""
         return await self._on_disk(self._spool.count_waiting)
 
-    async def count_aside(self) -> tuple[int, Path]:
-        """Writes that were damaged, or too long for the store, and the folder that keeps them."""
+    async def count_aside(self) -> int:
+        """Writes that were damaged, or too long for the store."""
         return await self._on_disk(partial(count_aside, self._spool.folder))
 
     async def look_for_others(self) -> None:
@@ -623,19 +571,11 @@ class Backlog:
         await self._running.wait(self._patience.closing_s)
         if self._store is not None:
             await self._store.aclose()
-        lost = self._lost_some or not self._spool.durable
         await self._on_disk(self._spool.close)
         self._disk_thread.shutdown(wait=False)
-        if lost:
-            raise self._not_kept()
-
-    def _not_kept(self) -> StoreError:
-        """What is said of an end with which something is lost: it was acknowledged by nobody."""
-        away = self._away or StoreUnavailable("The memory was away.")
-        return type(away)(f"Not all of this is kept: {away}", hint=away.hint)
-
-    def _on_disk(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        return asyncio.get_running_loop().run_in_executor(self._disk_thread, work)
+        if self._lost_some:
+            away = self._away or StoreUnavailable("The memory was away.")
+            raise type(away)(f"Not all of this is kept: {away}", hint=away.hint)
 
 
 def _closed() -> StoreUnavailable:

@@ -40,20 +40,22 @@ def to_lines(writes: Sequence[Write]) -> list[bytes]:
 
 
 def from_line(line: bytes) -> Write | None:
-    """None for what is no write of this version: torn, damaged, or of a newer one."""
+    """None for what is no write that this version stores: torn, damaged, too long, newer."""
     try:
-        return _decoder.decode(line)
+        return _decoder.decode(line) if len(line) < MOST_IN_A_LINE else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 
-def is_damaged(line: bytes) -> bool:
-    """Whether it is no write of any version: a newer one finds its own again."""
+def damage(line: bytes) -> str:
+    """Why no version stores it: empty for what a newer one finds again."""
+    if len(line) >= MOST_IN_A_LINE:
+        return f"a write of it is larger than {MOST_IN_A_LINE >> 20} MB."
     try:
         msgspec.json.decode(line, type=_Named)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return True
-    return False
+        return "it is damaged."
+    return ""
 
 
 def _to_line(write: Write) -> bytes:
@@ -87,12 +89,6 @@ _MANY = 1000
 _ASIDE = "set-aside"
 MOST_IN_A_LINE = 24 << 20
 """Bytes, twice and more what a turn stores: what is longer would be read and stored for minutes."""
-MOST_IN_MEMORY = 64 << 20
-"""Bytes that a process keeps for a disk that can't be written."""
-
-
-class NoRoom(Exception):
-    """Lines that neither the disk nor memory has room for; none of them is kept."""
 
 
 class SpoolFile:
@@ -105,8 +101,6 @@ class SpoolFile:
         self._handle = handle
         self._size = os.fstat(handle).st_size
         self._offset = 0
-        self.passed_over = 0
-        """Lines that were too long, and are set aside."""
 
     @classmethod
     def create(cls, folder: Path, store_id: str = "") -> "SpoolFile":
@@ -150,38 +144,14 @@ class SpoolFile:
         self._size = os.fstat(self._handle).st_size
 
     def read(self, count: int) -> list[bytes]:
-        """The next whole lines, about a megabyte at most; the same again until `advance`.
-
-        What is too long for one is set aside by the way.
-        """
+        """The next whole lines, about a megabyte at most or one; the same until `advance`."""
         data = bytearray()
-        while (end := data.rfind(b"\n")) < 0:
-            more = os.pread(self._handle, _CHUNK, self._offset + len(data))
+        while b"\n" not in (more := os.pread(self._handle, _CHUNK, self._offset + len(data))):
             if not more:
                 return []
             data += more
-            if len(data) > MOST_IN_A_LINE and b"\n" not in more:
-                if not self._pass_over():
-                    return []
-                data.clear()
-        return bytes(data[:end]).split(b"\n")[:count]
-
-    def _pass_over(self) -> bool:
-        """Set the next line aside, however long it is; False where it has no end."""
-        size = 0
-        while (end := (piece := self._piece(size)).find(b"\n")) < 0:
-            if not piece:
-                return False
-            size += len(piece)
-        size += end + 1
-        pieces = (self._piece(at)[: size - at] for at in range(0, size, _CHUNK))
-        set_aside(self.path.parent / _ASIDE, pieces)
-        self._offset += size
-        self.passed_over += 1
-        return True
-
-    def _piece(self, at: int) -> bytes:
-        return os.pread(self._handle, _CHUNK, self._offset + at)
+        data += more
+        return bytes(data[: data.rfind(b"\n")]).split(b"\n")[:count]
 
     def advance(self, lines: Sequence[bytes]) -> None:
         """These were dealt with."""
@@ -218,21 +188,17 @@ class SpoolFile:
 
 
 class Spool:
-    """This process' waiting lines, in order: its file, and memory while the file can't be written.
+    """This process' waiting lines, in order.
 
     `folder` is the address's, `older` are those that earlier versions used for it. Everything here
     blocks; it is called from one thread.
     """
 
-    def __init__(
-        self, folder: Path, *, older: Sequence[Path] = (), most_in_memory: int = MOST_IN_MEMORY
-    ) -> None:
+    def __init__(self, folder: Path, *, older: Sequence[Path] = ()) -> None:
         self.folder = folder
         self._older = older
         self._store_id: str | None = None
-        self.most_in_memory = most_in_memory
         self._file: SpoolFile | None = None
-        self._unwritten: list[bytes] = []
 
     @property
     def store_id(self) -> str:
@@ -253,64 +219,32 @@ class Spool:
             with contextlib.suppress(OSError):
                 _make(self.folder.parent)
                 replace_private(_note(self.folder), store_id.encode(), sync=False)
-        of_file = self._file.store_id if self._file else before
-        if not of_file or of_file == store_id:
+        if not self._file or self._file.store_id in ("", store_id):
             return 0
-        left = self._unwritten
-        count = len(left) + (self._file.count() if self._file else 0)
-        if left:
-            set_aside(self.folder, _ended(left), of_file)
-            self._unwritten = []
+        count = self._file.count()
         self.close()
         return count
 
-    @property
-    def durable(self) -> bool:
-        """Whether all that waits is on the disk."""
-        return not self._unwritten
-
-    @property
-    def name(self) -> str:
-        """Of the file of this process; empty while it has none."""
-        return self._file.path.name if self._file else ""
-
-    def append(self, lines: Sequence[bytes]) -> OSError | None:
-        """Keep the lines; the error when only memory can, NoRoom when that can't either."""
-        every = [*self._unwritten, *(each for each in lines if len(each) < MOST_IN_A_LINE)]
-        long = [each for each in lines if len(each) >= MOST_IN_A_LINE]
-        try:
-            if long:
-                set_aside(self.folder / _ASIDE, _ended(long))
-            if self._file and self._file.store_id != self.store_id and not self._file.count():
-                self.close()  # It was begun before the store was known.
-            if self._file is None:
-                self._file = SpoolFile.create(self.folder, self.store_id)
-            self._file.append(every)
-        except OSError as error:
-            if _length(every) > self.most_in_memory:
-                raise NoRoom from error
-            self._unwritten = every
-            return error
-        self._unwritten = []
-        return None
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Keep the lines: all of them, or none on an OSError."""
+        if self._file and self._file.store_id != self.store_id and not self._file.count():
+            self.close()  # It was begun before the store was known.
+        if self._file is None:
+            self._file = SpoolFile.create(self.folder, self.store_id)
+        self._file.append(lines)
 
     def read(self, count: int) -> list[bytes]:
         """The lines that have waited longest; the same again until `advance`."""
-        return (self._file.read(count) if self._file else []) or self._unwritten[:count]
+        return self._file.read(count) if self._file else []
 
-    def advance(self, lines: list[bytes], leftover: Sequence[bytes]) -> str | None:
-        """Lines that were read are dealt with, but for `leftover`: the file that keeps those."""
-        kept = keep_leftover(self.folder, leftover, self.store_id) if leftover else None
-        # Lines that were read from memory may have reached the file meanwhile.
-        if self._unwritten[: len(lines)] == lines:
-            del self._unwritten[: len(lines)]
-        elif self._file:
+    def advance(self, lines: Sequence[bytes]) -> None:
+        """These were dealt with."""
+        if self._file:
             self._file.advance(lines)
-        return kept
 
     def others(self) -> list[Path]:
         """Files for this store that other processes have left or are using, oldest first."""
-        return [path for path in self._ours() if path.name != self.name]
+        return [path for path in self._ours() if not self._file or path != self._file.path]
 
     def count_waiting(self) -> int:
         """Writes that wait for this store, of every process."""
@@ -359,11 +293,11 @@ def store_of(path: Path) -> str:
 def keep_leftover(folder: Path, lines: Sequence[bytes], store_id: str = "") -> str | None:
     """Keep what the store did not take, what is damaged for itself: the file of what still waits.
 
-    Without its end a long line or a damaged one would be tried by each process to come.
+    A line that no version stores would be tried by each process to come.
     """
-    if damaged := [line for line in lines if is_damaged(line)]:
+    if damaged := [line for line in lines if damage(line)]:
         set_aside(folder / _ASIDE, _ended(damaged))
-    waiting = [line for line in lines if not is_damaged(line)]
+    waiting = [line for line in lines if not damage(line)]
     return set_aside(folder, _ended(waiting), store_id) if waiting else None
 
 
@@ -397,10 +331,9 @@ def count_waiting(folder: Path, *, deep: bool = False) -> int:
     return sum(map(_count, found))
 
 
-def count_aside(folder: Path) -> tuple[int, Path]:
-    """Lines that were damaged, or too long, and wait no more; and the folder that keeps them."""
-    aside = folder / _ASIDE
-    return sum(map(_count, _files(aside))), aside
+def count_aside(folder: Path) -> int:
+    """Lines that were damaged, or too long, and wait no more."""
+    return sum(map(_count, _files(folder / _ASIDE)))
 
 
 def _count(path: Path) -> int:

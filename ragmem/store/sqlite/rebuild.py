@@ -104,69 +104,34 @@ class DamagedDatabase:
                 yield row
 
     def _by_number(self, table: str) -> Iterator[Row]:
-        last = 0
-        while True:
+        """The rows by number; past what can't be read in steps that grow by a quarter."""
+        last = step = 0
+        while step < _LAST_ROW:
             try:
-                for row in self._after(table, last):
-                    last = row["row_number"]
+                for row in self.connection.rows(
+                    f'SELECT rowid AS row_number, * FROM "{table}" NOT INDEXED'
+                    " WHERE rowid > :last ORDER BY rowid",
+                    last=last + step,
+                ):
+                    # On damaged pages numbers need not rise, and reading would never end.
+                    if row["row_number"] <= last:
+                        raise apsw.CorruptError("row out of order")
+                    last, step = row["row_number"], 0
                     yield row
                 return
             except _UNREADABLE:
-                self.lost += 1
-            step = self._step(table, last)
-            if step is None:
-                return
-            last += step
+                self.lost += not step
+                step += step // 4 + 1
 
-    def _after(self, table: str, last: int, limit: int = -1) -> Iterator[Row]:
-        for row in self.connection.rows(
-            f'SELECT rowid AS row_number, * FROM "{table}" NOT INDEXED'
-            " WHERE rowid > :last ORDER BY rowid LIMIT :limit",
-            last=last,
-            limit=limit,
-        ):
-            # On damaged pages numbers need not rise, and reading would never end.
-            if row["row_number"] <= last:
-                raise apsw.CorruptError("row out of order")
-            last = row["row_number"]
-            yield row
-
-    def _step(self, table: str, last: int) -> int | None:
-        """How far to go so that the next row can be read; None past the last."""
-
-        def is_readable(step: int) -> bool:
-            try:
-                list(self._after(table, last + step, 1))
-            except _UNREADABLE:
-                return False
-            return True
-
-        step = 1
-        while not is_readable(step):
-            step *= 2
-            if last + step > _LAST_ROW:
-                return None
-        unreadable = step // 2
-        while step - unreadable > 1:
-            middle = (step + unreadable) // 2
-            if is_readable(middle):
-                step = middle
-            else:
-                unreadable = middle
-        return step
-
-    def _from_both_ends(self, table: str, key: Sequence[str]) -> list[Row]:
-        found: dict[str, Row] = {}
+    def _from_both_ends(self, table: str, key: Sequence[str]) -> Iterator[Row]:
+        """The rows up to the first that can't be read, and back to the last such from the end."""
         for direction in ("", " DESC"):
             by = ", ".join(f'"{column}"{direction}' for column in key)
             try:
-                for row in self.connection.rows(f'SELECT * FROM "{table}" ORDER BY {by}'):
-                    found[repr([row[column] for column in key])] = row
+                yield from self.connection.rows(f'SELECT * FROM "{table}" ORDER BY {by}')
+                return
             except _UNREADABLE:
                 self.lost += not direction
-                continue
-            break
-        return list(found.values())
 
 
 def rebuild(

@@ -1,21 +1,20 @@
 """A stream of Writes into a store, and the comparison of both afterwards."""
 
-import asyncio
 import hashlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Literal, TypeVar, get_args
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from ragmem.failpoints import failpoint
 from ragmem.records import (
     AddSummary,
     CodeFile,
     DropCodeFiles,
-    Insight,
-    MemoryRecord,
     Project,
     PutCodeFile,
     PutInsight,
@@ -28,82 +27,79 @@ from ragmem.records import (
     PutVectors,
     RecordToolCall,
     RegisterProject,
-    Session,
-    Summary,
     Write,
 )
 from ragmem.store import vectors
 from ragmem.store.base import Archive, Span
-from ragmem.store.moved_code import is_as_it_is
 from ragmem.store.recall import EmbedderMark
-from ragmem.store.transfer.stream import OnProgress, Stream, owner_write, profile_writes
+from ragmem.store.transfer.stream import (
+    OnProgress,
+    Stream,
+    is_as_it_is,
+    owner_write,
+    profile_writes,
+)
 
-A = TypeVar("A")
-B = TypeVar("B")
+Kind = Literal[
+    "projects", "code_files", "scopes", "sessions", "turns", "tool_calls", "references",
+    "summaries", "memories", "profile", "owners", "insights", "vectors",
+]  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_SHOWN = 5
+_MODULUS = 1 << 64
+_ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-async def held_in(
-    batch: Sequence[Write], target: Archive, projects: dict[str, Project]
-) -> list[Write | None]:
+class _Moved(NamedTuple):
+    """How writes of one type are counted, named and looked up in another store."""
+
+    kind: Kind
+    words: str
+    """What such a record is called before its id."""
+    record: str
+    """The write's field that holds it; empty where that is the write itself."""
+    ids: str
+    """The fields that name it among all of its kind, joined with ` of `."""
+    held: Callable[[Archive, list[Any]], Awaitable[Iterable[Any]]]
+    """What a store has in the place of such writes: records, or writes where `record` is empty."""
+
+    def name(self, write: Write) -> str:
+        """The record's id."""
+        return " of ".join(filter(None, (attrgetter(each)(write) for each in self.ids.split())))
+
+
+def key_of(write: Write) -> tuple[str, str]:
+    """What names a record among all: its kind in words, and its id."""
+    if isinstance(write, DropCodeFiles):
+        return "no files", " ".join(write.paths)
+    moved = _MOVED[type(write)]
+    return moved.words, moved.name(write)
+
+
+async def held_in(batch: Sequence[Write], target: Archive) -> list[Write | None]:
     """What the target holds in the place of each."""
-    sessions = await _asked(
-        target.sessions_by_id,
-        [write.session.session_id for write in batch if isinstance(write, PutSession)],
-    )
-    turns = await _asked(
-        target.own_turns, _spans([write for write in batch if isinstance(write, PutTurn)])
-    )
-    summaries = await _asked(
-        target.summaries_by_id,
-        [write.summary.summary_id for write in batch if isinstance(write, AddSummary)],
-    )
-    embedded = await _asked(
-        target.vectors_of, [write.record_id for write in batch if isinstance(write, PutVectors)]
-    )
-    memories = await _asked(
-        target.memories_by_id,
-        [write.memory.memory_id for write in batch if isinstance(write, PutMemory)],
-    )
-    insights = await _asked(
-        target.insights,
-        [write.insight.session_id for write in batch if isinstance(write, PutInsight)],
-    )
-    references = await _asked(
-        target.references_of,
-        [write.turn_id for write in batch if isinstance(write, PutReferences)],
-    )
-    held: list[Write] = [*await _held_files(batch, target), *references]
-    held += [RegisterProject(project=project) for project in projects.values()]
-    held += [PutSession(session=session) for session in sessions]
-    held += turns
-    held += [AddSummary(summary=summary) for summary in summaries]
-    held += embedded
-    held += [PutMemory(memory=memory) for memory in memories]
-    held += [PutInsight(insight=insight) for insight in insights]
-    if any(isinstance(write, PutProfile) for write in batch):
-        for profile in await target.profiles():
-            held += profile_writes(profile)
-    if any(isinstance(write, PutOwner) for write in batch):
-        held += [each for each in map(owner_write, await target.owners()) if each]
-    found = {key_of(write): write for write in held}
+    found: dict[tuple[str, str], Write] = {}
+    for kind, moved in _MOVED.items():
+        if writes := [write for write in batch if type(write) is kind]:
+            for each in await moved.held(target, writes):
+                write = kind(**{moved.record: each}) if moved.record else each
+                found[key_of(write)] = write
     return [found.get(key_of(write)) for write in batch]
 
 
-async def _held_files(batch: Sequence[Write], target: Archive) -> list[Write]:
+def _ids(writes: Sequence[Write]) -> list[str]:
+    return [key_of(write)[1] for write in writes]
+
+
+async def _held_files(target: Archive, writes: Sequence[PutCodeFile]) -> list[CodeFile]:
     paths: dict[str, list[str]] = {}
-    for write in batch:
-        if isinstance(write, PutCodeFile):
-            paths.setdefault(write.file.project_id, []).append(write.file.path)
+    for write in writes:
+        paths.setdefault(write.file.project_id, []).append(write.file.path)
     return [
-        PutCodeFile(file=file)
+        file
         for project_id, those in paths.items()
         for file in await target.code_files(project_id, those)
     ]
-
-
-async def _asked(query: Callable[[Sequence[A]], Awaitable[list[B]]], wanted: list[A]) -> list[B]:
-    """What the store has of these; it is not asked for nothing."""
-    return await query(wanted) if wanted else []
 
 
 def _spans(puts: Sequence[PutTurn]) -> list[Span]:
@@ -119,55 +115,51 @@ def _spans(puts: Sequence[PutTurn]) -> list[Span]:
     return spans
 
 
-def key_of(write: Write) -> tuple[str, str]:
-    """What names a record among all: its kind in words, and its id."""
-    match write:
-        case RegisterProject(project=Project(project_id=record_id)):
-            return "project", record_id
-        case PutSession(session=Session(session_id=record_id)):
-            return "session", record_id
-        case PutTurn():
-            return "turn", write.turn.turn_id
-        case AddSummary(summary=Summary(summary_id=record_id)):
-            return "summary", record_id
-        case PutVectors():
-            return "vectors of", write.record_id
-        case PutMemory(memory=MemoryRecord(memory_id=record_id)):
-            return "memory", record_id
-        case PutProfile():
-            return "profile", f"{write.key} of {write.owner}" if write.owner else write.key
-        case PutOwner():
-            return "name of", write.owner
-        case PutInsight(insight=Insight(session_id=record_id)):
-            return "insight into", record_id
-        case PutCodeFile(file=CodeFile(project_id=project_id, path=path)):
-            return "file", f"{path} of {project_id}"
-        case PutReferences():
-            return "references of", write.turn_id
-        case DropCodeFiles():
-            return "no files", " ".join(write.paths)
-    raise TypeError(f"a {type(write).__name__} is no record")
+async def _held_profiles(target: Archive, _: object) -> list[PutProfile]:
+    return [write for profile in await target.profiles() for write in profile_writes(profile)]
 
 
-Kind = Literal[
-    "projects",
-    "code_files",
-    "scopes",
-    "sessions",
-    "turns",
-    "tool_calls",
-    "references",
-    "summaries",
-    "memories",
-    "profile",
-    "owners",
-    "insights",
-    "vectors",
-]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-_SHOWN = 5
-_MODULUS = 1 << 64
-_ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
+async def _held_owners(target: Archive, _: object) -> list[PutOwner]:
+    return [write for write in map(owner_write, await target.owners()) if write]
+
+
+_MOVED: dict[type[Write], _Moved] = {
+    RegisterProject: _Moved(
+        "projects", "project", "project", "project.project_id",
+        lambda target, _: target.projects(),
+    ),
+    PutSession: _Moved(
+        "sessions", "session", "session", "session.session_id",
+        lambda target, writes: target.sessions_by_id(_ids(writes)),
+    ),
+    PutTurn: _Moved(
+        "turns", "turn", "", "turn.turn_id",
+        lambda target, writes: target.own_turns(_spans(writes)),
+    ),
+    AddSummary: _Moved(
+        "summaries", "summary", "summary", "summary.summary_id",
+        lambda target, writes: target.summaries_by_id(_ids(writes)),
+    ),
+    PutVectors: _Moved(
+        "vectors", "vectors of", "", "record_id",
+        lambda target, writes: target.vectors_of(_ids(writes)),
+    ),
+    PutMemory: _Moved(
+        "memories", "memory", "memory", "memory.memory_id",
+        lambda target, writes: target.memories_by_id(_ids(writes)),
+    ),
+    PutProfile: _Moved("profile", "profile", "", "key owner", _held_profiles),
+    PutOwner: _Moved("owners", "name of", "", "owner", _held_owners),
+    PutInsight: _Moved(
+        "insights", "insight into", "insight", "insight.session_id",
+        lambda target, writes: target.insights(_ids(writes)),
+    ),
+    PutCodeFile: _Moved("code_files", "file", "file", "file.path file.project_id", _held_files),
+    PutReferences: _Moved(
+        "references", "references of", "", "turn_id",
+        lambda target, writes: target.references_of(_ids(writes)),
+    ),
+}  # fmt: skip
 
 
 class Counter(msgspec.Struct, frozen=True):
@@ -188,22 +180,38 @@ class Counter(msgspec.Struct, frozen=True):
         return f"{self.checksum:016x}"
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison:
     """What both sides hold of the source's records, by kind."""
 
-    source: dict[Kind, Counter]
-    target: dict[Kind, Counter]
-    later: int
-    """Records of the target that were changed after the source's: they are left as they are."""
-    differing_count: int
-    """Records that are missing in the target, or different."""
-    differing: tuple[str, ...]
-    """The first of them, in words."""
+    def __init__(self) -> None:
+        self.source = dict.fromkeys(KINDS, Counter())
+        self.target = dict.fromkeys(KINDS, Counter())
+        self.later = 0
+        """Records of the target that were changed after the source's: they are left as they are."""
+        self.differing_count = 0
+        """Records that are missing in the target, or different."""
+        self.differing: list[str] = []
+        """The first of them, in words."""
 
     @property
     def equal(self) -> bool:
         """Whether all of the source is in the target."""
         return not self.differing_count and self.source == self.target
+
+    def add(self, write: Write, held: Write | None) -> None:
+        """A record of the source, and what the target holds in its place."""
+        if held is not None and _changed_later(write, held):
+            self.later += 1
+            return
+        ours, theirs = _records(write), _records(held) if held is not None else []
+        for side, records in ((self.source, ours), (self.target, theirs)):
+            for kind, record in records:
+                side[kind] = side[kind].with_record(record)
+        if ours != theirs:
+            self.differing_count += 1
+            if len(self.differing) < _SHOWN:
+                state = "missing" if held is None else "different"
+                self.differing.append(f"{' '.join(key_of(write))} is {state}")
 
 
 async def copy(stream: Stream, target: Archive, on_progress: OnProgress) -> None:
@@ -212,20 +220,13 @@ async def copy(stream: Stream, target: Archive, on_progress: OnProgress) -> None
     Vectors come along to a target that has none, or those of the same embedder.
     """
     mark = await target.embedder()
-    batches = stream()
-    ahead = asyncio.ensure_future(_next(batches))
-    try:
-        while batch := await ahead:
-            ahead = asyncio.ensure_future(_next(batches))
-            if mark is None and (mark := _mark(batch)):
-                await target.use_embedder(mark)
-            failpoint("transfer.apply")
-            await target.apply(await _without_older(batch, target))
-            failpoint("transfer.applied")
-            on_progress("copying", len(batch))
-    finally:
-        ahead.cancel()
-        await asyncio.gather(ahead, return_exceptions=True)
+    async for batch in stream():
+        if mark is None and (mark := _mark(batch)):
+            await target.use_embedder(mark)
+        failpoint("transfer.apply")
+        await target.apply(await _without_older(batch, target))
+        failpoint("transfer.applied")
+        on_progress("copying", len(batch))
 
 
 def _mark(batch: Sequence[Write]) -> EmbedderMark | None:
@@ -247,52 +248,44 @@ async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]
     ]
     if not changeable:
         return list(batch)
-    held = await held_in(changeable, target, {})
-    later = _later(changeable, held)
-    older = {
-        id(write)
-        for write, there in zip(changeable, held, strict=True)
-        if there is not None and _changed_later(write, there)
-    }
+    later = _later(changeable, await held_in(changeable, target))
+    texts = {record_id for _, record_id in later}
     return [
         write
         for write in batch
         if isinstance(write, PutSession)  # the store itself keeps what is newer of it
-        or not (id(write) in older or (isinstance(write, PutVectors) and write.record_id in later))
+        or (
+            write.record_id not in texts
+            if isinstance(write, PutVectors)
+            else key_of(write) not in later
+        )
     ]
 
 
 _CHANGEABLE = (PutMemory, PutProfile, PutOwner, PutInsight)
 
 
-def _later(batch: Sequence[Write], held: Sequence[Write | None]) -> set[str]:
-    """Ids of what was changed in the target since: vectors of the source are of another text."""
+def _later(batch: Sequence[Write], held: Sequence[Write | None]) -> set[tuple[str, str]]:
+    """What was changed in the target since, by its key."""
     return {
-        key_of(write)[1]
+        key_of(write)
         for write, there in zip(batch, held, strict=True)
         if there is not None and _changed_later(write, there)
     }
 
 
-async def _next(batches: AsyncIterator[Sequence[Write]]) -> Sequence[Write] | None:
-    async for batch in batches:
-        if batch:
-            return batch
-    return None
-
-
 async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> Comparison:
     """Look up every record of the stream in the target."""
-    comparison = _Comparison()
+    comparison = Comparison()
     projects = {project.project_id: project for project in await target.projects()}
     mark = await target.embedder()
     async for batch in stream():
         failpoint("transfer.compare")
-        there = await held_in(batch, target, projects)
-        later = _later(batch, there)
+        there = await held_in(batch, target)
+        texts = {record_id for _, record_id in _later(batch, there)}
         for write, held in zip(batch, there, strict=True):
             if isinstance(write, PutVectors) and (
-                not mark or mark.model_id != write.embedder or write.record_id in later
+                not mark or mark.model_id != write.embedder or write.record_id in texts
             ):
                 continue  # The target has another embedder, or another text: they were left out.
             if isinstance(write, DropCodeFiles) or (
@@ -301,7 +294,7 @@ async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> C
                 continue  # Not what is there, but a step on the way to it.
             comparison.add(_as_owned(_as_joined(write, projects), held), held)
         on_progress("comparing", len(batch))
-    return comparison.result()
+    return comparison
 
 
 def _as_joined(write: Write, projects: dict[str, Project]) -> Write:
@@ -309,13 +302,13 @@ def _as_joined(write: Write, projects: dict[str, Project]) -> Write:
     match write:
         case RegisterProject(project=Project(joined_into=None) as project):
             held = projects.get(project.project_id, project)
-            project = msgspec.structs.replace(project, joined_into=held.joined_into)
+            project = replace(project, joined_into=held.joined_into)
             return RegisterProject(project=project)
         case PutSession(session=session) if known := projects.get(session.project_id):
-            session = msgspec.structs.replace(session, project_id=known.root_id)
+            session = replace(session, project_id=known.root_id)
             return PutSession(session=session)
         case PutMemory(memory=memory) if known := projects.get(memory.project_id or ""):
-            memory = msgspec.structs.replace(memory, project_id=known.root_id)
+            memory = replace(memory, project_id=known.root_id)
             return PutMemory(memory=memory)
     return write
 
@@ -324,46 +317,13 @@ def _as_owned(write: Write, held: Write | None) -> Write:
     """The write as a target holds it whose owner took over what had none."""
     match write, held:
         case PutSession(session=session), PutSession(session=there) if not session.owner:
-            return PutSession(session=msgspec.structs.replace(session, owner=there.owner))
+            return PutSession(session=replace(session, owner=there.owner))
         case PutMemory(memory=memory), PutMemory(memory=there) if not memory.owner:
-            memory = msgspec.structs.replace(memory, owner=there.owner)
-            return msgspec.structs.replace(write, memory=memory)
+            memory = replace(memory, owner=there.owner)
+            return replace(write, memory=memory)
         case PutProfile(owner=""), PutProfile():
-            return msgspec.structs.replace(write, owner=held.owner)
+            return replace(write, owner=held.owner)
     return write
-
-
-class _Comparison:
-    """Counts up both sides, record by record."""
-
-    def __init__(self) -> None:
-        self._source = dict.fromkeys(KINDS, Counter())
-        self._target = dict.fromkeys(KINDS, Counter())
-        self._later = 0
-        self._differing: list[str] = []
-        self._differing_count = 0
-
-    def add(self, write: Write, held: Write | None) -> None:
-        """A record of the source, and what the target holds in its place."""
-        if held is not None and _changed_later(write, held):
-            self._later += 1
-            return
-        for kind, record in _records(write):
-            self._source[kind] = self._source[kind].with_record(record)
-        if held is not None:
-            for kind, record in _records(held):
-                self._target[kind] = self._target[kind].with_record(record)
-        if held is None or _records(write) != _records(held):
-            self._differing_count += 1
-            if len(self._differing) < _SHOWN:
-                state = "missing" if held is None else "different"
-                self._differing.append(f"{' '.join(key_of(write))} is {state}")
-
-    def result(self) -> Comparison:
-        """All of it."""
-        return Comparison(
-            self._source, self._target, self._later, self._differing_count, tuple(self._differing)
-        )
 
 
 def _changed_later(write: Write, held: Write) -> bool:
@@ -388,49 +348,28 @@ def _changed_later(write: Write, held: Write) -> bool:
 
 def _records(write: Write) -> list[tuple[Kind, msgspec.Struct]]:
     """What is counted and summed up: tool calls by themselves, with their accesses."""
+    moved = _MOVED[type(write)]
+    record = attrgetter(moved.record)(write) if moved.record else write
+    more: list[tuple[Kind, msgspec.Struct]] = []
     match write:
-        case RegisterProject(project=project):
-            # A project that was known keeps the day on which it became so.
-            return [("projects", msgspec.structs.replace(project, created_at=_ANY_DAY))]
-        case PutSession(session=session):
-            return [("sessions", session)]
+        case RegisterProject() | PutProfile():
+            # A known project keeps the day on which it became so; a profile has one for all keys.
+            day = "at" if isinstance(write, PutProfile) else "created_at"
+            record = replace(record, **{day: _ANY_DAY})
         case PutTurn(turn=turn, accesses=accesses):
-            calls: list[tuple[Kind, msgspec.Struct]] = [
-                (
-                    "tool_calls",
-                    RecordToolCall(
-                        session_id=turn.session_id,
-                        call=call,
-                        accesses=accesses.get(call.tool_call_id, ()),
-                    ),
-                )
-                for call in turn.tool_calls
-            ]
+            for call in turn.tool_calls:
+                its = accesses.get(call.tool_call_id, ())
+                whole = RecordToolCall(session_id=turn.session_id, call=call, accesses=its)
+                more.append(("tool_calls", whole))
             usage = turn.usage
             if usage.cost_usd is not None and not math.isfinite(usage.cost_usd):
                 # What is no number equals nothing, itself included, and is none in JSON.
-                usage = msgspec.structs.replace(usage, cost_usd=None)
-            turn = msgspec.structs.replace(turn, tool_calls=(), usage=usage)
-            return [("turns", turn), *calls]
-        case AddSummary(summary=summary):
-            return [("summaries", summary)]
-        case PutMemory(memory=memory):
-            return [("memories", memory)]
-        case PutProfile():
-            # A profile says only when it was changed last.
-            return [("profile", msgspec.structs.replace(write, at=_ANY_DAY))]
-        case PutOwner():
-            return [("owners", write)]
-        case PutInsight(insight=insight):
-            return [("insights", insight)]
+                usage = replace(usage, cost_usd=None)
+            record = replace(turn, tool_calls=(), usage=usage)
         case PutVectors():
             # A store may keep them packed: so far they are the same in both.
-            packed = vectors.packed(write.vectors)
-            return [("vectors", msgspec.structs.replace(write, vectors=(packed,)))]
+            record = replace(write, vectors=(vectors.packed(write.vectors),))
         case PutCodeFile(file=file):
-            alone = msgspec.structs.replace(file, scopes=())
-            scopes: list[tuple[Kind, msgspec.Struct]] = [("scopes", each) for each in file.scopes]
-            return [("code_files", alone), *scopes]
-        case PutReferences():
-            return [("references", write)]
-    raise TypeError(f"a {type(write).__name__} is no record")
+            record = replace(file, scopes=())
+            more += [("scopes", each) for each in file.scopes]
+    return [(moved.kind, record), *more]

@@ -5,11 +5,12 @@ session that it was forked from is not known, it stands by itself.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ragmem.errors import UsageError
 from ragmem.failpoints import failpoint
@@ -62,80 +63,6 @@ async def memories_of(store: Archive, session_id: str) -> tuple[MemoryDocument, 
     return tuple(found)
 
 
-def pointed_to(
-    memories: Sequence[MemoryDocument],
-    session_ids: tuple[str, str],
-    ids: Mapping[str, str],
-    *,
-    as_new: bool,
-) -> tuple[MemoryDocument, ...]:
-    """Memories that come from turns which bear other ids now; with ids of their own, if wanted.
-
-    `session_ids`: of the session as it was, and as it is; `ids`: of turns and tool calls.
-    """
-    own = {memory.memory_id: new_id() for memory in memories} if as_new else {}
-    return tuple(
-        msgspec.structs.replace(
-            memory,
-            memory_id=own.get(memory.memory_id, memory.memory_id),
-            superseded_by=own.get(memory.superseded_by or "", memory.superseded_by),
-            supersedes=tuple(own[each] for each in memory.supersedes if each in own)
-            if as_new
-            else memory.supersedes,
-            evidence=tuple(_pointed(each, session_ids, ids) for each in memory.evidence),
-        )
-        for memory in memories
-    )
-
-
-async def those_here(
-    store: Archive, memories: Sequence[MemoryDocument]
-) -> tuple[MemoryDocument, ...]:
-    """With the ids of those in the store that say the same: a second copy of a session says it
-    a second time, and makes no second fact."""
-    query = MemoryQuery(everywhere=True, with_superseded=True)
-    here = {_saying(each): each.memory_id for each in await store.memories(query)}
-    ids = {each.memory_id: here[_saying(each)] for each in memories if _saying(each) in here}
-    return tuple(
-        msgspec.structs.replace(
-            memory,
-            memory_id=ids.get(memory.memory_id, memory.memory_id),
-            superseded_by=ids.get(memory.superseded_by or "", memory.superseded_by),
-            supersedes=tuple(ids.get(each, each) for each in memory.supersedes),
-        )
-        for memory in memories
-    )
-
-
-def _saying(memory: MemoryRecord) -> tuple[str | None, str, str, bool]:
-    words = " ".join(memory.content.casefold().split())
-    return memory.project_id, memory.kind, words, memory.superseded_by is None
-
-
-def _pointed(evidence: Evidence, session_ids: tuple[str, str], ids: Mapping[str, str]) -> Evidence:
-    before, now = session_ids
-    if evidence.session_id != before and evidence.turn_id not in ids:
-        return evidence
-    return msgspec.structs.replace(
-        evidence,
-        session_id=now,
-        turn_id=ids.get(evidence.turn_id, evidence.turn_id),
-        tool_call_id=ids.get(evidence.tool_call_id, evidence.tool_call_id),
-    )
-
-
-def moved_to(
-    memories: Sequence[MemoryDocument], before: str, project_id: str
-) -> tuple[MemoryDocument, ...]:
-    """Where the session's project is another one here, its memories are that one's."""
-    return tuple(
-        msgspec.structs.replace(memory, project_id=project_id)
-        if memory.project_id == before
-        else memory
-        for memory in memories
-    )
-
-
 async def memory_writes(
     store: Archive, memories: Sequence[MemoryDocument], session_id: str
 ) -> list[Write]:
@@ -148,14 +75,14 @@ async def memory_writes(
     for memory in memories:
         if here := held.get(memory.memory_id):
             evidence = _together(here.evidence, memory.evidence, session_id)
-            writes.append(PutMemory(memory=msgspec.structs.replace(here, evidence=evidence)))
+            writes.append(PutMemory(memory=replace(here, evidence=evidence)))
             continue
         fields = msgspec.structs.asdict(memory)
         supersedes = fields.pop("supersedes")
         record = MemoryRecord(**fields)
         if supersedes and record.superseded_by:
             # What is superseded takes nothing's place any more: it does so before.
-            current = msgspec.structs.replace(record, superseded_by=None, valid_until=None)
+            current = replace(record, superseded_by=None, valid_until=None)
             writes.append(PutMemory(memory=current, supersedes=supersedes))
             supersedes = ()
         writes.append(PutMemory(memory=record, supersedes=supersedes))
@@ -178,6 +105,11 @@ def _place(evidence: Evidence) -> bytes:
     return msgspec.json.encode(evidence)
 
 
+_IDS = frozenset((
+    "session_id", "project_id", "parent_session_id", "turn_id", "tool_call_id", "summary_id",
+    "covers", "memory_id", "superseded_by", "supersedes",
+))  # fmt: skip
+"""The fields of a document that hold ids."""
 _MOST_ID_BYTES = 1_000
 """Far more than any has; what a graph can index ends at 8,000."""
 _SHOWN_CHARS = 80
@@ -289,10 +221,11 @@ def decoded(data: bytes) -> SessionDocument:
 
 def _check(document: SessionDocument) -> None:
     session = document.session
+    leaves = list(_leaves(_built_in(document)))
     wrong = ""
     if [turn.turn_index for turn in document.turns] != list(range(1, len(document.turns) + 1)):
         wrong = "its turns are not numbered from 1 without gaps"
-    elif any(each.tzinfo is None for each in _times(document)):
+    elif any(isinstance(each, datetime) and each.tzinfo is None for _, each in leaves):
         wrong = "a time has no time zone"
     elif not session.parent_session_id and any(
         turn.session_id != session.session_id for turn in document.turns
@@ -307,7 +240,7 @@ def _check(document: SessionDocument) -> None:
         wrong = "a memory does not come from it"
     elif any(insight.session_id != session.session_id for insight in document.insights):
         wrong = "an insight is of another session"
-    elif any(len(each.encode()) > _MOST_ID_BYTES for each in _ids(document)):
+    elif any(len(str(each).encode()) > _MOST_ID_BYTES for name, each in leaves if name in _IDS):
         wrong = f"an id in it is longer than {_MOST_ID_BYTES:,} bytes"
     elif not is_a_path(session.cwd):
         wrong = "its folder is no path"
@@ -316,31 +249,37 @@ def _check(document: SessionDocument) -> None:
         raise UsageError(f"The session {shown} can't be imported: {wrong}.")
 
 
-def _ids(document: SessionDocument) -> list[str]:
-    """All that stores look records up by."""
-    session = document.session
-    ids = [session.session_id, session.project_id, session.parent_session_id or ""]
-    for turn in document.turns:
-        ids += [turn.turn_id, *(call.tool_call_id for call in turn.tool_calls)]
-    ids += [each.summary_id for each in document.summaries]
-    for memory in document.memories:
-        ids += [memory.memory_id, memory.project_id or "", memory.superseded_by or ""]
-    return ids
+def _built_in(document: SessionDocument) -> Any:
+    return msgspec.to_builtins(document, builtin_types=(datetime,))
 
 
-def _times(document: SessionDocument) -> list[datetime]:
-    session = document.session
-    times = [session.started_at, session.updated_at, session.last_activity_at]
-    for turn in document.turns:
-        times += [turn.started_at, turn.finished_at or turn.started_at]
-        for call in turn.tool_calls:
-            times += [call.started_at, *(access.accessed_at for access in call.file_accesses)]
-    for memory in document.memories:
-        known = (memory.created_at, memory.updated_at, memory.at, memory.expires_at)
-        times += [each for each in (*known, memory.valid_until) if each is not None]
-        times += [evidence.at for evidence in memory.evidence]
-    times += [insight.created_at for insight in document.insights]
-    return times + [summary.created_at for summary in document.summaries]
+def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
+    """All that a document holds, each with its field's name."""
+    match value:
+        case dict():
+            for key, each in value.items():
+                yield from _leaves(each, key)
+        case list() | tuple():
+            for each in value:
+                yield from _leaves(each, name)
+        case _:
+            yield name, value
+
+
+def _renamed(document: SessionDocument, ids: Mapping[str, str]) -> SessionDocument:
+    """The document with other ids, wherever they stand."""
+
+    def renamed(value: Any, name: str = "") -> Any:
+        match value:
+            case dict():
+                return {key: renamed(each, key) for key, each in value.items()}
+            case list() | tuple():
+                return [renamed(each, name) for each in value]
+            case str() if name in _IDS:
+                return ids.get(value, value)
+        return value
+
+    return msgspec.convert(renamed(_built_in(document)), SessionDocument)
 
 
 async def import_document(store: Archive, document: SessionDocument, *, as_new: bool) -> Session:
@@ -355,8 +294,7 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
         document = _by_itself(document, as_new=as_new)
     document, writes = await _in_its_project(store, document)
     if as_new:
-        memories = await those_here(store, document.memories)
-        document = msgspec.structs.replace(document, memories=memories)
+        document = await _with_those_here(store, document)
     summaries = await _coverable(store, document)
     if known := await store.summaries_by_id([summary.summary_id for summary in summaries]):
         raise UsageError(
@@ -385,7 +323,7 @@ async def _coverable(store: Archive, document: SessionDocument) -> list[Summary]
     left = []
     for summary in sorted(document.summaries, key=lambda summary: summary.level):
         if covers := tuple(each for each in summary.covers if each in ids):
-            left.append(msgspec.structs.replace(summary, covers=covers))
+            left.append(replace(summary, covers=covers))
     return left
 
 
@@ -404,45 +342,56 @@ async def _shares_turns(store: Archive, document: SessionDocument) -> bool:
 
 def _by_itself(document: SessionDocument, *, as_new: bool) -> SessionDocument:
     """As a session of its own, with new ids for what belongs to others; or for everything."""
-    session = document.session
-    session_id = new_id() if as_new else session.session_id
+    before = document.session.session_id
     ids: dict[str, str] = {}
-    turns = []
     for turn in document.turns:
-        if as_new or turn.session_id != session.session_id:
-            ids[turn.turn_id] = new_id()
-            ids |= {call.tool_call_id: new_id() for call in turn.tool_calls}
-            calls = tuple(
-                msgspec.structs.replace(call, tool_call_id=ids[call.tool_call_id])
-                for call in turn.tool_calls
-            )
-            turn = msgspec.structs.replace(turn, turn_id=ids[turn.turn_id], tool_calls=calls)
-        turns.append(msgspec.structs.replace(turn, session_id=session_id))
+        if as_new or turn.session_id != before:
+            ids |= {
+                each: new_id()
+                for each in (turn.turn_id, *(call.tool_call_id for call in turn.tool_calls))
+            }
     if as_new:
-        ids |= {summary.summary_id: new_id() for summary in document.summaries}
-    summaries = [
-        msgspec.structs.replace(
-            summary,
-            summary_id=ids.get(summary.summary_id, summary.summary_id),
-            session_id=session_id,
-            covers=tuple(ids.get(each, each) for each in summary.covers),
+        own = {memory.memory_id: new_id() for memory in document.memories}
+        memories = tuple(
+            replace(memory, supersedes=tuple(each for each in memory.supersedes if each in own))
+            for memory in document.memories
         )
-        for summary in document.summaries
-    ]
-    return msgspec.structs.replace(
+        document = replace(document, memories=memories)
+        ids |= own | {each.summary_id: new_id() for each in document.summaries}
+        ids[before] = new_id()
+    document = _renamed(document, ids)
+    session_id = ids.get(before, before)
+    its_own = {turn.turn_id for turn in document.turns}
+    return replace(
         document,
-        session=msgspec.structs.replace(
-            session, session_id=session_id, parent_session_id=None, forked_at_index=None
-        ),
-        turns=tuple(turns),
-        summaries=tuple(summaries),
-        insights=tuple(
-            msgspec.structs.replace(insight, session_id=session_id) for insight in document.insights
-        ),
-        memories=pointed_to(
-            document.memories, (session.session_id, session_id), ids, as_new=as_new
+        session=replace(document.session, parent_session_id=None, forked_at_index=None),
+        turns=tuple(replace(turn, session_id=session_id) for turn in document.turns),
+        memories=tuple(
+            replace(
+                memory,
+                evidence=tuple(
+                    replace(each, session_id=session_id) if each.turn_id in its_own else each
+                    for each in memory.evidence
+                ),
+            )
+            for memory in document.memories
         ),
     )
+
+
+async def _with_those_here(store: Archive, document: SessionDocument) -> SessionDocument:
+    """With the ids of memories in the store that say the same: a second copy of a session says it
+    a second time, and makes no second fact."""
+    query = MemoryQuery(everywhere=True, with_superseded=True)
+    here = {_saying(each): each.memory_id for each in await store.memories(query)}
+    memories = document.memories
+    ids = {each.memory_id: here[_saying(each)] for each in memories if _saying(each) in here}
+    return _renamed(document, ids)
+
+
+def _saying(memory: MemoryRecord) -> tuple[str | None, str, str, bool]:
+    words = " ".join(memory.content.casefold().split())
+    return memory.project_id, memory.kind, words, memory.superseded_by is None
 
 
 async def _in_its_project(
@@ -456,12 +405,7 @@ async def _in_its_project(
         return document, []
     for project in known:
         if project.path == path:
-            moved = msgspec.structs.replace(
-                document,
-                session=msgspec.structs.replace(session, project_id=project.root_id),
-                memories=moved_to(document.memories, session.project_id, project.root_id),
-            )
-            return moved, []
+            return _renamed(document, {session.project_id: project.root_id}), []
     project = Project(project_id=session.project_id, path=path, created_at=session.started_at)
     return document, [RegisterProject(project=project)]
 

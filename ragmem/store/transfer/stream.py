@@ -7,17 +7,22 @@ they took the place of, and vectors and references to code after what they are o
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ragmem.errors import StoreDamaged, UsageError
 from ragmem.failpoints import failpoint
 from ragmem.records import (
     AddSummary,
+    CodeFile,
+    CodeScope,
+    DropCodeFiles,
     Owner,
     Profile,
     Project,
+    PutCodeFile,
     PutInsight,
     PutMemory,
     PutOwner,
@@ -29,10 +34,10 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store.base import Archive, Span
-from ragmem.store.code import ScopeQuery
-from ragmem.store.moved_code import MovedCode
+from ragmem.store.code import FoundScope, ScopeQuery
 from ragmem.store.room import fitted
 
+T = TypeVar("T")
 BATCH = 200
 """Writes in a batch, about: with its tool calls a turn is some ten records."""
 _ALL = 2**31 - 1
@@ -72,35 +77,69 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
         async for code in _code_of(source, projects):
             for settled in _parts(list(code.after_turns()), batch):
                 yield settled
-        ids = await source.summary_ids()
-        for start in range(0, len(ids), batch):
+        for portion_ids in _parts(await source.summary_ids(), batch):
             failpoint("transfer.read")
-            portion_ids = ids[start : start + batch]
             found = await source.summaries_by_id(portion_ids)
-            yield [
-                *(AddSummary(summary=summary) for summary in found),
-                *await source.vectors_of(portion_ids),
-            ]
-        ids = await source.memory_ids()
-        for start in range(0, len(ids), batch):
+            summaries = (AddSummary(summary=summary) for summary in found)
+            yield [*summaries, *await source.vectors_of(portion_ids)]
+        for portion_ids in _parts(await source.memory_ids(), batch):
             failpoint("transfer.read")
-            portion_ids = ids[start : start + batch]
-            memories = await source.memories_by_id(portion_ids)
-            yield [
-                *(PutMemory(memory=memory) for memory in memories),
-                *await source.vectors_of(portion_ids),
-            ]
+            known = await source.memories_by_id(portion_ids)
+            memories = (PutMemory(memory=memory) for memory in known)
+            yield [*memories, *await source.vectors_of(portion_ids)]
         if named := [each for each in map(owner_write, await source.owners()) if each]:
             yield named
         for profile in await source.profiles():
-            if known := profile_writes(profile):
-                yield known
+            if writes := profile_writes(profile):
+                yield writes
 
     return stream
 
 
 def _fitted(put: PutTurn) -> PutTurn:
-    return msgspec.structs.replace(put, turn=fitted(put.turn))
+    return replace(put, turn=fitted(put.turn))
+
+
+class MovedCode(msgspec.Struct, frozen=True):
+    """The code of one project's folder, with the scopes that no file defines any more.
+
+    Such a scope is there for the turns that have to do with it. So it is put as if its last file
+    defined it still, then come the turns with their references, then that file as it is.
+    """
+
+    project_id: str
+    files: Sequence[CodeFile]
+    lost: Sequence[FoundScope]
+    """Scopes of it that no file defines."""
+
+    def before_turns(self) -> Iterator[PutCodeFile]:
+        """Every scope with a file. What is not so bears no hash: see `is_as_it_is`."""
+        held = {file.path: file for file in self.files}
+        lost: dict[str, list[CodeScope]] = {}
+        for found in self.lost:
+            lost.setdefault(found.path, []).append(found.scope)
+        for path in sorted(held.keys() | lost.keys()):
+            file = held.get(path) or CodeFile(
+                project_id=self.project_id, path=path, language="text", hash=""
+            )
+            if path in lost:
+                file = replace(file, hash="", scopes=(*file.scopes, *lost[path]))
+            yield PutCodeFile(file=file)
+
+    def after_turns(self) -> Iterator[PutCodeFile | DropCodeFiles]:
+        """What of that was not so, as it is."""
+        paths = {found.path for found in self.lost}
+        for file in self.files:
+            if file.path in paths:
+                yield PutCodeFile(file=file)
+                paths.remove(file.path)
+        if paths:
+            yield DropCodeFiles(project_id=self.project_id, paths=tuple(sorted(paths)))
+
+
+def is_as_it_is(write: PutCodeFile) -> bool:
+    """Whether the file is so, and not only put so until its turns are there."""
+    return write.file.hash != ""
 
 
 async def _code_of(source: Archive, projects: Sequence[Project]) -> AsyncIterator[MovedCode]:
@@ -115,9 +154,9 @@ async def _code_of(source: Archive, projects: Sequence[Project]) -> AsyncIterato
         yield MovedCode(project_id, files, lost)
 
 
-def _parts(writes: Sequence[Write], size: int) -> Iterator[Sequence[Write]]:
-    for start in range(0, len(writes), size):
-        yield writes[start : start + size]
+def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def owner_write(owner: Owner) -> PutOwner | None:
@@ -167,7 +206,7 @@ def portions(spans: Sequence[Span], size: int) -> Iterator[Portion]:
         first = span.first
         while first <= span.last:
             last = min(span.last, first + max(room, 1) - 1)
-            portion.spans.append(msgspec.structs.replace(span, first=first, last=last))
+            portion.spans.append(replace(span, first=first, last=last))
             room -= last - first + 1
             first = last + 1
             if room <= 0 and first <= span.last:

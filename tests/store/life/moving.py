@@ -57,7 +57,7 @@ class Life(Failing):
                     await target.apply(batch)
                 await copy(stream, target, lambda *_: None)
                 compared = await compare(stream, target, lambda *_: None)
-                assert compared.differing == (), compared.differing
+                assert compared.differing == [], compared.differing
                 assert compared.equal
                 assert difference(await everything(target), moved.everything()) == []
                 assert await target.check() == []
