@@ -224,7 +224,7 @@ WITH s, t
 ORDER BY s.lastActivity > $horizon, s.lastActivity DESC, s.sessionId DESC
 RETURN collect(s{
   .*, summaryVector: null, summaryEmbedding: null, summaryVectorsDue: null,
-  lastMessage: left(toString(t.userMessage), 4194304)
+  lastMessage: left(toString(t.userMessage), 16777216)
 }) AS found;
 
 // :lineage

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -260,14 +261,14 @@ class Backlog:
                 self._stalled_at = self._stalled_at or time.monotonic()
                 self._in_flight.add(attempt)
                 attempt.add_done_callback(self._landed)
-                return await self._append(writes)
+                return await self._append(writes, attempt)
             try:
                 return attempt.result()
             except StoreError as error:
                 self.went_away(error)
                 return await self._append(writes)
         waiting = await self._append(writes)
-        caught_up = waiting.kept and not self._in_flight
+        caught_up = isinstance(waiting, Waiting) and waiting.kept and not self._in_flight
         if not caught_up or not await self._caught_up(self._patience.stall_s):
             return waiting
         ids = [write.turn_id for write in writes if isinstance(write, BeginTurn)]
@@ -290,18 +291,36 @@ class Backlog:
         elif not self._in_flight:
             self._start_replay()
 
-    async def _append(self, writes: Sequence[Write]) -> Waiting:
+    async def _append(
+        self, writes: Sequence[Write], attempt: "asyncio.Task[Applied] | None" = None
+    ) -> Applied:
         lines = to_lines(writes)
         self._waiting += len(lines)
         try:
             await self._on_disk(lambda: self._spool.append(lines))
         except OSError as error:
             self._waiting -= len(lines)
+            with suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(self._patience.left_s):
+                    if applied := await self._applied_late(writes, attempt):
+                        return applied
             self._lost_some = True
             self._say_lost(writes, error)
             return Waiting(kept=False)
         self._said_lost = False
         return Waiting()
+
+    async def _applied_late(
+        self, writes: Sequence[Write], attempt: "asyncio.Task[Applied] | None"
+    ) -> Applied | None:
+        """What came of them in the store, where that is only slow; None where it is away."""
+        if self._in_flight:
+            await asyncio.wait(self._in_flight)
+        if attempt:
+            return attempt.result()
+        if self._away or self._waiting:
+            return None
+        return await self._write_through(writes)
 
     def _say_lost(self, writes: Sequence[Write], error: OSError) -> None:
         """Once a turn."""
