@@ -43,9 +43,9 @@ from ragmem.memory.recall import Question, ScopeName, scope_of
 from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import SUFFIX, Tail
 from ragmem.metrics import Metrics
-from ragmem.records import Session
+from ragmem.records import Session, SessionQuery, TurnQuery
 from ragmem.redact import know, secrets_among
-from ragmem.store.base import SessionQuery, Store, TurnQuery
+from ragmem.store.base import Store
 from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver, PermissionMode

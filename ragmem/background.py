@@ -30,13 +30,13 @@ from ragmem.errors import (
 )
 from ragmem.index.codebase import Codebase
 from ragmem.llm.base import LLM
+from ragmem.locks import is_held, lock
 from ragmem.memory.memory import Memory
 from ragmem.metrics import Metrics
 from ragmem.metrics.kept import keep
 from ragmem.records import Session, Usage, utc_now
 from ragmem.redact import redact
 from ragmem.store.base import Store
-from ragmem.store.locks import is_held, lock
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.extraction import Extractor

@@ -28,8 +28,7 @@ from ragmem.embedder.onnx import OnnxEmbedder
 from ragmem.embedder.passages import turn_passages, turn_text
 from ragmem.memory.dates import time_spans, without_time_words
 from ragmem.memory.ranking import DEFAULT_WEIGHTS, Weights, rank
-from ragmem.records import Turn
-from ragmem.store.recall import Candidate
+from ragmem.records import Candidate, Turn
 from ragmem.terms import guess_language, query_terms, terms, turn_terms
 from tests.recall.labelled import DATA, LabelledSet, Question, labelled_sets
 

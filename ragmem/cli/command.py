@@ -50,7 +50,7 @@ def memory_ids(incomplete: str) -> list[Offer]:
 
     async def ask(opened: "App") -> list[Offer]:
         from ragmem.memory.memories import here
-        from ragmem.store.memories import MemoryQuery
+        from ragmem.records import MemoryQuery
 
         store = await opened.store()
         project_id = (await here(store, opened.cwd)).project.root_id
@@ -65,7 +65,7 @@ def session_ids(incomplete: str) -> list[Offer]:
 
     async def ask(opened: "App") -> list[Offer]:
         from ragmem.memory.projects import folder_name
-        from ragmem.store.base import SessionQuery
+        from ragmem.records import SessionQuery
 
         query = SessionQuery(cwd=folder_name(opened.cwd), limit=_OFFERED)
         found = await (await opened.store()).sessions(query)

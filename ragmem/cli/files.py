@@ -34,8 +34,7 @@ from ragmem.ids import short_id
 from ragmem.memory.code_past import CodePast, past_of_file
 from ragmem.memory.files import stored_path
 from ragmem.memory.projects import real_folder
-from ragmem.store.base import SessionQuery
-from ragmem.store.code import ChangedTogether
+from ragmem.records import ChangedTogether, SessionQuery
 from ragmem.text import ago, clean, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:

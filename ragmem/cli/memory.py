@@ -67,6 +67,7 @@ from ragmem.memory.memories import forget as forget_memory
 from ragmem.records import (
     EPISODE_KINDS,
     MemoryKind,
+    MemoryQuery,
     MemoryRecord,
     MemoryScope,
     Profile,
@@ -77,7 +78,6 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.redact import redact
-from ragmem.store.memories import MemoryQuery
 from ragmem.store.open import home_owner
 from ragmem.store.transfer.document import encoded
 from ragmem.text import ago, clip_to_width, counted, one_line, visible

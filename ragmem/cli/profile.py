@@ -10,8 +10,7 @@ from ragmem.cli.documents import ProfileDocument
 from ragmem.cli.output import folded, is_interactive, print_one, say, words, write
 from ragmem.errors import UsageError
 from ragmem.memory.memories import facts_of
-from ragmem.records import MemoryRecord, Profile, utc_now
-from ragmem.store.memories import MemoryQuery
+from ragmem.records import MemoryQuery, MemoryRecord, Profile, utc_now
 from ragmem.text import counted, one_line
 
 if TYPE_CHECKING:

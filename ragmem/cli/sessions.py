@@ -52,8 +52,17 @@ from ragmem.cli.output import (
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
 from ragmem.memory.projects import folder_name, joinable, normalize_cwd
-from ragmem.records import Insight, Project, Session, SessionStatus, ToolCall, Turn
-from ragmem.store.base import Archive, SessionQuery, Span
+from ragmem.records import (
+    Insight,
+    Project,
+    Session,
+    SessionQuery,
+    SessionStatus,
+    Span,
+    ToolCall,
+    Turn,
+)
+from ragmem.store.base import Archive
 from ragmem.text import ago, clip_middle, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ragmem.text import bar, counted, hanging, visible
 if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.metrics.kept import Measured, Timing
-    from ragmem.store.base import StoreInfo
+    from ragmem.records import StoreInfo
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -18,8 +18,8 @@ from ragmem.cli.documents import StoreDocument
 from ragmem.cli.output import new_file, print_one, records, say, table, write
 from ragmem.config import Config, Paths, environment, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged, StoreUnavailable, UsageError
-from ragmem.records import utc_now
-from ragmem.store.base import Archive, Finding, StoreInfo
+from ragmem.records import Finding, StoreInfo, utc_now
+from ragmem.store.base import Archive
 from ragmem.store.open import KINDS
 from ragmem.text import counted, visible
 

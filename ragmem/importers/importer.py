@@ -26,9 +26,18 @@ from ragmem.importers.jsonl import (
     records,
 )
 from ragmem.importers.session_parser import SessionParser, session_id_of
-from ragmem.records import DEFAULT_TITLE, PutSession, PutTurn, RegisterProject, Session, Write
+from ragmem.records import (
+    DEFAULT_TITLE,
+    PutSession,
+    PutTurn,
+    RegisterProject,
+    Session,
+    Span,
+    TurnQuery,
+    Write,
+)
 from ragmem.redact import redact
-from ragmem.store.base import Archive, Span, TurnQuery
+from ragmem.store.base import Archive
 from ragmem.text import clean
 
 _BATCH = 50

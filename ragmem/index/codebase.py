@@ -27,9 +27,8 @@ from ragmem.memory.facts.words import is_greeting
 from ragmem.memory.window import question_words
 from ragmem.metrics import Metrics
 from ragmem.paths import NO_HOME
-from ragmem.records import Project
-from ragmem.store.base import SessionQuery, Store, TurnQuery
-from ragmem.store.recall import Pending
+from ragmem.records import Pending, Project, SessionQuery, TurnQuery
+from ragmem.store.base import Store
 
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex

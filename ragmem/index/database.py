@@ -22,8 +22,8 @@ from typing import TypeVar
 import apsw
 
 from ragmem.errors import RagmemError, StoreError, StoreRefused, StoreUnavailable
+from ragmem.locks import lock
 from ragmem.logs import LOGGER
-from ragmem.store.locks import lock
 
 SCHEMA_VERSION = 4
 """The version of the tables."""

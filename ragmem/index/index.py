@@ -31,11 +31,10 @@ from ragmem.index.mirror import SCOPE_COLUMNS, Mirror, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
 from ragmem.index.values import CodeHit, IndexStatus, Refreshed
+from ragmem.locks import take
 from ragmem.metrics import Metrics
-from ragmem.records import CodeScope, Project, utc_now
+from ragmem.records import CodeScope, FoundScope, Project, utc_now
 from ragmem.store.base import Store
-from ragmem.store.code import FoundScope
-from ragmem.store.locks import take
 from ragmem.text import visible
 
 if TYPE_CHECKING:

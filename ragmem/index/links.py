@@ -19,6 +19,8 @@ from ragmem.metrics import Metrics
 from ragmem.records import (
     CodeReference,
     CodeScope,
+    FoundScope,
+    Pending,
     Project,
     PutReferences,
     ReferenceHow,
@@ -27,8 +29,6 @@ from ragmem.records import (
     Turn,
 )
 from ragmem.store.base import Store
-from ragmem.store.code import FoundScope
-from ragmem.store.recall import Pending
 
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex

@@ -10,7 +10,7 @@ from ragmem.index.identity import HOLDERS
 from ragmem.index.names import is_named, names_in
 from ragmem.index.values import CodeHit
 from ragmem.memory.code_past import NO_PAST, CodePast, inside_of, past_of_scopes
-from ragmem.store.code import FoundScope, ScopeQuery
+from ragmem.records import FoundScope, ScopeQuery
 
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex

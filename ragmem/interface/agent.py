@@ -27,9 +27,9 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.projects import Instructions
 from ragmem.memory.recall import SimilarSession, similar_sessions
 from ragmem.memory.worker import Worker
-from ragmem.records import UNSUMMARIZED, Project, Session
+from ragmem.records import UNSUMMARIZED, Project, Session, SessionQuery
 from ragmem.redact import redact
-from ragmem.store.base import Archive, SessionQuery, Store
+from ragmem.store.base import Archive, Store
 from ragmem.tools.base import Tool, Toolset
 from ragmem.tools.memory import SearchMemories, memory_tools
 

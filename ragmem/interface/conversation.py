@@ -16,9 +16,7 @@ from ragmem.memory.hits import Hit
 from ragmem.memory.recall import Question
 from ragmem.memory.recording import redacted
 from ragmem.memory.sessions import fork_at
-from ragmem.records import Session, ToolCall, Turn
-from ragmem.store.base import TurnQuery
-from ragmem.store.recall import Scope
+from ragmem.records import Scope, Session, ToolCall, Turn, TurnQuery
 
 if TYPE_CHECKING:
     from ragmem.interface.agent import ConversationAgent

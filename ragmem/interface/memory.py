@@ -39,15 +39,18 @@ from ragmem.memory.recall import Question
 from ragmem.memory.recording import kept, redacted
 from ragmem.memory.worker import Worker
 from ragmem.records import (
+    Applied,
     FileAccess,
+    Scope,
     Session,
+    SessionQuery,
     Summary,
     Turn,
+    TurnQuery,
     Write,
     utc_now,
 )
-from ragmem.store.base import Applied, SessionQuery, Store, TurnQuery
-from ragmem.store.recall import Scope
+from ragmem.store.base import Store
 
 _RECENT_TURNS, _RECENT_CHARS = 3, 5_000
 """What a context shows of recent turns."""

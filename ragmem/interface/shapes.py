@@ -13,9 +13,18 @@ from ragmem.memory.context import STRATEGIES, Place, Strategy
 from ragmem.memory.files import extract_accessed_files, shown_path, stored_path
 from ragmem.memory.projects import find_instructions
 from ragmem.memory.recall import ScopeName, scope_of
-from ragmem.records import BeginTurn, FinishTurn, Project, RecordToolCall, Session, Turn, Write
+from ragmem.records import (
+    EVERYTHING,
+    BeginTurn,
+    FinishTurn,
+    Project,
+    RecordToolCall,
+    Scope,
+    Session,
+    Turn,
+    Write,
+)
 from ragmem.store.base import Store
-from ragmem.store.recall import EVERYTHING, Scope
 from ragmem.text import clip_middle
 
 _SUMMARY_LEVELS = tuple(range(1, 65))

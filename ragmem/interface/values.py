@@ -11,8 +11,7 @@ from ragmem.config import Config, Paths
 from ragmem.embedder.base import Embedder
 from ragmem.memory.recall import ScopeName
 from ragmem.metrics import Metrics
-from ragmem.records import Session, Turn
-from ragmem.store.recall import Scope
+from ragmem.records import Scope, Session, Turn
 from ragmem.store.spool import SpooledStore
 
 if TYPE_CHECKING:

@@ -10,10 +10,18 @@ import msgspec
 
 from ragmem.errors import SessionNotFound
 from ragmem.memory.hits import others_of
-from ragmem.records import REFERENCE_HOWS, MemoryKind, MemoryRecord, Session, utc_now
+from ragmem.records import (
+    REFERENCE_HOWS,
+    CodeTurn,
+    MemoryKind,
+    MemoryQuery,
+    MemoryRecord,
+    ScopeQuery,
+    Session,
+    TurnsQuery,
+    utc_now,
+)
 from ragmem.store.base import Store
-from ragmem.store.code import CodeTurn, ScopeQuery, TurnsQuery
-from ragmem.store.memories import MemoryQuery
 
 DECIDED_KINDS: tuple[MemoryKind, ...] = ("decision", "rule", "failure")
 """What is told of as decided: what holds for the code, and what was found not to work."""

@@ -14,14 +14,16 @@ from ragmem.metrics import Metrics
 from ragmem.records import (
     MEMORY_LEVEL,
     SESSION_LEVEL,
+    TURN_LEVEL,
+    EmbedderMark,
     MemoryRecord,
+    Pending,
     PutVectors,
     Session,
     Summary,
     Turn,
 )
 from ragmem.store.base import Store
-from ragmem.store.recall import TURN_LEVEL, EmbedderMark, Pending
 
 _BATCH = 16
 """Turns embedded in one go: what a process that is killed does again."""

@@ -11,7 +11,7 @@ from ragmem.records import Summary, Turn
 from ragmem.text import ago, one_line
 
 if TYPE_CHECKING:
-    from ragmem.store.memories import MemoryStore
+    from ragmem.store.base import MemoryStore
 
 BY_WORDS = "its words"
 """In `why`, of what shares a word with the question."""

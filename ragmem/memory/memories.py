@@ -21,6 +21,7 @@ from ragmem.memory.recall import ScopeName
 from ragmem.records import (
     DEFAULT_TITLE,
     Evidence,
+    MemoryQuery,
     MemoryRecord,
     MemorySource,
     RegisterProject,
@@ -28,7 +29,6 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store.base import Store
-from ragmem.store.memories import MemoryQuery
 from ragmem.text import ago, clip_to_width, counted, hanging, one_line
 
 if TYPE_CHECKING:

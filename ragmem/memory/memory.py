@@ -34,18 +34,20 @@ from ragmem.memory.window import turn_tag
 from ragmem.metrics import Metrics
 from ragmem.records import (
     DEFAULT_TITLE,
+    Applied,
     CreateSession,
     FileAccess,
     Project,
     RegisterProject,
     Session,
+    SessionQuery,
     ToolCall,
     Turn,
     UpdateSession,
     Write,
     utc_now,
 )
-from ragmem.store.base import Applied, SessionQuery, Store
+from ragmem.store.base import Store
 from ragmem.text import clean
 
 _log = logging.getLogger("ragmem")

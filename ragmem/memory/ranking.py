@@ -33,8 +33,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from ragmem.memory.dates import TimeSpan
+from ragmem.records import TURN_LEVEL, Candidate
 from ragmem.scores import group_z_scores, middle_for_unknown, z_scores
-from ragmem.store.recall import TURN_LEVEL, Candidate
 
 
 class Ranked(msgspec.Struct, frozen=True, kw_only=True):

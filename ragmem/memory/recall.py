@@ -16,18 +16,25 @@ from ragmem.embedder.numbers import cosines, load_numpy
 from ragmem.errors import EmbedderError, RagmemError, SessionNotFound, StoreError
 from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit, others_of
 from ragmem.metrics import Metrics
-from ragmem.records import DEFAULT_TITLE, SESSION_LEVEL, Session, Summary, Turn, utc_now
-from ragmem.store.base import SessionQuery, Store, TurnQuery
-from ragmem.store.recall import (
+from ragmem.records import (
+    DEFAULT_TITLE,
     EVERYTHING,
+    SESSION_LEVEL,
     TURN_LEVEL,
     Candidate,
     EmbedderMark,
     Interval,
     Scope,
     SearchQuery,
+    Session,
+    SessionQuery,
+    Summary,
+    Turn,
+    TurnQuery,
     WeightedTerm,
+    utc_now,
 )
+from ragmem.store.base import Store
 
 if TYPE_CHECKING:
     from ragmem.memory.dates import TimeSpan

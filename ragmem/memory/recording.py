@@ -17,6 +17,7 @@ from ragmem.memory.files import extract_accessed_files, stored_path
 from ragmem.metrics import Metrics
 from ragmem.records import (
     AddSummary,
+    Applied,
     BeginTurn,
     CodeFile,
     CodeScope,
@@ -49,7 +50,6 @@ from ragmem.records import (
     Write,
 )
 from ragmem.redact import redact, redact_all
-from ragmem.store.base import Applied
 from ragmem.store.room import Room
 from ragmem.store.spool import Waiting
 from ragmem.text import clean

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from ragmem.memory.summaries import Summarizer, WaitingSummary, next_roll_up, summary_id
-from ragmem.records import Session, Summary, Turn, UpdateSession
-from ragmem.store.base import Store, TurnQuery
-from ragmem.store.recall import Pending
+from ragmem.records import Pending, Session, Summary, Turn, TurnQuery, UpdateSession
+from ragmem.store.base import Store
 
 
 async def level1_of(store: Store, items: Iterable[Pending]) -> dict[str, Summary]:

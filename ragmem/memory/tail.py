@@ -15,9 +15,9 @@ import msgspec
 
 from ragmem.errors import RagmemError, StoreUnavailable
 from ragmem.files import replace_private
+from ragmem.locks import lock
 from ragmem.memory.recording import redacted
 from ragmem.records import Session, Turn
-from ragmem.store.locks import lock
 from ragmem.text import clip_middle
 
 SUFFIX = "-sessions.json"

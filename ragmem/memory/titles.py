@@ -33,12 +33,14 @@ from ragmem.records import (
     Insight,
     PutInsight,
     Session,
+    SessionQuery,
     Turn,
+    TurnQuery,
     UpdateSession,
     Write,
     utc_now,
 )
-from ragmem.store.base import SessionQuery, Store, TurnQuery
+from ragmem.store.base import Store
 from ragmem.text import clip_middle, one_line
 
 TITLE_CHARS = 60

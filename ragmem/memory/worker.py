@@ -24,9 +24,8 @@ from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.memory.summaries import Summarizer, thread_summary_due
 from ragmem.metrics import Metrics
-from ragmem.records import AddSummary, Session, utc_now
+from ragmem.records import AddSummary, Pending, Session, Work, utc_now
 from ragmem.store.base import Store
-from ragmem.store.recall import Pending, Work
 from ragmem.text import one_line
 
 _log = logging.getLogger("ragmem")

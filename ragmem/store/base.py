@@ -17,92 +17,221 @@ Promises, checked by `tests/store/test_contract*.py` on each implementation:
 - Nothing is deleted, except by `Archive.delete_session` and `forget_memories`.
 - Ids that do not exist raise `SessionNotFound`; a store that can't be reached
   raises `StoreUnavailable` within `Config.store.timeout_s`, never later.
+
+Of recall: stores find and score candidates; ranking, thresholds, embedding and summarising live
+above them.
+
+- A turn's row in the text index is written in the transaction that finishes the turn, a
+  summary's in that which adds it, from `ragmem.terms`; what is deleted leaves the index too.
+- Vectors are compared only with vectors of the same embedder; `similarity` is the raw cosine.
+- What is to be done is derived from what is stored: a crash loses no work, and a lease
+  keeps two processes from doing the same at once.
+
+Of memories: stores keep, filter and link them; what is like what, and what takes whose place, is
+decided above them.
+
+- A memory, its evidence and what it supersedes are written in one transaction.
+- Memories that were superseded stay, until they are forgotten; none goes by its age alone.
+- In the graph a memory hangs on its turns (REMEMBERS) and on what it took the place of
+  (SUPERSEDES).
+
+Of code: the index that is searched is a file of this machine (`ragmem.index`), made anew at any
+time; what can't be made anew is here: the identity of scopes, and what was done with them.
+
+- A file's scopes are replaced in one transaction, a turn's references too.
+- A scope that turns refer to stays when it leaves its file, and is found again by its id.
+- In the graph a File DEFINES its Scopes and IMPORTS Files, a turn REFERENCES_CODE {how} a Scope
+  and has ACCESSED a File.
 """
 
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
-import msgspec
-
 from ragmem.errors import StoreRefused
 from ragmem.records import (
+    ALL_TURNS,
+    MEMORY_LEVEL,
+    Applied,
+    Attempts,
+    Candidate,
+    ChangedTogether,
+    CodeFile,
+    CodeTurn,
+    EmbedderMark,
     FileAccess,
+    Finding,
+    FoundScope,
+    Insight,
+    MemoryQuery,
+    MemoryRecord,
     Owner,
+    Pending,
     Profile,
     Project,
+    PutMemory,
+    PutReferences,
     PutTurn,
     PutVectors,
+    RegisterProject,
+    ScopeQuery,
+    SearchQuery,
     Session,
+    SessionQuery,
+    Span,
+    StoreInfo,
     Summary,
     ToolCall,
     Turn,
+    TurnQuery,
+    TurnsQuery,
+    Work,
     Write,
 )
-from ragmem.store.code import CodeStore
-from ragmem.store.memories import MemoryStore
-from ragmem.store.recall import RecallStore
 
 AHEAD = timedelta(minutes=5)
 """A time that is further ahead is a wrong clock's: it is not what is newest."""
 
 
-class Applied(msgspec.Struct, frozen=True):
-    """What only the store could know."""
+class RecallStore(Protocol):
+    """Search by words and by meaning, and what is still to be done."""
 
-    turn_indexes: dict[str, int] = {}
-    """turn_id to turn_index, for each BeginTurn among the writes."""
+    async def search(self, query: SearchQuery) -> list[Candidate]:
+        """The best by text and the best by vector, and of turns their neighbours; in no order.
+
+        A turn's neighbours are those before and after it in what its session sees.
+        Of each interval half of `limit` come by text, by vector, and the newest, without
+        neighbours: among its newest `LOOKED_THROUGH`, by text perhaps only among as many hits.
+        Each record comes once, with both of its scores. Only completed turns are
+        compared by vector; text finds finished ones of any status.
+        """
+
+    async def turns_by_id(self, turn_ids: Sequence[str]) -> list[Turn]:
+        """Those of them that exist, with their tool calls, in this order."""
+
+    async def summaries_by_id(self, summary_ids: Sequence[str]) -> list[Summary]:
+        """Those of them that exist, in this order."""
+
+    async def embedder(self) -> EmbedderMark | None:
+        """Of which its vectors are; None before there are any."""
+
+    async def use_embedder(self, mark: EmbedderMark) -> None:
+        """From now on vectors are of this one: those of another are dropped, and wait to be made.
+
+        Nothing changes when it is the one already.
+        """
+
+    async def pending(
+        self, work: Work, *, limit: int, session_id: str | None = None
+    ) -> list[Pending]:
+        """Work to be done, that of the latest activity first; what is leased is left out.
+
+        `vectors`: completed turns, summaries, memories that are not superseded, and sessions with
+        a summary, each without vectors of the store's embedder. A session's summary and a
+        memory's content and subjects lose theirs when they change. Of a memory `session_id` is
+        empty: it is left out where a session is asked for.
+        `level1`: completed turns that no summary of level 1 covers, or only an extractive one.
+        `roll_up`: sessions with at least two summaries of one level that none covers.
+        `thread`: sessions with more messages than when their summary was made.
+        `memories`: turns that were completed here (`FinishTurn`; not `PutTurn`) since the store
+        knows memories, and were not looked through for them (`MarkExtracted`); oldest first.
+        `references`: completed turns of a project whose files define scopes, of which it is not
+        known what they have to do with those (`PutReferences`); newest first.
+        """
+
+    async def count_pending(self) -> dict[Work, int]:
+        """How much of each there is, at most a thousand."""
+
+    async def claim(self, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
+        """Lease those that are free, or were this owner's; the keys that are now its own.
+
+        A lease ends by itself, by the store's clock (Neo4j) or this machine's.
+        """
+
+    async def release(self, keys: Sequence[str], owner_id: str) -> None:
+        """Give back what was claimed."""
+
+    async def attempts(self, item: str = "", *, least: int = 1) -> list[Attempts]:
+        """Answers that could not be used, at least so many: about an item, or any; latest last."""
+
+    async def keep_attempts(self, attempts: Attempts) -> None:
+        """Keep these in place of what was known of their item."""
+
+    async def forget_attempts(self, session_id: str, item: str = "") -> None:
+        """Let one item of a session be tried again, or all of them."""
 
 
-class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions; conditions combine with AND, newest activity first."""
+class MemoryStore(Protocol):
+    """Memories, the profile, insights."""
 
-    cwd: str | None = None
-    project_ids: tuple[str, ...] = ()
-    status: str | None = None
-    mine: bool = False
-    """Only those of the owner for whom the store was opened."""
-    tags: tuple[str, ...] = ()
-    """Any of these."""
-    limit: int = 50
+    async def memories_revision(self) -> int:
+        """Goes up when memories or their vectors change: while it stays, what was read holds.
+
+        By one with each `apply` that changes some, so that who wrote knows whether others did.
+        """
+
+    async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
+        """Those that match, each with its evidence in order."""
+
+    async def memories_by_id(self, memory_ids: Sequence[str]) -> list[MemoryRecord]:
+        """Those of them that exist, superseded ones too, in this order."""
+
+    async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
+        """Those whose id, without its dashes, is or ends with the reference; newest first."""
+
+    async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
+        """What this one took the place of, and what that did, and so on; newest first."""
+
+    async def small_vectors(
+        self, record_ids: Sequence[str], level: int, embedder: str
+    ) -> dict[str, bytes]:
+        """Vectors of memories (MEMORY_LEVEL) or sessions (SESSION_LEVEL), float32 little-endian.
+
+        Of those that have one of this embedder, by id.
+        """
+
+    async def forget_memories(self, memory_ids: Sequence[str]) -> int:
+        """Remove these and what they took the place of, with all that hangs on them; how many."""
+
+    async def profile(self) -> Profile:
+        """The person's; empty before anything was said."""
+
+    async def others(self) -> list[Owner]:
+        """Those who have something here, or a name, but the one whom the store was opened for.
+
+        Nobody where it was opened for everyone: then all in it is one person's.
+        """
+
+    async def insights(self, session_ids: Sequence[str]) -> list[Insight]:
+        """What was found in those of them that were looked at, in this order."""
 
 
-class TurnQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which turns of a session, a fork's shared ones included; always returned in order."""
+class CodeStore(Protocol):
+    """Which scopes there are, and which turns concern them."""
 
-    limit: int | None = None
-    """The newest so many."""
-    max_chars: int | None = None
-    """The newest whole turns whose `char_count` sums to at most this, but at least one."""
-    before_index: int | None = None
-    """Only turns with a smaller index."""
-    statuses: tuple[str, ...] = ()
-    """Empty for all."""
-    with_tool_calls: bool = True
+    async def code_files(self, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
+        """The files that define scopes, with those, by path; of these paths, or all."""
 
+    async def find_scopes(self, query: ScopeQuery) -> list[FoundScope]:
+        """Those that match, those that no file defines any more too."""
 
-ALL_TURNS = TurnQuery()
+    async def code_turns(self, query: TurnsQuery) -> list[CodeTurn]:
+        """Newest first; a turn once, with all that it has to do with what was asked for."""
 
+    async def changed_with(
+        self, project_ids: Sequence[str], path: str, *, limit: int = 20
+    ) -> list[ChangedTogether]:
+        """Other files that turns wrote to which wrote to this one; most turns first, then newest.
 
-class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What `store info` and `doctor` tell."""
+        Of turns that wrote to more than 50 files nothing is learned: they are left out.
+        """
 
-    kind: str
-    location: str
-    """A path, or a URL without credentials."""
-    version: str
-    """Of the engine."""
-    schema_version: int
-    counts: dict[str, int]
-    """Records by kind: sessions, turns, tool_calls, summaries, memories, projects, files
-    (that tools touched), scopes."""
-    summaries_per_level: dict[int, int] = {}
-    """Lowest level first."""
-    size_bytes: int | None = None
+    async def references_of(self, turn_ids: Sequence[str]) -> list[PutReferences]:
+        """Of those of them that have some, in this order; the strongest references first."""
 
 
 class Store(RecallStore, MemoryStore, CodeStore, Protocol):
-    """See the module's text for what each promises, `ragmem.store.recall`, `.memories`, `.code`."""
+    """Conversations, and with the three before all that a memory asks; see the module's text."""
 
     async def apply(self, writes: Sequence[Write]) -> Applied:
         """Apply the writes in order, in one transaction."""
@@ -170,63 +299,6 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
         """Release everything; safe to call twice."""
 
 
-class Span(msgspec.Struct, frozen=True):
-    """A session's own turns from `first` to `last` by index; none when `last` is smaller."""
-
-    session_id: str
-    first: int
-    last: int
-    parent_id: str | None = None
-    """The session that it was forked from."""
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """Something in a store that should not be."""
-
-    what: str
-    """The promise that is broken, in words."""
-    where: str
-    """Ids of the first records concerned, or what the engine said."""
-    count: int = 1
-
-
-def misplaced(session_id: str, turn_index: int) -> StoreRefused:
-    """The error for a turn whose place in the session is another turn's, or past a gap."""
-    return StoreRefused(
-        f"Turn {turn_index} of session {session_id} has no place here: the session went on in a "
-        "different way.",
-        hint="To keep both, export the session from the other store, and import it here with "
-        "--as-new.",
-    )
-
-
-def of_another_turn(tool_call_id: str) -> StoreRefused:
-    """The error for a tool call that can't be put in place: its id is taken."""
-    return StoreRefused(f"The tool call {tool_call_id} belongs to another turn here.")
-
-
-def anothers(memory_id: str) -> StoreRefused:
-    """The error for a memory that can't be replaced: it is about another person."""
-    return StoreRefused(f"Memory {memory_id} is another person's.")
-
-
-def forked(session_id: str, fork_id: str) -> StoreRefused:
-    """The error for a session that can't be deleted: a fork shares its turns."""
-    return StoreRefused(
-        f"Session {session_id} can't be deleted: {fork_id} was forked from it and shares its "
-        "turns.",
-        hint="Delete the fork first.",
-    )
-
-
-def in_use(session_id: str) -> StoreRefused:
-    """The error for a session that can't be deleted: some process works in it."""
-    return StoreRefused(
-        f"Session {session_id} can't be deleted: a process works in it.",
-        hint="Leave it there first.",
-    )
-
-
 class Archive(Store, Protocol):
     """A store whose whole content can be moved, looked through, and deleted by session.
 
@@ -274,3 +346,50 @@ class Archive(Store, Protocol):
 
     async def check(self) -> list[Finding]:
         """What is broken: the files, links, indexes of turns, counters. Empty when all is well."""
+
+
+def touches_memories(writes: Sequence[Write]) -> bool:
+    """Whether what `memories` or their `small_vectors` answer may be another after these."""
+    return any(
+        isinstance(write, PutMemory)
+        or (isinstance(write, PutVectors) and write.level == MEMORY_LEVEL)
+        or (isinstance(write, RegisterProject) and write.project.joined_into is not None)
+        for write in writes
+    )
+
+
+def misplaced(session_id: str, turn_index: int) -> StoreRefused:
+    """The error for a turn whose place in the session is another turn's, or past a gap."""
+    return StoreRefused(
+        f"Turn {turn_index} of session {session_id} has no place here: the session went on in a "
+        "different way.",
+        hint="To keep both, export the session from the other store, and import it here with "
+        "--as-new.",
+    )
+
+
+def of_another_turn(tool_call_id: str) -> StoreRefused:
+    """The error for a tool call that can't be put in place: its id is taken."""
+    return StoreRefused(f"The tool call {tool_call_id} belongs to another turn here.")
+
+
+def anothers(memory_id: str) -> StoreRefused:
+    """The error for a memory that can't be replaced: it is about another person."""
+    return StoreRefused(f"Memory {memory_id} is another person's.")
+
+
+def forked(session_id: str, fork_id: str) -> StoreRefused:
+    """The error for a session that can't be deleted: a fork shares its turns."""
+    return StoreRefused(
+        f"Session {session_id} can't be deleted: {fork_id} was forked from it and shares its "
+        "turns.",
+        hint="Delete the fork first.",
+    )
+
+
+def in_use(session_id: str) -> StoreRefused:
+    """The error for a session that can't be deleted: some process works in it."""
+    return StoreRefused(
+        f"Session {session_id} can't be deleted: a process works in it.",
+        hint="Leave it there first.",
+    )

@@ -26,8 +26,7 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.recall import Question, ScopeName, scope_of
 from ragmem.memory.window import passage, result_text
 from ragmem.messages import Json
-from ragmem.records import MemoryRecord, Session, ToolCall, utc_now
-from ragmem.store.base import SessionQuery
+from ragmem.records import MemoryRecord, Session, SessionQuery, ToolCall, utc_now
 from ragmem.text import ago, counted, line_range, one_line, visible
 from ragmem.tools.base import Effect, Tool, ToolFailure, ToolOutput
 

@@ -11,7 +11,7 @@ from benches.places import RAGMEM, clean_environment, open_sqlite
 from benches.results import Result, result
 from benches.starts import instant_server, timed
 from ragmem.embedder.onnx import INFO
-from ragmem.store.recall import EmbedderMark
+from ragmem.records import EmbedderMark
 
 TURNS = 10_000
 MOST_OVER_MS = 300.0

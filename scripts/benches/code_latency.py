@@ -32,7 +32,7 @@ from ragmem.embedder.onnx import OnnxEmbedder
 from ragmem.index import vectors
 from ragmem.index.database import open_for_writing, transaction
 from ragmem.index.index import CodeIndex
-from ragmem.store.recall import Scope
+from ragmem.records import Scope
 
 if TYPE_CHECKING:
     from ragmem.embedder.base import Vectors

@@ -12,16 +12,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ragmem.records import (
+    EmbedderMark,
     Project,
     PutSession,
     PutTurn,
     PutVectors,
     RegisterProject,
+    Scope,
+    SearchQuery,
     Session,
     Turn,
+    WeightedTerm,
     Write,
 )
-from ragmem.store.recall import EmbedderMark, Scope, SearchQuery, WeightedTerm
 from ragmem.terms import query_terms
 
 if TYPE_CHECKING:

@@ -31,9 +31,8 @@ from ragmem.memory.context import Place as Workplace
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.messages import TextPart, ToolAnswer
-from ragmem.records import Project, utc_now
-from ragmem.store.base import Archive, SessionQuery, Store
-from ragmem.store.recall import EmbedderMark
+from ragmem.records import EmbedderMark, Project, SessionQuery, utc_now
+from ragmem.store.base import Archive, Store
 from tests.recall.labelled import labelled_sets
 
 SIZES = "1000,10000,100000"

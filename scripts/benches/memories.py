@@ -18,9 +18,8 @@ from ragmem.ids import new_id
 from ragmem.memory.recall import Question, Recall
 from ragmem.memory.summaries import Summarizer
 from ragmem.memory.worker import Worker
-from ragmem.records import Project, PutSession, PutTurn, RegisterProject, Session, Write
+from ragmem.records import Project, PutSession, PutTurn, RegisterProject, Scope, Session, Write
 from ragmem.store.base import Archive, Store
-from ragmem.store.recall import Scope
 from tests.recall.labelled import LabelledSet, labelled_sets
 
 DEPTHS = (5, 10, 20)

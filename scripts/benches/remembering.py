@@ -32,6 +32,7 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import (
     MEMORY_LEVEL,
+    MemoryQuery,
     MemoryRecord,
     Project,
     PutMemory,
@@ -41,7 +42,6 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store.base import Archive, Store
-from ragmem.store.memories import MemoryQuery
 from tests.memory.facts.labelled import measured, turns
 from tests.recall.labelled import labelled_sets
 
@@ -147,7 +147,7 @@ async def fill(place: Place, count: int) -> None:
     """One project with so many memories."""
     async with opened_with_embedder(place) as (store, embedder):
         await store.apply([RegisterProject(project=_PROJECT)])
-        from ragmem.store.recall import EmbedderMark
+        from ragmem.records import EmbedderMark
 
         info = embedder.info
         await store.use_embedder(EmbedderMark(info.model_id, info.dimension))

@@ -22,8 +22,8 @@ from benches.growth import Place, files_size, in_child, peak_rss
 from benches.neo4j_server import server
 from benches.spread import Spread, best, spread
 from benches.tables import aligned
+from ragmem.records import Scope, SearchQuery
 from ragmem.store.base import Archive
-from ragmem.store.recall import Scope, SearchQuery
 
 QUESTIONS = 60
 ROUNDS = 5

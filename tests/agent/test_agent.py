@@ -25,8 +25,7 @@ from ragmem.events import (
 from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk
 from ragmem.memory.window import UNKNOWN_EFFECTS
 from ragmem.messages import ToolUse
-from ragmem.records import Turn
-from ragmem.store.base import Applied
+from ragmem.records import Applied, Turn
 from ragmem.tools.base import Decision, Proposal
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace

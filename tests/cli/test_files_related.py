@@ -10,8 +10,7 @@ from inline_snapshot import snapshot
 
 from ragmem.cli.files import Related, related_text
 from ragmem.memory.code_past import CodePast, CodeSession
-from ragmem.records import Evidence, MemoryRecord, Session
-from ragmem.store.code import ChangedTogether
+from ragmem.records import ChangedTogether, Evidence, MemoryRecord, Session
 from tests.cli.coding import EVIL, garden, on_a_terminal, without_times
 from tests.cli.process import Ragmem
 from tests.cli.test_memory import on_a_graph

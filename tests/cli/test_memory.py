@@ -29,6 +29,7 @@ from ragmem.records import (
     MEMORY_KINDS,
     CreateSession,
     Evidence,
+    MemoryQuery,
     MemoryRecord,
     Profile,
     PutMemory,
@@ -36,7 +37,6 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import Archive
-from ragmem.store.memories import MemoryQuery
 from ragmem.store.neo4j import Connection
 from ragmem.store.open import open_archive
 from ragmem.text import display_width

@@ -13,7 +13,7 @@ from inline_snapshot import snapshot
 from ragmem.cli.stats import stats_document, stats_text
 from ragmem.metrics import Metrics
 from ragmem.metrics.kept import FILE, Measured, keep, measured, read, total
-from ragmem.store.base import StoreInfo
+from ragmem.records import StoreInfo
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
 

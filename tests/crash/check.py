@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragmem.records import ToolCall, Turn
-from ragmem.store.base import Archive, SessionQuery
+from ragmem.records import SessionQuery, ToolCall, Turn
+from ragmem.store.base import Archive
 from tests.crash.scenario import CALLS, Said, done, notes
 
 _EVERYTHING = 10_000

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from ragmem.failpoints import failpoint
 from ragmem.memory.recording import TurnRecording
-from ragmem.records import RecordToolCall, ToolCall, Write
-from ragmem.store.base import Applied
+from ragmem.records import Applied, RecordToolCall, ToolCall, Write
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools import files, workspace
 from ragmem.tools.base import ToolOutput

@@ -10,8 +10,8 @@ import pytest
 
 from ragmem.errors import StoreUnavailable
 from ragmem.failpoints import POINTS, arm
-from ragmem.records import Write
-from ragmem.store.base import Applied, SessionQuery, Store
+from ragmem.records import Applied, SessionQuery, Write
+from ragmem.store.base import Store
 from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
 from ragmem.store.sqlite import SQLiteStore
 from tests.store.samples import created, whole_turn

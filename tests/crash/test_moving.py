@@ -15,10 +15,11 @@ from ragmem.records import (
     RecordToolCall,
     RegisterProject,
     Session,
+    SessionQuery,
     Turn,
     Write,
 )
-from ragmem.store.base import Archive, SessionQuery
+from ragmem.store.base import Archive
 from ragmem.store.neo4j import Connection
 from ragmem.store.transfer.copying import KINDS
 from tests.crash.scenario import World

@@ -8,7 +8,8 @@ import pytest
 import ragmem as package
 from ragmem.app import App, Options
 from ragmem.config import Config, MemoryConfig, ModelConfig, SummariesConfig, find_paths
-from ragmem.store.base import Store, TurnQuery
+from ragmem.records import TurnQuery
+from ragmem.store.base import Store
 from ragmem.tools.base import deny_all
 
 pytestmark = [pytest.mark.local_model, pytest.mark.campaign]

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from ragmem import failpoints
 from ragmem.errors import StoreUnavailable
-from ragmem.records import Write
-from ragmem.store.base import Applied, Archive
+from ragmem.records import Applied, Write
+from ragmem.store.base import Archive
 
 Mode = Literal["fine", "refusing", "losing_answers", "silent"]
 

@@ -18,9 +18,18 @@ from ragmem.importers import (
     find_files,
     titles_beside,
 )
-from ragmem.records import PutTurn, UpdateSession, Write
-from ragmem.store.base import Applied, Archive, SessionQuery, Span
-from ragmem.store.recall import Scope, SearchQuery, WeightedTerm
+from ragmem.records import (
+    Applied,
+    PutTurn,
+    Scope,
+    SearchQuery,
+    SessionQuery,
+    Span,
+    UpdateSession,
+    WeightedTerm,
+    Write,
+)
+from ragmem.store.base import Archive
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.neo4j import ALSO_NEO4J, open_empty_neo4j_store
 from tests.importers.reading import (

@@ -50,7 +50,7 @@ def a_worker(desk: Desk, codebase: Codebase, *, everywhere: bool | None = True) 
 
 async def linked(store: Store, turn_id: str) -> dict[str, str]:
     """Qualified name to how, of a turn's references."""
-    from ragmem.store.code import ScopeQuery
+    from ragmem.records import ScopeQuery
 
     names = {
         f.scope.scope_id: f.scope.qualified_name for f in await store.find_scopes(ScopeQuery())

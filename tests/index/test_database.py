@@ -23,7 +23,7 @@ from ragmem.index.database import (
     transaction,
     version,
 )
-from ragmem.store.locks import lock
+from ragmem.locks import lock
 
 
 @pytest.fixture

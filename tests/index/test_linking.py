@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from ragmem.index.links import MOST_READ, MOST_REFERENCES, edited_paths, places_of, references_of
-from ragmem.records import CodeReference, CodeScope, ReferenceHow, ToolCall, Turn
-from ragmem.store.code import FoundScope
+from ragmem.records import CodeReference, CodeScope, FoundScope, ReferenceHow, ToolCall, Turn
 from ragmem.tools.files import changed_lines, unified_diff
 
 T0 = datetime(2026, 1, 10, 12, tzinfo=UTC)

@@ -16,11 +16,12 @@ from ragmem.records import (
     FinishTurn,
     PutCodeFile,
     PutReferences,
+    ScopeQuery,
     Session,
+    TurnsQuery,
     utc_now,
 )
 from ragmem.store.base import Store
-from ragmem.store.code import ScopeQuery, TurnsQuery
 from ragmem.store.sqlite import SQLiteStore
 from tests.index.trees import AUTH, CLOCK, PROJECT_ID, Tree
 

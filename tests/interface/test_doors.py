@@ -7,7 +7,7 @@ import pytest
 
 from ragmem import OpenMemory, open_memory
 from ragmem.errors import RagmemError
-from ragmem.store.recall import Scope
+from ragmem.records import Scope
 
 from .conftest import Spot
 

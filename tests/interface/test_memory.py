@@ -11,8 +11,7 @@ import pytest
 from ragmem import OpenMemory
 from ragmem.errors import RagmemError, SessionNotFound, StoreError, UsageError
 from ragmem.ids import new_id
-from ragmem.records import Summary, ToolCall, Turn
-from ragmem.store.recall import Scope
+from ragmem.records import Scope, Summary, ToolCall, Turn
 
 from .conftest import Spot
 

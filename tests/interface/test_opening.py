@@ -14,7 +14,7 @@ from ragmem import open_memory
 from ragmem.config import find_paths
 from ragmem.errors import ConfigError, RagmemError, StoreError, StoreRefused, StoreUnavailable
 from ragmem.interface.address import named
-from ragmem.store.recall import EmbedderMark
+from ragmem.records import EmbedderMark
 from tests.cli.process import SOURCE, Ragmem
 from tests.fakes.neo4j import ask
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 
 from ragmem.ids import new_id
-from ragmem.store.locks import OwnerLocks
+from ragmem.locks import OwnerLocks
 from ragmem.store.sqlite import SQLiteStore, read
 from ragmem.store.sqlite.connection import Access, Database
 from tests.store.samples import created, summed, whole_turn

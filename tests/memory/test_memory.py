@@ -14,8 +14,8 @@ from ragmem.ids import new_id
 from ragmem.memory.leases import Presence
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import read_remote
-from ragmem.records import FileAccess, Project, Session, ToolCall, Turn, utc_now
-from ragmem.store.base import SessionQuery, Store
+from ragmem.records import FileAccess, Project, Session, SessionQuery, ToolCall, Turn, utc_now
+from ragmem.store.base import Store
 from tests.store.conftest import OpenStore
 
 from .working import a_memory, context

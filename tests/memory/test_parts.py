@@ -47,4 +47,4 @@ def test_a_part_loads_alone(part: str) -> None:
         assert found == [], f"{part} loads {found}"
 
 
-_SHARED = ("ragmem.store.base", "ragmem.store.recall", "ragmem.store.locks")
+_SHARED = ("ragmem.store.base",)

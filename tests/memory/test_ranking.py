@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ragmem.memory.dates import TimeSpan, time_spans
 from ragmem.memory.ranking import Ranked, Weights, closeness, demoted, of_time, rank
-from ragmem.store.recall import Candidate
+from ragmem.records import Candidate
 
 NOW = datetime(2026, 3, 18, 12, tzinfo=UTC)
 BARE = Weights(before=0, session=0, time=0, recency=0)

@@ -20,8 +20,16 @@ from ragmem.memory.titles import (
     look,
     title_from_words,
 )
-from ragmem.records import DEFAULT_TITLE, Insight, Session, UpdateSession, Write
-from ragmem.store.base import Applied, SessionQuery, Store
+from ragmem.records import (
+    DEFAULT_TITLE,
+    Applied,
+    Insight,
+    Session,
+    SessionQuery,
+    UpdateSession,
+    Write,
+)
+from ragmem.store.base import Store
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.memory.summarizing import Naps, a_summarizer, asked
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn

@@ -9,9 +9,8 @@ import pytest
 
 from ragmem.config import SummariesConfig
 from ragmem.ids import new_id
-from ragmem.records import AddSummary, ToolCall, Write, utc_now
-from ragmem.store.base import Applied, Store
-from ragmem.store.recall import Scope, SearchQuery
+from ragmem.records import AddSummary, Applied, Scope, SearchQuery, ToolCall, Write, utc_now
+from ragmem.store.base import Store
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.conftest import OpenStore

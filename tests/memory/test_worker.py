@@ -33,9 +33,8 @@ from ragmem.memory.summaries.attempts import TRIES
 from ragmem.memory.titles import insight_into
 from ragmem.memory.worker import Worker
 from ragmem.metrics import Metrics
-from ragmem.records import Summary
+from ragmem.records import Candidate, EmbedderMark, SearchQuery, Summary
 from ragmem.store.base import Store
-from ragmem.store.recall import Candidate, EmbedderMark, SearchQuery
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder

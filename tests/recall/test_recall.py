@@ -19,12 +19,12 @@ from ragmem.records import (
     CreateSession,
     FinishTurn,
     RecordToolCall,
+    Scope,
     Session,
     Usage,
     Write,
 )
 from ragmem.store.base import Store
-from ragmem.store.recall import Scope
 from ragmem.store.sqlite import SQLiteStore
 
 from .labelled import LabelledSet, labelled_sets

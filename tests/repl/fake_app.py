@@ -33,8 +33,7 @@ from ragmem.events import (
 from ragmem.memory.context import Context, ContextItem, ContextSection
 from ragmem.memory.memory import SessionTurns
 from ragmem.messages import user
-from ragmem.records import FileAccess, Session, Turn, Usage
-from ragmem.store.base import SessionQuery
+from ragmem.records import FileAccess, Session, SessionQuery, Turn, Usage
 from ragmem.tools.base import Approver, Proposal
 
 LONG_AGO = datetime(2024, 1, 2, 3, 4, tzinfo=UTC)

@@ -8,12 +8,11 @@ import pytest
 
 from ragmem.app import App, Options
 from ragmem.config import Config, find_paths
-from ragmem.records import MemoryRecord, PutMemory, Session
+from ragmem.records import MemoryQuery, MemoryRecord, PutMemory, Session
 from ragmem.repl.commands import is_command, run_command
 from ragmem.repl.output import ChatOutput
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import ChatQuestion, Terminal
-from ragmem.store.memories import MemoryQuery
 from ragmem.tools.base import deny_all
 
 

@@ -13,11 +13,11 @@ from ragmem.records import (
     PutReferences,
     RecordToolCall,
     ReferenceHow,
+    ScopeQuery,
     Write,
 )
 from ragmem.records import FileAccess as Access
 from ragmem.store.base import Store
-from ragmem.store.code import ScopeQuery
 from tests.store.samples import at, called, created, whole_turn
 
 GARDEN, KITCHEN, SHED = "project-garden", "project-kitchen", "project-shed"

@@ -1,7 +1,7 @@
 """All that the queries of a store tell."""
 
-from ragmem.store.base import SessionQuery, Store
-from ragmem.store.memories import MemoryQuery
+from ragmem.records import MemoryQuery, SessionQuery
+from ragmem.store.base import Store
 
 
 async def seen(store: Store) -> dict[str, object]:

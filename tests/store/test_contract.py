@@ -11,6 +11,7 @@ import pytest
 
 from ragmem.errors import SessionNotFound
 from ragmem.records import (
+    Applied,
     Insight,
     MarkExtracted,
     Project,
@@ -21,7 +22,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store.base import Applied, Store
+from ragmem.store.base import Store
 from tests.store.conftest import OpenStore, opens
 from tests.store.samples import (
     START,

@@ -1,4 +1,4 @@
-"""What the code index asks of every Store (see `ragmem.store.code`), on each implementation.
+"""What the code index asks of every Store (see `ragmem.store.base`), on each implementation.
 
 Where the protocol leaves room, it is decided here:
 
@@ -22,18 +22,21 @@ from ragmem.errors import SessionNotFound
 from ragmem.records import (
     REFERENCE_HOWS,
     SCOPE_KINDS,
+    ChangedTogether,
     CodeReference,
+    CodeTurn,
     DropCodeFiles,
     Project,
     PutReferences,
     PutSession,
     PutTurn,
     RegisterProject,
+    ScopeQuery,
     Turn,
+    TurnsQuery,
     Write,
 )
 from ragmem.store.base import Store
-from ragmem.store.code import ChangedTogether, CodeTurn, ScopeQuery, TurnsQuery
 from tests.store.code_samples import (
     ALL_SCOPES,
     GARDEN,

@@ -1,4 +1,4 @@
-"""What memories ask of every Store (see `ragmem.store.memories`), on each implementation.
+"""What memories ask of every Store (see `ragmem.store.base`), on each implementation.
 
 Where the protocol leaves room, it is decided here:
 
@@ -24,9 +24,13 @@ from ragmem.ids import new_id
 from ragmem.records import (
     MEMORY_LEVEL,
     SESSION_LEVEL,
+    Attempts,
+    EmbedderMark,
     Insight,
     MarkExtracted,
+    MemoryQuery,
     MemoryRecord,
+    Pending,
     Profile,
     Project,
     PutInsight,
@@ -39,8 +43,6 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import Archive, Store
-from ragmem.store.memories import MemoryQuery
-from ragmem.store.recall import Attempts, EmbedderMark, Pending
 from ragmem.store.spool import SpooledStore
 from tests.store.conftest import OpenStore
 from tests.store.samples import (

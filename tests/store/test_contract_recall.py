@@ -1,4 +1,4 @@
-"""What recall asks of every Store (see `ragmem.store.recall`), on each implementation."""
+"""What recall asks of every Store (see `ragmem.store.base`), on each implementation."""
 
 import struct
 from collections.abc import Sequence
@@ -11,27 +11,25 @@ import pytest
 from ragmem.errors import StoreUnavailable
 from ragmem.records import (
     UNSUMMARIZED,
+    WORK,
     AddSummary,
+    Candidate,
+    EmbedderMark,
+    Interval,
+    MemoryQuery,
+    Pending,
     Project,
     PutTurn,
     PutVectors,
     RegisterProject,
-    Turn,
-    UpdateSession,
-)
-from ragmem.store.base import Store
-from ragmem.store.memories import MemoryQuery
-from ragmem.store.recall import (
-    WORK,
-    Candidate,
-    EmbedderMark,
-    Interval,
-    Pending,
     Scope,
     SearchQuery,
+    Turn,
+    UpdateSession,
     WeightedTerm,
     Work,
 )
+from ragmem.store.base import Store
 from ragmem.terms import query_terms
 from tests.store.code_samples import put
 from tests.store.conftest import OpenStore

@@ -6,6 +6,7 @@ import pytest
 
 from ragmem.records import (
     MEMORY_LEVEL,
+    EmbedderMark,
     Insight,
     MarkExtracted,
     Project,
@@ -17,7 +18,6 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.base import Store
-from ragmem.store.recall import EmbedderMark
 from tests.store.conftest import OpenStore
 from tests.store.samples import START, at, created, remembered, said, whole_turn
 from tests.store.test_contract_memories import GARDEN, KITCHEN, archive

@@ -6,8 +6,8 @@ Sessions, who works on them, and the projects that they belong to.
 import msgspec
 
 from ragmem.ids import new_id, short_id
-from ragmem.records import Project, PutSession, RegisterProject, UpdateSession
-from ragmem.store.base import SessionQuery, Store
+from ragmem.records import Project, PutSession, RegisterProject, SessionQuery, UpdateSession
+from ragmem.store.base import Store
 from tests.store.conftest import OpenStore
 from tests.store.samples import START, a_session, at, begun, called, created, finished, whole_turn
 from tests.store.seen import seen

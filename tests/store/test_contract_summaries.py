@@ -5,8 +5,8 @@ Summaries, and forks.
 
 import pytest
 
-from ragmem.records import Summary
-from ragmem.store.base import SessionQuery, Store, TurnQuery
+from ragmem.records import SessionQuery, Summary, TurnQuery
+from ragmem.store.base import Store
 from tests.store.samples import at, begun, called, created, finished, summed, texts, whole_turn
 
 # --- summaries --------------------------------------------------------------

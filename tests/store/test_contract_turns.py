@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from ragmem.errors import SessionNotFound
-from ragmem.records import FileAccess, Turn, Usage
-from ragmem.store.base import Applied, SessionQuery, Store, TurnQuery
+from ragmem.records import Applied, FileAccess, SessionQuery, Turn, TurnQuery, Usage
+from ragmem.store.base import Store
 from ragmem.text import clean
 from tests.store.conftest import OpenStore
 from tests.store.samples import (

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from ragmem.errors import StoreRefused, StoreUnavailable
-from ragmem.records import PutSession, PutTurn, Turn, UpdateSession, Usage, Write
-from ragmem.store.base import Archive, SessionQuery, Store
+from ragmem.records import PutSession, PutTurn, SessionQuery, Turn, UpdateSession, Usage, Write
+from ragmem.store.base import Archive, Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
 from ragmem.store.sqlite import SQLiteStore

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 from hypothesis.errors import Flaky
 
-from ragmem.records import BeginTurn, FinishTurn, PutMemory, Write
-from ragmem.store.base import Applied
+from ragmem.records import Applied, BeginTurn, FinishTurn, PutMemory, Write
 from ragmem.store.sqlite import SQLiteStore
 from tests.store.life import Life, live
 from tests.store.model import Model

@@ -12,21 +12,22 @@ from ragmem.records import (
     MEMORY_LEVEL,
     SESSION_LEVEL,
     DropCodeFiles,
+    EmbedderMark,
     Insight,
     MarkExtracted,
+    MemoryQuery,
     MemoryRecord,
     Project,
     PutInsight,
     PutMemory,
     PutProfile,
     RegisterProject,
+    ScopeQuery,
+    TurnsQuery,
     UpdateSession,
     Write,
 )
 from ragmem.store.base import Archive, Store
-from ragmem.store.code import ScopeQuery, TurnsQuery
-from ragmem.store.memories import MemoryQuery
-from ragmem.store.recall import EmbedderMark
 from ragmem.store.spool import Patience, Waiting, count_waiting
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ragmem.errors import StoreError
-from ragmem.records import UpdateSession
-from ragmem.store.base import SessionQuery
+from ragmem.records import SessionQuery, UpdateSession
 from ragmem.store.neo4j import Connection, Neo4jStore
 from tests.fakes.neo4j import open_empty_neo4j_store
 from tests.store.samples import at, created, whole_turn

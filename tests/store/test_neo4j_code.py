@@ -20,10 +20,11 @@ from ragmem.records import (
     PutReferences,
     ReferenceHow,
     RegisterProject,
+    ScopeQuery,
+    TurnsQuery,
     Write,
 )
 from ragmem.store import neo4j
-from ragmem.store.code import ScopeQuery, TurnsQuery
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.code import STATEMENTS
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL

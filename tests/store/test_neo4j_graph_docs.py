@@ -11,6 +11,7 @@ from ragmem.records import (
     CodeFile,
     CodeReference,
     CodeScope,
+    EmbedderMark,
     FileAccess,
     Insight,
     Project,
@@ -25,7 +26,6 @@ from ragmem.records import (
 from ragmem.store.neo4j import Connection
 from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.vectors import EMBEDDED
-from ragmem.store.recall import EmbedderMark
 from tests.fakes.neo4j import ask, open_empty_neo4j_store
 from tests.store.samples import at, begun, called, created, finished, remembered, said, summed
 

@@ -13,6 +13,7 @@ from ragmem.records import (
     SESSION_LEVEL,
     Insight,
     MarkExtracted,
+    MemoryQuery,
     Project,
     PutInsight,
     PutProfile,
@@ -20,7 +21,6 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store.memories import MemoryQuery
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.gateway import Row, named_statements

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ragmem.errors import StoreRefused
-from ragmem.store.base import ALL_TURNS, Finding, SessionQuery
+from ragmem.records import ALL_TURNS, Finding, SessionQuery
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.gateway import Row, named_statements
 from ragmem.store.neo4j.repair import Repair

@@ -8,10 +8,10 @@ import pytest
 from neo4j.exceptions import ConstraintError
 
 from ragmem.errors import StoreError, StoreRefused
+from ragmem.records import EmbedderMark
 from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction, listed_statements
 from ragmem.store.neo4j.vectors import EMBEDDED
-from ragmem.store.recall import EmbedderMark
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.samples import created, whole_turn
 

@@ -9,13 +9,12 @@ import msgspec
 import pytest
 from neo4j import AsyncGraphDatabase
 
-from ragmem.records import PutTurn, Turn
+from ragmem.records import EmbedderMark, Interval, PutTurn, Scope, SearchQuery, Turn, WeightedTerm
 from ragmem.store.neo4j import Connection, Neo4jStore, search, vectors
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.mending import CHECKS, WORDS
 from ragmem.store.neo4j.repair import Repair
 from ragmem.store.neo4j.search import Commonness, sample
-from ragmem.store.recall import EmbedderMark, Interval, Scope, SearchQuery, WeightedTerm
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found

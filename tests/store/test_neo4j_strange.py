@@ -8,11 +8,9 @@ import pytest
 from neo4j import AsyncDriver, AsyncGraphDatabase
 
 from ragmem.errors import StoreRefused
-from ragmem.store.base import ALL_TURNS, SessionQuery
-from ragmem.store.memories import MemoryQuery
+from ragmem.records import ALL_TURNS, Interval, MemoryQuery, SearchQuery, SessionQuery, WeightedTerm
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.repair import Repair
-from ragmem.store.recall import Interval, SearchQuery, WeightedTerm
 from ragmem.store.transfer import stream_of
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.fixtures.make import content

@@ -1,7 +1,6 @@
 """A turn in the graph, as section B's messages, calls and results are mapped onto it."""
 
-from ragmem.records import RecordToolCall
-from ragmem.store.base import SessionQuery
+from ragmem.records import RecordToolCall, SessionQuery
 from ragmem.store.neo4j import Connection
 from tests.fakes.neo4j import ask, open_empty_neo4j_store
 from tests.store.samples import begun, called, created, finished

@@ -7,9 +7,16 @@ import pytest
 
 from ragmem.config import Paths
 from ragmem.errors import StoreRefused
-from ragmem.records import Owner, Project, PutOwner, PutProfile, RegisterProject
-from ragmem.store.base import Archive, SessionQuery
-from ragmem.store.memories import MemoryQuery
+from ragmem.records import (
+    MemoryQuery,
+    Owner,
+    Project,
+    PutOwner,
+    PutProfile,
+    RegisterProject,
+    SessionQuery,
+)
+from ragmem.store.base import Archive
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.repair import Repair
 from ragmem.store.open import home_owner, take_owner

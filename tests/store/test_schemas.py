@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from ragmem.errors import StoreRefused
-from ragmem.records import CodeFile, PutCodeFile, PutMemory, RegisterProject, Write
-from ragmem.store.base import Archive, SessionQuery
+from ragmem.records import CodeFile, PutCodeFile, PutMemory, RegisterProject, SessionQuery, Write
+from ragmem.store.base import Archive
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j import schema as graph_schema
 from ragmem.store.neo4j.gateway import Row

@@ -16,8 +16,8 @@ import pytest
 
 from ragmem.errors import SessionNotFound, StoreError, StoreRefused, StoreUnavailable
 from ragmem.ids import new_id
-from ragmem.records import Project, RegisterProject, Write
-from ragmem.store.base import Applied, SessionQuery, Store
+from ragmem.records import Applied, Project, RegisterProject, SessionQuery, Write
+from ragmem.store.base import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
 from ragmem.store.sqlite import SQLiteStore

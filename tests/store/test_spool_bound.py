@@ -10,8 +10,8 @@ import pytest
 from ragmem.config import MemoryConfig
 from ragmem.errors import StoreUnavailable
 from ragmem.memory.memory import Memory
-from ragmem.records import Project, ToolCall
-from ragmem.store.base import SessionQuery, Store
+from ragmem.records import Project, SessionQuery, ToolCall
+from ragmem.store.base import Store
 from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.sqlite import SQLiteStore
 from tests.store.samples import START, begun, created, finished, whole_turn

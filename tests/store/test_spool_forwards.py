@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ragmem.errors import StoreUnavailable
-from ragmem.store.base import Applied, Store, StoreInfo
+from ragmem.records import Applied, StoreInfo
+from ragmem.store.base import Store
 from ragmem.store.spool import SpooledStore
 from ragmem.store.spool.files import from_line, to_lines
 from tests.store.code_samples import put, refers

@@ -10,7 +10,8 @@ from ragmem.config import Config, find_paths
 from ragmem.config.settings import StoreConfig
 from ragmem.errors import StoreUnavailable
 from ragmem.interface.address import configured, named
-from ragmem.store.base import SessionQuery, Store
+from ragmem.records import SessionQuery
+from ragmem.store.base import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import SpooledStore, count_waiting
 from ragmem.store.sqlite import SQLiteStore

@@ -14,9 +14,8 @@ import pytest
 
 from ragmem.errors import SessionNotFound, StoreError, StoreUnavailable
 from ragmem.failpoints import arm
-from ragmem.records import Write
-from ragmem.store.base import SessionQuery
-from ragmem.store.locks import OwnerLocks, lock
+from ragmem.locks import OwnerLocks, lock
+from ragmem.records import SessionQuery, Write
 from ragmem.store.sqlite import SQLiteStore, files, schema
 from ragmem.store.sqlite.connection import Access, Database
 from tests.store.samples import (

@@ -10,9 +10,8 @@ from typing import Any
 import apsw
 import pytest
 
-from ragmem.records import Write
-from ragmem.store.code import ScopeQuery, TurnsQuery
-from ragmem.store.locks import OwnerLocks
+from ragmem.locks import OwnerLocks
+from ragmem.records import ScopeQuery, TurnsQuery, Write
 from ragmem.store.sqlite import code, schema, work
 from ragmem.store.sqlite.connection import Access, Database
 from tests.store.code_samples import GARDEN, KITCHEN, a_scope, conversation, put, refers, touched

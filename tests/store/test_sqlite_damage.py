@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
-from ragmem.store.base import SessionQuery
+from ragmem.records import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
 from tests.store.samples import begun, created, texts, whole_turn
 

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from ragmem.errors import StoreError
-from ragmem.store.base import SessionQuery
+from ragmem.records import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.sqlite.files import NETWORK_NOTICE
 from tests.store.samples import begun, called, created, finished, whole_turn

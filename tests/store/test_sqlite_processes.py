@@ -13,8 +13,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ragmem.store.base import SessionQuery
-from ragmem.store.memories import MemoryQuery
+from ragmem.records import MemoryQuery, SessionQuery
 from ragmem.store.sqlite import SQLiteStore
 from tests.store.samples import at, begun, created, remembered, whole_turn
 

@@ -10,8 +10,7 @@ import apsw
 import pytest
 
 from ragmem.errors import StoreDamaged
-from ragmem.records import DropCodeFiles, Write, utc_now
-from ragmem.store.base import SessionQuery
+from ragmem.records import DropCodeFiles, SessionQuery, Write, utc_now
 from ragmem.store.sqlite import SQLiteStore, backups
 from ragmem.store.sqlite.rebuild import DamagedDatabase, rebuild
 from tests.store.code_samples import GARDEN, code_seen, put, refers, scopes_there

@@ -9,8 +9,8 @@ import apsw
 import pytest
 
 from ragmem import terms
-from ragmem.store.locks import OwnerLocks
-from ragmem.store.recall import EVERYTHING, Scope, SearchQuery
+from ragmem.locks import OwnerLocks
+from ragmem.records import EVERYTHING, Scope, SearchQuery
 from ragmem.store.sqlite import SQLiteStore, search, text_index
 from ragmem.store.sqlite.connection import Access, Database
 from ragmem.store.sqlite.text_index import level_of, numbered, sequence_of

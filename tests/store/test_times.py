@@ -8,12 +8,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ragmem.records import AddSummary, Write
-from ragmem.store.base import ALL_TURNS, Archive, SessionQuery
-from ragmem.store.memories import MemoryQuery
+from ragmem.records import (
+    ALL_TURNS,
+    AddSummary,
+    Interval,
+    MemoryQuery,
+    Scope,
+    SearchQuery,
+    SessionQuery,
+    WeightedTerm,
+    Write,
+)
+from ragmem.store.base import Archive
 from ragmem.store.neo4j import Connection
 from ragmem.store.neo4j.repair import Repair
-from ragmem.store.recall import Interval, Scope, SearchQuery, WeightedTerm
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import stream_of
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store

@@ -12,11 +12,12 @@ from ragmem.records import (
     PutOwner,
     PutTurn,
     RegisterProject,
+    Span,
     UpdateSession,
     Usage,
     Write,
 )
-from ragmem.store.base import Archive, Span
+from ragmem.store.base import Archive
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document

@@ -24,8 +24,18 @@ from ragmem.memory.leases import in_time
 from ragmem.memory.recall import Found, Question, Recall, scope_of
 from ragmem.memory.window import window_limit
 from ragmem.metrics import Metrics
-from ragmem.records import DEFAULT_TITLE, FileAccess, MemoryRecord, Profile, Session, Summary, Turn
-from ragmem.store.base import SessionQuery, Store, TurnQuery
+from ragmem.records import (
+    DEFAULT_TITLE,
+    FileAccess,
+    MemoryRecord,
+    Profile,
+    Session,
+    SessionQuery,
+    Summary,
+    Turn,
+    TurnQuery,
+)
+from ragmem.store.base import Store
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.facts import Facts

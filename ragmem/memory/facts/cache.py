@@ -17,10 +17,16 @@ from ragmem.embedder.numbers import load_numpy
 from ragmem.errors import RagmemError, StoreUnavailable
 from ragmem.memory.facts.ranking import Book, IndexedFact, book_of, entry_of
 from ragmem.metrics import Metrics
-from ragmem.records import MEMORY_LEVEL, MemoryRecord, PutMemory, PutVectors, Write
+from ragmem.records import (
+    MEMORY_LEVEL,
+    EmbedderMark,
+    MemoryQuery,
+    MemoryRecord,
+    PutMemory,
+    PutVectors,
+    Write,
+)
 from ragmem.store.base import Store
-from ragmem.store.memories import MemoryQuery
-from ragmem.store.recall import EmbedderMark
 
 if TYPE_CHECKING:
     import numpy as np

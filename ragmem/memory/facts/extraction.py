@@ -34,8 +34,10 @@ from ragmem.records import (
     UNSUMMARIZED,
     MarkExtracted,
     MemoryKind,
+    MemoryQuery,
     MemoryRecord,
     MemoryScope,
+    Pending,
     PutMemory,
     Session,
     Turn,
@@ -44,8 +46,6 @@ from ragmem.records import (
 )
 from ragmem.redact import redact
 from ragmem.store.base import Store
-from ragmem.store.memories import MemoryQuery
-from ragmem.store.recall import Pending
 from ragmem.text import clean, clip_middle, one_line
 
 _SHARES = {"person": 0.35, "agent": 0.25, "tool": 0.25, "known": 0.15}

@@ -33,6 +33,7 @@ from ragmem.memory.recording import redacted
 from ragmem.metrics import Metrics
 from ragmem.records import (
     MemoryKind,
+    MemoryQuery,
     MemoryRecord,
     MemoryScope,
     Profile,
@@ -43,7 +44,6 @@ from ragmem.records import (
 )
 from ragmem.redact import redact
 from ragmem.store.base import Store
-from ragmem.store.memories import MemoryQuery
 from ragmem.text import clean, one_line
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from ragmem.records import utc_now
+from ragmem.records import Attempts, utc_now
 from ragmem.redact import redact
-from ragmem.store.recall import Attempts
 from ragmem.text import counted, one_line
 
 TRIES = 3

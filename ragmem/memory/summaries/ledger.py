@@ -19,7 +19,7 @@ from ragmem.errors import StoreUnavailable
 from ragmem.files import append_line, replace_private
 from ragmem.llm.base import ModelInfo, UsageChunk
 from ragmem.llm.providers import BY_NAME
-from ragmem.store.locks import lock
+from ragmem.locks import lock
 from ragmem.text import estimate_tokens
 
 _EXPECTED_OUTPUT_TOKENS = 300

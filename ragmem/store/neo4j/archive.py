@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
-from ragmem.records import FileAccess, PutTurn, Session, Summary, Turn
-from ragmem.store.base import Finding, Span, forked, in_use
+from ragmem.records import FileAccess, Finding, PutTurn, Session, Span, Summary, Turn
+from ragmem.store.base import forked, in_use
 from ragmem.store.neo4j import belonging, code, memories, mending, properties, shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_turns

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ragmem.records import (
     CreateSession,
+    Finding,
     PutCodeFile,
     PutMemory,
     PutProfile,
@@ -19,7 +20,6 @@ from ragmem.records import (
     RecordToolCall,
     Write,
 )
-from ragmem.store.base import Finding
 from ragmem.store.neo4j.gateway import Gateway, Transaction, Value
 from ragmem.store.neo4j.shapes import path_key
 from ragmem.text import clean

@@ -1,22 +1,20 @@
-"""The store's part of code: see `ragmem.store.code` for what each of these promises."""
+"""The store's part of code: see `ragmem.store.base` for what each of these promises."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from ragmem.records import (
+    MOST_CHANGED,
     REFERENCE_HOWS,
+    ChangedTogether,
     CodeFile,
     CodeReference,
     CodeScope,
+    CodeTurn,
     DropCodeFiles,
+    FoundScope,
     PutReferences,
     ReferenceHow,
-)
-from ragmem.store.code import (
-    MOST_CHANGED,
-    ChangedTogether,
-    CodeTurn,
-    FoundScope,
     ScopeQuery,
     TurnsQuery,
 )

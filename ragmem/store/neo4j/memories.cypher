@@ -1,4 +1,4 @@
-// Memories, the profile and insights: see `ragmem.store.memories`.
+// Memories, the profile and insights: see `ragmem.store.base`.
 //
 // A memory hangs on the turns that it comes from (REMEMBERS, with the words and their place) and
 // on what it took the place of (SUPERSEDES: as `supersededBy` says, from the other end). Evidence

@@ -1,4 +1,4 @@
-"""The store's part of memories: see `ragmem.store.memories` for what each of these promises."""
+"""The store's part of memories: see `ragmem.store.base` for what each of these promises."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
@@ -12,6 +12,7 @@ from ragmem.records import (
     Evidence,
     Insight,
     MemoryKind,
+    MemoryQuery,
     MemoryRecord,
     MemorySource,
     Owner,
@@ -22,7 +23,6 @@ from ragmem.records import (
     Trust,
 )
 from ragmem.store.base import anothers
-from ragmem.store.memories import MemoryQuery
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.gateway import Transaction, from_text, in_utc, named_statements, to_text
 from ragmem.store.neo4j.shapes import Properties

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from ragmem.store.base import Finding
+from ragmem.records import Finding
 from ragmem.store.neo4j.entries import (
     STATEMENTS,
     index_summaries,

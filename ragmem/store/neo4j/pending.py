@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import get_args
 
-from ragmem.records import MEMORY_LEVEL, PutVectors
+from ragmem.records import MEMORY_LEVEL, Attempts, EmbedderMark, Pending, PutVectors, Work
 from ragmem.store.neo4j import vectors
 from ragmem.store.neo4j.entries import STATEMENTS, lock_vectors
 from ragmem.store.neo4j.gateway import Gateway, Transaction, from_text, to_text
 from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.shapes import Properties
-from ragmem.store.recall import Attempts, EmbedderMark, Pending, Work
 from ragmem.store.vectors import packed, unpacked
 from ragmem.text import clean
 

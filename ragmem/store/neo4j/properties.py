@@ -9,8 +9,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
-from ragmem.records import SessionStatus, TurnStatus
-from ragmem.store.base import Finding
+from ragmem.records import Finding, SessionStatus, TurnStatus
 from ragmem.store.neo4j.gateway import Gateway, Transaction, Value, from_text
 from ragmem.store.neo4j.shapes import Properties
 

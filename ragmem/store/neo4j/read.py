@@ -2,8 +2,18 @@
 
 from collections.abc import Sequence
 
-from ragmem.records import FileAccess, Project, Session, Summary, ToolCall, Turn
-from ragmem.store.base import AHEAD, ALL_TURNS, SessionQuery, TurnQuery
+from ragmem.records import (
+    ALL_TURNS,
+    FileAccess,
+    Project,
+    Session,
+    SessionQuery,
+    Summary,
+    ToolCall,
+    Turn,
+    TurnQuery,
+)
+from ragmem.store.base import AHEAD
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.gateway import STATEMENTS, Transaction, Value
 from ragmem.store.neo4j.writes import lineage, not_found

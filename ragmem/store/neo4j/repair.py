@@ -5,7 +5,7 @@ from datetime import datetime
 
 from ragmem.errors import StoreRefused
 from ragmem.ids import new_id
-from ragmem.store.base import Finding
+from ragmem.records import Finding
 from ragmem.store.neo4j import archive, belonging, memories, mending, properties, schema
 from ragmem.store.neo4j.gateway import Connection, Gateway, Row, Value, named_statements
 from ragmem.store.neo4j.shapes import title_key

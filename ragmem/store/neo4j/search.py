@@ -15,6 +15,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ragmem.errors import StoreError
+from ragmem.records import (
+    LOOKED_THROUGH,
+    TURN_LEVEL,
+    Candidate,
+    Interval,
+    SearchQuery,
+    WeightedTerm,
+)
 from ragmem.store.neo4j.entries import (
     STATEMENTS,
     SUMMARIES,
@@ -33,14 +41,6 @@ from ragmem.store.neo4j.vectors import (
     Space,
     allowed_rows,
     similarity,
-)
-from ragmem.store.recall import (
-    LOOKED_THROUGH,
-    TURN_LEVEL,
-    Candidate,
-    Interval,
-    SearchQuery,
-    WeightedTerm,
 )
 from ragmem.text import clean
 
@@ -320,7 +320,7 @@ class Searcher:
         self._reading: dict[Key, asyncio.Task[None]] = {}
 
     async def search(self, query: SearchQuery) -> list[Candidate]:
-        """See `ragmem.store.recall`."""
+        """See `ragmem.store.base`."""
         terms = [t for t in query.terms if t.term and t.term == clean(t.term)][:_MOST_TERMS]
         if not (terms or query.vector or query.intervals) or query.limit < 1:
             return []

@@ -8,10 +8,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ragmem.records import CodeFile, Write, utc_now
-from ragmem.store.base import Applied, Finding, StoreInfo
-from ragmem.store.code import FoundScope, ScopeQuery
-from ragmem.store.memories import touches_memories
+from ragmem.records import (
+    Applied,
+    Candidate,
+    CodeFile,
+    EmbedderMark,
+    Finding,
+    FoundScope,
+    ScopeQuery,
+    SearchQuery,
+    StoreInfo,
+    Write,
+    utc_now,
+)
+from ragmem.store.base import touches_memories
 from ragmem.store.neo4j import archive, code, read, schema
 from ragmem.store.neo4j import memories as of_memories
 from ragmem.store.neo4j import pending as waiting
@@ -20,7 +30,6 @@ from ragmem.store.neo4j.gateway import STATEMENTS, Connection, Gateway, Transact
 from ragmem.store.neo4j.search import Searcher
 from ragmem.store.neo4j.writes import Batch
 from ragmem.store.open import owned
-from ragmem.store.recall import Candidate, EmbedderMark, SearchQuery
 
 LEASE_S = 30
 """An owner that was not heard of for so long, in seconds by the server's clock, lives no more."""

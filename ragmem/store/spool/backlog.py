@@ -15,8 +15,8 @@ import msgspec
 from ragmem.errors import RagmemError, StoreDamaged, StoreError, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
-from ragmem.records import BeginTurn, Write
-from ragmem.store.base import Applied, SessionQuery, Store
+from ragmem.records import Applied, BeginTurn, SessionQuery, Write
+from ragmem.store.base import Store
 from ragmem.store.spool.files import (
     Spool,
     SpoolFile,

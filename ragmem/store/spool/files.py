@@ -19,8 +19,8 @@ import msgspec
 from ragmem.failpoints import failpoint
 from ragmem.files import replace_private, sync_folder
 from ragmem.ids import new_id
+from ragmem.locks import take
 from ragmem.records import PutVectors, Write
-from ragmem.store.locks import take
 from ragmem.text import clean
 
 _INT64 = 2**63 - 1

@@ -20,8 +20,8 @@ import msgspec
 
 from ragmem.errors import StoreError
 from ragmem.files import replace_private
-from ragmem.records import Project, RegisterProject, Write
-from ragmem.store.base import Applied, Store, StoreInfo
+from ragmem.records import Applied, Project, RegisterProject, StoreInfo, Write
+from ragmem.store.base import Store
 from ragmem.store.spool.backlog import Backlog, Patience, Waiting, writes_text
 
 P = ParamSpec("P")

@@ -31,8 +31,7 @@ from ragmem.records import (
     Usage,
     Write,
 )
-from ragmem.store.base import forked, in_use, misplaced, of_another_turn
-from ragmem.store.memories import touches_memories
+from ragmem.store.base import forked, in_use, misplaced, of_another_turn, touches_memories
 from ragmem.store.sqlite import code, memory, text_index, vectors, work
 from ragmem.store.sqlite.connection import Database, Row, columns, value
 from ragmem.store.sqlite.read import branches, need_session, no_session

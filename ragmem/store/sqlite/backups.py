@@ -14,7 +14,7 @@ import apsw
 
 from ragmem.failpoints import failpoint
 from ragmem.files import sync_folder
-from ragmem.store.locks import OwnerLocks, lock
+from ragmem.locks import OwnerLocks, lock
 from ragmem.store.sqlite import files, schema
 from ragmem.store.sqlite.connection import Access, Database
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ragmem.store.base import Finding
+from ragmem.records import Finding
 from ragmem.store.sqlite import text_index, vectors
 from ragmem.store.sqlite.connection import Database
 from ragmem.store.sqlite.read import summaries_by_id, turns_by_id

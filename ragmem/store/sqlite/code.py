@@ -6,20 +6,18 @@ import msgspec
 
 from ragmem.failpoints import failpoint
 from ragmem.records import (
+    MOST_CHANGED,
     REFERENCE_HOWS,
+    ChangedTogether,
     CodeFile,
     CodeReference,
     CodeScope,
+    CodeTurn,
     DropCodeFiles,
+    FoundScope,
     PutCodeFile,
     PutReferences,
     ReferenceHow,
-)
-from ragmem.store.code import (
-    MOST_CHANGED,
-    ChangedTogether,
-    CodeTurn,
-    FoundScope,
     ScopeQuery,
     TurnsQuery,
 )

@@ -18,8 +18,8 @@ import msgspec
 
 from ragmem.errors import RagmemError, StoreUnavailable
 from ragmem.failpoints import failpoint
+from ragmem.locks import OwnerLocks
 from ragmem.records import utc_now
-from ragmem.store.locks import OwnerLocks
 from ragmem.text import clean
 
 Value = str | int | float | None

@@ -10,6 +10,7 @@ from ragmem.records import (
     Evidence,
     Insight,
     MarkExtracted,
+    MemoryQuery,
     MemoryRecord,
     Owner,
     Profile,
@@ -19,7 +20,6 @@ from ragmem.records import (
     PutProfile,
 )
 from ragmem.store.base import anothers
-from ragmem.store.memories import MemoryQuery
 from ragmem.store.sqlite import vectors
 from ragmem.store.sqlite.connection import Database, columns, record, value
 from ragmem.store.sqlite.read import AMONG_IDS, need_session, those_given

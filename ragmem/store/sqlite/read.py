@@ -6,8 +6,20 @@ from itertools import chain
 import msgspec
 
 from ragmem.errors import SessionNotFound
-from ragmem.records import FileAccess, Project, PutTurn, Session, Summary, ToolCall, Turn
-from ragmem.store.base import AHEAD, ALL_TURNS, SessionQuery, Span, TurnQuery
+from ragmem.records import (
+    ALL_TURNS,
+    FileAccess,
+    Project,
+    PutTurn,
+    Session,
+    SessionQuery,
+    Span,
+    Summary,
+    ToolCall,
+    Turn,
+    TurnQuery,
+)
+from ragmem.store.base import AHEAD
 from ragmem.store.sqlite.connection import Database, Row, record, stored_fields
 
 _LAST = (1 << 63) - 1

@@ -13,7 +13,9 @@ import apsw
 import msgspec
 
 from ragmem.errors import StoreDamaged
+from ragmem.locks import OwnerLocks
 from ragmem.records import (
+    EmbedderMark,
     Insight,
     MemoryRecord,
     Project,
@@ -23,8 +25,6 @@ from ragmem.records import (
     ToolCall,
     Turn,
 )
-from ragmem.store.locks import OwnerLocks
-from ragmem.store.recall import EmbedderMark
 from ragmem.store.sqlite import schema, text_index, vectors
 from ragmem.store.sqlite.connection import Access, Database, Row, record
 from ragmem.store.vectors import unpacked

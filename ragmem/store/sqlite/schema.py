@@ -14,8 +14,8 @@ import apsw
 from ragmem.errors import StoreRefused
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
+from ragmem.locks import lock
 from ragmem.store.base import AHEAD
-from ragmem.store.locks import lock
 from ragmem.store.sqlite import files, text_index
 from ragmem.store.sqlite.connection import Access, Database, iso
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from ragmem.errors import SessionNotFound
-from ragmem.store.recall import (
+from ragmem.records import (
     LOOKED_THROUGH,
     TURN_LEVEL,
     Candidate,

@@ -10,11 +10,9 @@ import apsw
 
 from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable
 from ragmem.failpoints import failpoint
-from ragmem.records import Write, utc_now
-from ragmem.store.base import Applied, StoreInfo
-from ragmem.store.locks import OwnerLocks
+from ragmem.locks import OwnerLocks
+from ragmem.records import Applied, Candidate, SearchQuery, StoreInfo, Write, utc_now
 from ragmem.store.open import owned
-from ragmem.store.recall import Candidate, SearchQuery
 from ragmem.store.sqlite import (
     backups,
     checks,

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL, PutVectors
-from ragmem.store.recall import TURN_LEVEL, EmbedderMark
+from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL, TURN_LEVEL, EmbedderMark, PutVectors
 from ragmem.store.sqlite.connection import Database, value
 from ragmem.store.sqlite.read import AMONG_IDS
 from ragmem.store.vectors import VectorCache, Version, packed, unpacked

@@ -7,8 +7,7 @@ from itertools import islice
 
 import msgspec
 
-from ragmem.records import UNSUMMARIZED
-from ragmem.store.recall import WORK, Attempts, Pending, Work
+from ragmem.records import UNSUMMARIZED, WORK, Attempts, Pending, Work
 from ragmem.store.sqlite import code, text_index
 from ragmem.store.sqlite.connection import Database, Row, columns
 from ragmem.store.sqlite.read import need_session, session

@@ -15,6 +15,7 @@ from ragmem.records import (
     AddSummary,
     CodeFile,
     DropCodeFiles,
+    EmbedderMark,
     Project,
     PutCodeFile,
     PutInsight,
@@ -27,11 +28,11 @@ from ragmem.records import (
     PutVectors,
     RecordToolCall,
     RegisterProject,
+    Span,
     Write,
 )
 from ragmem.store import vectors
-from ragmem.store.base import Archive, Span
-from ragmem.store.recall import EmbedderMark
+from ragmem.store.base import Archive
 from ragmem.store.transfer.stream import (
     OnProgress,
     Stream,

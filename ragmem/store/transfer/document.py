@@ -21,6 +21,7 @@ from ragmem.records import (
     Evidence,
     FileAccess,
     Insight,
+    MemoryQuery,
     MemoryRecord,
     Owner,
     Project,
@@ -30,13 +31,14 @@ from ragmem.records import (
     PutTurn,
     RegisterProject,
     Session,
+    Span,
     Summary,
     ToolCall,
     Turn,
+    TurnQuery,
     Write,
 )
-from ragmem.store.base import Archive, Span, TurnQuery
-from ragmem.store.memories import MemoryQuery
+from ragmem.store.base import Archive
 from ragmem.store.room import fitted
 from ragmem.store.transfer.stream import owner_write
 from ragmem.text import clip_middle, one_line, visible

@@ -19,6 +19,7 @@ from ragmem.records import (
     CodeFile,
     CodeScope,
     DropCodeFiles,
+    FoundScope,
     Owner,
     Profile,
     Project,
@@ -30,11 +31,12 @@ from ragmem.records import (
     PutSession,
     PutTurn,
     RegisterProject,
+    ScopeQuery,
+    Span,
     Write,
     utc_now,
 )
-from ragmem.store.base import Archive, Span
-from ragmem.store.code import FoundScope, ScopeQuery
+from ragmem.store.base import Archive
 from ragmem.store.room import fitted
 
 T = TypeVar("T")

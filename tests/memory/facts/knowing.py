@@ -7,9 +7,8 @@ from ragmem.embedder.base import Embedder
 from ragmem.ids import new_id
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Draft, Remembered
-from ragmem.records import Evidence, MemoryRecord
+from ragmem.records import Evidence, MemoryQuery, MemoryRecord
 from ragmem.store.base import Store
-from ragmem.store.memories import MemoryQuery
 
 NOW = datetime(2026, 1, 14, 9, 30, tzinfo=UTC)
 """A Wednesday."""

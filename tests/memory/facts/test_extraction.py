@@ -15,9 +15,16 @@ from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.summaries import Summarizer
-from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL, MemoryRecord, UpdateSession, Write
-from ragmem.store.base import Applied, Store
-from ragmem.store.memories import MemoryQuery
+from ragmem.records import (
+    MEMORY_LEVEL,
+    SESSION_LEVEL,
+    Applied,
+    MemoryQuery,
+    MemoryRecord,
+    UpdateSession,
+    Write,
+)
+from ragmem.store.base import Store
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.samples import begun, finished

@@ -21,10 +21,16 @@ from ragmem.memory.facts.ranking import (
     search,
 )
 from ragmem.memory.facts.values import Draft, FactHit
-from ragmem.records import EPISODE_KINDS, MEMORY_LEVEL, MemoryRecord, PutMemory, PutVectors
+from ragmem.records import (
+    EPISODE_KINDS,
+    MEMORY_LEVEL,
+    EmbedderMark,
+    MemoryQuery,
+    MemoryRecord,
+    PutMemory,
+    PutVectors,
+)
 from ragmem.store.base import Store
-from ragmem.store.memories import MemoryQuery
-from ragmem.store.recall import EmbedderMark
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.conftest import OpenStore

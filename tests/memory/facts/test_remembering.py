@@ -13,9 +13,8 @@ from ragmem.embedder.onnx import OnnxEmbedder
 from ragmem.errors import StoreError
 from ragmem.memory.facts.trust import Known, compare
 from ragmem.memory.facts.values import Draft
-from ragmem.records import MEMORY_LEVEL, MemoryRecord, Write
-from ragmem.store.base import Applied, Store
-from ragmem.store.memories import MemoryQuery
+from ragmem.records import MEMORY_LEVEL, Applied, MemoryQuery, MemoryRecord, Write
+from ragmem.store.base import Store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.frail_store import FrailStore, Line, away

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from ragmem.errors import StoreUnavailable
-from ragmem.records import Write
-from ragmem.store.base import SessionQuery
+from ragmem.records import SessionQuery, Write
 from ragmem.store.spool import count_waiting
 from tests.fakes.frail_store import Killed, Mode, copy_home, killed_at
 from tests.store.life.saying import Saying, seldom, some, turn_of

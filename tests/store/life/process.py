@@ -15,14 +15,16 @@ from hypothesis.stateful import RuleBasedStateMachine
 from ragmem.errors import StoreUnavailable
 from ragmem.records import (
     AddSummary,
+    Applied,
     CreateSession,
     PutInsight,
     PutMemory,
     PutProfile,
     RegisterProject,
+    SessionQuery,
     Write,
 )
-from ragmem.store.base import Applied, Archive, SessionQuery, Store
+from ragmem.store.base import Archive, Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting, count_waiting
 from ragmem.store.sqlite import SQLiteStore
