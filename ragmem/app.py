@@ -355,8 +355,7 @@ class App:
 
     async def doubts_model(self, name: str) -> str:
         """Why there may be no such model; empty where it is there, or that can't be told."""
-        from ragmem.llm.listed import doubt
-        from ragmem.llm.models import choose_model
+        from ragmem.llm.models import choose_model, doubt
 
         environ = environment()
         choice = choose_model(self.config, environ, flag=name)
@@ -366,8 +365,7 @@ class App:
 
     async def agent(self, session: Session, options: Options, approver: Approver) -> Agent:
         """An agent in the session; NoModel, ConfigError or UsageError when there can be none."""
-        from ragmem.llm.models import choose_model, open_llm
-        from ragmem.llm.paid import about
+        from ragmem.llm.models import about, choose_model, open_llm
 
         environ = environment()
         choice = choose_model(self.config, environ, flag=options.model)

@@ -44,8 +44,7 @@ from ragmem.cli.output import (
 )
 from ragmem.errors import RagmemError, StoreError, UsageError
 from ragmem.ids import short_id
-from ragmem.memory.facts.ttl import expiry
-from ragmem.memory.facts.values import Draft, Remembered
+from ragmem.memory.facts.values import Draft, Remembered, expiry
 from ragmem.memory.hits import others_of
 from ragmem.memory.memories import (
     NOBODY,

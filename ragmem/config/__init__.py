@@ -5,17 +5,6 @@ file inside it is read. Unknown keys are errors that name file, line and
 the nearest key. Provider keys are never settings; see `provider_key`.
 """
 
-from ragmem.config.reading import (
-    check_tree,
-    environment,
-    find_paths,
-    how_to_set,
-    keys,
-    load_config,
-    nearest,
-    parse,
-    provider_key,
-)
 from ragmem.config.settings import (
     CodeConfig,
     Config,
@@ -30,6 +19,15 @@ from ragmem.config.settings import (
     SummariesConfig,
     ToolsConfig,
     UiConfig,
+    check_tree,
+    environment,
+    find_paths,
+    how_to_set,
+    keys,
+    load_config,
+    nearest,
+    parse,
+    provider_key,
 )
 from ragmem.paths import Paths
 

@@ -1,4 +1,4 @@
-"""Prompts that were typed while Claude Code worked, as its log of the queue tells them."""
+"""Sessions of Claude Code, from its records: turns, and prompts that were typed while it worked."""
 
 import re
 from collections import deque

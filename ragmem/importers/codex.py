@@ -1,4 +1,4 @@
-"""What stands in the records of Codex: the kinds that are known, and what they say."""
+"""Sessions of Codex, from its records: the kinds that are known, and the turns that they tell."""
 
 import re
 from collections.abc import Iterator, Mapping

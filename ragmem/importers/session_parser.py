@@ -1,4 +1,4 @@
-"""Which files a tool call of another agent touched, by its name and arguments."""
+"""A session from the records of any agent: turns, their tool calls, and the files these touched."""
 
 import json
 import os

@@ -14,12 +14,11 @@ from ragmem.background import extractor, summarizer
 from ragmem.config import environment
 from ragmem.errors import StoreError, UsageError
 from ragmem.ids import new_id
-from ragmem.interface import given
+from ragmem.interface import shapes
 from ragmem.interface.conversation import Conversation
 from ragmem.interface.memory import OpenMemory
 from ragmem.interface.shapes import found_session
-from ragmem.interface.values import Folder
-from ragmem.interface.work import Work
+from ragmem.interface.values import Folder, Work
 from ragmem.llm.base import LLM, Chunk, Request
 from ragmem.memory.context import ContextBuilder, Counts, Place
 from ragmem.memory.files import shown_path
@@ -186,7 +185,7 @@ class ConversationAgent:
                 "Nothing is embedded here, so nothing can be compared.",
                 hint="Set embed_messages, and memory.embeddings.enabled in the settings.",
             )
-        text = given.text(query, "query")
+        text = shapes.text(query, "query")
         return await similar_sessions(await self.store(), embedder, text, floor=floor, limit=limit)
 
     async def import_conversation(

@@ -9,7 +9,7 @@ import msgspec
 
 from ragmem.agent import Agent, Reply
 from ragmem.errors import LLMError, StoreError, UsageError
-from ragmem.interface import given
+from ragmem.interface import shapes
 from ragmem.interface.shapes import checked_strategy, found_session
 from ragmem.memory.context import Context, Counts, Strategy
 from ragmem.memory.hits import Hit
@@ -106,7 +106,7 @@ class Conversation:
         what was said is stored all the same. Cancelling it ends the turn as interrupted.
         """
         async with self._busy:
-            prompt = given.text(text, "text")
+            prompt = shapes.text(text, "text")
             reply = await self._agent.send(prompt)
             self._remember(reply)
         if reply.finished.subtype == "error_during_execution":
@@ -148,7 +148,7 @@ class Conversation:
         """
         return await self._owner.recorder.search(
             Question(
-                text=given.text(query, "query"),
+                text=shapes.text(query, "query"),
                 scope=Scope(session_ids=(self.uuid,)),
                 session_id=self.uuid,
                 levels=(0,),
@@ -214,7 +214,7 @@ class Conversation:
         )
         request = await owner.recorder.build_context(
             session,
-            given.text(user_message, "user_message") or session.last_message or "",
+            shapes.text(user_message, "user_message") or session.last_message or "",
             builder,
             owner.place(session),
             strategy=strategy,
@@ -257,7 +257,7 @@ class Conversation:
                 hint="Branch from the uuid of a message in get_history().",
             )
         fork = await fork_at(
-            self._owner.recorder, session, turns[0].turn_index, title=given.text(title, "title")
+            self._owner.recorder, session, turns[0].turn_index, title=shapes.text(title, "title")
         )
         branch = await self._owner.opened(fork)
         await branch.fill_cache()

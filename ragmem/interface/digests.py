@@ -8,7 +8,7 @@ import msgspec
 from ragmem.background import summarizer, summary_model
 from ragmem.errors import StoreUnavailable, UsageError
 from ragmem.ids import new_id
-from ragmem.interface import given
+from ragmem.interface import shapes
 from ragmem.interface.values import Parts
 from ragmem.llm.base import LLM
 from ragmem.memory.leases import leased
@@ -81,7 +81,7 @@ class Digests:
             bare = Summary(
                 summary_id="",
                 session_id=session_id,
-                text=given.text(summary, "summary"),
+                text=shapes.text(summary, "summary"),
                 level=1 if level is None else level,
                 turn_count=0,
                 created_at=utc_now(),

@@ -17,7 +17,7 @@ import msgspec
 from ragmem.background import INLINE_S, extractor
 from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.ids import new_id
-from ragmem.interface import given
+from ragmem.interface import shapes
 from ragmem.interface.digests import Digests
 from ragmem.interface.shapes import (
     checked_strategy,
@@ -29,8 +29,7 @@ from ragmem.interface.shapes import (
     wanted_levels,
     writes_of,
 )
-from ragmem.interface.values import Folder, LoadedSession, Parts, Where
-from ragmem.interface.work import Work
+from ragmem.interface.values import Folder, LoadedSession, Parts, Where, Work
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context import Context, ContextBuilder, Strategy
 from ragmem.memory.hits import Hit
@@ -137,8 +136,8 @@ class OpenMemory:
         else:
             known = await (await self._store()).projects()
             project = project_of_folder(normalize_cwd(Path(project_path)), known, now=utc_now())
-        session = self._memory.new_session(Path(cwd), project, title=given.text(title, "title"))
-        words = tuple(dict.fromkeys(given.text(tag, "tag") for tag in tags))
+        session = self._memory.new_session(Path(cwd), project, title=shapes.text(title, "title"))
+        words = tuple(dict.fromkeys(shapes.text(tag, "tag") for tag in tags))
         session = msgspec.structs.replace(session, tags=words)
         await self._memory.create_session(session, project)
         self._locate[session.session_id] = locator(session)
@@ -161,7 +160,7 @@ class OpenMemory:
         session_id: str,
         user_message: str,
         assistant_message: str,
-        tool_calls: Iterable[given.GivenCall] = (),
+        tool_calls: Iterable[shapes.GivenCall] = (),
         timestamp: datetime | None = None,
         *,
         reasoning: str | None = None,
@@ -174,19 +173,19 @@ class OpenMemory:
         While the store is away the turn is kept on this disk, and its index is 0.
         """
         started = time.perf_counter()
-        at = given.moment(timestamp, utc_now())
+        at = shapes.moment(timestamp, utc_now())
         turn_id = new_id()
         turn = Turn(
             turn_id=turn_id,
-            session_id=given.text(session_id, "session_id"),
-            user_message=given.text(user_message, "user_message"),
-            assistant_message=given.text(assistant_message, "assistant_message"),
-            reasoning=reasoning and given.text(reasoning, "reasoning"),
+            session_id=shapes.text(session_id, "session_id"),
+            user_message=shapes.text(user_message, "user_message"),
+            assistant_message=shapes.text(assistant_message, "assistant_message"),
+            reasoning=reasoning and shapes.text(reasoning, "reasoning"),
             model=model,
             status="completed",
             started_at=at,
             finished_at=at,
-            tool_calls=given.calls(tool_calls, turn_id=turn_id, at=at),
+            tool_calls=shapes.calls(tool_calls, turn_id=turn_id, at=at),
         )
         locate = await self._locator_of(session_id) if turn.tool_calls else str
         applied = await self._write(writes_of(turn, locate))
@@ -291,7 +290,7 @@ class OpenMemory:
             return []
         return await self._memory.search(
             Question(
-                text=given.text(query, "query"),
+                text=shapes.text(query, "query"),
                 scope=await self._scope(session, scope),
                 session_id=session.session_id if session else "",
                 semantic=semantic,
@@ -316,7 +315,7 @@ class OpenMemory:
         builder = ContextBuilder(self.parts.config.memory, self._model_info())
         return await self._memory.build_context(
             session,
-            given.text(user_message, "user_message"),
+            shapes.text(user_message, "user_message"),
             builder,
             place_of(session),
             strategy=checked_strategy(strategy),

@@ -4,6 +4,7 @@ The order: the model that was named (flag, RAGMEM_MODEL, configuration), the
 provider whose key is present, a local Ollama, the installed small model.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -344,3 +345,88 @@ def _what_to_do() -> str:
         "- a server of your own: RAGMEM_API_BASE=http://… with RAGMEM_MODEL=openai/<name>\n"
         "- the small local model: `ragmem doctor` shows the command that installs it"
     )
+
+
+_WITHIN_S = 2.0
+_MOST_BYTES = 4 << 20
+
+
+class _Model(msgspec.Struct):
+    id: str = ""
+
+
+class _List(msgspec.Struct):
+    data: list[_Model]
+
+
+def doubt(choice: ModelChoice, environ: Mapping[str, str]) -> str:
+    """Why there may be no such model, for the person; empty where it is listed or none can tell."""
+    prefix = f"{choice.provider}/"
+    if choice.client == "openai":
+        key = provider_key(choice.key_variable, environ) if choice.key_variable else None
+        listed, name, by = _offered(choice.base_url, key), choice.model, "its server"
+    elif choice.client == "litellm" and not choice.base_url:
+        # A new one need not be in the table: it is said, and not refused.
+        ours = [known for known in known_models() if known.startswith(prefix)]
+        listed, name, by = ours, choice.name, "ragmem"
+    else:
+        return ""
+    if not listed or name in listed or f"{name}:latest" in listed or is_known(choice.name):
+        return ""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, listed, n=1)
+    meant = f" Did you mean {prefix + close[0].removeprefix(prefix)}?" if close else ""
+    return f"{choice.name} is none of the {len(listed):,} models that {by} lists.{meant}"
+
+
+def _offered(base_url: str, key: str | None) -> list[str]:
+    """What a server lists at `/models`; nothing where it does not tell in time."""
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
+
+    parts = urlsplit(base_url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname or "127.0.0.1", parts.port, timeout=_WITHIN_S)
+    try:
+        path = f"{parts.path.rstrip('/')}/models" + (f"?{parts.query}" if parts.query else "")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        if response.status != 200:
+            return []
+        found = msgspec.json.decode(response.read(_MOST_BYTES), type=_List)
+        return [model.id.removeprefix("models/") for model in found.data if model.id]
+    except (OSError, HTTPException, msgspec.DecodeError, ValueError):
+        return []
+    finally:
+        connection.close()
+
+
+def about(choice: ModelChoice, known: Path) -> list[str]:
+    """What to say of a model before it is asked: in each chat what it can't do, and `first_use`."""
+    paid = first_use(choice, known)
+    if choice.info.supports_tools:
+        return [paid] if paid else []
+    cant = (
+        f"{choice.name} can't use tools: it answers from memory and from the files that "
+        "you name (@path), and can't search, edit or run commands."
+    )
+    return [cant, paid] if paid else [cant]
+
+
+def first_use(choice: ModelChoice, known: Path) -> str:
+    """What to say of a paid model that `known`, a file of names, does not hold; then it does."""
+    if not choice.paid:
+        return ""
+    names: list[str] = []
+    with suppress(OSError):
+        names = known.read_text("utf-8", "replace").split("\n")
+    if choice.name in names:
+        return ""
+    with suppress(OSError), open(known, "a", encoding="utf-8", opener=_private) as file:
+        file.write(f"{choice.name}\n")
+    return f"Using {choice.name} ({choice.why}): its provider bills you."
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -3,8 +3,7 @@
 import pytest
 
 from ragmem.config import Config, LLMConfig
-from ragmem.llm.listed import doubt
-from ragmem.llm.models import choose_model
+from ragmem.llm.models import choose_model, doubt
 from tests.fakes.llm_server import LLMServer
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.llm.base import Chunk, EndChunk, TextChunk, UsageChunk
-from ragmem.llm.sentences import sentences
+from ragmem.llm.local import sentences
 
 
 async def stream(texts: Iterable[str], reason: str) -> AsyncIterator[Chunk]:

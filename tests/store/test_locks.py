@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ragmem import locks
 from ragmem.errors import StoreUnavailable
 from ragmem.locks import lock
-from ragmem.store import locks
 
 
 def test_a_lock_keeps_others_out_though_its_file_goes(tmp_path: Path) -> None:

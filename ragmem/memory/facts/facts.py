@@ -26,8 +26,7 @@ from ragmem.errors import (
 )
 from ragmem.ids import short_id
 from ragmem.memory.facts.cache import FactCache, FactVectors
-from ragmem.memory.facts.ttl import expiry, past_their_time
-from ragmem.memory.facts.values import Draft, FactHit, Remembered
+from ragmem.memory.facts.values import Draft, FactHit, Remembered, expiry, past_their_time
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.metrics import Metrics

@@ -1,4 +1,4 @@
-"""Neo4j in a container, by docker or podman."""
+"""The ways in which a Neo4j can be run here: in a container, as installed, or from Maven's jars."""
 
 import asyncio
 import hashlib
