@@ -20,6 +20,7 @@ from ragmem.records import (
     Project,
     PutInsight,
     PutMemory,
+    PutOwner,
     PutProfile,
     RegisterProject,
     ScopeQuery,
@@ -72,7 +73,8 @@ def small(record_id: str, vector: bytes, level: int = MEMORY_LEVEL) -> Write:
 async def filled(store: Archive) -> None:
     """All kinds, with scopes that no file defines any more, and vectors of all that has some."""
     shed = Project(project_id=SHED, path="/home/ana/shed", created_at=at(40))
-    await store.apply([*garden(), *known(), RegisterProject(project=shed)])
+    named = PutOwner(owner="ana-id", name="Ana", at=at(1))
+    await store.apply([*garden(), *known(), RegisterProject(project=shed), named])
     await store.apply(
         [
             put("a.py", "one", a_scope("two", "Bed.two", 9), imports=("b.py", "gone.py")),
@@ -125,10 +127,11 @@ async def test_all_kinds_are_moved(source: Archive, target: Archive) -> None:
     await filled(source)
     before = await everything(source)
     for _ in range(2):
-        counts = await moved(source, target)
-        assert [counts[kind] for kind in ("code_files", "scopes", "references", "vectors")] == [
-            4, 3, 4, 8,
-        ]  # fmt: skip
+        assert await moved(source, target) == {
+            "projects": 2, "code_files": 4, "scopes": 3, "sessions": 4, "turns": 7, "tool_calls": 2,
+            "references": 4, "summaries": 3, "memories": 4, "profile": 2, "owners": 1,
+            "insights": 1, "vectors": 8,
+        }  # fmt: skip
         assert await everything(target) == before
         assert await target.embedder() == MARK
         assert await target.code_projects() == await source.code_projects() == [GARDEN, KITCHEN]
@@ -160,6 +163,9 @@ async def test_there_and_back_and_through_a_file(
     assert (await compare(stream_of(source), third, quietly)).equal
     assert await third.check() == []
     await third.aclose()
+    await target.apply([*whole_turn("deep", "d6", "went on there", started_at=at(70))])
+    await moved(target, source)
+    assert await everything(source) == await everything(target)
 
 
 async def test_a_move_that_was_stopped_is_made_again(source: Archive, target: Archive) -> None:
@@ -187,6 +193,8 @@ async def test_what_was_changed_in_the_target_stays(source: Archive, target: Arc
             PutProfile(key="name", value="Anna", at=at(62)),
             PutInsight(insight=Insight(session_id="root", main_topic="Sun", created_at=at(63))),
             UpdateSession(session_id="root", summary="Other plants.", at=at(64)),
+            *whole_turn("root", "r5", "five", started_at=at(65)),
+            finished("deep", "d5", "Done.", finished_at=at(66)),
         ]
     )
     await target.apply([small("m-due", NORTH), small("root", EAST, SESSION_LEVEL)])
@@ -196,7 +204,7 @@ async def test_what_was_changed_in_the_target_stays(source: Archive, target: Arc
     compared = await compare(stream_of(source), target, quietly)
     assert compared.differing == []
     assert compared.equal
-    assert compared.later == 5  # two memories, a key, an insight, a session
+    assert compared.later == 7  # two memories, a key, an insight, two sessions, a turn
 
 
 async def test_what_was_changed_in_the_source_comes_along(source: Archive, target: Archive) -> None:

@@ -9,7 +9,6 @@ import pytest
 from ragmem.errors import SessionNotFound, StoreRefused, UsageError
 from ragmem.records import (
     Project,
-    PutOwner,
     PutTurn,
     RegisterProject,
     Span,
@@ -99,67 +98,6 @@ async def moved(source: Archive, target: Archive) -> dict[str, int]:
     assert compared.equal
     assert done["copying"] == done["comparing"]
     return {kind: counter.count for kind, counter in compared.source.items()}
-
-
-async def test_all_of_it_is_moved(source: Archive, target: Archive) -> None:
-    """Every field and link is equal on both sides, and the source is untouched."""
-    named = PutOwner(owner="ana-id", name="Ana", at=at(1))
-    await source.apply([*garden(), *known(), named])
-    before = await seen(source)
-    assert await moved(source, target) == {
-        "projects": 1, "code_files": 0, "scopes": 0, "sessions": 4, "turns": 7, "tool_calls": 2,
-        "references": 0, "summaries": 3, "memories": 4, "profile": 2, "owners": 1, "insights": 1,
-        "vectors": 0,
-    }  # fmt: skip
-    assert await seen(target) == before
-    assert await seen(source) == before
-    assert await source.check() == await target.check() == []
-
-
-async def test_moving_again_changes_nothing(source: Archive, target: Archive) -> None:
-    """A move can be started again, wherever it was stopped."""
-    await source.apply([*garden(), *known()])
-    batches = [batch async for batch in stream_of(source, batch=2)()]
-    assert len(batches) > 5
-    for stop in range(len(batches)):
-        for batch in batches[:stop]:
-            await target.apply(batch)
-    await moved(source, target)
-    before = await seen(target)
-    await moved(source, target)
-    assert await seen(target) == before == await seen(source)
-
-
-async def test_there_and_back(source: Archive, target: Archive, tmp_path: Path) -> None:
-    """In both directions, and through the other store nothing is lost."""
-    await source.apply([*garden(), *known()])
-    await moved(source, target)
-    third = await sqlite(tmp_path / "third")
-    await moved(target, third)
-    assert await seen(third) == await seen(source)
-    await third.aclose()
-    await target.apply([*whole_turn("deep", "d6", "went on there", started_at=at(30))])
-    await moved(target, source)
-    assert await seen(source) == await seen(target)
-
-
-async def test_what_went_on_in_the_target_stays(source: Archive, target: Archive) -> None:
-    """A second move takes nothing back that happened after the first."""
-    await source.apply(garden())
-    await moved(source, target)
-    await target.apply(
-        [
-            UpdateSession(session_id="root", title="Later", at=at(60)),
-            *whole_turn("root", "r5", "five", started_at=at(61)),
-            finished("deep", "d5", "Done.", finished_at=at(62)),
-        ]
-    )
-    before = await seen(target)
-    await copy(stream_of(source), target, lambda phase, count: None)
-    assert await seen(target) == before
-    compared = await compare(stream_of(source), target, lambda phase, count: None)
-    assert compared.equal
-    assert compared.later == 3  # two sessions and a turn
 
 
 HOSTILE = [
