@@ -13,7 +13,7 @@ import msgspec
 from ragmem.errors import RagmemError, SessionNotFound, StoreError
 from ragmem.index.names import is_telling, names_in
 from ragmem.logs import LOGGER
-from ragmem.memory.files import locator
+from ragmem.memory.files import EDITING_TOOLS, locator
 from ragmem.memory.leases import leased
 from ragmem.metrics import Metrics
 from ragmem.records import (
@@ -39,7 +39,6 @@ MOST_REFERENCES = 100
 MOST_READ = 20
 """The most scopes of one read: those that are spoken of, then those at the file's top."""
 _MOST_LINES = 200
-_EDITS = ("edit_file", "write_file", "create_file")
 _LAST_LINE = 10_000_000
 
 _MATCH = re.compile(r"(\d{1,9}):")
@@ -187,7 +186,7 @@ def _places(call: ToolCall) -> Iterator[TouchedLines]:
         return
     if call.tool_name == "read_file" and result.path and result.last_line > 0:
         yield TouchedLines("read", result.path, ((result.first_line, result.last_line),))
-    elif call.tool_name in _EDITS and result.path:
+    elif call.tool_name in EDITING_TOOLS and result.path:
         if result.changed is None:
             yield TouchedLines("edited", result.path, ((1, _LAST_LINE),))
         else:

@@ -21,6 +21,7 @@ _BY_ARGUMENT: dict[str, AccessType] = {
     "list_directory": "list",
     "glob_files": "list",
 }
+EDITING_TOOLS = frozenset(name for name, kind in _BY_ARGUMENT.items() if kind == "write")
 _BY_RESULT = ("grep_files", "search_files", "brain_search")
 _WRAPPERS = ("files", "matches", "results")
 _CHARS_PER_PATH = 50
@@ -190,7 +191,6 @@ def _fold(paths: Sequence[str]) -> list[str]:
     return out
 
 
-_EDITS = ("create_file", "write_file", "edit_file")
 _COMMAND = "run_command"
 _HARMLESS = frozenset(
     {
@@ -256,7 +256,9 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
                 continue
             if call.tool_name == _COMMAND:
                 commands += 1
-            elif call.tool_name not in _EDITS or (call.success and call.result and not _edit(call)):
+            elif call.tool_name not in EDITING_TOOLS or (
+                call.success and call.result and not _edit(call)
+            ):
                 others += 1
             else:
                 _note(changes, call, turn.turn_index)
@@ -270,7 +272,7 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
 
 def preimages_of(turns: Iterable[Turn]) -> set[str]:
     """Names of the copies of files that were taken before their edits."""
-    calls = (call for turn in turns for call in turn.tool_calls if call.tool_name in _EDITS)
+    calls = (call for turn in turns for call in turn.tool_calls if call.tool_name in EDITING_TOOLS)
     return {name for call in calls if (name := _field(call.result, "preimage"))}
 
 

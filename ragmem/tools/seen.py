@@ -4,10 +4,11 @@ import json
 from collections.abc import Iterable
 from itertools import islice
 
+from ragmem.memory.files import EDITING_TOOLS
 from ragmem.metrics import Metrics
 from ragmem.records import ToolCall
 
-_TOOLS = {"read_file", "create_file", "write_file", "edit_file"}
+_TOOLS = {"read_file", *EDITING_TOOLS}
 
 
 class SeenFiles:

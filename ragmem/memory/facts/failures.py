@@ -10,7 +10,7 @@ from ragmem.ids import short_id
 from ragmem.memory.facts.trust import Source, argument, evidence_of, failed_command
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.facts.words import is_instruction
-from ragmem.memory.summaries.digest import WRITING_TOOLS
+from ragmem.memory.files import EDITING_TOOLS
 from ragmem.memory.window import result_text
 from ragmem.records import MemoryRecord, ToolCall, Turn
 from ragmem.redact import redact
@@ -98,7 +98,7 @@ def subject_of(call: ToolCall) -> str:
         while words and "=" in words[0] and not words[0].startswith("="):
             words.pop(0)
         return "" if not words or _ASKING.fullmatch(words[0]) else command.replace("`", "'")
-    if call.tool_name in WRITING_TOOLS:
+    if call.tool_name in EDITING_TOOLS:
         path = one_line(redact(clean(argument(call, "path"))), _SUBJECT_CHARS).replace("`", "'")
         return f"{call.tool_name} {path}" if path else ""
     return ""

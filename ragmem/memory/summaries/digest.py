@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ragmem.memory.files import extract_accessed_files
+from ragmem.memory.files import EDITING_TOOLS, extract_accessed_files
 from ragmem.memory.window import result_text
 from ragmem.messages import Json
 from ragmem.records import Summary, ToolCall, Turn
@@ -29,7 +29,6 @@ RECALL_TOOLS = frozenset(
     }
 )
 """Their answers were said before: nothing is summed up from them a second time."""
-WRITING_TOOLS = frozenset({"write_file", "edit_file", "create_file"})
 MAX_FILES = 50
 MAX_TOOLS = 30
 _CALLS_CHARS = 12_000
@@ -169,7 +168,7 @@ def _call_lines(calls: Sequence[ToolCall]) -> list[str]:
         if call.preamble:
             lines.append(f"(said: {one_line(call.preamble[: 2 * _RESULT_CHARS], _RESULT_CHARS)})")
         lines.append(f"- {call.tool_name} {main_argument(call)} -> {outcome(call, share)}")
-        if call.tool_name in WRITING_TOOLS and call.success:
+        if call.tool_name in EDITING_TOOLS and call.success:
             lines.append(f"  with {one_line(call.arguments[: 2 * share], share)}")
     return lines
 
@@ -400,7 +399,7 @@ def _done(turn: Turn) -> list[str]:
     changed = dict.fromkeys(
         main_argument(call)
         for call in turn.tool_calls
-        if call.tool_name in WRITING_TOOLS and call.success and call.result
+        if call.tool_name in EDITING_TOOLS and call.success and call.result
     )
     commands = [call for call in turn.tool_calls if call.tool_name == "run_command"]
     lines = [", ".join(list(changed)[:_MOST_DONE])] if changed else []

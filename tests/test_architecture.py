@@ -1,0 +1,50 @@
+"""The tour of the code: what it names is there, and its recipes name what they take."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+_A_FILE = re.compile(r"`((?:ragmem|tests|scripts)/[\w./-]*)[` ]")
+
+
+def recipe(name: str) -> set[str]:
+    """The files that a recipe names."""
+    text = PAGE.split(f"### {name}\n")[1].split("\n### ")[0]
+    return set(_A_FILE.findall(text))
+
+
+def holding(word: str) -> set[str]:
+    """The files of the product that hold a word."""
+    return {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "ragmem").rglob("*")
+        if path.suffix in {".py", ".sql", ".cypher"} and word in path.read_text("utf-8")
+    }
+
+
+def test_every_file_that_the_page_names_is_there() -> None:
+    named = set(_A_FILE.findall(PAGE))
+    assert len(named) > 40
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_every_room_is_in_the_drawing() -> None:
+    drawing = PAGE.split("```")[1]
+    rooms = [path.parent.name for path in (ROOT / "ragmem").glob("*/__init__.py")]
+    small = {"metrics", "prompts", "terms"}
+    assert [room for room in rooms if room not in small and f"ragmem/{room}/" not in drawing] == []
+
+
+def test_the_recipe_of_a_record_names_every_file_that_puts_or_holds_one() -> None:
+    """All that knows the `Write` of an insight, but what shares it out by its name alone."""
+    by_name = {"ragmem/records/__init__.py", "ragmem/memory/titles.py"}
+    assert holding("PutInsight") - by_name <= recipe("A kind of record")
+
+
+def test_the_recipe_of_a_tool_names_where_the_tools_are_put_together() -> None:
+    assert holding("CreateFile(") <= recipe("A tool")
+
+
+def test_the_recipe_of_a_provider_names_the_table() -> None:
+    assert holding('name="mistral"') <= recipe("A provider")
