@@ -1,7 +1,7 @@
 """What goes wrong between us and a model, said so that a person can act on it; trying again.
 
-Telling what it is is pure: a status, a body or a name of an error goes in, an `LLMError` comes out. No
-message holds a key: `scrub` takes out what is known and what looks like one.
+Telling what it was is pure: a status, a body or a name of an error goes in, an `LLMError` comes
+out. No message holds a key: `scrub` takes out what is known and what looks like one.
 """
 
 import asyncio
