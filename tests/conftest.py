@@ -71,12 +71,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _share_out(items: list[pytest.Item]) -> None:
     """Tests that empty a Neo4j database run after each other, in the worker whose server it is.
 
-    One server for all: each takes half a gigabyte, and to start and to learn the statements takes
-    it longer than most of the tests. Tests that run servers of their own share a worker too.
+    Two servers, one for the stores' own tests: each takes half a gigabyte, and to start and to
+    learn the statements takes it longer than most of the tests. Tests that run servers of their
+    own share a worker too.
     """
     for item in items:
         if _uses_neo4j(item):
-            item.add_marker(pytest.mark.xdist_group("neo4j"))
+            group = "neo4j_store" if item.path.parent.name == "store" else "neo4j"
+            item.add_marker(pytest.mark.xdist_group(group))
         elif item.path.name == "test_neo4j_server.py":
             item.add_marker(pytest.mark.xdist_group("neo4j_server"))
 
