@@ -12,7 +12,6 @@ from datetime import datetime
 import msgspec
 
 from ragmem.errors import SessionNotFound
-from ragmem.llm.base import ModelInfo, Request
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.memory.summaries import Summarizer
@@ -20,13 +19,11 @@ from ragmem.memory.summaries.digest import (
     FINDING_CHARS,
     plain_line,
     plain_lines,
-    read_object,
     summaries_records,
+    telling_line,
     thread_records,
     turn_records,
 )
-from ragmem.memory.summaries.summarizer import MakeRequest, closing, request_of
-from ragmem.messages import system, user
 from ragmem.prompts import prompt
 from ragmem.records import (
     DEFAULT_TITLE,
@@ -55,7 +52,7 @@ _MARKS = re.compile(r"`+|\*\*+|^[#>\s]+")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "«": "»", "„": "“"}
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _TitleAnswer(msgspec.Struct, frozen=True):
     title: str
 
 
@@ -122,9 +119,8 @@ async def title_of(summarizer: Summarizer | None, session_id: str, turn: Turn) -
     """A title for a session that begins with this turn; empty where there is nothing to go by."""
     if summarizer is not None and summarizer.uses_model(session_id):
         data = clip_middle(turn_records(turn), min(_DATA_CHARS, summarizer.room))
-        request = _request(prompt("title").format(chars=TITLE_CHARS))
-        made = await summarizer.ask(session_id, data, request, _read, item=f"title:{session_id}")
-        if made:
+        rules, item = prompt("title").format(chars=TITLE_CHARS), f"title:{session_id}"
+        if made := await summarizer.ask(session_id, data, rules, _TitleAnswer, _read, item=item):
             return made
     return title_from_words(turn.user_message)
 
@@ -154,21 +150,8 @@ def _cut(text: str) -> str:
     return f"{head[:end] if end >= _SHORTEST_CUT else head}…"
 
 
-def _request(rules: str) -> MakeRequest:
-    """How the summarizer asks for an answer by these rules."""
-
-    def request(data: str, tag: str, problem: str, info: ModelInfo) -> Request:
-        told = prompt("summarize_data").format(tag=tag, data=data, closing=closing(problem))
-        return request_of((system(rules), user(told)), info)
-
-    return request
-
-
-def _read(answer: str, tag: str, _: str) -> str:
-    found = read_object(answer, _Answer).title
-    if tag in answer:
-        raise ValueError("it repeats the marks around the data")
-    title = re.sub(r"(?<!\.)\.$", "", _bare(found))
+def _read(answer: _TitleAnswer) -> str:
+    title = re.sub(r"(?<!\.)\.$", "", _bare(answer.title))
     if not any(map(str.isalnum, title)):
         raise ValueError("its title is empty")
     if title == DEFAULT_TITLE or len(title) > _LONGEST_ANSWER:
@@ -223,8 +206,9 @@ async def insight_into(
     rules = prompt("insights").format(
         topic_chars=TOPIC_CHARS, most=MAX_LINES, line_chars=FINDING_CHARS
     )
-    item, request = insight_item(session), _request(rules)
-    found = await summarizer.ask(session.session_id, data, request, _read_insight, item=item)
+    found = await summarizer.ask(
+        session.session_id, data, rules, _InsightAnswer, _read_insight, item=insight_item(session)
+    )
     if found is None:
         return None
     insight = Insight(
@@ -258,15 +242,9 @@ async def _records(store: Store, session: Session, room: int) -> str:
     return clip_middle(thread_records(session.summary, turns, max_chars=room), room)
 
 
-def _read_insight(answer: str, tag: str, _: str) -> _InsightAnswer:
-    found = read_object(answer, _InsightAnswer)
-    if tag in answer:
-        raise ValueError("it repeats the marks around the data")
-    topic = one_line(plain_line(found.main_topic), TOPIC_CHARS)
-    if not any(map(str.isalnum, topic)):
-        raise ValueError("its main_topic is empty")
+def _read_insight(answer: _InsightAnswer) -> _InsightAnswer:
     return _InsightAnswer(
-        main_topic=topic,
-        key_findings=plain_lines(found.key_findings, FINDING_CHARS, MAX_LINES),
-        action_items=plain_lines(found.action_items, FINDING_CHARS, MAX_LINES),
+        main_topic=one_line(telling_line(answer.main_topic, "main_topic"), TOPIC_CHARS),
+        key_findings=plain_lines(answer.key_findings, FINDING_CHARS, MAX_LINES),
+        action_items=plain_lines(answer.action_items, FINDING_CHARS, MAX_LINES),
     )

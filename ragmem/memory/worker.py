@@ -16,15 +16,23 @@ from typing import Protocol
 from ragmem.config import SummariesConfig
 from ragmem.embedder.base import Embedder
 from ragmem.errors import RagmemError, SessionNotFound, StoreError
-from ragmem.memory import rollups, titles
+from ragmem.memory import titles
 from ragmem.memory.embedding import Embedding
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
-from ragmem.memory.summaries import Summarizer, thread_summary_due
+from ragmem.memory.summaries import Summarizer, plan
 from ragmem.metrics import Metrics
-from ragmem.records import AddSummary, Pending, Session, Work, utc_now
+from ragmem.records import (
+    AddSummary,
+    Pending,
+    Session,
+    TurnQuery,
+    UpdateSession,
+    Work,
+    utc_now,
+)
 from ragmem.store.base import Store
 from ragmem.text import one_line
 
@@ -269,7 +277,7 @@ class Worker:
         found = await self._fresh(store, "level1", limit=_PAGE)
         if not found:
             return False
-        made = await rollups.level1_of(store, found)
+        made = await plan.level1_of(store, found)
         held = {turn_id for turn_id, summary in made.items() if summary.extractive}
         # Nobody here does better than what stands there.
         idle = [
@@ -298,7 +306,7 @@ class Worker:
         async with self._leased(store, [item.key for item in items]) as mine:
             items = [item for item in items if item.key in mine]
             # Whoever had it before may have done it.
-            made = await rollups.level1_of(store, items)
+            made = await plan.level1_of(store, items)
             writes = []
             for turn in await store.turns_by_id([item.record_id for item in items]):
                 before = made.get(turn.turn_id)
@@ -323,24 +331,24 @@ class Worker:
         """Let the session's limits hold for all processes together."""
         if session_id not in self._reckoned and summarizer.uses_model(session_id):
             session = await store.session(session_id)
-            calls = await rollups.calls_behind(store, session, every=self._config.every_n_messages)
+            calls = await plan.calls_behind(store, session, every=self._config.every_n_messages)
             summarizer.reckon(session_id, calls)
             self._reckoned.add(session_id)
 
     async def _renew(self, store: Store, summarizer: Summarizer) -> bool:
         """The stand-ins above those that a model has replaced, lowest level first."""
         for session_id in sorted(self._renewed):
-            for old, below in await rollups.renewable(store, session_id):
+            for old, below in await plan.renewable(store, session_id):
                 key = f"renew:{old.level}:{old.summary_id}"
                 if key in self._passed or not summarizer.uses_model(session_id):
                     continue
                 self._passed.add(key)
                 async with self._leased(store, [key]) as mine:
                     # Whoever had it before may have done it.
-                    if not mine or (old, below) not in await rollups.renewable(store, session_id):
+                    if not mine or (old, below) not in await plan.renewable(store, session_id):
                         continue
                     summary = await summarizer.summarize_summaries(
-                        session_id, old.level - 1, below, instead_of=old
+                        session_id, below, instead_of=old
                     )
                     await store.apply([redacted(AddSummary(summary=summary))])
                 return True
@@ -350,19 +358,18 @@ class Worker:
     async def _roll_up(self, store: Store, summarizer: Summarizer) -> bool:
         async def do(item: Pending) -> bool:
             due = partial(
-                rollups.due_roll_up, store, item.session_id, rollup_chars=self._config.rollup_chars
+                plan.due_roll_up, store, item.session_id, rollup_chars=self._config.rollup_chars
             )
-            if await due() is None:
+            if not await due():
                 return False
             await self._reckon(store, summarizer, item.session_id)
             keys = [item.key, f"roll_up:{item.session_id}"]
             async with self._leased(store, keys) as mine:
                 # Whoever had it before may have done it.
-                found = await due() if len(mine) == len(keys) else None
-                if found is None:
+                found = await due() if len(mine) == len(keys) else []
+                if not found:
                     return False
-                level, covers = found
-                summary = await summarizer.summarize_summaries(item.session_id, level, covers)
+                summary = await summarizer.summarize_summaries(item.session_id, found)
                 await store.apply([redacted(AddSummary(summary=summary))])
             return True
 
@@ -371,7 +378,7 @@ class Worker:
     async def _thread(self, store: Store, summarizer: Summarizer) -> bool:
         async def due(item: Pending) -> Session | None:
             session = await store.session(item.session_id)
-            is_due = thread_summary_due(
+            is_due = plan.thread_summary_due(
                 session.message_count, session.summarized_count, every=self._config.every_n_messages
             )
             return session if is_due else None
@@ -391,9 +398,19 @@ class Worker:
 
     async def summarize_thread(self, store: Store, summarizer: Summarizer, session: Session) -> str:
         """Renew a session's own summary from the turns since the last one."""
-        renewed = await rollups.thread_renewed(store, summarizer, session, at=self._clock())
+        at, count = self._clock(), (session.message_count - session.summarized_count) // 2
+        since = await store.turns(
+            session.session_id, TurnQuery(limit=max(1, count), statuses=("completed",))
+        )
+        summary = await summarizer.thread_summary(session.summary, since)
+        renewed = UpdateSession(
+            session_id=session.session_id,
+            summary=summary,
+            summarized_count=session.message_count,
+            at=at,
+        )
         await store.apply([redacted(renewed)])
-        return renewed.summary or ""
+        return summary
 
     # --- what reads turns -----------------------------------------------------------
 
