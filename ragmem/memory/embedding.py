@@ -1,6 +1,7 @@
-"""The vectors of turns, summaries, memories and sessions that have none, or other ones."""
+"""Vectors: of questions, and of turns, summaries, memories and sessions that have none."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -9,7 +10,14 @@ import msgspec
 
 from ragmem.embedder.base import Embedder, embedding_hash
 from ragmem.embedder.passages import passages, turn_passages
-from ragmem.errors import EmbedderError, EmbedderUnavailable, SessionNotFound, StoreError
+from ragmem.errors import (
+    EmbedderError,
+    EmbedderUnavailable,
+    RagmemError,
+    SessionNotFound,
+    StoreError,
+    StoreUnavailable,
+)
 from ragmem.metrics import Metrics
 from ragmem.records import (
     MEMORY_LEVEL,
@@ -31,6 +39,70 @@ _MOST_STRIKES = 4
 """So often in a row the embedder may fail at some text before it is left to rest."""
 _SUMMARIES = 1
 _Record = Turn | Summary | MemoryRecord | Session
+_log = logging.getLogger("ragmem")
+
+
+class ComparableVectors:
+    """Vectors of texts that may be compared with the store's; without an embedder none."""
+
+    def __init__(self, embedder: Embedder | None, metrics: Metrics) -> None:
+        self._embedder = embedder
+        self._metrics = metrics
+
+    @property
+    def model_id(self) -> str:
+        """Of the embedder; empty without one."""
+        return self._embedder.info.model_id if self._embedder else ""
+
+    async def is_for(self, store: Store, *, mark: bool = False) -> bool:
+        """Whether the store's vectors are this embedder's; with `mark` they will be, if none are.
+
+        StoreError.
+        """
+        if self._embedder is None:
+            return False
+        info, known = self._embedder.info, await store.embedder()
+        if known is None and mark and info.dimension:
+            await store.use_embedder(EmbedderMark(info.model_id, info.dimension))
+            return True
+        return known is not None and known.model_id == info.model_id
+
+    async def rows(
+        self, store: Store, texts: Sequence[str], *, query: bool = False, patience_s: float | None
+    ) -> list[bytes]:
+        """One a text; none where they can't be had in time, or while those stored are another's."""
+        embedder = self._embedder
+        if embedder is None or not any(text.strip() for text in texts):
+            return []
+        try:
+            if not await self.is_for(store, mark=not query):
+                return []
+            async with asyncio.timeout(patience_s):
+                found = await embedder.embed(list(texts), "query" if query else "passage")
+        except StoreUnavailable:
+            return []
+        except Exception as error:
+            # Whatever it is: words are compared all the same, and the worker embeds it later.
+            known = isinstance(error, RagmemError | TimeoutError)
+            what = "The question" if query else "A memory"
+            _log.warning("%s could not be embedded: %s", what, error, exc_info=not known)
+            self._metrics.count("embedder.failures")
+            return []
+        return [row.astype("<f4").tobytes() for row in found]
+
+    def writes(self, memories: Sequence[MemoryRecord], rows: Sequence[bytes]) -> list[PutVectors]:
+        """The writes of memories' vectors; of one that has none, none."""
+        return [
+            PutVectors(
+                record_id=memory.memory_id,
+                level=MEMORY_LEVEL,
+                embedder=self.model_id,
+                text_hash=embedding_hash(self.model_id, "passage", memory.content),
+                vectors=(row,),
+            )
+            for memory, row in zip(memories, rows, strict=False)
+            if row
+        ]
 
 
 class Embedded(msgspec.Struct, frozen=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -13,7 +12,8 @@ import msgspec
 
 from ragmem.embedder.base import Embedder
 from ragmem.embedder.numbers import cosines, load_numpy
-from ragmem.errors import EmbedderError, RagmemError, SessionNotFound, StoreError
+from ragmem.errors import EmbedderError, SessionNotFound, StoreError
+from ragmem.memory.embedding import ComparableVectors
 from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit, others_of
 from ragmem.metrics import Metrics
 from ragmem.records import (
@@ -22,7 +22,6 @@ from ragmem.records import (
     SESSION_LEVEL,
     TURN_LEVEL,
     Candidate,
-    EmbedderMark,
     Interval,
     Scope,
     SearchQuery,
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from ragmem.memory.dates import TimeSpan
     from ragmem.memory.ranking import Ranked
 
-
-_log = logging.getLogger("ragmem")
 
 _QUESTION_CHARS = 4_000
 """Of a longer one the beginning and the end are looked for: what is between was pasted."""
@@ -112,6 +109,7 @@ class Recall:
         self._open_store = open_store
         self._embedder = embedder
         self._metrics = metrics or Metrics()
+        self._vectors = ComparableVectors(embedder, self._metrics)
         self._clock = clock
 
     async def prepare(self) -> None:
@@ -121,7 +119,7 @@ class Recall:
             if not await store.sessions(SessionQuery(limit=1)):
                 return
             await asyncio.to_thread(_import_all)
-            if self._embedder is not None and await self._mark(store):
+            if self._embedder is not None and await self._vectors.is_for(store):
                 await self._embedder.prepare()
 
     async def search(self, question: Question) -> list[Hit]:
@@ -150,14 +148,20 @@ class Recall:
                 self._metrics.count("recall.searches")
                 return Found(question=question, ranked=said, spans=spans)
         plain = without_time_words(text, spans)
-        vector, model_id = await self._vector(store, plain, question)
+        vector = b""
+        if question.semantic and self._vectors.model_id and plain.strip():
+            with self._metrics.time("recall.embed"):
+                rows = await self._vectors.rows(
+                    store, [plain], query=True, patience_s=question.patience_s
+                )
+            vector = rows[0] if rows else b""
         # Stop words find a little more where there is nothing else to go by; they are no match.
         all_terms = not vector and question.min_similarity is None
         query = msgspec.structs.replace(
             timely,
             terms=_terms(plain, stop_words=all_terms),
             vector=vector,
-            embedder=model_id,
+            embedder=self._vectors.model_id if vector else "",
         )
         with self._metrics.time("recall.search"):
             candidates = await store.search(query)
@@ -190,30 +194,6 @@ class Recall:
             with suppress(SessionNotFound):
                 found[session_id] = await store.session(session_id)
         return found
-
-    async def _vector(self, store: Store, text: str, question: Question) -> tuple[bytes, str]:
-        """Empty while the question can't be compared with what is stored."""
-        mark = await self._mark(store) if question.semantic and text.strip() else None
-        if self._embedder is None or mark is None:
-            return b"", ""
-        try:
-            with self._metrics.time("recall.embed"):
-                async with asyncio.timeout(question.patience_s):
-                    [row] = await self._embedder.embed([text], "query")
-        except Exception as error:
-            # Whatever it is: the words are looked for all the same.
-            known = isinstance(error, RagmemError | TimeoutError)
-            _log.warning("The question could not be embedded: %s", error, exc_info=not known)
-            self._metrics.count("embedder.failures")
-            return b"", ""
-        return row.astype("<f4").tobytes(), mark.model_id
-
-    async def _mark(self, store: Store) -> EmbedderMark | None:
-        """The embedder of the store's vectors, if it is ours."""
-        if self._embedder is None:
-            return None
-        mark = await store.embedder()
-        return mark if mark and mark.model_id == self._embedder.info.model_id else None
 
     @staticmethod
     def _above(ranked: Sequence[Ranked], question: Question) -> list[Ranked]:

@@ -5,7 +5,7 @@ one transaction. Without a model moments and failures are found all the same.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,7 +14,6 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from ragmem.memory.dates import days
-from ragmem.memory.facts.cache import About
 from ragmem.memory.facts.drafts import is_about_person
 from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.facts import Facts
@@ -60,11 +59,11 @@ LearningPart = tuple[str, str, str]
 """One text of one origin: the origin, of a tool's answer which tool and about what, the text."""
 
 
-def turn_material(turn: Turn, sources: Sources, about: About, *, room: int) -> list[LearningPart]:
+def turn_material(turn: Turn, sources: Sources, known: str, *, room: int) -> list[LearningPart]:
     """A turn, with what is known on its subjects; no secrets, and nothing that was recalled."""
     limits = {origin: int(share * room) for origin, share in _SHARES.items()}
     parts = [("person", "", turn.user_message), *_results(sources, limits["tool"])]
-    parts += [("agent", "", turn.assistant_message), ("known", "", _known(about))]
+    parts += [("agent", "", turn.assistant_message), ("known", "", known)]
     return [
         (origin, of, text if origin == "tool" else clip_middle(_safe(text), limits[origin]))
         for origin, of, text in parts
@@ -93,12 +92,12 @@ def _results(sources: Sources, room: int) -> Iterable[LearningPart]:
         yield "tool", about, clip_middle(_safe(text), share)
 
 
-def _known(about: About) -> str:
-    named = {subject for memory in about.memories for subject in memory.subjects}
-    counts = sorted((-about.counts.get(s, 0), s) for s in named)[:_MOST_SUBJECTS_COMPARED]
-    lines = [f"- {one_line(m.content, _KNOWN_CHARS)}" for m in about.memories]
-    if counts:
-        told = ", ".join(f"{subject}: {-count}" for count, subject in counts)
+def _known(memories: Sequence[MemoryRecord], counts: Mapping[str, int]) -> str:
+    named = {subject for memory in memories for subject in memory.subjects}
+    most = sorted((-counts.get(s, 0), s) for s in named)[:_MOST_SUBJECTS_COMPARED]
+    lines = [f"- {one_line(m.content, _KNOWN_CHARS)}" for m in memories]
+    if most:
+        told = ", ".join(f"{subject}: {-count}" for count, subject in most)
         lines.append(f"How many memories there are of each subject: {told}.")
     return "\n".join(lines)
 
@@ -300,8 +299,8 @@ class Extractor:
             return []
         if self._fruitless >= _MOST_FRUITLESS:
             return []
-        about = await self._facts.about(own[:_JUDGED_CHARS], session.project_id)
-        material = turn_material(turn, sources, about, room=asker.room)
+        known = _known(*await self._facts.about(own[:_JUDGED_CHARS], session.project_id))
+        material = turn_material(turn, sources, known, room=asker.room)
         now = turn.timestamp.astimezone()
         day = f"{now:%A} {now.date().isoformat()}"
         found = await asker.ask(
