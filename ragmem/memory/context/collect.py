@@ -15,8 +15,7 @@ import msgspec
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, StoreError
 from ragmem.memory.context.builder import ContextBuilder
-from ragmem.memory.context.history import messages_of
-from ragmem.memory.context.values import CodePassage, FindCode, Material, Strategy
+from ragmem.memory.context.values import CodePassage, ContextRequest, FindCode, Material
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.files import recently_accessed
 from ragmem.memory.hits import BY_TIME, THREAD_LEVEL, Hit
@@ -63,13 +62,11 @@ _SPARE_FACTS = 8
 """So many more than are shown are looked for: some stand in the request anyway."""
 
 
-class ContextInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt that a request is to be made of, with what is known beside the store."""
+class ContextInput(ContextRequest, frozen=True, kw_only=True):
+    """What a request is made of, with what is known beside the store."""
 
     session: Session
-    prompt: str
     builder: ContextBuilder
-    strategy: Strategy = "hybrid"
     before: int | None = None
     """Index of the turn in flight."""
     own: Sequence[Turn] = ()
@@ -129,7 +126,7 @@ class Collector:
         turns = self.turns_at_hand(session.session_id, own)
         return Material(
             turns=turns,
-            history=tuple(messages_of(turns)),
+            at_hand=True,
             level1=last.level1,
             thread_summary=last.thread_summary,
             # What is pinned stands in every request, whatever shortens it.
