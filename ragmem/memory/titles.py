@@ -6,14 +6,15 @@ of its own is never touched. An insight tells what it was about, what was found,
 """
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
 from ragmem.errors import SessionNotFound
 from ragmem.memory.leases import leased
-from ragmem.memory.recording import redacted
+from ragmem.memory.recording import Recorder, redacted
 from ragmem.memory.summaries import Summarizer
 from ragmem.memory.summaries.digest import (
     FINDING_CHARS,
@@ -34,7 +35,6 @@ from ragmem.records import (
     Turn,
     TurnQuery,
     UpdateSession,
-    Write,
     utc_now,
 )
 from ragmem.store.base import Store
@@ -83,24 +83,19 @@ async def _name(
     store: Store, summarizer: Summarizer | None, session: Session, now: datetime
 ) -> bool:
     # Whoever had it before may have done it.
-    if not await _is_unnamed(store, session.session_id):
-        return False
-    turn = await _first_turn(store, session)
-    if turn is None:
-        return False
-    title = await title_of(summarizer, session.session_id, turn)
+    turn = await _first_turn(store, session) if await _is_unnamed(store, session) else None
+    title = await title_of(summarizer, session.session_id, turn) if turn else ""
     # Meanwhile the person may have given it a name, or deleted it.
-    if not title or not await _is_unnamed(store, session.session_id):
+    if not title or not await _is_unnamed(store, session):
         return False
     await store.apply([redacted(UpdateSession(session_id=session.session_id, title=title, at=now))])
     return True
 
 
-async def _is_unnamed(store: Store, session_id: str) -> bool:
-    try:
-        return (await store.session(session_id)).title == DEFAULT_TITLE
-    except SessionNotFound:
-        return False
+async def _is_unnamed(store: Store, session: Session) -> bool:
+    with suppress(SessionNotFound):
+        return (await store.session(session.session_id)).title == DEFAULT_TITLE
+    return False
 
 
 async def _first_turn(store: Store, session: Session) -> Turn | None:
@@ -162,9 +157,6 @@ def _read(answer: _TitleAnswer) -> str:
 TOPIC_CHARS = 120
 MAX_LINES = 8
 
-Record = Callable[[Sequence[Write]], Awaitable[object]]
-"""Writes without secrets, as `Memory.record`."""
-
 
 class _InsightAnswer(msgspec.Struct, frozen=True):
     main_topic: str
@@ -194,7 +186,7 @@ async def insight_into(
     store: Store,
     summarizer: Summarizer,
     session: Session,
-    record: Record,
+    record: Recorder,
     *,
     clock: Callable[[], datetime] = utc_now,
 ) -> Insight | None:
