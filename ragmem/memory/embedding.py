@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -14,10 +14,10 @@ from ragmem.errors import (
     EmbedderError,
     EmbedderUnavailable,
     RagmemError,
-    SessionNotFound,
     StoreError,
     StoreUnavailable,
 )
+from ragmem.memory.hits import sessions_by_id
 from ragmem.metrics import Metrics
 from ragmem.records import (
     MEMORY_LEVEL,
@@ -169,7 +169,9 @@ async def vectors_of(
 ) -> list[PutVectors]:
     """In one batch; none for a record that is gone. Raises EmbedderError, StoreError."""
     found = await _records(store, items)
-    texts = await asyncio.to_thread(_texts, embedder, found)
+    texts = await asyncio.to_thread(
+        lambda: {record_id: _texts(embedder, record) for record_id, record in found.items()}
+    )
     flat = [text for each in texts.values() for text in each]
     if not flat:
         return []
@@ -178,23 +180,18 @@ async def vectors_of(
     if await store.embedder() is None:
         # Only now does the embedder know its dimension, where a provider says.
         await store.use_embedder(EmbedderMark(info.model_id, int(rows.shape[1])))
-    writes = []
-    start = 0
-    for item in items:
-        own = texts.get(item.record_id, [])
-        vectors = rows[start : start + len(own)]
-        start += len(own)
-        if own:
-            writes.append(
-                PutVectors(
-                    record_id=item.record_id,
-                    level=item.level,
-                    embedder=info.model_id,
-                    text_hash=embedding_hash(info.model_id, "passage", "\0".join(own)),
-                    vectors=tuple(row.astype("<f4").tobytes() for row in vectors),
-                )
-            )
-    return writes
+    each = iter(rows)
+    return [
+        PutVectors(
+            record_id=item.record_id,
+            level=item.level,
+            embedder=info.model_id,
+            text_hash=embedding_hash(info.model_id, "passage", "\0".join(own)),
+            vectors=tuple(row.astype("<f4").tobytes() for row in islice(each, len(own))),
+        )
+        for item in items
+        if (own := texts.get(item.record_id, []))
+    ]
 
 
 async def _records(store: Store, items: Sequence[Pending]) -> dict[str, _Record]:
@@ -204,38 +201,25 @@ async def _records(store: Store, items: Sequence[Pending]) -> dict[str, _Record]
         # Summaries of all levels are asked for together.
         ids.setdefault(min(item.level, _SUMMARIES), []).append(item.record_id)
     found: dict[str, _Record] = {}
-    for turn in await store.turns_by_id(ids.get(TURN_LEVEL, ())):
-        found[turn.turn_id] = turn
-    for summary in await store.summaries_by_id(ids.get(_SUMMARIES, ())):
-        found[summary.summary_id] = summary
-    for memory in await store.memories_by_id(ids.get(MEMORY_LEVEL, ())):
-        found[memory.memory_id] = memory
-    for session_id in ids.get(SESSION_LEVEL, ()):
-        # One that was deleted since has none.
-        with suppress(SessionNotFound):
-            found[session_id] = await store.session(session_id)
+    found |= {turn.uuid: turn for turn in await store.turns_by_id(ids.get(TURN_LEVEL, ()))}
+    found |= {each.uuid: each for each in await store.summaries_by_id(ids.get(_SUMMARIES, ()))}
+    found |= {each.uuid: each for each in await store.memories_by_id(ids.get(MEMORY_LEVEL, ()))}
+    found |= await sessions_by_id(store, ids.get(SESSION_LEVEL, ()))
     return {item.record_id: found[item.record_id] for item in items if item.record_id in found}
 
 
-def _texts(embedder: Embedder, found: Mapping[str, _Record]) -> dict[str, list[str]]:
-    """By record: what is embedded of each. A memory's and a session's is one text."""
-    texts: dict[str, list[str]] = {}
-    for record_id, record in found.items():
-        match record:
-            case Turn():
-                own = turn_passages(record, embedder.count_tokens, embedder.info)
-            case Summary():
-                own = passages(
-                    "\n".join([record.text, *record.key_findings]),
-                    embedder.count_tokens,
-                    max_tokens=embedder.info.max_tokens,
-                )
-            case MemoryRecord():
-                own = [record.content]
-            case Session():
-                own = [record.summary] if record.summary else []
-        texts[record_id] = own
-    return texts
+def _texts(embedder: Embedder, record: _Record) -> list[str]:
+    """What is embedded of it; a memory's and a session's is one text."""
+    match record:
+        case Turn():
+            return turn_passages(record, embedder.count_tokens, embedder.info)
+        case Summary():
+            text = "\n".join([record.text, *record.key_findings])
+            return passages(text, embedder.count_tokens, max_tokens=embedder.info.max_tokens)
+        case MemoryRecord():
+            return [record.content]
+        case Session():
+            return [record.summary] if record.summary else []
 
 
 _WAITED_BATCH = 32

@@ -12,9 +12,9 @@ import msgspec
 
 from ragmem.embedder.base import Embedder
 from ragmem.embedder.numbers import cosines, load_numpy
-from ragmem.errors import EmbedderError, SessionNotFound, StoreError
+from ragmem.errors import EmbedderError, StoreError
 from ragmem.memory.embedding import ComparableVectors
-from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit, others_of
+from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit, others_of, sessions_by_id
 from ragmem.metrics import Metrics
 from ragmem.records import (
     DEFAULT_TITLE,
@@ -167,7 +167,9 @@ class Recall:
             candidates = await store.search(query)
             ranked = _ranked(candidates, question, text, now, spans)
         self._metrics.count("recall.searches")
-        return Found(question=question, ranked=tuple(self._above(ranked, question)), spans=spans)
+        return Found(
+            question=question, ranked=self._above(ranked, question.min_similarity), spans=spans
+        )
 
     async def hits(self, found: Found, *, hidden: Collection[str] = ()) -> list[Hit]:
         """The best of it with their texts, but for the records whose ids are `hidden`."""
@@ -177,8 +179,7 @@ class Recall:
         store = await self._open_store()
         with self._metrics.time("recall.load"):
             loaded = await self._loaded(store, ranked, found.question.max_results)
-            ids = {one.candidate.session_id for one, _ in loaded}
-            sessions = await self._sessions(store, ids)
+            sessions = await sessions_by_id(store, {one.candidate.session_id for one, _ in loaded})
             people = await others_of(store)
         self._metrics.count("recall.found", 1 if loaded else 0)
         return [
@@ -187,24 +188,9 @@ class Recall:
         ]
 
     @staticmethod
-    async def _sessions(store: Store, session_ids: Collection[str]) -> dict[str, Session]:
-        found = {}
-        for session_id in session_ids:
-            # One that was deleted since is not there.
-            with suppress(SessionNotFound):
-                found[session_id] = await store.session(session_id)
-        return found
-
-    @staticmethod
-    def _above(ranked: Sequence[Ranked], question: Question) -> list[Ranked]:
-        floor = question.min_similarity
-        if floor is None:
-            return list(ranked)
-        return [
-            one
-            for one in ranked
-            if one.candidate.text > 0 or (one.candidate.similarity or -1.0) > floor
-        ]
+    def _above(ranked: Sequence[Ranked], floor: float | None) -> tuple[Ranked, ...]:
+        found = ((one, one.candidate.text, one.candidate.similarity or -1.0) for one in ranked)
+        return tuple(one for one, text, near in found if floor is None or text > 0 or near > floor)
 
     async def _loaded(
         self, store: Store, ranked: Sequence[Ranked], limit: int
@@ -216,21 +202,16 @@ class Recall:
         # Of a time all that was said is as good, but for greetings.
         of_time = "order" in dict(ranked[0].parts)
         best = ranked[: limit + (_SPARE_OF_TIME if of_time else _SPARE)]
-        ids: dict[bool, list[str]] = {True: [], False: []}
-        for one in best:
-            ids[one.candidate.level == TURN_LEVEL].append(one.candidate.record_id)
-        turns = {turn.turn_id: turn for turn in await store.turns_by_id(ids[True])}
-        records: dict[str, Turn | Summary] = dict(turns)
-        records |= {s.summary_id: s for s in await store.summaries_by_id(ids[False])}
-        words = {turn_id: turn_terms(turn) for turn_id, turn in turns.items()}
+        found = [one.candidate for one in best]
+        turns = await store.turns_by_id([c.record_id for c in found if c.level == TURN_LEVEL])
+        above = await store.summaries_by_id([c.record_id for c in found if c.level != TURN_LEVEL])
+        records: dict[str, Turn | Summary] = {turn.turn_id: turn for turn in turns}
+        records |= {summary.summary_id: summary for summary in above}
+        words = {turn.turn_id: turn_terms(turn) for turn in turns}
         order = demoted(best, words, least=_SAYS_SOMETHING if of_time else 0)
         # What was deleted since it was found has no record.
-        found = [
-            (one, records[one.candidate.record_id])
-            for one in order
-            if one.candidate.record_id in records
-        ]
-        return found[:limit]
+        known = [(one, records.get(one.candidate.record_id)) for one in order]
+        return [(one, record) for one, record in known if record is not None][:limit]
 
 
 def _terms(text: str, *, stop_words: bool) -> tuple[WeightedTerm, ...]:

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 
 from ragmem.ids import short_id
-from ragmem.memory.facts.trust import Source, argument, evidence_of, failed_command
+from ragmem.memory.facts.trust import Source, evidence_of, failed_command
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.facts.words import is_instruction
 from ragmem.memory.files import EDITING_TOOLS
-from ragmem.memory.window import result_text
+from ragmem.memory.window import argument, result_text
 from ragmem.records import MemoryRecord, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clean, one_line, visible

@@ -1,6 +1,5 @@
 """What a new memory means for those that are known: pure functions."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -14,8 +13,7 @@ from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.facts.values import Remembered
 from ragmem.memory.facts.words import own_words, plain, sentences, with_digits
 from ragmem.memory.summaries.digest import RECALL_TOOLS
-from ragmem.memory.window import result_text
-from ragmem.messages import Json
+from ragmem.memory.window import argument, result_text
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, PutMemory, ToolCall, Trust, Turn
 from ragmem.terms import guess_language, terms
 from ragmem.terms.languages import is_stop_word
@@ -384,32 +382,24 @@ def is_rule(sentence: str) -> bool:
 
 def evidence_of(turn: Turn, source: Source, *, locate: Callable[[str], str]) -> Evidence:
     """As it is kept with the memory; `locate` turns a tool's path into its stored form."""
-    call = source.call
-    return Evidence(
+    said = Evidence(
         session_id=turn.session_id,
         turn_id=turn.turn_id,
         turn_index=turn.turn_index,
-        tool_call_id=call.tool_call_id if call else "",
-        tool_name=call.tool_name if call else "",
-        path=_path(call, locate) if call else "",
         quote=source.quote,
-        at=call.started_at if call else turn.timestamp,
+        at=turn.timestamp,
     )
-
-
-def argument(call: ToolCall, name: str) -> str:
-    """One of its arguments, where it is a text."""
-    try:
-        arguments: Json = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return ""
-    value = arguments.get(name) if isinstance(arguments, dict) else None
-    return value if isinstance(value, str) else ""
-
-
-def _path(call: ToolCall, locate: Callable[[str], str]) -> str:
+    call = source.call
+    if call is None:
+        return said
     path = argument(call, "path")
-    return locate(path) if path else ""
+    return msgspec.structs.replace(
+        said,
+        tool_call_id=call.tool_call_id,
+        tool_name=call.tool_name,
+        path=path and locate(path),
+        at=call.started_at,
+    )
 
 
 def _bounded(text: str) -> str:

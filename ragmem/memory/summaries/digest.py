@@ -12,8 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from ragmem.memory.files import EDITING_TOOLS, extract_accessed_files
-from ragmem.memory.window import result_text
-from ragmem.messages import Json
+from ragmem.memory.window import argument, result_text
 from ragmem.records import Summary, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clean, clip_middle, one_line
@@ -130,15 +129,8 @@ def union(groups: Sequence[Sequence[str]], limit: int) -> tuple[str, ...]:
 
 def main_argument(call: ToolCall) -> str:
     """What a call was about: its path or command, else its arguments, on one line."""
-    try:
-        arguments: Json = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        arguments = None
-    if isinstance(arguments, dict):
-        for name in _MAIN_ARGUMENTS:
-            if isinstance(value := arguments.get(name), str):
-                return one_line(value[: 2 * _ARGUMENT_CHARS], _ARGUMENT_CHARS)
-    return one_line(call.arguments[: 2 * _ARGUMENT_CHARS], _ARGUMENT_CHARS)
+    about = argument(call, *_MAIN_ARGUMENTS) or call.arguments
+    return one_line(about[: 2 * _ARGUMENT_CHARS], _ARGUMENT_CHARS)
 
 
 def outcome(call: ToolCall, limit: int) -> str:
