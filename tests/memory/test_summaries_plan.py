@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ragmem.ids import new_id
 from ragmem.memory.summaries import next_roll_up, summary_id, thread_summary_due
-from ragmem.records import Summary
+from ragmem.records import Session, Summary
+from tests.store.samples import created
 
 from .builders import T0
 
@@ -186,19 +187,26 @@ def test_late_work_comes_to_the_same_summaries(raw: list[int], own_chars: int, s
     assert late.below == along_the_way(raw, own_chars).below
 
 
+def a_session(messages: int, summarized: int) -> Session:
+    return msgspec.structs.replace(
+        created().session, message_count=messages, summarized_count=summarized
+    )
+
+
 @pytest.mark.parametrize(
     ("before", "now", "due"),
     [(0, 0, False), (0, 8, False), (8, 10, True), (10, 18, False), (18, 20, True), (0, 34, True)],
 )
 def test_the_session_is_summed_up_at_each_multiple(before: int, now: int, due: bool) -> None:
     """At 10, 20, 30 …, also when the count jumps over one; not at 0."""
-    assert thread_summary_due(now, before, every=10) is due
+    assert thread_summary_due(a_session(now, before), every=10) is due
 
 
 def test_an_odd_interval_is_crossed_too() -> None:
     """Messages come in twos, so a multiple of 7 may be stepped over."""
     counts = range(0, 41, 2)
-    due = [now for before, now in pairwise(counts) if thread_summary_due(now, before, every=7)]
+    pairs = pairwise(counts)
+    due = [n for before, n in pairs if thread_summary_due(a_session(n, before), every=7)]
     assert due == [8, 14, 22, 28, 36]
 
 

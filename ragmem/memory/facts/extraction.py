@@ -260,15 +260,11 @@ class Extractor:
                 await self.learn(store, turn)
             return mine
 
-    async def tidy(self) -> bool:
-        """Once, when there is nothing else to do: remove what is past its own time.
-
-        False: there is never more of it to be done.
-        """
+    async def tidy(self) -> None:
+        """Once, when there is nothing else to do: remove what is past its own time."""
         if not self._tidied:
             self._tidied = True
             await self._facts.cleanup()
-        return False
 
     async def learn(self, store: Store, turn: Turn) -> None:
         """Keep what is worth it of a completed turn; from then on it is not due. StoreError."""

@@ -36,9 +36,9 @@ def next_roll_up(
     return []
 
 
-def thread_summary_due(message_count: int, summarized_count: int, *, every: int) -> bool:
+def thread_summary_due(session: Session, *, every: int) -> bool:
     """Whether a multiple of `every` messages was crossed since the session's summary."""
-    return message_count // every > summarized_count // every
+    return session.message_count // every > session.summarized_count // every
 
 
 def summary_id(session_id: str, level: int, covers: Sequence[str]) -> str:
