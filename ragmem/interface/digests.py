@@ -13,8 +13,8 @@ from ragmem.interface.values import Parts
 from ragmem.llm.base import LLM
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import kept, redacted
-from ragmem.memory.rollups import to_roll_up
 from ragmem.memory.summaries import Summarizer, summary_id
+from ragmem.memory.summaries.plan import to_roll_up
 from ragmem.records import AddSummary, Summary, Turn, utc_now
 from ragmem.store.base import Store
 
@@ -69,7 +69,7 @@ class Digests:
                     waiting = await to_roll_up(store, session_id, level) if level >= 1 else []
                     if not waiting:
                         raise UsageError(f"No summary of level {level} waits to be summed up.")
-                    made = await self._summarizer.summarize_summaries(session_id, level, waiting)
+                    made = await self._summarizer.summarize_summaries(session_id, waiting)
                     return await self.store(made)
             await asyncio.sleep(_AGAIN_S)
 

@@ -303,7 +303,7 @@ def _year(match: re.Match[str], now: datetime) -> _Span | None:
 
 
 def _duration(unit: str, count: int) -> timedelta:
-    return timedelta(minutes=count) if unit == "minute" else timedelta(hours=count)
+    return count * timedelta(**{f"{unit}s": 1})
 
 
 def _ago(match: re.Match[str], now: datetime) -> _Span:
@@ -349,8 +349,8 @@ def _whole_unit(step: int, confidence: float, match: re.Match[str], now: datetim
             return _Span(now - _duration(unit, 1), now, confidence)
 
 
-def _days_back(back: int, match: re.Match[str], now: datetime) -> _Span:
-    day, part = now.date() - timedelta(days=back), match.groupdict().get("part")
+def _days_back(back: int, match: re.Match[str], now: datetime, *, part: str = "") -> _Span:
+    day, part = now.date() - timedelta(days=back), part or match.groupdict().get("part") or ""
     return _part_of(day, part) if part else _from_day(day, 0.9)
 
 
@@ -358,10 +358,6 @@ def _part_of(day: date, part: str) -> _Span:
     first, last = words.DAY_PARTS[part]
     start = _midnight(day)
     return _Span(start + timedelta(hours=first), start + timedelta(hours=last), 0.85)
-
-
-def _last_night(match: re.Match[str], now: datetime) -> _Span:
-    return _part_of(now.date() - timedelta(days=1), "night")
 
 
 def _past_weekday(match: re.Match[str], now: datetime) -> _Span | None:
@@ -390,7 +386,7 @@ def _past_readers() -> _Readers[_Span]:
         *((form.format(n=_N, unit=_UNIT), _ago) for form in words.AGO),
         *((form.format(n=_N, unit=_UNIT), _past_units) for form in words.PAST),
         (any_of(words.BEFORE_YESTERDAY), partial(_days_back, 2)),
-        (any_of(words.LAST_NIGHT), _last_night),
+        (any_of(words.LAST_NIGHT), partial(_days_back, 1, part="night")),
         (rf"{yesterday}{part}", partial(_days_back, 1)),
         (rf"{_PART} (?:de |d'|di |of )?{yesterday}", partial(_days_back, 1)),
         (rf"(?:{any_of(words.TODAY)}){part}", partial(_days_back, 0)),
@@ -487,8 +483,9 @@ def _in_units(match: re.Match[str], now: datetime) -> date | None:
     return None if unit == "weekend" else today + timedelta(days=count * _DAYS[unit])
 
 
-def _end_of_unit(match: re.Match[str], now: datetime) -> date | None:
-    ahead, today = (1 if match["next"] else 0), now.date()
+def _end_of_unit(ahead: int, match: re.Match[str], now: datetime) -> date | None:
+    """The last day of this week, month or year, or of the next one: by then it is due."""
+    ahead, today = (1 if match.groupdict().get("next") else ahead), now.date()
     match words.UNITS[match["unit"]]:
         case "week":
             # That of the work: its Friday, or the weekend's last day once that is past.
@@ -498,20 +495,6 @@ def _end_of_unit(match: re.Match[str], now: datetime) -> date | None:
             return _month_end(_months(today) + ahead)
         case "year":
             return date(today.year + ahead, 12, 31)
-        case _:
-            return None
-
-
-def _next_unit(match: re.Match[str], now: datetime) -> date | None:
-    """The last day of the next week, month or year: by then it is due."""
-    today = now.date()
-    match words.UNITS[match["unit"]]:
-        case "week":
-            return today + timedelta(days=11 - today.weekday())
-        case "month":
-            return _month_end(_months(today) + 1)
-        case "year":
-            return date(today.year + 1, 12, 31)
         case _:
             return None
 
@@ -532,15 +515,15 @@ def _due_readers() -> _Readers[date]:
         (
             rf"{end} (?:of |du |de la |de l'|de |des )?"
             rf"(?:the |(?:this|the|ce|cette|la|le|du|de la|de l') )?(?P<next>{to_come} )?{_UNIT}",
-            _end_of_unit,
+            partial(_end_of_unit, 0),
         ),
         (rf"{end} (?:of |d'|de )?{_MONTH}(?: (?P<year>{_YEAR}))?", _end_of_month),
         (any_of(words.AFTER_TOMORROW), partial(_ahead, 2)),
         (any_of(words.TOMORROW), partial(_ahead, 1)),
         (any_of((*words.TODAY, *words.END_OF_DAY)), partial(_ahead, 0)),
         (rf"(?:in|within|dans|sous|d'ici|en|binnen|innerhalb von) {_N} {_UNIT}", _in_units),
-        (rf"(?:la |le |l')?{to_come} {_UNIT}", _next_unit),
-        (rf"(?:la |le |l')?{_UNIT} {to_come}", _next_unit),
+        (rf"(?:la |le |l')?{to_come} {_UNIT}", partial(_end_of_unit, 1)),
+        (rf"(?:la |le |l')?{_UNIT} {to_come}", partial(_end_of_unit, 1)),
         (
             rf"(?:(?P<before>next|this|ce|nachsten|kommenden) )?{_WEEKDAY}(?: {to_come})?",
             _next_weekday,

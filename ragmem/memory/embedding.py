@@ -1,15 +1,23 @@
-"""The vectors of turns, summaries, memories and sessions that have none, or other ones."""
+"""Vectors: of questions, and of turns, summaries, memories and sessions that have none."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 import msgspec
 
 from ragmem.embedder.base import Embedder, embedding_hash
 from ragmem.embedder.passages import passages, turn_passages
-from ragmem.errors import EmbedderError, EmbedderUnavailable, SessionNotFound, StoreError
+from ragmem.errors import (
+    EmbedderError,
+    EmbedderUnavailable,
+    RagmemError,
+    StoreError,
+    StoreUnavailable,
+)
+from ragmem.memory.hits import sessions_by_id
 from ragmem.metrics import Metrics
 from ragmem.records import (
     MEMORY_LEVEL,
@@ -31,6 +39,70 @@ _MOST_STRIKES = 4
 """So often in a row the embedder may fail at some text before it is left to rest."""
 _SUMMARIES = 1
 _Record = Turn | Summary | MemoryRecord | Session
+_log = logging.getLogger("ragmem")
+
+
+class ComparableVectors:
+    """Vectors of texts that may be compared with the store's; without an embedder none."""
+
+    def __init__(self, embedder: Embedder | None, metrics: Metrics) -> None:
+        self._embedder = embedder
+        self._metrics = metrics
+
+    @property
+    def model_id(self) -> str:
+        """Of the embedder; empty without one."""
+        return self._embedder.info.model_id if self._embedder else ""
+
+    async def is_for(self, store: Store, *, mark: bool = False) -> bool:
+        """Whether the store's vectors are this embedder's; with `mark` they will be, if none are.
+
+        StoreError.
+        """
+        if self._embedder is None:
+            return False
+        info, known = self._embedder.info, await store.embedder()
+        if known is None and mark and info.dimension:
+            await store.use_embedder(EmbedderMark(info.model_id, info.dimension))
+            return True
+        return known is not None and known.model_id == info.model_id
+
+    async def rows(
+        self, store: Store, texts: Sequence[str], *, query: bool = False, patience_s: float | None
+    ) -> list[bytes]:
+        """One a text; none where they can't be had in time, or while those stored are another's."""
+        embedder = self._embedder
+        if embedder is None or not any(text.strip() for text in texts):
+            return []
+        try:
+            if not await self.is_for(store, mark=not query):
+                return []
+            async with asyncio.timeout(patience_s):
+                found = await embedder.embed(list(texts), "query" if query else "passage")
+        except StoreUnavailable:
+            return []
+        except Exception as error:
+            # Whatever it is: words are compared all the same, and the worker embeds it later.
+            known = isinstance(error, RagmemError | TimeoutError)
+            what = "The question" if query else "A memory"
+            _log.warning("%s could not be embedded: %s", what, error, exc_info=not known)
+            self._metrics.count("embedder.failures")
+            return []
+        return [row.astype("<f4").tobytes() for row in found]
+
+    def writes(self, memories: Sequence[MemoryRecord], rows: Sequence[bytes]) -> list[PutVectors]:
+        """The writes of memories' vectors; of one that has none, none."""
+        return [
+            PutVectors(
+                record_id=memory.memory_id,
+                level=MEMORY_LEVEL,
+                embedder=self.model_id,
+                text_hash=embedding_hash(self.model_id, "passage", memory.content),
+                vectors=(row,),
+            )
+            for memory, row in zip(memories, rows, strict=False)
+            if row
+        ]
 
 
 class Embedded(msgspec.Struct, frozen=True):
@@ -97,7 +169,9 @@ async def vectors_of(
 ) -> list[PutVectors]:
     """In one batch; none for a record that is gone. Raises EmbedderError, StoreError."""
     found = await _records(store, items)
-    texts = await asyncio.to_thread(_texts, embedder, found)
+    texts = await asyncio.to_thread(
+        lambda: {record_id: _texts(embedder, record) for record_id, record in found.items()}
+    )
     flat = [text for each in texts.values() for text in each]
     if not flat:
         return []
@@ -106,23 +180,18 @@ async def vectors_of(
     if await store.embedder() is None:
         # Only now does the embedder know its dimension, where a provider says.
         await store.use_embedder(EmbedderMark(info.model_id, int(rows.shape[1])))
-    writes = []
-    start = 0
-    for item in items:
-        own = texts.get(item.record_id, [])
-        vectors = rows[start : start + len(own)]
-        start += len(own)
-        if own:
-            writes.append(
-                PutVectors(
-                    record_id=item.record_id,
-                    level=item.level,
-                    embedder=info.model_id,
-                    text_hash=embedding_hash(info.model_id, "passage", "\0".join(own)),
-                    vectors=tuple(row.astype("<f4").tobytes() for row in vectors),
-                )
-            )
-    return writes
+    each = iter(rows)
+    return [
+        PutVectors(
+            record_id=item.record_id,
+            level=item.level,
+            embedder=info.model_id,
+            text_hash=embedding_hash(info.model_id, "passage", "\0".join(own)),
+            vectors=tuple(row.astype("<f4").tobytes() for row in islice(each, len(own))),
+        )
+        for item in items
+        if (own := texts.get(item.record_id, []))
+    ]
 
 
 async def _records(store: Store, items: Sequence[Pending]) -> dict[str, _Record]:
@@ -132,38 +201,25 @@ async def _records(store: Store, items: Sequence[Pending]) -> dict[str, _Record]
         # Summaries of all levels are asked for together.
         ids.setdefault(min(item.level, _SUMMARIES), []).append(item.record_id)
     found: dict[str, _Record] = {}
-    for turn in await store.turns_by_id(ids.get(TURN_LEVEL, ())):
-        found[turn.turn_id] = turn
-    for summary in await store.summaries_by_id(ids.get(_SUMMARIES, ())):
-        found[summary.summary_id] = summary
-    for memory in await store.memories_by_id(ids.get(MEMORY_LEVEL, ())):
-        found[memory.memory_id] = memory
-    for session_id in ids.get(SESSION_LEVEL, ()):
-        # One that was deleted since has none.
-        with suppress(SessionNotFound):
-            found[session_id] = await store.session(session_id)
+    found |= {turn.uuid: turn for turn in await store.turns_by_id(ids.get(TURN_LEVEL, ()))}
+    found |= {each.uuid: each for each in await store.summaries_by_id(ids.get(_SUMMARIES, ()))}
+    found |= {each.uuid: each for each in await store.memories_by_id(ids.get(MEMORY_LEVEL, ()))}
+    found |= await sessions_by_id(store, ids.get(SESSION_LEVEL, ()))
     return {item.record_id: found[item.record_id] for item in items if item.record_id in found}
 
 
-def _texts(embedder: Embedder, found: Mapping[str, _Record]) -> dict[str, list[str]]:
-    """By record: what is embedded of each. A memory's and a session's is one text."""
-    texts: dict[str, list[str]] = {}
-    for record_id, record in found.items():
-        match record:
-            case Turn():
-                own = turn_passages(record, embedder.count_tokens, embedder.info)
-            case Summary():
-                own = passages(
-                    "\n".join([record.text, *record.key_findings]),
-                    embedder.count_tokens,
-                    max_tokens=embedder.info.max_tokens,
-                )
-            case MemoryRecord():
-                own = [record.content]
-            case Session():
-                own = [record.summary] if record.summary else []
-        texts[record_id] = own
-    return texts
+def _texts(embedder: Embedder, record: _Record) -> list[str]:
+    """What is embedded of it; a memory's and a session's is one text."""
+    match record:
+        case Turn():
+            return turn_passages(record, embedder.count_tokens, embedder.info)
+        case Summary():
+            text = "\n".join([record.text, *record.key_findings])
+            return passages(text, embedder.count_tokens, max_tokens=embedder.info.max_tokens)
+        case MemoryRecord():
+            return [record.content]
+        case Session():
+            return [record.summary] if record.summary else []
 
 
 _WAITED_BATCH = 32

@@ -1,17 +1,17 @@
 """What a search of the memory finds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
+from ragmem.errors import SessionNotFound
 from ragmem.ids import short_id
-from ragmem.records import Summary, Turn
+from ragmem.records import Session, Summary, Turn
+from ragmem.store.base import Store
 from ragmem.text import ago, one_line
-
-if TYPE_CHECKING:
-    from ragmem.store.base import MemoryStore
 
 BY_WORDS = "its words"
 """In `why`, of what shares a word with the question."""
@@ -92,9 +92,18 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
 
 
-async def others_of(store: "MemoryStore") -> dict[str, str]:
+async def others_of(store: Store) -> dict[str, str]:
     """What other people are called who have something in a shared store, by their ids."""
     return {each.owner_id: each.called for each in await store.others()}
+
+
+async def sessions_by_id(store: Store, session_ids: Iterable[str]) -> dict[str, Session]:
+    """Those that are there still."""
+    found = {}
+    for session_id in session_ids:
+        with suppress(SessionNotFound):
+            found[session_id] = await store.session(session_id)
+    return found
 
 
 class _Found(Protocol):

@@ -1,8 +1,7 @@
 """Memories for people: in words, with where they come from; told, forgotten, and found."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -10,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmem.errors import SessionNotFound, StoreError, StoreUnavailable
+from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.ids import short_id
 from ragmem.logs import log_deletion
 from ragmem.memory.context.sections import told_by
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
-from ragmem.memory.hits import Hit, others_of, worth_showing
+from ragmem.memory.hits import Hit, others_of, sessions_by_id, worth_showing
 from ragmem.memory.projects import Located, locate, normalize_cwd
 from ragmem.memory.recall import ScopeName
 from ragmem.records import (
@@ -64,24 +63,17 @@ async def chain_of(memory: MemoryRecord, facts: "Facts", store: Store) -> Chain:
     """Look up what leads to a memory."""
     earlier = tuple(await facts.history(memory))
     later = memory.superseded_by and await store.memories_by_id([memory.superseded_by])
-    titles = {}
-    for session_id in _sessions((memory, *earlier)):
-        with suppress(SessionNotFound):
-            titles[session_id] = (await store.session(session_id)).title
+    places = (place.session_id for each in (memory, *earlier) for place in each.evidence)
+    sessions = await sessions_by_id(store, filter(None, dict.fromkeys(places)))
     projects = await store.projects() if memory.project_id else []
     return Chain(
         memory=memory,
         earlier=earlier,
         later=later[0] if later else None,
-        titles=titles,
+        titles={session_id: session.title for session_id, session in sessions.items()},
         project_path=next((p.path for p in projects if p.project_id == memory.project_id), ""),
         people=await others_of(store),
     )
-
-
-def _sessions(memories: Iterable[MemoryRecord]) -> list[str]:
-    found = [each.session_id for memory in memories for each in memory.evidence]
-    return [session_id for session_id in dict.fromkeys(found) if session_id]
 
 
 # --- in a few words -----------------------------------------------------------
@@ -319,12 +311,13 @@ async def search_memories(
             text, project_id=session.project_id, limit=_MANY if within else limit
         )
         if within:
-            found = [hit for hit in found if _was_said_in(hit, session.session_id)]
+            own = session.session_id
+            found = [h for h in found if any(e.session_id == own for e in h.memory.evidence)]
     if not semantic:
         found = [
             msgspec.structs.replace(hit, similarity=None, why=why)
             for hit in found
-            if (why := _without_meaning(hit.why))
+            if (why := ", ".join(each for each in hit.why.split(", ") if each != "its meaning"))
         ]
     return found[:limit]
 
@@ -348,30 +341,17 @@ async def _everywhere(store: Store, facts: "Facts", text: str, limit: int) -> li
     return sorted(found.values(), key=lambda hit: -hit.score)
 
 
-def _was_said_in(hit: FactHit, session_id: str) -> bool:
-    return any(each.session_id == session_id for each in hit.memory.evidence)
-
-
-def _without_meaning(why: str) -> str:
-    return ", ".join(reason for reason in why.split(", ") if reason != "its meaning")
-
-
 def merged(hits: Sequence[Hit], memories: Sequence[FactHit], limit: int) -> list[Hit | FactHit]:
     """Each in its order, the nearer of the two next first: their scores can't be compared.
 
     Where one of them was not compared by meaning, they take turns, memories first.
     """
     found: list[Hit | FactHit] = []
-    at, beside = 0, 0
-    while len(found) < limit and (at < len(hits) or beside < len(memories)):
-        if beside < len(memories) and (
-            at == len(hits) or _is_next(memories[beside], hits[at], beside <= at)
-        ):
-            found.append(memories[beside])
-            beside += 1
-        else:
-            found.append(hits[at])
-            at += 1
+    left, beside = list(hits), list(memories)
+    while len(found) < limit and (left or beside):
+        its_turn = len(hits) - len(left) >= len(memories) - len(beside)
+        first = beside and (not left or _is_next(beside[0], left[0], its_turn))
+        found.append(beside.pop(0) if first else left.pop(0))
     return found
 
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -309,33 +308,27 @@ class Memory:
         through the project's code, where that is indexed.
         """
         own = self._local_turns(session)
-        found = await self._collector.collect(
-            ContextInput(
-                session=session,
-                prompt=prompt,
-                builder=builder,
-                strategy=strategy,
-                before=turn.turn_index if turn else None,
-                own=own,
-                in_store=self._in_store(session),
-                find_code=find_code,
-            )
-        )
-        shape = partial(
-            builder.build,
-            prompt,
+        asked = ContextInput(
+            prompt=prompt,
             place=place,
             tag=turn_tag(turn.turn_id if turn else new_id()),
             now=self._clock().astimezone(),
             mentions=mentions,
             strategy=strategy,
+            session=session,
+            builder=builder,
+            before=turn.turn_index if turn else None,
+            own=own,
+            in_store=self._in_store(session),
+            find_code=find_code,
         )
+        found = await self._collector.collect(asked)
         try:
-            return shape(msgspec.structs.replace(found, changed=changed))
+            return builder.build(asked, msgspec.structs.replace(found, changed=changed))
         except Exception as error:
             self._collector.failed(error)
             at_hand = self._collector.at_hand(session, own)
-            return shape(msgspec.structs.replace(at_hand, changed=changed))
+            return builder.build(asked, msgspec.structs.replace(at_hand, changed=changed))
 
     async def prepare(self) -> None:
         """Load what the first search needs."""

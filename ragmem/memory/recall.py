@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -13,8 +12,9 @@ import msgspec
 
 from ragmem.embedder.base import Embedder
 from ragmem.embedder.numbers import cosines, load_numpy
-from ragmem.errors import EmbedderError, RagmemError, SessionNotFound, StoreError
-from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit, others_of
+from ragmem.errors import EmbedderError, StoreError
+from ragmem.memory.embedding import ComparableVectors
+from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit, others_of, sessions_by_id
 from ragmem.metrics import Metrics
 from ragmem.records import (
     DEFAULT_TITLE,
@@ -22,7 +22,6 @@ from ragmem.records import (
     SESSION_LEVEL,
     TURN_LEVEL,
     Candidate,
-    EmbedderMark,
     Interval,
     Scope,
     SearchQuery,
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from ragmem.memory.dates import TimeSpan
     from ragmem.memory.ranking import Ranked
 
-
-_log = logging.getLogger("ragmem")
 
 _QUESTION_CHARS = 4_000
 """Of a longer one the beginning and the end are looked for: what is between was pasted."""
@@ -112,6 +109,7 @@ class Recall:
         self._open_store = open_store
         self._embedder = embedder
         self._metrics = metrics or Metrics()
+        self._vectors = ComparableVectors(embedder, self._metrics)
         self._clock = clock
 
     async def prepare(self) -> None:
@@ -121,7 +119,7 @@ class Recall:
             if not await store.sessions(SessionQuery(limit=1)):
                 return
             await asyncio.to_thread(_import_all)
-            if self._embedder is not None and await self._mark(store):
+            if self._embedder is not None and await self._vectors.is_for(store):
                 await self._embedder.prepare()
 
     async def search(self, question: Question) -> list[Hit]:
@@ -150,20 +148,28 @@ class Recall:
                 self._metrics.count("recall.searches")
                 return Found(question=question, ranked=said, spans=spans)
         plain = without_time_words(text, spans)
-        vector, model_id = await self._vector(store, plain, question)
+        vector = b""
+        if question.semantic and self._vectors.model_id and plain.strip():
+            with self._metrics.time("recall.embed"):
+                rows = await self._vectors.rows(
+                    store, [plain], query=True, patience_s=question.patience_s
+                )
+            vector = rows[0] if rows else b""
         # Stop words find a little more where there is nothing else to go by; they are no match.
         all_terms = not vector and question.min_similarity is None
         query = msgspec.structs.replace(
             timely,
             terms=_terms(plain, stop_words=all_terms),
             vector=vector,
-            embedder=model_id,
+            embedder=self._vectors.model_id if vector else "",
         )
         with self._metrics.time("recall.search"):
             candidates = await store.search(query)
             ranked = _ranked(candidates, question, text, now, spans)
         self._metrics.count("recall.searches")
-        return Found(question=question, ranked=tuple(self._above(ranked, question)), spans=spans)
+        return Found(
+            question=question, ranked=self._above(ranked, question.min_similarity), spans=spans
+        )
 
     async def hits(self, found: Found, *, hidden: Collection[str] = ()) -> list[Hit]:
         """The best of it with their texts, but for the records whose ids are `hidden`."""
@@ -173,8 +179,7 @@ class Recall:
         store = await self._open_store()
         with self._metrics.time("recall.load"):
             loaded = await self._loaded(store, ranked, found.question.max_results)
-            ids = {one.candidate.session_id for one, _ in loaded}
-            sessions = await self._sessions(store, ids)
+            sessions = await sessions_by_id(store, {one.candidate.session_id for one, _ in loaded})
             people = await others_of(store)
         self._metrics.count("recall.found", 1 if loaded else 0)
         return [
@@ -183,48 +188,9 @@ class Recall:
         ]
 
     @staticmethod
-    async def _sessions(store: Store, session_ids: Collection[str]) -> dict[str, Session]:
-        found = {}
-        for session_id in session_ids:
-            # One that was deleted since is not there.
-            with suppress(SessionNotFound):
-                found[session_id] = await store.session(session_id)
-        return found
-
-    async def _vector(self, store: Store, text: str, question: Question) -> tuple[bytes, str]:
-        """Empty while the question can't be compared with what is stored."""
-        mark = await self._mark(store) if question.semantic and text.strip() else None
-        if self._embedder is None or mark is None:
-            return b"", ""
-        try:
-            with self._metrics.time("recall.embed"):
-                async with asyncio.timeout(question.patience_s):
-                    [row] = await self._embedder.embed([text], "query")
-        except Exception as error:
-            # Whatever it is: the words are looked for all the same.
-            known = isinstance(error, RagmemError | TimeoutError)
-            _log.warning("The question could not be embedded: %s", error, exc_info=not known)
-            self._metrics.count("embedder.failures")
-            return b"", ""
-        return row.astype("<f4").tobytes(), mark.model_id
-
-    async def _mark(self, store: Store) -> EmbedderMark | None:
-        """The embedder of the store's vectors, if it is ours."""
-        if self._embedder is None:
-            return None
-        mark = await store.embedder()
-        return mark if mark and mark.model_id == self._embedder.info.model_id else None
-
-    @staticmethod
-    def _above(ranked: Sequence[Ranked], question: Question) -> list[Ranked]:
-        floor = question.min_similarity
-        if floor is None:
-            return list(ranked)
-        return [
-            one
-            for one in ranked
-            if one.candidate.text > 0 or (one.candidate.similarity or -1.0) > floor
-        ]
+    def _above(ranked: Sequence[Ranked], floor: float | None) -> tuple[Ranked, ...]:
+        found = ((one, one.candidate.text, one.candidate.similarity or -1.0) for one in ranked)
+        return tuple(one for one, text, near in found if floor is None or text > 0 or near > floor)
 
     async def _loaded(
         self, store: Store, ranked: Sequence[Ranked], limit: int
@@ -236,21 +202,16 @@ class Recall:
         # Of a time all that was said is as good, but for greetings.
         of_time = "order" in dict(ranked[0].parts)
         best = ranked[: limit + (_SPARE_OF_TIME if of_time else _SPARE)]
-        ids: dict[bool, list[str]] = {True: [], False: []}
-        for one in best:
-            ids[one.candidate.level == TURN_LEVEL].append(one.candidate.record_id)
-        turns = {turn.turn_id: turn for turn in await store.turns_by_id(ids[True])}
-        records: dict[str, Turn | Summary] = dict(turns)
-        records |= {s.summary_id: s for s in await store.summaries_by_id(ids[False])}
-        words = {turn_id: turn_terms(turn) for turn_id, turn in turns.items()}
+        found = [one.candidate for one in best]
+        turns = await store.turns_by_id([c.record_id for c in found if c.level == TURN_LEVEL])
+        above = await store.summaries_by_id([c.record_id for c in found if c.level != TURN_LEVEL])
+        records: dict[str, Turn | Summary] = {turn.turn_id: turn for turn in turns}
+        records |= {summary.summary_id: summary for summary in above}
+        words = {turn.turn_id: turn_terms(turn) for turn in turns}
         order = demoted(best, words, least=_SAYS_SOMETHING if of_time else 0)
         # What was deleted since it was found has no record.
-        found = [
-            (one, records[one.candidate.record_id])
-            for one in order
-            if one.candidate.record_id in records
-        ]
-        return found[:limit]
+        known = [(one, records.get(one.candidate.record_id)) for one in order]
+        return [(one, record) for one, record in known if record is not None][:limit]
 
 
 def _terms(text: str, *, stop_words: bool) -> tuple[WeightedTerm, ...]:

@@ -16,36 +16,15 @@ from ragmem.failpoints import failpoint
 from ragmem.memory.files import extract_accessed_files, stored_path
 from ragmem.metrics import Metrics
 from ragmem.records import (
-    AddSummary,
     Applied,
     BeginTurn,
-    CodeFile,
-    CodeScope,
-    CreateSession,
-    DropCodeFiles,
-    Evidence,
-    FileAccess,
     FinishTurn,
-    Insight,
-    MarkExtracted,
-    MemoryRecord,
-    PutCodeFile,
-    PutInsight,
-    PutMemory,
-    PutOwner,
-    PutProfile,
-    PutReferences,
-    PutSession,
-    PutTurn,
-    PutVectors,
+    Record,
     RecordToolCall,
-    RegisterProject,
     Session,
-    Summary,
     ToolCall,
     Turn,
     TurnStatus,
-    UpdateSession,
     Usage,
     Write,
 )
@@ -200,47 +179,13 @@ def kept(applied: Applied | None) -> bool:
     return not isinstance(applied, Waiting) or applied.kept
 
 
-_TEXTS: dict[type, tuple[str, ...]] = {
-    RegisterProject: (),
-    PutVectors: (),
-    MarkExtracted: (),
-    DropCodeFiles: (),
-    PutReferences: (),
-    CreateSession: ("session",),
-    PutSession: ("session",),
-    Session: ("title", "summary", "tags"),
-    UpdateSession: ("title", "summary", "tags"),
-    PutTurn: ("turn",),
-    Turn: ("user_message", "assistant_message", "reasoning", "tool_calls"),
-    BeginTurn: ("user_message",),
-    FinishTurn: ("assistant_message", "reasoning"),
-    RecordToolCall: ("call", "accesses"),
-    ToolCall: ("tool_name", "arguments", "result", "error", "preamble"),
-    FileAccess: ("path",),
-    AddSummary: ("summary",),
-    Summary: ("text", "key_findings", "topics"),
-    PutMemory: ("memory",),
-    MemoryRecord: ("content", "subjects", "evidence"),
-    Evidence: ("path", "quote"),
-    PutProfile: ("key", "value"),
-    PutOwner: ("name",),
-    PutInsight: ("insight",),
-    Insight: ("main_topic", "key_findings", "action_items"),
-    PutCodeFile: ("file",),
-    CodeFile: ("scopes",),
-    CodeScope: ("name", "qualified_name", "signature", "docstring"),
-}
-"""The fields of writes and records that may hold a secret; ids, times and paths stay as they are.
-
-A type that is not here can't be written.
-"""
-S = TypeVar("S", bound=msgspec.Struct)
+R = TypeVar("R", bound=Record)
 
 
-def redacted(record: S) -> S:
+def redacted(record: R) -> R:
     """The write or record without secrets, as the store will tell it."""
     changed = {}
-    for field in _TEXTS[type(record)]:
+    for field in record.texts:
         value = getattr(record, field)
         if (clean := _redacted_value(value)) is not value:
             changed[field] = clean
@@ -255,7 +200,7 @@ def _redacted_value(value: object) -> object:
             return redact_all(value)
         case tuple():
             return tuple(map(redacted, value))
-        case msgspec.Struct():
+        case Record():
             return redacted(value)
         case _:
             return value

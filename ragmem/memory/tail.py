@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
@@ -70,22 +71,18 @@ class Tail:
 
     def turns(self, session_id: str) -> tuple[Turn, ...]:
         """The first of a session and its newest, in order."""
-        for kept in self._load():
-            if kept.session.session_id == session_id:
-                return kept.turns
-        return ()
+        found = (kept.turns for kept in self._load() if kept.session.session_id == session_id)
+        return next(found, ())
 
     async def find_sessions(
         self, reference: str, *, limit: int = 20, mine: bool = False
     ) -> list[Session]:
         """Those whose id is, or ends with, the reference, or whose title equals it."""
-        every = [kept.session for kept in self._load()]
-        folded = reference.casefold()
-        return [
-            each
-            for each in every
-            if each.session_id.endswith(reference) or each.title.casefold() == folded
-        ][:limit]
+        every, folded = [kept.session for kept in self._load()], reference.casefold()
+        meant = (
+            s for s in every if s.session_id.endswith(reference) or s.title.casefold() == folded
+        )
+        return list(meant)[:limit]
 
     def forget(self, session_id: str) -> None:
         """It was deleted: nothing of it stays here, whichever store it was of. StoreUnavailable."""
@@ -127,20 +124,14 @@ class Tail:
             return _Tail()
 
     def _write(self, store_id: str, sessions: Iterable[_Kept]) -> None:
-        """The newest of each folder come first, then their second newest, as long as there is
-        room.
-        """
-        newest = sorted(sessions, key=lambda e: e.session.last_activity_at, reverse=True)
-        ranks: dict[str, int] = {}
-        ranked: list[tuple[int, _Kept]] = []
-        for each in newest:
-            rank = ranks[each.session.cwd] = ranks.get(each.session.cwd, -1) + 1
-            if rank < _SESSIONS:
-                ranked.append((rank, each))
-        ranked.sort(key=lambda pair: pair[0])
+        """The newest of each folder, then their second newest, as long as there is room."""
+        folders: dict[str, list[_Kept]] = {}
+        for each in sorted(sessions, key=lambda e: e.session.last_activity_at, reverse=True):
+            folders.setdefault(each.session.cwd, []).append(each)
+        ranks = zip_longest(*(found[:_SESSIONS] for found in folders.values()))
         room = _MOST_BYTES - len(msgspec.json.encode(_Tail(store_id)))
         taken = []
-        for _, each in ranked:
+        for each in (one for rank in ranks for one in rank if one is not None):
             size = len(msgspec.json.encode(each)) + 1
             if size <= room:
                 taken.append(each)

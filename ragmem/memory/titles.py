@@ -6,27 +6,25 @@ of its own is never touched. An insight tells what it was about, what was found,
 """
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
 from ragmem.errors import SessionNotFound
-from ragmem.llm.base import ModelInfo, Request
 from ragmem.memory.leases import leased
-from ragmem.memory.recording import redacted
+from ragmem.memory.recording import Recorder, redacted
 from ragmem.memory.summaries import Summarizer
 from ragmem.memory.summaries.digest import (
     FINDING_CHARS,
     plain_line,
     plain_lines,
-    read_object,
     summaries_records,
+    telling_line,
     thread_records,
     turn_records,
 )
-from ragmem.memory.summaries.summarizer import MakeRequest, closing, request_of
-from ragmem.messages import system, user
 from ragmem.prompts import prompt
 from ragmem.records import (
     DEFAULT_TITLE,
@@ -37,7 +35,6 @@ from ragmem.records import (
     Turn,
     TurnQuery,
     UpdateSession,
-    Write,
     utc_now,
 )
 from ragmem.store.base import Store
@@ -55,7 +52,7 @@ _MARKS = re.compile(r"`+|\*\*+|^[#>\s]+")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "«": "»", "„": "“"}
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _TitleAnswer(msgspec.Struct, frozen=True):
     title: str
 
 
@@ -86,24 +83,19 @@ async def _name(
     store: Store, summarizer: Summarizer | None, session: Session, now: datetime
 ) -> bool:
     # Whoever had it before may have done it.
-    if not await _is_unnamed(store, session.session_id):
-        return False
-    turn = await _first_turn(store, session)
-    if turn is None:
-        return False
-    title = await title_of(summarizer, session.session_id, turn)
+    turn = await _first_turn(store, session) if await _is_unnamed(store, session) else None
+    title = await title_of(summarizer, session.session_id, turn) if turn else ""
     # Meanwhile the person may have given it a name, or deleted it.
-    if not title or not await _is_unnamed(store, session.session_id):
+    if not title or not await _is_unnamed(store, session):
         return False
     await store.apply([redacted(UpdateSession(session_id=session.session_id, title=title, at=now))])
     return True
 
 
-async def _is_unnamed(store: Store, session_id: str) -> bool:
-    try:
-        return (await store.session(session_id)).title == DEFAULT_TITLE
-    except SessionNotFound:
-        return False
+async def _is_unnamed(store: Store, session: Session) -> bool:
+    with suppress(SessionNotFound):
+        return (await store.session(session.session_id)).title == DEFAULT_TITLE
+    return False
 
 
 async def _first_turn(store: Store, session: Session) -> Turn | None:
@@ -122,9 +114,8 @@ async def title_of(summarizer: Summarizer | None, session_id: str, turn: Turn) -
     """A title for a session that begins with this turn; empty where there is nothing to go by."""
     if summarizer is not None and summarizer.uses_model(session_id):
         data = clip_middle(turn_records(turn), min(_DATA_CHARS, summarizer.room))
-        request = _request(prompt("title").format(chars=TITLE_CHARS))
-        made = await summarizer.ask(session_id, data, request, _read, item=f"title:{session_id}")
-        if made:
+        rules, item = prompt("title").format(chars=TITLE_CHARS), f"title:{session_id}"
+        if made := await summarizer.ask(session_id, data, rules, _TitleAnswer, _read, item=item):
             return made
     return title_from_words(turn.user_message)
 
@@ -154,21 +145,8 @@ def _cut(text: str) -> str:
     return f"{head[:end] if end >= _SHORTEST_CUT else head}…"
 
 
-def _request(rules: str) -> MakeRequest:
-    """How the summarizer asks for an answer by these rules."""
-
-    def request(data: str, tag: str, problem: str, info: ModelInfo) -> Request:
-        told = prompt("summarize_data").format(tag=tag, data=data, closing=closing(problem))
-        return request_of((system(rules), user(told)), info)
-
-    return request
-
-
-def _read(answer: str, tag: str, _: str) -> str:
-    found = read_object(answer, _Answer).title
-    if tag in answer:
-        raise ValueError("it repeats the marks around the data")
-    title = re.sub(r"(?<!\.)\.$", "", _bare(found))
+def _read(answer: _TitleAnswer) -> str:
+    title = re.sub(r"(?<!\.)\.$", "", _bare(answer.title))
     if not any(map(str.isalnum, title)):
         raise ValueError("its title is empty")
     if title == DEFAULT_TITLE or len(title) > _LONGEST_ANSWER:
@@ -178,9 +156,6 @@ def _read(answer: str, tag: str, _: str) -> str:
 
 TOPIC_CHARS = 120
 MAX_LINES = 8
-
-Record = Callable[[Sequence[Write]], Awaitable[object]]
-"""Writes without secrets, as `Memory.record`."""
 
 
 class _InsightAnswer(msgspec.Struct, frozen=True):
@@ -211,7 +186,7 @@ async def insight_into(
     store: Store,
     summarizer: Summarizer,
     session: Session,
-    record: Record,
+    record: Recorder,
     *,
     clock: Callable[[], datetime] = utc_now,
 ) -> Insight | None:
@@ -223,8 +198,9 @@ async def insight_into(
     rules = prompt("insights").format(
         topic_chars=TOPIC_CHARS, most=MAX_LINES, line_chars=FINDING_CHARS
     )
-    item, request = insight_item(session), _request(rules)
-    found = await summarizer.ask(session.session_id, data, request, _read_insight, item=item)
+    found = await summarizer.ask(
+        session.session_id, data, rules, _InsightAnswer, _read_insight, item=insight_item(session)
+    )
     if found is None:
         return None
     insight = Insight(
@@ -258,15 +234,9 @@ async def _records(store: Store, session: Session, room: int) -> str:
     return clip_middle(thread_records(session.summary, turns, max_chars=room), room)
 
 
-def _read_insight(answer: str, tag: str, _: str) -> _InsightAnswer:
-    found = read_object(answer, _InsightAnswer)
-    if tag in answer:
-        raise ValueError("it repeats the marks around the data")
-    topic = one_line(plain_line(found.main_topic), TOPIC_CHARS)
-    if not any(map(str.isalnum, topic)):
-        raise ValueError("its main_topic is empty")
+def _read_insight(answer: _InsightAnswer) -> _InsightAnswer:
     return _InsightAnswer(
-        main_topic=topic,
-        key_findings=plain_lines(found.key_findings, FINDING_CHARS, MAX_LINES),
-        action_items=plain_lines(found.action_items, FINDING_CHARS, MAX_LINES),
+        main_topic=one_line(telling_line(answer.main_topic, "main_topic"), TOPIC_CHARS),
+        key_findings=plain_lines(answer.key_findings, FINDING_CHARS, MAX_LINES),
+        action_items=plain_lines(answer.action_items, FINDING_CHARS, MAX_LINES),
     )

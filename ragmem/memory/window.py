@@ -1,11 +1,12 @@
 """Turns and files as a model is shown them: messages, text, or passages a question names."""
 
+import json
 import re
 from collections.abc import Sequence
 
 import msgspec
 
-from ragmem.messages import Message, TextPart, ToolUse, assistant, tool, user
+from ragmem.messages import Json, Message, TextPart, ToolUse, assistant, tool, user
 from ragmem.prompts import prompt as prompt_text
 from ragmem.records import ToolCall, Turn
 from ragmem.text import clip_middle, plain_or_quoted
@@ -52,6 +53,16 @@ def result_text(call: ToolCall) -> str:
         return msgspec.json.decode(call.result, type=_StoredResult).text
     except msgspec.DecodeError:
         return call.result
+
+
+def argument(call: ToolCall, *names: str) -> str:
+    """The first of its arguments of these names that is a text; empty where there is none."""
+    try:
+        arguments: Json = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return ""
+    found = [arguments.get(name) for name in names] if isinstance(arguments, dict) else []
+    return next((value for value in found if isinstance(value, str) and value), "")
 
 
 class _StoredResult(msgspec.Struct, frozen=True):
@@ -206,10 +217,6 @@ _RARE = 3
 """A word on more lines than this does not tell where to look."""
 
 
-class _Named(msgspec.Struct, frozen=True):
-    path: str
-
-
 def with_passages(prompt: str, calls: Sequence[ToolCall], tag: str, *, max_chars: int) -> str:
     """Passages of the files that the prompt mentions, as quoted data, then the prompt.
 
@@ -219,7 +226,7 @@ def with_passages(prompt: str, calls: Sequence[ToolCall], tag: str, *, max_chars
     blocks = []
     question = prompt
     for call in calls:
-        path = msgspec.json.decode(call.arguments, type=_Named).path
+        path = argument(call, "path")
         question = question.replace(f'@"{path}"', path).replace(f"@{path}", path)
         text = _NUMBER.sub("", result_text(call)).strip("\n")
         found = passage(text, question.replace(path, ""), max_chars // len(calls))

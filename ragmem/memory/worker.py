@@ -16,15 +16,23 @@ from typing import Protocol
 from ragmem.config import SummariesConfig
 from ragmem.embedder.base import Embedder
 from ragmem.errors import RagmemError, SessionNotFound, StoreError
-from ragmem.memory import rollups, titles
+from ragmem.memory import titles
 from ragmem.memory.embedding import Embedding
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
-from ragmem.memory.summaries import Summarizer, thread_summary_due
+from ragmem.memory.summaries import Summarizer, plan
 from ragmem.metrics import Metrics
-from ragmem.records import AddSummary, Pending, Session, Work, utc_now
+from ragmem.records import (
+    AddSummary,
+    Pending,
+    Session,
+    TurnQuery,
+    UpdateSession,
+    Work,
+    utc_now,
+)
 from ragmem.store.base import Store
 from ragmem.text import one_line
 
@@ -164,8 +172,7 @@ class Worker:
         _log.warning("background work: %s", error, exc_info=is_bug)
         self._metrics.count("worker.failures")
         # A bug is told by the log, and that the store is away by who keeps turns in it.
-        is_told = is_bug or isinstance(error, StoreError) or type(error) in self._told
-        if not is_told:
+        if not is_bug and not isinstance(error, StoreError) and type(error) not in self._told:
             self._told.add(type(error))
             self._tell(f"Background work failed: {one_line(str(error), _TOLD_CHARS)}")
 
@@ -176,28 +183,24 @@ class Worker:
         store = await self._open_store()
         if self._embedding and not self._rests and await self._embed(store, self._embedding):
             return True
-        if self._summarizer is not None and await self._sum_up(store, self._summarizer):
-            return True
+        for sum_up in (self._level1, self._renew, self._roll_up, self._thread):
+            if self._summarizer is not None and await sum_up(store, self._summarizer):
+                return True
         if self._linker and await self._look_through(store, "references", self._linker):
             return True
-        if self._extractor is not None and await self._learn(store, self._extractor):
+        extractor = self._extractor
+        if extractor and await self._look_through(store, "memories", extractor):
             return True
-        known, now = self._passed, self._clock()
-        name = partial(titles.due, store, self._summarizer, self._owner_id, passed=known, now=now)
-        if self._names_sessions and await self._done([], name):
-            return True
-        for chore in self._chores:
+        if extractor:
+            await extractor.tidy()
+        for chore in (*((self._name,) if self._names_sessions else ()), *self._chores):
             if await self._done([], partial(chore, store)):
                 return True
         return False
 
-    async def _sum_up(self, store: Store, summarizer: Summarizer) -> bool:
-        return (
-            await self._level1(store, summarizer)
-            or await self._renew(store, summarizer)
-            or await self._roll_up(store, summarizer)
-            or await self._thread(store, summarizer)
-        )
+    async def _name(self, store: Store) -> bool:
+        known, now = self._passed, self._clock()
+        return await titles.due(store, self._summarizer, self._owner_id, passed=known, now=now)
 
     async def _fresh(self, store: Store, work: Work, *, limit: int) -> list[Pending]:
         """What this process has not looked at; once it has seen all, what is new comes first."""
@@ -243,9 +246,7 @@ class Worker:
             self._given_up.update(item.key for item in items)
             return True
 
-    def _leased(
-        self, store: Store, keys: Sequence[str]
-    ) -> AbstractAsyncContextManager[frozenset[str]]:
+    def _leased(self, store: Store, *keys: str) -> AbstractAsyncContextManager[frozenset[str]]:
         return leased(store, keys, self._owner_id, seconds=_LEASE_S)
 
     # --- vectors ------------------------------------------------------------------
@@ -256,7 +257,7 @@ class Worker:
         items = await self._fresh(store, "vectors", limit=embedding.batch)
         if not items:
             return False
-        async with self._leased(store, [item.key for item in items]) as mine:
+        async with self._leased(store, *(item.key for item in items)) as mine:
             done = await embedding.embed(store, [item for item in items if item.key in mine])
         self._given_up |= done.given_up
         if done.error is not None:
@@ -269,22 +270,16 @@ class Worker:
         found = await self._fresh(store, "level1", limit=_PAGE)
         if not found:
             return False
-        made = await rollups.level1_of(store, found)
+        made = await plan.level1_of(store, found)
         held = {turn_id for turn_id, summary in made.items() if summary.extractive}
+        asks = {item.key for item in found if summarizer.uses_model(item.session_id)}
         # Nobody here does better than what stands there.
-        idle = [
-            item.key
-            for item in found
-            if item.record_id in held and not summarizer.uses_model(item.session_id)
-        ]
-        self._passed.update(idle)
+        self._passed |= {i.key for i in found if i.record_id in held and i.key not in asks}
         todo = [item for item in found if item.key not in self._passed]
         todo.sort(key=lambda item: item.record_id in held)
         if not todo:
             return True
-        without = [
-            item for item in todo[:_CUT_AT_ONCE] if not summarizer.uses_model(item.session_id)
-        ]
+        without = [item for item in todo[:_CUT_AT_ONCE] if item.key not in asks]
         # What asks a model takes its time: one by one, so that none is lost with the process.
         items = without if todo[0] in without else todo[:1]
         return await self._done(items, partial(self._summarize, store, summarizer, items))
@@ -295,10 +290,10 @@ class Worker:
         for session_id in dict.fromkeys(item.session_id for item in items):
             await self._reckon(store, summarizer, session_id)
         locate: dict[str, Callable[[str], str]] = {}
-        async with self._leased(store, [item.key for item in items]) as mine:
+        async with self._leased(store, *(item.key for item in items)) as mine:
             items = [item for item in items if item.key in mine]
             # Whoever had it before may have done it.
-            made = await rollups.level1_of(store, items)
+            made = await plan.level1_of(store, items)
             writes = []
             for turn in await store.turns_by_id([item.record_id for item in items]):
                 before = made.get(turn.turn_id)
@@ -323,24 +318,24 @@ class Worker:
         """Let the session's limits hold for all processes together."""
         if session_id not in self._reckoned and summarizer.uses_model(session_id):
             session = await store.session(session_id)
-            calls = await rollups.calls_behind(store, session, every=self._config.every_n_messages)
+            calls = await plan.calls_behind(store, session, every=self._config.every_n_messages)
             summarizer.reckon(session_id, calls)
             self._reckoned.add(session_id)
 
     async def _renew(self, store: Store, summarizer: Summarizer) -> bool:
         """The stand-ins above those that a model has replaced, lowest level first."""
         for session_id in sorted(self._renewed):
-            for old, below in await rollups.renewable(store, session_id):
+            for old, below in await plan.renewable(store, session_id):
                 key = f"renew:{old.level}:{old.summary_id}"
                 if key in self._passed or not summarizer.uses_model(session_id):
                     continue
                 self._passed.add(key)
-                async with self._leased(store, [key]) as mine:
+                async with self._leased(store, key) as mine:
                     # Whoever had it before may have done it.
-                    if not mine or (old, below) not in await rollups.renewable(store, session_id):
+                    if not mine or (old, below) not in await plan.renewable(store, session_id):
                         continue
                     summary = await summarizer.summarize_summaries(
-                        session_id, old.level - 1, below, instead_of=old
+                        session_id, below, instead_of=old
                     )
                     await store.apply([redacted(AddSummary(summary=summary))])
                 return True
@@ -350,38 +345,31 @@ class Worker:
     async def _roll_up(self, store: Store, summarizer: Summarizer) -> bool:
         async def do(item: Pending) -> bool:
             due = partial(
-                rollups.due_roll_up, store, item.session_id, rollup_chars=self._config.rollup_chars
+                plan.due_roll_up, store, item.session_id, rollup_chars=self._config.rollup_chars
             )
-            if await due() is None:
+            if not await due():
                 return False
             await self._reckon(store, summarizer, item.session_id)
-            keys = [item.key, f"roll_up:{item.session_id}"]
-            async with self._leased(store, keys) as mine:
+            async with self._leased(store, item.key, f"roll_up:{item.session_id}") as mine:
                 # Whoever had it before may have done it.
-                found = await due() if len(mine) == len(keys) else None
-                if found is None:
+                found = await due() if len(mine) == 2 else []
+                if not found:
                     return False
-                level, covers = found
-                summary = await summarizer.summarize_summaries(item.session_id, level, covers)
+                summary = await summarizer.summarize_summaries(item.session_id, found)
                 await store.apply([redacted(AddSummary(summary=summary))])
             return True
 
         return await self._first_due(store, "roll_up", do)
 
     async def _thread(self, store: Store, summarizer: Summarizer) -> bool:
-        async def due(item: Pending) -> Session | None:
-            session = await store.session(item.session_id)
-            is_due = thread_summary_due(
-                session.message_count, session.summarized_count, every=self._config.every_n_messages
-            )
-            return session if is_due else None
+        every = self._config.every_n_messages
 
         async def do(item: Pending) -> bool:
-            if await due(item) is None:
+            if not plan.thread_summary_due(await store.session(item.session_id), every=every):
                 return False
-            async with self._leased(store, [item.key]) as mine:
-                session = await due(item) if mine else None
-                if session is None:
+            async with self._leased(store, item.key) as mine:
+                session = await store.session(item.session_id)
+                if not mine or not plan.thread_summary_due(session, every=every):
                     return False
                 await self._reckon(store, summarizer, item.session_id)
                 await self.summarize_thread(store, summarizer, session)
@@ -391,14 +379,21 @@ class Worker:
 
     async def summarize_thread(self, store: Store, summarizer: Summarizer, session: Session) -> str:
         """Renew a session's own summary from the turns since the last one."""
-        renewed = await rollups.thread_renewed(store, summarizer, session, at=self._clock())
+        at, count = self._clock(), (session.message_count - session.summarized_count) // 2
+        since = await store.turns(
+            session.session_id, TurnQuery(limit=max(1, count), statuses=("completed",))
+        )
+        summary = await summarizer.thread_summary(session.summary, since)
+        renewed = UpdateSession(
+            session_id=session.session_id,
+            summary=summary,
+            summarized_count=session.message_count,
+            at=at,
+        )
         await store.apply([redacted(renewed)])
-        return renewed.summary or ""
+        return summary
 
     # --- what reads turns -----------------------------------------------------------
-
-    async def _learn(self, store: Store, extractor: Extractor) -> bool:
-        return await self._look_through(store, "memories", extractor) or await extractor.tidy()
 
     async def _look_through(self, store: Store, work: Work, reader: Reader) -> bool:
         items = await self._fresh(store, work, limit=1)

@@ -29,6 +29,7 @@ REFERENCE_HOWS: tuple[ReferenceHow, ...] = ("edited", "read", "found", "named")
 class CodeScope(Record, frozen=True, kw_only=True):
     """A scope as it stands in its file; never its text, which is in the file."""
 
+    texts = ("name", "qualified_name", "signature", "docstring")
     scope_id: str
     kind: ScopeKind
     name: str
@@ -50,6 +51,7 @@ class CodeScope(Record, frozen=True, kw_only=True):
 class CodeFile(Record, frozen=True, kw_only=True):
     """A file of a project with what it defines."""
 
+    texts = ("scopes",)
     project_id: str
     """Of the folder that it is in, itself, not of what that was joined to."""
     path: str

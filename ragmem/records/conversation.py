@@ -1,7 +1,7 @@
 """Projects, sessions, turns, tool calls, file accesses, summaries."""
 
 from datetime import UTC, datetime
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -21,7 +21,10 @@ def utc_now() -> datetime:
 
 
 class Record(msgspec.Struct, frozen=True):
-    """Base of everything stored."""
+    """Base of everything stored, and of what is written."""
+
+    texts: ClassVar[tuple[str, ...]]
+    """Fields that may hold a secret, or records that do. Without them nothing can be written."""
 
 
 class Project(Record, frozen=True, kw_only=True):
@@ -49,6 +52,7 @@ class Session(Record, frozen=True, kw_only=True):
     derived by the store; what a caller puts there is ignored by `CreateSession`.
     """
 
+    texts = ("title", "summary", "tags")
     session_id: str
     cwd: str
     """Real path; see `ragmem.memory.projects.normalize_cwd`."""
@@ -90,6 +94,7 @@ class Session(Record, frozen=True, kw_only=True):
 class FileAccess(Record, frozen=True, kw_only=True):
     """One access of a tool to one file."""
 
+    texts = ("path",)
     path: str
     """Relative to the project's folder with `/`, absolute when outside of it."""
     tool_name: str
@@ -103,6 +108,7 @@ class FileAccess(Record, frozen=True, kw_only=True):
 class ToolCall(Record, frozen=True, kw_only=True):
     """A tool call as it happened, with its result."""
 
+    texts = ("tool_name", "arguments", "result", "error", "preamble")
     tool_call_id: str
     turn_id: str
     order: int
@@ -167,6 +173,7 @@ def _sum(one: _Number | None, other: _Number | None) -> _Number | None:
 class Turn(Record, frozen=True, kw_only=True):
     """One prompt of the person and all that followed from it."""
 
+    texts = ("user_message", "assistant_message", "reasoning", "tool_calls")
     turn_id: str
     session_id: str
     """The session that it was said in (a fork's shared turns keep their parent's)."""
@@ -208,6 +215,7 @@ class Turn(Record, frozen=True, kw_only=True):
 class Summary(Record, frozen=True, kw_only=True):
     """A digest of turns (level 1) or of summaries of the level below."""
 
+    texts = ("text", "key_findings", "topics")
     summary_id: str
     session_id: str
     text: str

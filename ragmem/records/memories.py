@@ -29,6 +29,7 @@ _NAME_CHARS = 40
 class Evidence(Record, frozen=True, kw_only=True):
     """One place where a memory comes from."""
 
+    texts = ("path", "quote")
     session_id: str = ""
     turn_id: str = ""
     """Of the turn in which it was said or read; empty for a note of the person."""
@@ -46,6 +47,7 @@ class Evidence(Record, frozen=True, kw_only=True):
 class MemoryRecord(Record, frozen=True, kw_only=True):
     """Something worth knowing later, in a sentence, with where it comes from."""
 
+    texts = ("content", "subjects", "evidence")
     memory_id: str
     kind: MemoryKind = "fact"
     content: str
@@ -117,6 +119,7 @@ class Owner(Record, frozen=True, kw_only=True):
 class Insight(Record, frozen=True, kw_only=True):
     """What a look over a whole session found; one a session."""
 
+    texts = ("main_topic", "key_findings", "action_items")
     session_id: str
     main_topic: str
     key_findings: tuple[str, ...] = ()

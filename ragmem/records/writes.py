@@ -8,6 +8,7 @@ from ragmem.records.code import CodeFile, CodeReference
 from ragmem.records.conversation import (
     FileAccess,
     Project,
+    Record,
     Session,
     SessionStatus,
     Summary,
@@ -19,7 +20,7 @@ from ragmem.records.conversation import (
 from ragmem.records.memories import Insight, MemoryRecord
 
 
-class _Write(msgspec.Struct, frozen=True, tag_field="write"):
+class _Write(Record, frozen=True, tag_field="write"):
     pass
 
 
@@ -30,18 +31,21 @@ class RegisterProject(_Write, frozen=True, kw_only=True, tag="project"):
     that project's. Nothing parts them again; a project joined twice stays where it is.
     """
 
+    texts = ()
     project: Project
 
 
 class CreateSession(_Write, frozen=True, kw_only=True, tag="session"):
     """Start a session; an id that exists is left as it is."""
 
+    texts = ("session",)
     session: Session
 
 
 class UpdateSession(_Write, frozen=True, kw_only=True, tag="session_update"):
     """Change what is given, leave what is None."""
 
+    texts = ("title", "summary", "tags")
     session_id: str
     title: str | None = None
     summary: str | None = None
@@ -54,6 +58,7 @@ class UpdateSession(_Write, frozen=True, kw_only=True, tag="session_update"):
 class BeginTurn(_Write, frozen=True, kw_only=True, tag="turn_begin"):
     """The person's message was accepted: the turn exists from here on, as `running`."""
 
+    texts = ("user_message",)
     turn_id: str
     session_id: str
     user_message: str
@@ -68,6 +73,7 @@ class RecordToolCall(_Write, frozen=True, kw_only=True, tag="tool_call"):
     The same id again replaces the call, but a start never replaces a finish.
     """
 
+    texts = ("call", "accesses")
     session_id: str
     call: ToolCall
     accesses: tuple[FileAccess, ...] = ()
@@ -76,6 +82,7 @@ class RecordToolCall(_Write, frozen=True, kw_only=True, tag="tool_call"):
 class FinishTurn(_Write, frozen=True, kw_only=True, tag="turn_finish"):
     """The turn has ended, whichever way. A turn that is `completed` stays so."""
 
+    texts = ("assistant_message", "reasoning")
     turn_id: str
     session_id: str
     status: TurnStatus
@@ -89,6 +96,7 @@ class FinishTurn(_Write, frozen=True, kw_only=True, tag="turn_finish"):
 class AddSummary(_Write, frozen=True, kw_only=True, tag="summary"):
     """Store a summary with its links to what it covers."""
 
+    texts = ("summary",)
     summary: Summary
 
 
@@ -98,6 +106,7 @@ class PutVectors(_Write, frozen=True, kw_only=True, tag="vectors"):
     Left out when the store's embedder is another one, or there is no such record.
     """
 
+    texts = ()
     record_id: str
     level: int
     """0 for a turn, 1 and up for a summary; MEMORY_LEVEL, SESSION_LEVEL: with one vector."""
@@ -116,6 +125,7 @@ class PutSession(_Write, frozen=True, kw_only=True, tag="session_put"):
     changed later here; what is derived from turns stays derived from those that are here.
     """
 
+    texts = ("session",)
     session: Session
 
 
@@ -126,8 +136,9 @@ class PutTurn(_Write, frozen=True, kw_only=True, tag="turn"):
     place of the session, or one of the tool calls, belongs to another turn.
     """
 
+    texts = ("turn",)
     turn: Turn
-    accesses: dict[str, tuple[FileAccess, ...]] = {}
+    accesses: dict[str, tuple[FileAccess, ...]] = msgspec.field(default_factory=dict)
     """By `tool_call_id`."""
 
 
@@ -139,6 +150,7 @@ class PutMemory(_Write, frozen=True, kw_only=True, tag="memory"):
     that is superseded stays so when it is put again. All in one transaction.
     """
 
+    texts = ("memory",)
     memory: MemoryRecord
     supersedes: tuple[str, ...] = ()
 
@@ -146,6 +158,7 @@ class PutMemory(_Write, frozen=True, kw_only=True, tag="memory"):
 class PutProfile(_Write, frozen=True, kw_only=True, tag="profile"):
     """Set one key of the profile, or remove it with None; the others stay."""
 
+    texts = ("key", "value")
     key: str
     value: str | None
     at: datetime
@@ -156,6 +169,7 @@ class PutProfile(_Write, frozen=True, kw_only=True, tag="profile"):
 class PutOwner(_Write, frozen=True, kw_only=True, tag="owner"):
     """Say what an owner is called; a name that was set later stays."""
 
+    texts = ("name",)
     owner: str
     name: str
     at: datetime
@@ -164,12 +178,14 @@ class PutOwner(_Write, frozen=True, kw_only=True, tag="owner"):
 class PutInsight(_Write, frozen=True, kw_only=True, tag="insight"):
     """Store what was found in a session; it replaces what was found before."""
 
+    texts = ("insight",)
     insight: Insight
 
 
 class MarkExtracted(_Write, frozen=True, kw_only=True, tag="extracted"):
     """These turns were looked through for memories: none of them is due for it any more."""
 
+    texts = ()
     turn_ids: tuple[str, ...]
 
 
@@ -180,6 +196,7 @@ class PutCodeFile(_Write, frozen=True, kw_only=True, tag="code_file"):
     goes, unless a turn has to do with it: then it stays, without a file that defines it.
     """
 
+    texts = ("file",)
     file: CodeFile
 
 
@@ -189,6 +206,7 @@ class DropCodeFiles(_Write, frozen=True, kw_only=True, tag="code_files_drop"):
     The File itself stays where a turn has accessed it.
     """
 
+    texts = ()
     project_id: str
     paths: tuple[str, ...]
 
@@ -200,6 +218,7 @@ class PutReferences(_Write, frozen=True, kw_only=True, tag="references"):
     so is all of it where there is no such turn.
     """
 
+    texts = ()
     turn_id: str
     references: tuple[CodeReference, ...]
 

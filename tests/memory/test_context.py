@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,8 +13,16 @@ from inline_snapshot import snapshot
 
 from ragmem.config import ContextConfig, MemoryConfig, RecentConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import Context, ContextBuilder, Material, Place, context_max_chars
+from ragmem.memory.context import (
+    Context,
+    ContextBuilder,
+    ContextRequest,
+    Material,
+    Place,
+    context_max_chars,
+)
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
+from ragmem.memory.window import NO_WINDOW
 from ragmem.records import FileAccess, Turn
 
 from .builders import T0, a_call, a_turn
@@ -53,7 +62,11 @@ def build(
     **fields: object,
 ) -> Context:
     builder = ContextBuilder(config, info)
-    return builder.build(prompt, material(builder, turns, **fields), place, tag=TAG, now=NOW)
+    return builder.build(request(prompt, place=place), material(builder, turns, **fields))
+
+
+def request(prompt: str = "And now?", **fields: Any) -> ContextRequest:
+    return ContextRequest(prompt=prompt, **{"place": PLACE, "tag": TAG, "now": NOW} | fields)
 
 
 def test_whole_request() -> None:
@@ -121,7 +134,7 @@ def test_a_model_without_tools_gets_no_empty_block() -> None:
     """Nothing recalled is nothing said; a mentioned file comes before the question."""
     builder = ContextBuilder(MemoryConfig(), SMALL)
     read = a_call(text="     1\tx = 1\n" * 900, origin="mention")
-    context = builder.build("Is x 1?", Material(), PLACE, tag=TAG, now=NOW, mentions=[read])
+    context = builder.build(request("Is x 1?", mentions=[read]), Material())
     assert [s.name for s in context.sections] == ["System", "Mentioned Files", "Prompt"]
     text = context.messages[-1].text
     assert text.startswith(f"a.py:\n<file-{TAG}>\nx = 1\n")
@@ -176,7 +189,7 @@ def test_each_section_keeps_its_budget(
         a_call(i, origin="mention", text="m" * 90_000, arguments=f'{{"path": "{i}.py"}}')
         for i in range(mentioned)
     )
-    context = builder.build("And now?", found, place, tag=TAG, now=NOW, mentions=calls)
+    context = builder.build(request(place=place, mentions=calls), found)
     budgets = {section.name: section.budget for section in context.sections}
     # Delimiters around each file, and how a small model is asked about them.
     framing = 50 * mentioned + 100 * (mentioned > 0)
@@ -253,8 +266,9 @@ def test_recalled_text_never_speaks_with_the_systems_voice() -> None:
 
 def test_fallback_request() -> None:
     """Pruned history in place of what the store can't give."""
-    history = tuple(("user", f"message {i}") for i in range(1, 30))
-    context = build(history=history)
+    context = build(
+        [a_turn(i, f"message {i}", "") for i in range(1, 30)], at_hand=True, window=NO_WINDOW
+    )
     assert context.fallback
     assert [m.role for m in context.messages] == ["system", "user"]
     text = context.messages[-1].text

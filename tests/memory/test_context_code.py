@@ -18,6 +18,7 @@ from ragmem.memory.context import (
     CodePassage,
     Context,
     ContextBuilder,
+    ContextRequest,
     Material,
     Place,
     Strategy,
@@ -70,9 +71,10 @@ def build(
     config = MemoryConfig(context=ContextConfig(max_chars=max_chars))
     builder = ContextBuilder(config, info)
     found = Material(turns=tuple(turns), window=builder.window(turns), code=code, **material)
-    return builder.build(
-        "Is it good?", found, PLACE, tag="t", now=NOW, mentions=mentions, strategy=strategy
+    request = ContextRequest(
+        prompt="Is it good?", place=PLACE, tag="t", now=NOW, mentions=mentions, strategy=strategy
     )
+    return builder.build(request, found)
 
 
 def section(context: Context) -> str:
@@ -219,7 +221,7 @@ def test_a_model_without_tools_gets_little() -> None:
 
 def test_while_the_store_is_away() -> None:
     """The index needs no store."""
-    context = build(passage(), history=())
+    context = build(passage(), at_hand=True)
     assert section(context)
     assert context.fallback
 

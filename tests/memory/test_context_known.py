@@ -13,10 +13,18 @@ from inline_snapshot import snapshot
 
 from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import STRATEGIES, Context, ContextBuilder, Material, Place, Strategy
-from ragmem.memory.context.sections import Said
+from ragmem.memory.context import (
+    STRATEGIES,
+    Context,
+    ContextBuilder,
+    ContextRequest,
+    Material,
+    Place,
+    Strategy,
+)
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
+from ragmem.memory.window import NO_WINDOW
 from ragmem.records import Evidence, MemoryRecord, Profile, Turn
 from ragmem.text import mark_for
 
@@ -74,8 +82,10 @@ def build(
         context=ContextConfig(max_chars=max_chars), facts=FactsConfig(shown=shown)
     )
     builder = ContextBuilder(config, info)
-    found = Material(turns=turns, window=builder.window(turns), **material)
-    return builder.build(prompt, found, place, tag="t", now=NOW, strategy=strategy)
+    found = Material(**{"turns": turns, "window": builder.window(turns)} | material)
+    return builder.build(
+        ContextRequest(prompt=prompt, place=place, tag="t", now=NOW, strategy=strategy), found
+    )
 
 
 def names(context: Context) -> list[str]:
@@ -209,8 +219,8 @@ def test_a_fact_that_is_visible_is_not_injected_twice() -> None:
     assert [line.rsplit("] ")[1] for line in facts_of(context)] == ["Bo has a dog"]
     assert context.messages[0].text.count("Ann lives in Oslo") == 1
     # Words, not letters: a part of a longer word is another word.
-    assert not Said.of(["Mickael likes skiings"]).holds(facts[0].memory)
-    assert not Said.of(["Mickael likes", "skiing"]).holds(facts[0].memory)
+    assert facts_of(build("Mickael likes skiings", facts=tuple(facts[:1])))
+    assert facts_of(build("Mickael likes", thread_summary="skiing", facts=tuple(facts[:1])))
 
 
 def test_what_is_not_current_is_never_shown() -> None:
@@ -353,7 +363,9 @@ def test_recalled_text_stays_inside_the_block() -> None:
 
 def test_the_fallback_keeps_what_is_pinned() -> None:
     """Nothing that shortens a context can lose a rule."""
-    context = build(history=(("user", "hello"),), pinned=(RULE,), facts=(a_hit(SHOULDER),))
+    context = build(
+        at_hand=True, turns=(a_turn(1),), window=NO_WINDOW, pinned=(RULE,), facts=(a_hit(SHOULDER),)
+    )
     assert context.fallback
     assert names(context) == ["System", "Pinned", "Conversation History", "Prompt"]
 

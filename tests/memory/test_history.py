@@ -8,7 +8,6 @@ from ragmem.memory.context.history import (
     COMPRESSION_MARKER,
     WHOLE_LIMIT,
     HistoryMessage,
-    ShownSummary,
     build_history_context,
     format_history,
 )
@@ -42,7 +41,7 @@ def test_format_is_the_same_for_both() -> None:
 
 def test_summaries_of_what_is_hidden_follow_the_marker() -> None:
     """None of what is shown, in the conversation's order."""
-    digests = [ShownSummary(f"summary\nof turn {i + 1}", 2 * i + 1) for i in range(10)]
+    digests = {2 * i + 1: f"summary\nof turn {i + 1}" for i in range(10)}
     text = build_history_context(messages(20), so_far="Beds are planned.", digests=digests)
     assert text.startswith(
         "user: message 1\n\n"
@@ -53,7 +52,7 @@ def test_summaries_of_what_is_hidden_follow_the_marker() -> None:
     assert "- summary of turn 5\n\nassistant: message 12\n\n" in text
     assert "turn 6" not in text
     assert text.endswith("assistant: message 20")
-    assert build_history_context(messages(10), so_far="x", digests=digests[:5]) == (
+    assert build_history_context(messages(10), so_far="x", digests=digests) == (
         build_history_context(messages(10))
     )
 
@@ -103,7 +102,7 @@ def test_whatever_was_said_it_keeps_its_budget(
     said: list[HistoryMessage], max_chars: int, so_far: str
 ) -> None:
     """Also where a single message is longer."""
-    digests = [ShownSummary(f"digest {i}", i) for i in range(0, len(said), 2)]
+    digests = {i: f"digest {i}" for i in range(0, len(said), 2)}
     text = build_history_context(said, so_far=so_far, digests=digests, max_chars=max_chars)
     assert len(text) <= max_chars
     whole = build_history_context(said)

@@ -12,8 +12,16 @@ from inline_snapshot import snapshot
 
 from ragmem.config import ContextConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.context import STRATEGIES, Context, ContextBuilder, Material, Place, Strategy
-from ragmem.memory.context.sections import Shown, choose
+from ragmem.memory.context import (
+    STRATEGIES,
+    Context,
+    ContextBuilder,
+    ContextRequest,
+    Material,
+    Place,
+    Strategy,
+)
+from ragmem.memory.context.sections import choose
 from ragmem.memory.hits import Hit
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import Summary, Turn
@@ -64,7 +72,9 @@ def build(
     builder = ContextBuilder(config, BIG)
     turns = material.pop("turns", ())
     found = Material(turns=turns, window=builder.window(turns), **material)
-    return builder.build(prompt, found, PLACE, tag="t", now=NOW, strategy=strategy)
+    return builder.build(
+        ContextRequest(prompt=prompt, place=PLACE, tag="t", now=NOW, strategy=strategy), found
+    )
 
 
 def names(context: Context) -> list[str]:
@@ -159,17 +169,17 @@ def test_a_summary_of_a_turn_that_is_a_hit_is_dropped() -> None:
     """The turn says it better."""
     turn = a_turn(4)
     hits = [turn_hit(turn), summary_hit(a_summary(1, turn.turn_id))]
-    assert choose(hits, Shown()) == hits[:1]
-    assert choose(hits[::-1], Shown()) == hits[:1]
+    assert choose(hits, ()) == hits[:1]
+    assert choose(hits[::-1], ()) == hits[:1]
 
 
 def test_the_best_five_at_most_three_turns() -> None:
     """The limits bound what is shown; the order is the rank's."""
     turns = [turn_hit(a_turn(i), 9 - i) for i in range(6)]
     summaries = [summary_hit(a_summary(i, f"c{i}"), 0.1) for i in range(6)]
-    chosen = choose([*turns, *summaries], Shown())
+    chosen = choose([*turns, *summaries], ())
     assert chosen == [*turns[:3], *summaries[:2]]
-    assert len(choose(summaries, Shown())) == 5
+    assert len(choose(summaries, ())) == 5
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -160,7 +160,7 @@ async def test_summaries_roll_up() -> None:
         a_summary(1, 2, turn_count=3, files_mentioned=("a.py", "b.py"), tools_used=("read_file",)),
         a_summary(2, 2, turn_count=2, files_mentioned=("c.py", "b.py"), topics=("x",)),
     ]
-    found = await summarizer.summarize_summaries("s", 2, below)
+    found = await summarizer.summarize_summaries("s", below)
     assert (found.level, found.turn_count, found.extractive) == (3, 5, False)
     assert found.covers == (below[0].summary_id, below[1].summary_id)
     assert found.files_mentioned == ("b.py", "c.py", "a.py")
@@ -176,7 +176,7 @@ async def test_the_prompt_for_a_roll_up() -> None:
         a_summary(1, key_findings=("module_1 is slow",), files_mentioned=("a.py",)),
         a_summary(2),
     ]
-    await summarizer.summarize_summaries("s", 1, below)
+    await summarizer.summarize_summaries("s", below)
     assert asked(llm.requests[0]).partition("=====\n")[0] == snapshot("""\
 You keep the memory of a coding agent. Put these summaries of consecutive parts of one
 conversation, oldest first, together into one summary of the whole. Where later ones change or
@@ -213,14 +213,12 @@ That was the quoted data. Answer with the JSON object. Its `text` may have at mo
 """)
 
 
-@pytest.mark.parametrize(
-    ("level", "summaries"), [(1, []), (0, [a_summary(1)]), (1, [a_summary(1), a_summary(2, 2)])]
-)
-async def test_levels_do_not_mix(level: int, summaries: list[Summary]) -> None:
+@pytest.mark.parametrize("summaries", [[], [a_summary(1, 0)], [a_summary(1), a_summary(2, 2)]])
+async def test_levels_do_not_mix(summaries: list[Summary]) -> None:
     """A caller's mistake is said, and no model is asked."""
     summarizer, _ = a_summarizer()
     with pytest.raises(ValueError, match="level"):
-        await summarizer.summarize_summaries("s", level, summaries)
+        await summarizer.summarize_summaries("s", summaries)
 
 
 # --- the session's own summary ----------------------------------------------------------------

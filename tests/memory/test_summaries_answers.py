@@ -10,13 +10,18 @@ from hypothesis import strategies as st
 
 from ragmem.config import SummariesConfig
 from ragmem.memory.summaries import Summarizer
-from ragmem.memory.summaries.digest import Digest, parse_digest
+from ragmem.memory.summaries.digest import Digest, bounded, read_object
 from ragmem.messages import ToolUse
 from ragmem.records import Turn
 from tests.fakes.scripted_llm import Says
 
 from .builders import a_call, a_turn
 from .summarizing import GOOD, TURN, a_summarizer, a_summary, asked
+
+
+def parse_digest(answer: str, text_chars: int = 500) -> Digest:
+    return bounded(read_object(answer, Digest, "t4g"), text_chars=text_chars)
+
 
 # --- what is believed -------------------------------------------------------------------------
 
@@ -35,7 +40,7 @@ from .summarizing import GOOD, TURN, a_summarizer, a_summary, asked
 )
 def test_the_object_is_found_in_an_answer(answer: str) -> None:
     """Whatever stands around it; other keys are dropped."""
-    assert parse_digest(answer, tag="t4g", text_chars=500) == Digest(
+    assert parse_digest(answer) == Digest(
         "The lock error is fixed.", ("busy_timeout comes first",), ("sqlite",)
     )
 
@@ -61,7 +66,7 @@ def test_the_object_is_found_in_an_answer(answer: str) -> None:
 def test_other_answers_are_refused(answer: str, problem: str) -> None:
     """They are strictly parsed, and not empty."""
     with pytest.raises(ValueError, match=problem):
-        parse_digest(answer, tag="t4g", text_chars=500)
+        parse_digest(answer)
 
 
 @given(
@@ -76,7 +81,7 @@ def test_a_digest_is_bounded_and_on_single_lines(
     """Whatever a model says, it can forge no line of the memory block."""
     answer = json.dumps({"text": text, "key_findings": findings, "topics": topics})
     try:
-        digest = parse_digest(answer, tag="t4g", text_chars=limit)
+        digest = parse_digest(answer, limit)
     except ValueError:
         return
     assert 0 < len(digest.text) <= limit
@@ -171,7 +176,7 @@ async def test_secrets_reach_neither_the_model_nor_the_summary() -> None:
     )
     summarizer, llm = a_summarizer(*[Says(json.dumps({"text": f"Used {key}"}))] * 3)
     found = await summarizer.summarize_turn(turn)
-    above = await summarizer.summarize_summaries("s", 1, [a_summary(1, text=key)])
+    above = await summarizer.summarize_summaries("s", [a_summary(1, text=key)])
     thread = await summarizer.thread_summary(key, [turn])
     cut = await Summarizer(None, SummariesConfig()).summarize_turn(turn)
     assert llm.left == 0
@@ -193,7 +198,7 @@ async def test_secrets_reach_neither_the_model_nor_the_summary() -> None:
     ],
 )
 def test_an_answer_in_another_plausible_shape_is_understood(answer: str) -> None:
-    found = parse_digest(answer, tag="0123456789", text_chars=800)
+    found = parse_digest(answer)
     assert found == Digest(text="It works.", key_findings=("one",), topics=("a",))
 
 

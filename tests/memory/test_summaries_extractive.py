@@ -76,7 +76,7 @@ async def test_roll_ups_keep_the_first_thing_of_each() -> None:
     """Each of the summaries below is heard; findings in turn; all files."""
     summarizer = Summarizer(None, SummariesConfig())
     below = [await summarizer.summarize_turn(turn) for turn in coding_turns()[:6]]
-    above = await summarizer.summarize_summaries("s", 1, below)
+    above = await summarizer.summarize_summaries("s", below)
     assert (above.level, above.turn_count, above.extractive) == (2, 6, True)
     for turn in coding_turns()[:6]:
         assert turn.user_message[:30] in above.text

@@ -7,7 +7,7 @@ from ragmem.config import SummariesConfig, find_paths
 from ragmem.llm.base import LLM, ModelInfo
 from ragmem.llm.local import LOCAL_INFO, LocalLLM
 from ragmem.llm.models import find_local_model
-from ragmem.memory.summaries import Summarizer, WaitingSummary, next_roll_up
+from ragmem.memory.summaries import Summarizer, next_roll_up
 from ragmem.records import Summary
 from ragmem.text import estimate_tokens
 
@@ -55,22 +55,10 @@ async def test_a_session_of_thirty_turns(tmp_path: object) -> None:
     """L1s, L2s and an L3 that name the right files; nothing is loaded."""
     llm = local_model(LOCAL_INFO, str(tmp_path))
     summarizer = Summarizer(llm, SummariesConfig())
-    waiting: list[WaitingSummary] = []
-    made: dict[str, Summary] = {}
+    waiting: list[Summary] = []
+    made: list[Summary] = []
+    raw: dict[str, int] = {}
     touched: dict[str, set[str]] = {}
-
-    def keep(summary: Summary, raw_chars: int) -> None:
-        made[summary.summary_id] = summary
-        waiting.append(
-            WaitingSummary(
-                summary_id=summary.summary_id,
-                level=summary.level,
-                turn_count=summary.turn_count,
-                raw_chars=raw_chars,
-                own_chars=summary.char_count,
-            )
-        )
-
     for index in range(1, 31):
         turn = coding_turns()[(index - 1) % 15]
         padded = f"{turn.assistant_message} {'And so on, as was said. ' * 30}"
@@ -80,19 +68,20 @@ async def test_a_session_of_thirty_turns(tmp_path: object) -> None:
             path for path in first.files_mentioned if any(path in c.result for c in turn.tool_calls)
         }
         assert set(first.files_mentioned) == touched[first.summary_id]
-        keep(first, turn.char_count)
-        while due := next_roll_up(waiting, rollup_chars=5_000):
-            below = [made[name] for name in due.covers]
-            above = await summarizer.summarize_summaries("s", due.level - 1, below)
-            touched[above.summary_id] = set.union(*(touched[name] for name in due.covers))
+        raw[turn.turn_id] = turn.char_count
+        made.append(first)
+        waiting.append(first)
+        while due := next_roll_up(waiting, raw, rollup_chars=5_000):
+            above = await summarizer.summarize_summaries("s", due)
+            touched[above.summary_id] = set.union(*(touched[s.summary_id] for s in due))
             assert set(above.files_mentioned) == touched[above.summary_id]
-            waiting = [w for w in waiting if w.summary_id not in due.covers]
-            keep(above, 0)
-    levels = [summary.level for summary in made.values()]
+            made.append(above)
+            waiting = [*(w for w in waiting if w not in due), above]
+    levels = [summary.level for summary in made]
     assert (levels.count(1), levels.count(3)) == (30, 1)
     assert levels.count(2) >= 4
     assert sum(w.turn_count for w in waiting) == 30
-    assert all(summary.extractive for summary in made.values())
-    assert all(estimate_tokens(s.char_count) <= 400 for s in made.values())
+    assert all(summary.extractive for summary in made)
+    assert all(estimate_tokens(s.char_count) <= 400 for s in made)
     assert llm.pid is None
     assert summarizer.spent("s").calls == 0

@@ -9,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmem.ids import new_id
-from ragmem.memory.summaries import (
-    RollUp,
-    WaitingSummary,
-    next_roll_up,
-    summary_id,
-    thread_summary_due,
-)
+from ragmem.memory.summaries import next_roll_up, summary_id, thread_summary_due
+from ragmem.records import Session, Summary
+from tests.store.samples import created
+
+from .builders import T0
 
 LIMIT = 5_000
 
@@ -23,45 +21,58 @@ LIMIT = 5_000
 class Made(msgspec.Struct):
     """A conversation's summaries as the planner had them made."""
 
-    waiting: list[WaitingSummary]
+    waiting: list[Summary] = []
+    raw: dict[str, int] = {}
     below: dict[str, tuple[str, ...]] = {}
-    all: dict[str, WaitingSummary] = {}
+    all: dict[str, Summary] = {}
 
-    def add(self, summary: WaitingSummary) -> None:
+    def add(self, summary: Summary) -> None:
         self.all[summary.summary_id] = summary
         self.waiting.append(summary)
+
+    def add_turn(self, index: int, raw_chars: int) -> None:
+        self.raw[f"turn-{index:05}"] = raw_chars
+        self.add(of(f"of-{index:05}", 1, (f"turn-{index:05}",)))
 
     def roll_up(self, own_chars: int) -> int:
         """Make what is due until nothing is; returns how many were made."""
         count = 0
-        while due := next_roll_up(self.waiting, rollup_chars=LIMIT):
+        while due := next_roll_up(self.waiting, self.raw, rollup_chars=LIMIT):
             count += 1
-            name = summary_id("s", due.level, due.covers)
-            self.below[name] = due.covers
-            covered = [self.all[i] for i in due.covers]
-            self.waiting = [w for w in self.waiting if w.summary_id not in due.covers]
-            self.add(
-                WaitingSummary(
-                    summary_id=name,
-                    level=due.level,
-                    turn_count=sum(c.turn_count for c in covered),
-                    own_chars=own_chars,
-                )
-            )
+            level, covers = due[0].level + 1, tuple(s.summary_id for s in due)
+            name = summary_id("s", level, covers)
+            self.below[name] = covers
+            self.waiting = [w for w in self.waiting if w not in due]
+            self.add(of(name, level, covers, own_chars, sum(s.turn_count for s in due)))
         return count
 
 
-def first_level(index: int, raw_chars: int) -> WaitingSummary:
-    return WaitingSummary(
-        summary_id=f"turn-{index:05}", level=1, raw_chars=raw_chars, own_chars=300
+def of(
+    name: str, level: int, covers: tuple[str, ...] = (), chars: int = 300, turn_count: int = 1
+) -> Summary:
+    return Summary(
+        summary_id=name,
+        session_id="s",
+        text="x" * chars,
+        level=level,
+        turn_count=turn_count,
+        created_at=T0,
+        covers=covers,
     )
+
+
+def waiting(raw: list[int]) -> Made:
+    made = Made()
+    for index, chars in enumerate(raw):
+        made.add_turn(index, chars)
+    return made
 
 
 def along_the_way(raw: list[int], own_chars: int = 900) -> Made:
     """Each turn summed up as it ends."""
-    made = Made([])
+    made = Made()
     for index, chars in enumerate(raw):
-        made.add(first_level(index, chars))
+        made.add_turn(index, chars)
         made.roll_up(own_chars)
     return made
 
@@ -88,9 +99,9 @@ def levels(made: Made) -> dict[int, int]:
 )
 def test_level_one_goes_by_the_characters_of_its_turns(raw: list[int], due: bool) -> None:
     """5,000 no, 5,001 yes; at least two, however long."""
-    waiting = [first_level(i, chars) for i, chars in enumerate(raw)]
-    expected = RollUp(2, tuple(w.summary_id for w in waiting)) if due else None
-    assert next_roll_up(waiting, rollup_chars=LIMIT) == expected
+    made = waiting(raw)
+    expected = made.waiting if due else []
+    assert next_roll_up(made.waiting, made.raw, rollup_chars=LIMIT) == expected
 
 
 @pytest.mark.parametrize(
@@ -106,13 +117,8 @@ def test_level_one_goes_by_the_characters_of_its_turns(raw: list[int], due: bool
 @pytest.mark.parametrize("level", [2, 3, 7])
 def test_higher_levels_go_by_number_or_own_length(level: int, own: list[int], due: bool) -> None:
     """Four wait, or two whose text is long; the same at any level."""
-    waiting = [
-        WaitingSummary(summary_id=str(i), level=level, own_chars=chars)
-        for i, chars in enumerate(own)
-    ]
-    found = next_roll_up(waiting, rollup_chars=LIMIT)
-    assert (found == RollUp(level + 1, tuple(map(str, range(len(own)))))) is due
-    assert (found is None) is not due
+    found = [of(str(i), level, chars=chars) for i, chars in enumerate(own)]
+    assert next_roll_up(found, {}, rollup_chars=LIMIT) == (found if due else [])
 
 
 @pytest.mark.parametrize("chars", [900, 1_000, 1_100])
@@ -125,9 +131,8 @@ def test_ten_turns_give_a_second_level_and_thirty_a_third(chars: int) -> None:
 
 def test_a_backlog_is_taken_from_its_oldest_end() -> None:
     """What a process left is rolled up as it would have been along the way."""
-    waiting = [first_level(i, 1_000) for i in range(40)]
-    due = next_roll_up(waiting, rollup_chars=LIMIT)
-    assert due == RollUp(2, tuple(f"turn-{i:05}" for i in range(6)))
+    made = waiting([1_000] * 40)
+    assert next_roll_up(made.waiting, made.raw, rollup_chars=LIMIT) == made.waiting[:6]
 
 
 def test_there_is_no_highest_level() -> None:
@@ -156,30 +161,36 @@ def test_a_conversation_of_any_length_is_covered(raw: list[int], own_chars: int)
         assert made.all[name].turn_count == len(turns(name))
         # What it covers is one stretch of the conversation.
         first = int(turns(name)[0][-5:])
-        assert turns(name) == [f"turn-{i:05}" for i in range(first, first + len(turns(name)))]
+        assert turns(name) == [f"of-{i:05}" for i in range(first, first + len(turns(name)))]
     assert sum(w.turn_count for w in made.waiting) == len(raw)
 
 
 @given(st.lists(st.integers(0, 9_000), max_size=120), st.integers(1, 4_000))
 def test_what_is_not_rolled_up_stays_small(raw: list[int], own_chars: int) -> None:
     """At level 1 no more than the threshold or one turn, above it three summaries a level."""
-    waiting = along_the_way(raw, own_chars).waiting
-    ones = [w.raw_chars for w in waiting if w.level == 1]
+    made = along_the_way(raw, own_chars)
+    ones = [made.raw[w.covers[0]] for w in made.waiting if w.level == 1]
     assert sum(ones) <= LIMIT or len(ones) == 1
-    for level in {w.level for w in waiting if w.level > 1}:
-        assert sum(w.level == level for w in waiting) <= 3
+    for level in {w.level for w in made.waiting if w.level > 1}:
+        assert sum(w.level == level for w in made.waiting) <= 3
 
 
 @given(st.lists(st.integers(0, 9_000), max_size=80), st.integers(1, 4_000), st.integers(0, 80))
 def test_late_work_comes_to_the_same_summaries(raw: list[int], own_chars: int, stop: int) -> None:
     """Whoever does it and when, ids included: what two do at once is stored once."""
-    late = Made([])
+    late = Made()
     for index, chars in enumerate(raw):
-        late.add(first_level(index, chars))
+        late.add_turn(index, chars)
         if index == stop:
             late.roll_up(own_chars)
     late.roll_up(own_chars)
     assert late.below == along_the_way(raw, own_chars).below
+
+
+def a_session(messages: int, summarized: int) -> Session:
+    return msgspec.structs.replace(
+        created().session, message_count=messages, summarized_count=summarized
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,13 +199,14 @@ def test_late_work_comes_to_the_same_summaries(raw: list[int], own_chars: int, s
 )
 def test_the_session_is_summed_up_at_each_multiple(before: int, now: int, due: bool) -> None:
     """At 10, 20, 30 …, also when the count jumps over one; not at 0."""
-    assert thread_summary_due(now, before, every=10) is due
+    assert thread_summary_due(a_session(now, before), every=10) is due
 
 
 def test_an_odd_interval_is_crossed_too() -> None:
     """Messages come in twos, so a multiple of 7 may be stepped over."""
     counts = range(0, 41, 2)
-    due = [now for before, now in pairwise(counts) if thread_summary_due(now, before, every=7)]
+    pairs = pairwise(counts)
+    due = [n for before, n in pairs if thread_summary_due(a_session(n, before), every=7)]
     assert due == [8, 14, 22, 28, 36]
 
 

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 from ragmem.config import SummariesConfig
 from ragmem.ids import new_id
-from ragmem.memory.summaries import Summarizer, WaitingSummary, next_roll_up
-from ragmem.records import AddSummary, Summary
+from ragmem.memory.summaries import Summarizer, next_roll_up
+from ragmem.records import AddSummary
 from ragmem.store.base import Store
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.samples import START, called, created, whole_turn
@@ -35,22 +35,11 @@ async def sum_up(store: Store, session_id: str, summarizer: Summarizer) -> None:
     while True:
         raw = {turn.turn_id: turn.char_count for turn in await store.turns(session_id)}
         waiting = (await store.summaries(session_id, not_rolled_up=True))[::-1]
-        due = next_roll_up([_waiting(s, raw) for s in waiting], rollup_chars=5_000)
-        if due is None:
+        due = next_roll_up(waiting, raw, rollup_chars=5_000)
+        if not due:
             return
-        below = [s for s in waiting if s.summary_id in due.covers]
-        above = await summarizer.summarize_summaries(session_id, due.level - 1, below)
+        above = await summarizer.summarize_summaries(session_id, due)
         await store.apply([AddSummary(summary=above)])
-
-
-def _waiting(summary: Summary, raw: dict[str, int]) -> WaitingSummary:
-    return WaitingSummary(
-        summary_id=summary.summary_id,
-        level=summary.level,
-        turn_count=summary.turn_count,
-        raw_chars=sum(raw.get(covered, 0) for covered in summary.covers),
-        own_chars=summary.char_count,
-    )
 
 
 async def a_session(store: Store, turns: int, *, chars: int = 960) -> str:
@@ -101,7 +90,7 @@ async def test_two_that_do_the_same_work_store_it_once(store: Store) -> None:
     for _ in range(2):
         summarizer = Summarizer(None, SummariesConfig(), clock=Clock())
         ones = [await summarizer.summarize_turn(turn) for turn in turns]
-        above = await summarizer.summarize_summaries(session_id, 1, ones)
+        above = await summarizer.summarize_summaries(session_id, ones)
         await store.apply([AddSummary(summary=s) for s in (*ones, above)])
     assert len(await store.summaries(session_id)) == 8
     assert await store.summaries(session_id, not_rolled_up=True) == [above]

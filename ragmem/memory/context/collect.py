@@ -15,8 +15,7 @@ import msgspec
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, StoreError
 from ragmem.memory.context.builder import ContextBuilder
-from ragmem.memory.context.history import messages_of
-from ragmem.memory.context.values import CodePassage, FindCode, Material, Strategy
+from ragmem.memory.context.values import CodePassage, ContextRequest, FindCode, Material
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.files import recently_accessed
 from ragmem.memory.hits import BY_TIME, THREAD_LEVEL, Hit
@@ -63,13 +62,11 @@ _SPARE_FACTS = 8
 """So many more than are shown are looked for: some stand in the request anyway."""
 
 
-class ContextInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt that a request is to be made of, with what is known beside the store."""
+class ContextInput(ContextRequest, frozen=True, kw_only=True):
+    """What a request is made of, with what is known beside the store."""
 
     session: Session
-    prompt: str
     builder: ContextBuilder
-    strategy: Strategy = "hybrid"
     before: int | None = None
     """Index of the turn in flight."""
     own: Sequence[Turn] = ()
@@ -129,7 +126,7 @@ class Collector:
         turns = self.turns_at_hand(session.session_id, own)
         return Material(
             turns=turns,
-            history=tuple(messages_of(turns)),
+            at_hand=True,
             level1=last.level1,
             thread_summary=last.thread_summary,
             # What is pinned stands in every request, whatever shortens it.
@@ -159,8 +156,12 @@ class Collector:
         if isinstance(error, StoreError):
             self._metrics.count("store.failures")
             return
-        _log.warning("%s: %s", what, error, exc_info=not isinstance(error, RagmemError))
+        self._log(what, error)
         self._metrics.count("recall.failures")
+
+    @staticmethod
+    def _log(what: str, error: Exception) -> None:
+        _log.warning("%s: %s", what, error, exc_info=not isinstance(error, RagmemError))
 
     async def _tried(self, work: Awaitable[T], *, beside_s: float = 0.0) -> T | None:
         """What it gives; None, with a word in the log, when it fails or takes too long."""
@@ -176,12 +177,10 @@ class Collector:
                 past, relevant, known = await asyncio.gather(
                     in_time(self._past(asked)), self._relevant(asked), self._known(asked)
                 )
-                hits = await self._hits(relevant, past.window.turns, asked)
-                hits = hits or await self._latest(asked)
                 profile, facts = known
                 return msgspec.structs.replace(
                     past,
-                    hits=tuple(hits),
+                    hits=tuple(await self._hits(relevant, past.window.turns, asked)),
                     pinned=self._last_pinned.get(asked.session.project_id, ()),
                     profile=profile,
                     facts=facts,
@@ -232,36 +231,36 @@ class Collector:
         """What bears on the prompt; None where that can't be found out in time."""
         if self._open_store is None or asked.strategy == "recent":
             return None
-        patience_s = self._config.embeddings.timeout_s
+        session_id, patience_s = asked.session.session_id, self._config.embeddings.timeout_s
         question = Question(
             text=asked.prompt,
             scope=scope_of(asked.session, self._config.scope),
-            session_id=asked.session.session_id,
+            session_id=session_id,
             max_results=_CONTEXT_HITS,
             min_similarity=self._floor,
             patience_s=patience_s,
         )
-        return await self._tried(self._found(question), beside_s=patience_s)
 
-    async def _found(self, question: Question) -> Found | None:
-        latest = await (await self._store()).sessions(SessionQuery(limit=2))
-        if all(s.session_id == question.session_id and s.turn_count <= 1 for s in latest):
-            # Nothing was said before: what a search needs is not even loaded.
-            return None
-        return await self._recall.find(question)
+        async def found() -> Found | None:
+            latest = await self._sessions(SessionQuery(limit=2))
+            if all(s.session_id == session_id and s.turn_count <= 1 for s in latest):
+                # Nothing was said before: what a search needs is not even loaded.
+                return None
+            return await self._recall.find(question)
+
+        return await self._tried(found(), beside_s=patience_s)
 
     async def _hits(
         self, found: Found | None, window: Sequence[Turn], asked: ContextInput
     ) -> list[Hit]:
         """Those that the recent window does not show, nor are summaries of what it shows."""
-        if found is None:
-            return []
         from ragmem.memory.summaries import summary_id
 
         shown = window if asked.strategy != "relevant" else ()
         hidden = {turn.turn_id for turn in shown}
         hidden |= {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
-        return await self._tried(self._recall.hits(found, hidden=hidden)) or []
+        hits = await self._tried(self._recall.hits(found, hidden=hidden)) if found else []
+        return hits or await self._latest(asked)
 
     async def _latest(self, asked: ContextInput) -> list[Hit]:
         """The last conversations, for a question that names nothing to look for.
@@ -299,8 +298,7 @@ class Collector:
             with self._metrics.time("code.context"):
                 return tuple(await asked.find_code(asked.prompt))
         except Exception as error:
-            known = isinstance(error, RagmemError)
-            _log.warning("Code was not looked for: %s", error, exc_info=not known)
+            self._log("Code was not looked for", error)
             self._metrics.count("code.failures")
             return ()
 
@@ -352,12 +350,10 @@ class Collector:
     async def _read(self, ask: Callable[[], Awaitable[T]], project_id: str) -> T | None:
         """Asked more than once while no rule of the project is known: a store that is just being
         opened by a busy machine must not cost the first request its rules."""
-        found = await self._tried(ask())
         for _ in range(0 if project_id in self._last_pinned else _MORE_TRIES):
-            if found is not None:
-                break
-            found = await self._tried(ask())
-        return found
+            if (found := await self._tried(ask())) is not None:
+                return found
+        return await self._tried(ask())
 
 
 def _around_window(builder: ContextBuilder, turns: Sequence[Turn]) -> Material:

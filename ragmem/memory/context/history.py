@@ -6,9 +6,9 @@ what is at hand: rules and decisions in the person's own words, and summaries.
 """
 
 import re
-from collections.abc import Sequence
-
-import msgspec
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from types import MappingProxyType
 
 from ragmem.records import Turn
 from ragmem.text import clip_middle, one_line
@@ -33,28 +33,19 @@ HistoryMessage = tuple[str, str]
 """(role, content)."""
 
 
-class ShownSummary(msgspec.Struct, frozen=True):
-    """A summary that is at hand."""
-
-    text: str
-    until: int
-    """Position of the last message that it tells of."""
-
-
 def messages_of(turns: Sequence[Turn]) -> list[HistoryMessage]:
     """The turns' user and assistant messages in order; answers that never came are left out."""
     return [message for turn in turns for message in _said(turn)]
 
 
-def digests_of(turns: Sequence[Turn], summaries: dict[str, str]) -> list[ShownSummary]:
-    """The summaries, given by turn, at the places of `messages_of` these turns."""
-    found: list[ShownSummary] = []
-    position = 0
-    for turn in turns:
-        position += len(_said(turn))
-        if text := summaries.get(turn.turn_id):
-            found.append(ShownSummary(text, position - 1))
-    return found
+def digests_of(turns: Sequence[Turn], summaries: Mapping[str, str]) -> dict[int, str]:
+    """The summaries, given by turn, by the place of its last one in `messages_of` these turns."""
+    ends = accumulate(len(_said(turn)) for turn in turns)
+    return {
+        end - 1: summaries[turn.turn_id]
+        for end, turn in zip(ends, turns, strict=True)
+        if summaries.get(turn.turn_id)
+    }
 
 
 def format_history(messages: Sequence[HistoryMessage]) -> str:
@@ -66,14 +57,15 @@ def build_history_context(
     messages: Sequence[HistoryMessage],
     *,
     so_far: str = "",
-    digests: Sequence[ShownSummary] = (),
+    digests: Mapping[int, str] = MappingProxyType({}),
     max_chars: int | None = None,
 ) -> str:
     """The pruned history as text; only for when the enriched context can't be built.
 
     All of ten or fewer; else the first, the marker with role `system`, and the last nine.
     Where nine of the latest are more than fits `max_chars`, there are fewer. What is
-    known of those between follows the marker: `so_far` is of the whole conversation.
+    known of those between follows the marker: `so_far` is of the whole conversation, `digests`
+    are by the place of the last message that each tells of.
     """
     tail = TAIL_COUNT if len(messages) > WHOLE_LIMIT else len(messages) - 1
     if max_chars is not None and _size(messages[:1], messages[-tail:] if tail else ()) > max_chars:
@@ -86,23 +78,15 @@ def build_history_context(
     if max_chars is not None:
         used = _size(messages[:1], (("system", COMPRESSION_MARKER),), messages[-tail:])
         room = max(max_chars - used, max_chars // 8)
-    gist = _gist(
-        messages[1:first_shown],
-        so_far,
-        [digest.text for digest in digests if 0 < digest.until < first_shown],
-        room,
-    )
-    return _clipped(_pruned(messages, tail, gist), max_chars)
+    known = [text for until, text in digests.items() if 0 < until < first_shown]
+    gist = _gist(messages[1:first_shown], so_far, known, room)
+    bridge = "\n".join(filter(None, (COMPRESSION_MARKER, gist)))
+    return _clipped([messages[0], ("system", bridge), *messages[-tail:]], max_chars)
 
 
 def _said(turn: Turn) -> list[HistoryMessage]:
     answer = [("assistant", turn.assistant_message)] if turn.assistant_message else []
     return [("user", turn.user_message), *answer]
-
-
-def _pruned(messages: Sequence[HistoryMessage], tail: int, gist: str) -> list[HistoryMessage]:
-    bridge = "\n".join(filter(None, (COMPRESSION_MARKER, gist)))
-    return [messages[0], ("system", bridge), *messages[-tail:]]
 
 
 def _size(*groups: Sequence[HistoryMessage]) -> int:
@@ -114,20 +98,16 @@ def _gist(
 ) -> str:
     """What is known of the hidden messages: what was ruled and decided goes first for room."""
     critical = [f"- {line}" for line in _critical(hidden)[-_MOST_CRITICAL:]]
+    whole = [f"So far: {so_far}"] if so_far else []
     known = [f"- {' '.join(text.split())}" for text in summaries]
-    taken: list[str] = []
-    for line in [*reversed(critical), *([f"So far: {so_far}"] if so_far else []), *known[::-1]]:
+    taken: set[str] = set()
+    for line in [*reversed(critical), *whole, *reversed(known)]:
         if room is not None:
             room -= len(line) + 1
             if room < 0:
                 break
-        taken.append(line)
-    parts = [
-        *(line for line in taken if line.startswith("So far: ")),
-        *(line for line in known if line in taken),
-        *(line for line in critical if line in taken),
-    ]
-    return "\n".join(dict.fromkeys(parts))
+        taken.add(line)
+    return "\n".join(dict.fromkeys(line for line in (*whole, *known, *critical) if line in taken))
 
 
 def _critical(messages: Sequence[HistoryMessage]) -> list[str]:

@@ -1,13 +1,11 @@
 """The sections of a request, each within its own budget in characters."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
-from ragmem.memory.context.history import build_history_context, digests_of
+from ragmem.memory.context.history import build_history_context, digests_of, messages_of
 from ragmem.memory.context.values import ContextItem, Material, Part
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.files import format_accessed_files
@@ -60,14 +58,13 @@ def history_part(material: Material, *, budget: int) -> Part:
     heading = "## Conversation History\n\n"
     summaries = {s.covers[0]: s.text for s in material.level1 if s.level == 1 and s.covers}
     text = build_history_context(
-        material.history or (),
+        messages_of(material.turns),
         so_far=material.thread_summary,
         digests=digests_of(material.turns, summaries),
         max_chars=max(0, budget - len(heading)),
     )
-    return Part(
-        name="Conversation History", text=heading + text if material.history else "", budget=budget
-    )
+    text = heading + text if material.turns else ""
+    return Part(name="Conversation History", text=text, budget=budget)
 
 
 def recent_part(turns: Sequence[Turn], *, most: int, budget: int) -> Part:
@@ -144,15 +141,8 @@ _VALUE_CHARS = 200
 _WORD = re.compile(r"\w+")
 
 
-class Pinned(msgspec.Struct, frozen=True, kw_only=True):
-    """The pinned part of the system message, and which of them found no room in it."""
-
-    part: Part
-    left_out: tuple[MemoryRecord, ...] = ()
-
-
-def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -> Pinned:
-    """The person's rules and pinned memories, oldest first.
+def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -> tuple[Part, str]:
+    """The person's rules and pinned memories, oldest first; and a notice where room is missing.
 
     Only what the person said speaks with the system's voice. The text depends on them alone,
     never on the time or the prompt, so that the prefix of successive requests stays the same.
@@ -174,19 +164,19 @@ def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -
                 why="a rule of the person" if memory.kind == "rule" else "pinned by the person",
                 record_id=memory.memory_id,
             )
-    left_out = tuple(memory for memory in theirs if memory.memory_id not in chosen)
+    left_out = [memory for memory in theirs if memory.memory_id not in chosen]
     text = "\n".join([PINNED_HEADING, *entries.texts])
-    return Pinned(part=entries.part("Pinned", text, dropped=len(left_out)), left_out=left_out)
+    part = entries.part("Pinned", text, dropped=len(left_out))
+    return part, _left_out_notice(left_out, budget) if left_out else ""
 
 
-def left_out_notice(pinned: Pinned) -> str:
-    """What the person is told of pinned memories that found no room."""
-    count = len(pinned.left_out)
-    named = one_line(pinned.left_out[0].content, 60)
-    which = f"“{named}”" if count == 1 else f"{count} pinned memories (“{named}” is one)"
+def _left_out_notice(left_out: Sequence[MemoryRecord], budget: int) -> str:
+    named = one_line(left_out[0].content, 60)
+    several = f"{len(left_out)} pinned memories (“{named}” is one)"
     return (
-        f"The model is not told of {which}: there are {pinned.part.budget:,} characters for what "
-        "is pinned (memory.context.pinned_percent). `ragmem memory unpin` makes room."
+        f"The model is not told of {f'“{named}”' if len(left_out) == 1 else several}: there are "
+        f"{budget:,} characters for what is pinned (memory.context.pinned_percent). "
+        "`ragmem memory unpin` makes room."
     )
 
 
@@ -201,33 +191,31 @@ def profile_part(profile: Profile, *, budget: int) -> Part:
     return entries.part("User Profile", heading + "; ".join(entries.texts), dropped=dropped)
 
 
-class Said(msgspec.Struct, frozen=True):
-    """The words of all that a request shows anyway: none of it is told again as a fact."""
-
-    words: str
-    memory_ids: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, texts: Iterable[str], memory_ids: Iterable[str] = ()) -> "Said":
-        """Of these texts, and of memories that stand elsewhere in the request."""
-        return cls(" | ".join(_words(text) for text in texts), frozenset(memory_ids))
-
-    def holds(self, memory: MemoryRecord) -> bool:
-        """Whether it is there, word for word."""
-        words = _words(memory.content)
-        return memory.memory_id in self.memory_ids or (bool(words.strip()) and words in self.words)
-
-
 def facts_part(
-    hits: Sequence[FactHit], said: Said, *, most: int, budget: int, now: datetime, brief: bool
+    hits: Sequence[FactHit],
+    texts: Iterable[str],
+    memory_ids: Iterable[str] = (),
+    *,
+    most: int,
+    budget: int,
+    now: datetime,
+    brief: bool,
 ) -> Part:
-    """The best of them that are current and not shown yet, a line each.
+    """The best of them that are current, a line each.
 
+    None of it stands, word for word, in the `texts` of the request, or is one of `memory_ids`.
     `brief` leaves out age and relevance, for a model that takes each word for part of the question.
     """
     line_of = _brief_line if brief else _fact_line
     entries = Entries(budget, FACTS_HEADING)
-    chosen = [h for h in hits if h.memory.is_current(now) and not said.holds(h.memory)][:most]
+    said, elsewhere = " | ".join(map(_words, texts)), frozenset(memory_ids)
+    chosen = [
+        hit
+        for hit in hits
+        if hit.memory.is_current(now)
+        and hit.memory.memory_id not in elsewhere
+        and not (_words(hit.memory.content).strip() and _words(hit.memory.content) in said)
+    ][:most]
     for hit in chosen:
         entries.add(
             line_of(hit, now),
@@ -309,30 +297,15 @@ _RESULT_WORDS = 2
 """A tool's result is quoted when it holds so many of the question's words that the texts lack."""
 
 
-class Shown(msgspec.Struct, frozen=True):
-    """What the request shows already: none of it is said twice."""
-
-    turn_ids: frozenset[str] = frozenset()
-    summary_ids: frozenset[str] = frozenset()
-
-    def covers(self, hit: Hit) -> bool:
-        """Whether the hit would repeat it: itself, or all that it is a summary of."""
-        if hit.turn:
-            return hit.turn.turn_id in self.turn_ids
-        summary = hit.summary
-        return summary is not None and (
-            summary.summary_id in self.summary_ids or self.covers_summary(summary)
-        )
-
-    def covers_summary(self, summary: Summary) -> bool:
-        """Whether everything that it digests is shown."""
-        return summary.level == 1 and self.turn_ids.issuperset(summary.covers)
+def _repeats(summary: Summary | None, shown: Collection[str]) -> bool:
+    """Whether all that a summary digests is among these turns."""
+    return summary is not None and summary.level == 1 and all(i in shown for i in summary.covers)
 
 
-def choose(hits: Iterable[Hit], shown: Shown, *, most: int | None = None) -> list[Hit]:
+def choose(hits: Iterable[Hit], shown: Collection[str], *, most: int | None = None) -> list[Hit]:
     """The best of them that are not shown yet; a summary of hits that are, is dropped too.
 
-    `most` stands for all three limits.
+    `shown` are ids of turns and summaries. `most` stands for all three limits.
     """
     of_turns, of_summaries, of_both = (
         (MOST_TURNS, MOST_SUMMARIES, MOST_HITS) if most is None else (most, most, most)
@@ -341,15 +314,14 @@ def choose(hits: Iterable[Hit], shown: Shown, *, most: int | None = None) -> lis
     for hit in hits:
         if len(chosen) == of_both:
             break
-        turns = [h for h in chosen if h.turn]
+        turns = {h.record_id for h in chosen if h.turn}
         full = len(turns) == of_turns if hit.turn else len(chosen) - len(turns) == of_summaries
-        known = Shown(shown.turn_ids.union(h.record_id for h in turns), shown.summary_ids)
-        if full or known.covers(hit):
+        known = turns.union(shown)
+        if full or hit.record_id in known or _repeats(hit.summary, known):
             continue
         if hit.turn:
             # What was said stands for the summary of it.
-            said = Shown(frozenset({hit.turn.turn_id}))
-            chosen = [other for other in chosen if not said.covers(other)]
+            chosen = [other for other in chosen if not _repeats(other.summary, {hit.record_id})]
         chosen.append(hit)
     return chosen
 
@@ -392,11 +364,11 @@ def _room(hits: Sequence[Hit], budget: int) -> int:
     return budget - sum(len(heading) + 1 for kind, heading in headings if kind in kinds)
 
 
-def level1_part(summaries: Sequence[Summary], shown: Shown, *, budget: int) -> Part:
-    """Summaries of turns that no higher one covers, newest first."""
+def level1_part(summaries: Sequence[Summary], shown: Collection[str], *, budget: int) -> Part:
+    """Summaries of turns that no higher one covers nor the request shows, newest first."""
     heading = f"{LEVEL1_HEADING}\n"
     entries = Entries(budget, heading)
-    listed = [s for s in summaries if not shown.covers_summary(s)][:MOST_LEVEL1]
+    listed = [s for s in summaries if not _repeats(s, shown)][:MOST_LEVEL1]
     for summary in listed:
         entry = "\n".join(
             [

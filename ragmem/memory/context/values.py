@@ -1,18 +1,18 @@
 """The context as a value, and what it is made of."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from ragmem.memory.context.history import HistoryMessage
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.hits import Hit
 from ragmem.memory.projects import Instructions
 from ragmem.memory.window import NO_WINDOW, Window
 from ragmem.messages import Message, TextPart, ToolAnswer
-from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, Turn
+from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, ToolCall, Turn
 from ragmem.text import estimate_tokens
 
 Strategy = Literal["recent", "relevant", "hybrid"]
@@ -127,9 +127,8 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     """Which files are other than the agent knows them; one line."""
     notices: tuple[str, ...] = ()
     """What the person is to be told of what is missing."""
-    history: tuple[HistoryMessage, ...] | None = None
-    """Given when the store could not answer: what this process remembers, `messages_of` `turns`,
-    with those summaries that it knows of."""
+    at_hand: bool = False
+    """The store could not answer: this is what the process remembers."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +184,19 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the model has tools to search the memory and to add to it."""
     code_tool: bool = False
     """Whether the model has brain_search."""
+
+
+class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt, and where, when and how it is asked."""
+
+    prompt: str
+    place: Place
+    tag: str
+    """Delimits quoted data: one that no file could know."""
+    now: datetime
+    mentions: Sequence[ToolCall] = ()
+    """Of files that the prompt names, and commands that the person ran."""
+    strategy: Strategy = "hybrid"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,15 +5,15 @@ one transaction. Without a model moments and failures are found all the same.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal, get_args
 
 import msgspec
 
-from ragmem.llm.base import ModelInfo, Request
 from ragmem.memory.dates import days
-from ragmem.memory.facts.cache import About
 from ragmem.memory.facts.drafts import is_about_person
 from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.facts import Facts
@@ -24,9 +24,8 @@ from ragmem.memory.facts.words import is_greeting, is_instruction, plain, proble
 from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
-from ragmem.memory.summaries.digest import main_argument, read_object, shaped
-from ragmem.memory.summaries.summarizer import Summarizer, closing, request_of
-from ragmem.messages import Message, system, user
+from ragmem.memory.summaries.digest import main_argument, shaped
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.metrics import Metrics
 from ragmem.prompts import prompt
 from ragmem.records import (
@@ -56,72 +55,49 @@ _KNOWN_CHARS = 240
 _MOST_SUBJECTS_COMPARED = 20
 
 
-class LearningPart(msgspec.Struct, frozen=True):
-    """One text of one origin."""
-
-    origin: str
-    text: str
-    of: str = ""
-    """Of a tool's answer: which tool, about what."""
+LearningPart = tuple[str, str, str]
+"""One text of one origin: the origin, of a tool's answer which tool and about what, the text."""
 
 
-class LearningMaterial(msgspec.Struct, frozen=True):
-    """All of it."""
-
-    parts: tuple[LearningPart, ...]
-
-    def plain(self) -> str:
-        """The texts alone: to choose letters for marks that they do not hold."""
-        return "\n".join(f"{part.of}\n{part.text}" for part in self.parts)
-
-    def marked(self, tag: str, *, room: int) -> str:
-        """Each between marks of these letters, in at most about `room` characters."""
-        whole = sum(len(part.text) for part in self.parts)
-        share = min(1.0, room / whole) if whole else 1.0
-        blocks = []
-        for part in self.parts:
-            text = clip_middle(part.text, max(_SHORTEST_RESULT, int(len(part.text) * share)))
-            name = f"{part.origin}-{tag}"
-            of = f" of={part.of!r}" if part.of else ""
-            blocks.append(f"<{name}{of}>\n{text}\n</{name}>")
-        return "\n\n".join(blocks)
-
-
-def turn_material(turn: Turn, sources: Sources, about: About, *, room: int) -> LearningMaterial:
+def turn_material(turn: Turn, sources: Sources, known: str, *, room: int) -> list[LearningPart]:
     """A turn, with what is known on its subjects; no secrets, and nothing that was recalled."""
     limits = {origin: int(share * room) for origin, share in _SHARES.items()}
-    parts = [LearningPart("person", clip_middle(_safe(turn.user_message), limits["person"]))]
-    parts += _results(sources, limits["tool"])
-    if turn.assistant_message:
-        parts.append(
-            LearningPart("agent", clip_middle(_safe(turn.assistant_message), limits["agent"]))
-        )
-    if known := _known(about):
-        parts.append(LearningPart("known", clip_middle(_safe(known), limits["known"])))
-    return LearningMaterial(tuple(parts))
+    parts = [("person", "", turn.user_message), *_results(sources, limits["tool"])]
+    parts += [("agent", "", turn.assistant_message), ("known", "", known)]
+    return [
+        (origin, of, text if origin == "tool" else clip_middle(_safe(text), limits[origin]))
+        for origin, of, text in parts
+        if text or origin == "person"
+    ]
+
+
+def marked(parts: Sequence[LearningPart], data: str, tag: str) -> str:
+    """Each between marks of these letters, in at most about as many characters as `data` has."""
+    whole = sum(len(text) for _, _, text in parts)
+    share = min(1.0, len(data) / whole) if whole else 1.0
+    blocks = []
+    for origin, of, text in parts:
+        shown = clip_middle(text, max(_SHORTEST_RESULT, int(len(text) * share)))
+        named = f" of={of!r}" if of else ""
+        blocks.append(f"<{origin}-{tag}{named}>\n{shown}\n</{origin}-{tag}>")
+    return "\n\n".join(blocks)
 
 
 def _results(sources: Sources, room: int) -> Iterable[LearningPart]:
     if not sources.results:
-        return []
+        return
     share = max(_SHORTEST_RESULT, min(_RESULT_CHARS, room // len(sources.results)))
-    shown = sources.results[-max(1, room // share) :]
-    return [
-        LearningPart(
-            "tool",
-            clip_middle(_safe(text), share),
-            one_line(_safe(f"{call.tool_name} {main_argument(call)}"), 120),
-        )
-        for call, text in shown
-    ]
+    for call, text in sources.results[-max(1, room // share) :]:
+        about = one_line(_safe(f"{call.tool_name} {main_argument(call)}"), 120)
+        yield "tool", about, clip_middle(_safe(text), share)
 
 
-def _known(about: About) -> str:
-    named = {subject for memory in about.memories for subject in memory.subjects}
-    counts = sorted((-about.counts.get(s, 0), s) for s in named)[:_MOST_SUBJECTS_COMPARED]
-    lines = [f"- {one_line(m.content, _KNOWN_CHARS)}" for m in about.memories]
-    if counts:
-        told = ", ".join(f"{subject}: {-count}" for count, subject in counts)
+def _known(memories: Sequence[MemoryRecord], counts: Mapping[str, int]) -> str:
+    named = {subject for memory in memories for subject in memory.subjects}
+    most = sorted((-counts.get(s, 0), s) for s in named)[:_MOST_SUBJECTS_COMPARED]
+    lines = [f"- {one_line(m.content, _KNOWN_CHARS)}" for m in memories]
+    if most:
+        told = ", ".join(f"{subject}: {-count}" for count, subject in most)
         lines.append(f"How many memories there are of each subject: {told}.")
     return "\n".join(lines)
 
@@ -156,26 +132,21 @@ class Extracted(msgspec.Struct, frozen=True):
     evidence: str = ""
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _MemoriesAnswer(msgspec.Struct, frozen=True):
     memories: list[Any]
 
 
-def parse_memories(answer: str, tag: str) -> tuple[Extracted, ...]:
+def _read_memories(answer: _MemoriesAnswer) -> tuple[Extracted, ...]:
     """The memories of an answer; ValueError says what is wrong with all of it.
 
     One that is not as it should be is left out, and so is what goes beyond the limit.
     """
-    found = read_object(answer, _Answer).memories
-    if tag in answer:
-        raise ValueError("it repeats the marks around the data")
     out: list[Extracted] = []
-    for item in found:
-        try:
+    for item in answer.memories:
+        with suppress(msgspec.ValidationError, RecursionError):
             given = shaped(item, Extracted) if isinstance(item, dict) else item
             out.append(msgspec.convert(given, Extracted))
-        except (msgspec.ValidationError, RecursionError):
-            continue
-    if found and not out:
+    if answer.memories and not out:
         raise ValueError("no memory in it has the keys that were asked for")
     return tuple(out[:MOST])
 
@@ -289,15 +260,11 @@ class Extractor:
                 await self.learn(store, turn)
             return mine
 
-    async def tidy(self) -> bool:
-        """Once, when there is nothing else to do: remove what is past its own time.
-
-        False: there is never more of it to be done.
-        """
+    async def tidy(self) -> None:
+        """Once, when there is nothing else to do: remove what is past its own time."""
         if not self._tidied:
             self._tidied = True
             await self._facts.cleanup()
-        return False
 
     async def learn(self, store: Store, turn: Turn) -> None:
         """Keep what is worth it of a completed turn; from then on it is not due. StoreError."""
@@ -328,18 +295,20 @@ class Extractor:
             return []
         if self._fruitless >= _MOST_FRUITLESS:
             return []
-        about = await self._facts.about(own[:_JUDGED_CHARS], session.project_id)
-        material = turn_material(turn, sources, about, room=asker.room)
+        known = _known(*await self._facts.about(own[:_JUDGED_CHARS], session.project_id))
+        material = turn_material(turn, sources, known, room=asker.room)
         now = turn.timestamp.astimezone()
-
-        def request(data: str, tag: str, problem: str, info: ModelInfo) -> Request:
-            return request_of(extraction(material, tag, now, problem, room=len(data)), info)
-
-        def read(answer: str, tag: str, data: str) -> tuple[Extracted, ...]:
-            return parse_memories(answer, tag)
-
-        item = f"memories:{turn.turn_id}"
-        found = await asker.ask(turn.session_id, material.plain(), request, read, item=item)
+        day = f"{now:%A} {now.date().isoformat()}"
+        found = await asker.ask(
+            turn.session_id,
+            # Of these the letters for the marks are chosen that none of them holds.
+            "\n".join(f"{of}\n{text}" for _, of, text in material),
+            prompt("extract_rules").format(most=MOST, day=day),
+            _MemoriesAnswer,
+            _read_memories,
+            item=f"memories:{turn.turn_id}",
+            quote=partial(marked, material),
+        )
         self._fruitless = self._fruitless + 1 if found is None else 0
         items = [believed(i, sources, turn, now=now, locate=locate) for i in found or ()]
         self._metrics.count("memories.disbelieved", sum(item is None for item in items))
@@ -402,36 +371,21 @@ class Extractor:
     ) -> Relation | None:
         newer, older = _note(new), _note(old)
 
-        def request(data: str, tag: str, problem: str, info: ModelInfo) -> Request:
-            return request_of(judgement(older, newer, tag, problem), info)
+        return await asker.ask(
+            session_id,
+            f"{older}\n{newer}",
+            prompt("judge_rules"),
+            _JudgeAnswer,
+            lambda answer: answer.verdict,
+            item=f"judge:{new.memory_id}:{old.memory_id}",
+            quote=lambda _, tag: (
+                f"<older-{tag}>\n{older}\n</older-{tag}>\n<newer-{tag}>\n{newer}\n</newer-{tag}>"
+            ),
+        )
 
-        def read(answer: str, tag: str, data: str) -> Relation:
-            return read_object(answer, _Verdict).verdict
 
-        item = f"judge:{new.memory_id}:{old.memory_id}"
-        return await asker.ask(session_id, f"{older}\n{newer}", request, read, item=item)
-
-
-class _Verdict(msgspec.Struct, frozen=True):
+class _JudgeAnswer(msgspec.Struct, frozen=True):
     verdict: Relation
-
-
-def extraction(
-    material: LearningMaterial, tag: str, now: datetime, problem: str, *, room: int
-) -> tuple[Message, ...]:
-    """What the model is asked about a turn; `now`: the turn's time where the person is."""
-    rules = prompt("extract_rules").format(most=MOST, day=f"{now:%A} {now.date().isoformat()}")
-    data = material.marked(tag, room=room)
-    return (
-        system(rules),
-        user(prompt("extract_data").format(data=data, closing=closing(problem))),
-    )
-
-
-def judgement(older: str, newer: str, tag: str, problem: str) -> tuple[Message, ...]:
-    """What the model is asked about two memories."""
-    data = prompt("judge_data").format(tag=tag, older=older, newer=newer, closing=closing(problem))
-    return (system(prompt("judge_rules")), user(data))
 
 
 def _note(memory: MemoryRecord) -> str:

@@ -8,8 +8,9 @@ with what is known, under a lease that all processes share, in one transaction.
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,8 @@ from ragmem.errors import (
     UsageError,
 )
 from ragmem.ids import short_id
-from ragmem.memory.facts.cache import FactCache, FactVectors
+from ragmem.memory.embedding import ComparableVectors
+from ragmem.memory.facts.cache import FactCache
 from ragmem.memory.facts.values import Draft, FactHit, Remembered, expiry, past_their_time
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
@@ -46,8 +48,7 @@ from ragmem.store.base import Store
 from ragmem.text import clean, one_line
 
 if TYPE_CHECKING:
-    from ragmem.memory.facts.cache import About, CachedFacts
-    from ragmem.memory.facts.trust import Settlement
+    from ragmem.memory.facts.cache import CachedFacts
 
 
 LEASE = "memories"
@@ -89,6 +90,8 @@ class FactLock:
 _log = logging.getLogger("ragmem")
 
 _ALREADY = 12
+_EMBEDDING_S = 5.0
+"""So long a text that is told is waited for; later the worker makes its vector."""
 _KEY_CHARS = 80
 _VALUE_CHARS = 400
 
@@ -115,8 +118,8 @@ class Facts:
         self._metrics = metrics or Metrics()
         self._clock = clock
         self._lock = FactLock(owner_id)
-        self._vectors = FactVectors(embedder, self._metrics)
-        self._shelves = FactCache(self._vectors.model_id, clock)
+        self._vectors = ComparableVectors(embedder, self._metrics)
+        self._cache = FactCache(self._vectors.model_id, clock)
         self._on_written = on_written
 
     @property
@@ -142,40 +145,41 @@ class Facts:
         told = [checked(draft, project_id) for draft in drafts]
         store = await self._open_store()
         fresh = [candidate(draft, project_id, now) for draft, problem in told if not problem]
-        vectors, model_id = await self._vectors.rows(store, [memory.content for memory, _ in fresh])
+        vectors = await self._rows(store, [memory.content for memory, _ in fresh])
         async with self._lock.alone(store):
-            desk = Settlement(duplicate=self._thresholds.duplicate, now=now)
-            revision = await self._tell(desk, store, project_id) if fresh else None
-            out: list[Remembered] = []
-            at = 0
-            for _draft, problem in told:
-                if problem:
-                    out.append(Remembered(action="refused", note=problem))
-                    continue
-                memory, note = fresh[at]
-                vector = vectors[at] if vectors else b""
-                at += 1
-                out.append(desk.settle(memory, vector, note=note))
-            writes: list[Write] = [redacted(write) for write in desk.writes]
-            writes += self._vectors.puts(desk.vectors, model_id)
-            if writes or beside:
-                await store.apply([*writes, *beside])
-                await self._shelves.wrote(store, [*writes, *beside], revision)
+            settlement = Settlement(duplicate=self._thresholds.duplicate, now=now)
+            if fresh:
+                # Kept by the spool, uncompared: the next that is like it takes its place.
+                with suppress(StoreUnavailable):
+                    known = await self._cache.of(store, project_id, surely=True)
+                    settlement.know(known.memories, known.rows, project_id)
+            kept = iter(
+                msgspec.structs.replace(settlement.settle(memory, row), note=note)
+                for (memory, note), row in zip(fresh, vectors or [b""] * len(fresh), strict=True)
+            )
+            out = [
+                Remembered(action="refused", note=problem) if problem else next(kept)
+                for _, problem in told
+            ]
+            puts = [redacted(put) for put, _ in settlement.puts]
+            rows = [row for _, row in settlement.puts]
+            writes = [*puts, *self._vectors.writes([put.memory for put in puts], rows), *beside]
+            if writes:
+                await self._cache.write(store, writes)
         for remembered in out:
             self._metrics.count(f"memories.{remembered.action}")
             if remembered.action in ("added", "updated"):
                 self._on_written(remembered)
         return out
 
-    async def _tell(self, desk: "Settlement", store: Store, project_id: str | None) -> int | None:
-        """Tell what is known; the revision of that."""
-        try:
-            shelf = await self._shelves.of(store, project_id, surely=True)
-        except StoreUnavailable:
-            # Kept by the spool, uncompared: the next that is like it takes its place.
-            return None
-        desk.know(shelf.memories, shelf.rows, project_id)
-        return shelf.revision
+    async def _rows(self, store: Store, texts: Sequence[str]) -> list[bytes]:
+        return await self._vectors.rows(store, texts, patience_s=_EMBEDDING_S)
+
+    async def _put(self, store: Store, memory: MemoryRecord, *gone: str) -> None:
+        """Write a memory, which takes the place of those that are gone, with its vector."""
+        put = redacted(PutMemory(memory=memory, supersedes=gone))
+        vectors = self._vectors.writes([memory], await self._rows(store, [memory.content]))
+        await self._cache.write(store, [put, *vectors])
 
     async def supersede(self, new: MemoryRecord, old: MemoryRecord) -> bool:
         """Let one known memory take another's place; whether both were still there for it."""
@@ -192,11 +196,7 @@ class Facts:
                 return False
             merged = carried_over(new, [old])
             merged = msgspec.structs.replace(merged, kind=new.kind, updated_at=now)
-            put = redacted(PutMemory(memory=merged, supersedes=(old.memory_id,)))
-            vector = await self._vectors.of(store, merged)
-            revision = await self._shelves.before_writing(store)
-            await store.apply([put, *vector])
-            await self._shelves.wrote(store, [put], revision)
+            await self._put(store, merged, old.memory_id)
         self._metrics.count("memories.superseded")
         self._on_written(Remembered(action="updated", memory=merged, superseded=(old,)))
         return True
@@ -226,8 +226,8 @@ class Facts:
             return []
         store = await self._open_store()
         with self._metrics.time("facts.search"):
-            shelf = await self._shelves.of(store, project_id)
-            if not shelf.book.entries:
+            held = await self._cache.of(store, project_id)
+            if not held.book.entries:
                 return []
             asked = Asked(
                 text=text,
@@ -236,9 +236,9 @@ class Facts:
                 floor=self._thresholds.fact if floor else None,
                 floored=floor,
             )
-            near = await self._near(store, shelf, text, patience_s)
+            near = await self._near(store, held, text, patience_s)
             # Thousands take a moment: whoever types comes first.
-            found = await asyncio.to_thread(search, shelf.book, asked, near, self._clock())
+            found = await asyncio.to_thread(search, held.book, asked, near, self._clock())
         self._metrics.count("facts.searches")
         self._metrics.count("facts.found", 1 if found else 0)
         return found
@@ -253,50 +253,38 @@ class Facts:
 
     async def pinned(self, project_id: str | None) -> list[MemoryRecord]:
         """Pinned ones and rules, oldest first: between turns their order stays."""
-        store = await self._open_store()
-        shelf = await self._shelves.of(store, project_id)
-        now = self._clock()
-        found = [
-            entry.memory
-            for entry in shelf.book.entries
-            if entry.memory.stands_always and entry.memory.is_current(now)
-        ]
+        found = [each for each in await self.current(project_id) if each.stands_always]
         return sorted(found, key=lambda memory: (memory.created_at, memory.memory_id))
 
-    async def about(self, text: str, project_id: str | None) -> "About":
-        """What is known already of what a text is about, and how much."""
-        from ragmem.memory.facts.cache import About
-
+    async def about(
+        self, text: str, project_id: str | None
+    ) -> tuple[list[MemoryRecord], dict[str, int]]:
+        """What is known already of what a text is about; and of each subject how many memories."""
         hits = await self.search(text, project_id=project_id, limit=_ALREADY)
-        shelf = await self._shelves.of(await self._open_store(), project_id)
-        return About(tuple(hit.memory for hit in hits), shelf.counts())
+        held = await self._cache.of(await self._open_store(), project_id)
+        counts = Counter(subject for each in held.memories for subject in each.subjects)
+        return [hit.memory for hit in hits], counts
 
     async def rivals(self, memory: MemoryRecord) -> list[MemoryRecord]:
         """Older ones on the same subjects that it may have changed, nearest first.
 
         Nearer than what merely has to do with it.
         """
-        from ragmem.memory.facts.trust import Known, rivals
+        from ragmem.memory.facts.trust import rivals
 
-        store = await self._open_store()
-        shelf = await self._shelves.of(store, memory.project_id)
-        now = self._clock()
-        known = {
-            one.memory_id: one
-            for one in shelf.memories
-            if one.scope == memory.scope and one.is_current(now)
-        }
-        rows = {name: row for name, row in shelf.rows.items() if name in known}
-        if memory.memory_id not in rows:
+        held = await self._cache.of(await self._open_store(), memory.project_id)
+        row = held.rows.get(memory.memory_id)
+        if row is None:
             return []
-        near = cosines(rows[memory.memory_id], rows)
-        return rivals(memory, [Known(known[i], near[i]) for i in near], self._thresholds)
+        here = [m for m in await self.current(memory.project_id) if m.scope == memory.scope]
+        near = cosines(row, {m.memory_id: held.rows.get(m.memory_id, b"") for m in here})
+        return rivals(memory, here, near, self._thresholds)
 
     async def current(self, project_id: str | None) -> list[MemoryRecord]:
         """All that hold in the project, and the person's own; newest first."""
-        shelf = await self._shelves.of(await self._open_store(), project_id)
+        held = await self._cache.of(await self._open_store(), project_id)
         now = self._clock()
-        return [memory for memory in shelf.memories if memory.is_current(now)]
+        return [memory for memory in held.memories if memory.is_current(now)]
 
     async def find(self, reference: str) -> MemoryRecord:
         """By its id or an unambiguous end of it; MemoryNotFound, AmbiguousMemory."""
@@ -364,19 +352,14 @@ class Facts:
                     edited = msgspec.structs.replace(edited, expires_at=expires_at)
                 if edited == current:
                     return current
-                edited = msgspec.structs.replace(edited, updated_at=now)
-                vector = await self._vectors.of(store, edited)
-                put = redacted(PutMemory(memory=edited))
-                revision = await self._shelves.before_writing(store)
-                await store.apply([put, *vector])
-                await self._shelves.wrote(store, [put], revision)
+                await self._put(store, msgspec.structs.replace(edited, updated_at=now))
         return await self.find(memory.memory_id)
 
     async def forget(self, memory: MemoryRecord) -> int:
         """Remove it, with what it took the place of; how many went."""
         store = await self._open_store()
         count = await store.forget_memories([memory.memory_id])
-        self._shelves.aged()
+        self._cache.aged()
         _log.info("%d memories were forgotten on request", count)
         return count
 
@@ -387,7 +370,7 @@ class Facts:
         gone = past_their_time(await store.memories(query), self._clock())
         count = await store.forget_memories(gone) if gone else 0
         if count:
-            self._shelves.aged()
+            self._cache.aged()
             _log.info("%d memories past their time were removed", count)
         return count
 
@@ -418,13 +401,15 @@ class Facts:
     # --- what it stands on --------------------------------------------------------
 
     async def _near(
-        self, store: Store, shelf: "CachedFacts", text: str, patience_s: float | None
+        self, store: Store, held: "CachedFacts", text: str, patience_s: float | None
     ) -> dict[int, float]:
-        """Cosines of the text with what has a vector; none while it can't be compared."""
-        if not shelf.has_vectors or not text.strip():
+        """Cosines of the text with what has a vector, by place; none while it can't be compared."""
+        if not held.rows:
             return {}
-        rows, _ = await self._vectors.rows(store, [text], query=True, patience_s=patience_s)
-        return shelf.cosines(rows[0]) if rows else {}
+        rows = await self._vectors.rows(store, [text], query=True, patience_s=patience_s)
+        near = cosines(rows[0], held.rows) if rows else {}
+        places = enumerate(entry.memory.memory_id for entry in held.book.entries)
+        return {place: near[memory_id] for place, memory_id in places if memory_id in near}
 
 
 def _owner(memory: MemoryRecord, scope: MemoryScope | None, project_id: str | None) -> str | None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 
 from ragmem.ids import short_id
-from ragmem.memory.facts.trust import Source, argument, evidence_of, failed_command
+from ragmem.memory.facts.trust import Source, evidence_of, failed_command
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.facts.words import is_instruction
 from ragmem.memory.files import EDITING_TOOLS
-from ragmem.memory.window import result_text
+from ragmem.memory.window import argument, result_text
 from ragmem.records import MemoryRecord, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clean, one_line, visible
@@ -32,37 +32,14 @@ _ASKING = re.compile(
 """Programs whose exit code is an answer, or whose failure tells nothing for later."""
 _SHELL = re.compile(r"^(?:/\S*/)?(?:ba|da|k|z)?sh: (?:line )?\d+: ")
 """Who says it, and where in a command of one line: it tells nothing."""
-_TELLING = (
-    "error",
-    "exception",
-    "failed",
-    "fatal",
-    "not found",
-    "no such",
-    "denied",
-    "refused",
-    "cannot",
-    "can't",
-    "unable",
-    "missing",
-    "undefined",
-    "unknown",
-    "invalid",
-    "erreur",
-    "panic",
+_TELLING = re.compile(
+    "error|exception|failed|fatal|not found|no such|denied|refused|cannot|can't|unable|missing|"
+    "undefined|unknown|invalid|erreur|panic",
+    re.IGNORECASE,
 )
-_NOT_TRIED = (
-    "not allowed",
-    "This is plan mode",
-    "belongs to ragmem",
-    "Nothing was executed",
-    "Nothing was done",
-    "There is no tool",
-    "read it",
-    "Read it",
-    "was not read",
-    "interrupted",
-    "Stopped by the person",
+_NOT_TRIED = re.compile(
+    "not allowed|This is plan mode|belongs to ragmem|Nothing was (?:executed|done)|There is no tool"
+    "|[rR]ead it|was not read|interrupted|Stopped by the person"
 )
 """In errors of what was refused, called wrongly, or not begun: nothing is learned from those."""
 
@@ -162,7 +139,7 @@ def _draft(turn: Turn, call: ToolCall, subject: str, locate: Callable[[str], str
 
 
 def _was_not_tried(call: ToolCall) -> bool:
-    return not call.success and any(mark in (call.error or "") for mark in _NOT_TRIED)
+    return not call.success and _NOT_TRIED.search(call.error or "") is not None
 
 
 def _subjects(call: ToolCall, subject: str, locate: Callable[[str], str]) -> tuple[str, ...]:
@@ -186,7 +163,7 @@ def _reason(call: ToolCall) -> str:
     lines = [one_line(redact(clean(line)), _REASON_CHARS) for line in text.split("\n")[-400:]]
     lines = [line for line in lines if line and not line.startswith(("Exit code ", _REMINDER))]
     lines = [_SHELL.sub("", line) for line in lines]
-    telling = [line for line in lines if any(word in line.casefold() for word in _TELLING)]
+    telling = [line for line in lines if _TELLING.search(line)]
     # A program's last word tells most; a tool's first does.
     chosen = (telling or lines)[-1:] if call.tool_name == _COMMAND else lines[:1]
     safe = [line for line in chosen if call.tool_name != _COMMAND or not is_instruction(line)]

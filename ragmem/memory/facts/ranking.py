@@ -172,7 +172,7 @@ def search(
     while there is room, what is about the same as what was found.
     """
     alive = {i for i, e in enumerate(book.entries) if e.memory.is_current(now)}
-    named, others = _named(book, asked)
+    names = named, others = _named(book, asked)
     about = {i for name in named | others for i in book.subjects.get(name, ())}
     if asked.subjects:
         alive &= about
@@ -181,28 +181,27 @@ def search(
     scored: dict[int, tuple[float, str]] = {}
     # All others would score nothing.
     for i in alive & (about | words.keys() | near):
-        found = _scored(
-            book.entries[i], asked, words.get(i, 0.0), similarities.get(i), (named, others)
+        score, why, enough = _scored(
+            book.entries[i], asked, words.get(i, 0.0), similarities.get(i), names
         )
-        enough = i in telling or found.by_meaning or found.by_subject
-        if asked.subjects or (found.score > 0 and (enough or not asked.floored)):
-            scored[i] = (found.score, found.why)
-    if not scored and is_generic(asked.text):
-        return _latest(book, alive, similarities, asked.limit)
+        if asked.subjects or (score > 0 and (enough or i in telling or not asked.floored)):
+            scored[i] = (score, why)
     _widen(book, asked, alive, scored)
-    if is_generic(asked.text) and len(scored) < asked.limit:
-        more = {i: (0.0, "among the latest") for i in sorted(alive) if i not in scored}
-        scored |= dict(list(more.items())[: asked.limit - len(scored)])
+    if is_generic(asked.text):
+        latest = [i for i in sorted(alive) if i not in scored]
+        room = max(0, asked.limit - len(scored))
+        scored |= dict.fromkeys(latest[:room], (0.0, "among the latest"))
     # Places go from the newest to the oldest: of two that are as good the newer comes first.
     order = sorted(scored, key=lambda i: (-round(scored[i][0], 9), i))
-    return [_hit(book, i, *scored[i], similarities) for i in order[: asked.limit]]
-
-
-class _Score(msgspec.Struct, frozen=True):
-    score: float
-    why: str
-    by_meaning: bool
-    by_subject: bool
+    return [
+        FactHit(
+            memory=book.entries[i].memory,
+            score=scored[i][0],
+            similarity=similarities.get(i),
+            why=scored[i][1],
+        )
+        for i in order[: asked.limit]
+    ]
 
 
 def _scored(
@@ -211,12 +210,10 @@ def _scored(
     words: float,
     similarity: float | None,
     names: tuple[frozenset[str], frozenset[str]],
-) -> _Score:
+) -> tuple[float, str, bool]:
+    """What it is worth, why, and whether its meaning or subject says so, not its words alone."""
     named, others = names
-    reasons = []
-    score = _WORDS * words
-    if words:
-        reasons.append("its words")
+    score, reasons = _WORDS * words, ["its words"] if words else []
     near = similarity is not None and (asked.floor is None or similarity > asked.floor)
     if similarity is not None and near:
         score += _MEANING * max(0.0, similarity)
@@ -226,8 +223,7 @@ def _scored(
     if subject or alias:
         score += _SUBJECT if subject else _ALIAS
         reasons.append("its subject" if subject else "another name of its subject")
-    score *= _TRUST[entry.memory.trust]
-    return _Score(score, ", ".join(reasons), near, subject or alias)
+    return score * _TRUST[entry.memory.trust], ", ".join(reasons), near or subject or alias
 
 
 def _named(book: Book, asked: Asked) -> tuple[frozenset[str], frozenset[str]]:
@@ -319,22 +315,3 @@ def is_generic(text: str) -> bool:
     words = query_terms(flat.replace("-", " "))
     left = {term.term for term in words if term.kind in _TOPIC and term.kind != "stem"}
     return bool(words) and left <= (ANYTHING | _KNOWING)
-
-
-def _latest(
-    book: Book, alive: Iterable[int], similarities: Mapping[int, float], limit: int
-) -> list[FactHit]:
-    return [
-        _hit(book, i, 0.0, "among the latest", similarities) for i in sorted(alive)[: max(0, limit)]
-    ]
-
-
-def _hit(
-    book: Book, place: int, score: float, why: str, similarities: Mapping[int, float]
-) -> FactHit:
-    return FactHit(
-        memory=book.entries[place].memory,
-        score=score,
-        similarity=similarities.get(place),
-        why=why,
-    )

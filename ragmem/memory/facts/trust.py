@@ -1,11 +1,9 @@
 """What a new memory means for those that are known: pure functions."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache, partial
-from typing import Literal
+from functools import lru_cache
 
 import msgspec
 
@@ -15,8 +13,7 @@ from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.facts.values import Remembered
 from ragmem.memory.facts.words import own_words, plain, sentences, with_digits
 from ragmem.memory.summaries.digest import RECALL_TOOLS
-from ragmem.memory.window import result_text
-from ragmem.messages import Json
+from ragmem.memory.window import argument, result_text
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, PutMemory, ToolCall, Trust, Turn
 from ragmem.terms import guess_language, terms
 from ragmem.terms.languages import is_stop_word
@@ -46,49 +43,37 @@ PARTICULAR = re.compile(
 _MARKS = re.compile(r"[\W_]+")
 
 
-class Known(msgspec.Struct, frozen=True):
-    """A current memory, as it compares with the new one."""
+def compare(
+    new: MemoryRecord,
+    known: Iterable[MemoryRecord],
+    similarity: Mapping[str, float],
+    *,
+    duplicate: float,
+) -> Remembered:
+    """What becomes of a memory beside the current ones of its scope.
 
-    memory: MemoryRecord
-    similarity: float | None = None
-    """Raw cosine of the two; None where one has no vector."""
-
-
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done."""
-
-    action: Literal["added", "updated", "known"]
-    memory: MemoryRecord
-    """To be put: the new one, or what is known with what the new one adds."""
-    superseded: tuple[MemoryRecord, ...] = ()
-    changed: bool = True
-    """False: it is known as it stands, nothing is to be written."""
-
-
-def compare(new: MemoryRecord, known: Sequence[Known], *, duplicate: float) -> Verdict:
-    """`known`: the current memories of its scope."""
-    alike = [k for k in known if _same_sort(new, k.memory)]
+    `similarity`: raw cosines with it, by id, of those that can be compared. The memory of the
+    outcome is to be put, but where it is known just so.
+    """
+    alike = [old for old in known if _same_sort(new, old)]
     text = normal(new.content)
-    for one in alike:
-        if normal(one.memory.content) == text:
-            return _again(one.memory, new)
+    for old in alike:
+        if normal(old.content) == text:
+            return _again(old, new)
     words = words_of(new.content)
-    near = [k for k in alike if _is_near(new, words, k, duplicate)]
-    if not near:
-        return Verdict(action="added", memory=new)
-    if any(k.memory.created_at > new.created_at for k in near):
+    near = [m for m in alike if _is_near(new, words, m, similarity.get(m.memory_id), duplicate)]
+    if any(old.created_at > new.created_at for old in near):
         # What was said since is newer than what is only now looked through.
-        newest = max((k.memory for k in near), key=lambda memory: memory.created_at)
-        return Verdict(action="known", memory=newest, changed=False)
-    guarded = [k.memory for k in near if rank(k.memory) > _TRUST[new.trust]]
-    for memory in guarded:
-        if words <= words_of(memory.content):
+        return Remembered(action="known", memory=max(near, key=lambda old: old.created_at))
+    for old in near:
+        if rank(old) > _TRUST[new.trust] and words <= words_of(old.content):
             # Nothing that the person has not said already.
-            return Verdict(action="known", memory=memory, changed=False)
-    replaced = [k.memory for k in near if rank(k.memory) <= _TRUST[new.trust]]
+            return Remembered(action="known", memory=old)
+    replaced = [old for old in near if rank(old) <= _TRUST[new.trust]]
     if not replaced:
-        return Verdict(action="added", memory=new)
-    return Verdict(action="updated", memory=carried_over(new, replaced), superseded=tuple(replaced))
+        return Remembered(action="added", memory=new)
+    merged = carried_over(new, replaced)
+    return Remembered(action="updated", memory=merged, superseded=tuple(replaced))
 
 
 def rank(memory: MemoryRecord) -> int:
@@ -139,22 +124,26 @@ def words_of(text: str) -> frozenset[str]:
     return found or frozenset(terms(text))
 
 
-def rivals(memory: MemoryRecord, known: Sequence[Known], limits: Thresholds) -> list[MemoryRecord]:
+def rivals(
+    memory: MemoryRecord,
+    known: Iterable[MemoryRecord],
+    similarity: Mapping[str, float],
+    limits: Thresholds,
+) -> list[MemoryRecord]:
     """Older ones on the same subjects that it may have changed, nearest first.
 
     Nearer than what merely has to do with it. What is as near as a duplicate and still there was
     held apart by its particulars.
     """
-    near = sorted(known, key=lambda k: -(k.similarity or 0.0))
+    near = [old for old in known if similarity.get(old.memory_id, 0.0) > limits.fact]
     return [
-        k.memory
-        for k in near
-        if (k.similarity or 0.0) > limits.fact
-        and k.memory.memory_id != memory.memory_id
-        and k.memory.created_at <= memory.created_at
-        and k.memory.kind not in _SINGULAR
-        and overlapping(memory, k.memory)
-        and may_supersede(memory, k.memory)
+        old
+        for old in sorted(near, key=lambda old: -similarity.get(old.memory_id, 0.0))
+        if old.memory_id != memory.memory_id
+        and old.created_at <= memory.created_at
+        and old.kind not in _SINGULAR
+        and overlapping(memory, old)
+        and may_supersede(memory, old)
     ]
 
 
@@ -163,8 +152,7 @@ def overlapping(one: MemoryRecord, other: MemoryRecord) -> bool:
 
     Where neither has any, their names decide.
     """
-    first, second = _subjects(one), _subjects(other)
-    return bool(first & second)
+    return bool(_subjects(one) & _subjects(other))
 
 
 def _subjects(memory: MemoryRecord) -> frozenset[str]:
@@ -187,22 +175,28 @@ def _same_sort(new: MemoryRecord, old: MemoryRecord) -> bool:
     return True
 
 
-def _is_near(new: MemoryRecord, words: frozenset[str], known: Known, duplicate: float) -> bool:
-    old = known.memory
+def _is_near(
+    new: MemoryRecord,
+    words: frozenset[str],
+    old: MemoryRecord,
+    similarity: float | None,
+    duplicate: float,
+) -> bool:
     if new.kind == "failure":
         # The same command, whatever it said this time.
         return failed_command(new) is not None and failed_command(new) == failed_command(old)
-    if known.similarity is not None and known.similarity < duplicate / 2:
+    if similarity is not None and similarity < duplicate / 2:
         # Nothing like it; words need not be compared.
         return False
     first, second = _subjects(new), _subjects(old)
     if first and second and not first & second:
         # "Ana likes tea", "Marc likes tea": as near as can be, and two facts.
         return False
-    of_two = partial(_are_of_two_things, new, old)
-    if known.similarity is not None and known.similarity > duplicate:
-        return not of_two()
-    return _nearly_equal(words, words_of(old.content)) and not (new.kind == "rule" and of_two())
+    if similarity is not None and similarity > duplicate:
+        return not _are_of_two_things(new, old)
+    if not _nearly_equal(words, words_of(old.content)):
+        return False
+    return new.kind != "rule" or not _are_of_two_things(new, old)
 
 
 def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:
@@ -237,7 +231,7 @@ def _nearly_equal(new: frozenset[str], old: frozenset[str]) -> bool:
     return old <= new or common >= _NEARLY * (len(new) + len(old) - common)
 
 
-def _again(known: MemoryRecord, new: MemoryRecord) -> Verdict:
+def _again(known: MemoryRecord, new: MemoryRecord) -> Remembered:
     """The same words once more: what they add is added to what is known."""
     # A model that repeats what a file said vouches for nothing: the person alone does.
     stronger = new.trust == "person" != known.trust
@@ -253,13 +247,11 @@ def _again(known: MemoryRecord, new: MemoryRecord) -> Verdict:
         evidence=_joined([*known.evidence, *new.evidence]),
     )
     if merged == known:
-        return Verdict(action="known", memory=known, changed=False)
+        return Remembered(action="known", memory=known)
     told = (merged.trust, merged.kind, merged.expires_at, merged.pinned)
-    before = (known.trust, known.kind, known.expires_at, known.pinned)
-    return Verdict(
-        action="known" if told == before else "updated",
-        memory=msgspec.structs.replace(merged, updated_at=new.updated_at),
-    )
+    same = told == (known.trust, known.kind, known.expires_at, known.pinned)
+    merged = msgspec.structs.replace(merged, updated_at=new.updated_at)
+    return Remembered(action="known" if same else "updated", memory=merged)
 
 
 def _joined(evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
@@ -390,32 +382,24 @@ def is_rule(sentence: str) -> bool:
 
 def evidence_of(turn: Turn, source: Source, *, locate: Callable[[str], str]) -> Evidence:
     """As it is kept with the memory; `locate` turns a tool's path into its stored form."""
-    call = source.call
-    return Evidence(
+    said = Evidence(
         session_id=turn.session_id,
         turn_id=turn.turn_id,
         turn_index=turn.turn_index,
-        tool_call_id=call.tool_call_id if call else "",
-        tool_name=call.tool_name if call else "",
-        path=_path(call, locate) if call else "",
         quote=source.quote,
-        at=call.started_at if call else turn.timestamp,
+        at=turn.timestamp,
     )
-
-
-def argument(call: ToolCall, name: str) -> str:
-    """One of its arguments, where it is a text."""
-    try:
-        arguments: Json = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return ""
-    value = arguments.get(name) if isinstance(arguments, dict) else None
-    return value if isinstance(value, str) else ""
-
-
-def _path(call: ToolCall, locate: Callable[[str], str]) -> str:
+    call = source.call
+    if call is None:
+        return said
     path = argument(call, "path")
-    return locate(path) if path else ""
+    return msgspec.structs.replace(
+        said,
+        tool_call_id=call.tool_call_id,
+        tool_name=call.tool_name,
+        path=path and locate(path),
+        at=call.started_at,
+    )
 
 
 def _bounded(text: str) -> str:
@@ -445,17 +429,11 @@ class Settlement:
         self._known: dict[str | None, dict[str, MemoryRecord]] = {}
         self._rows: dict[str, bytes] = {}
         self._puts: dict[str, PutMemory] = {}
-        self._new_vectors: dict[str, tuple[str, bytes]] = {}
 
     @property
-    def writes(self) -> list[PutMemory]:
-        """In their order."""
-        return list(self._puts.values())
-
-    @property
-    def vectors(self) -> dict[str, tuple[str, bytes]]:
-        """Of what is put, where there are some: text and row, by memory."""
-        return {i: found for i, found in self._new_vectors.items() if i in self._puts}
+    def puts(self) -> list[tuple[PutMemory, bytes]]:
+        """The writes in their order, each with the memory's vector; empty where it has none."""
+        return [(put, self._rows.get(memory_id, b"")) for memory_id, put in self._puts.items()]
 
     def know(
         self, memories: Sequence[MemoryRecord], rows: Mapping[str, bytes], project_id: str | None
@@ -467,26 +445,21 @@ class Settlement:
                 self._known.setdefault(scope, {})[memory.memory_id] = memory
         self._rows |= rows
 
-    def settle(self, memory: MemoryRecord, row: bytes, *, note: str = "") -> Remembered:
+    def settle(self, memory: MemoryRecord, row: bytes) -> Remembered:
         """What becomes of one; those after it are compared with the outcome."""
         current = self._known.setdefault(memory.project_id, {})
         near = cosines(row, {i: self._rows[i] for i in current if i in self._rows}) if row else {}
-        known = [Known(one, near.get(i)) for i, one in current.items()]
-        verdict = compare(memory, known, duplicate=self._duplicate)
-        if not verdict.changed:
-            return Remembered(action="known", memory=verdict.memory, note=note)
-        put = verdict.memory
+        outcome = compare(memory, current.values(), near, duplicate=self._duplicate)
+        put = outcome.memory
+        if put is None or current.get(put.memory_id) == put:
+            return outcome
         if put.memory_id == memory.memory_id and row:
             self._rows[put.memory_id] = row
-        if put.memory_id in self._rows:
-            self._new_vectors[put.memory_id] = (put.content, self._rows[put.memory_id])
-        gone = tuple(one.memory_id for one in verdict.superseded)
+        gone = tuple(one.memory_id for one in outcome.superseded)
         for memory_id in gone:
             current.pop(memory_id, None)
         current[put.memory_id] = put
         earlier = self._puts.pop(put.memory_id, None)
         supersedes = (*(earlier.supersedes if earlier else ()), *gone)
         self._puts[put.memory_id] = PutMemory(memory=put, supersedes=supersedes)
-        return Remembered(
-            action=verdict.action, memory=put, superseded=verdict.superseded, note=note
-        )
+        return outcome

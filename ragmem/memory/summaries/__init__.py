@@ -2,8 +2,6 @@
 
 from ragmem.memory.summaries.ledger import Ledger, Spending
 from ragmem.memory.summaries.plan import (
-    RollUp,
-    WaitingSummary,
     next_roll_up,
     summary_id,
     thread_summary_due,
@@ -12,10 +10,8 @@ from ragmem.memory.summaries.summarizer import Summarizer
 
 __all__ = [
     "Ledger",
-    "RollUp",
     "Spending",
     "Summarizer",
-    "WaitingSummary",
     "next_roll_up",
     "summary_id",
     "thread_summary_due",

@@ -5,14 +5,14 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from typing import TypeVar
 
 import msgspec
 
 from ragmem.memory.files import EDITING_TOOLS, extract_accessed_files
-from ragmem.memory.window import result_text
-from ragmem.messages import Json
+from ragmem.memory.window import argument, result_text
 from ragmem.records import Summary, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clean, clip_middle, one_line
@@ -129,15 +129,8 @@ def union(groups: Sequence[Sequence[str]], limit: int) -> tuple[str, ...]:
 
 def main_argument(call: ToolCall) -> str:
     """What a call was about: its path or command, else its arguments, on one line."""
-    try:
-        arguments: Json = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        arguments = None
-    if isinstance(arguments, dict):
-        for name in _MAIN_ARGUMENTS:
-            if isinstance(value := arguments.get(name), str):
-                return one_line(value[: 2 * _ARGUMENT_CHARS], _ARGUMENT_CHARS)
-    return one_line(call.arguments[: 2 * _ARGUMENT_CHARS], _ARGUMENT_CHARS)
+    about = argument(call, *_MAIN_ARGUMENTS) or call.arguments
+    return one_line(about[: 2 * _ARGUMENT_CHARS], _ARGUMENT_CHARS)
 
 
 def outcome(call: ToolCall, limit: int) -> str:
@@ -203,20 +196,13 @@ class Digest(msgspec.Struct, frozen=True):
     topics: tuple[str, ...] = ()
 
 
-def parse_digest(answer: str, *, tag: str, text_chars: int) -> Digest:
-    """The digest in an answer; ValueError says what is wrong with it.
+def bounded(found: Digest, *, text_chars: int) -> Digest:
+    """What is kept of a digest; ValueError says what is wrong with it.
 
-    Of other keys than the three nothing is kept. A text that is longer than the prompt
-    allows is cut after a sentence.
+    A text that is longer than the prompt allows is cut after a sentence.
     """
-    found = read_object(answer, Digest)
-    if tag in answer:
-        raise ValueError("it repeats the marks around the data")
-    text = plain_line(found.text)
-    if not any(char.isalnum() for char in text):
-        raise ValueError("its text is empty")
     return Digest(
-        text=clip_sentences(text, text_chars),
+        text=clip_sentences(telling_line(found.text, "text"), text_chars),
         key_findings=plain_lines(found.key_findings, FINDING_CHARS, MAX_FINDINGS),
         topics=plain_lines(found.topics, TOPIC_CHARS, MAX_TOPICS),
     )
@@ -232,16 +218,30 @@ def clip_sentences(text: str, limit: int) -> str:
     return one_line(text, limit)
 
 
-def read_object(answer: str, kind: type[T]) -> T:
-    """The JSON object in an answer as this struct; ValueError says what is wrong with it."""
-    try:
+def quoted_records(data: str, tag: str) -> str:
+    """Records between marks that bear these letters."""
+    return f"<records-{tag}>\n{data}\n</records-{tag}>"
+
+
+def read_object(answer: str, kind: type[T], tag: str) -> T:
+    """The JSON object in an answer as this struct; ValueError says what is wrong with it.
+
+    `tag` are the letters of the marks around the data, which no answer repeats.
+    """
+    found = _found_object(answer, kind)
+    if tag in answer:
+        raise ValueError("it repeats the marks around the data")
+    return found
+
+
+def _found_object(answer: str, kind: type[T]) -> T:
+    with suppress(msgspec.DecodeError, RecursionError):
         return msgspec.json.decode(answer, type=kind)
-    except (msgspec.DecodeError, RecursionError):
-        pass
     # Around the object there may be a fence, thoughts, or a word of welcome: the last one counts.
     problem = "it holds no JSON object"
     found, end = None, 0
-    for start in _starts(answer):
+    starts = [match.start() for match in re.finditer(r"\{", answer)][:_MOST_OBJECTS]
+    for start in starts:
         if start < end:
             continue
         try:
@@ -276,10 +276,6 @@ def shaped(value: dict[str, object], kind: type) -> dict[str, object]:
     return out
 
 
-def _starts(answer: str) -> list[int]:
-    return [match.start() for match in re.finditer(r"\{", answer)][:_MOST_OBJECTS]
-
-
 def plain_lines(texts: Iterable[str], chars: int, most: int) -> tuple[str, ...]:
     """So many of them, a line each, without repeats, secrets and what says nothing."""
     lines = dict.fromkeys(one_line(plain_line(text), chars) for text in texts)
@@ -290,6 +286,14 @@ def plain_line(text: str) -> str:
     """On one line: no heading, list or mark of its own can be forged in what it is shown in."""
     text = redact(clean(text))
     return one_line(text, _LONGEST_ESCAPE * len(text))
+
+
+def telling_line(text: str, name: str) -> str:
+    """The text on one line; ValueError where the answer's field of this name says nothing."""
+    line = plain_line(text)
+    if not any(map(str.isalnum, line)):
+        raise ValueError(f"its {name} is empty")
+    return line
 
 
 _QUESTION_CHARS = 160

@@ -1,10 +1,11 @@
-"""What is to be summed up next: pure functions over what waits."""
+"""What of a session is to be summed up, rolled up or redone next, in the conversation's order."""
 
 import hashlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
+from ragmem.records import Pending, Session, Summary
+from ragmem.store.base import Store
 
 _TOGETHER = 2
 """Fewer are never summed up."""
@@ -12,55 +13,32 @@ _ENOUGH = 4
 """So many summaries of level 2 and up are summed up whatever their length."""
 
 
-class WaitingSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A summary that no higher one covers yet."""
+def next_roll_up(
+    waiting: Sequence[Summary], raw_chars: Mapping[str, int], *, rollup_chars: int
+) -> list[Summary]:
+    """Those that one summary is to be made of, of the lowest level that is due; empty for none.
 
-    summary_id: str
-    level: int
-    turn_count: int = 1
-    raw_chars: int = 0
-    """Of the turns behind a summary of level 1."""
-    own_chars: int = 0
-    """Of its text."""
-
-
-class RollUp(msgspec.Struct, frozen=True):
-    """A summary to be made: its level, and the ids of those below that it covers, in order."""
-
-    level: int
-    covers: tuple[str, ...]
-
-
-def next_roll_up(waiting: Sequence[WaitingSummary], *, rollup_chars: int) -> RollUp | None:
-    """The roll-up that is due, of the lowest level that has one; None where none is.
-
-    `waiting` is in the order of the conversation. The oldest are taken, as many as
-    make it due and no more, so that work done late comes to the same summaries as
-    work done along the way. Ask again once it is stored.
+    `waiting` are those that no higher one covers, in the order of the conversation; `raw_chars`
+    are the characters of turns, by id. The oldest are taken, as many as make it due and no more,
+    so that work done late comes to the same summaries as work done along the way. Ask again once
+    it is stored.
     """
-    by_level: dict[int, list[WaitingSummary]] = {}
-    for summary in waiting:
-        by_level.setdefault(summary.level, []).append(summary)
-    for level in sorted(by_level):
-        taken: list[WaitingSummary] = []
-        for summary in by_level[level]:
+    for level in sorted({summary.level for summary in waiting}):
+        taken: list[Summary] = []
+        chars = 0
+        for summary in (each for each in waiting if each.level == level):
             taken.append(summary)
-            if _is_due(taken, level, rollup_chars):
-                return RollUp(level + 1, tuple(s.summary_id for s in taken))
-    return None
+            raw = sum(raw_chars.get(turn_id, 0) for turn_id in summary.covers)
+            chars += raw if level == 1 else summary.char_count
+            enough = chars > rollup_chars or (level > 1 and len(taken) >= _ENOUGH)
+            if enough and len(taken) >= _TOGETHER:
+                return taken
+    return []
 
 
-def _is_due(taken: Sequence[WaitingSummary], level: int, rollup_chars: int) -> bool:
-    if len(taken) < _TOGETHER:
-        return False
-    if level == 1:
-        return sum(summary.raw_chars for summary in taken) > rollup_chars
-    return len(taken) >= _ENOUGH or sum(summary.own_chars for summary in taken) > rollup_chars
-
-
-def thread_summary_due(message_count: int, summarized_count: int, *, every: int) -> bool:
+def thread_summary_due(session: Session, *, every: int) -> bool:
     """Whether a multiple of `every` messages was crossed since the session's summary."""
-    return message_count // every > summarized_count // every
+    return session.message_count // every > session.summarized_count // every
 
 
 def summary_id(session_id: str, level: int, covers: Sequence[str]) -> str:
@@ -77,3 +55,65 @@ def summary_id(session_id: str, level: int, covers: Sequence[str]) -> str:
     value = time_bits << 80 | value & ((1 << 80) - 1)
     value = value & ~(0xF << 76 | 0b11 << 62) | 0x7 << 76 | 0b10 << 62
     return str(uuid.UUID(int=value))
+
+
+# --- as a store has it ------------------------------------------------------------------------
+
+
+async def level1_of(store: Store, items: Iterable[Pending]) -> dict[str, Summary]:
+    """By turn: the summaries that there are already of turns that have work pending."""
+    ids = [summary_id(item.session_id, 1, (item.record_id,)) for item in items]
+    return {s.covers[0]: s for s in await store.summaries_by_id(ids) if s.covers}
+
+
+async def calls_behind(store: Store, session: Session, *, every: int) -> int:
+    """Calls of a model that the session's summaries took at least, in all processes."""
+    made = [s for s in await store.summaries(session.session_id) if not s.extractive]
+    return len(made) + session.summarized_count // every
+
+
+async def due_roll_up(store: Store, session_id: str, *, rollup_chars: int) -> list[Summary]:
+    """The summaries that go into the next one; empty where none is due.
+
+    While a turn still waits for its own summary, none is due: what is summed up has no gaps.
+    """
+    if await store.raw_history_chars(session_id):
+        return []
+    found = await store.summaries(session_id, not_rolled_up=True)
+    waiting, raw_chars = await _in_order(store, found)
+    return next_roll_up(waiting, raw_chars, rollup_chars=rollup_chars)
+
+
+async def to_roll_up(store: Store, session_id: str, level: int) -> list[Summary]:
+    """Those of a level that no higher one covers, in the conversation's order."""
+    waiting = await store.summaries(session_id, level=level, not_rolled_up=True)
+    return (await _in_order(store, waiting))[0]
+
+
+async def _in_order(store: Store, found: Sequence[Summary]) -> tuple[list[Summary], dict[str, int]]:
+    """By the last turn that each tells of, however late it was made; and characters by turn."""
+    last: dict[str, str] = {}
+    above = {s.summary_id: s for s in found if s.covers}
+    while above:
+        last |= {name: s.covers[-1] for name, s in above.items() if s.level <= 1}
+        higher = {name: s.covers[-1] for name, s in above.items() if s.level > 1}
+        below = {s.summary_id: s for s in await store.summaries_by_id(list(higher.values()))}
+        above = {n: below[i] for n, i in higher.items() if i in below and below[i].covers}
+    ids = {*last.values(), *(turn_id for s in found if s.level == 1 for turn_id in s.covers)}
+    turns = {turn.turn_id: turn for turn in await store.turns_by_id(sorted(ids))}
+    places = {n: turns[turn_id].turn_index for n, turn_id in last.items() if turn_id in turns}
+    ordered = sorted(found, key=lambda s: (places.get(s.summary_id, 0), s.created_at))
+    return ordered, {turn_id: turn.char_count for turn_id, turn in turns.items()}
+
+
+async def renewable(store: Store, session_id: str) -> list[tuple[Summary, list[Summary]]]:
+    """Stand-ins of level 2 and up over summaries that a model made, lowest first, with those."""
+    found = await store.summaries(session_id)
+    by_id = {summary.summary_id: summary for summary in found}
+    out = []
+    for summary in sorted(found, key=lambda s: s.level):
+        below = [by_id[covered] for covered in summary.covers if covered in by_id]
+        whole = summary.level > 1 and len(below) == len(summary.covers)
+        if summary.extractive and whole and not any(s.extractive for s in below):
+            out.append((summary, below))
+    return out

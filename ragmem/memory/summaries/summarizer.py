@@ -5,6 +5,7 @@ import posixpath
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -34,10 +35,12 @@ from ragmem.memory.summaries.digest import (
     MAX_TOPICS,
     SHORT_CHARS,
     Digest,
+    bounded,
     clip_sentences,
     entry,
     files_of,
-    parse_digest,
+    quoted_records,
+    read_object,
     split,
     summaries_digest,
     summaries_records,
@@ -106,6 +109,7 @@ _PROMPT_CHARS = 2_400
 _OUTPUT_TOKENS = 4_000
 """With room for a reasoning model's thoughts."""
 _CHARS_PER_TOKEN = 4
+_CLOSING = "Answer with the JSON object."
 _USUAL_TOKENS = (2_000, 300)
 """Of a call whose record is gone with its process: read, and written."""
 _COUNTED = (
@@ -117,21 +121,8 @@ _COUNTED = (
     "unpriced_calls",
 )
 
+K = TypeVar("K")
 T = TypeVar("T")
-MakeRequest = Callable[[str, str, str, ModelInfo], Request]
-"""From the data, the letters of its marks, what was wrong with the last answer, and the model."""
-ReadAnswer = Callable[[str, str, str], T]
-"""From an answer, the letters of the marks, and the data."""
-
-
-class _Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of the model."""
-
-    prompt: str
-    session_id: str
-    text_chars: int
-    item: str
-    """By this name its attempts are counted."""
 
 
 class Summarizer:
@@ -227,70 +218,46 @@ class Summarizer:
         `locate` turns a path as a tool gave it into its stored form. `instead_of` is
         an extractive summary that this one replaces: it takes over its id and time.
         """
-        source = turn_records(turn)
-        name = summary_id(turn.session_id, 1, (turn.turn_id,))
-        task = _Task(
-            prompt="summarize_turn",
+        bare = Summary(
+            summary_id=summary_id(turn.session_id, 1, (turn.turn_id,)),
             session_id=turn.session_id,
-            text_chars=TURN_CHARS,
-            item=f"summary:{name}",
+            text="",
+            level=1,
+            turn_count=1,
+            files_mentioned=files_of(turn.tool_calls, locate),
+            tools_used=tools_of(turn.tool_calls),
+            created_at=self._clock(),
+            covers=(turn.turn_id,),
         )
+        cut = partial(turn_digest, turn, text_chars=TURN_CHARS)
         with self._metrics.time("summaries.turn"):
-            digest = await self._digest(task, source)
-        return self._summary(
-            Summary(
-                summary_id=name,
-                session_id=turn.session_id,
-                text="",
-                level=1,
-                turn_count=1,
-                files_mentioned=files_of(turn.tool_calls, locate),
-                tools_used=tools_of(turn.tool_calls),
-                created_at=self._clock(),
-                covers=(turn.turn_id,),
-                extractive=digest is None,
-            ),
-            digest or turn_digest(turn, text_chars=TURN_CHARS),
-            instead_of,
-        )
+            digest = await self._digest_for(bare, "summarize_turn", turn_records(turn), TURN_CHARS)
+        return self._filled(bare, digest, cut, instead_of)
 
     async def summarize_summaries(
-        self,
-        session_id: str,
-        level: int,
-        summaries: Sequence[Summary],
-        *,
-        instead_of: Summary | None = None,
+        self, session_id: str, summaries: Sequence[Summary], *, instead_of: Summary | None = None
     ) -> Summary:
-        """The summary of level `level` + 1 over these of `level`, oldest first."""
-        if level < 1 or not summaries or any(s.level != level for s in summaries):
-            raise ValueError(f"there must be summaries, all of level {level}")
+        """The summary of the next level over these, which are of one level, oldest first."""
+        level = min((s.level for s in summaries), default=0)
+        if level < 1 or any(s.level != level for s in summaries):
+            raise ValueError("there must be summaries, all of one level")
         covers = tuple(s.summary_id for s in summaries)
-        name = summary_id(session_id, level + 1, covers)
-        task = _Task(
-            prompt="summarize_summaries",
+        bare = Summary(
+            summary_id=summary_id(session_id, level + 1, covers),
             session_id=session_id,
-            text_chars=HIGHER_CHARS,
-            item=f"summary:{name}",
+            text="",
+            level=level + 1,
+            turn_count=sum(s.turn_count for s in summaries),
+            files_mentioned=union([s.files_mentioned for s in summaries], MAX_FILES),
+            tools_used=union([s.tools_used for s in summaries], MAX_TOOLS),
+            created_at=self._clock(),
+            covers=covers,
         )
+        source = summaries_records(summaries)
+        cut = partial(summaries_digest, summaries, text_chars=HIGHER_CHARS)
         with self._metrics.time("summaries.roll_up"):
-            digest = await self._digest(task, summaries_records(summaries))
-        return self._summary(
-            Summary(
-                summary_id=name,
-                session_id=session_id,
-                text="",
-                level=level + 1,
-                turn_count=sum(s.turn_count for s in summaries),
-                files_mentioned=union([s.files_mentioned for s in summaries], MAX_FILES),
-                tools_used=union([s.tools_used for s in summaries], MAX_TOOLS),
-                created_at=self._clock(),
-                covers=covers,
-                extractive=digest is None,
-            ),
-            digest or summaries_digest(summaries, text_chars=HIGHER_CHARS),
-            instead_of,
-        )
+            digest = await self._digest_for(bare, "summarize_summaries", source, HIGHER_CHARS)
+        return self._filled(bare, digest, cut, instead_of)
 
     async def thread_summary(self, previous: str | None, since: Sequence[Turn]) -> str:
         """A session's own summary in 2 to 3 sentences: what was before, and the turns since.
@@ -300,28 +267,30 @@ class Summarizer:
         limit = self._config.max_tokens * _CHARS_PER_TOKEN
         if not since:
             return clip_sentences(previous or "", limit)
-        session_id = since[-1].session_id
+        session_id, item = since[-1].session_id, f"thread:{since[-1].turn_id}"
         source = thread_records(previous, since, max_chars=self.room * _MOST_PARTS)
-        task = _Task(
-            prompt="summarize_thread",
-            session_id=session_id,
-            text_chars=limit,
-            item=f"thread:{since[-1].turn_id}",
-        )
         with self._metrics.time("summaries.thread"):
-            digest = await self._digest(task, source)
+            digest = await self._digest(session_id, item, "summarize_thread", source, limit)
         self._add(session_id, Spending(summaries=1, extractive=0 if digest else 1))
         return digest.text if digest else thread_text(previous, since, text_chars=limit)
 
-    def _summary(self, bare: Summary, digest: Digest, instead_of: Summary | None) -> Summary:
-        made = Spending(summaries=1, extractive=1 if bare.extractive else 0)
-        self._add(bare.session_id, made)
-        self._metrics.count("summaries.extractive" if bare.extractive else "summaries.made")
+    def _filled(
+        self,
+        bare: Summary,
+        digest: Digest | None,
+        cut: Callable[[], Digest],
+        instead_of: Summary | None,
+    ) -> Summary:
+        """With the model's words, or with those cut from the source."""
+        self._add(bare.session_id, Spending(summaries=1, extractive=0 if digest else 1))
+        self._metrics.count("summaries.made" if digest else "summaries.extractive")
+        words = digest or cut()
         return msgspec.structs.replace(
             bare,
-            text=digest.text,
-            key_findings=digest.key_findings,
-            topics=digest.topics,
+            text=words.text,
+            key_findings=words.key_findings,
+            topics=words.topics,
+            extractive=digest is None,
             summary_id=instead_of.summary_id if instead_of else bare.summary_id,
             created_at=instead_of.created_at if instead_of else bare.created_at,
         )
@@ -336,8 +305,19 @@ class Summarizer:
             return _LARGEST_ROOM
         return min(_LARGEST_ROOM, window * _CHARS_PER_TOKEN // 2 - _PROMPT_CHARS)
 
-    async def _digest(self, task: _Task, source: str) -> Digest | None:
-        """The model's digest, of parts and then of their digests where the source is too long."""
+    async def _digest_for(
+        self, bare: Summary, asked: str, source: str, text_chars: int
+    ) -> Digest | None:
+        item = f"summary:{bare.summary_id}"
+        return await self._digest(bare.session_id, item, asked, source, text_chars)
+
+    async def _digest(
+        self, session_id: str, item: str, asked: str, source: str, text_chars: int
+    ) -> Digest | None:
+        """The model's digest, of parts and then of their digests where the source is too long.
+
+        `asked` names the prompt; by `item` attempts are counted.
+        """
         if self._llm is None:
             return None
         room = self.room
@@ -345,42 +325,56 @@ class Summarizer:
         parts = split(clip_middle(source, room * _MOST_PARTS * 7 // 8), room)
         if len(parts) > 1:
             share = max(200, room // (2 * len(parts)))
+            most = min(TURN_CHARS, share)
             entries = []
             for number, part in enumerate(parts, 1):
-                step = msgspec.structs.replace(
-                    task, prompt="summarize_part", text_chars=min(TURN_CHARS, share)
-                )
-                digest = await self._ask(step, part)
+                digest = await self._asked_digest(session_id, item, "summarize_part", part, most)
                 if digest is None:
                     return None
                 found = entry(digest.text, digest.key_findings)
                 entries.append(f"Part {number} of {len(parts)}. {clip_middle(found, share)}")
             parts = [clip_middle("\n\n".join(entries), room)]
-        return await self._ask(task, parts[0]) if parts else None
+        if not parts:
+            return None
+        return await self._asked_digest(session_id, item, asked, parts[0], text_chars)
 
-    async def _ask(self, task: _Task, data: str) -> Digest | None:
-        def request(data: str, tag: str, problem: str, info: ModelInfo) -> Request:
-            return request_of(_messages(task, data, tag, problem), info)
-
-        def read(answer: str, tag: str, data: str) -> Digest:
-            return parse_digest(answer, tag=tag, text_chars=_limit(task, data))
-
-        return await self.ask(task.session_id, data, request, read, item=task.item)
+    async def _asked_digest(
+        self, session_id: str, item: str, asked: str, data: str, text_chars: int
+    ) -> Digest | None:
+        rules = prompt("summarize_rules").format(
+            text_chars=text_chars, findings=MAX_FINDINGS, topics=MAX_TOPICS
+        )
+        limit = min(text_chars, max(len(data), SHORT_CHARS))
+        # The rules are the same each time: providers keep them.
+        hint = f" Its `text` may have at most {limit} characters." if limit < text_chars else ""
+        return await self.ask(
+            session_id,
+            data,
+            f"{prompt(asked)}\n\n{rules}",
+            Digest,
+            partial(bounded, text_chars=limit),
+            item=item,
+            hint=hint,
+        )
 
     async def ask(
         self,
         session_id: str,
         data: str,
-        request: MakeRequest,
-        read: ReadAnswer[T],
+        rules: str,
+        kind: type[K],
+        read: Callable[[K], T],
         *,
         item: str = "",
+        quote: Callable[[str, str], str] = quoted_records,
+        hint: str = "",
     ) -> T | None:
-        """What `read` makes of an answer about data that is quoted between marks.
+        """What `read` makes of the `kind` of object that a model answers about quoted data.
 
-        Within the session's limits, three times at most: ValueError of `read` says what was wrong
-        with an answer. None where nothing came of it. What was refused of an `item` counts over
-        all processes, with pauses that grow, until another model is asked; without one (a person
+        `quote` puts the data between marks of some letters; `hint` ends what is asked. Within the
+        session's limits, three times at most: ValueError of `read` says what was wrong with an
+        answer. None where nothing came of it. What was refused of an `item` counts over all
+        processes, with pauses that grow, until another model is asked; without one (a person
         asked) it does not.
         """
         llm = self._llm
@@ -401,7 +395,9 @@ class Summarizer:
         problem = tries.problem
         while not tries.are_over:
             tag = _tag(data)
-            asked = request(data, tag, problem, llm.info)
+            closing = prompt("summarize_again").format(problem=problem) if problem else _CLOSING
+            told = prompt("quoted_data").format(data=quote(data, tag), closing=closing + hint)
+            asked = _request((system(rules), user(told)), llm.info)
             sent = sum(message.char_count for message in asked.messages)
             if not self._may_ask(session_id, llm.info, sent):
                 return None
@@ -410,7 +406,7 @@ class Summarizer:
             found, wrong = None, str(error or "")
             if error is None:
                 try:
-                    found = read(answer.text, tag, data)
+                    found = read(read_object(answer.text, kind, tag))
                 except ValueError as refused:
                     wrong = problem = str(refused)
             said = len(answer.text) + len(answer.reasoning)
@@ -487,34 +483,7 @@ def _tag(data: str) -> str:
     return tag
 
 
-def _limit(task: _Task, data: str) -> int:
-    """Characters of a summary: as the prompt states them, and as its answer is cut."""
-    return min(task.text_chars, max(len(data), SHORT_CHARS))
-
-
-def _messages(task: _Task, data: str, tag: str, problem: str) -> tuple[Message, ...]:
-    limit = _limit(task, data)
-    rules = prompt("summarize_rules").format(
-        text_chars=task.text_chars, findings=MAX_FINDINGS, topics=MAX_TOPICS
-    )
-    last = closing(problem)
-    if limit < task.text_chars:
-        # The rules are the same each time: providers keep them.
-        last += f" Its `text` may have at most {limit} characters."
-    return (
-        system(f"{prompt(task.prompt)}\n\n{rules}"),
-        user(prompt("summarize_data").format(tag=tag, data=data, closing=last)),
-    )
-
-
-def closing(problem: str) -> str:
-    """The last line of what is asked: for the JSON object, or why the last answer was none."""
-    if problem:
-        return prompt("summarize_again").format(problem=problem)
-    return "Answer with the JSON object."
-
-
-def request_of(messages: tuple[Message, ...], info: ModelInfo) -> Request:
+def _request(messages: tuple[Message, ...], info: ModelInfo) -> Request:
     """A request with room for the answer, as far as the model's window goes."""
     window = info.context_window or 4 * _OUTPUT_TOKENS
     return Request(

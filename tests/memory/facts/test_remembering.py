@@ -5,13 +5,12 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from ragmem.embedder.base import Thresholds
 from ragmem.embedder.onnx import OnnxEmbedder
 from ragmem.errors import StoreError
-from ragmem.memory.facts.trust import Known, compare
+from ragmem.memory.facts.trust import compare
 from ragmem.memory.facts.values import Draft
 from ragmem.records import MEMORY_LEVEL, Applied, MemoryQuery, MemoryRecord, Write
 from ragmem.store.base import Store
@@ -165,13 +164,13 @@ async def test_the_example_with_the_shipped_embedder(store: Store) -> None:
     await embedder.aclose()
 
 
-def _alike(similarity: float, **changes: object) -> tuple[MemoryRecord, Known]:
-    new = MemoryRecord(
-        memory_id="new", content="The office opens at eight", created_at=NOW, updated_at=NOW
+def outcome(new: str, old: str, similarity: float | None, **fields: object) -> str:
+    first, second = (
+        MemoryRecord(memory_id=i, content=c, created_at=NOW, updated_at=NOW, **fields)  # type: ignore[arg-type]
+        for i, c in (("new", new), ("old", old))
     )
-    fields: dict[str, object] = {"memory_id": "old", "content": "People start early there"}
-    old = MemoryRecord(created_at=NOW, updated_at=NOW, **fields | changes)  # type: ignore[arg-type]
-    return new, Known(old, similarity)
+    near = {} if similarity is None else {"old": similarity}
+    return compare(first, [second], near, duplicate=Thresholds().duplicate).action
 
 
 @pytest.mark.parametrize(
@@ -179,8 +178,8 @@ def _alike(similarity: float, **changes: object) -> tuple[MemoryRecord, Known]:
 )
 def test_the_threshold_is_strict(similarity: float, action: str) -> None:
     """Strictly above `duplicate`, never at the threshold of what is shown."""
-    new, known = _alike(similarity)
-    assert compare(new, [known], duplicate=Thresholds().duplicate).action == action
+    new, old = "The office opens at eight", "People start early there"
+    assert outcome(new, old, similarity) == action
 
 
 @pytest.mark.parametrize("similarity", [0.97, None])
@@ -203,10 +202,7 @@ def test_a_rule_takes_no_neighbours_place(
     similarity: float | None, old: str, new: str, action: str
 ) -> None:
     """Rules that differ in a file or a number are two, however alike they are."""
-    rule, known = _alike(0.97, content=old, kind="rule")
-    rule = msgspec.structs.replace(rule, content=new, kind="rule")
-    known = msgspec.structs.replace(known, similarity=similarity)
-    assert compare(rule, [known], duplicate=Thresholds().duplicate).action == action
+    assert outcome(new, old, similarity, kind="rule") == action
 
 
 async def test_several_that_are_alike_become_one(store: Store) -> None:
