@@ -2,7 +2,7 @@
 
 import sys
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 import typer
 
@@ -30,9 +30,15 @@ from ragmem.cli.command import (
     say_notices,
     settings,
 )
-from ragmem.cli.documents import result_document, text_block, tool_result_block, tool_use_block
-from ragmem.cli.output import (
+from ragmem.cli.documents import (
     Document,
+    document,
+    result_document,
+    text_block,
+    tool_result_block,
+    tool_use_block,
+)
+from ragmem.cli.output import (
     PassingLine,
     is_interactive,
     read_prompt,
@@ -51,7 +57,6 @@ from ragmem.events import (
     ModelCallStarted,
     Notice,
     ReasoningDelta,
-    Recalled,
     TextDelta,
     ToolFinished,
     ToolStarted,
@@ -70,6 +75,10 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 OutputFormat = Literal["text", "json", "stream-json"]
+_LINE = (
+    "type subtype session_id turn_id turn_index cwd model permission_mode sections fallback"
+    " recalled action kind content id trust superseded level text message event"
+)
 _LONGEST_WORD = 200
 _WAITING = "waiting for the model …"
 
@@ -231,34 +240,11 @@ class JsonOutput:
             write_json(to_json(result_document(event)))
 
 
-class LineDocument(Document, frozen=True, kw_only=True, omit_defaults=True):
-    """An event of stream-json; what does not belong to its type is left out."""
-
-    type: Literal["system", "assistant", "user", "stream_event"]
-    subtype: Literal["init", "memory_recall", "memory_write", "notice"] | None = None
-    session_id: str
-    turn_id: str | None = None
-    turn_index: int | None = None
-    cwd: str | None = None
-    model: str | None = None
-    permission_mode: str | None = None
-    sections: dict[str, int] | None = None
-    fallback: bool | None = None
-    recalled: tuple[Recalled, ...] | None = None
-    action: str | None = None
-    kind: str | None = None
-    content: str | None = None
-    id: str | None = None
-    trust: str | None = None
-    superseded: tuple[str, ...] | None = None
-    level: str | None = None
-    text: str | None = None
-    message: dict[str, Json] | None = None
-    event: dict[str, Json] | None = None
-
-
 class StreamJsonOutput:
-    """One event a line, the result last; every line carries `session_id`."""
+    """One event a line, the result last; every line carries `session_id`.
+
+    What does not belong to its type is left out.
+    """
 
     def __init__(
         self, session_id: str, *, cwd: str, permission_mode: str, include_partial: bool = False
@@ -275,7 +261,7 @@ class StreamJsonOutput:
         elif line := self._line(event):
             write_json(to_json(line, indent=None))
 
-    def _line(self, event: Event) -> LineDocument | None:
+    def _line(self, event: Event) -> Document | None:
         match event:
             case TurnStarted():
                 where = {"cwd": self._cwd, "permission_mode": self._permission_mode}
@@ -302,10 +288,11 @@ class StreamJsonOutput:
             case _:
                 return None
 
-    def _of(self, kind: str, *events: Event, **others: Any) -> LineDocument:
-        return LineDocument.of(*events, type=kind, session_id=self._session_id, **others)
+    def _of(self, kind: str, *events: Event, **others: object) -> Document:
+        line = document(_LINE, *events, type=kind, session_id=self._session_id, **others)
+        return {name: value for name, value in line.items() if value is not None}
 
-    def _partial(self, delta: dict[str, Json]) -> LineDocument:
+    def _partial(self, delta: dict[str, Json]) -> Document:
         return self._of("stream_event", event={"type": "content_block_delta", "delta": delta})
 
 

@@ -184,6 +184,7 @@ async def check_background(config: Config, paths: Paths) -> list[Check]:
     """Which embedder is set and whether the vectors are its own; what waits to be worked on."""
     from ragmem.app import App
     from ragmem.background import is_at_work
+    from ragmem.cli.stats import waiting_text
     from ragmem.memory.summaries.attempts import TRIES, given_up_text
     from ragmem.memory.summaries.ledger import FILE, Ledger
     from ragmem.memory.summaries.summarizer import away_text
@@ -198,13 +199,8 @@ async def check_background(config: Config, paths: Paths) -> list[Check]:
             model_id = app.background.embedder_model
     except RagmemError as error:
         return [failing("background", error)]
-    due = {"vectors": "without vectors", "level1": "not summed up by a model"}
-    waiting = [
-        f"{count:,}{'+' * (count >= 1000)} {due[work]}"
-        for work, count in pending.items()
-        if count and work in due
-    ]
-    detail = f"memory.worker = {config.memory.worker}; pending: {', '.join(waiting) or 'nothing'}"
+    waiting = waiting_text(pending)
+    detail = f"memory.worker = {config.memory.worker}; pending: {waiting or 'nothing'}"
     if at_work:
         detail += "; a process is at work"
     idle = config.memory.worker == "off" and bool(waiting)

@@ -28,7 +28,7 @@ from ragmem.cli.command import (
     opens,
     say_notices,
 )
-from ragmem.cli.documents import episode_document, memory_document, why_document
+from ragmem.cli.documents import memory_document
 from ragmem.cli.output import (
     folded,
     new_file,
@@ -402,7 +402,7 @@ async def why(opened: "App", reference: Reference, output: TextFormat = "text") 
     found, chain = await _found(opened, reference)
     print_one(
         output,
-        lambda: why_document(found, chain.people),
+        lambda: memory_document(found, chain.people, "evidence"),
         lambda width: page(told(chain, datetime.now(UTC)), width),
     )
 
@@ -425,7 +425,7 @@ async def episodes(
     print_all(
         output,
         found,
-        lambda memory: episode_document(memory, people),
+        lambda memory: memory_document(memory, people, "occurred_at"),
         lambda width: episodes_table(found, datetime.now(UTC), width=width, people=people),
         "No decision, preference or deadline is remembered here yet.\n"
         "They are noticed when they are spoken of: “we decided to …”, “by Friday”.\n",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
@@ -230,28 +230,13 @@ def _say_waiting() -> None:
 # --- JSON and text ------------------------------------------------------------
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what is printed as JSON: stable snake_case keys."""
-
-    @classmethod
-    def of(cls, *records: Any, **others: Any) -> Self:
-        """From the fields of the same names, of the first record that has each, and `others`."""
-        own = {
-            name: getattr(record, name)
-            for record in reversed(records)
-            for name in cls.__struct_fields__
-            if name not in others and hasattr(record, name)
-        }
-        return cls(**own, **others)
-
-
-def to_json(value: Document | Sequence[Document], *, indent: int | None = 2) -> str:
+def to_json(value: object, *, indent: int | None = 2) -> str:
     """JSON text that any reader accepts; `indent=None` keeps it on one line."""
     return clean(json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=indent)) + "\n"
 
 
 def print_one(
-    output: str, document: Callable[[], Document], text: Callable[[int], str], *, pipe: int = 120
+    output: str, document: Callable[[], object], text: Callable[[int], str], *, pipe: int = 120
 ) -> None:
     """Print one thing as `--format` says: as JSON, else as text of so many columns.
 
@@ -266,7 +251,7 @@ def print_one(
 def print_all(
     output: str,
     found: Sequence[T],
-    document: Callable[[T], Document],
+    document: Callable[[T], object],
     text: Callable[[int], str],
     nothing: str,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ragmem.cli.command import Report, TextFormat, app_with_facts, ask_line, opens
-from ragmem.cli.documents import ProfileDocument
+from ragmem.cli.documents import document
 from ragmem.cli.output import folded, is_interactive, print_one, say, words, write
 from ragmem.errors import UsageError
 from ragmem.memory.memories import facts_of
@@ -44,7 +44,9 @@ async def show(opened: "App", output: TextFormat = "text") -> None:
         say("you have said of your preferences, and asks before.\n")
         return
     print_one(
-        output, lambda: ProfileDocument.of(profile), lambda width: profile_text(profile, width)
+        output,
+        lambda: document("values updated_at", profile),
+        lambda width: profile_text(profile, width),
     )
 
 

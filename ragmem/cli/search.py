@@ -23,14 +23,13 @@ from ragmem.cli.command import (
     session_name,
 )
 from ragmem.cli.documents import (
-    CodeSessionDocument,
-    HitDocument,
-    ListedMemory,
-    ListedSession,
+    HIT,
+    SESSION,
+    Document,
     code_session_documents,
+    document,
     hit_document,
     memory_document,
-    memory_hit_document,
 )
 from ragmem.cli.index import brought_up_to_date, code_of, vectors_note
 from ragmem.cli.output import print_all, say, table, typed
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 ScopeName = Literal["session", "project", "all"]
+SCOPE = "kind signature defined sessions memories"
 _NARROWEST = 20
 _NOTHING = "Nothing was found.\n"
 
@@ -133,7 +133,7 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     else:
         found, none_close = nearest(hits, memories, floor=opened.memory.floor, limit=limit)
     say(f"{none_close}\n" if found and none_close else "")
-    print_all(output, found, _document, lambda width: hits_text(found, width=width), _NOTHING)
+    print_all(output, found, hit_document, lambda width: hits_text(found, width=width), _NOTHING)
 
 
 def _wanted(query: str) -> str:
@@ -141,12 +141,6 @@ def _wanted(query: str) -> str:
     if not query.strip():
         raise UsageError("There is nothing to look for.")
     return query
-
-
-def _document(hit: "Hit | FactHit") -> HitDocument:
-    from ragmem.memory.hits import Hit
-
-    return hit_document(hit) if isinstance(hit, Hit) else memory_hit_document(hit)
 
 
 def _levels(text: str | None) -> tuple[int, ...]:
@@ -183,19 +177,6 @@ def hits_text(hits: "Sequence[Hit | FactHit]", *, width: int) -> str:
 # --- sessions -----------------------------------------------------------------
 
 
-class FoundSessionDocument(ListedSession, frozen=True, kw_only=True):
-    """A session in which something was found, best first."""
-
-    hits: tuple[HitDocument, ...]
-
-
-class SimilarDocument(ListedSession, frozen=True, kw_only=True):
-    """A session that is like what was asked."""
-
-    summary: str | None
-    similarity: float
-
-
 @opens(open_app)
 async def search_sessions(
     opened: "App",
@@ -222,7 +203,7 @@ async def search_sessions(
     print_all(
         output,
         found,
-        lambda each: FoundSessionDocument.of(each[0], hits=tuple(map(hit_document, each[1]))),
+        lambda each: document(f"{SESSION} hits", each[0], hits=list(map(hit_document, each[1]))),
         lambda width: found_text(found, datetime.now(UTC), width=width),
         _NOTHING,
     )
@@ -271,7 +252,7 @@ async def find_similar(
     print_all(
         output,
         found,
-        lambda each: SimilarDocument.of(each.session, similarity=each.similarity),
+        lambda each: document(f"{SESSION} summary similarity", each.session, each),
         lambda width: similar_table(found, datetime.now(UTC), width=width),
         "No session with a summary is like this. `ragmem sessions summarize` makes one; "
         "`sessions search` looks into all turns.\n",
@@ -345,17 +326,6 @@ def similar_table(found: "Sequence[SimilarSession]", now: datetime, *, width: in
 # --- code ---------------------------------------------------------------------
 
 
-class ScopeDocument(HitDocument, frozen=True, kw_only=True):
-    """A piece of code that was found, with what the memory has of it."""
-
-    kind: str
-    signature: str
-    defined: bool
-    """False: it is in no file any more; `path` and lines are where it was last."""
-    sessions: tuple[CodeSessionDocument, ...]
-    memories: tuple[ListedMemory, ...]
-
-
 async def _search_code(
     opened: "App", query: str, *, limit: int, semantic: bool, output: Literal["table", "json"]
 ) -> None:
@@ -394,20 +364,21 @@ async def _search_code(
     )
 
 
-def scope_document(found: "FoundCode") -> ScopeDocument:
-    """As JSON; what belongs to conversations alone is null."""
+def scope_document(found: "FoundCode") -> Document:
+    """As JSON; what belongs to conversations alone is null.
+
+    Of what is `defined` in no file any more, path and lines are where it was last.
+    """
     hit = found.hit
-    return ScopeDocument.of(
+    return document(
+        f"{HIT} {SCOPE}",
         hit,
         type="scope",
         id=hit.scope_id,
-        session_id=None,
-        turn_index=None,
-        level=None,
         name=hit.qualified_name,
         timestamp=found.past.last_at,
         why="; ".join(hit.why),
         defined=found.defined,
         sessions=code_session_documents(found.past),
-        memories=tuple(map(memory_document, found.past.memories)),
+        memories=[memory_document(each) for each in found.past.memories],
     )

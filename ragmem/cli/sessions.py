@@ -33,7 +33,7 @@ from ragmem.cli.command import (
     session_name,
     session_rows,
 )
-from ragmem.cli.documents import ListedSession, conversation_document
+from ragmem.cli.documents import SESSION, conversation_document, document
 from ragmem.cli.output import (
     columns,
     is_interactive,
@@ -78,6 +78,7 @@ app = typer.Typer(
 )
 
 _COUNTED = 1_000
+_INSIGHT = f"{SESSION} main_topic key_findings action_items created_at"
 _PAGE = 100
 _LONGEST_TURN = timedelta(days=1)
 """A turn's edits are made after the time that stands for the session's last activity."""
@@ -147,7 +148,7 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     print_all(
         output,
         found,
-        ListedSession.of,
+        lambda each: document(SESSION, each),
         lambda _: sessions_table(found, datetime.now(UTC), with_folder=query.cwd is None),
         nothing,
     )
@@ -343,15 +344,6 @@ def _call_line(call: ToolCall) -> str:
 Found = tuple[Session, Insight]
 
 
-class InsightDocument(ListedSession, frozen=True, kw_only=True):
-    """What was found in a session."""
-
-    main_topic: str
-    key_findings: tuple[str, ...]
-    action_items: tuple[str, ...]
-    created_at: datetime
-
-
 @app.command()
 @opens(open_app)
 async def insights(
@@ -380,7 +372,7 @@ async def insights(
     print_all(
         output,
         found,
-        lambda each: InsightDocument.of(*each),
+        lambda each: document(_INSIGHT, *each),
         lambda width: insights_text(found, datetime.now(UTC), width),
         "" if failed else "There is nothing to look over yet.\n",
     )

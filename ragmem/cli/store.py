@@ -14,7 +14,7 @@ import typer
 
 from ragmem.cli.command import Format, Home, Yes, archive, confirm, home, open_app, opens
 from ragmem.cli.config import change
-from ragmem.cli.documents import StoreDocument
+from ragmem.cli.documents import document
 from ragmem.cli.output import new_file, print_one, records, say, table, write
 from ragmem.config import Config, Paths, environment, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged, StoreUnavailable, UsageError
@@ -34,6 +34,7 @@ app = typer.Typer(
     help="Show and choose where memory is kept; move, keep and mend it.",
 )
 
+_INFO = "kind location version schema_version counts size_bytes"
 _SQLITE = b"SQLite format 3\0"
 _MOVED = ("projects", "sessions", "turns", "summaries", "memories")
 _WELL = "Nothing to repair: all is well.\n"
@@ -46,7 +47,7 @@ _TIMEOUT_S = 600.0
 async def info(opened: "App", output: Format = "table") -> None:
     """Show the store in use and how much is in it."""
     found = await (await opened.store()).info()
-    print_one(output, lambda: StoreDocument.of(found), lambda _: store_text(found))
+    print_one(output, lambda: document(_INFO, found), lambda _: store_text(found))
 
 
 @app.command()
