@@ -7,25 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 import typer
 
 from ragmem.cli.command import (
-    AddDir,
-    Allow,
-    ColorOption,
-    Continue,
-    Ephemeral,
-    Everyone,
-    Fork,
     Interruption,
-    Mode,
-    Model,
-    Resume,
-    Yolo,
-    added_folders,
-    allowed_tools,
     ask_line,
-    check_session_flags,
     choose_session,
     open_app,
-    permission_mode,
     run_async,
     say_notices,
     settings,
@@ -37,6 +22,26 @@ from ragmem.cli.documents import (
     text_block,
     tool_result_block,
     tool_use_block,
+)
+from ragmem.cli.options import (
+    AddDir,
+    Allow,
+    ColorOption,
+    Continue,
+    Ephemeral,
+    Everyone,
+    Fork,
+    Mode,
+    Model,
+    Resume,
+    Yolo,
+    added_folders,
+    allowed_tools,
+    argument,
+    check_session_flags,
+    commands,
+    option,
+    permission_mode,
 )
 from ragmem.cli.output import (
     PassingLine,
@@ -72,7 +77,7 @@ if TYPE_CHECKING:
     from ragmem.agent import Agent
 
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 OutputFormat = Literal["text", "json", "stream-json"]
 _LINE = (
@@ -373,10 +378,7 @@ def decide(answer: str, proposal: Proposal) -> Decision | None:
 
 @app.command()
 def ask(  # noqa: PLR0913 - one parameter a flag
-    prompt: Annotated[
-        str | None,
-        typer.Argument(metavar="PROMPT|-", show_default=False, help="The question; - is stdin."),
-    ] = None,
+    prompt: Annotated[str | None, argument("PROMPT|-", "The question; - is stdin.")] = None,
     continue_last: Continue = False,
     resume: Resume = None,
     fork: Fork = False,
@@ -384,26 +386,25 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     model: Model = None,
     output_format: Annotated[
         OutputFormat,
-        typer.Option(help="text: the answer. json: one result. stream-json: one event a line."),
+        option(
+            "--output-format", "text: the answer. json: one result. stream-json: one event a line."
+        ),
     ] = "text",
     include_partial: Annotated[
-        bool,
-        typer.Option(
-            "--include-partial-messages", help="With stream-json: the words as they come."
-        ),
+        bool, option("--include-partial-messages", "With stream-json: the words as they come.")
     ] = False,
     max_turns: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="At most so many calls of the model.")
+        int | None, option("--max-turns", "At most so many calls of the model.", "N", least=1)
     ] = None,
     max_budget_usd: Annotated[
-        float | None, typer.Option(metavar="X", help="At most so many dollars.")
+        float | None, option("--max-budget-usd", "At most so many dollars.", "X")
     ] = None,
     mode: Mode = None,
     yolo: Yolo = False,
     allow: Allow = None,
-    no_tools: Annotated[bool, typer.Option("--no-tools", help="Give the model no tools.")] = False,
+    no_tools: Annotated[bool, option("--no-tools", "Give the model no tools.")] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Into a pipe: terminal controls of the answer too.")
+        bool, option("--raw", "Into a pipe: terminal controls of the answer too.")
     ] = False,
     add_dir: AddDir = None,
     ephemeral: Ephemeral = False,

@@ -2,19 +2,18 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from ragmem.cli.command import (
+from ragmem.cli.command import choose_session, open_app, opens
+from ragmem.cli.documents import Document, document, text_block, tool_result_block, tool_use_block
+from ragmem.cli.options import (
     Continue,
     Model,
     Resume,
     TextFormat,
+    argument,
     check_session_flags,
-    choose_session,
-    open_app,
-    opens,
+    commands,
+    option,
 )
-from ragmem.cli.documents import Document, document, text_block, tool_result_block, tool_use_block
 from ragmem.cli.output import columns, say, table, to_json, typed, write, write_json
 from ragmem.errors import UsageError
 from ragmem.memory.context import Context, Strategy
@@ -25,7 +24,7 @@ from ragmem.tools.base import deny_all
 if TYPE_CHECKING:
     from ragmem.app import App
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 _BAR = 10
 _WIDTH = 140
@@ -35,16 +34,12 @@ _WIDTH = 140
 @opens(open_app)
 async def context(
     opened: "App",
-    prompt: Annotated[
-        str, typer.Argument(metavar="PROMPT", show_default=False, help="The prompt.")
-    ],
+    prompt: Annotated[str, argument("PROMPT", "The prompt.")],
     continue_last: Continue = False,
     resume: Resume = None,
     strategy: Annotated[
         Strategy,
-        typer.Option(
-            "--strategy", help="recent: the latest turns; relevant: what bears on it; hybrid: both."
-        ),
+        option("--strategy", "recent: the latest turns; relevant: what bears on it; hybrid: both."),
     ] = "hybrid",
     model: Model = None,
     output: TextFormat = "text",

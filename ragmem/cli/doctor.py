@@ -12,13 +12,14 @@ import msgspec
 import typer
 
 from ragmem.cli.command import Interruption, current_folder, run_async
+from ragmem.cli.options import commands
 from ragmem.cli.output import columns, write
 from ragmem.config import Config, Paths, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
 from ragmem.redact import know, redact, secrets_among
 from ragmem.text import counted, hanging, visible
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 _NAME_WIDTH = 11
 Health = Literal["ok", "note", "broken"]

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-import typer
 
-from ragmem.cli.command import Format, Resume, last_session, open_app, opens, resumed
+from ragmem.cli.command import last_session, open_app, opens, resumed
 from ragmem.cli.documents import (
     Document,
     code_session_documents,
@@ -17,6 +16,13 @@ from ragmem.cli.documents import (
     memory_document,
 )
 from ragmem.cli.index import brought_up_to_date, project_here
+from ragmem.cli.options import (
+    Format,
+    Resume,
+    argument,
+    commands,
+    option,
+)
 from ragmem.cli.output import (
     columns,
     print_all,
@@ -41,7 +47,7 @@ if TYPE_CHECKING:
     from ragmem.records import FileAccess, Project, Session
     from ragmem.store.base import Store
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _AGE = re.compile(r"(\d{1,5})([hdw])")
@@ -60,25 +66,18 @@ _FILES = 20
 @opens(open_app)
 async def files(
     opened: "App",
-    path: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PATH", help="Tell of this file, whoever touched it.", show_default=False
-        ),
-    ] = None,
+    path: Annotated[str | None, argument("PATH", "Tell of this file, whoever touched it.")] = None,
     related: Annotated[
         bool,
-        typer.Option(
-            "--related", help="Of each file: what changes with it, imports, sessions, decisions."
-        ),
+        option("--related", "Of each file: what changes with it, imports, sessions, decisions."),
     ] = False,
     since: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--since",
-            metavar="WHEN",
-            help="What the agent has changed in this project since: 7d, 12h, 2w, a date, or the "
+            "What the agent has changed in this project since: 7d, 12h, 2w, a date, or the "
             "end of a session (its id or name).",
+            "WHEN",
         ),
     ] = None,
     resume: Resume = None,

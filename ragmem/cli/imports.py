@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from ragmem.cli.command import Format, Home, archive, home, opens
+from ragmem.cli.command import Home, archive, home, opens
 from ragmem.cli.documents import Document, document
+from ragmem.cli.options import Format, argument, commands, option
 from ragmem.cli.output import PassingLine, print_one, say, table
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import UsageError
@@ -38,12 +37,7 @@ from ragmem.redact import know, secrets_among
 from ragmem.store.base import Archive
 from ragmem.text import clean, counted, visible
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Take over sessions of other coding agents.",
-)
+app = commands("Take over sessions of other coding agents.")
 
 _SHOWN = 20
 """Sessions, and files that were skipped, that are listed for people; JSON has them all."""
@@ -54,15 +48,10 @@ _OF_SUMMARIES = (
     "`ragmem config set memory.summaries.enabled false` leaves that out.\n"
 )
 Source = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="PATH", help="A folder or a file; else where the agent keeps its sessions."
-    ),
+    Path | None, argument("PATH", "A folder or a file; else where the agent keeps its sessions.")
 ]
-OnlyCwd = Annotated[
-    Path | None, typer.Option("--cwd", metavar="DIR", help="Only sessions of this folder.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would come; store nothing.")]
+OnlyCwd = Annotated[Path | None, option("--cwd", "Only sessions of this folder.", "DIR")]
+DryRun = Annotated[bool, option("--dry-run", "Show what would come; store nothing.")]
 
 
 @app.command("claude-code")

@@ -6,10 +6,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from ragmem.cli.command import Format, open_app, opens, say_notices
+from ragmem.cli.command import open_app, opens, say_notices
 from ragmem.cli.documents import Document, document
+from ragmem.cli.options import Format, commands, option
 from ragmem.cli.output import print_one, say, steps, write
 from ragmem.config import how_to_set
 from ragmem.errors import StoreError, UsageError
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from ragmem.index.values import IndexStatus, Refreshed
     from ragmem.records import Project
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 _LOOK_AGAIN_S = 0.5
 INDEXED = "files scopes without_vectors size_bytes"
@@ -35,20 +34,13 @@ _NAMED = 3
 @opens(open_app)
 async def index(
     opened: "App",
-    watch: Annotated[
-        bool, typer.Option("--watch", help="And keep it current until Ctrl-C.")
-    ] = False,
-    rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make it anew from all files.")
-    ] = False,
+    watch: Annotated[bool, option("--watch", "And keep it current until Ctrl-C.")] = False,
+    rebuild: Annotated[bool, option("--rebuild", "Make it anew from all files.")] = False,
     vectors: Annotated[
-        bool,
-        typer.Option(
-            "--vectors", help="Wait for the search by meaning too, not only for that by words."
-        ),
+        bool, option("--vectors", "Wait for the search by meaning too, not only for that by words.")
     ] = False,
     status: Annotated[
-        bool, typer.Option("--status", help="Only show what is indexed; nothing is looked at.")
+        bool, option("--status", "Only show what is indexed; nothing is looked at.")
     ] = False,
     output: Format = "table",
 ) -> None:

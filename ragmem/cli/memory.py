@@ -8,27 +8,31 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-import typer
 
 from ragmem.cli import profile
 from ragmem.cli.command import (
-    Exported,
-    Format,
     Home,
-    NewFile,
     Report,
-    TextFormat,
-    Yes,
     app_with_facts,
     archive,
     confirm,
     home,
-    memory_ids,
     open_app,
     opens,
     say_notices,
 )
 from ragmem.cli.documents import memory_document
+from ragmem.cli.options import (
+    Exported,
+    Format,
+    NewFile,
+    TextFormat,
+    Yes,
+    argument,
+    commands,
+    memory_ids,
+    option,
+)
 from ragmem.cli.output import (
     folded,
     new_file,
@@ -84,12 +88,7 @@ from ragmem.text import ago, clip_to_width, counted, one_line, visible
 if TYPE_CHECKING:
     from ragmem.app import App
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Show, add, correct and forget facts, rules and preferences.",
-)
+app = commands("Show, add, correct and forget facts, rules and preferences.")
 app.add_typer(profile.app, name="profile")
 
 _LINE_CHARS = 200
@@ -99,28 +98,15 @@ _BATCH = 200
 _MOST_CHARS = 10_000
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 Shown = Literal["project", "user", "all"]
-Reference = Annotated[
-    str,
-    typer.Argument(
-        metavar="ID",
-        help="An id, or the tail of one.",
-        show_default=False,
-        autocompletion=memory_ids,
-    ),
-]
-Everywhere = Annotated[bool, typer.Option("--all", help="Those of every project.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most so many.")]
+Reference = Annotated[str, argument("ID", "An id, or the tail of one.", memory_ids)]
+Everywhere = Annotated[bool, option("--all", "Those of every project.")]
+Limit = Annotated[int, option("--limit", "At most so many.", "N", least=1)]
 Subjects = Annotated[
-    list[str] | None,
-    typer.Option("--subject", metavar="S", help="What it is about; may be repeated."),
+    list[str] | None, option("--subject", "What it is about; may be repeated.", "S")
 ]
-Ttl = Annotated[
-    str | None,
-    typer.Option("--ttl", metavar="7d", help="How long it holds: a number and h, d or w."),
-]
+Ttl = Annotated[str | None, option("--ttl", "How long it holds: a number and h, d or w.", "7d")]
 ScopeOption = Annotated[
-    MemoryScope | None,
-    typer.Option("--scope", help="user: known in every project; project: in this one."),
+    MemoryScope | None, option("--scope", "user: known in every project; project: in this one.")
 ]
 
 
@@ -153,18 +139,14 @@ def ttl_of(text: str | None) -> str | None:
 @opens(app_with_facts)
 async def list_memories(
     opened: "App",
-    kind: Annotated[MemoryKind | None, typer.Option("--kind", help="Only of this kind.")] = None,
+    kind: Annotated[MemoryKind | None, option("--kind", "Only of this kind.")] = None,
     subject: Annotated[
-        list[str] | None,
-        typer.Option("--subject", metavar="S", help="About this; repeated: any of them."),
+        list[str] | None, option("--subject", "About this; repeated: any of them.", "S")
     ] = None,
-    scope: Annotated[
-        Shown | None,
-        typer.Option("--scope", help="This project's, your own, or both.", show_default=False),
-    ] = None,
+    scope: Annotated[Shown | None, option("--scope", "This project's, your own, or both.")] = None,
     everywhere: Everywhere = False,
     superseded: Annotated[
-        bool, typer.Option("--with-superseded", help="Those too that others took the place of.")
+        bool, option("--with-superseded", "Those too that others took the place of.")
     ] = False,
     limit: Limit = 50,
     output: Format = "table",
@@ -256,15 +238,13 @@ async def _found(opened: "App", reference: str) -> tuple[MemoryRecord, Chain]:
 @opens(open_app)
 async def add(
     opened: "App",
-    content: Annotated[
-        str, typer.Argument(metavar="CONTENT", help="A fact, in a sentence.", show_default=False)
-    ],
+    content: Annotated[str, argument("CONTENT", "A fact, in a sentence.")],
     subject: Subjects = None,
-    kind: Annotated[MemoryKind, typer.Option("--kind", help="What it is.")] = "fact",
+    kind: Annotated[MemoryKind, option("--kind", "What it is.")] = "fact",
     ttl: Ttl = None,
     scope: ScopeOption = None,
     pin: Annotated[
-        bool, typer.Option("--pin", help="Put it into the system message of every request.")
+        bool, option("--pin", "Put it into the system message of every request.")
     ] = False,
 ) -> Report:
     """Remember something worth knowing later.
@@ -310,20 +290,16 @@ def _report(remembered: Remembered) -> None:
 async def edit(
     opened: "App",
     reference: Reference,
-    content: Annotated[
-        str | None, typer.Argument(metavar="CONTENT", help="How it is to read.", show_default=False)
-    ] = None,
+    content: Annotated[str | None, argument("CONTENT", "How it is to read.")] = None,
     subject: Annotated[
-        list[str] | None,
-        typer.Option("--subject", metavar="S", help="What it is about instead; may be repeated."),
+        list[str] | None, option("--subject", "What it is about instead; may be repeated.", "S")
     ] = None,
     no_subjects: Annotated[
-        bool, typer.Option("--no-subjects", help="It is about nothing in particular.")
+        bool, option("--no-subjects", "It is about nothing in particular.")
     ] = False,
-    kind: Annotated[MemoryKind | None, typer.Option("--kind", help="What it is instead.")] = None,
+    kind: Annotated[MemoryKind | None, option("--kind", "What it is instead.")] = None,
     ttl: Annotated[
-        str | None,
-        typer.Option("--ttl", metavar="7d", help="How long it holds from now, or `never`."),
+        str | None, option("--ttl", "How long it holds from now, or `never`.", "7d")
     ] = None,
     scope: ScopeOption = None,
 ) -> Report:
@@ -437,12 +413,10 @@ async def episodes(
 async def owner(
     own: Home,
     take: Annotated[
-        str,
-        typer.Option("--take", metavar="ID", help="Be the owner that another home of yours has."),
+        str, option("--take", "Be the owner that another home of yours has.", "ID")
     ] = "",
     name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="NAME", help="What others in the same database see."),
+        str | None, option("--name", "What others in the same database see.", "NAME")
     ] = None,
 ) -> None:
     """Show whose this home is: the id that its sessions and what is known of you bear."""

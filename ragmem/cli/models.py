@@ -1,15 +1,14 @@
 """`ragmem models`: which models can answer now."""
 
-import typer
-
-from ragmem.cli.command import Format, settings
+from ragmem.cli.command import settings
 from ragmem.cli.documents import Document, document
+from ragmem.cli.options import Format, commands
 from ragmem.cli.output import print_all, say, table
 from ragmem.config import environment
 from ragmem.errors import NoModel
 from ragmem.text import visible
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 
 @app.command()

@@ -4,9 +4,8 @@ import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ragmem.cli.command import Home, home, opens
+from ragmem.cli.options import commands, option
 from ragmem.cli.output import say, write
 from ragmem.config import environment, find_paths
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
@@ -15,12 +14,7 @@ from ragmem.text import visible
 if TYPE_CHECKING:
     from ragmem.store.neo4j_server import ServerStatus
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Run a local Neo4j, for `ragmem store use neo4j`.",
-)
+app = commands("Run a local Neo4j, for `ragmem store use neo4j`.")
 
 
 @app.command()
@@ -88,9 +82,7 @@ async def password(own: Home) -> None:
 
 @app.command()
 def logs(
-    lines: Annotated[
-        int, typer.Option("-n", "--lines", min=1, metavar="N", help="The last so many lines.")
-    ] = 50,
+    lines: Annotated[int, option("-n --lines", "The last so many lines.", "N", least=1)] = 50,
 ) -> None:
     """Print the end of the local server's log."""
     from ragmem.store.neo4j_server import log_file

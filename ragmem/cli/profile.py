@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmem.cli.command import Report, TextFormat, app_with_facts, ask_line, opens
+from ragmem.cli.command import Report, app_with_facts, ask_line, opens
 from ragmem.cli.documents import document
+from ragmem.cli.options import TextFormat, argument
 from ragmem.cli.output import folded, is_interactive, print_one, say, words, write
 from ragmem.errors import UsageError
 from ragmem.memory.memories import facts_of
@@ -23,7 +24,7 @@ app = typer.Typer(
     help="Show and set what you said of yourself, for every project.",
 )
 
-Key = Annotated[str, typer.Argument(metavar="KEY", show_default=False, help="Such as editor.")]
+Key = Annotated[str, argument("KEY", "Such as editor.")]
 _KEY_CHARS, _VALUE_CHARS = 40, 400
 
 
@@ -55,9 +56,7 @@ async def show(opened: "App", output: TextFormat = "text") -> None:
 async def set_(
     opened: "App",
     key: Key,
-    value: Annotated[
-        str, typer.Argument(metavar="VALUE", show_default=False, help="What is to be known.")
-    ],
+    value: Annotated[str, argument("VALUE", "What is to be known.")],
 ) -> Report:
     """Set one key; the others stay."""
     name, said = words(key), words(value)

@@ -4,17 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from ragmem.cli.command import (
-    Continue,
-    Format,
-    NoSemantic,
-    Query,
-    Resume,
-    Wide,
-    WideScope,
-    check_session_flags,
     choose_session,
     last_session,
     open_app,
@@ -32,6 +22,19 @@ from ragmem.cli.documents import (
     memory_document,
 )
 from ragmem.cli.index import brought_up_to_date, code_of, vectors_note
+from ragmem.cli.options import (
+    Continue,
+    Format,
+    NoSemantic,
+    Query,
+    Resume,
+    Wide,
+    WideScope,
+    argument,
+    check_session_flags,
+    commands,
+    option,
+)
 from ragmem.cli.output import print_all, say, table, typed
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from ragmem.memory.hits import Hit
     from ragmem.memory.recall import SimilarSession
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 ScopeName = Literal["session", "project", "all"]
 SCOPE = "kind signature defined sessions memories"
@@ -59,23 +62,17 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     query: Query,
     scope: Annotated[
-        ScopeName | None,
-        typer.Option("--scope", help="Where to look; the project, unless configured."),
+        ScopeName | None, option("--scope", "Where to look; the project, unless configured.")
     ] = None,
     levels: Annotated[
         str | None,
-        typer.Option(
-            "--levels", metavar="0,1,2", help="0 for turns, 1 and up for summaries; all by default."
-        ),
+        option("--levels", "0 for turns, 1 and up for summaries; all by default.", "0,1,2"),
     ] = None,
     code: Annotated[
-        bool,
-        typer.Option("--code", help="In the project's files, with the sessions about each find."),
+        bool, option("--code", "In the project's files, with the sessions about each find.")
     ] = False,
     no_semantic: NoSemantic = False,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, max=100, metavar="N", help="At most so many.")
-    ] = 10,
+    limit: Annotated[int, option("--limit", "At most so many.", "N", least=1, most=100)] = 10,
     continue_last: Continue = False,
     resume: Resume = None,
     output: Format = "table",
@@ -183,9 +180,7 @@ async def search_sessions(
     query: Query,
     scope: WideScope = None,
     no_semantic: NoSemantic = False,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, max=100, metavar="N", help="At most so many finds.")
-    ] = 20,
+    limit: Annotated[int, option("--limit", "At most so many finds.", "N", least=1, most=100)] = 20,
     output: Format = "table",
 ) -> None:
     """Find sessions by what was said in them; what was found stands below each."""
@@ -214,16 +209,12 @@ async def find_similar(
     opened: "App",
     what: Annotated[
         str | None,
-        typer.Argument(
-            metavar="TEXT|ID",
-            help="A text, or a session by its id or name; else the newest of this folder.",
-            show_default=False,
+        argument(
+            "TEXT|ID", "A text, or a session by its id or name; else the newest of this folder."
         ),
     ] = None,
     scope: WideScope = None,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, max=100, metavar="N", help="At most so many.")
-    ] = 5,
+    limit: Annotated[int, option("--limit", "At most so many.", "N", least=1, most=100)] = 5,
     output: Format = "table",
 ) -> None:
     """Find past sessions like a text or another session, by their summaries."""

@@ -8,20 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-import typer
 
 from ragmem.cli import search
 from ragmem.cli.command import (
-    Exported,
-    Format,
     Home,
-    Model,
-    NewFile,
-    OrNewest,
-    Reference,
     Report,
-    TextFormat,
-    Yes,
     archive,
     ask_line,
     confirm,
@@ -34,6 +25,19 @@ from ragmem.cli.command import (
     session_rows,
 )
 from ragmem.cli.documents import SESSION, conversation_document, document
+from ragmem.cli.options import (
+    Exported,
+    Format,
+    Model,
+    NewFile,
+    OrNewest,
+    Reference,
+    TextFormat,
+    Yes,
+    argument,
+    commands,
+    option,
+)
 from ragmem.cli.output import (
     columns,
     is_interactive,
@@ -70,12 +74,7 @@ if TYPE_CHECKING:
     from ragmem.memory.titles import Look
     from ragmem.tools.rewind import Preimages
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Find, show, resume, name, fork, move and delete sessions.",
-)
+app = commands("Find, show, resume, name, fork, move and delete sessions.")
 
 _COUNTED = 1_000
 _INSIGHT = f"{SESSION} main_topic key_findings action_items created_at"
@@ -94,31 +93,23 @@ _QUOTED_CHARS = 2_000
 async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     project: Annotated[
-        bool, typer.Option("--project", help="Those of the whole project, not of this folder only.")
+        bool, option("--project", "Those of the whole project, not of this folder only.")
     ] = False,
     join: Annotated[
-        bool,
-        typer.Option(
-            "--join", help="First join this project to one with the same remote; asks you."
-        ),
+        bool, option("--join", "First join this project to one with the same remote; asks you.")
     ] = False,
-    everywhere: Annotated[bool, typer.Option("--all", help="Those of every folder.")] = False,
-    cwd: Annotated[
-        Path | None, typer.Option("--cwd", metavar="DIR", help="Those of another folder.")
-    ] = None,
+    everywhere: Annotated[bool, option("--all", "Those of every folder.")] = False,
+    cwd: Annotated[Path | None, option("--cwd", "Those of another folder.", "DIR")] = None,
     status: Annotated[
-        SessionStatus | None, typer.Option("--status", help="Only active or archived ones.")
+        SessionStatus | None, option("--status", "Only active or archived ones.")
     ] = None,
     tag: Annotated[
-        list[str] | None,
-        typer.Option("--tag", metavar="T", help="With this tag; repeated: any of them."),
+        list[str] | None, option("--tag", "With this tag; repeated: any of them.", "T")
     ] = None,
     everyone: Annotated[
-        bool, typer.Option("--everyone", help="And those of other people in the same database.")
+        bool, option("--everyone", "And those of other people in the same database.")
     ] = False,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, metavar="N", help="At most so many.")
-    ] = 50,
+    limit: Annotated[int, option("--limit", "At most so many.", "N", least=1)] = 50,
     output: Format = "table",
 ) -> None:
     """List the sessions of this folder, newest activity first."""
@@ -159,12 +150,8 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
 async def show(
     opened: "App",
     reference: Reference,
-    reasoning: Annotated[
-        bool, typer.Option("--reasoning", help="And what the model thought.")
-    ] = False,
-    results: Annotated[
-        bool, typer.Option("--results", help="And what the tools answered.")
-    ] = False,
+    reasoning: Annotated[bool, option("--reasoning", "And what the model thought.")] = False,
+    results: Annotated[bool, option("--results", "And what the tools answered.")] = False,
     output: TextFormat = "text",
 ) -> None:
     """Show a session with its turns and tool calls."""
@@ -191,7 +178,7 @@ def resume(reference: Reference) -> None:
 async def rename(
     opened: "App",
     reference: Reference,
-    title: Annotated[str, typer.Argument(metavar="NAME", help="Its new name.", show_default=False)],
+    title: Annotated[str, argument("NAME", "Its new name.")],
 ) -> Report:
     """Give a session a name, by which it can be resumed."""
     name = " ".join(typed(title).split())
@@ -207,13 +194,9 @@ async def rename(
 async def tag(
     opened: "App",
     reference: Reference,
-    tags: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TAG...", help="Tags that it gets.", show_default=False),
-    ] = None,
+    tags: Annotated[list[str] | None, argument("TAG...", "Tags that it gets.")] = None,
     remove: Annotated[
-        list[str] | None,
-        typer.Option("--remove", metavar="TAG", help="A tag that it loses; may be repeated."),
+        list[str] | None, option("--remove", "A tag that it loses; may be repeated.", "TAG")
     ] = None,
 ) -> Report:
     """Give a session tags, by which `list --tag` finds it; without any, show those it has."""
@@ -232,7 +215,7 @@ async def tag(
 async def archive_session(
     opened: "App",
     reference: Reference,
-    undo: Annotated[bool, typer.Option("--undo", help="Take it back.")] = False,
+    undo: Annotated[bool, option("--undo", "Take it back.")] = False,
 ) -> Report:
     """Put a session aside: it stays, is found by search, and is marked in the list."""
     from ragmem.memory.sessions import archive as put_aside
@@ -248,16 +231,14 @@ async def fork(
     reference: Reference,
     at: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--at",
-            min=1,
-            metavar="TURN",
-            help="It begins with the turns up to this one; all of them, if not given.",
+            "It begins with the turns up to this one; all of them, if not given.",
+            "TURN",
+            least=1,
         ),
     ] = None,
-    name: Annotated[
-        str, typer.Option("-n", "--name", metavar="NAME", help="Its name.", show_default=False)
-    ] = "",
+    name: Annotated[str, option("-n --name", "Its name.", "NAME")] = "",
 ) -> Report:
     """Begin a session that shares the first turns of another, and goes on by itself."""
     from ragmem.memory.sessions import fork_at
@@ -348,9 +329,7 @@ Found = tuple[Session, Insight]
 @opens(open_app)
 async def insights(
     opened: "App",
-    last: Annotated[
-        int, typer.Option("--last", min=1, max=1000, metavar="N", help="The latest so many.")
-    ] = 50,
+    last: Annotated[int, option("--last", "The latest so many.", "N", least=1, most=1000)] = 50,
     model: Model = None,
     output: TextFormat = "text",
 ) -> int:
@@ -458,8 +437,7 @@ async def export_session(
     reference: OrNewest = None,
     file: NewFile = None,
     output: Annotated[
-        Literal["json", "md"],
-        typer.Option("--format", help="json can be imported again; md is for people."),
+        Literal["json", "md"], option("--format", "json can be imported again; md is for people.")
     ] = "json",
 ) -> None:
     """Write a session with everything that belongs to it."""
@@ -487,9 +465,7 @@ async def _meant(own: Home, reference: str | None) -> Session:
 async def import_session(
     own: Home,
     file: Exported,
-    as_new: Annotated[
-        bool, typer.Option("--as-new", help="Give everything new ids: a second copy.")
-    ] = False,
+    as_new: Annotated[bool, option("--as-new", "Give everything new ids: a second copy.")] = False,
 ) -> None:
     """Store a session that was exported; its ids are kept.
 

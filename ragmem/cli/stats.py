@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from ragmem.cli.command import Format, open_app, opens
+from ragmem.cli.command import open_app, opens
 from ragmem.cli.documents import Document, document
 from ragmem.cli.index import INDEXED, code_text
+from ragmem.cli.options import Format, commands
 from ragmem.cli.output import print_one, table
 from ragmem.text import bar, counted, hanging, visible
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from ragmem.metrics.kept import Measured, Timing
     from ragmem.records import StoreInfo
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 _SUMMARIES = ("summaries.turn", "summaries.roll_up", "summaries.thread")
 _TIMES = (

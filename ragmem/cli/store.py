@@ -10,11 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
-from ragmem.cli.command import Format, Home, Yes, archive, confirm, home, open_app, opens
+from ragmem.cli.command import (
+    Home,
+    archive,
+    confirm,
+    home,
+    open_app,
+    opens,
+)
 from ragmem.cli.config import change
 from ragmem.cli.documents import document
+from ragmem.cli.options import (
+    Format,
+    Yes,
+    argument,
+    commands,
+    option,
+)
 from ragmem.cli.output import new_file, print_one, records, say, table, write
 from ragmem.config import Config, Paths, environment, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged, StoreUnavailable, UsageError
@@ -27,12 +40,7 @@ if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.store.transfer import Comparison, Stream
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Show and choose where memory is kept; move, keep and mend it.",
-)
+app = commands("Show and choose where memory is kept; move, keep and mend it.")
 
 _INFO = "kind location version schema_version counts size_bytes"
 _SQLITE = b"SQLite format 3\0"
@@ -54,9 +62,7 @@ async def info(opened: "App", output: Format = "table") -> None:
 @opens(home)
 async def use(
     own: Home,
-    kind: Annotated[
-        str, typer.Argument(metavar="sqlite|neo4j", help="The store.", show_default=False)
-    ],
+    kind: Annotated[str, argument("sqlite|neo4j", "The store.")],
 ) -> None:
     """Keep memory in another store from now on; nothing is moved.
 
@@ -89,12 +95,10 @@ def _known(kind: str) -> str:
 async def migrate(
     own: Home,
     to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="sqlite|neo4j", help="The store that is to have it all."),
+        str | None, option("--to", "The store that is to have it all.", "sqlite|neo4j")
     ] = None,
     file: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="Take it from a backup, not the other store."),
+        Path | None, option("--from", "Take it from a backup, not the other store.", "FILE")
     ] = None,
     yes: Yes = False,
 ) -> int:
@@ -135,12 +139,7 @@ async def migrate(
 @opens(home)
 async def backup(
     own: Home,
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="A new file; else one in `backups`.", show_default=False
-        ),
-    ] = None,
+    file: Annotated[Path | None, argument("FILE", "A new file; else one in `backups`.")] = None,
 ) -> None:
     """Write all of memory into one file, while others go on working.
 

@@ -1,10 +1,9 @@
 """The detached process that embeds and sums up what was said (hidden; see ragmem.background)."""
 
-import typer
+from ragmem.cli.command import Home, home, opens
+from ragmem.cli.options import Model, commands
 
-from ragmem.cli.command import Home, Model, home, opens
-
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 
 @app.command(hidden=True)
