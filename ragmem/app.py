@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex
     from ragmem.interface.address import Address
     from ragmem.interface.memory import OpenMemory
-    from ragmem.tools.seen import SeenFiles
+    from ragmem.tools.changed_files import SeenFiles
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -381,9 +381,8 @@ class App:
     async def _seat(
         self, session: Session, options: Options, llm: LLM, approver: Approver
     ) -> Agent:
-        from ragmem.tools.changed_files import ChangedFiles
+        from ragmem.tools.changed_files import ChangedFiles, SeenFiles
         from ragmem.tools.memory import memory_tools
-        from ragmem.tools.seen import SeenFiles
         from ragmem.tools.shell import commands_of
         from ragmem.tools.standard import standard_toolset
         from ragmem.tools.workspace import Workspace

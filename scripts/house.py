@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ROOT / "ragmem"
 _OUTSIDE_MEMORY = ("store", "memory", "importers", "app")
 """Packages and modules that may import a store."""
-_PATCHED = ("typer.core", "typer._", "setattr(typer", "sys.modules[")
+_PATCHED = ("typer._", "setattr(typer", "sys.modules[")
 # Also what a rule of ruff is called; those stand behind "noqa".
 _CODE = re.compile(r"\b(?:[ABCDE]\d{1,3}|X\d{1,2}[a-z]?)\b|\b[Rr]eliability,? \d|\b[Ii]ssue \d")
 _DOCUMENT = re.compile(r"\b(?:cli|design|house|reliability|requirements|terminal)\.md\b")

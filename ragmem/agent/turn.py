@@ -198,7 +198,7 @@ class TurnRun:
         self._say_notices()
 
     async def _answer(self, prompt: str) -> Ending:
-        """The loop."""
+        """The loop: a step, what came of it behind the messages, whether to go on."""
         limits = self._parts.limits
         specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
         mentions = await self._mentions(prompt)
@@ -207,17 +207,16 @@ class TurnRun:
         loop = self._loop(context)
         for number in range(limits.max_iterations):
             try:
-                completion = await self._call(loop.messages, specs)
+                completion, answers = await self._step(loop.messages, specs, number)
             except ContextTooLong:
                 if number == 0:
                     smaller = self._parts.builder.smaller()
                     loop = self._loop(await self._build(prompt, mentions, smaller, changed))
                 elif not loop.shrink():
                     raise
-                completion = await self._call(loop.messages, specs)
+                completion, answers = await self._step(loop.messages, specs, number)
             if not completion.tool_uses:
                 return self._answered(completion)
-            answers = await self._calls.run(completion, number)
             loop.add(with_note(answers, await self._news()))
             if reason := self._too_expensive:
                 return Ending(
@@ -229,6 +228,14 @@ class TurnRun:
             if self._calls.stuck:
                 break
         return await self._final_answer(loop.messages)
+
+    async def _step(
+        self, messages: Sequence[Message], specs: tuple[ToolSpec, ...], number: int
+    ) -> tuple[Completion, list[Message]]:
+        """Ask the model, and run what it calls; the messages are not touched."""
+        completion = await self._call(messages, specs)
+        answers = await self._calls.run(completion, number) if completion.tool_uses else []
+        return completion, answers
 
     def _loop(self, context: Context) -> ToolLoop:
         """Half of the model's window for calls and results, less when the context needs it."""

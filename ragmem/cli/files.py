@@ -320,7 +320,7 @@ def related_text(
     found: Sequence[Related], now: datetime, *, width: int, brief: bool = False
 ) -> str:
     """A paragraph a file; `brief`: of its sessions only how many there are."""
-    from ragmem.repl.code_listings import in_sessions, past_lines
+    from ragmem.repl.listings import in_sessions, past_lines
 
     width = max(_NARROWEST, width)
     lines: list[str] = []
@@ -350,7 +350,7 @@ def _together(other: ChangedTogether, now: datetime) -> str:
 
 
 def _named(paths: Sequence[str]) -> str:
-    from ragmem.repl.code_listings import SHOWN
+    from ragmem.repl.listings import SHOWN
 
     more = len(paths) - SHOWN
     shown = ", ".join(one_line(path, 200) for path in paths[:SHOWN])

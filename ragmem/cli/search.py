@@ -322,7 +322,7 @@ async def _search_code(
 ) -> None:
     from ragmem.index.lookup import find_code
     from ragmem.memory.hits import worth_showing
-    from ragmem.repl.code_listings import code_text
+    from ragmem.repl.listings import code_text
 
     code = await code_of(opened)
     refreshed = await brought_up_to_date(code, only_reads=True)

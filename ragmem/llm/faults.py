@@ -1,11 +1,14 @@
-"""What goes wrong between us and a model, said so that a person can act on it.
+"""What goes wrong between us and a model, said so that a person can act on it; trying again.
 
-Pure: a status, a body or a name of an error goes in, an `LLMError` comes out. No
-message holds a key: `scrub` takes out what is known and what looks like one.
+Telling what it was is pure: a status, a body or a name of an error goes in, an `LLMError` comes
+out. No message holds a key: `scrub` takes out what is known and what looks like one.
 """
 
+import asyncio
 import json
+import random
 import re
+from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 
@@ -15,7 +18,9 @@ from ragmem.errors import (
     ProviderRefused,
     ProviderUnavailable,
     RequestRefused,
+    StreamCut,
 )
+from ragmem.llm.base import Chunk
 from ragmem.llm.providers import PROVIDERS
 from ragmem.records import utc_now
 from ragmem.text import clean, one_line
@@ -222,3 +227,46 @@ def _later(retry_after_s: float | None) -> str:
     if retry_after_s:
         return f"It asks to wait {retry_after_s:.0f} s; then try again, or use another model (-m)."
     return "Try again in a moment, or use another model (-m)."
+
+
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 60.0
+
+
+def wait_s(attempt: int, asked_s: float | None) -> float:
+    """Seconds until the next try: what the server asked for, else doubling, jittered."""
+    if asked_s is not None:
+        return min(asked_s, LONGEST_WAIT_S)
+    return min(FIRST_WAIT_S * 2.0 ** (attempt - 1), 8.0) * random.uniform(0.75, 1.25)
+
+
+async def retried(
+    attempt: Callable[[], AsyncGenerator[Chunk, None]], retries: int
+) -> AsyncGenerator[Chunk, None]:
+    """The chunks of the first attempt that yields any.
+
+    `Passing` errors are retried up to `retries` times, unless the server asks for
+    more patience than a minute. An error after the first chunk is a StreamCut.
+    Errors are raised outside of `except`, so that no SDK's exception, which may
+    hold a key, hangs on as their context.
+    """
+    for number in range(1, retries + 2):
+        begun = False
+        chunks = attempt()
+        passing: Passing | None = None
+        try:
+            async for chunk in chunks:
+                begun = True
+                yield chunk
+            return
+        except Passing as error:
+            passing = error.with_traceback(None)
+        finally:
+            await chunks.aclose()
+        if begun:
+            raise StreamCut(f"The answer broke off. {passing}", hint="Ask again.")
+        asked = passing.retry_after_s
+        if number > retries or (asked or 0) > LONGEST_WAIT_S:
+            tried = f" (tried {number} times)" if number > 1 else ""
+            raise ProviderUnavailable(f"{passing}{tried}", hint=passing.hint, retry_after_s=asked)
+        await asyncio.sleep(wait_s(number, asked))

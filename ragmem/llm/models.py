@@ -19,8 +19,16 @@ from ragmem.config import Config, Paths, find_paths, provider_key
 from ragmem.errors import ConfigError, NoModel
 from ragmem.llm import ollama
 from ragmem.llm.base import LLM, ModelInfo
-from ragmem.llm.prices import is_known, known_models, model_info
-from ragmem.llm.providers import BY_NAME, PROVIDERS, WITHOUT_A_KEY, Provider, small_sibling
+from ragmem.llm.providers import (
+    BY_NAME,
+    PROVIDERS,
+    WITHOUT_A_KEY,
+    Provider,
+    is_known,
+    known_models,
+    model_info,
+    small_sibling,
+)
 
 Client = Literal["openai", "litellm", "local"]
 Role = Literal["main", "summary"]

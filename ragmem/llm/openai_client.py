@@ -19,8 +19,7 @@ import msgspec
 from ragmem.errors import AnswerTooLong, LLMError, StreamCut
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, Request
-from ragmem.llm.faults import Peer
-from ragmem.llm.retry import retried
+from ragmem.llm.faults import Peer, retried
 from ragmem.messages import Json
 
 if TYPE_CHECKING:

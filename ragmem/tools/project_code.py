@@ -10,7 +10,7 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.recall import ScopeName
 from ragmem.records import Project, Session
 from ragmem.tools.base import Tool
-from ragmem.tools.seen import SeenFiles
+from ragmem.tools.changed_files import SeenFiles
 
 _NEAR = 20
 """How many files that the session touched last make a hit in them count a little more."""

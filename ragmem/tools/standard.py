@@ -4,11 +4,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ragmem.tools.base import Approver, PermissionMode, Tool, Toolset, deny_all
+from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.rewind import Preimages
 from ragmem.tools.search import GlobFiles, GrepFiles, ListDirectory
-from ragmem.tools.seen import SeenFiles
 from ragmem.tools.shell import MAX_TIMEOUT_S, Commands, RunCommand
 from ragmem.tools.workspace import Workspace
 

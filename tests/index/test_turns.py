@@ -15,7 +15,7 @@ from ragmem.index.rows import FileRow
 from ragmem.metrics import Metrics
 from ragmem.records import Project, RegisterProject, Turn, utc_now
 from ragmem.store.base import Store
-from ragmem.tools.seen import SeenFiles
+from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 from tests.fakes.frail_store import FrailStore, Line

@@ -15,8 +15,7 @@ from ragmem.errors import (
 )
 from ragmem.llm import faults
 from ragmem.llm.base import TextChunk
-from ragmem.llm.faults import Passing, Peer
-from ragmem.llm.retry import LONGEST_WAIT_S, retried, wait_s
+from ragmem.llm.faults import LONGEST_WAIT_S, Passing, Peer, retried, wait_s
 from ragmem.records import utc_now
 
 PEER = Peer(

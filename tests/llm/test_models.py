@@ -18,8 +18,7 @@ from ragmem.errors import ConfigError, NoModel
 from ragmem.llm import models, ollama
 from ragmem.llm.base import ModelInfo
 from ragmem.llm.models import LOCAL_NAME, choose_model, list_models, model_info, open_llm
-from ragmem.llm.prices import known_models
-from ragmem.llm.providers import PROVIDERS
+from ragmem.llm.providers import PROVIDERS, known_models
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.llm.adapters import complete
 

@@ -8,8 +8,7 @@ from ragmem.config import Config, LLMConfig, ModelConfig
 from ragmem.errors import NoModel
 from ragmem.llm import models
 from ragmem.llm.models import LOCAL_NAME, choose_model, choose_summary_model
-from ragmem.llm.prices import known_models, model_info
-from ragmem.llm.providers import PROVIDERS, small_sibling
+from ragmem.llm.providers import PROVIDERS, known_models, model_info, small_sibling
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from neo4j import AsyncGraphDatabase
 from ragmem.records import EmbedderMark, Interval, PutTurn, Scope, SearchQuery, Turn, WeightedTerm
 from ragmem.store.neo4j import Connection, Neo4jStore, search, vectors
 from ragmem.store.neo4j.entries import STATEMENTS
-from ragmem.store.neo4j.mending import CHECKS, WORDS
-from ragmem.store.neo4j.repair import Repair
+from ragmem.store.neo4j.repair import CHECKS, WORDS, Repair
 from ragmem.store.neo4j.search import Commonness, sample
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn

@@ -11,7 +11,7 @@ import pytest
 from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
 from ragmem.tools.base import Decision, PermissionMode, Proposal, ToolOutcome
-from ragmem.tools.seen import SeenFiles
+from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.shell import Commands
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace

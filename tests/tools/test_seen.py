@@ -3,7 +3,7 @@
 import pytest
 
 from ragmem.metrics import Metrics
-from ragmem.tools.seen import SeenFiles
+from ragmem.tools.changed_files import SeenFiles
 from tests.tools.conftest import Desk, recorded
 
 

@@ -25,7 +25,7 @@ from ragmem.llm.base import (
     TextChunk,
     answering,
 )
-from ragmem.llm.retry import wait_s
+from ragmem.llm.faults import wait_s
 from ragmem.memory.summaries.attempts import PROBLEM_CHARS, TRIES, Kept, Sleep, Tries
 from ragmem.memory.summaries.digest import (
     MAX_FILES,

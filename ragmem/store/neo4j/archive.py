@@ -5,7 +5,7 @@ from functools import partial
 
 from ragmem.records import FileAccess, Finding, PutTurn, Session, Span, Summary, Turn
 from ragmem.store.base import forked, in_use
-from ragmem.store.neo4j import belonging, code, memories, mending, properties, shapes
+from ragmem.store.neo4j import belonging, code, memories, properties, repair, shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.entries import index_turns
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction, from_text, named_statements
@@ -142,5 +142,5 @@ async def check(gateway: Gateway, *, recall: bool = True) -> list[Finding]:
         findings.append(Finding(what, ", ".join(sorted(unreadable)[:_SHOWN]), len(unreadable)))
     if recall:
         findings += await belonging.check(gateway, shown=_SHOWN)
-        findings += mending.findings(await mending.wrong(gateway), shown=_SHOWN)
+        findings += repair.findings(await repair.wrong(gateway), shown=_SHOWN)
     return findings
