@@ -8,14 +8,14 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 import typer
 
-from ragmem.cli.output import is_interactive, say, table
+from ragmem.cli.output import is_interactive, say
 from ragmem.config import Config, Paths, environment, find_paths, load_config
 from ragmem.errors import (
     EXIT_DONE,
@@ -26,10 +26,10 @@ from ragmem.errors import (
     SessionNotFound,
     UsageError,
 )
-from ragmem.ids import short_id
+from ragmem.listings import sessions_table
 from ragmem.records import Session
 from ragmem.redact import know
-from ragmem.text import ago, one_line, visible
+from ragmem.text import visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -248,7 +248,6 @@ def opens(
 # --- which session ------------------------------------------------------------
 
 _CHOICES = 20
-_COLUMNS = ("ID", "LAST ACTIVITY", "TURNS", "TITLE")
 
 
 async def choose_session(
@@ -288,24 +287,6 @@ async def resumed(app: "App", reference: str) -> Session:
         ) from None
 
 
-def session_rows(sessions: Sequence[Session], now: datetime) -> list[tuple[str, ...]]:
-    """One row a session: id, age, turns, and what it is called or was last asked."""
-    return [
-        (
-            short_id(session.session_id),
-            ago(session.last_activity_at, now),
-            str(session.turn_count),
-            session_name(session),
-        )
-        for session in sessions
-    ]
-
-
-def session_name(session: Session) -> str:
-    """Its title, or the newest prompt of one that was never named."""
-    return one_line(session.called, 120)
-
-
 def _settle(typed: asyncio.Future[None]) -> None:
     if not typed.done():
         typed.set_result(None)
@@ -313,11 +294,7 @@ def _settle(typed: asyncio.Future[None]) -> None:
 
 async def _candidates(app: "App", ids: Sequence[str]) -> str:
     sessions = [await app.resume_session(session_id) for session_id in ids[:_CHOICES]]
-    rows = [
-        (session.session_id, *row[1:])
-        for session, row in zip(sessions, session_rows(sessions, datetime.now(UTC)), strict=True)
-    ]
-    return table(_COLUMNS, rows, width=100).rstrip("\n")
+    return sessions_table(sessions, datetime.now(UTC), width=100, whole_ids=True).rstrip("\n")
 
 
 async def _pick(app: "App") -> Session:
@@ -327,14 +304,14 @@ async def _pick(app: "App") -> Session:
             f"There is no session of {app.cwd} to resume.",
             hint="`ragmem sessions list --all` shows those of other folders.",
         )
-    rows = session_rows(sessions, datetime.now(UTC))
+    listed = partial(sessions_table, sessions, datetime.now(UTC), width=100)
     if not is_interactive():
-        listed = table(_COLUMNS, rows, width=100).rstrip("\n")
-        raise UsageError(f"-r needs a session here: which one?\n{listed}", hint="Use -r ID.")
-    numbered = [(str(number), *row) for number, row in enumerate(rows, 1)]
-    say(table(("", *_COLUMNS), numbered, width=100))
-    answer = await ask_line(f"Which one? [1-{len(rows)}] ")
-    if not answer.isdecimal() or not 1 <= int(answer) <= len(rows):
+        raise UsageError(
+            f"-r needs a session here: which one?\n{listed().rstrip()}", hint="Use -r ID."
+        )
+    say(listed(current=""))
+    answer = await ask_line(f"Which one? [1-{len(sessions)}] ")
+    if not answer.isdecimal() or not 1 <= int(answer) <= len(sessions):
         raise UsageError("No session was chosen.")
     return sessions[int(answer) - 1]
 

@@ -14,8 +14,9 @@ from ragmem.cli.options import (
     commands,
     option,
 )
-from ragmem.cli.output import columns, say, table, to_json, typed, write, write_json
+from ragmem.cli.output import columns, say, to_json, typed, write, write_json
 from ragmem.errors import UsageError
+from ragmem.listings import table
 from ragmem.memory.context import Context, Strategy
 from ragmem.messages import Json, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.text import bar, visible

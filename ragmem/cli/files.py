@@ -23,18 +23,10 @@ from ragmem.cli.options import (
     commands,
     option,
 )
-from ragmem.cli.output import (
-    columns,
-    print_all,
-    say,
-    table,
-    to_json,
-    typed,
-    write,
-    write_json,
-)
+from ragmem.cli.output import columns, print_all, say, to_json, typed, write, write_json
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
+from ragmem.listings import SHOWN, files_table, in_sessions, past_lines, table
 from ragmem.memory.code_past import CodePast, past_of_file
 from ragmem.memory.files import stored_path
 from ragmem.memory.projects import real_folder
@@ -104,21 +96,13 @@ async def files(
     if related and accesses:
         await _print_related(opened, session, accesses, output)
         return
-    now = datetime.now(UTC)
     print_all(
         output,
         accesses,
         lambda each: document(
             "path access_type tool_name turn_index timestamp", each, timestamp=each.accessed_at
         ),
-        lambda width: table(
-            ("ACCESS", "TURN", "WHEN", "PATH"),
-            [
-                (each.access_type, str(each.turn_index), ago(each.accessed_at, now), each.path)
-                for each in accesses
-            ],
-            width=width,
-        ),
+        lambda width: files_table(accesses, datetime.now(UTC), width=width),
         "No files yet.\n",
     )
 
@@ -320,8 +304,6 @@ def related_text(
     found: Sequence[Related], now: datetime, *, width: int, brief: bool = False
 ) -> str:
     """A paragraph a file; `brief`: of its sessions only how many there are."""
-    from ragmem.repl.listings import in_sessions, past_lines
-
     width = max(_NARROWEST, width)
     lines: list[str] = []
     for each in found:
@@ -350,8 +332,6 @@ def _together(other: ChangedTogether, now: datetime) -> str:
 
 
 def _named(paths: Sequence[str]) -> str:
-    from ragmem.repl.listings import SHOWN
-
     more = len(paths) - SHOWN
     shown = ", ".join(one_line(path, 200) for path in paths[:SHOWN])
     return shown + (f" and {more:,} more" if more > 0 else "")

@@ -13,7 +13,7 @@ from typing import Annotated
 from ragmem.cli.command import Home, archive, home, opens
 from ragmem.cli.documents import Document, document
 from ragmem.cli.options import Format, argument, commands, option
-from ragmem.cli.output import PassingLine, print_one, say, table
+from ragmem.cli.output import PassingLine, print_one, say
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import UsageError
 from ragmem.ids import short_id
@@ -29,6 +29,7 @@ from ragmem.importers import (
     find_files,
     titles_beside,
 )
+from ragmem.listings import table
 from ragmem.memory.files import stored_path
 from ragmem.memory.projects import folder_name, locate, normalize_cwd, project_of_folder
 from ragmem.memory.recording import redacted

@@ -34,13 +34,11 @@ from ragmem.cli.options import (
     option,
 )
 from ragmem.cli.output import (
-    folded,
     new_file,
     print_all,
     print_one,
     read_without_secrets,
     say,
-    table,
     typed,
     words,
     write,
@@ -48,12 +46,12 @@ from ragmem.cli.output import (
 )
 from ragmem.errors import RagmemError, StoreError, UsageError
 from ragmem.ids import short_id
+from ragmem.listings import page, table
 from ragmem.memory.facts.values import Draft, Remembered, expiry
 from ragmem.memory.hits import others_of
 from ragmem.memory.memories import (
     NOBODY,
     Chain,
-    Line,
     about,
     chain_of,
     day,
@@ -525,12 +523,6 @@ def episodes_table(
     ]
     who = ("FROM",) if people else ()
     return table(("ID", "SAID", *who, "KIND", "DATE", "EPISODE"), rows, width=width)
-
-
-def page(lines: Sequence[Line], width: int) -> str:
-    """Lines between words, each row behind its line's margin."""
-    rows = [row for indent, text in lines for row in folded(" " * indent, text, width)]
-    return "\n".join(rows) + "\n"
 
 
 def _from(memory: MemoryRecord, people: Mapping[str, str]) -> str:

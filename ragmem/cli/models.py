@@ -3,9 +3,10 @@
 from ragmem.cli.command import settings
 from ragmem.cli.documents import Document, document
 from ragmem.cli.options import Format, commands
-from ragmem.cli.output import print_all, say, table
+from ragmem.cli.output import print_all, say
 from ragmem.config import environment
 from ragmem.errors import NoModel
+from ragmem.listings import table
 from ragmem.text import visible
 
 app = commands()

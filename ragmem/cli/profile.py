@@ -8,8 +8,9 @@ import typer
 from ragmem.cli.command import Report, app_with_facts, ask_line, opens
 from ragmem.cli.documents import document
 from ragmem.cli.options import TextFormat, argument
-from ragmem.cli.output import folded, is_interactive, print_one, say, words, write
+from ragmem.cli.output import is_interactive, print_one, say, words, write
 from ragmem.errors import UsageError
+from ragmem.listings import folded
 from ragmem.memory.memories import facts_of
 from ragmem.records import MemoryQuery, MemoryRecord, Profile, utc_now
 from ragmem.text import counted, one_line

@@ -10,7 +10,6 @@ from ragmem.cli.command import (
     open_app,
     opens,
     say_notices,
-    session_name,
 )
 from ragmem.cli.documents import (
     HIT,
@@ -35,11 +34,12 @@ from ragmem.cli.options import (
     commands,
     option,
 )
-from ragmem.cli.output import print_all, say, table, typed
+from ragmem.cli.output import print_all, say, typed
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
+from ragmem.listings import code_text, hits_text, session_name, table
 from ragmem.records import Session
-from ragmem.text import ago, clip_to_width, counted, flowing, hanging, one_line, visible
+from ragmem.text import ago, clip_to_width, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -130,7 +130,13 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     else:
         found, none_close = nearest(hits, memories, floor=opened.memory.floor, limit=limit)
     say(f"{none_close}\n" if found and none_close else "")
-    print_all(output, found, hit_document, lambda width: hits_text(found, width=width), _NOTHING)
+    print_all(
+        output,
+        found,
+        hit_document,
+        lambda width: hits_text(found, datetime.now(UTC), width=width),
+        _NOTHING,
+    )
 
 
 def _wanted(query: str) -> str:
@@ -150,25 +156,6 @@ def _levels(text: str | None) -> tuple[int, ...]:
             hint="0 are turns, 1 their summaries, 2 and up the summaries of summaries.",
         )
     return tuple(dict.fromkeys(int(part) for part in parts))
-
-
-def hits_text(hits: "Sequence[Hit | FactHit]", *, width: int) -> str:
-    """For people: where each stands, what it says, why it was found."""
-    from ragmem.memory.hits import Hit
-    from ragmem.memory.memories import memory_facts, memory_rows
-
-    now = datetime.now(UTC)
-    width = max(_NARROWEST, width)
-    lines: list[str] = []
-    for hit in hits:
-        if isinstance(hit, Hit):
-            lines += flowing(hit.facts(now), width)
-            lines += [f"  {clip_to_width(visible(said), width - 2)}" for said in hit.quotes()]
-        else:
-            lines += flowing(memory_facts(hit, now), width)
-            lines += memory_rows(hit, width)
-        lines.append("")
-    return "\n".join(lines)
 
 
 # --- sessions -----------------------------------------------------------------
@@ -322,7 +309,6 @@ async def _search_code(
 ) -> None:
     from ragmem.index.lookup import find_code
     from ragmem.memory.hits import worth_showing
-    from ragmem.repl.listings import code_text
 
     code = await code_of(opened)
     refreshed = await brought_up_to_date(code, only_reads=True)

@@ -21,8 +21,6 @@ from ragmem.cli.command import (
     open_app,
     opens,
     resumed,
-    session_name,
-    session_rows,
 )
 from ragmem.cli.documents import SESSION, conversation_document, document
 from ragmem.cli.options import (
@@ -39,7 +37,6 @@ from ragmem.cli.options import (
     option,
 )
 from ragmem.cli.output import (
-    columns,
     is_interactive,
     new_file,
     print_all,
@@ -47,7 +44,6 @@ from ragmem.cli.output import (
     read_without_secrets,
     records,
     say,
-    table,
     typed,
     write,
     write_json,
@@ -55,6 +51,7 @@ from ragmem.cli.output import (
 )
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
+from ragmem.listings import session_marks, session_name, sessions_table
 from ragmem.memory.projects import folder_name, joinable, normalize_cwd
 from ragmem.records import (
     Insight,
@@ -140,7 +137,9 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         output,
         found,
         lambda each: document(SESSION, each),
-        lambda _: sessions_table(found, datetime.now(UTC), with_folder=query.cwd is None),
+        lambda width: sessions_table(
+            found, datetime.now(UTC), width=width, folders=query.cwd is None
+        ),
         nothing,
     )
 
@@ -262,26 +261,6 @@ app.command("search")(search.search_sessions)
 app.command("similar")(search.find_similar)
 
 
-def sessions_table(sessions: list[Session], now: datetime, *, with_folder: bool) -> str:
-    """One line a session; across folders with the folder it was held in."""
-    header: tuple[str, ...] = ("ID", "LAST ACTIVITY", "TURNS", "TITLE")
-    rows = [
-        (*row[:3], row[3] + _marks(session))
-        for row, session in zip(session_rows(sessions, now), sessions, strict=True)
-    ]
-    if with_folder:
-        header = (*header[:3], "FOLDER", header[3])
-        rows = [
-            (*row[:3], session.cwd, row[3]) for row, session in zip(rows, sessions, strict=True)
-        ]
-    return table(header, rows, width=columns())
-
-
-def _marks(session: Session) -> str:
-    tags = "".join(f" #{tag}" for tag in session.tags)
-    return tags + (" (archived)" if session.status == "archived" else "")
-
-
 def conversation_text(
     session: Session, turns: Sequence[Turn], *, reasoning: bool = False, results: bool = False
 ) -> str:
@@ -290,7 +269,7 @@ def conversation_text(
 
     started = session.started_at.astimezone().strftime("%Y-%m-%d %H:%M")
     lines = [
-        session_name(session) + visible(_marks(session)),
+        session_name(session) + visible(session_marks(session)),
         f"{session.session_id} · {visible(session.cwd)} · started {started}",
     ]
     for turn in turns:

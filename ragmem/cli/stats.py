@@ -8,7 +8,8 @@ from ragmem.cli.command import open_app, opens
 from ragmem.cli.documents import Document, document
 from ragmem.cli.index import INDEXED, code_text
 from ragmem.cli.options import Format, commands
-from ragmem.cli.output import print_one, table
+from ragmem.cli.output import print_one
+from ragmem.listings import table
 from ragmem.text import bar, counted, hanging, visible
 
 if TYPE_CHECKING:

@@ -28,9 +28,10 @@ from ragmem.cli.options import (
     commands,
     option,
 )
-from ragmem.cli.output import new_file, print_one, records, say, table, write
+from ragmem.cli.output import new_file, print_one, records, say, write
 from ragmem.config import Config, Paths, environment, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged, StoreUnavailable, UsageError
+from ragmem.listings import table
 from ragmem.records import Finding, StoreInfo, utc_now
 from ragmem.store.base import Archive
 from ragmem.store.open import KINDS
