@@ -6,6 +6,7 @@ import re
 import signal
 import time
 import unicodedata
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -366,6 +367,7 @@ def add_turns(ragmem: Ragmem, session_id: str, count: int) -> None:
     copies = []
     for number in range(count + 1):
         turn = json.loads(json.dumps(exported["turns"][0]))
+        turn["turn_id"] = str(uuid.uuid4())
         turn["turn_index"] = number + 1
         turn["user_message"] = f"turn {number}"
         copies.append(turn)

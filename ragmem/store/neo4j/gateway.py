@@ -386,7 +386,7 @@ class Gateway:
                     return await once(session)
             except (DriverError, Neo4jError) as error:
                 worth_it = error.is_retryable() or isinstance(error, IncompleteCommit)
-                worth_it = worth_it or _was_ended(error)
+                worth_it = (worth_it or _was_ended(error)) and not _is_too_large(error)
                 if not patient and isinstance(error, ServiceUnavailable):
                     worth_it = False
                 if not worth_it or loop.time() + 2 * pause_s > deadline:
@@ -510,6 +510,11 @@ def _was_ended(error: Exception) -> bool:
     """Whether somebody has ended the transaction, which may be run again."""
     code = getattr(error, "code", None) or ""
     return code.endswith((".Terminated", ".LockClientStopped"))
+
+
+def _is_too_large(error: Exception) -> bool:
+    """Whether the transaction by itself needs more memory than the server gives to one."""
+    return "db.memory.transaction.max" in str(error)
 
 
 def _refused_sign_in(error: Exception, code: str, server: str) -> StoreError | None:
