@@ -211,8 +211,12 @@ Report = Callable[[], None]
 Command = Callable[Concatenate[Opened, Flags], Awaitable[int | Report | None]]
 
 
-def opens(
+def command(
+    group: typer.Typer,
     opener: Callable[[Config, Paths], AbstractAsyncContextManager[Opened]],
+    name: str | None = None,
+    *,
+    hidden: bool = False,
 ) -> Callable[[Command[Opened, Flags]], Callable[Flags, None]]:
     """Make a command of a coroutine whose first parameter is what `opener` opens.
 
@@ -220,14 +224,14 @@ def opens(
     called when what was opened is closed: only then is it known that what was changed is kept.
     """
 
-    def decorated(command: Command[Opened, Flags]) -> Callable[Flags, None]:
-        @wraps(command)
+    def decorated(does: Command[Opened, Flags]) -> Callable[Flags, None]:
+        @wraps(does)
         def run(*args: Flags.args, **flags: Flags.kwargs) -> None:
             config, paths = settings()
 
             async def main(_: Interruption) -> int:
                 async with opener(config, paths) as opened:
-                    done = await command(opened, *args, **flags)
+                    done = await does(opened, *args, **flags)
                 if callable(done):
                     done()
                     return EXIT_DONE
@@ -235,12 +239,12 @@ def opens(
 
             raise typer.Exit(run_async(main))
 
-        signature = inspect.signature(command)
+        signature = inspect.signature(does)
         first, *others = signature.parameters.values()
         # What is read from the command line is all but what is opened.
         setattr(run, "__signature__", signature.replace(parameters=others))  # noqa: B010
         run.__annotations__ = {k: v for k, v in run.__annotations__.items() if k != first.name}
-        return run
+        return group.command(name, hidden=hidden)(run)
 
     return decorated
 

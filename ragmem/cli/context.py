@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from ragmem.cli.command import choose_session, open_app, opens
+from ragmem.cli.command import choose_session, command, open_app
 from ragmem.cli.documents import Document, document, text_block, tool_result_block, tool_use_block
 from ragmem.cli.options import (
     Continue,
@@ -31,8 +31,7 @@ _BAR = 10
 _WIDTH = 140
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def context(
     opened: "App",
     prompt: Annotated[str, argument("PROMPT", "The prompt.")],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from ragmem.cli.command import last_session, open_app, opens, resumed
+from ragmem.cli.command import command, last_session, open_app, resumed
 from ragmem.cli.documents import (
     Document,
     code_session_documents,
@@ -54,8 +54,7 @@ _FILES = 20
 """Of a session so many are told of, the latest."""
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def files(
     opened: "App",
     path: Annotated[str | None, argument("PATH", "Tell of this file, whoever touched it.")] = None,

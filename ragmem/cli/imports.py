@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-from ragmem.cli.command import Home, archive, home, opens
+from ragmem.cli.command import Home, archive, command, home
 from ragmem.cli.documents import Document, document
 from ragmem.cli.options import Format, argument, commands, option
 from ragmem.cli.output import PassingLine, print_one, say
@@ -55,8 +55,7 @@ OnlyCwd = Annotated[Path | None, option("--cwd", "Only sessions of this folder."
 DryRun = Annotated[bool, option("--dry-run", "Show what would come; store nothing.")]
 
 
-@app.command("claude-code")
-@opens(home)
+@command(app, home, "claude-code")
 async def claude_code(
     own: Home,
     path: Source = None,
@@ -71,8 +70,7 @@ async def claude_code(
     await _import(own, "claude-code", path, cwd, dry_run=dry_run, output=output)
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def codex(
     own: Home,
     path: Source = None,

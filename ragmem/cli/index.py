@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from ragmem.cli.command import open_app, opens, say_notices
+from ragmem.cli.command import command, open_app, say_notices
 from ragmem.cli.documents import Document, document
 from ragmem.cli.options import Format, commands, option
 from ragmem.cli.output import print_one, say, steps, write
@@ -30,8 +30,7 @@ _NAMED = 3
 """Files of a change that are named on its line."""
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def index(
     opened: "App",
     watch: Annotated[bool, option("--watch", "And keep it current until Ctrl-C.")] = False,

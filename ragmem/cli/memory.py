@@ -15,10 +15,10 @@ from ragmem.cli.command import (
     Report,
     app_with_facts,
     archive,
+    command,
     confirm,
     home,
     open_app,
-    opens,
     say_notices,
 )
 from ragmem.cli.documents import memory_document
@@ -133,8 +133,7 @@ def ttl_of(text: str | None) -> str | None:
 # --- the commands -------------------------------------------------------------
 
 
-@app.command("list")
-@opens(app_with_facts)
+@command(app, app_with_facts, "list")
 async def list_memories(
     opened: "App",
     kind: Annotated[MemoryKind | None, option("--kind", "Only of this kind.")] = None,
@@ -214,8 +213,7 @@ async def _folders(opened: "App") -> dict[str, str]:
     }
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def show(opened: "App", reference: Reference, output: TextFormat = "text") -> None:
     """Show one whole."""
     found, chain = await _found(opened, reference)
@@ -232,8 +230,7 @@ async def _found(opened: "App", reference: str) -> tuple[MemoryRecord, Chain]:
     return found, await chain_of(found, facts, await opened.store())
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def add(
     opened: "App",
     content: Annotated[str, argument("CONTENT", "A fact, in a sentence.")],
@@ -283,8 +280,7 @@ def _report(remembered: Remembered) -> None:
         )
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def edit(
     opened: "App",
     reference: Reference,
@@ -319,15 +315,13 @@ async def edit(
     return await _edit(opened, reference, **change)
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def pin(opened: "App", reference: Reference) -> Report:
     """Put one into the system message of every request."""
     return await _edit(opened, reference, pinned=True)
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def unpin(opened: "App", reference: Reference) -> Report:
     """Recall it only where it bears on the question, like the others."""
     return await _edit(opened, reference, pinned=False)
@@ -351,8 +345,7 @@ async def _edit(
     return report
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def forget(opened: "App", reference: Reference, yes: Yes = False) -> Report:
     """Forget one for ever, with its earlier versions."""
     facts = facts_of(opened.memory)
@@ -369,8 +362,7 @@ async def forget(opened: "App", reference: Reference, yes: Yes = False) -> Repor
     return lambda: write(f"{forgotten_text(found, count)}\n")
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def why(opened: "App", reference: Reference, output: TextFormat = "text") -> None:
     """Show where one comes from, and what it took the place of."""
     found, chain = await _found(opened, reference)
@@ -381,8 +373,7 @@ async def why(opened: "App", reference: Reference, output: TextFormat = "text") 
     )
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def episodes(
     opened: "App", everywhere: Everywhere = False, limit: Limit = 20, output: Format = "table"
 ) -> None:
@@ -406,8 +397,7 @@ async def episodes(
     )
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def owner(
     own: Home,
     take: Annotated[
@@ -450,8 +440,7 @@ async def _tell_owner(own: Home, name: str | None) -> None:
         say(f"called {visible(known[owner_id])}\n")
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def cleanup(opened: "App") -> None:
     """Remove those that are past their time. Nothing else is ever removed by age."""
     count = await facts_of(opened.memory).cleanup()
@@ -550,8 +539,7 @@ class MemoriesDocument(msgspec.Struct, frozen=True, kw_only=True):
     profile: Profile = Profile()
 
 
-@app.command("export")
-@opens(app_with_facts)
+@command(app, app_with_facts, "export")
 async def export_memories(
     opened: "App", file: NewFile = None, everywhere: Everywhere = False
 ) -> None:
@@ -574,8 +562,7 @@ async def export_memories(
         say("note: these are this project's and yours; --all takes those of every project.\n")
 
 
-@app.command("import")
-@opens(app_with_facts)
+@command(app, app_with_facts, "import")
 async def import_memories(opened: "App", file: Exported) -> None:
     """Store what was exported; what is here already is left as it is."""
     document = decoded(read_without_secrets(file))

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-from ragmem.cli.command import Home, home, opens
+from ragmem.cli.command import Home, command, home
 from ragmem.cli.options import commands, option
 from ragmem.cli.output import say, write
 from ragmem.config import environment, find_paths
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 app = commands("Run a local Neo4j, for `ragmem store use neo4j`.")
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def up(own: Home) -> int:
     """Start a local Neo4j, unless one is configured or runs already."""
     from ragmem.store.neo4j_server import up as start
@@ -32,8 +31,7 @@ async def up(own: Home) -> int:
     return EXIT_DONE if found.running else EXIT_TRY_AGAIN
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def down(own: Home) -> None:
     """Stop the local Neo4j that `up` started; its data stays."""
     from ragmem.store.neo4j_server import down as stop
@@ -42,8 +40,7 @@ async def down(own: Home) -> None:
     write("Stopped; its data stays.\n" if stopped else "No local Neo4j was running.\n")
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def status(own: Home) -> int:
     """Say whether a Neo4j is there, and where; exit 1 when it is not."""
     from ragmem.store.neo4j_server import status as look
@@ -71,8 +68,7 @@ def _ways_in(found: "ServerStatus", environ: Mapping[str, str]) -> str:
     return text
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def password(own: Home) -> None:
     """Print the password of the local server, for Neo4j Browser or cypher-shell."""
     from ragmem.store.neo4j_server import password as find_password

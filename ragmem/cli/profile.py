@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmem.cli.command import Report, app_with_facts, ask_line, opens
+from ragmem.cli.command import Report, app_with_facts, ask_line, command
 from ragmem.cli.documents import document
 from ragmem.cli.options import TextFormat, argument
 from ragmem.cli.output import is_interactive, print_one, say, words, write
@@ -35,8 +35,7 @@ def _profile(context: typer.Context) -> None:
         show()
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def show(opened: "App", output: TextFormat = "text") -> None:
     """Show it; the same as `profile` alone."""
     profile = await facts_of(opened.memory).profile()
@@ -52,8 +51,7 @@ async def show(opened: "App", output: TextFormat = "text") -> None:
     )
 
 
-@app.command("set")
-@opens(app_with_facts)
+@command(app, app_with_facts, "set")
 async def set_(
     opened: "App",
     key: Key,
@@ -69,8 +67,7 @@ async def set_(
     return lambda: write(row)
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def unset(opened: "App", key: Key) -> Report:
     """Remove one key; the others stay."""
     name, facts = _key(words(key)), facts_of(opened.memory)
@@ -85,8 +82,7 @@ async def unset(opened: "App", key: Key) -> Report:
     return lambda: write(f"Removed {one_line(name, 60)}.\n")
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def learn(opened: "App") -> None:
     """Take over your preferences, each as you confirm it."""
     if not is_interactive():

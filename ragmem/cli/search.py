@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from ragmem.cli.command import (
     choose_session,
+    command,
     last_session,
     open_app,
-    opens,
     say_notices,
 )
 from ragmem.cli.documents import (
@@ -56,8 +56,7 @@ _NARROWEST = 20
 _NOTHING = "Nothing was found.\n"
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def search(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     query: Query,
@@ -161,7 +160,6 @@ def _levels(text: str | None) -> tuple[int, ...]:
 # --- sessions -----------------------------------------------------------------
 
 
-@opens(open_app)
 async def search_sessions(
     opened: "App",
     query: Query,
@@ -191,7 +189,6 @@ async def search_sessions(
     )
 
 
-@opens(open_app)
 async def find_similar(
     opened: "App",
     what: Annotated[

@@ -15,11 +15,11 @@ from ragmem.cli.command import (
     Report,
     archive,
     ask_line,
+    command,
     confirm,
     home,
     last_session,
     open_app,
-    opens,
     resumed,
 )
 from ragmem.cli.documents import SESSION, conversation_document, document
@@ -85,8 +85,7 @@ _SHOWN_CHARS = 400
 _QUOTED_CHARS = 2_000
 
 
-@app.command("list")
-@opens(open_app)
+@command(app, open_app, "list")
 async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     project: Annotated[
@@ -144,8 +143,7 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     )
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def show(
     opened: "App",
     reference: Reference,
@@ -172,8 +170,7 @@ def resume(reference: Reference) -> None:
     chat(resume=reference)
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def rename(
     opened: "App",
     reference: Reference,
@@ -188,8 +185,7 @@ async def rename(
     return lambda: write(f"{short_id(renamed.session_id)}  {visible(renamed.title)}\n")
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def tag(
     opened: "App",
     reference: Reference,
@@ -209,8 +205,7 @@ async def tag(
     return lambda: write(_changed_line(changed, its_tags))
 
 
-@app.command("archive")
-@opens(open_app)
+@command(app, open_app, "archive")
 async def archive_session(
     opened: "App",
     reference: Reference,
@@ -223,8 +218,7 @@ async def archive_session(
     return lambda: write(_changed_line(changed, changed.status))
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def fork(
     opened: "App",
     reference: Reference,
@@ -257,8 +251,8 @@ def _changed_line(session: Session, what: str) -> str:
     return f"{short_id(session.session_id)}  {session_name(session)}  ({what})\n"
 
 
-app.command("search")(search.search_sessions)
-app.command("similar")(search.find_similar)
+command(app, open_app, "search")(search.search_sessions)
+command(app, open_app, "similar")(search.find_similar)
 
 
 def conversation_text(
@@ -304,8 +298,7 @@ def _call_line(call: ToolCall) -> str:
 Found = tuple[Session, Insight]
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def insights(
     opened: "App",
     last: Annotated[int, option("--last", "The latest so many.", "N", least=1, most=1000)] = 50,
@@ -409,8 +402,7 @@ def insights_text(found: Sequence[Found], now: datetime, width: int) -> str:
 # --- files and deletion -------------------------------------------------------
 
 
-@app.command("export")
-@opens(home)
+@command(app, home, "export")
 async def export_session(
     own: Home,
     reference: OrNewest = None,
@@ -439,8 +431,7 @@ async def _meant(own: Home, reference: str | None) -> Session:
         return await (last_session(app) if reference is None else resumed(app, reference))
 
 
-@app.command("import")
-@opens(home)
+@command(app, home, "import")
 async def import_session(
     own: Home,
     file: Exported,
@@ -474,8 +465,7 @@ class _Deletion(msgspec.Struct, frozen=True):
     deleted: dict[str, int]
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def delete(own: Home, reference: Reference, yes: Yes = False) -> None:
     """Delete a session for ever, with all that was derived from it."""
     from ragmem.logs import log_deletion
@@ -522,8 +512,7 @@ async def delete(own: Home, reference: Reference, yes: Yes = False) -> None:
     preimages.look_through()
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def summarize(opened: "App", reference: OrNewest = None, model: Model = None) -> Report:
     """Sum a session up now, and show what came of it."""
     found = await (resumed(opened, reference) if reference else last_session(opened))

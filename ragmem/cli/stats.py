@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ragmem.cli.command import open_app, opens
+from ragmem.cli.command import command, open_app
 from ragmem.cli.documents import Document, document
 from ragmem.cli.index import INDEXED, code_text
 from ragmem.cli.options import Format, commands
@@ -54,8 +54,7 @@ _ALL_TIMES = 60
 """A terminal of fewer columns gets the few."""
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def stats(opened: "App", output: Format = "table") -> None:
     """Show how much is remembered, how fast, how well, at what cost.
 

@@ -14,10 +14,10 @@ import msgspec
 from ragmem.cli.command import (
     Home,
     archive,
+    command,
     confirm,
     home,
     open_app,
-    opens,
 )
 from ragmem.cli.config import change
 from ragmem.cli.documents import document
@@ -51,16 +51,14 @@ _TIMEOUT_S = 600.0
 """For one step over all of a graph."""
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def info(opened: "App", output: Format = "table") -> None:
     """Show the store in use and how much is in it."""
     found = await (await opened.store()).info()
     print_one(output, lambda: document(_INFO, found), lambda _: store_text(found))
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def use(
     own: Home,
     kind: Annotated[str, argument("sqlite|neo4j", "The store.")],
@@ -91,8 +89,7 @@ def _known(kind: str) -> str:
     return kind
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def migrate(
     own: Home,
     to: Annotated[
@@ -136,8 +133,7 @@ async def migrate(
     return EXIT_DONE
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def backup(
     own: Home,
     file: Annotated[Path | None, argument("FILE", "A new file; else one in `backups`.")] = None,
@@ -174,8 +170,7 @@ def _backup_file(paths: Paths, name: str, suffix: str) -> Path:
     return folder / f"{name}-{now}.{suffix}"
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def check(own: Home) -> int:
     """Look whether memory is whole; exit 1 when it is not."""
     async with archive(own.config.store.kind, own.config, own.paths, existing=True) as store:
@@ -193,8 +188,7 @@ def not_so(finding: Finding) -> str:
     return f"not so: {finding.what} ({finding.count}: {visible(finding.where)})\n"
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def repair(own: Home) -> int:
     """Make a damaged memory whole again; what was there before is kept.
 
@@ -207,8 +201,7 @@ async def repair(own: Home) -> int:
     return await _save_database(own.config, own.paths)
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def reembed(opened: "App") -> None:
     """Make all vectors anew, with the embedder of the settings.
 
