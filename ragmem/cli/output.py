@@ -10,6 +10,7 @@ import select
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -26,7 +27,7 @@ from ragmem.ids import new_id
 from ragmem.text import clean, clip_to_width, display_width, hanging, one_line, printable_json
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import TaskID
 
 T = TypeVar("T")
 STDIN_LIMIT = 10 * 1024 * 1024
@@ -376,64 +377,55 @@ _FEW = 200
 @contextmanager
 def steps(what: str) -> Iterator[ShowSteps]:
     """Show on stderr how far it is: a bar on a terminal, a line for each quarter elsewhere."""
-    told = 0
-
-    def show_line(done: int, of: int) -> None:
-        nonlocal told
-        part = 4 * done // max(1, of)
-        if of >= _FEW and part > told:
-            told = part
-            say(f"{what}: {done:,} of {of:,}\n")
-
-    if not sys.stderr.isatty():
-        yield show_line
-        return
-    with ExitStack() as stack:
-        bars = _bars("{task.description}", transient=True)
-        tasks: list[TaskID] = []
-
-        def show(done: int, of: int) -> None:
-            if of < _FEW:
-                return
-            if not tasks:
-                stack.enter_context(bars)
-                tasks.append(bars.add_task(what, total=of))
-            bars.update(tasks[0], completed=done, total=of)
-
-        yield show
+    with _progress("{task.description}", parts=4, transient=True) as show:
+        yield lambda done, of: show(what, done, of) if of >= _FEW else None
 
 
 @contextmanager
 def records(total: int) -> Iterator[ShowRecords]:
     """Show on stderr how many of `total` came: a bar a phase, a line for each tenth elsewhere."""
-    came: dict[Phase, int] = {}
+    came: Counter[Phase] = Counter()
 
-    def show_line(phase: Phase, count: int) -> None:
-        before = came.get(phase, 0)
-        came[phase] = min(before + count, total)
-        if 10 * came[phase] // max(1, total) > 10 * before // max(1, total):
-            say(f"{phase}: {came[phase]:,} of {total:,}\n")
+    def add(phase: Phase, count: int) -> None:
+        # Vectors and the like are not counted beforehand.
+        came[phase] = min(came[phase] + count, total)
+        show(phase, came[phase], total)
+
+    with _progress("{task.description:<9}", parts=10) as show:
+        yield add
+
+
+@contextmanager
+def _progress(
+    name: str, *, parts: int, transient: bool = False
+) -> Iterator[Callable[[str, int, int], None]]:
+    """A function that shows of something how many are done, and of how many."""
+    told: Counter[str] = Counter()
+
+    def show_line(what: str, done: int, of: int) -> None:
+        part = parts * done // max(1, of)
+        if part > told[what]:
+            told[what] = part
+            say(f"{what}: {done:,} of {of:,}\n")
 
     if not sys.stderr.isatty():
         yield show_line
         return
-    with _bars("{task.description:<9}") as bars:
-        tasks: dict[Phase, TaskID] = {}
-
-        def show(phase: Phase, count: int) -> None:
-            if phase not in tasks:
-                tasks[phase] = bars.add_task(phase, total=total)
-            # Vectors and the like are not counted beforehand.
-            bars.advance(tasks[phase], min(count, bars.tasks[tasks[phase]].remaining or 0))
-
-        yield show
-
-
-def _bars(name: str, *, transient: bool = False) -> "Progress":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
 
     counts = TextColumn("{task.completed:,.0f} of {task.total:,.0f}")
-    shown = (TextColumn(name), BarColumn(), counts, Remaining())
-    return Progress(*shown, console=Console(stderr=True), transient=transient)
+    columns = (TextColumn(name), BarColumn(), counts, Remaining())
+    bars = Progress(*columns, console=Console(stderr=True), transient=transient)
+    tasks: dict[str, TaskID] = {}
+    with ExitStack() as stack:
+
+        def show(what: str, done: int, of: int) -> None:
+            if not tasks:
+                stack.enter_context(bars)
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=of)
+            bars.update(tasks[what], completed=done, total=of)
+
+        yield show
