@@ -2,11 +2,28 @@
 
 import sys
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 import typer
 
 from ragmem.cli.command import (
+    Interruption,
+    ask_line,
+    choose_session,
+    open_app,
+    run_async,
+    say_notices,
+    settings,
+)
+from ragmem.cli.documents import (
+    Document,
+    document,
+    result_document,
+    text_block,
+    tool_result_block,
+    tool_use_block,
+)
+from ragmem.cli.options import (
     AddDir,
     Allow,
     ColorOption,
@@ -14,25 +31,19 @@ from ragmem.cli.command import (
     Ephemeral,
     Everyone,
     Fork,
-    Interruption,
     Mode,
     Model,
     Resume,
     Yolo,
     added_folders,
     allowed_tools,
-    ask_line,
+    argument,
     check_session_flags,
-    choose_session,
-    open_app,
+    commands,
+    option,
     permission_mode,
-    run_async,
-    say_notices,
-    settings,
 )
-from ragmem.cli.documents import result_document, text_block, tool_result_block, tool_use_block
 from ragmem.cli.output import (
-    Document,
     PassingLine,
     is_interactive,
     read_prompt,
@@ -51,7 +62,6 @@ from ragmem.events import (
     ModelCallStarted,
     Notice,
     ReasoningDelta,
-    Recalled,
     TextDelta,
     ToolFinished,
     ToolStarted,
@@ -67,9 +77,13 @@ if TYPE_CHECKING:
     from ragmem.agent import Agent
 
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 OutputFormat = Literal["text", "json", "stream-json"]
+_LINE = (
+    "type subtype session_id turn_id turn_index cwd model permission_mode sections fallback"
+    " recalled action kind content id trust superseded level text message event"
+)
 _LONGEST_WORD = 200
 _WAITING = "waiting for the model …"
 
@@ -231,34 +245,11 @@ class JsonOutput:
             write_json(to_json(result_document(event)))
 
 
-class LineDocument(Document, frozen=True, kw_only=True, omit_defaults=True):
-    """An event of stream-json; what does not belong to its type is left out."""
-
-    type: Literal["system", "assistant", "user", "stream_event"]
-    subtype: Literal["init", "memory_recall", "memory_write", "notice"] | None = None
-    session_id: str
-    turn_id: str | None = None
-    turn_index: int | None = None
-    cwd: str | None = None
-    model: str | None = None
-    permission_mode: str | None = None
-    sections: dict[str, int] | None = None
-    fallback: bool | None = None
-    recalled: tuple[Recalled, ...] | None = None
-    action: str | None = None
-    kind: str | None = None
-    content: str | None = None
-    id: str | None = None
-    trust: str | None = None
-    superseded: tuple[str, ...] | None = None
-    level: str | None = None
-    text: str | None = None
-    message: dict[str, Json] | None = None
-    event: dict[str, Json] | None = None
-
-
 class StreamJsonOutput:
-    """One event a line, the result last; every line carries `session_id`."""
+    """One event a line, the result last; every line carries `session_id`.
+
+    What does not belong to its type is left out.
+    """
 
     def __init__(
         self, session_id: str, *, cwd: str, permission_mode: str, include_partial: bool = False
@@ -275,7 +266,7 @@ class StreamJsonOutput:
         elif line := self._line(event):
             write_json(to_json(line, indent=None))
 
-    def _line(self, event: Event) -> LineDocument | None:
+    def _line(self, event: Event) -> Document | None:
         match event:
             case TurnStarted():
                 where = {"cwd": self._cwd, "permission_mode": self._permission_mode}
@@ -302,10 +293,11 @@ class StreamJsonOutput:
             case _:
                 return None
 
-    def _of(self, kind: str, *events: Event, **others: Any) -> LineDocument:
-        return LineDocument.of(*events, type=kind, session_id=self._session_id, **others)
+    def _of(self, kind: str, *events: Event, **others: object) -> Document:
+        line = document(_LINE, *events, type=kind, session_id=self._session_id, **others)
+        return {name: value for name, value in line.items() if value is not None}
 
-    def _partial(self, delta: dict[str, Json]) -> LineDocument:
+    def _partial(self, delta: dict[str, Json]) -> Document:
         return self._of("stream_event", event={"type": "content_block_delta", "delta": delta})
 
 
@@ -386,10 +378,7 @@ def decide(answer: str, proposal: Proposal) -> Decision | None:
 
 @app.command()
 def ask(  # noqa: PLR0913 - one parameter a flag
-    prompt: Annotated[
-        str | None,
-        typer.Argument(metavar="PROMPT|-", show_default=False, help="The question; - is stdin."),
-    ] = None,
+    prompt: Annotated[str | None, argument("PROMPT|-", "The question; - is stdin.")] = None,
     continue_last: Continue = False,
     resume: Resume = None,
     fork: Fork = False,
@@ -397,26 +386,25 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     model: Model = None,
     output_format: Annotated[
         OutputFormat,
-        typer.Option(help="text: the answer. json: one result. stream-json: one event a line."),
+        option(
+            "--output-format", "text: the answer. json: one result. stream-json: one event a line."
+        ),
     ] = "text",
     include_partial: Annotated[
-        bool,
-        typer.Option(
-            "--include-partial-messages", help="With stream-json: the words as they come."
-        ),
+        bool, option("--include-partial-messages", "With stream-json: the words as they come.")
     ] = False,
     max_turns: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="At most so many calls of the model.")
+        int | None, option("--max-turns", "At most so many calls of the model.", "N", least=1)
     ] = None,
     max_budget_usd: Annotated[
-        float | None, typer.Option(metavar="X", help="At most so many dollars.")
+        float | None, option("--max-budget-usd", "At most so many dollars.", "X")
     ] = None,
     mode: Mode = None,
     yolo: Yolo = False,
     allow: Allow = None,
-    no_tools: Annotated[bool, typer.Option("--no-tools", help="Give the model no tools.")] = False,
+    no_tools: Annotated[bool, option("--no-tools", "Give the model no tools.")] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Into a pipe: terminal controls of the answer too.")
+        bool, option("--raw", "Into a pipe: terminal controls of the answer too.")
     ] = False,
     add_dir: AddDir = None,
     ephemeral: Ephemeral = False,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmem.cli.command import (
+from ragmem.cli.command import current_folder, open_app, settings
+from ragmem.cli.options import (
     AddDir,
     ColorOption,
     Continue,
@@ -19,10 +20,9 @@ from ragmem.cli.command import (
     Yolo,
     added_folders,
     check_session_flags,
-    current_folder,
-    open_app,
+    commands,
+    option,
     permission_mode,
-    settings,
 )
 from ragmem.cli.output import typed
 from ragmem.errors import EXIT_TRY_AGAIN, UsageError
@@ -30,16 +30,14 @@ from ragmem.errors import EXIT_TRY_AGAIN, UsageError
 if TYPE_CHECKING:
     from ragmem.app import App, Options
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 
 @app.command()
 def chat(  # noqa: PLR0913 - one parameter a flag
     continue_last: Continue = False,
     resume: Resume = None,
-    name: Annotated[
-        str, typer.Option("-n", "--name", metavar="NAME", help="Name the session.")
-    ] = "",
+    name: Annotated[str, option("-n --name", "Name the session.", "NAME")] = "",
     fork: Fork = False,
     everyone: Everyone = False,
     model: Model = None,

@@ -8,14 +8,14 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 import typer
 
-from ragmem.cli.output import is_interactive, say, table
+from ragmem.cli.output import is_interactive, say
 from ragmem.config import Config, Paths, environment, find_paths, load_config
 from ragmem.errors import (
     EXIT_DONE,
@@ -23,226 +23,17 @@ from ragmem.errors import (
     EXIT_SIGTERM,
     AmbiguousSession,
     ConfigError,
-    RagmemError,
     SessionNotFound,
     UsageError,
 )
-from ragmem.ids import short_id
+from ragmem.listings import sessions_table
 from ragmem.records import Session
 from ragmem.redact import know
-from ragmem.text import ago, one_line, visible
+from ragmem.text import visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.store.base import Archive
-
-
-Offer = tuple[str, str]
-"""What is put in, and what it is."""
-
-_PATIENCE_S = 2.0
-_OFFERED = 50
-_ABOUT_CHARS = 60
-
-
-def memory_ids(incomplete: str) -> list[Offer]:
-    """Of this project's memories and the person's, newest first."""
-
-    async def ask(opened: "App") -> list[Offer]:
-        from ragmem.memory.memories import here
-        from ragmem.records import MemoryQuery
-
-        store = await opened.store()
-        project_id = (await here(store, opened.cwd)).project.root_id
-        found = await store.memories(MemoryQuery(project_ids=(project_id,)))
-        return [(memory.memory_id, memory.content) for memory in found]
-
-    return _offered(ask, incomplete)
-
-
-def session_ids(incomplete: str) -> list[Offer]:
-    """Of this folder's sessions, newest first."""
-
-    async def ask(opened: "App") -> list[Offer]:
-        from ragmem.memory.projects import folder_name
-        from ragmem.records import SessionQuery
-
-        query = SessionQuery(cwd=folder_name(opened.cwd), limit=_OFFERED)
-        found = await (await opened.store()).sessions(query)
-        return [(session.session_id, session_name(session)) for session in found]
-
-    return _offered(ask, incomplete)
-
-
-def _offered(ask: "Callable[[App], Awaitable[list[Offer]]]", incomplete: str) -> list[Offer]:
-    """By the end of the id that lists show, or by the whole id where that is typed."""
-    try:
-        found = asyncio.run(_asked(ask))
-    except (RagmemError, OSError, TimeoutError):
-        return []
-    typed = incomplete.casefold()
-    offers = []
-    for whole, about in found:
-        shown = next((i for i in (short_id(whole), whole) if i.startswith(typed)), "")
-        if shown:
-            offers.append((shown, one_line(about, _ABOUT_CHARS)))
-    return offers[:_OFFERED]
-
-
-async def _asked(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
-
-    paths = find_paths()
-    if not paths.data_dir.is_dir():
-        return []
-    async with asyncio.timeout(_PATIENCE_S):
-        config = load_config(paths.config_file)
-        async with open_app(config, paths, ephemeral=True, show=lambda _: None) as opened:
-            return await ask(opened)
-
-
-# --- options ------------------------------------------------------------------
-
-PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
-Color = Literal["auto", "always", "never"]
-TOOL_NAMES = (
-    "read_file",
-    "list_directory",
-    "glob_files",
-    "grep_files",
-    "create_file",
-    "write_file",
-    "edit_file",
-    "run_command",
-)
-
-Continue = Annotated[
-    bool, typer.Option("-c", "--continue", help="Continue the newest session of this folder.")
-]
-Resume = Annotated[
-    str | None,
-    typer.Option(
-        "-r",
-        "--resume",
-        metavar="[ID]",
-        help="Resume a session: its id, the tail of one, or its name.",
-    ),
-]
-Fork = Annotated[
-    bool, typer.Option("--fork-session", help="With -c or -r: go on in a copy of the session.")
-]
-Everyone = Annotated[
-    bool,
-    typer.Option(
-        "--everyone", help="With -c or -r: sessions of other people in the same database too."
-    ),
-]
-Model = Annotated[
-    str | None, typer.Option("-m", "--model", metavar="MODEL", help="Model, as provider/model.")
-]
-Mode = Annotated[
-    PermissionMode | None,
-    typer.Option(
-        "--permission-mode",
-        help="default asks before edits and commands, acceptEdits before commands, "
-        "plan only reads, bypassPermissions never asks.",
-    ),
-]
-Yolo = Annotated[bool, typer.Option("--yolo", help="Short for bypassPermissions.")]
-AddDir = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--add-dir", metavar="DIR", help="Another folder that tools may use; may be repeated."
-    ),
-]
-Allow = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow", metavar="TOOL", help="Allow this tool without asking; may be repeated."
-    ),
-]
-Ephemeral = Annotated[bool, typer.Option("--ephemeral", help="Write neither session nor memory.")]
-ColorOption = Annotated[
-    Color | None, typer.Option("--color", help="When to use colour; NO_COLOR turns it off.")
-]
-Format = Annotated[Literal["table", "json"], typer.Option("--format", help="How to print it.")]
-
-Reference = Annotated[
-    str,
-    typer.Argument(
-        metavar="ID",
-        help="An id, the tail of one, or a name.",
-        show_default=False,
-        autocompletion=session_ids,
-    ),
-]
-OrNewest = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="ID",
-        help="An id, the tail of one, or a name; else the newest of this folder.",
-        show_default=False,
-        autocompletion=session_ids,
-    ),
-]
-Wide = Literal["project", "all"]
-WideScope = Annotated[
-    Wide | None, typer.Option("--scope", help="Where to look; the project, unless configured.")
-]
-Query = Annotated[
-    str, typer.Argument(metavar="QUERY", show_default=False, help="What to look for.")
-]
-NoSemantic = Annotated[bool, typer.Option("--no-semantic", help="By words alone, not by meaning.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
-NewFile = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", metavar="FILE", help="A new file, instead of stdout."),
-]
-Exported = Annotated[
-    Path, typer.Argument(metavar="FILE", help="As `export` has written it.", show_default=False)
-]
-TextFormat = Annotated[Literal["text", "json"], typer.Option("--format", help="How to print it.")]
-
-
-def check_session_flags(
-    *, continue_last: bool, resume: str | None, fork: bool, everyone: bool = False
-) -> None:
-    """UsageError for flags that contradict each other."""
-    if continue_last and resume is not None:
-        raise UsageError("-c and -r exclude each other.", hint="-r names the session itself.")
-    if fork and not continue_last and resume is None:
-        raise UsageError(
-            "--fork-session needs a session to copy.", hint="Add -c, or -r with its id."
-        )
-    if everyone and not continue_last and resume is None:
-        raise UsageError("--everyone says which sessions -c and -r take.", hint="Add one of them.")
-
-
-def permission_mode(
-    mode: PermissionMode | None, *, yolo: bool, configured: PermissionMode
-) -> PermissionMode:
-    """The mode that the flags ask for, else the configured one."""
-    if yolo and mode not in (None, "bypassPermissions"):
-        raise UsageError(f"--yolo and --permission-mode {mode} exclude each other.")
-    return "bypassPermissions" if yolo else mode or configured
-
-
-def allowed_tools(names: list[str] | None) -> tuple[str, ...]:
-    """The tools of --allow; UsageError for one that does not exist."""
-    for name in names or ():
-        if name not in TOOL_NAMES:
-            raise UsageError(
-                f"--allow: there is no tool {name!r}.",
-                hint=f"The tools are {', '.join(TOOL_NAMES)}.",
-            )
-    return tuple(names or ())
-
-
-def added_folders(folders: list[Path] | None) -> tuple[Path, ...]:
-    """The folders of --add-dir, absolute; UsageError unless each is one."""
-    for folder in folders or ():
-        if not folder.expanduser().is_dir():
-            raise UsageError(f"--add-dir: {folder} is not a folder.")
-    return tuple(folder.expanduser().resolve() for folder in folders or ())
 
 
 # --- the loop and its signals -------------------------------------------------
@@ -420,8 +211,12 @@ Report = Callable[[], None]
 Command = Callable[Concatenate[Opened, Flags], Awaitable[int | Report | None]]
 
 
-def opens(
+def command(
+    group: typer.Typer,
     opener: Callable[[Config, Paths], AbstractAsyncContextManager[Opened]],
+    name: str | None = None,
+    *,
+    hidden: bool = False,
 ) -> Callable[[Command[Opened, Flags]], Callable[Flags, None]]:
     """Make a command of a coroutine whose first parameter is what `opener` opens.
 
@@ -429,14 +224,14 @@ def opens(
     called when what was opened is closed: only then is it known that what was changed is kept.
     """
 
-    def decorated(command: Command[Opened, Flags]) -> Callable[Flags, None]:
-        @wraps(command)
+    def decorated(does: Command[Opened, Flags]) -> Callable[Flags, None]:
+        @wraps(does)
         def run(*args: Flags.args, **flags: Flags.kwargs) -> None:
             config, paths = settings()
 
             async def main(_: Interruption) -> int:
                 async with opener(config, paths) as opened:
-                    done = await command(opened, *args, **flags)
+                    done = await does(opened, *args, **flags)
                 if callable(done):
                     done()
                     return EXIT_DONE
@@ -444,12 +239,12 @@ def opens(
 
             raise typer.Exit(run_async(main))
 
-        signature = inspect.signature(command)
+        signature = inspect.signature(does)
         first, *others = signature.parameters.values()
         # What is read from the command line is all but what is opened.
         setattr(run, "__signature__", signature.replace(parameters=others))  # noqa: B010
         run.__annotations__ = {k: v for k, v in run.__annotations__.items() if k != first.name}
-        return run
+        return group.command(name, hidden=hidden)(run)
 
     return decorated
 
@@ -457,7 +252,6 @@ def opens(
 # --- which session ------------------------------------------------------------
 
 _CHOICES = 20
-_COLUMNS = ("ID", "LAST ACTIVITY", "TURNS", "TITLE")
 
 
 async def choose_session(
@@ -497,24 +291,6 @@ async def resumed(app: "App", reference: str) -> Session:
         ) from None
 
 
-def session_rows(sessions: Sequence[Session], now: datetime) -> list[tuple[str, ...]]:
-    """One row a session: id, age, turns, and what it is called or was last asked."""
-    return [
-        (
-            short_id(session.session_id),
-            ago(session.last_activity_at, now),
-            str(session.turn_count),
-            session_name(session),
-        )
-        for session in sessions
-    ]
-
-
-def session_name(session: Session) -> str:
-    """Its title, or the newest prompt of one that was never named."""
-    return one_line(session.called, 120)
-
-
 def _settle(typed: asyncio.Future[None]) -> None:
     if not typed.done():
         typed.set_result(None)
@@ -522,11 +298,7 @@ def _settle(typed: asyncio.Future[None]) -> None:
 
 async def _candidates(app: "App", ids: Sequence[str]) -> str:
     sessions = [await app.resume_session(session_id) for session_id in ids[:_CHOICES]]
-    rows = [
-        (session.session_id, *row[1:])
-        for session, row in zip(sessions, session_rows(sessions, datetime.now(UTC)), strict=True)
-    ]
-    return table(_COLUMNS, rows, width=100).rstrip("\n")
+    return sessions_table(sessions, datetime.now(UTC), width=100, whole_ids=True).rstrip("\n")
 
 
 async def _pick(app: "App") -> Session:
@@ -536,14 +308,14 @@ async def _pick(app: "App") -> Session:
             f"There is no session of {app.cwd} to resume.",
             hint="`ragmem sessions list --all` shows those of other folders.",
         )
-    rows = session_rows(sessions, datetime.now(UTC))
+    listed = partial(sessions_table, sessions, datetime.now(UTC), width=100)
     if not is_interactive():
-        listed = table(_COLUMNS, rows, width=100).rstrip("\n")
-        raise UsageError(f"-r needs a session here: which one?\n{listed}", hint="Use -r ID.")
-    numbered = [(str(number), *row) for number, row in enumerate(rows, 1)]
-    say(table(("", *_COLUMNS), numbered, width=100))
-    answer = await ask_line(f"Which one? [1-{len(rows)}] ")
-    if not answer.isdecimal() or not 1 <= int(answer) <= len(rows):
+        raise UsageError(
+            f"-r needs a session here: which one?\n{listed().rstrip()}", hint="Use -r ID."
+        )
+    say(listed(current=""))
+    answer = await ask_line(f"Which one? [1-{len(sessions)}] ")
+    if not answer.isdecimal() or not 1 <= int(answer) <= len(sessions):
         raise UsageError("No session was chosen.")
     return sessions[int(answer) - 1]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-import typer
 
 from ragmem import config
+from ragmem.cli.options import argument, commands, option
 from ragmem.cli.output import say, write, write_json
 from ragmem.config import Config, environment, find_paths, load_config
 from ragmem.config import settings as declared
@@ -22,19 +22,12 @@ if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Show and change the settings.",
-)
+app = commands("Show and change the settings.")
 
 
 @app.command()
 def show(
-    output: Annotated[
-        Literal["toml", "json"], typer.Option("--format", help="How to print it.")
-    ] = "toml",
+    output: Annotated[Literal["toml", "json"], option("--format", "How to print it.")] = "toml",
 ) -> None:
     """Print the settings in force: the file, with the environment over it."""
     from ragmem.redact import know, redact, secrets_among
@@ -68,10 +61,8 @@ def init() -> None:
 
 @app.command("set")
 def set_value(
-    key: Annotated[
-        str, typer.Argument(metavar="KEY", help="Such as model.main.", show_default=False)
-    ],
-    value: Annotated[str, typer.Argument(metavar="VALUE", show_default=False)],
+    key: Annotated[str, argument("KEY", "Such as model.main.")],
+    value: Annotated[str, argument("VALUE", "")],
 ) -> None:
     """Change one setting in the file; the rest of it stays as it is."""
     change(key, value)

@@ -2,88 +2,44 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from ragmem.cli.command import (
+from ragmem.cli.command import choose_session, command, open_app
+from ragmem.cli.documents import Document, document, text_block, tool_result_block, tool_use_block
+from ragmem.cli.options import (
     Continue,
     Model,
     Resume,
     TextFormat,
+    argument,
     check_session_flags,
-    choose_session,
-    open_app,
-    opens,
+    commands,
+    option,
 )
-from ragmem.cli.documents import text_block, tool_result_block, tool_use_block
-from ragmem.cli.output import Document, columns, say, table, to_json, typed, write, write_json
+from ragmem.cli.output import columns, say, to_json, typed, write, write_json
 from ragmem.errors import UsageError
+from ragmem.listings import table
 from ragmem.memory.context import Context, Strategy
-from ragmem.messages import Json, Message, Part, TextPart, ToolAnswer, ToolUse
+from ragmem.messages import Json, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.text import bar, visible
 from ragmem.tools.base import deny_all
 
 if TYPE_CHECKING:
     from ragmem.app import App
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 _BAR = 10
 _WIDTH = 140
 
 
-class ContextItemDocument(Document, frozen=True, kw_only=True):
-    """One thing in a section; `id` of what was recalled, else null."""
-
-    id: str | None
-    label: str
-    chars: int
-    score: float | None
-    why: str
-
-
-class ContextSectionDocument(Document, frozen=True, kw_only=True):
-    """One section of the request; a budget of 0 is no limit."""
-
-    name: str
-    chars: int
-    budget: int
-    items: tuple[ContextItemDocument, ...]
-    dropped: int
-
-
-class MessageDocument(Document, frozen=True, kw_only=True):
-    """A message in the blocks that providers share."""
-
-    role: str
-    content: tuple[dict[str, Json], ...]
-
-
-class ContextDocument(Document, frozen=True, kw_only=True):
-    """A request as it would be sent."""
-
-    session_id: str
-    max_chars: int
-    tokens: int
-    """Estimated at four characters each."""
-    fallback: bool
-    sections: tuple[ContextSectionDocument, ...]
-    messages: tuple[MessageDocument, ...]
-
-
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def context(
     opened: "App",
-    prompt: Annotated[
-        str, typer.Argument(metavar="PROMPT", show_default=False, help="The prompt.")
-    ],
+    prompt: Annotated[str, argument("PROMPT", "The prompt.")],
     continue_last: Continue = False,
     resume: Resume = None,
     strategy: Annotated[
         Strategy,
-        typer.Option(
-            "--strategy", help="recent: the latest turns; relevant: what bears on it; hybrid: both."
-        ),
+        option("--strategy", "recent: the latest turns; relevant: what bears on it; hybrid: both."),
     ] = "hybrid",
     model: Model = None,
     output: TextFormat = "text",
@@ -139,28 +95,28 @@ def budgets_table(built: Context, *, width: int = _WIDTH) -> str:
     return note + table(head, rows, width=width)
 
 
-def context_document(session_id: str, built: Context) -> ContextDocument:
-    """The request as one document."""
-    return ContextDocument.of(
+def context_document(session_id: str, built: Context) -> Document:
+    """The request as one document; messages as the blocks that providers share."""
+    return document(
+        "session_id max_chars tokens fallback sections messages",
         built,
         session_id=session_id,
-        sections=tuple(
-            ContextSectionDocument.of(
+        sections=[
+            document(
+                "name chars budget items dropped",
                 section,
-                items=tuple(
-                    ContextItemDocument.of(item, id=item.record_id or None)
+                items=[
+                    document("id label chars score why", item, id=item.record_id or None)
                     for item in section.items
-                ),
+                ],
             )
             for section in built.sections
-        ),
-        messages=tuple(message_document(message) for message in built.messages),
+        ],
+        messages=[
+            {"role": message.role, "content": [_block(part) for part in message.parts]}
+            for message in built.messages
+        ],
     )
-
-
-def message_document(message: Message) -> MessageDocument:
-    """A message as blocks: `text`, `tool_use`, `tool_result`."""
-    return MessageDocument(role=message.role, content=tuple(map(_block, message.parts)))
 
 
 def _block(part: Part) -> dict[str, Json]:

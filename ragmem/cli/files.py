@@ -7,30 +7,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-import typer
 
-from ragmem.cli.command import Format, Resume, last_session, open_app, opens, resumed
+from ragmem.cli.command import command, last_session, open_app, resumed
 from ragmem.cli.documents import (
-    CodeSessionDocument,
-    FileDocument,
-    ListedMemory,
+    Document,
     code_session_documents,
+    document,
     memory_document,
 )
 from ragmem.cli.index import brought_up_to_date, project_here
-from ragmem.cli.output import (
-    Document,
-    columns,
-    print_all,
-    say,
-    table,
-    to_json,
-    typed,
-    write,
-    write_json,
+from ragmem.cli.options import (
+    Format,
+    Resume,
+    argument,
+    commands,
+    option,
 )
+from ragmem.cli.output import columns, print_all, say, to_json, typed, write, write_json
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
+from ragmem.listings import SHOWN, files_table, in_sessions, past_lines, table
 from ragmem.memory.code_past import CodePast, past_of_file
 from ragmem.memory.files import stored_path
 from ragmem.memory.projects import real_folder
@@ -43,11 +39,13 @@ if TYPE_CHECKING:
     from ragmem.records import FileAccess, Project, Session
     from ragmem.store.base import Store
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _AGE = re.compile(r"(\d{1,5})([hdw])")
 _HOURS = {"h": 1, "d": 24, "w": 168}
+RELATED = "path changed_with imports imported_by sessions memories"
+TOGETHER = "path turn_count session_count last_at"
 _SESSIONS = 1_000
 _ALL_TURNS = 10**12
 """Characters: more than a session holds."""
@@ -56,29 +54,21 @@ _FILES = 20
 """Of a session so many are told of, the latest."""
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def files(
     opened: "App",
-    path: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PATH", help="Tell of this file, whoever touched it.", show_default=False
-        ),
-    ] = None,
+    path: Annotated[str | None, argument("PATH", "Tell of this file, whoever touched it.")] = None,
     related: Annotated[
         bool,
-        typer.Option(
-            "--related", help="Of each file: what changes with it, imports, sessions, decisions."
-        ),
+        option("--related", "Of each file: what changes with it, imports, sessions, decisions."),
     ] = False,
     since: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--since",
-            metavar="WHEN",
-            help="What the agent has changed in this project since: 7d, 12h, 2w, a date, or the "
+            "What the agent has changed in this project since: 7d, 12h, 2w, a date, or the "
             "end of a session (its id or name).",
+            "WHEN",
         ),
     ] = None,
     resume: Resume = None,
@@ -105,35 +95,18 @@ async def files(
     if related and accesses:
         await _print_related(opened, session, accesses, output)
         return
-    now = datetime.now(UTC)
     print_all(
         output,
         accesses,
-        lambda each: FileDocument.of(each, timestamp=each.accessed_at),
-        lambda width: table(
-            ("ACCESS", "TURN", "WHEN", "PATH"),
-            [
-                (each.access_type, str(each.turn_index), ago(each.accessed_at, now), each.path)
-                for each in accesses
-            ],
-            width=width,
+        lambda each: document(
+            "path access_type tool_name turn_index timestamp", each, timestamp=each.accessed_at
         ),
+        lambda width: files_table(accesses, datetime.now(UTC), width=width),
         "No files yet.\n",
     )
 
 
 # --- what was changed ---------------------------------------------------------
-
-
-class ChangedFileDocument(Document, frozen=True, kw_only=True):
-    """A file that was changed, the latest first."""
-
-    path: str
-    turn_count: int
-    session_ids: tuple[str, ...]
-    """The newest first."""
-    timestamp: datetime
-    """Of the last change."""
 
 
 class _Change(msgspec.Struct, frozen=True):
@@ -158,7 +131,7 @@ async def _print_changed(opened: "App", since: str, output: Literal["table", "js
             changes.setdefault(access.path, []).append(change)
     found = sorted(
         (_changed(path, own) for path, own in changes.items()),
-        key=lambda each: (-each.timestamp.timestamp(), each.path),
+        key=lambda each: (-each["timestamp"].timestamp(), each["path"]),
     )
     print_all(
         output,
@@ -201,49 +174,31 @@ def _own_writes(
     ]
 
 
-def _changed(path: str, changes: list[_Change]) -> ChangedFileDocument:
+def _changed(path: str, changes: list[_Change]) -> Document:
     newest = sorted(changes, key=lambda change: change.at, reverse=True)
-    return ChangedFileDocument(
-        path=path,
-        turn_count=len({(change.session_id, change.turn_index) for change in changes}),
-        session_ids=tuple(dict.fromkeys(change.session_id for change in newest)),
-        timestamp=newest[0].at,
-    )
+    return {
+        "path": path,
+        "turn_count": len({(change.session_id, change.turn_index) for change in changes}),
+        "session_ids": list(dict.fromkeys(change.session_id for change in newest)),
+        "timestamp": newest[0].at,
+    }
 
 
-def _changed_table(found: list[ChangedFileDocument], width: int) -> str:
+def _changed_table(found: list[Document], width: int) -> str:
     now = datetime.now(UTC)
     rows = [
-        (ago(each.timestamp, now), str(each.turn_count), short_id(each.session_ids[0]), each.path)
+        (
+            ago(each["timestamp"], now),
+            str(each["turn_count"]),
+            short_id(each["session_ids"][0]),
+            each["path"],
+        )
         for each in found
     ]
     return table(("CHANGED", "TURNS", "SESSION", "PATH"), rows, width=width)
 
 
 # --- what it has to do with ---------------------------------------------------
-
-
-class ChangedTogetherDocument(Document, frozen=True, kw_only=True):
-    """A file that was changed in the same turns."""
-
-    path: str
-    turn_count: int
-    session_count: int
-    last_at: datetime
-
-
-class RelatedDocument(Document, frozen=True, kw_only=True):
-    """A file of the project, and what it has to do with."""
-
-    path: str
-    changed_with: tuple[ChangedTogetherDocument, ...]
-    """Most turns first."""
-    imports: tuple[str, ...]
-    """Files of the project."""
-    imported_by: tuple[str, ...]
-    sessions: tuple[CodeSessionDocument, ...]
-    memories: tuple[ListedMemory, ...]
-    """What was decided there."""
 
 
 class Related(msgspec.Struct, frozen=True, kw_only=True):
@@ -348,8 +303,6 @@ def related_text(
     found: Sequence[Related], now: datetime, *, width: int, brief: bool = False
 ) -> str:
     """A paragraph a file; `brief`: of its sessions only how many there are."""
-    from ragmem.repl.listings import in_sessions, past_lines
-
     width = max(_NARROWEST, width)
     lines: list[str] = []
     for each in found:
@@ -378,18 +331,17 @@ def _together(other: ChangedTogether, now: datetime) -> str:
 
 
 def _named(paths: Sequence[str]) -> str:
-    from ragmem.repl.listings import SHOWN
-
     more = len(paths) - SHOWN
     shown = ", ".join(one_line(path, 200) for path in paths[:SHOWN])
     return shown + (f" and {more:,} more" if more > 0 else "")
 
 
-def related_document(found: Related) -> RelatedDocument:
-    """As JSON."""
-    return RelatedDocument.of(
+def related_document(found: Related) -> Document:
+    """As JSON: most turns first, then files of the project, and what was decided there."""
+    return document(
+        RELATED,
         found,
-        changed_with=tuple(map(ChangedTogetherDocument.of, found.changed_with)),
+        changed_with=[document(TOGETHER, each) for each in found.changed_with],
         sessions=code_session_documents(found.past),
-        memories=tuple(map(memory_document, found.past.memories)),
+        memories=[memory_document(each) for each in found.past.memories],
     )

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from ragmem.cli.command import Format, Home, archive, home, opens
-from ragmem.cli.output import Document, PassingLine, print_one, say, table
+from ragmem.cli.command import Home, archive, command, home
+from ragmem.cli.documents import Document, document
+from ragmem.cli.options import Format, argument, commands, option
+from ragmem.cli.output import PassingLine, print_one, say
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import UsageError
 from ragmem.ids import short_id
@@ -29,6 +29,7 @@ from ragmem.importers import (
     find_files,
     titles_beside,
 )
+from ragmem.listings import table
 from ragmem.memory.files import stored_path
 from ragmem.memory.projects import folder_name, locate, normalize_cwd, project_of_folder
 from ragmem.memory.recording import redacted
@@ -37,73 +38,24 @@ from ragmem.redact import know, secrets_among
 from ragmem.store.base import Archive
 from ragmem.text import clean, counted, visible
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Take over sessions of other coding agents.",
-)
+app = commands("Take over sessions of other coding agents.")
 
 _SHOWN = 20
 """Sessions, and files that were skipped, that are listed for people; JSON has them all."""
+_SESSION = "file state session_id title cwd turns_added turns_changed turns_known tool_calls_added"
 _OF_SUMMARIES = (
     "note: what comes is summed up in the background like all else, by the model of "
     "`model.summary`: its provider, if it has one, is sent the turns and paid.\n"
     "`ragmem config set memory.summaries.enabled false` leaves that out.\n"
 )
 Source = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="PATH", help="A folder or a file; else where the agent keeps its sessions."
-    ),
+    Path | None, argument("PATH", "A folder or a file; else where the agent keeps its sessions.")
 ]
-OnlyCwd = Annotated[
-    Path | None, typer.Option("--cwd", metavar="DIR", help="Only sessions of this folder.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would come; store nothing.")]
+OnlyCwd = Annotated[Path | None, option("--cwd", "Only sessions of this folder.", "DIR")]
+DryRun = Annotated[bool, option("--dry-run", "Show what would come; store nothing.")]
 
 
-class SessionImport(Document, frozen=True, kw_only=True):
-    """What became of one session."""
-
-    file: str
-    state: str
-    session_id: str
-    title: str
-    cwd: str
-    turns_added: int
-    turns_changed: int
-    turns_known: int
-    tool_calls_added: int
-
-
-class SkippedFile(Document, frozen=True, kw_only=True):
-    """A file that was not read, or a session that was not stored."""
-
-    path: str
-    reason: str
-
-
-class ImportDocument(Document, frozen=True, kw_only=True):
-    """What `ragmem import --format json` prints."""
-
-    agent: str
-    path: str
-    dry_run: bool
-    file_count: int
-    sessions: tuple[SessionImport, ...]
-    sessions_by_state: dict[str, int]
-    turns_added: int
-    turns_changed: int
-    tool_calls_added: int
-    skipped: tuple[SkippedFile, ...]
-    left_out: dict[str, int]
-    unknown: dict[str, int]
-    broken_lines: dict[str, int]
-
-
-@app.command("claude-code")
-@opens(home)
+@command(app, home, "claude-code")
 async def claude_code(
     own: Home,
     path: Source = None,
@@ -118,8 +70,7 @@ async def claude_code(
     await _import(own, "claude-code", path, cwd, dry_run=dry_run, output=output)
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def codex(
     own: Home,
     path: Source = None,
@@ -141,7 +92,7 @@ async def _import(
         own, AGENTS[name], (path or _default(name)).expanduser(), cwd, dry_run=dry_run
     )
     print_one(output, lambda: report, lambda width: report_text(report, AGENTS[name].label, width))
-    if report.turns_added and own.config.memory.summaries.enabled:
+    if report["turns_added"] and own.config.memory.summaries.enabled:
         say(_OF_SUMMARIES)
 
 
@@ -155,7 +106,7 @@ def _default(name: AgentName) -> Path:
 
 async def _taken(
     own: Home, agent: AgentFiles, path: Path, cwd: Path | None, *, dry_run: bool
-) -> ImportDocument:
+) -> Document:
     """Every file; what can't be read is told, and costs nothing else."""
     know(secrets_among(environment()))
     now = datetime.now(UTC)
@@ -195,21 +146,20 @@ async def _taken(
     line.clear()
     skipped += [(str(f), each.reason) for f, each in outcomes.items() if each.reason]
     taken = [(file, each) for file, each in outcomes.items() if each.session_id]
-    return ImportDocument(
-        agent=agent.name,
-        path=str(path),
-        dry_run=dry_run,
-        file_count=len(outcomes),
-        sessions=tuple(SessionImport.of(each, file=str(file)) for file, each in taken),
-        sessions_by_state=dict(Counter(each.state for each in outcomes.values())),
-        turns_added=sum(each.turns_added for _, each in taken),
-        turns_changed=sum(each.turns_changed for _, each in taken),
-        tool_calls_added=sum(each.tool_calls_added for _, each in taken),
-        skipped=tuple(SkippedFile(path=file, reason=reason) for file, reason in skipped),
-        left_out=dict(tally.left_out.most_common()),
-        unknown=dict(tally.unknown.most_common()),
-        broken_lines=dict(tally.broken.most_common()),
-    )
+    sums = ("turns_added", "turns_changed", "tool_calls_added")
+    return {
+        "agent": agent.name,
+        "path": str(path),
+        "dry_run": dry_run,
+        "file_count": len(outcomes),
+        "sessions": [document(_SESSION, each, file=str(file)) for file, each in taken],
+        "sessions_by_state": dict(Counter(each.state for each in outcomes.values())),
+        **{name: sum(getattr(each, name) for _, each in taken) for name in sums},
+        "skipped": [{"path": file, "reason": reason} for file, reason in skipped],
+        "left_out": dict(tally.left_out.most_common()),
+        "unknown": dict(tally.unknown.most_common()),
+        "broken_lines": dict(tally.broken.most_common()),
+    }
 
 
 def _folder(cwd: Path) -> str:
@@ -262,50 +212,50 @@ class _Places:
         return project.project_id in self._new
 
 
-def report_text(report: ImportDocument, label: str, width: int = 120) -> str:
+def report_text(report: Document, label: str, width: int = 120) -> str:
     """What came, what was here, what was left out and why: for people."""
-    came = [each for each in report.sessions if each.state in ("new", "grown")]
+    came = [each for each in report["sessions"] if each["state"] in ("new", "grown")]
     lines = []
     if came:
         header = ("ID", "STATE", "TURNS", "FOLDER", "TITLE")
         rows = [
             (
-                short_id(each.session_id),
-                each.state,
-                f"+{each.turns_added + each.turns_changed:,}",
-                each.cwd,
-                "" if each.title == DEFAULT_TITLE else each.title,
+                short_id(each["session_id"]),
+                each["state"],
+                f"+{each['turns_added'] + each['turns_changed']:,}",
+                each["cwd"],
+                "" if each["title"] == DEFAULT_TITLE else each["title"],
             )
             for each in came[:_SHOWN]
         ]
         lines.append(table(header, rows, width=width).rstrip("\n"))
         if len(came) > _SHOWN:
             lines.append(f"… and {len(came) - _SHOWN:,} more")
-    states = report.sessions_by_state
+    states = report["sessions_by_state"]
     lines.append(
         f"{label}: {counted(states.get('new', 0), 'new session')}, "
         f"{states.get('grown', 0):,} went on, {states.get('unchanged', 0):,} here already; "
-        f"{counted(report.turns_added, 'new turn')}"
-        f" with {counted(report.tool_calls_added, 'tool call')}"
-        + (f", {report.turns_changed:,} completed" if report.turns_changed else "")
+        f"{counted(report['turns_added'], 'new turn')}"
+        f" with {counted(report['tool_calls_added'], 'tool call')}"
+        + (f", {report['turns_changed']:,} completed" if report["turns_changed"] else "")
         + "."
     )
     if others := states.get("other_folder", 0):
         lines.append(f"{counted(others, 'session')} of other folders.")
     if empty := states.get("empty", 0):
         lines.append(f"{counted(empty, 'file')} without a turn.")
-    for heading, counts in (
-        ("Left out", report.left_out),
-        ("Of unknown kinds, left out", report.unknown),
-        ("Lines that can't be read", report.broken_lines),
+    for heading, key in (
+        ("Left out", "left_out"),
+        ("Of unknown kinds, left out", "unknown"),
+        ("Lines that can't be read", "broken_lines"),
     ):
-        if counts:
+        if counts := report[key]:
             lines.append(f"{heading}:")
             lines += [f"  {count:>6,}  {visible(what)}" for what, count in counts.items()]
-    for each in report.skipped[:_SHOWN]:
-        lines.append(f"Skipped {visible(each.path)}: {visible(each.reason)}")
-    if len(report.skipped) > _SHOWN:
-        lines.append(f"… and {len(report.skipped) - _SHOWN:,} more files were skipped")
-    if report.dry_run:
+    for each in report["skipped"][:_SHOWN]:
+        lines.append(f"Skipped {visible(each['path'])}: {visible(each['reason'])}")
+    if (more := len(report["skipped"]) - _SHOWN) > 0:
+        lines.append(f"… and {more:,} more files were skipped")
+    if report["dry_run"]:
         lines.append("Nothing was stored: this was a dry run.")
     return "\n".join(lines) + "\n"

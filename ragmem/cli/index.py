@@ -6,10 +6,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from ragmem.cli.command import Format, open_app, opens, say_notices
-from ragmem.cli.output import Document, print_one, say, steps, write
+from ragmem.cli.command import command, open_app, say_notices
+from ragmem.cli.documents import Document, document
+from ragmem.cli.options import Format, commands, option
+from ragmem.cli.output import print_one, say, steps, write
 from ragmem.config import how_to_set
 from ragmem.errors import StoreError, UsageError
 from ragmem.records import RegisterProject, utc_now
@@ -21,59 +21,25 @@ if TYPE_CHECKING:
     from ragmem.index.values import IndexStatus, Refreshed
     from ragmem.records import Project
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 _LOOK_AGAIN_S = 0.5
+INDEXED = "files scopes without_vectors size_bytes"
+STATUS = "path files scopes languages left_out without_vectors refreshed_at size_bytes watched"
 _NAMED = 3
 """Files of a change that are named on its line."""
 
 
-class StatusDocument(Document, frozen=True, kw_only=True):
-    """What is indexed of this project."""
-
-    path: str
-    """The project's folder."""
-    files: int
-    scopes: int
-    languages: dict[str, int]
-    """Files of each, the most first."""
-    left_out: dict[str, int]
-    """Files that are not indexed, by the reason."""
-    without_vectors: int
-    """Texts that are not found by their meaning yet."""
-    refreshed_at: datetime | None
-    size_bytes: int
-    watched: bool
-    """A chat, or `--watch`, follows the files as they change."""
-
-
-class IndexDocument(StatusDocument, frozen=True, kw_only=True):
-    """The same after a look at the disk, with what that came to."""
-
-    changed: tuple[str, ...]
-    """Files that are new or other than they were."""
-    removed: tuple[str, ...]
-    seconds: float
-
-
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def index(
     opened: "App",
-    watch: Annotated[
-        bool, typer.Option("--watch", help="And keep it current until Ctrl-C.")
-    ] = False,
-    rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make it anew from all files.")
-    ] = False,
+    watch: Annotated[bool, option("--watch", "And keep it current until Ctrl-C.")] = False,
+    rebuild: Annotated[bool, option("--rebuild", "Make it anew from all files.")] = False,
     vectors: Annotated[
-        bool,
-        typer.Option(
-            "--vectors", help="Wait for the search by meaning too, not only for that by words."
-        ),
+        bool, option("--vectors", "Wait for the search by meaning too, not only for that by words.")
     ] = False,
     status: Annotated[
-        bool, typer.Option("--status", help="Only show what is indexed; nothing is looked at.")
+        bool, option("--status", "Only show what is indexed; nothing is looked at.")
     ] = False,
     output: Format = "table",
 ) -> None:
@@ -164,7 +130,7 @@ async def _index(
         whole = is_first or rebuild
         return refreshed_text(found, follow=follow, whole=whole, width=width, went_on=went_on)
 
-    print_one(output, lambda: index_document(found, status), text, pipe=100)
+    print_one(output, lambda: status_document(status, found), text, pipe=100)
     await opened.leave_background()
 
 
@@ -287,12 +253,15 @@ def summed_up(status: "IndexStatus", now: datetime) -> str:
     """How much is indexed, in a line; empty where nothing is."""
     if not status.refreshed_at:
         return ""
-    missing = f", {status.without_vectors:,} without vectors" if status.without_vectors else ""
-    return (
-        f"{counted(status.files, 'file')}, {counted(status.scopes, 'scope')}{missing}, "
-        f"{status.size_bytes / 1e6:,.1f} MB, looked at "
-        f"{ago(datetime.fromisoformat(status.refreshed_at), now)}"
-    )
+    indexed = code_text(**document(INDEXED, status))
+    return f"{indexed}, looked at {ago(datetime.fromisoformat(status.refreshed_at), now)}"
+
+
+def code_text(*, files: int, scopes: int, without_vectors: int, size_bytes: int) -> str:
+    """How much code is indexed, in few words."""
+    missing = f", {without_vectors:,} without vectors" if without_vectors else ""
+    counts = f"{counted(files, 'file')}, {counted(scopes, 'scope')}{missing}"
+    return f"{counts}, {size_bytes / 1e6:,.1f} MB"
 
 
 def _print_status(opened: "App", status: "IndexStatus", output: Literal["table", "json"]) -> None:
@@ -331,19 +300,14 @@ def status_text(status: "IndexStatus", now: datetime, *, vectors: str, width: in
     return "\n".join(lines) + "\n"
 
 
-def status_document(status: "IndexStatus") -> StatusDocument:
-    """As JSON."""
-    return StatusDocument.of(status, refreshed_at=_refreshed_at(status))
-
-
-def index_document(found: "Refreshed", status: "IndexStatus") -> IndexDocument:
-    """As JSON."""
-    return IndexDocument.of(
+def status_document(status: "IndexStatus", found: "Refreshed | None" = None) -> Document:
+    """What is indexed; with what a look at the disk came to, where there was one."""
+    return document(
+        f"{STATUS} changed removed seconds" if found else STATUS,
         status,
-        changed=found.changed,
-        removed=found.removed,
-        seconds=round(found.seconds, 3),
+        found,
         refreshed_at=_refreshed_at(status),
+        seconds=found and round(found.seconds, 3),
     )
 
 

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from ragmem.cli import rewrite
+from ragmem.cli.options import option
 from ragmem.cli.output import say, secure_standard_streams, write
 from ragmem.config import environment, find_paths
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_SIGINT, RagmemError, UsageError, lacking
@@ -103,9 +104,7 @@ _root = typer.Typer(
 
 @_root.callback()
 def _ragmem(
-    version: Annotated[
-        bool, typer.Option("-V", "--version", help="Print the version and exit.")
-    ] = False,
+    version: Annotated[bool, option("-V --version", "Print the version and exit.")] = False,
 ) -> None:
     """A terminal coding agent whose memory lasts.
 

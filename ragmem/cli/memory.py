@@ -8,35 +8,37 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-import typer
 
 from ragmem.cli import profile
 from ragmem.cli.command import (
-    Exported,
-    Format,
     Home,
-    NewFile,
     Report,
-    TextFormat,
-    Yes,
     app_with_facts,
     archive,
+    command,
     confirm,
     home,
-    memory_ids,
     open_app,
-    opens,
     say_notices,
 )
-from ragmem.cli.documents import episode_document, memory_document, why_document
+from ragmem.cli.documents import memory_document
+from ragmem.cli.options import (
+    Exported,
+    Format,
+    NewFile,
+    TextFormat,
+    Yes,
+    argument,
+    commands,
+    memory_ids,
+    option,
+)
 from ragmem.cli.output import (
-    folded,
     new_file,
     print_all,
     print_one,
     read_without_secrets,
     say,
-    table,
     typed,
     words,
     write,
@@ -44,12 +46,12 @@ from ragmem.cli.output import (
 )
 from ragmem.errors import RagmemError, StoreError, UsageError
 from ragmem.ids import short_id
+from ragmem.listings import page, table
 from ragmem.memory.facts.values import Draft, Remembered, expiry
 from ragmem.memory.hits import others_of
 from ragmem.memory.memories import (
     NOBODY,
     Chain,
-    Line,
     about,
     chain_of,
     day,
@@ -84,12 +86,7 @@ from ragmem.text import ago, clip_to_width, counted, one_line, visible
 if TYPE_CHECKING:
     from ragmem.app import App
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Show, add, correct and forget facts, rules and preferences.",
-)
+app = commands("Show, add, correct and forget facts, rules and preferences.")
 app.add_typer(profile.app, name="profile")
 
 _LINE_CHARS = 200
@@ -99,28 +96,15 @@ _BATCH = 200
 _MOST_CHARS = 10_000
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 Shown = Literal["project", "user", "all"]
-Reference = Annotated[
-    str,
-    typer.Argument(
-        metavar="ID",
-        help="An id, or the tail of one.",
-        show_default=False,
-        autocompletion=memory_ids,
-    ),
-]
-Everywhere = Annotated[bool, typer.Option("--all", help="Those of every project.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most so many.")]
+Reference = Annotated[str, argument("ID", "An id, or the tail of one.", memory_ids)]
+Everywhere = Annotated[bool, option("--all", "Those of every project.")]
+Limit = Annotated[int, option("--limit", "At most so many.", "N", least=1)]
 Subjects = Annotated[
-    list[str] | None,
-    typer.Option("--subject", metavar="S", help="What it is about; may be repeated."),
+    list[str] | None, option("--subject", "What it is about; may be repeated.", "S")
 ]
-Ttl = Annotated[
-    str | None,
-    typer.Option("--ttl", metavar="7d", help="How long it holds: a number and h, d or w."),
-]
+Ttl = Annotated[str | None, option("--ttl", "How long it holds: a number and h, d or w.", "7d")]
 ScopeOption = Annotated[
-    MemoryScope | None,
-    typer.Option("--scope", help="user: known in every project; project: in this one."),
+    MemoryScope | None, option("--scope", "user: known in every project; project: in this one.")
 ]
 
 
@@ -149,22 +133,17 @@ def ttl_of(text: str | None) -> str | None:
 # --- the commands -------------------------------------------------------------
 
 
-@app.command("list")
-@opens(app_with_facts)
+@command(app, app_with_facts, "list")
 async def list_memories(
     opened: "App",
-    kind: Annotated[MemoryKind | None, typer.Option("--kind", help="Only of this kind.")] = None,
+    kind: Annotated[MemoryKind | None, option("--kind", "Only of this kind.")] = None,
     subject: Annotated[
-        list[str] | None,
-        typer.Option("--subject", metavar="S", help="About this; repeated: any of them."),
+        list[str] | None, option("--subject", "About this; repeated: any of them.", "S")
     ] = None,
-    scope: Annotated[
-        Shown | None,
-        typer.Option("--scope", help="This project's, your own, or both.", show_default=False),
-    ] = None,
+    scope: Annotated[Shown | None, option("--scope", "This project's, your own, or both.")] = None,
     everywhere: Everywhere = False,
     superseded: Annotated[
-        bool, typer.Option("--with-superseded", help="Those too that others took the place of.")
+        bool, option("--with-superseded", "Those too that others took the place of.")
     ] = False,
     limit: Limit = 50,
     output: Format = "table",
@@ -234,8 +213,7 @@ async def _folders(opened: "App") -> dict[str, str]:
     }
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def show(opened: "App", reference: Reference, output: TextFormat = "text") -> None:
     """Show one whole."""
     found, chain = await _found(opened, reference)
@@ -252,19 +230,16 @@ async def _found(opened: "App", reference: str) -> tuple[MemoryRecord, Chain]:
     return found, await chain_of(found, facts, await opened.store())
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def add(
     opened: "App",
-    content: Annotated[
-        str, typer.Argument(metavar="CONTENT", help="A fact, in a sentence.", show_default=False)
-    ],
+    content: Annotated[str, argument("CONTENT", "A fact, in a sentence.")],
     subject: Subjects = None,
-    kind: Annotated[MemoryKind, typer.Option("--kind", help="What it is.")] = "fact",
+    kind: Annotated[MemoryKind, option("--kind", "What it is.")] = "fact",
     ttl: Ttl = None,
     scope: ScopeOption = None,
     pin: Annotated[
-        bool, typer.Option("--pin", help="Put it into the system message of every request.")
+        bool, option("--pin", "Put it into the system message of every request.")
     ] = False,
 ) -> Report:
     """Remember something worth knowing later.
@@ -305,25 +280,20 @@ def _report(remembered: Remembered) -> None:
         )
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def edit(
     opened: "App",
     reference: Reference,
-    content: Annotated[
-        str | None, typer.Argument(metavar="CONTENT", help="How it is to read.", show_default=False)
-    ] = None,
+    content: Annotated[str | None, argument("CONTENT", "How it is to read.")] = None,
     subject: Annotated[
-        list[str] | None,
-        typer.Option("--subject", metavar="S", help="What it is about instead; may be repeated."),
+        list[str] | None, option("--subject", "What it is about instead; may be repeated.", "S")
     ] = None,
     no_subjects: Annotated[
-        bool, typer.Option("--no-subjects", help="It is about nothing in particular.")
+        bool, option("--no-subjects", "It is about nothing in particular.")
     ] = False,
-    kind: Annotated[MemoryKind | None, typer.Option("--kind", help="What it is instead.")] = None,
+    kind: Annotated[MemoryKind | None, option("--kind", "What it is instead.")] = None,
     ttl: Annotated[
-        str | None,
-        typer.Option("--ttl", metavar="7d", help="How long it holds from now, or `never`."),
+        str | None, option("--ttl", "How long it holds from now, or `never`.", "7d")
     ] = None,
     scope: ScopeOption = None,
 ) -> Report:
@@ -345,15 +315,13 @@ async def edit(
     return await _edit(opened, reference, **change)
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def pin(opened: "App", reference: Reference) -> Report:
     """Put one into the system message of every request."""
     return await _edit(opened, reference, pinned=True)
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def unpin(opened: "App", reference: Reference) -> Report:
     """Recall it only where it bears on the question, like the others."""
     return await _edit(opened, reference, pinned=False)
@@ -377,8 +345,7 @@ async def _edit(
     return report
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def forget(opened: "App", reference: Reference, yes: Yes = False) -> Report:
     """Forget one for ever, with its earlier versions."""
     facts = facts_of(opened.memory)
@@ -395,20 +362,18 @@ async def forget(opened: "App", reference: Reference, yes: Yes = False) -> Repor
     return lambda: write(f"{forgotten_text(found, count)}\n")
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def why(opened: "App", reference: Reference, output: TextFormat = "text") -> None:
     """Show where one comes from, and what it took the place of."""
     found, chain = await _found(opened, reference)
     print_one(
         output,
-        lambda: why_document(found, chain.people),
+        lambda: memory_document(found, chain.people, "evidence"),
         lambda width: page(told(chain, datetime.now(UTC)), width),
     )
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def episodes(
     opened: "App", everywhere: Everywhere = False, limit: Limit = 20, output: Format = "table"
 ) -> None:
@@ -425,24 +390,21 @@ async def episodes(
     print_all(
         output,
         found,
-        lambda memory: episode_document(memory, people),
+        lambda memory: memory_document(memory, people, "occurred_at"),
         lambda width: episodes_table(found, datetime.now(UTC), width=width, people=people),
         "No decision, preference or deadline is remembered here yet.\n"
         "They are noticed when they are spoken of: “we decided to …”, “by Friday”.\n",
     )
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def owner(
     own: Home,
     take: Annotated[
-        str,
-        typer.Option("--take", metavar="ID", help="Be the owner that another home of yours has."),
+        str, option("--take", "Be the owner that another home of yours has.", "ID")
     ] = "",
     name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="NAME", help="What others in the same database see."),
+        str | None, option("--name", "What others in the same database see.", "NAME")
     ] = None,
 ) -> None:
     """Show whose this home is: the id that its sessions and what is known of you bear."""
@@ -478,8 +440,7 @@ async def _tell_owner(own: Home, name: str | None) -> None:
         say(f"called {visible(known[owner_id])}\n")
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def cleanup(opened: "App") -> None:
     """Remove those that are past their time. Nothing else is ever removed by age."""
     count = await facts_of(opened.memory).cleanup()
@@ -553,12 +514,6 @@ def episodes_table(
     return table(("ID", "SAID", *who, "KIND", "DATE", "EPISODE"), rows, width=width)
 
 
-def page(lines: Sequence[Line], width: int) -> str:
-    """Lines between words, each row behind its line's margin."""
-    rows = [row for indent, text in lines for row in folded(" " * indent, text, width)]
-    return "\n".join(rows) + "\n"
-
-
 def _from(memory: MemoryRecord, people: Mapping[str, str]) -> str:
     who = _WHO[memory.trust]
     other = clip_to_width(people.get(memory.owner, ""), 16)
@@ -584,8 +539,7 @@ class MemoriesDocument(msgspec.Struct, frozen=True, kw_only=True):
     profile: Profile = Profile()
 
 
-@app.command("export")
-@opens(app_with_facts)
+@command(app, app_with_facts, "export")
 async def export_memories(
     opened: "App", file: NewFile = None, everywhere: Everywhere = False
 ) -> None:
@@ -608,8 +562,7 @@ async def export_memories(
         say("note: these are this project's and yours; --all takes those of every project.\n")
 
 
-@app.command("import")
-@opens(app_with_facts)
+@command(app, app_with_facts, "import")
 async def import_memories(opened: "App", file: Exported) -> None:
     """Store what was exported; what is here already is left as it is."""
     document = decoded(read_without_secrets(file))

@@ -4,9 +4,8 @@ import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from ragmem.cli.command import Home, home, opens
+from ragmem.cli.command import Home, command, home
+from ragmem.cli.options import commands, option
 from ragmem.cli.output import say, write
 from ragmem.config import environment, find_paths
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
@@ -15,16 +14,10 @@ from ragmem.text import visible
 if TYPE_CHECKING:
     from ragmem.store.neo4j_server import ServerStatus
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Run a local Neo4j, for `ragmem store use neo4j`.",
-)
+app = commands("Run a local Neo4j, for `ragmem store use neo4j`.")
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def up(own: Home) -> int:
     """Start a local Neo4j, unless one is configured or runs already."""
     from ragmem.store.neo4j_server import up as start
@@ -38,8 +31,7 @@ async def up(own: Home) -> int:
     return EXIT_DONE if found.running else EXIT_TRY_AGAIN
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def down(own: Home) -> None:
     """Stop the local Neo4j that `up` started; its data stays."""
     from ragmem.store.neo4j_server import down as stop
@@ -48,8 +40,7 @@ async def down(own: Home) -> None:
     write("Stopped; its data stays.\n" if stopped else "No local Neo4j was running.\n")
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def status(own: Home) -> int:
     """Say whether a Neo4j is there, and where; exit 1 when it is not."""
     from ragmem.store.neo4j_server import status as look
@@ -77,8 +68,7 @@ def _ways_in(found: "ServerStatus", environ: Mapping[str, str]) -> str:
     return text
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def password(own: Home) -> None:
     """Print the password of the local server, for Neo4j Browser or cypher-shell."""
     from ragmem.store.neo4j_server import password as find_password
@@ -88,9 +78,7 @@ async def password(own: Home) -> None:
 
 @app.command()
 def logs(
-    lines: Annotated[
-        int, typer.Option("-n", "--lines", min=1, metavar="N", help="The last so many lines.")
-    ] = 50,
+    lines: Annotated[int, option("-n --lines", "The last so many lines.", "N", least=1)] = 50,
 ) -> None:
     """Print the end of the local server's log."""
     from ragmem.store.neo4j_server import log_file

@@ -6,16 +6,16 @@ ends the command quietly; stderr never fails anything.
 
 import json
 import os
-import re
 import select
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
@@ -27,7 +27,7 @@ from ragmem.ids import new_id
 from ragmem.text import clean, clip_to_width, display_width, hanging, one_line, printable_json
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import TaskID
 
 T = TypeVar("T")
 STDIN_LIMIT = 10 * 1024 * 1024
@@ -230,28 +230,13 @@ def _say_waiting() -> None:
 # --- JSON and text ------------------------------------------------------------
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what is printed as JSON: stable snake_case keys."""
-
-    @classmethod
-    def of(cls, *records: Any, **others: Any) -> Self:
-        """From the fields of the same names, of the first record that has each, and `others`."""
-        own = {
-            name: getattr(record, name)
-            for record in reversed(records)
-            for name in cls.__struct_fields__
-            if name not in others and hasattr(record, name)
-        }
-        return cls(**own, **others)
-
-
-def to_json(value: Document | Sequence[Document], *, indent: int | None = 2) -> str:
+def to_json(value: object, *, indent: int | None = 2) -> str:
     """JSON text that any reader accepts; `indent=None` keeps it on one line."""
     return clean(json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=indent)) + "\n"
 
 
 def print_one(
-    output: str, document: Callable[[], Document], text: Callable[[int], str], *, pipe: int = 120
+    output: str, document: Callable[[], object], text: Callable[[int], str], *, pipe: int = 120
 ) -> None:
     """Print one thing as `--format` says: as JSON, else as text of so many columns.
 
@@ -266,7 +251,7 @@ def print_one(
 def print_all(
     output: str,
     found: Sequence[T],
-    document: Callable[[T], Document],
+    document: Callable[[T], object],
     text: Callable[[int], str],
     nothing: str,
 ) -> None:
@@ -282,89 +267,6 @@ def print_all(
 def columns(default: int = 120) -> int:
     """The width of the terminal; `default` in a pipe."""
     return get_terminal_size((default, 24)).columns
-
-
-# --- tables -------------------------------------------------------------------
-
-_GAP = "  "
-_NARROW = 100
-"""Wider terminals, and pipes, which are taken for such, get a line a row whatever is in it."""
-_SMALL = 60
-_LEAST = 16
-"""Columns that the last cell needs to say anything."""
-_ROWS = 3
-"""Of the last cell of a paragraph."""
-_BARE = re.compile(r"[\d.,%+-]+")
-"""A cell that tells nothing without its column's name."""
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
-    """Aligned columns, one line a row; with a `width` the last column is clipped to fit.
-
-    On a narrow terminal where that leaves it no room each row is a paragraph, of which nothing
-    is cut but what the last column has too much of. Cells are made one line and harmless. Widths
-    are those of a terminal: wide characters count two, combining ones none.
-    """
-    cells = [list(header), *([one_line(cell, 400) for cell in row] for row in rows)]
-    widths = [max(display_width(row[i]) for row in cells) for i in range(len(header))]
-    start = sum(widths[:-1]) + len(_GAP) * (len(header) - 1)
-    if width is not None and _is_too_narrow(cells, start, width):
-        return "".join(_paragraph(header, row, max(_LEAST, width)) for row in cells[1:])
-    lines = []
-    for row in cells:
-        line = _GAP.join(_pad(cell, widths[i]) for i, cell in enumerate(row[:-1]))
-        last = row[-1] if width is None else clip_to_width(row[-1], max(8, width - start))
-        lines.append((line + (_GAP if line else "") + last).rstrip())
-    return "\n".join(lines) + "\n"
-
-
-def _is_too_narrow(cells: Sequence[Sequence[str]], start: int, width: int) -> bool:
-    """Whether the last column would have no room, or on a small one a path would lose its end."""
-    last = [(display_width(row[-1]), " " in row[-1]) for row in cells]
-    return (width < _NARROW and width - start < min(max(last)[0], _LEAST)) or (
-        width < _SMALL and any(wide > width - start and not words for wide, words in last[1:])
-    )
-
-
-def _paragraph(header: Sequence[str], row: Sequence[str], width: int) -> str:
-    """A row on lines of its own; a number says what it is of."""
-    named = [
-        f"{name.lower() if name.isalpha() else name} {cell}" if _BARE.fullmatch(cell) else cell
-        for name, cell in zip(header[:-1], row[:-1], strict=True)
-    ]
-    lines: list[str] = []
-    for cell in filter(None, (" ".join(each.split()) for each in named)):
-        if lines and display_width(longer := f"{lines[-1]}{_GAP}{cell}") <= width:
-            lines[-1] = longer
-        else:
-            lines += folded(_GAP if lines else "", cell, width)
-    return "\n".join([*lines, *_last_cell(row[-1], width)]) + "\n"
-
-
-def _last_cell(text: str, width: int) -> list[str]:
-    """A few rows of a text; a path, which may be typed again, whole."""
-    rows = folded(_GAP, text, width) if text else []
-    if len(rows) <= _ROWS or " " not in text:
-        return rows
-    return [*rows[: _ROWS - 1], clip_to_width(f"{rows[_ROWS - 1]} …", width)]
-
-
-def folded(head: str, text: str, width: int) -> list[str]:
-    """`hanging`, with what has no blanks to be cut at cut where the row ends: nothing is lost."""
-    width = max(display_width(head) + 8, width)
-    margin = " " * display_width(head)
-    rows: list[str] = []
-    for row in hanging(head, text, width):
-        while display_width(row) > width:
-            fits = next(n for n in range(len(row), 0, -1) if display_width(row[:n]) <= width)
-            rows.append(row[:fits])
-            row = margin + row[fits:]
-        rows.append(row)
-    return rows
-
-
-def _pad(cell: str, width: int) -> str:
-    return cell + " " * (width - display_width(cell))
 
 
 # --- files --------------------------------------------------------------------
@@ -475,64 +377,55 @@ _FEW = 200
 @contextmanager
 def steps(what: str) -> Iterator[ShowSteps]:
     """Show on stderr how far it is: a bar on a terminal, a line for each quarter elsewhere."""
-    told = 0
-
-    def show_line(done: int, of: int) -> None:
-        nonlocal told
-        part = 4 * done // max(1, of)
-        if of >= _FEW and part > told:
-            told = part
-            say(f"{what}: {done:,} of {of:,}\n")
-
-    if not sys.stderr.isatty():
-        yield show_line
-        return
-    with ExitStack() as stack:
-        bars = _bars("{task.description}", transient=True)
-        tasks: list[TaskID] = []
-
-        def show(done: int, of: int) -> None:
-            if of < _FEW:
-                return
-            if not tasks:
-                stack.enter_context(bars)
-                tasks.append(bars.add_task(what, total=of))
-            bars.update(tasks[0], completed=done, total=of)
-
-        yield show
+    with _progress("{task.description}", parts=4, transient=True) as show:
+        yield lambda done, of: show(what, done, of) if of >= _FEW else None
 
 
 @contextmanager
 def records(total: int) -> Iterator[ShowRecords]:
     """Show on stderr how many of `total` came: a bar a phase, a line for each tenth elsewhere."""
-    came: dict[Phase, int] = {}
+    came: Counter[Phase] = Counter()
 
-    def show_line(phase: Phase, count: int) -> None:
-        before = came.get(phase, 0)
-        came[phase] = min(before + count, total)
-        if 10 * came[phase] // max(1, total) > 10 * before // max(1, total):
-            say(f"{phase}: {came[phase]:,} of {total:,}\n")
+    def add(phase: Phase, count: int) -> None:
+        # Vectors and the like are not counted beforehand.
+        came[phase] = min(came[phase] + count, total)
+        show(phase, came[phase], total)
+
+    with _progress("{task.description:<9}", parts=10) as show:
+        yield add
+
+
+@contextmanager
+def _progress(
+    name: str, *, parts: int, transient: bool = False
+) -> Iterator[Callable[[str, int, int], None]]:
+    """A function that shows of something how many are done, and of how many."""
+    told: Counter[str] = Counter()
+
+    def show_line(what: str, done: int, of: int) -> None:
+        part = parts * done // max(1, of)
+        if part > told[what]:
+            told[what] = part
+            say(f"{what}: {done:,} of {of:,}\n")
 
     if not sys.stderr.isatty():
         yield show_line
         return
-    with _bars("{task.description:<9}") as bars:
-        tasks: dict[Phase, TaskID] = {}
-
-        def show(phase: Phase, count: int) -> None:
-            if phase not in tasks:
-                tasks[phase] = bars.add_task(phase, total=total)
-            # Vectors and the like are not counted beforehand.
-            bars.advance(tasks[phase], min(count, bars.tasks[tasks[phase]].remaining or 0))
-
-        yield show
-
-
-def _bars(name: str, *, transient: bool = False) -> "Progress":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
 
     counts = TextColumn("{task.completed:,.0f} of {task.total:,.0f}")
-    shown = (TextColumn(name), BarColumn(), counts, Remaining())
-    return Progress(*shown, console=Console(stderr=True), transient=transient)
+    columns = (TextColumn(name), BarColumn(), counts, Remaining())
+    bars = Progress(*columns, console=Console(stderr=True), transient=transient)
+    tasks: dict[str, TaskID] = {}
+    with ExitStack() as stack:
+
+        def show(what: str, done: int, of: int) -> None:
+            if not tasks:
+                stack.enter_context(bars)
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=of)
+            bars.update(tasks[what], completed=done, total=of)
+
+        yield show

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmem.cli.command import Report, TextFormat, app_with_facts, ask_line, opens
-from ragmem.cli.documents import ProfileDocument
-from ragmem.cli.output import folded, is_interactive, print_one, say, words, write
+from ragmem.cli.command import Report, app_with_facts, ask_line, command
+from ragmem.cli.documents import document
+from ragmem.cli.options import TextFormat, argument
+from ragmem.cli.output import is_interactive, print_one, say, words, write
 from ragmem.errors import UsageError
+from ragmem.listings import folded
 from ragmem.memory.memories import facts_of
 from ragmem.records import MemoryQuery, MemoryRecord, Profile, utc_now
 from ragmem.text import counted, one_line
@@ -23,7 +25,7 @@ app = typer.Typer(
     help="Show and set what you said of yourself, for every project.",
 )
 
-Key = Annotated[str, typer.Argument(metavar="KEY", show_default=False, help="Such as editor.")]
+Key = Annotated[str, argument("KEY", "Such as editor.")]
 _KEY_CHARS, _VALUE_CHARS = 40, 400
 
 
@@ -33,8 +35,7 @@ def _profile(context: typer.Context) -> None:
         show()
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def show(opened: "App", output: TextFormat = "text") -> None:
     """Show it; the same as `profile` alone."""
     profile = await facts_of(opened.memory).profile()
@@ -44,18 +45,17 @@ async def show(opened: "App", output: TextFormat = "text") -> None:
         say("you have said of your preferences, and asks before.\n")
         return
     print_one(
-        output, lambda: ProfileDocument.of(profile), lambda width: profile_text(profile, width)
+        output,
+        lambda: document("values updated_at", profile),
+        lambda width: profile_text(profile, width),
     )
 
 
-@app.command("set")
-@opens(app_with_facts)
+@command(app, app_with_facts, "set")
 async def set_(
     opened: "App",
     key: Key,
-    value: Annotated[
-        str, typer.Argument(metavar="VALUE", show_default=False, help="What is to be known.")
-    ],
+    value: Annotated[str, argument("VALUE", "What is to be known.")],
 ) -> Report:
     """Set one key; the others stay."""
     name, said = words(key), words(value)
@@ -67,8 +67,7 @@ async def set_(
     return lambda: write(row)
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def unset(opened: "App", key: Key) -> Report:
     """Remove one key; the others stay."""
     name, facts = _key(words(key)), facts_of(opened.memory)
@@ -83,8 +82,7 @@ async def unset(opened: "App", key: Key) -> Report:
     return lambda: write(f"Removed {one_line(name, 60)}.\n")
 
 
-@app.command()
-@opens(app_with_facts)
+@command(app, app_with_facts)
 async def learn(opened: "App") -> None:
     """Take over your preferences, each as you confirm it."""
     if not is_interactive():

@@ -4,9 +4,24 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from ragmem.cli.command import (
+    choose_session,
+    command,
+    last_session,
+    open_app,
+    say_notices,
+)
+from ragmem.cli.documents import (
+    HIT,
+    SESSION,
+    Document,
+    code_session_documents,
+    document,
+    hit_document,
+    memory_document,
+)
+from ragmem.cli.index import brought_up_to_date, code_of, vectors_note
+from ragmem.cli.options import (
     Continue,
     Format,
     NoSemantic,
@@ -14,30 +29,17 @@ from ragmem.cli.command import (
     Resume,
     Wide,
     WideScope,
+    argument,
     check_session_flags,
-    choose_session,
-    last_session,
-    open_app,
-    opens,
-    say_notices,
-    session_name,
+    commands,
+    option,
 )
-from ragmem.cli.documents import (
-    CodeSessionDocument,
-    HitDocument,
-    ListedMemory,
-    ListedSession,
-    code_session_documents,
-    hit_document,
-    memory_document,
-    memory_hit_document,
-)
-from ragmem.cli.index import brought_up_to_date, code_of, vectors_note
-from ragmem.cli.output import print_all, say, table, typed
+from ragmem.cli.output import print_all, say, typed
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
+from ragmem.listings import code_text, hits_text, session_name, table
 from ragmem.records import Session
-from ragmem.text import ago, clip_to_width, counted, flowing, hanging, one_line, visible
+from ragmem.text import ago, clip_to_width, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -46,36 +48,30 @@ if TYPE_CHECKING:
     from ragmem.memory.hits import Hit
     from ragmem.memory.recall import SimilarSession
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 ScopeName = Literal["session", "project", "all"]
+SCOPE = "kind signature defined sessions memories"
 _NARROWEST = 20
 _NOTHING = "Nothing was found.\n"
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def search(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     query: Query,
     scope: Annotated[
-        ScopeName | None,
-        typer.Option("--scope", help="Where to look; the project, unless configured."),
+        ScopeName | None, option("--scope", "Where to look; the project, unless configured.")
     ] = None,
     levels: Annotated[
         str | None,
-        typer.Option(
-            "--levels", metavar="0,1,2", help="0 for turns, 1 and up for summaries; all by default."
-        ),
+        option("--levels", "0 for turns, 1 and up for summaries; all by default.", "0,1,2"),
     ] = None,
     code: Annotated[
-        bool,
-        typer.Option("--code", help="In the project's files, with the sessions about each find."),
+        bool, option("--code", "In the project's files, with the sessions about each find.")
     ] = False,
     no_semantic: NoSemantic = False,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, max=100, metavar="N", help="At most so many.")
-    ] = 10,
+    limit: Annotated[int, option("--limit", "At most so many.", "N", least=1, most=100)] = 10,
     continue_last: Continue = False,
     resume: Resume = None,
     output: Format = "table",
@@ -133,7 +129,13 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     else:
         found, none_close = nearest(hits, memories, floor=opened.memory.floor, limit=limit)
     say(f"{none_close}\n" if found and none_close else "")
-    print_all(output, found, _document, lambda width: hits_text(found, width=width), _NOTHING)
+    print_all(
+        output,
+        found,
+        hit_document,
+        lambda width: hits_text(found, datetime.now(UTC), width=width),
+        _NOTHING,
+    )
 
 
 def _wanted(query: str) -> str:
@@ -141,12 +143,6 @@ def _wanted(query: str) -> str:
     if not query.strip():
         raise UsageError("There is nothing to look for.")
     return query
-
-
-def _document(hit: "Hit | FactHit") -> HitDocument:
-    from ragmem.memory.hits import Hit
-
-    return hit_document(hit) if isinstance(hit, Hit) else memory_hit_document(hit)
 
 
 def _levels(text: str | None) -> tuple[int, ...]:
@@ -161,50 +157,15 @@ def _levels(text: str | None) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def hits_text(hits: "Sequence[Hit | FactHit]", *, width: int) -> str:
-    """For people: where each stands, what it says, why it was found."""
-    from ragmem.memory.hits import Hit
-    from ragmem.memory.memories import memory_facts, memory_rows
-
-    now = datetime.now(UTC)
-    width = max(_NARROWEST, width)
-    lines: list[str] = []
-    for hit in hits:
-        if isinstance(hit, Hit):
-            lines += flowing(hit.facts(now), width)
-            lines += [f"  {clip_to_width(visible(said), width - 2)}" for said in hit.quotes()]
-        else:
-            lines += flowing(memory_facts(hit, now), width)
-            lines += memory_rows(hit, width)
-        lines.append("")
-    return "\n".join(lines)
-
-
 # --- sessions -----------------------------------------------------------------
 
 
-class FoundSessionDocument(ListedSession, frozen=True, kw_only=True):
-    """A session in which something was found, best first."""
-
-    hits: tuple[HitDocument, ...]
-
-
-class SimilarDocument(ListedSession, frozen=True, kw_only=True):
-    """A session that is like what was asked."""
-
-    summary: str | None
-    similarity: float
-
-
-@opens(open_app)
 async def search_sessions(
     opened: "App",
     query: Query,
     scope: WideScope = None,
     no_semantic: NoSemantic = False,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, max=100, metavar="N", help="At most so many finds.")
-    ] = 20,
+    limit: Annotated[int, option("--limit", "At most so many finds.", "N", least=1, most=100)] = 20,
     output: Format = "table",
 ) -> None:
     """Find sessions by what was said in them; what was found stands below each."""
@@ -222,27 +183,22 @@ async def search_sessions(
     print_all(
         output,
         found,
-        lambda each: FoundSessionDocument.of(each[0], hits=tuple(map(hit_document, each[1]))),
+        lambda each: document(f"{SESSION} hits", each[0], hits=list(map(hit_document, each[1]))),
         lambda width: found_text(found, datetime.now(UTC), width=width),
         _NOTHING,
     )
 
 
-@opens(open_app)
 async def find_similar(
     opened: "App",
     what: Annotated[
         str | None,
-        typer.Argument(
-            metavar="TEXT|ID",
-            help="A text, or a session by its id or name; else the newest of this folder.",
-            show_default=False,
+        argument(
+            "TEXT|ID", "A text, or a session by its id or name; else the newest of this folder."
         ),
     ] = None,
     scope: WideScope = None,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, max=100, metavar="N", help="At most so many.")
-    ] = 5,
+    limit: Annotated[int, option("--limit", "At most so many.", "N", least=1, most=100)] = 5,
     output: Format = "table",
 ) -> None:
     """Find past sessions like a text or another session, by their summaries."""
@@ -271,7 +227,7 @@ async def find_similar(
     print_all(
         output,
         found,
-        lambda each: SimilarDocument.of(each.session, similarity=each.similarity),
+        lambda each: document(f"{SESSION} summary similarity", each.session, each),
         lambda width: similar_table(found, datetime.now(UTC), width=width),
         "No session with a summary is like this. `ragmem sessions summarize` makes one; "
         "`sessions search` looks into all turns.\n",
@@ -345,23 +301,11 @@ def similar_table(found: "Sequence[SimilarSession]", now: datetime, *, width: in
 # --- code ---------------------------------------------------------------------
 
 
-class ScopeDocument(HitDocument, frozen=True, kw_only=True):
-    """A piece of code that was found, with what the memory has of it."""
-
-    kind: str
-    signature: str
-    defined: bool
-    """False: it is in no file any more; `path` and lines are where it was last."""
-    sessions: tuple[CodeSessionDocument, ...]
-    memories: tuple[ListedMemory, ...]
-
-
 async def _search_code(
     opened: "App", query: str, *, limit: int, semantic: bool, output: Literal["table", "json"]
 ) -> None:
     from ragmem.index.lookup import find_code
     from ragmem.memory.hits import worth_showing
-    from ragmem.repl.listings import code_text
 
     code = await code_of(opened)
     refreshed = await brought_up_to_date(code, only_reads=True)
@@ -394,20 +338,21 @@ async def _search_code(
     )
 
 
-def scope_document(found: "FoundCode") -> ScopeDocument:
-    """As JSON; what belongs to conversations alone is null."""
+def scope_document(found: "FoundCode") -> Document:
+    """As JSON; what belongs to conversations alone is null.
+
+    Of what is `defined` in no file any more, path and lines are where it was last.
+    """
     hit = found.hit
-    return ScopeDocument.of(
+    return document(
+        f"{HIT} {SCOPE}",
         hit,
         type="scope",
         id=hit.scope_id,
-        session_id=None,
-        turn_index=None,
-        level=None,
         name=hit.qualified_name,
         timestamp=found.past.last_at,
         why="; ".join(hit.why),
         defined=found.defined,
         sessions=code_session_documents(found.past),
-        memories=tuple(map(memory_document, found.past.memories)),
+        memories=[memory_document(each) for each in found.past.memories],
     )

@@ -8,34 +8,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-import typer
 
 from ragmem.cli import search
 from ragmem.cli.command import (
-    Exported,
-    Format,
     Home,
-    Model,
-    NewFile,
-    OrNewest,
-    Reference,
     Report,
-    TextFormat,
-    Yes,
     archive,
     ask_line,
+    command,
     confirm,
     home,
     last_session,
     open_app,
-    opens,
     resumed,
-    session_name,
-    session_rows,
 )
-from ragmem.cli.documents import ListedSession, conversation_document
+from ragmem.cli.documents import SESSION, conversation_document, document
+from ragmem.cli.options import (
+    Exported,
+    Format,
+    Model,
+    NewFile,
+    OrNewest,
+    Reference,
+    TextFormat,
+    Yes,
+    argument,
+    commands,
+    option,
+)
 from ragmem.cli.output import (
-    columns,
     is_interactive,
     new_file,
     print_all,
@@ -43,7 +44,6 @@ from ragmem.cli.output import (
     read_without_secrets,
     records,
     say,
-    table,
     typed,
     write,
     write_json,
@@ -51,6 +51,7 @@ from ragmem.cli.output import (
 )
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
+from ragmem.listings import session_marks, session_name, sessions_table
 from ragmem.memory.projects import folder_name, joinable, normalize_cwd
 from ragmem.records import (
     Insight,
@@ -70,14 +71,10 @@ if TYPE_CHECKING:
     from ragmem.memory.titles import Look
     from ragmem.tools.rewind import Preimages
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Find, show, resume, name, fork, move and delete sessions.",
-)
+app = commands("Find, show, resume, name, fork, move and delete sessions.")
 
 _COUNTED = 1_000
+_INSIGHT = f"{SESSION} main_topic key_findings action_items created_at"
 _PAGE = 100
 _LONGEST_TURN = timedelta(days=1)
 """A turn's edits are made after the time that stands for the session's last activity."""
@@ -88,36 +85,27 @@ _SHOWN_CHARS = 400
 _QUOTED_CHARS = 2_000
 
 
-@app.command("list")
-@opens(open_app)
+@command(app, open_app, "list")
 async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     project: Annotated[
-        bool, typer.Option("--project", help="Those of the whole project, not of this folder only.")
+        bool, option("--project", "Those of the whole project, not of this folder only.")
     ] = False,
     join: Annotated[
-        bool,
-        typer.Option(
-            "--join", help="First join this project to one with the same remote; asks you."
-        ),
+        bool, option("--join", "First join this project to one with the same remote; asks you.")
     ] = False,
-    everywhere: Annotated[bool, typer.Option("--all", help="Those of every folder.")] = False,
-    cwd: Annotated[
-        Path | None, typer.Option("--cwd", metavar="DIR", help="Those of another folder.")
-    ] = None,
+    everywhere: Annotated[bool, option("--all", "Those of every folder.")] = False,
+    cwd: Annotated[Path | None, option("--cwd", "Those of another folder.", "DIR")] = None,
     status: Annotated[
-        SessionStatus | None, typer.Option("--status", help="Only active or archived ones.")
+        SessionStatus | None, option("--status", "Only active or archived ones.")
     ] = None,
     tag: Annotated[
-        list[str] | None,
-        typer.Option("--tag", metavar="T", help="With this tag; repeated: any of them."),
+        list[str] | None, option("--tag", "With this tag; repeated: any of them.", "T")
     ] = None,
     everyone: Annotated[
-        bool, typer.Option("--everyone", help="And those of other people in the same database.")
+        bool, option("--everyone", "And those of other people in the same database.")
     ] = False,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, metavar="N", help="At most so many.")
-    ] = 50,
+    limit: Annotated[int, option("--limit", "At most so many.", "N", least=1)] = 50,
     output: Format = "table",
 ) -> None:
     """List the sessions of this folder, newest activity first."""
@@ -147,23 +135,20 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     print_all(
         output,
         found,
-        ListedSession.of,
-        lambda _: sessions_table(found, datetime.now(UTC), with_folder=query.cwd is None),
+        lambda each: document(SESSION, each),
+        lambda width: sessions_table(
+            found, datetime.now(UTC), width=width, folders=query.cwd is None
+        ),
         nothing,
     )
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def show(
     opened: "App",
     reference: Reference,
-    reasoning: Annotated[
-        bool, typer.Option("--reasoning", help="And what the model thought.")
-    ] = False,
-    results: Annotated[
-        bool, typer.Option("--results", help="And what the tools answered.")
-    ] = False,
+    reasoning: Annotated[bool, option("--reasoning", "And what the model thought.")] = False,
+    results: Annotated[bool, option("--results", "And what the tools answered.")] = False,
     output: TextFormat = "text",
 ) -> None:
     """Show a session with its turns and tool calls."""
@@ -185,12 +170,11 @@ def resume(reference: Reference) -> None:
     chat(resume=reference)
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def rename(
     opened: "App",
     reference: Reference,
-    title: Annotated[str, typer.Argument(metavar="NAME", help="Its new name.", show_default=False)],
+    title: Annotated[str, argument("NAME", "Its new name.")],
 ) -> Report:
     """Give a session a name, by which it can be resumed."""
     name = " ".join(typed(title).split())
@@ -201,18 +185,13 @@ async def rename(
     return lambda: write(f"{short_id(renamed.session_id)}  {visible(renamed.title)}\n")
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def tag(
     opened: "App",
     reference: Reference,
-    tags: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TAG...", help="Tags that it gets.", show_default=False),
-    ] = None,
+    tags: Annotated[list[str] | None, argument("TAG...", "Tags that it gets.")] = None,
     remove: Annotated[
-        list[str] | None,
-        typer.Option("--remove", metavar="TAG", help="A tag that it loses; may be repeated."),
+        list[str] | None, option("--remove", "A tag that it loses; may be repeated.", "TAG")
     ] = None,
 ) -> Report:
     """Give a session tags, by which `list --tag` finds it; without any, show those it has."""
@@ -226,12 +205,11 @@ async def tag(
     return lambda: write(_changed_line(changed, its_tags))
 
 
-@app.command("archive")
-@opens(open_app)
+@command(app, open_app, "archive")
 async def archive_session(
     opened: "App",
     reference: Reference,
-    undo: Annotated[bool, typer.Option("--undo", help="Take it back.")] = False,
+    undo: Annotated[bool, option("--undo", "Take it back.")] = False,
 ) -> Report:
     """Put a session aside: it stays, is found by search, and is marked in the list."""
     from ragmem.memory.sessions import archive as put_aside
@@ -240,23 +218,20 @@ async def archive_session(
     return lambda: write(_changed_line(changed, changed.status))
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def fork(
     opened: "App",
     reference: Reference,
     at: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--at",
-            min=1,
-            metavar="TURN",
-            help="It begins with the turns up to this one; all of them, if not given.",
+            "It begins with the turns up to this one; all of them, if not given.",
+            "TURN",
+            least=1,
         ),
     ] = None,
-    name: Annotated[
-        str, typer.Option("-n", "--name", metavar="NAME", help="Its name.", show_default=False)
-    ] = "",
+    name: Annotated[str, option("-n --name", "Its name.", "NAME")] = "",
 ) -> Report:
     """Begin a session that shares the first turns of another, and goes on by itself."""
     from ragmem.memory.sessions import fork_at
@@ -276,28 +251,8 @@ def _changed_line(session: Session, what: str) -> str:
     return f"{short_id(session.session_id)}  {session_name(session)}  ({what})\n"
 
 
-app.command("search")(search.search_sessions)
-app.command("similar")(search.find_similar)
-
-
-def sessions_table(sessions: list[Session], now: datetime, *, with_folder: bool) -> str:
-    """One line a session; across folders with the folder it was held in."""
-    header: tuple[str, ...] = ("ID", "LAST ACTIVITY", "TURNS", "TITLE")
-    rows = [
-        (*row[:3], row[3] + _marks(session))
-        for row, session in zip(session_rows(sessions, now), sessions, strict=True)
-    ]
-    if with_folder:
-        header = (*header[:3], "FOLDER", header[3])
-        rows = [
-            (*row[:3], session.cwd, row[3]) for row, session in zip(rows, sessions, strict=True)
-        ]
-    return table(header, rows, width=columns())
-
-
-def _marks(session: Session) -> str:
-    tags = "".join(f" #{tag}" for tag in session.tags)
-    return tags + (" (archived)" if session.status == "archived" else "")
+command(app, open_app, "search")(search.search_sessions)
+command(app, open_app, "similar")(search.find_similar)
 
 
 def conversation_text(
@@ -308,7 +263,7 @@ def conversation_text(
 
     started = session.started_at.astimezone().strftime("%Y-%m-%d %H:%M")
     lines = [
-        session_name(session) + visible(_marks(session)),
+        session_name(session) + visible(session_marks(session)),
         f"{session.session_id} · {visible(session.cwd)} · started {started}",
     ]
     for turn in turns:
@@ -343,22 +298,10 @@ def _call_line(call: ToolCall) -> str:
 Found = tuple[Session, Insight]
 
 
-class InsightDocument(ListedSession, frozen=True, kw_only=True):
-    """What was found in a session."""
-
-    main_topic: str
-    key_findings: tuple[str, ...]
-    action_items: tuple[str, ...]
-    created_at: datetime
-
-
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def insights(
     opened: "App",
-    last: Annotated[
-        int, typer.Option("--last", min=1, max=1000, metavar="N", help="The latest so many.")
-    ] = 50,
+    last: Annotated[int, option("--last", "The latest so many.", "N", least=1, most=1000)] = 50,
     model: Model = None,
     output: TextFormat = "text",
 ) -> int:
@@ -380,7 +323,7 @@ async def insights(
     print_all(
         output,
         found,
-        lambda each: InsightDocument.of(*each),
+        lambda each: document(_INSIGHT, *each),
         lambda width: insights_text(found, datetime.now(UTC), width),
         "" if failed else "There is nothing to look over yet.\n",
     )
@@ -459,15 +402,13 @@ def insights_text(found: Sequence[Found], now: datetime, width: int) -> str:
 # --- files and deletion -------------------------------------------------------
 
 
-@app.command("export")
-@opens(home)
+@command(app, home, "export")
 async def export_session(
     own: Home,
     reference: OrNewest = None,
     file: NewFile = None,
     output: Annotated[
-        Literal["json", "md"],
-        typer.Option("--format", help="json can be imported again; md is for people."),
+        Literal["json", "md"], option("--format", "json can be imported again; md is for people.")
     ] = "json",
 ) -> None:
     """Write a session with everything that belongs to it."""
@@ -490,14 +431,11 @@ async def _meant(own: Home, reference: str | None) -> Session:
         return await (last_session(app) if reference is None else resumed(app, reference))
 
 
-@app.command("import")
-@opens(home)
+@command(app, home, "import")
 async def import_session(
     own: Home,
     file: Exported,
-    as_new: Annotated[
-        bool, typer.Option("--as-new", help="Give everything new ids: a second copy.")
-    ] = False,
+    as_new: Annotated[bool, option("--as-new", "Give everything new ids: a second copy.")] = False,
 ) -> None:
     """Store a session that was exported; its ids are kept.
 
@@ -527,8 +465,7 @@ class _Deletion(msgspec.Struct, frozen=True):
     deleted: dict[str, int]
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def delete(own: Home, reference: Reference, yes: Yes = False) -> None:
     """Delete a session for ever, with all that was derived from it."""
     from ragmem.logs import log_deletion
@@ -575,8 +512,7 @@ async def delete(own: Home, reference: Reference, yes: Yes = False) -> None:
     preimages.look_through()
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def summarize(opened: "App", reference: OrNewest = None, model: Model = None) -> Report:
     """Sum a session up now, and show what came of it."""
     found = await (resumed(opened, reference) if reference else last_session(opened))

@@ -10,14 +10,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
-from ragmem.cli.command import Format, Home, Yes, archive, confirm, home, open_app, opens
+from ragmem.cli.command import (
+    Home,
+    archive,
+    command,
+    confirm,
+    home,
+    open_app,
+)
 from ragmem.cli.config import change
-from ragmem.cli.documents import StoreDocument
-from ragmem.cli.output import new_file, print_one, records, say, table, write
+from ragmem.cli.documents import document
+from ragmem.cli.options import (
+    Format,
+    Yes,
+    argument,
+    commands,
+    option,
+)
+from ragmem.cli.output import new_file, print_one, records, say, write
 from ragmem.config import Config, Paths, environment, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, StoreDamaged, StoreUnavailable, UsageError
+from ragmem.listings import table
 from ragmem.records import Finding, StoreInfo, utc_now
 from ragmem.store.base import Archive
 from ragmem.store.open import KINDS
@@ -27,13 +41,9 @@ if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.store.transfer import Comparison, Stream
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Show and choose where memory is kept; move, keep and mend it.",
-)
+app = commands("Show and choose where memory is kept; move, keep and mend it.")
 
+_INFO = "kind location version schema_version counts size_bytes"
 _SQLITE = b"SQLite format 3\0"
 _MOVED = ("projects", "sessions", "turns", "summaries", "memories")
 _WELL = "Nothing to repair: all is well.\n"
@@ -41,21 +51,17 @@ _TIMEOUT_S = 600.0
 """For one step over all of a graph."""
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def info(opened: "App", output: Format = "table") -> None:
     """Show the store in use and how much is in it."""
     found = await (await opened.store()).info()
-    print_one(output, lambda: StoreDocument.of(found), lambda _: store_text(found))
+    print_one(output, lambda: document(_INFO, found), lambda _: store_text(found))
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def use(
     own: Home,
-    kind: Annotated[
-        str, typer.Argument(metavar="sqlite|neo4j", help="The store.", show_default=False)
-    ],
+    kind: Annotated[str, argument("sqlite|neo4j", "The store.")],
 ) -> None:
     """Keep memory in another store from now on; nothing is moved.
 
@@ -83,17 +89,14 @@ def _known(kind: str) -> str:
     return kind
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def migrate(
     own: Home,
     to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="sqlite|neo4j", help="The store that is to have it all."),
+        str | None, option("--to", "The store that is to have it all.", "sqlite|neo4j")
     ] = None,
     file: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="Take it from a backup, not the other store."),
+        Path | None, option("--from", "Take it from a backup, not the other store.", "FILE")
     ] = None,
     yes: Yes = False,
 ) -> int:
@@ -130,16 +133,10 @@ async def migrate(
     return EXIT_DONE
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def backup(
     own: Home,
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="A new file; else one in `backups`.", show_default=False
-        ),
-    ] = None,
+    file: Annotated[Path | None, argument("FILE", "A new file; else one in `backups`.")] = None,
 ) -> None:
     """Write all of memory into one file, while others go on working.
 
@@ -173,8 +170,7 @@ def _backup_file(paths: Paths, name: str, suffix: str) -> Path:
     return folder / f"{name}-{now}.{suffix}"
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def check(own: Home) -> int:
     """Look whether memory is whole; exit 1 when it is not."""
     async with archive(own.config.store.kind, own.config, own.paths, existing=True) as store:
@@ -192,8 +188,7 @@ def not_so(finding: Finding) -> str:
     return f"not so: {finding.what} ({finding.count}: {visible(finding.where)})\n"
 
 
-@app.command()
-@opens(home)
+@command(app, home)
 async def repair(own: Home) -> int:
     """Make a damaged memory whole again; what was there before is kept.
 
@@ -206,8 +201,7 @@ async def repair(own: Home) -> int:
     return await _save_database(own.config, own.paths)
 
 
-@app.command()
-@opens(open_app)
+@command(app, open_app)
 async def reembed(opened: "App") -> None:
     """Make all vectors anew, with the embedder of the settings.
 

@@ -1,14 +1,12 @@
 """The detached process that embeds and sums up what was said (hidden; see ragmem.background)."""
 
-import typer
+from ragmem.cli.command import Home, command, home
+from ragmem.cli.options import Model, commands
 
-from ragmem.cli.command import Home, Model, home, opens
-
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = commands()
 
 
-@app.command(hidden=True)
-@opens(home)
+@command(app, home, hidden=True)
 async def work(own: Home, model: Model = None) -> None:
     """Do what is pending in the memory, and end."""
     from ragmem.app import App

@@ -6,15 +6,17 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Literal
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ragmem.config import how_to_set
 from ragmem.errors import MemoryNotFound, RagmemError, SessionNotFound, UsageError
 from ragmem.ids import short_id
 from ragmem.index.lookup import find_code
+from ragmem.listings import code_text, files_table, hits_text, page
+from ragmem.memory.context import Context
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.values import Draft
+from ragmem.memory.facts.values import Draft, FactHit, Remembered
 from ragmem.memory.files import FileChange, Rewind, rewind_to
 from ragmem.memory.hits import worth_showing
 from ragmem.memory.memories import (
@@ -30,22 +32,10 @@ from ragmem.memory.memories import (
     told,
 )
 from ragmem.records import MemoryRecord, Turn, Usage
-from ragmem.repl.listings import (
-    chain_text,
-    code_list,
-    columns,
-    context_list,
-    file_list,
-    hit_list,
-    memory_list,
-    remembered_text,
-    session_list,
-    turn_list,
-)
-from ragmem.repl.output import ChatOutput, failure, memory_row, spent
-from ragmem.repl.session import NO_SESSIONS, ChatSession, pick_session, sessions_here
+from ragmem.repl.output import ChatOutput, clipped, columns, failure, listing, memory_row, spent
+from ragmem.repl.session import NO_SESSIONS, ChatSession, pick_session, sessions_here, show_sessions
 from ragmem.repl.terminal import ChatQuestion
-from ragmem.text import counted, one_line, visible
+from ragmem.text import bar, counted, one_line, visible
 from ragmem.tools.rewind import Outcome, Preimages, Restored, Restorer
 from ragmem.tools.workspace import Workspace
 
@@ -65,6 +55,7 @@ _KEYS = (
 )
 _NOTE = re.compile(r"#(?![#!\d])[^\n]*")
 _MEMORY_ID = re.compile(r"[0-9a-f-]{4,36}")
+_BAR = 10
 _LISTED, _FOUND, _MEMORIES_FOUND = 20, 10, 8
 _YES_NO = (("y", "yes"), ("n", "no"))
 _OUTCOMES: dict[Outcome, str] = {
@@ -147,7 +138,7 @@ async def _new(_: str, chat: ChatSession) -> Then:
 
 async def _sessions(_: str, chat: ChatSession) -> None:
     if found := await sessions_here(chat.app):
-        chat.output.show(session_list(found, current=chat.session.session_id))
+        show_sessions(found, chat.output, current=chat.session.session_id)
     else:
         chat.output.note(f"{NO_SESSIONS}.")
 
@@ -204,13 +195,34 @@ async def _files(text: str, chat: ChatSession) -> None:
     except SessionNotFound:
         found = []
     if found:
-        chat.output.show(file_list(found))
+        text = files_table(found, datetime.now(UTC), width=chat.output.width)
+        chat.output.show(listing(text))
     else:
         chat.output.note("This session has touched no files yet.")
 
 
 async def _context(prompt: str, chat: ChatSession) -> None:
     chat.output.show(context_list(await chat.agent.context(prompt)))
+
+
+def context_list(context: Context) -> RenderableType:
+    """Show what would be sent: sections with their budgets, their items and what was left out."""
+    rows: list[Text] = []
+    for section in context.sections:
+        of = f" of {section.budget:,}" if section.budget else ""
+        out = f", {section.dropped} left out" if section.dropped else ""
+        size = f"  {section.chars:,}{of} characters{out}"
+        if section.budget:
+            size += f"  {bar(section.chars, section.budget, _BAR)}"
+        rows.append(Text(one_line(section.name, 60), style="bold") + Text(size))
+        for item in section.items:
+            said = item.label + (f" ({item.why})" if item.why else "")
+            rows.append(clipped((f"{item.chars:>9,}  {one_line(said, 1_000)}", "dim")))
+    total = f"{counted(len(context.messages), 'message')}, about {context.tokens:,} tokens"
+    rows.append(Text(f"{total}; room for {context.max_chars:,} characters", style="dim"))
+    if context.fallback:
+        rows.append(Text("The store could not answer: pruned history.", style="yellow"))
+    return Group(*rows)
 
 
 async def _summarize(_: str, chat: ChatSession) -> None:
@@ -277,7 +289,9 @@ async def _rewind(number: str, chat: ChatSession) -> Then:
 
 
 async def _choose(turns: Sequence[Turn], output: ChatOutput) -> str:
-    output.show(turn_list((turn.turn_index, turn.user_message) for turn in turns[-_LISTED:]))
+    rows = ((f"{turn.turn_index:>4}  ", one_line(turn.user_message, 1_000)) for turn in turns)
+    shown = [clipped((number, "cyan"), (said, "")) for number, said in rows]
+    output.show(Group(*shown[-_LISTED:]))
     said = await output.ask(
         ChatQuestion("Back to the end of which turn? 0 is the beginning; nothing for none:")
     )
@@ -350,7 +364,7 @@ async def _search(text: str, chat: ChatSession) -> None:
     if none_close:
         output.note(none_close)
     if found:
-        output.show(hit_list(found, output.width))
+        output.show(listing(hits_text(found, datetime.now(UTC), width=output.width)))
     else:
         output.note("Nothing was found.")
 
@@ -372,8 +386,9 @@ async def _search_code(text: str, chat: ChatSession) -> None:
         shown, none_close = worth_showing(finds.found, app.memory.floor)
         if none_close:
             output.note(none_close)
-        top = code.project.path
-        output.show(code_list(shown, cwd=app.cwd, project=top, width=output.width))
+        now, top = datetime.now(UTC), code.project.path
+        text = code_text(shown, now, cwd=app.cwd, project=top, width=output.width)
+        output.show(listing(text))
     elif await code.exists():
         output.note("Nothing was found.")
     else:
@@ -397,6 +412,21 @@ async def _tell(draft: Draft, chat: ChatSession) -> None:
     chat.output.show(remembered_text(remembered), "notice")
 
 
+def remembered_text(remembered: Remembered) -> RenderableType:
+    """Say in one row what became of what was to be remembered."""
+    memory = remembered.memory
+    if memory is None:
+        return memory_row(remembered.note)
+    pinned = ", pinned" if memory.pinned else ""
+    head = f"remembered {memory.kind}{pinned} {short_id(memory.memory_id)}"
+    if remembered.action == "known":
+        head = f"known already {short_id(memory.memory_id)}"
+    elif remembered.action == "updated":
+        head += " anew"
+    note = f" ({remembered.note})" if remembered.note else ""
+    return memory_row(f"{head}: {memory.content}{note}")
+
+
 async def _memory(text: str, chat: ChatSession) -> None:
     facts, output = facts_of(chat.app.memory), chat.output
     project_id = chat.session.project_id
@@ -404,7 +434,7 @@ async def _memory(text: str, chat: ChatSession) -> None:
         limit = _MEMORIES_FOUND
         found = await facts.search(text, project_id=project_id, limit=limit, floor=False)
         if found:
-            output.show(hit_list(found, output.width))
+            output.show(listing(hits_text(found, datetime.now(UTC), width=output.width)))
         else:
             output.note("Nothing of what is remembered is like that.")
         return
@@ -414,10 +444,15 @@ async def _memory(text: str, chat: ChatSession) -> None:
             "Nothing is remembered in this project, or of you. # before a sentence remembers it."
         )
         return
-    output.show(memory_list(recent, output.width))
+    output.show(_memories(recent, output.width))
     if len(recent) == _LISTED:
         said = f"The newest {_LISTED}; `ragmem memory list` shows them all, /memory text searches."
         output.note(said)
+
+
+def _memories(found: Sequence[MemoryRecord], width: int) -> RenderableType:
+    hits = [FactHit(memory=memory, score=0) for memory in found]
+    return listing(hits_text(hits, datetime.now(UTC), width=width))
 
 
 async def _why(reference: str, chat: ChatSession) -> None:
@@ -425,7 +460,7 @@ async def _why(reference: str, chat: ChatSession) -> None:
         raise UsageError("Why what?", hint="/why followed by an id, as /memory shows it.")
     facts = facts_of(chat.app.memory)
     chain = await chain_of(await _found(facts, reference), facts, await chat.app.store())
-    chat.output.show(chain_text(told(chain, datetime.now(UTC)), chat.output.width))
+    chat.output.show(listing(page(told(chain, datetime.now(UTC)), chat.output.width)))
 
 
 async def _found(facts: Facts, reference: str) -> MemoryRecord:
@@ -452,7 +487,7 @@ async def _forget(reference: str, chat: ChatSession) -> None:
     facts = facts_of(app.memory)
     memory = await _found(facts, reference)
     earlier = len(await facts.history(memory))
-    output.show(memory_list([memory], output.width))
+    output.show(_memories([memory], output.width))
     with_them = f" With {counted(earlier, 'earlier version')}." if earlier else ""
     if await output.ask(ChatQuestion(f"Forget it for ever?{with_them}", _YES_NO)) != "y":
         output.note("Nothing was forgotten.")

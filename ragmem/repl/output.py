@@ -7,6 +7,7 @@ own colours, and nothing that is left out in silence.
 """
 
 import re
+from collections.abc import Iterable
 from io import StringIO
 from typing import Literal
 
@@ -16,6 +17,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
@@ -185,6 +187,22 @@ def gutter(
 def clipped(*parts: tuple[str, str]) -> Text:
     """Return (text, style) parts as a row that ends with an ellipsis where it has no room."""
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+
+
+def columns(rows: Iterable[tuple[str, str]]) -> Table:
+    """Set names, and what each is, side by side."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, style="cyan")
+    table.add_column()
+    for left, right in rows:
+        table.add_row(Text(left), Text(right))
+    return table
+
+
+def listing(text: str) -> RenderableType:
+    """Show a list as `ragmem.listings` makes it: what a blank begins is dim."""
+    rows = text.rstrip("\n").split("\n")
+    return Group(*(clipped((row, "dim" if row[:1] == " " else "cyan")) for row in rows))
 
 
 # --- the parts of a turn -----------------------------------------------------

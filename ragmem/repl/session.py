@@ -207,7 +207,7 @@ class ChatSession:
             return ""
         when = ago(last.last_activity_at, datetime.now(UTC))
         return (
-            f"The last session here, {when}: “{one_line(about(last) or last.title, 60)}”. "
+            f"The last session here, {when}: “{one_line(last.called, 60)}”. "
             "`ragmem chat -c` or /resume goes on with it."
         )
 
@@ -227,23 +227,25 @@ class ChatSession:
                 output.warn(turn.status)
 
 
-def about(session: Session) -> str:
-    """Return a session's name, or what was last said in one without a name."""
-    return session.title if session.title != DEFAULT_TITLE else session.last_message or ""
-
-
 async def sessions_here(app: "App") -> list[Session]:
     """Return the sessions of the folder, the newest first."""
     return await app.sessions_here(_LISTED)
+
+
+def show_sessions(found: Sequence[Session], output: "ChatOutput", *, current: str = "") -> None:
+    """Number sessions, and mark the one that is open."""
+    from ragmem.listings import sessions_table
+    from ragmem.repl.output import listing
+
+    table = sessions_table(found, datetime.now(UTC), width=output.width, current=current)
+    output.show(listing(table))
 
 
 async def pick_session(
     found: Sequence[Session], output: "ChatOutput", *, current: str = ""
 ) -> str | None:
     """Let the person choose one; None when they don't."""
-    from ragmem.repl.listings import session_list
-
-    output.show(session_list(found, current=current))
+    show_sessions(found, output, current=current)
     said = await output.ask(ChatQuestion("Which one? A number or an id; nothing for none:"))
     said = (said or "").strip()
     if said.isdecimal() and 1 <= int(said) <= len(found):
@@ -355,7 +357,7 @@ def _reminder(found: "list[SimilarSession]") -> str:
     named = []
     for session in (each.session for each in found):
         when = ago(session.last_activity_at, now)
-        title = one_line(about(session), _TITLE_CHARS)
+        title = one_line(session.called, _TITLE_CHARS)
         named.append(f"{title} ({short_id(session.session_id)}, {when})")
     how_many = counted(len(found), "session")
     return f"You had {how_many} like this one: {'; '.join(named)}. /resume goes on with one."

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from ragmem.cli.output import folded, table
+from ragmem.listings import folded, table
 from ragmem.text import display_width
 from tests.cli.coding import garden, on_a_terminal
 from tests.cli.process import Ragmem

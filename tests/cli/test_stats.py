@@ -202,7 +202,7 @@ pending    1,000+ without vectors, 2 not summed up by a model; a process is at
 def test_stats_of_an_empty_memory() -> None:
     info = StoreInfo(kind="sqlite", location="/m.db", version="", schema_version=3, counts={})
     document = stats_document(info, [], pending={}, at_work=False)
-    assert (document.since, document.semantic_search_success_rate) == (None, None)
+    assert (document["since"], document["semantic_search_success_rate"]) == (None, None)
     assert stats_text(document, width=80, today=TODAY) == snapshot("""\
 memory     sqlite /m.db
            0 sessions, 0 turns, 0 tool calls, 0 summaries, 0 memories, 0 files
@@ -221,15 +221,15 @@ pending    nothing
 def test_stats_as_json() -> None:
     """The numbers of the table by name, and cost_usd, tokens, background_calls, pending."""
     document = stats_document(INFO, days(), pending={"vectors": 3}, at_work=False)
-    assert document.summaries_per_level == {"1": 300, "2": 29, "10": 1}
-    assert list(document.summaries_per_level) == ["1", "2", "10"]
-    assert document.semantic_search_success_rate == 38 / 40
-    assert document.store_turn.count == 6
-    assert document.generate_summary.mean_ms == 2000
-    assert document.semantic_search.max_ms == 30
-    assert document.cost_usd == pytest.approx(0.52)
-    assert (document.background_calls, document.tokens.input) == (6, 2000)
-    assert document.counts["turns"] == 1234
+    assert document["summaries_per_level"] == {"1": 300, "2": 29, "10": 1}
+    assert list(document["summaries_per_level"]) == ["1", "2", "10"]
+    assert document["semantic_search_success_rate"] == 38 / 40
+    assert document["store_turn"]["count"] == 6
+    assert document["generate_summary"]["mean_ms"] == 2000
+    assert document["semantic_search"]["max_ms"] == 30
+    assert document["cost_usd"] == pytest.approx(0.52)
+    assert (document["background_calls"], document["tokens"]["input"]) == (6, 2000)
+    assert document["counts"]["turns"] == 1234
 
 
 def test_what_a_day_may_cost_is_shown() -> None:
@@ -237,7 +237,7 @@ def test_what_a_day_may_cost_is_shown() -> None:
     document = stats_document(
         INFO, days(), pending={}, at_work=False, spent_today_usd=0.25, most_a_day_usd=5.0
     )
-    assert (document.background_cost_usd_today, document.max_cost_usd_per_day) == (0.25, 5.0)
+    assert (document["background_cost_usd_today"], document["max_cost_usd_per_day"]) == (0.25, 5.0)
     text = " ".join(stats_text(document, width=80, today=TODAY).split())
     assert "; $0.2500 of $5.00 that a day may cost" in text
     nothing = stats_document(INFO, days(), pending={}, at_work=False, most_a_day_usd=5.0)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from ragmem.cli.output import table
+from ragmem.listings import table
 from ragmem.text import clip_to_width, display_width, hanging
 
 

@@ -393,7 +393,7 @@ def test_no_escape_of_content_reaches_the_terminal(tmp_path: Path) -> None:
             ("fail", r"Try again\."),
             ("/files", r"src/"),
             ("/context", r"room for 100,000"),
-            ("/sessions", r"1 ● Past work"),
+            ("/sessions", r"1 ●  00000001 .* Past work"),
             ("/owned", "There is no command"),
         ):
             chat.send(f"{prompt}\r")
@@ -456,9 +456,7 @@ def test_continuing_shows_where_it_stood(tmp_path: Path) -> None:
 def test_choosing_a_session_at_the_start(tmp_path: Path) -> None:
     """`-r` without a value is a picker; choosing nothing leaves."""
     with FakeChat(tmp_path, "past", "resume=") as chat:
-        chat.wait_for_screen(
-            r"1   Past work\n +00000001 · 2 turns · \d+ (month|year)s? ago\n\nWhich one\?"
-        )
+        chat.wait_for_screen(r"1  00000001  \d+ (month|year)s? ago +2 +Past work\n\nWhich one\?")
         chat.send("1\r")
         chat.wait_for_screen(r"openai/scripted · 00000001")
     with FakeChat(tmp_path, "past", "resume=") as chat:

@@ -1,6 +1,5 @@
 """`/memory`, `/why`, `/pin`, `/forget`, `#text`: on a real store, and on a pty."""
 
-import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -8,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.ids import new_id, short_id
+from ragmem.listings import hits_text
+from ragmem.memory.facts.values import FactHit
 from ragmem.memory.memories import said_so
 from ragmem.records import Evidence, MemoryRecord, PutMemory
-from ragmem.repl.commands import is_command, is_note, memory_list
+from ragmem.repl.commands import is_command, is_note
 from tests.e2e.test_chat_pty import AGO, House
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.repl.paper import Chat, chat
@@ -247,7 +247,9 @@ def test_a_chat_remembers_and_forgets(house: House) -> None:
         chat.wait_for(r"^· remembered fact [0-9a-f]{8}: the gate squeaks when it rains")
         tail = chat.text.partition("remembered fact ")[2][:8]
         chat.send("/mem\t\r")
-        chat.wait_for(rf"^{tail} · fact · told by you · {AGO}\n  the gate squeaks when it rains")
+        chat.wait_for(
+            rf"^Memory {tail} · fact · told by you · {AGO}\n  the gate squeaks when it rains"
+        )
         chat.send(f"/why {tail}\r")
         chat.wait_for(r"^Where it comes from\n.*told by you directly")
         chat.send(f"/forget {tail}\r")
@@ -265,9 +267,8 @@ def test_what_a_memory_says_takes_a_few_lines(width: int) -> None:
     """On a narrow terminal too it can be read; at most three lines of each."""
     short = a_memory("Always write tests with pytest, never unittest, and keep them fast")
     long = a_memory("Plants " + "need shade and water " * 30)
-    console = Console(width=width, file=io.StringIO(), record=True)
-    console.print(memory_list([short, long], width))
-    lines = console.export_text().splitlines()
+    found = [FactHit(memory=each, score=0) for each in (short, long)]
+    lines = hits_text(found, datetime.now(UTC), width=width).strip().splitlines()
     assert all(len(line) <= width for line in lines)
     said = " ".join(line.strip() for line in lines if line.startswith("  "))
     assert "Always write tests with pytest, never unittest, and keep them fast" in said

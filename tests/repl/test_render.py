@@ -1,6 +1,7 @@
 """What a person sees, as text: snapshots at 80 and at 40 columns, and no escape from content."""
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -9,14 +10,16 @@ from inline_snapshot import snapshot
 from rich.console import RenderableType
 
 from ragmem.events import Notice, Subtype, TextDelta, ToolFinished, ToolStarted, TurnFinished
+from ragmem.listings import files_table, sessions_table
 from ragmem.records import Usage
-from ragmem.repl.listings import context_list, file_list, session_list
+from ragmem.repl.commands import context_list
 from ragmem.repl.output import (
     ChatOutput,
     answer,
     closing,
     failure,
     fold,
+    listing,
     notice,
     paint,
     tool_result,
@@ -28,6 +31,7 @@ from ragmem.tools.base import Proposal
 from tests.repl.fake_app import DIFF, EVIL, FakeAgent, FakeMemory, session
 from tests.repl.paper import Paper
 
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 MARKDOWN = """# A title that is rather long for a narrow window
 
 Words with *emphasis*, **weight** and `code`, and a [link](https://example.org/a) too,
@@ -223,7 +227,7 @@ def everything() -> list[RenderableType]:
         failure(EVIL, EVIL),
         proposal_text(proposal(title=EVIL, body=EVIL, warnings=(EVIL,))),
         proposal_text(proposal(title=EVIL, body=EVIL, kind="command")),
-        session_list([known]),
+        listing(sessions_table([known], NOW, width=60, current="")),
     ]
 
 
@@ -247,24 +251,22 @@ recent  34 of 40,000 characters, 2 left out  █·········
 1 message, about 1 tokens; room for 100,000 characters
 """)
     files = await FakeMemory([]).recently_accessed_files("s")
-    assert plain(file_list(files), 60) == snapshot("""\
-Read  src/\\e]0;owned\\x07\\e[2J\\e[6n\\x9b31m\\x0dcarriage\\x08ba…
-      (turn 1)
+    assert plain(listing(files_table(files, NOW, width=60)), 60) == snapshot("""\
+ACCESS  TURN  WHEN         PATH
+read    1     2 years ago  src/\\e]0;owned\\x07\\e[2J\\e[6n\\x9b…
 """)
 
 
 def test_sessions_are_numbered() -> None:
     """What one can choose from."""
     known = [
-        session(1, title="A title", turn_count=3),
+        session(1, title="A title", turn_count=3, tags=("auth",), status="archived"),
         session(2, last_message="the last question", turn_count=1),
     ]
-    shown = plain(session_list(known, current=known[1].session_id), 60)
-    assert re.sub(r"\d+ (year|month|day)s? ago", "N days ago", shown) == snapshot("""\
-  1   A title
-      00000001 · 3 turns · N days ago
-  2 ● the last question
-      00000002 · 1 turn · N days ago
+    assert sessions_table(known, NOW, width=80, current=known[1].session_id) == snapshot("""\
+     ID        LAST ACTIVITY  TURNS  TITLE
+1    00000001  2 years ago    3      A title #auth (archived)
+2 ●  00000002  2 years ago    1      the last question
 """)
 
 
