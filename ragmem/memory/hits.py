@@ -17,8 +17,6 @@ BY_WORDS = "its words"
 """In `why`, of what shares a word with the question."""
 BY_TIME = "its time"
 """The same of what was said at the time that it names."""
-THREAD_LEVEL = 0
-"""Level of a summary that is a conversation's own, where those of turns begin with 1."""
 _QUOTED_CHARS = 500
 _NEAREST = 3
 _NONE_CLOSE = "Nothing shares a word with this or is clearly about the same. The nearest:"

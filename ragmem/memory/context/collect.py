@@ -15,16 +15,21 @@ import msgspec
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, StoreError
 from ragmem.memory.context.builder import ContextBuilder
-from ragmem.memory.context.values import CodePassage, ContextRequest, FindCode, Material
+from ragmem.memory.context.values import (
+    CodePassage,
+    ContextRequest,
+    FindCode,
+    Material,
+    SessionRecap,
+)
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.files import recently_accessed
-from ragmem.memory.hits import BY_TIME, THREAD_LEVEL, Hit
+from ragmem.memory.hits import Hit
 from ragmem.memory.leases import in_time
 from ragmem.memory.recall import Found, Question, Recall, scope_of
 from ragmem.memory.window import window_limit
 from ragmem.metrics import Metrics
 from ragmem.records import (
-    DEFAULT_TITLE,
     FileAccess,
     MemoryRecord,
     Profile,
@@ -55,8 +60,6 @@ _LEVEL1_LIMIT = 200
 """Of which the builder shows ten that the window does not."""
 _CONTEXT_HITS = 16
 """Of which a request shows the best five that it does not show already."""
-_LATEST = 5
-"""Conversations that are told where a question names nothing to look for."""
 _MORE_TRIES = 2
 _SPARE_FACTS = 8
 """So many more than are shown are looked for: some stand in the request anyway."""
@@ -174,12 +177,16 @@ class Collector:
     async def _remembered(self, asked: ContextInput) -> Material:
         try:
             with self._metrics.time("memory.context"):
-                past, relevant, known = await asyncio.gather(
-                    in_time(self._past(asked)), self._relevant(asked), self._known(asked)
+                past, relevant, known, last = await asyncio.gather(
+                    in_time(self._past(asked)),
+                    self._relevant(asked),
+                    self._known(asked),
+                    self._last_time(asked),
                 )
                 profile, facts = known
                 return msgspec.structs.replace(
                     past,
+                    last_time=last,
                     hits=tuple(await self._hits(relevant, past.window.turns, asked)),
                     pinned=self._last_pinned.get(asked.session.project_id, ()),
                     profile=profile,
@@ -246,6 +253,10 @@ class Collector:
             if all(s.session_id == session_id and s.turn_count <= 1 for s in latest):
                 # Nothing was said before: what a search needs is not even loaded.
                 return None
+            from ragmem.memory.last_time import names_nothing
+
+            if names_nothing(asked.prompt, asked.now):
+                return None
             return await self._recall.find(question)
 
         return await self._tried(found(), beside_s=patience_s)
@@ -259,31 +270,25 @@ class Collector:
         shown = window if asked.strategy != "relevant" else ()
         hidden = {turn.turn_id for turn in shown}
         hidden |= {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
-        hits = await self._tried(self._recall.hits(found, hidden=hidden)) if found else []
-        return hits or await self._latest(asked)
+        return await self._tried(self._recall.hits(found, hidden=hidden)) or [] if found else []
 
-    async def _latest(self, asked: ContextInput) -> list[Hit]:
-        """The last conversations, for a question that names nothing to look for.
+    async def _last_time(self, asked: ContextInput) -> tuple[SessionRecap, ...]:
+        """What other sessions came to: at the start of one, and where the prompt means them."""
+        scope = self._config.scope
+        if self._open_store is None or asked.strategy == "relevant" or scope == "session":
+            return ()
+        from ragmem.memory.last_time import last_time, sessions_wanted
 
-        "What did we talk about before?" is like none of them: their own summaries answer it.
-        """
-        scope, session = self._config.scope, asked.session
-        if self._open_store is None or asked.strategy == "recent" or scope == "session":
-            return []
-        from ragmem.memory.facts.ranking import is_generic
+        most = sessions_wanted(asked.prompt, asked.before or asked.session.turn_count + 1)
 
-        if not is_generic(asked.prompt):
-            return []
-        project_ids = (session.project_id,) if scope == "project" else ()
-        query = SessionQuery(project_ids=project_ids, limit=_LATEST + 1)
-        # Neither a fork nor its parent is told what the other went on with.
-        own = {session.session_id, session.parent_session_id}
-        others = [
-            s
-            for s in await self._tried(self._sessions(query)) or []
-            if s.turn_count and not own & {s.session_id, s.parent_session_id} - {None}
-        ]
-        return [_conversation(other) for other in others[:_LATEST]]
+        async def recaps() -> list[SessionRecap]:
+            store, everywhere = await self._store(), scope == "all"
+            return await last_time(
+                store, asked.session, everywhere=everywhere, most=most, now=asked.now
+            )
+
+        found = await self._tried(recaps()) if most else None
+        return tuple(found or ())
 
     async def _sessions(self, query: SessionQuery) -> list[Session]:
         return await (await self._store()).sessions(query)
@@ -389,27 +394,6 @@ def _latest_first(level1: Sequence[Summary], turns: Sequence[Turn]) -> tuple[Sum
     places = {turn.turn_id: turn.turn_index for turn in turns}
     return tuple(
         sorted(level1, key=lambda s: -max((places.get(i, 0) for i in s.covers), default=0))
-    )
-
-
-def _conversation(session: Session) -> Hit:
-    text = session.summary or f"Asked last: {session.last_message or session.title}"
-    return Hit(
-        type="summary",
-        summary=Summary(
-            summary_id=session.session_id,
-            session_id=session.session_id,
-            text=text,
-            level=THREAD_LEVEL,
-            turn_count=session.turn_count,
-            created_at=session.last_activity_at,
-            covers=(),
-        ),
-        score=0.0,
-        session_id=session.session_id,
-        session_title="" if session.title == DEFAULT_TITLE else session.title,
-        at=session.last_activity_at,
-        why=BY_TIME,
     )
 
 

@@ -6,14 +6,16 @@ from datetime import datetime
 from typing import Any
 
 from ragmem.memory.context.history import build_history_context, digests_of, messages_of
-from ragmem.memory.context.values import ContextItem, Material, Part
+from ragmem.memory.context.values import ContextItem, Material, Part, SessionRecap
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.files import format_accessed_files
-from ragmem.memory.hits import THREAD_LEVEL, Hit
+from ragmem.memory.hits import Hit
 from ragmem.memory.window import passage, question_words, recent_text, result_text
 from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, ToolCall, Turn
 from ragmem.text import ago, clip_middle, one_line
 
+_LEAST_LINE = 40
+"""Shorter ones of a session that is told of say nothing."""
 _QUERY_CHARS = 500
 """A past query is shown with at most so many characters."""
 
@@ -112,6 +114,25 @@ def thread_part(summary: str, *, budget: int) -> Part:
     heading = "[Thread Summary]\n"
     text = clip_middle(summary, max(0, budget - len(heading)))
     return Part(name="Thread Summary", text=heading + text if text else "", budget=budget)
+
+
+def last_time_part(recaps: Sequence[SessionRecap], *, budget: int, now: datetime) -> Part:
+    """What the newest sessions came to, for whoever comes back."""
+    heading = "## Last Time"
+    entries = Entries(budget, heading)
+    for i, recap in enumerate(recaps):
+        # What a short one leaves is for those behind it.
+        lines = recap.lines()
+        share = (entries.room // (len(recaps) - i) - 2) // (len(lines) + 1) - 3
+        told = [f"\n  {one_line(line, share)}" for line in lines] if share >= _LEAST_LINE else []
+        entries.add(
+            f"- {one_line(recap.head(now), max(_LEAST_LINE, share))}{''.join(told)}",
+            one_line(recap.outcome or recap.session.called, 80),
+            why="among the newest sessions",
+            record_id=recap.session.session_id,
+        )
+    text = "\n".join([heading, *entries.texts])
+    return entries.part("Last Time", text, dropped=len(recaps) - len(entries.texts))
 
 
 def files_part(accesses: Sequence[FileAccess], *, budget: int, show: Callable[[str], str]) -> Part:
@@ -398,7 +419,7 @@ def _entry(hit: Hit, question: str, room: int, session_id: str, now: datetime) -
     if hit.summary:
         summary = hit.summary
         lines = [
-            f"[{_level_name(summary, ' Summary')} - Relevance: {_relevance(hit)}]",
+            f"[Level {summary.level} Summary - Relevance: {hit.relevance}]",
             "",
             *_findings(summary),
         ]
@@ -447,16 +468,6 @@ def source_line(hit: Hit, *, session_id: str, now: datetime) -> str:
     return f"Source: {where}, {hit.at.astimezone(now.tzinfo):%Y-%m-%d %H:%M}, {ago(hit.at, now)}"
 
 
-def _level_name(summary: Summary, noun: str) -> str:
-    of = "Conversation" if summary.level == THREAD_LEVEL else f"Level {summary.level}"
-    return of + noun
-
-
-def _relevance(hit: Hit) -> str:
-    """In percent, or by its words; of a conversation that is told for its time alone, that."""
-    return hit.why if hit.summary and hit.level == THREAD_LEVEL else hit.relevance
-
-
 def _findings(summary: Summary) -> list[str]:
     return [
         *_line("Key findings", summary.key_findings),
@@ -472,5 +483,5 @@ def _label(hit: Hit) -> str:
     if hit.turn:
         label = f"Turn {hit.turn.turn_index}: {hit.turn.user_message}"
     else:
-        label = f"{_level_name(hit.summary, '')}: {hit.summary.text}" if hit.summary else ""
+        label = f"Level {hit.level}: {hit.summary.text}" if hit.summary else ""
     return one_line(re.sub(r"\s+", " ", label[:400]), 80)

@@ -7,16 +7,27 @@ from typing import Literal
 
 import msgspec
 
+from ragmem.ids import short_id
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.hits import Hit
 from ragmem.memory.projects import Instructions
 from ragmem.memory.window import NO_WINDOW, Window
 from ragmem.messages import Message, TextPart, ToolAnswer
-from ragmem.records import FileAccess, MemoryRecord, Profile, Summary, ToolCall, Turn
-from ragmem.text import estimate_tokens
+from ragmem.records import (
+    DEFAULT_TITLE,
+    FileAccess,
+    MemoryRecord,
+    Profile,
+    Session,
+    Summary,
+    ToolCall,
+    Turn,
+)
+from ragmem.text import ago, counted, estimate_tokens, one_line
 
 Strategy = Literal["recent", "relevant", "hybrid"]
 """Which sections there are: the latest, what bears on the prompt, or both."""
+_TITLE_CHARS = 60
 STRATEGIES: tuple[Strategy, ...] = ("recent", "relevant", "hybrid")
 
 
@@ -98,6 +109,40 @@ FindCode = Callable[[str], Awaitable[Sequence[CodePassage]]]
 """What of the project's code bears on a text, best first."""
 
 
+class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session came to."""
+
+    session: Session
+    outcome: str = ""
+    """What was asked last, and the beginning of the answer."""
+    changed: tuple[str, ...] = ()
+    """Files, as the project knows them, with what became of them since."""
+    failed: tuple[str, ...] = ()
+    """Commands and edits that did not work when they were last tried, and why."""
+    decided: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+    """What was said to be undone, and a turn that was cut short."""
+
+    def head(self, now: datetime) -> str:
+        """Which session it is, and how old."""
+        title = "" if self.session.title == DEFAULT_TITLE else self.session.title
+        named = f" “{one_line(title, _TITLE_CHARS)}”" if title else ""
+        turns = counted(self.session.turn_count, "turn")
+        when = ago(self.session.last_activity_at, now)
+        return f"Session {short_id(self.session.session_id)}{named}, {when}, {turns}"
+
+    def lines(self) -> list[str]:
+        """What it came to, a line a kind."""
+        told = (
+            ("Outcome", self.outcome),
+            ("Decided", "; ".join(self.decided)),
+            ("Changed", ", ".join(self.changed)),
+            ("Failed last", "; ".join(self.failed)),
+            ("Open", "; ".join(self.open)),
+        )
+        return [f"{name}: {text}" for name, text in told if text]
+
+
 class Material(msgspec.Struct, frozen=True, kw_only=True):
     """What memory has for a prompt: reading it is the store's work, shaping it is done here."""
 
@@ -111,6 +156,8 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     """How many turns came before the window."""
     accesses: tuple[FileAccess, ...] = ()
     """One a path, latest first."""
+    last_time: tuple[SessionRecap, ...] = ()
+    """What other sessions came to, for whoever comes back; the newest first."""
     hits: tuple[Hit, ...] = ()
     """What memory holds on the prompt, best first."""
     level1: tuple[Summary, ...] = ()

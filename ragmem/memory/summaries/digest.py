@@ -321,8 +321,8 @@ def turn_digest(turn: Turn, *, text_chars: int) -> Digest:
     """What was asked, the answer's first sentences, what was changed and run, and how it ended."""
     asked = _sentences(turn.user_message)
     answered = _sentences(turn.assistant_message)
-    first = _opening(answered, _ANSWER_CHARS)
-    parts = [one_line(_opening(asked, _QUESTION_CHARS), _QUESTION_CHARS), first, *_done(turn)]
+    first = opening(answered, _ANSWER_CHARS)
+    parts = [one_line(opening(asked, _QUESTION_CHARS), _QUESTION_CHARS), first, *_done(turn)]
     text = clip_sentences(" — ".join(filter(None, parts)), text_chars)
     return Digest(
         text=text or "…",
@@ -389,7 +389,8 @@ def _without_code(text: str) -> str:
     return "\n".join(lines)
 
 
-def _opening(sentences: Sequence[str], limit: int) -> str:
+def opening(sentences: Sequence[str], limit: int) -> str:
+    """The first sentences: one, or more where it is short."""
     taken = ""
     for sentence in sentences:
         if taken and (len(taken) >= _OPENING_CHARS or len(taken) + len(sentence) >= limit):

@@ -1,0 +1,287 @@
+"""Last time: what the newest sessions of a project came to, for whoever comes back to it.
+
+Taken from the turns themselves, with no model: what was answered last, what was changed and has
+been changed again since, which commands failed last, what was decided, what was left open.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from ragmem.memory.context.values import SessionRecap
+from ragmem.memory.dates import time_spans
+from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded
+from ragmem.memory.facts.ranking import is_generic
+from ragmem.memory.facts.words import is_greeting, own_words, plain, prose, sentences
+from ragmem.memory.files import extract_accessed_files, locator
+from ragmem.memory.summaries.digest import opening
+from ragmem.records import MemoryQuery, Session, SessionQuery, Turn, TurnQuery
+from ragmem.store.base import Store
+from ragmem.terms import guess_language, terms, turn_terms
+from ragmem.terms.languages import is_stop_word
+from ragmem.text import one_line
+
+MOST_SESSIONS = 3
+"""Of which is told where a prompt points back; else of the newest alone."""
+FIRST_TURNS = 2
+"""In so many turns of a new session it is told unasked."""
+_SESSIONS_READ = 12
+_TURNS = 8
+"""The newest of a session: what it came to stands in them."""
+_RECENT = 3
+"""Of these what is left open is told; what was open before has mostly been done."""
+_MOST = 4
+_ASKED_CHARS = 120
+_OUTCOME_CHARS = 320
+_LINE_CHARS = 160
+_LONGEST_PROMPT = 160
+_WRITTEN_AFTER = timedelta(seconds=2)
+"""A file system's clock may be so much behind."""
+_DONE = 0.6
+"""What is open counts as done when a later turn holds so much of its words."""
+_LEAST_WORDS = 2
+
+
+# --- prompts that point back ----------------------------------------------------------------
+
+_BACK = re.compile(
+    r"\b(?:continue|carry on|go on|keep going|proceed|resume|pick (?:it |this |that )?(?:back )?up|"
+    r"where (?:were|are|did) we|where (?:we|i) (?:left|stopped|were|was)|"
+    r"what(?:'s| is| was|s)? (?:next|left|open|pending|missing|remaining|still)|what remains|"
+    r"what (?:did|have|had|were) (?:we|i|you)|next steps?|next|recap|status|catch me up|"
+    r"(?:last|previous) (?:time|session)|left off|"
+    r"weiter(?:machen|gehen)?|fortsetzen|fortfahren|wo (?:waren|sind|standen|stehen) wir|"
+    r"(?:wo|was) haben wir|stehen ?geblieben|aufgehort|als nachstes|was (?:fehlt|bleibt|steht)|"
+    r"noch offen|noch zu tun|stand der dinge|letztes mal|zuletzt|letzten? sitzung|"
+    r"continuons|continuer|on continue|reprenons|reprendre|on reprend|la suite|et ensuite|"
+    r"ou en (?:etions|sommes|est|etait)|(?:que|il|qui) reste|prochaines? etapes?|derniere fois|"
+    r"qu'avons-nous|qu'a-t-on|qu'est-ce qu'on (?:a|avait|faisait))\b"
+)
+_FILLER = frozenset(
+    word
+    for words in (
+        """let lets us our please now today again yesterday session sessions time work working
+        works task tasks thing things do did done doing does go going start started stop
+        stopped left leave off up open still back want need last previous where what whats
+        which next step steps ok okay so and then well hello hi hey morning good tell me about
+        with on in of the to it this that we you i remaining remain pending missing talk
+        talked talking discuss discussed decide decided finish finished change changed before
+        earlier project here everything anything something continue""",
+        """weiter bitte jetzt heute gestern noch mal los wir uns machen mach gemacht tun arbeit
+        arbeiten sitzung letzte letzten letztes offen dran stand dinge schritt nachste
+        nachster nachsten nachstes hallo guten morgen kommt geht steht fehlt bleibt ist was wo
+        haben waren sind als an""",
+        """il te vous plait maintenant aujourd hui hier qu est ce que encore travail faire fait
+        faisions seance derniere fois prochaine etape bonjour reste on nous ou en etions
+        sommes suite est restes""",
+    )
+    for word in words.split()
+)
+_WORDS = re.compile(r"[^\W\d_]{2,}")
+
+
+def points_back(text: str) -> bool:
+    """Whether it means what was done before and names nothing of it: "Where were we?"."""
+    flat = plain(text)
+    if len(flat) > _LONGEST_PROMPT:
+        return False
+    if is_generic(text):
+        return True
+    if not _BACK.search(flat):
+        return False
+    language = guess_language(text)
+    left = set(_WORDS.findall(_BACK.sub(" ", flat))) - _FILLER
+    return not any(map(str.isdecimal, flat)) and all(
+        is_stop_word(word, language) or is_stop_word(word, "english") for word in left
+    )
+
+
+def names_nothing(text: str, now: datetime) -> bool:
+    """Whether there is nothing in it to search for: it points back, and names no time either."""
+    return points_back(text) and not time_spans(text, now)
+
+
+def sessions_wanted(prompt: str, turn_index: int) -> int:
+    """Of how many sessions is to be told with the prompt of a session's turn of this index.
+
+    "Go on" later in a conversation means that one's own work, and not what was done before it.
+    """
+    starts = turn_index <= FIRST_TURNS
+    if is_generic(prompt) or (starts and points_back(prompt)):
+        return MOST_SESSIONS
+    return 1 if starts else 0
+
+
+# --- what was left open -----------------------------------------------------------------------
+
+_UNDONE = re.compile(
+    r"\b(?:to-?do|fixme|still (?:to|need|needs|needed|missing|open|fails?|failing|broken|have to|"
+    r"has to|left|undone)|not (?:yet|done|finished|implemented|covered|tested|checked)|"
+    r"isn't (?:done|finished|implemented)|have(?:n't| not)|has(?:n't| not)|next steps?|"
+    r"(?:what(?:'s| is)|is|are) (?:still )?left|left to (?:do|be done)|left open|remain(?:s|ing)?|"
+    r"follow-?ups?|open (?:questions?|points?|items?|ends?)|pending|unresolved|"
+    r"should (?:also|still|then|next)|did(?:n't| not) (?:check|run|test|touch|get to)|"
+    r"noch (?:nicht|offen|zu|fehlt|fehlen|aus)|(?:fehlt|fehlen) noch|als nachstes|"
+    r"nachster schritt|steht noch aus|offene[rn]? (?:fragen?|punkte?)|bleibt (?:noch )?zu|"
+    r"reste(?:nt)? (?:a|encore)|pas encore|a faire|prochaines? etapes?|il manque)\b"
+    r"|\b(?:tomorrow|later|next (?:time|week|session)|morgen|spater|nachstes mal|nachste woche|"
+    r"demain|plus tard|la prochaine fois|la semaine prochaine)\b"
+)
+_LATER = re.compile(
+    r"\b(?:tomorrow|later|next (?:time|week|session)|not now|morgen|spater|nachstes mal|"
+    r"nachste woche|nicht jetzt|demain|plus tard|la prochaine fois|la semaine prochaine|"
+    r"pas maintenant)\b"
+)
+"""In the person's own words only what is put off is open: all else was answered."""
+
+
+def _left_open(turn: Turn) -> list[str]:
+    """Sentences of a turn that say that something is still to be done."""
+    asked = [s for s in sentences(own_words(turn.user_message)) if _LATER.search(plain(s))]
+    said = [s for s in sentences(prose(turn.assistant_message)) if _UNDONE.search(plain(s))]
+    return [each for each in (*asked, *said) if not each.endswith("?")]
+
+
+def _words(text: str) -> frozenset[str]:
+    """What a sentence is about: its terms, less those of every sentence of its kind."""
+    flat = _UNDONE.sub(" ", plain(text))
+    language = guess_language(text) or "english"
+    kept = [word for word in _WORDS.findall(flat) if not is_stop_word(word, language)]
+    return frozenset(terms(" ".join(kept))) - _FILLER
+
+
+def _is_done(what: str, later: Sequence[frozenset[str]]) -> bool:
+    """Whether a later turn was about it."""
+    words = _words(what)
+    if len(words) < _LEAST_WORDS:
+        return bool(later)
+    return any(len(words & turn) >= _DONE * len(words) for turn in later)
+
+
+# --- a session ------------------------------------------------------------------------------------
+
+
+def recap(
+    session: Session,
+    turns: Sequence[Turn],
+    *,
+    decided: Iterable[str] = (),
+    later: Sequence[Turn] = (),
+) -> SessionRecap:
+    """What a session came to, by its newest turns in order; `later` are those of newer sessions."""
+    locate = locator(session)
+    changed: dict[str, None] = {}
+    failed: dict[str, str] = {}
+    for turn in turns:
+        for call in turn.tool_calls:
+            if subject := subject_of(call):
+                failed.pop(beginning(subject), None)
+            for access in extract_accessed_files(call, locate=locate):
+                if access.access_type == "write":
+                    changed.pop(access.path, None)
+                    changed[access.path] = None
+        failed = {begins: why for begins, why in failed.items() if begins not in succeeded(turn)}
+        for draft in failures(turn, locate=locate):
+            failed[draft.content.partition(": ")[0]] = draft.content
+    return SessionRecap(
+        session=session,
+        outcome=_outcome(turns),
+        changed=tuple(changed)[::-1],
+        failed=tuple(
+            one_line(why, _LINE_CHARS) for why in list(failed.values())[: -_MOST - 1 : -1]
+        ),
+        decided=tuple(one_line(each, _LINE_CHARS) for each in decided)[:_MOST],
+        open=tuple(_open(turns, later)),
+    )
+
+
+def _outcome(turns: Sequence[Turn]) -> str:
+    """Of the last turn that says something, thanks and one's own commands aside."""
+    for turn in reversed(turns):
+        answer = sentences(prose(turn.assistant_message))
+        if answer and not turn.is_own_command and not is_greeting(turn.user_message):
+            asked = one_line(turn.user_message, _ASKED_CHARS)
+            return f"{asked} — {opening(answer, _OUTCOME_CHARS)}"
+    return ""
+
+
+def _open(turns: Sequence[Turn], later: Sequence[Turn]) -> list[str]:
+    """What the last turns left undone and none since has done; what was cut short first."""
+    found: dict[str, None] = {}
+    after = [frozenset(turn_terms(turn)) for turn in later if turn.status == "completed"]
+    for i, turn in reversed(list(enumerate(turns))[-_RECENT:]):
+        for each in _left_open(turn):
+            if not _is_done(each, after):
+                found[one_line(each, _LINE_CHARS)] = None
+        if i == len(turns) - 1 and turn.status in ("interrupted", "failed") and not later:
+            found[f"{turn.status}: “{one_line(turn.user_message, _ASKED_CHARS)}”"] = None
+        if turn.status == "completed" and not is_greeting(turn.user_message):
+            after.append(frozenset(turn_terms(turn)))
+    return list(found)[:_MOST]
+
+
+# --- as a store has them --------------------------------------------------------------------------
+
+
+async def last_time(
+    store: Store, session: Session, *, everywhere: bool, most: int, now: datetime
+) -> list[SessionRecap]:
+    """Of the person's newest sessions but this one; those of this checkout first. StoreError."""
+    project_ids = () if everywhere else (session.project_id,)
+    query = SessionQuery(project_ids=project_ids, mine=True, limit=_SESSIONS_READ)
+    # Neither a fork nor its parent is told what the other went on with.
+    own = {session.session_id, session.parent_session_id} - {None}
+    others = [
+        each
+        for each in await store.sessions(query)
+        if each.turn_count and not own & {each.session_id, each.parent_session_id}
+    ]
+    others.sort(key=lambda each: each.project_path != session.project_path)
+    return await recaps(store, others[:most], now=now)
+
+
+async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
+    """What each came to, in their order. StoreError."""
+    turns = await asyncio.gather(
+        *(store.turns(each.session_id, TurnQuery(limit=_TURNS)) for each in sessions)
+    )
+    found = []
+    for each, own in zip(sessions, turns, strict=True):
+        later = [
+            turn
+            for other, theirs in zip(sessions, turns, strict=True)
+            if other.last_activity_at > each.last_activity_at
+            for turn in theirs
+        ]
+        query = MemoryQuery(
+            everywhere=True, session_id=each.session_id, kinds=("decision",), alive_at=now
+        )
+        decided = [memory.content for memory in await store.memories(query)]
+        found.append(recap(each, own, decided=decided, later=later))
+    return await asyncio.to_thread(lambda: [_since(each) for each in found])
+
+
+def _since(found: SessionRecap) -> SessionRecap:
+    """With what became of its files, where their folder is on this machine."""
+    session = found.session
+    top = Path(session.project_path or session.cwd)
+    if not top.is_dir():
+        return found
+    marked = [f"{path}{_became(top / path, session)}" for path in found.changed[:_MOST]]
+    more = len(found.changed) - len(marked)
+    changed = (*marked, f"{more} more") if more > 0 else tuple(marked)
+    return msgspec.structs.replace(found, changed=changed)
+
+
+def _became(path: Path, session: Session) -> str:
+    try:
+        written = datetime.fromtimestamp(path.stat().st_mtime, session.last_activity_at.tzinfo)
+    except FileNotFoundError:
+        return " (gone since)"
+    except (OSError, ValueError, OverflowError):
+        return ""
+    return " (changed since)" if written > session.last_activity_at + _WRITTEN_AFTER else ""
