@@ -5,6 +5,7 @@
     scripts/bench --only search  [--turns 1000,100000,1000000/1000] [--store sqlite,neo4j]
     scripts/bench --only context [--turns 1000,100000] [--store sqlite,neo4j]
     scripts/bench --only recall  [--store sqlite,neo4j]
+    scripts/bench --only next-day [--store sqlite,neo4j]
     scripts/bench --only peer
     scripts/bench --only memories [--store sqlite,neo4j]
     scripts/bench --only code    [--sets ragmem,django,cosmos,large]
@@ -38,6 +39,7 @@ from benches.context import Contexts, context_table
 from benches.draining import Drains, drain_table, measure_draining
 from benches.growth import Growth, growth_table, measure_growth
 from benches.memories import chosen
+from benches.next_day import NextDays, measure_next_day, next_day_table
 from benches.peer import Peers, measure_peer, peer_table
 from benches.pictures import write_pictures
 from benches.plots import write_plots
@@ -56,7 +58,7 @@ ASK = "ask"
 GROWTH_SIZES = "1000,100000"
 STORES = "sqlite,neo4j"
 
-Measured = Searches | Contexts | Recalls | Peers | Drains | Codes | Memories
+Measured = Searches | Contexts | Recalls | Peers | Drains | Codes | Memories | NextDays
 
 
 def main() -> int:
@@ -176,6 +178,14 @@ def _memories(folder: Path, options: argparse.Namespace) -> Memories:
     return joined_memories(found)
 
 
+def _next_day(folder: Path, options: argparse.Namespace) -> NextDays:
+    found = []
+    for each in measure_next_day(folder, options.store.split(",")):
+        found.append(each)
+        print(f"{each.half}, {each.name}: done", file=sys.stderr)
+    return NextDays(found)
+
+
 def _sets(options: argparse.Namespace) -> list[str]:
     return [name for name in options.sets.split(",") if name]
 
@@ -187,6 +197,7 @@ PARTS: dict[str, Callable[[Path, argparse.Namespace], Measured]] = {
     "recall": _recall,
     "code": _code,
     "memories": _memories,
+    "next-day": _next_day,
     "peer": lambda folder, options: measure_peer(folder, _sets(options)),
 }
 
@@ -230,7 +241,7 @@ def show(found: Measured, options: argparse.Namespace, *, again: bool = False) -
         print(text(found))
         if not again:
             print(f"\n{machine()}")
-    if options.plot and not isinstance(found, Drains | Memories):
+    if options.plot and not isinstance(found, Drains | Memories | NextDays):
         for file in write_pictures(found, options.plot):
             print(file, file=sys.stderr)
     return 0 if kept(found) else 1
@@ -253,6 +264,8 @@ def text(found: Measured) -> str:
             return code_table(found)
         case Memories():
             return memories_table(found)
+        case NextDays():
+            return next_day_table(found)
 
 
 def kept(found: Measured) -> bool:
@@ -262,7 +275,7 @@ def kept(found: Measured) -> bool:
             return all(b.target_ms is None or b.spread.p95 < b.target_ms for b in built)
         case Drains(drained=drained):
             return all(d.target_s is None or d.seconds < d.target_s for d in drained)
-        case Codes() | Memories():
+        case Codes() | Memories() | NextDays():
             return found.kept
     return True
 
