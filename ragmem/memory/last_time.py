@@ -189,6 +189,7 @@ def recap(
             failed[draft.content.partition(": ")[0]] = draft.content
     return SessionRecap(
         session=session,
+        about=session.summary or "" if session.turn_count > len(turns) else "",
         outcome=_outcome(turns),
         changed=tuple(changed)[::-1],
         failed=tuple(

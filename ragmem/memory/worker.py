@@ -28,6 +28,7 @@ from ragmem.records import (
     AddSummary,
     Pending,
     Session,
+    Turn,
     TurnQuery,
     UpdateSession,
     Work,
@@ -365,12 +366,18 @@ class Worker:
         every = self._config.every_n_messages
 
         async def do(item: Pending) -> bool:
-            if not plan.thread_summary_due(await store.session(item.session_id), every=every):
+            def due(session: Session) -> bool:
+                rested = plan.has_rested(session, self._clock())
+                return rested or plan.thread_summary_due(session, every=every)
+
+            if not due(await store.session(item.session_id)):
                 return False
             async with self._leased(store, item.key) as mine:
                 session = await store.session(item.session_id)
-                if not mine or not plan.thread_summary_due(session, every=every):
+                if not mine or not due(session):
                     return False
+                if not plan.thread_summary_due(session, every=every):
+                    return await self._digest_rest(store, summarizer, session)
                 await self._reckon(store, summarizer, item.session_id)
                 await self.summarize_thread(store, summarizer, session)
             return True
@@ -379,11 +386,32 @@ class Worker:
 
     async def summarize_thread(self, store: Store, summarizer: Summarizer, session: Session) -> str:
         """Renew a session's own summary from the turns since the last one."""
-        at, count = self._clock(), (session.message_count - session.summarized_count) // 2
-        since = await store.turns(
-            session.session_id, TurnQuery(limit=max(1, count), statuses=("completed",))
-        )
+        at = self._clock()
+        since = await self._turns_since(store, session)
         summary = await summarizer.thread_summary(session.summary, since)
+        await self._put_summary(store, session, summary, at)
+        return summary
+
+    async def _digest_rest(self, store: Store, summarizer: Summarizer, session: Session) -> bool:
+        """The same of one that has rested, from its turns' summaries; false before all are made."""
+        since = await self._turns_since(store, session)
+        ids = [plan.summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in since]
+        made = {each.summary_id: each for each in await store.summaries_by_id(ids)}
+        if not since or len(made) < len(ids):
+            return False
+        summary = summarizer.digest_of_rest(session.summary, [made[each] for each in ids])
+        await self._put_summary(store, session, summary, self._clock())
+        return True
+
+    @staticmethod
+    async def _turns_since(store: Store, session: Session) -> list[Turn]:
+        """The turns that the session's summary does not tell of."""
+        count = (session.message_count - session.summarized_count) // 2
+        query = TurnQuery(limit=max(1, count), statuses=("completed",))
+        return await store.turns(session.session_id, query)
+
+    @staticmethod
+    async def _put_summary(store: Store, session: Session, summary: str, at: datetime) -> None:
         renewed = UpdateSession(
             session_id=session.session_id,
             summary=summary,
@@ -391,7 +419,6 @@ class Worker:
             at=at,
         )
         await store.apply([redacted(renewed)])
-        return summary
 
     # --- what reads turns -----------------------------------------------------------
 

@@ -75,7 +75,7 @@ async def test_searched_before_each_call_and_with_tools_too(bench: Bench) -> Non
     for request in llm.requests:
         assert "recall_result" in [spec.name for spec in request.tools]
     unrelated, related = (request.messages[-1].text for request in llm.requests)
-    assert "Behind the shed." not in unrelated
+    assert "## Relevant Past Context" not in unrelated
     assert "## Relevant Past Context (Semantic Search - Turns)" in related
     assert "Behind the shed." in related
     queries = [text for kind, text in embedder.seen if kind == "query"]

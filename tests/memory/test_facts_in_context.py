@@ -18,7 +18,7 @@ from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Draft
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
-from ragmem.records import MemoryRecord, Project, Session, TurnStatus, UpdateSession, utc_now
+from ragmem.records import MemoryRecord, Project, Session, TurnStatus, utc_now
 from ragmem.store.base import Store
 from tests.fakes.hash_embedder import HashEmbedder
 
@@ -209,7 +209,7 @@ async def test_generic_questions_are_answered_by_what_is_there(room: Room) -> No
 
 
 async def test_what_was_talked_about_before(room: Room, tmp_path: Path) -> None:
-    """Answered by the last conversations, newest first, from their summaries."""
+    """Answered by what the last conversations came to, newest first."""
     room.clock.now -= timedelta(days=1)
     titles = ("The shade garden", "Ports of staging", "")
     for title in titles:
@@ -217,31 +217,26 @@ async def test_what_was_talked_about_before(room: Room, tmp_path: Path) -> None:
         other = msgspec.structs.replace(room, session=session)
         await other.turn(f"Tell me of {title or 'ferns'}!", "So be it.")
         room.clock.now += timedelta(hours=1)
-        if title == titles[0]:
-            await room.store.apply(
-                [UpdateSession(session_id=session.session_id, summary="Ferns.", at=room.clock())]
-            )
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     project = (await room.memory.project_of(elsewhere)).project
     far = room.memory.new_session(elsewhere, project)
     await msgspec.structs.replace(room, session=far, project=project).turn("A secret?", "No.")
     block = (await room.context("What did we talk about before?")).messages[-1].text
-    told_of = block.split("(Semantic Search - Summaries)\n")[1].split("\n\nToday")[0]
-    entries = re.findall(r"\[Conversation Summary - Relevance: its time\]\n(.+)", told_of)
-    assert entries == [
-        "Asked last: Tell me of ferns!",
-        "Asked last: Tell me of Ports of staging!",
-        "Ferns.",
+    told_of = block.split("## Last Time\n")[1].split("\n\n")[0]
+    assert re.findall(r"Outcome: (.+) — So be it\.", told_of) == [
+        "Tell me of ferns!",
+        "Tell me of Ports of staging!",
+        "Tell me of The shade garden!",
     ]
     assert "“The shade garden”" in told_of
     assert "secret" not in block
-    # Only where nothing is named, and nothing was found.
+    # Where something is named, the newest alone stands beside what is found.
     named = (await room.context("What about the ports of staging?")).messages[-1].text
-    assert "Conversation Summary" not in named
-    assert "Tell me of Ports of staging!" in named
+    assert named.count("— So be it.") == 1
+    assert "User: Tell me of Ports of staging!" in named
     recent = await room.context("What did we talk about before?", strategy="recent")
-    assert "Conversation Summary" not in recent.messages[-1].text
+    assert "Last Time" not in recent.messages[-1].text
 
 
 async def test_a_memory_that_is_too_slow_for_the_rules_says_so(

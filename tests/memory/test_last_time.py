@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ragmem.ids import new_id
 from ragmem.memory.last_time import names_nothing, points_back, recap, sessions_wanted
 from ragmem.memory.memory import Memory
 from ragmem.records import Session, ToolCall, Turn
@@ -70,7 +71,8 @@ SESSION = Session(
 
 
 def edit(path: str) -> ToolCall:
-    return a_call(tool_name="edit_file", arguments=json.dumps({"path": path}))
+    arguments = json.dumps({"path": path})
+    return a_call(tool_name="edit_file", arguments=arguments, tool_call_id=new_id())
 
 
 def ran(command: str, exit_code: int, text: str = "") -> ToolCall:
@@ -142,14 +144,15 @@ async def test_a_new_session_begins_with_what_the_last_one_came_to(
     store: Store, tmp_path: Path
 ) -> None:
     """The newest of the project alone; where the prompt points back, three of them."""
-    other = tmp_path / "other"
+    here, other = tmp_path / "here", tmp_path / "other"
+    here.mkdir()
     other.mkdir()
     async with a_memory(store) as memory:
         for number in range(1, 5):
-            await one_turn(memory, tmp_path, f"Water bed {number}.", f"Bed {number} is watered.")
+            await one_turn(memory, here, f"Water bed {number}.", f"Bed {number} is watered.")
         await one_turn(memory, other, "Play chess.", "Checkmate.")
-        session = await begin(memory, tmp_path)
-        told_of = last_time_of(str(await text(memory, session, "Draw a plan of the pond.")))
+        session = await begin(memory, here)
+        told_of = last_time_of(await text(memory, session, "Draw a plan of the pond."))
         assert "Bed 4 is watered." in told_of
         assert "Bed 3" not in told_of
         back = last_time_of(await text(memory, session, "Where were we?"))

@@ -40,7 +40,7 @@ from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.conftest import OpenStore
-from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
+from tests.store.samples import START, at, begun, called, created, finished, summed, whole_turn
 
 from .facts.learning import facts_of
 from .working import DIGEST, Poisoned, a_model, a_session, a_worker, add_turns, no_wait
@@ -64,6 +64,28 @@ async def in_order(store: Store, session_id: str, level: int) -> list[Summary]:
         return sorted(found, key=lambda s: turns.index(s.covers[0]))
     below = [s.summary_id for s in await in_order(store, session_id, level - 1)]
     return sorted(found, key=lambda s: below.index(s.covers[0]))
+
+
+async def test_a_short_session_that_has_rested_has_a_digest(store: Store) -> None:
+    """From its turns' summaries, with no model; and again when it went on."""
+    session_id = await a_session(store, 2, chars=120)
+    await a_worker(store).drain()
+    assert (await store.session(session_id)).summary is None
+    llm = a_model()
+    tomorrow = START + timedelta(days=1)
+    await a_worker(store, llm=llm, now=tomorrow).drain()
+    rested = await store.session(session_id)
+    assert rested.summarized_count == 4
+    assert rested.summary == "Beds were planned."
+    asked = len(llm.requests)
+    await add_turns(store, session_id, range(2, 3), start_minute=60 * 24)
+    await a_worker(store, now=tomorrow).drain()
+    assert (await store.session(session_id)).summarized_count == 4
+    await a_worker(store, now=tomorrow + timedelta(hours=1)).drain()
+    longer = await store.session(session_id)
+    assert longer.summarized_count == 6
+    assert (longer.summary or "").startswith("Beds were planned. Question 2 of ")
+    assert len(llm.requests) == asked
 
 
 # --- vectors -------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -102,8 +102,12 @@ def a_worker(
     config: SummariesConfig = SummariesConfig(),  # noqa: B008
     owner_id: str = "",
     metrics: Metrics | None = None,
+    now: datetime = START,
 ) -> Worker:
-    """What one process has; without a model its summaries are extractive."""
+    """What one process has; without a model its summaries are extractive.
+
+    As the samples are of the time that it is, no session has rested.
+    """
 
     async def opened() -> Store:
         return store
@@ -117,6 +121,7 @@ def a_worker(
         else None,
         config=config,
         metrics=metrics,
+        clock=lambda: now,
     )
 
 

@@ -227,9 +227,6 @@ class ContextBuilder:
         thread = sections.thread_part(
             material.thread_summary, budget=of(share.thread_summary_percent)
         )
-        last_time = sections.last_time_part(
-            material.last_time, budget=of(share.last_time_percent, small=10), now=request.now
-        )
         recent = self._recent_parts(material, of)
         files = sections.files_part(
             material.accesses,
@@ -237,8 +234,11 @@ class ContextBuilder:
             show=request.place.show_path,
         )
         if strategy == "recent":
-            return [profile, last_time, thread, *recent, files, changed]
+            return [profile, thread, *recent, files, changed]
         recalled = self._recalled_parts(request, material, of)
+        last_time = sections.last_time_part(
+            material.last_time, budget=of(share.last_time_percent, small=10), now=request.now
+        )
         return [profile, last_time, thread, facts, *recent, code, *recalled, files, changed]
 
     def _code_part(self, request: ContextRequest, material: Material, of: Chars) -> Part:

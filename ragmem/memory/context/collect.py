@@ -275,7 +275,7 @@ class Collector:
     async def _last_time(self, asked: ContextInput) -> tuple[SessionRecap, ...]:
         """What other sessions came to: at the start of one, and where the prompt means them."""
         scope = self._config.scope
-        if self._open_store is None or asked.strategy == "relevant" or scope == "session":
+        if self._open_store is None or asked.strategy != "hybrid" or scope == "session":
             return ()
         from ragmem.memory.last_time import last_time, sessions_wanted
 

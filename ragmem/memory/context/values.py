@@ -113,6 +113,8 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
     """What a session came to."""
 
     session: Session
+    about: str = ""
+    """The digest of a longer one."""
     outcome: str = ""
     """What was asked last, and the beginning of the answer."""
     changed: tuple[str, ...] = ()
@@ -134,6 +136,7 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
     def lines(self) -> list[str]:
         """What it came to, a line a kind."""
         told = (
+            ("About", self.about),
             ("Outcome", self.outcome),
             ("Decided", "; ".join(self.decided)),
             ("Changed", ", ".join(self.changed)),

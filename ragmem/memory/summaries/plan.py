@@ -3,10 +3,12 @@
 import hashlib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 
 from ragmem.records import Pending, Session, Summary
 from ragmem.store.base import Store
 
+_REST = timedelta(minutes=10)
 _TOGETHER = 2
 """Fewer are never summed up."""
 _ENOUGH = 4
@@ -39,6 +41,12 @@ def next_roll_up(
 def thread_summary_due(session: Session, *, every: int) -> bool:
     """Whether a multiple of `every` messages was crossed since the session's summary."""
     return session.message_count // every > session.summarized_count // every
+
+
+def has_rested(session: Session, now: datetime) -> bool:
+    """Whether nobody has gone on for a while with what its summary does not tell of yet."""
+    behind = session.message_count > session.summarized_count
+    return behind and now - session.last_activity_at >= _REST
 
 
 def summary_id(session_id: str, level: int, covers: Sequence[str]) -> str:

@@ -274,6 +274,14 @@ class Summarizer:
         self._add(session_id, Spending(summaries=1, extractive=0 if digest else 1))
         return digest.text if digest else thread_text(previous, since, text_chars=limit)
 
+    def digest_of_rest(self, previous: str | None, since: Sequence[Summary]) -> str:
+        """A session's own summary from those of its turns since the last one, with no model."""
+        limit = self._config.max_tokens * _CHARS_PER_TOKEN
+        room = limit // 2 if previous else limit
+        rest = summaries_digest(since, text_chars=room).text
+        before = clip_sentences(previous, max(1, limit - len(rest) - 1)) if previous else ""
+        return " ".join(filter(None, [before, rest]))
+
     def _filled(
         self,
         bare: Summary,
