@@ -71,6 +71,8 @@ class ContextConfig(_Section, frozen=True):
     """Pinned rules and memories, in the system message of every call."""
     user_profile_percent: Percent = 1.0
     """What you said of yourself."""
+    preferences_percent: Percent = 2.0
+    """How you like things done: in every request."""
     thread_summary_percent: Percent = 3.0
     """The digest of the conversation so far."""
     last_time_percent: Percent = 3.0

@@ -4,6 +4,7 @@ import json
 import os
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -101,6 +102,21 @@ def locator(session: Session) -> Callable[[str], str]:
 def shown_path(path: str, *, cwd: Path, project: Path) -> str:
     """A stored path as the agent in `cwd` would write it."""
     return stored_path(str(project / path), cwd=cwd, project=cwd)
+
+
+_CLOCKS = timedelta(seconds=2)
+"""A file system's clock may be so much behind."""
+
+
+def written_since(path: Path, at: datetime) -> bool | None:
+    """Whether a file was written after that moment; None for one that is not there."""
+    try:
+        written = datetime.fromtimestamp(path.stat().st_mtime, at.tzinfo)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, OverflowError):
+        return False
+    return written > at + _CLOCKS
 
 
 def recently_accessed(accesses: Iterable[FileAccess], *, max_chars: int = 5000) -> list[FileAccess]:

@@ -39,6 +39,10 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     why: str = ""
     """What it was found by, in words."""
+    since: str = ""
+    """What took the place of something that was decided there."""
+    outdated: dict[str, str] = {}
+    """Files that have changed since, by the tool calls whose results show them as they were."""
 
     @property
     def record_id(self) -> str:

@@ -7,7 +7,7 @@ been changed again since, which commands failed last, what was decided, what was
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,7 @@ from ragmem.memory.dates import time_spans
 from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded
 from ragmem.memory.facts.ranking import is_generic
 from ragmem.memory.facts.words import is_greeting, own_words, plain, prose, sentences
-from ragmem.memory.files import extract_accessed_files, locator
+from ragmem.memory.files import extract_accessed_files, locator, written_since
 from ragmem.memory.summaries.digest import opening
 from ragmem.records import MemoryQuery, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store.base import Store
@@ -39,8 +39,6 @@ _ASKED_CHARS = 120
 _OUTCOME_CHARS = 320
 _LINE_CHARS = 160
 _LONGEST_PROMPT = 160
-_WRITTEN_AFTER = timedelta(seconds=2)
-"""A file system's clock may be so much behind."""
 _DONE = 0.6
 """What is open counts as done when a later turn holds so much of its words."""
 _LEAST_WORDS = 2
@@ -187,10 +185,12 @@ def recap(
         failed = {begins: why for begins, why in failed.items() if begins not in succeeded(turn)}
         for draft in failures(turn, locate=locate):
             failed[draft.content.partition(": ")[0]] = draft.content
+    outcome, outcome_id = _outcome(turns)
     return SessionRecap(
         session=session,
         about=session.summary or "" if session.turn_count > len(turns) else "",
-        outcome=_outcome(turns),
+        outcome=outcome,
+        outcome_id=outcome_id,
         changed=tuple(changed)[::-1],
         failed=tuple(
             one_line(why, _LINE_CHARS) for why in list(failed.values())[: -_MOST - 1 : -1]
@@ -200,14 +200,14 @@ def recap(
     )
 
 
-def _outcome(turns: Sequence[Turn]) -> str:
-    """Of the last turn that says something, thanks and one's own commands aside."""
+def _outcome(turns: Sequence[Turn]) -> tuple[str, str]:
+    """Of the last turn that says something, thanks and one's own commands aside; and its id."""
     for turn in reversed(turns):
         answer = sentences(prose(turn.assistant_message))
         if answer and not turn.is_own_command and not is_greeting(turn.user_message):
             asked = one_line(turn.user_message, _ASKED_CHARS)
-            return f"{asked} — {opening(answer, _OUTCOME_CHARS)}"
-    return ""
+            return f"{asked} — {opening(answer, _OUTCOME_CHARS)}", turn.turn_id
+    return "", ""
 
 
 def _open(turns: Sequence[Turn], later: Sequence[Turn]) -> list[str]:
@@ -279,10 +279,5 @@ def _since(found: SessionRecap) -> SessionRecap:
 
 
 def _became(path: Path, session: Session) -> str:
-    try:
-        written = datetime.fromtimestamp(path.stat().st_mtime, session.last_activity_at.tzinfo)
-    except FileNotFoundError:
-        return " (gone since)"
-    except (OSError, ValueError, OverflowError):
-        return ""
-    return " (changed since)" if written > session.last_activity_at + _WRITTEN_AFTER else ""
+    written = written_since(path, session.last_activity_at)
+    return " (gone since)" if written is None else " (changed since)" if written else ""

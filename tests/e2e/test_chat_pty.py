@@ -246,7 +246,7 @@ def test_another_model_and_session_in_one_chat(house: House) -> None:
         chat.wait_for(r"^Answer 3\.")
         assert "Answer 1." not in house.last_prompt()
         chat.send("/sessions\r")
-        chat.wait_for(rf"  2   First talk\n +[0-9a-f]{{8}} · 2 turns · {AGO}")
+        chat.wait_for(rf"^2 +[0-9a-f]{{8}}  {AGO} +2 +First talk")
         chat.send("/resume First talk\r")
         chat.wait_for(r"^· Session [0-9a-f]{8}: First talk\.")
         chat.send("four\r")

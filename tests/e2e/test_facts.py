@@ -260,6 +260,7 @@ def test_all_four_sources_in_one_prompt(ragmem: Ragmem, server: LLMServer) -> No
     block = block_of(request)
     sections = [
         "[User Profile]\nname=Mickael",
+        "## Last Time\n- Session ",
         "[Thread Summary]\nThey greeted each other.",
         "## Remembered Facts\n- [",
         "## Relevant Past Context (Semantic Search - Turns)\n",
@@ -271,7 +272,7 @@ def test_all_four_sources_in_one_prompt(ragmem: Ragmem, server: LLMServer) -> No
     said = [(m["role"], m["content"]) for m in request.body["messages"][1:-1]]
     assert said == [("user", "Hello there"), ("assistant", "Hello.")]
     # A blank line between sections; nothing of it speaks with the system's voice.
-    assert "name=Mickael\n\n[Thread Summary]" in block
+    assert "name=Mickael\n\n## Last Time" in block
     assert "Mickael" not in system_of(request)
     # `ragmem context` shows the same, with why each is there.
     shown = ok(

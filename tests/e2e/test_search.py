@@ -142,7 +142,7 @@ def test_stream_json_names_what_was_recalled(ragmem: Ragmem) -> None:
     (turn, *_) = found(ragmem, question, "--levels", "0")
     lines = ragmem.run("ask", question, "--ephemeral", "--output-format", "stream-json").lines
     (recall,) = [line for line in lines if line.get("subtype") == "memory_recall"]
-    first = recall["recalled"][0]
+    first = next(each for each in recall["recalled"] if each["section"] != "Last Time")
     assert (first["id"], first["section"]) == (turn["id"], "Relevant Turns")
     assert first["score"] > 0
     assert "its words" in first["why"]

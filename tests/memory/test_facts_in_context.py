@@ -95,6 +95,11 @@ def told(context: Context) -> list[str]:
     return [item.record_id for section in sections for item in section.items]
 
 
+def preferences(context: Context) -> list[str]:
+    sections = [s for s in context.sections if s.name == "Preferences"]
+    return [item.record_id for section in sections for item in section.items]
+
+
 def pinned(context: Context) -> list[str]:
     sections = [s for s in context.sections if s.name == "Pinned"]
     return [item.record_id for section in sections for item in section.items]
@@ -136,14 +141,14 @@ async def test_each_project_has_its_own(room: Room, tmp_path: Path) -> None:
     tabs = await room.knows("I prefer tabs in the login", kind="preference")
     name = await room.knows("The person's login is mick", scope="user", pinned=True)
     here = await room.context("What about the login?")
-    assert set(told(here)) == {shop.memory_id, tabs.memory_id}
+    assert (told(here), preferences(here)) == ([shop.memory_id], [tabs.memory_id])
     assert pinned(here) == [rule.memory_id, name.memory_id]
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     project = (await room.memory.project_of(elsewhere)).project
     session = room.memory.new_session(elsewhere, project)
     there = await room.context("What about the login?", session=session)
-    assert told(there) == [tabs.memory_id]
+    assert (told(there), preferences(there)) == ([], [tabs.memory_id])
     assert pinned(there) == [name.memory_id]
     assert "JWT" not in there.text()
     assert "Never push" not in there.text()

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from ragmem.ids import new_id
+from ragmem.memory.facts.values import Draft
 from ragmem.memory.last_time import names_nothing, points_back, recap, sessions_wanted
 from ragmem.memory.memory import Memory
-from ragmem.records import Session, ToolCall, Turn
+from ragmem.records import Evidence, Session, ToolCall, Turn
 from ragmem.store.base import Store
 
 from .builders import T0, a_call, a_turn
@@ -196,6 +197,63 @@ def last_time_of(request: str) -> str:
     """The section alone."""
     _, heading, rest = request.partition("## Last Time")
     return rest.partition("\n\n")[0] if heading else ""
+
+
+async def test_what_the_person_prefers_stands_in_every_request(
+    store: Store, tmp_path: Path
+) -> None:
+    """Of the person in other projects too; said once."""
+    here, other = tmp_path / "here", tmp_path / "other"
+    here.mkdir()
+    other.mkdir()
+    async with a_memory(store) as memory:
+        session = await begin(memory, here)
+        await told(memory, session, "I always want tabs. Here we use unittest.")
+        assert memory.facts
+        for content, scope in (("I always want tabs", "user"), ("Tests use unittest", "project")):
+            draft = Draft(content=content, kind="preference", scope=scope)
+            await memory.facts.remember(draft, session.project_id)
+        heading = "## What the Person Prefers"
+        request = await text(memory, session, "Write a function that counts tabs.")
+        assert f"{heading}\n- Tests use unittest\n- I always want tabs\n" in request
+        assert request.count("- I always want tabs") == 1
+        request = await text(memory, await begin(memory, other), "Draw a pond.")
+        assert f"{heading}\n- I always want tabs\n" in request
+        assert "unittest" not in request
+
+
+async def test_a_recalled_turn_says_what_took_the_place_of_its_decision(
+    store: Store, tmp_path: Path
+) -> None:
+    async with a_memory(store) as memory:
+        session = await begin(memory, tmp_path)
+        assert memory.facts
+        made = []
+        for said in ("Tokens last one hour", "Tokens last ten minutes"):
+            turn = await told(memory, session, f"{said}, I decided.")
+            evidence = Evidence(session_id=session.session_id, turn_id=turn.turn_id, at=T0)
+            draft = Draft(content=said, kind="decision", evidence=(evidence,))
+            made.append((await memory.facts.remember(draft, session.project_id)).memory)
+        old, new = made
+        if old and new and not await memory.facts.history(new):
+            assert await memory.facts.supersede(new, old)
+        request = await text(memory, await begin(memory, tmp_path), "How long do tokens last?")
+    outdated = request.split("User: Tokens last one hour")[1].split("\n\n")[0]
+    assert "Replaced since by: Tokens last ten minutes" in outdated
+    assert request.count("Replaced since by") == 1
+
+
+async def test_a_quoted_file_that_has_changed_since_is_marked(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "auth.py").write_text("def issue(): ...\n")
+    shown = {"text": "     1\tdef issue(user, colour, flavour): ...", "path": "auth.py"}
+    async with a_memory(store) as memory:
+        session = await begin(memory, tmp_path)
+        call = a_call(arguments='{"path": "auth.py"}', result=json.dumps(shown), started_at=T0)
+        await told(memory, session, "What does it take?", call, answer="Three things.")
+        request = await text(
+            memory, await begin(memory, tmp_path), "Which flavour and colour does issue take?"
+        )
+    assert "(as it was on 2026-01-10; changed since): " in request
 
 
 def test_no_line_of_it_can_begin_another_section() -> None:

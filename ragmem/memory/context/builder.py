@@ -218,7 +218,13 @@ class ContextBuilder:
         if material.at_hand:
             budget = of(self._config.recent.window_percent)
             return [sections.history_part(material, budget=budget), code, changed]
-        facts = self._facts_part(request, material, pinned, of)
+        liked = sections.preferences_part(
+            material.preferences,
+            budget=of(share.preferences_percent, small=10),
+            now=request.now,
+        )
+        elsewhere = [item.record_id for part in (pinned, liked) for item in part.items]
+        facts = self._facts_part(request, material, elsewhere, of)
         if strategy == "relevant":
             return [facts, code, *self._recalled_parts(request, material, of), changed]
         profile = sections.profile_part(
@@ -234,12 +240,15 @@ class ContextBuilder:
             show=request.place.show_path,
         )
         if strategy == "recent":
-            return [profile, thread, *recent, files, changed]
+            return [profile, liked, thread, *recent, files, changed]
         recalled = self._recalled_parts(request, material, of)
         last_time = sections.last_time_part(
-            material.last_time, budget=of(share.last_time_percent, small=10), now=request.now
+            material.last_time,
+            [item.record_id for part in recalled for item in part.items],
+            budget=of(share.last_time_percent, small=10),
+            now=request.now,
         )
-        return [profile, last_time, thread, facts, *recent, code, *recalled, files, changed]
+        return [profile, liked, last_time, thread, facts, *recent, code, *recalled, files, changed]
 
     def _code_part(self, request: ContextRequest, material: Material, of: Chars) -> Part:
         """Code that bears on the prompt, less what the window and the mentioned files show."""
@@ -256,7 +265,7 @@ class ContextBuilder:
         )
 
     def _facts_part(
-        self, request: ContextRequest, material: Material, pinned: Part, of: Chars
+        self, request: ContextRequest, material: Material, elsewhere: Sequence[str], of: Chars
     ) -> Part:
         """What is remembered of the prompt, less what the request says anyway."""
         texts = [request.prompt]
@@ -267,7 +276,7 @@ class ContextBuilder:
         return sections.facts_part(
             material.facts,
             texts,
-            [item.record_id for item in pinned.items],
+            elsewhere,
             most=self._config.facts.shown,
             budget=of(self._config.context.facts_percent, small=15),
             now=request.now,
@@ -303,6 +312,7 @@ class ContextBuilder:
             session_id=request.place.session_id,
             budget=of(share.relevant_percent),
             now=request.now,
+            present=[passage.path for passage in material.code],
         )
         return [*found, level1]
 

@@ -6,8 +6,9 @@ is an extra: what can't be had, or not in time, is left out, and the turn goes o
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -23,7 +24,7 @@ from ragmem.memory.context.values import (
     SessionRecap,
 )
 from ragmem.memory.facts.values import FactHit
-from ragmem.memory.files import recently_accessed
+from ragmem.memory.files import extract_accessed_files, recently_accessed, written_since
 from ragmem.memory.hits import Hit
 from ragmem.memory.leases import in_time
 from ragmem.memory.recall import Found, Question, Recall, scope_of
@@ -183,14 +184,14 @@ class Collector:
                     self._known(asked),
                     self._last_time(asked),
                 )
-                profile, facts = known
                 return msgspec.structs.replace(
                     past,
                     last_time=last,
                     hits=tuple(await self._hits(relevant, past.window.turns, asked)),
                     pinned=self._last_pinned.get(asked.session.project_id, ()),
-                    profile=profile,
-                    facts=facts,
+                    profile=known.profile,
+                    preferences=known.preferences,
+                    facts=known.facts,
                     notices=self._notices(asked.session),
                 )
         except Exception as error:
@@ -270,7 +271,22 @@ class Collector:
         shown = window if asked.strategy != "relevant" else ()
         hidden = {turn.turn_id for turn in shown}
         hidden |= {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
-        return await self._tried(self._recall.hits(found, hidden=hidden)) or [] if found else []
+        hits = await self._tried(self._recall.hits(found, hidden=hidden)) if found else None
+        return await self._judged(hits, asked) if hits else []
+
+    async def _judged(self, hits: list[Hit], asked: ContextInput) -> list[Hit]:
+        """With what has changed since it was said: decisions, and files that were quoted."""
+        replaced = None
+        if self._facts is not None:
+            replaced = await self._tried(self._facts.replaced({hit.session_id for hit in hits}))
+        tops = {asked.place.project, asked.place.cwd}
+        outdated = await asyncio.to_thread(lambda: [_outdated(hit, tops) for hit in hits])
+        return [
+            msgspec.structs.replace(
+                hit, since=(replaced or {}).get(hit.record_id, ""), outdated=files
+            )
+            for hit, files in zip(hits, outdated, strict=True)
+        ]
 
     async def _last_time(self, asked: ContextInput) -> tuple[SessionRecap, ...]:
         """What other sessions came to: at the start of one, and where the prompt means them."""
@@ -309,15 +325,18 @@ class Collector:
 
     # --- facts --------------------------------------------------------------------
 
-    async def _known(self, asked: ContextInput) -> tuple[Profile, tuple[FactHit, ...]]:
-        """The profile and facts as the strategy has them; reads what is pinned, too."""
+    async def _known(self, asked: ContextInput) -> Material:
+        """Profile, preferences and facts as the strategy has them; reads what is pinned, too."""
         if self._facts is None:
-            return Profile(), ()
+            return Material()
         profile, found = await asyncio.gather(
             self._tried(self._facts.profile()) if asked.strategy != "relevant" else _nothing(),
             self._memories(self._facts, asked),
         )
-        return profile or Profile(), found
+        liked = None
+        if self._has_facts and asked.strategy != "relevant":
+            liked = await self._tried(self._facts.preferences(asked.session.project_id))
+        return Material(profile=profile or Profile(), preferences=tuple(liked or ()), facts=found)
 
     async def _memories(self, facts: "Facts", asked: ContextInput) -> tuple[FactHit, ...]:
         """Those that bear on the prompt; the pinned ones are kept in `_last_pinned`.
@@ -395,6 +414,18 @@ def _latest_first(level1: Sequence[Summary], turns: Sequence[Turn]) -> tuple[Sum
     return tuple(
         sorted(level1, key=lambda s: -max((places.get(i, 0) for i in s.covers), default=0))
     )
+
+
+def _outdated(hit: Hit, tops: Iterable[Path]) -> dict[str, str]:
+    """Files of a turn that have changed since a tool showed them, by its calls."""
+    found = {}
+    for call in hit.turn.tool_calls if hit.turn else ():
+        for access in extract_accessed_files(call):
+            if access.access_type in ("read", "write") and any(
+                written_since(top / access.path, call.started_at) for top in tops
+            ):
+                found[call.tool_call_id] = access.path
+    return found
 
 
 async def _nothing() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+from ragmem.ids import short_id
 from ragmem.memory.context.history import build_history_context, digests_of, messages_of
 from ragmem.memory.context.values import ContextItem, Material, Part, SessionRecap
 from ragmem.memory.facts.values import FactHit
@@ -116,13 +117,15 @@ def thread_part(summary: str, *, budget: int) -> Part:
     return Part(name="Thread Summary", text=heading + text if text else "", budget=budget)
 
 
-def last_time_part(recaps: Sequence[SessionRecap], *, budget: int, now: datetime) -> Part:
-    """What the newest sessions came to, for whoever comes back."""
+def last_time_part(
+    recaps: Sequence[SessionRecap], shown: Collection[str], *, budget: int, now: datetime
+) -> Part:
+    """What the newest sessions came to, for whoever comes back; less what is `shown`, by turns."""
     heading = "## Last Time"
     entries = Entries(budget, heading)
     for i, recap in enumerate(recaps):
         # What a short one leaves is for those behind it.
-        lines = recap.lines()
+        lines = recap.lines(shown)
         share = (entries.room // (len(recaps) - i) - 2) // (len(lines) + 1) - 3
         told = [f"\n  {one_line(line, share)}" for line in lines] if share >= _LEAST_LINE else []
         entries.add(
@@ -156,6 +159,7 @@ def files_part(accesses: Sequence[FileAccess], *, budget: int, show: Callable[[s
 
 PROFILE_HEADING = "[User Profile]"
 FACTS_HEADING = "## Remembered Facts"
+PREFERENCES_HEADING = "## What the Person Prefers"
 PINNED_HEADING = "Pinned by the person, to be kept to in every answer:\n"
 _FACT_CHARS = 1_000
 _VALUE_CHARS = 200
@@ -210,6 +214,21 @@ def profile_part(profile: Profile, *, budget: int) -> Part:
         entries.add(pair, pair[:80], joint=2 if entries.texts else 0, why="in the profile")
     dropped = len(profile.values) - len(entries.texts)
     return entries.part("User Profile", heading + "; ".join(entries.texts), dropped=dropped)
+
+
+def preferences_part(liked: Sequence[MemoryRecord], *, budget: int, now: datetime) -> Part:
+    """How the person likes things done, a line each; those that find no room are facts to find."""
+    entries = Entries(budget, PREFERENCES_HEADING)
+    for memory in liked:
+        if memory.is_current(now):
+            entries.add(
+                f"- {one_line(memory.content, _FACT_CHARS)}",
+                one_line(memory.content, 80),
+                why="a preference of the person",
+                record_id=memory.memory_id,
+            )
+    text = "\n".join([PREFERENCES_HEADING, *entries.texts])
+    return entries.part("Preferences", text, dropped=len(liked) - len(entries.texts))
 
 
 def facts_part(
@@ -313,6 +332,7 @@ TURNS_HEADING = "## Relevant Past Context (Semantic Search - Turns)"
 SUMMARIES_HEADING = "## Relevant Past Context (Semantic Search - Summaries)"
 LEVEL1_HEADING = "## Recent Level 1 Summaries (Not Yet Summarized to Level 2)"
 _LEAST_CHARS = 160
+_SINCE_CHARS = 200
 """A hit that would get less room than this says nothing."""
 _RESULT_WORDS = 2
 """A tool's result is quoted when it holds so many of the question's words that the texts lack."""
@@ -348,19 +368,32 @@ def choose(hits: Iterable[Hit], shown: Collection[str], *, most: int | None = No
 
 
 def relevant_parts(
-    hits: Sequence[Hit], question: str, *, session_id: str, budget: int, now: datetime
+    hits: Sequence[Hit],
+    question: str,
+    *,
+    session_id: str,
+    budget: int,
+    now: datetime,
+    present: Collection[str] = (),
 ) -> tuple[Part, Part]:
-    """The sections of turns and of summaries, together within `budget` characters."""
+    """The sections of turns and of summaries, together within `budget` characters.
+
+    Of the files of `present` the request shows how they are now: not how they were.
+    """
     every, room = hits, _room(hits, budget)
     while len(hits) > 1 and room // len(hits) < _LEAST_CHARS:
         # Where there is room for few, the best are shown, rather than nothing of all.
         hits = hits[:-1]
         room = _room(hits, budget)
+    # In the order that their numbers say; what has none is behind.
+    hits = sorted(hits, key=lambda hit: -(hit.similarity or 0))
     kinds = {"turn": Entries(budget, ""), "summary": Entries(budget, "")}
     for i, hit in enumerate(hits):
         # What a short one leaves is for those behind it.
         share = room // (len(hits) - i)
-        entry = _entry(hit, question, share, session_id, now) if share >= _LEAST_CHARS else ""
+        if share < _LEAST_CHARS:
+            continue
+        entry = _entry(hit, question, share, session_id, now, present)
         if entry and len(entry) + 2 <= room:
             room -= len(entry) + 2
             kinds[hit.type].add(
@@ -414,8 +447,12 @@ def level1_part(summaries: Sequence[Summary], shown: Collection[str], *, budget:
     return entries.part("Level 1 Summaries", text, dropped=len(listed) - len(entries.texts))
 
 
-def _entry(hit: Hit, question: str, room: int, session_id: str, now: datetime) -> str:
+def _entry(
+    hit: Hit, question: str, room: int, session_id: str, now: datetime, present: Collection[str]
+) -> str:
     source = source_line(hit, session_id=session_id, now=now)
+    if hit.since:
+        source += f"\nReplaced since by: {one_line(hit.since, _SINCE_CHARS)}"
     if hit.summary:
         summary = hit.summary
         lines = [
@@ -426,14 +463,28 @@ def _entry(hit: Hit, question: str, room: int, session_id: str, now: datetime) -
         room -= sum(len(line) + 1 for line in lines) + len(source) + 1
         lines.insert(1, clip_middle(summary.text, max(room, _LEAST_CHARS // 2)))
         return "\n".join([*lines, source])
-    return _turn_entry(hit, hit.turn, question, room, source) if hit.turn else ""
+    if hit.turn is None:
+        return ""
+    of = f" of session {short_id(hit.session_id)}, {ago(hit.at, now)}"
+    of = "" if hit.session_id == session_id else of
+    heading = f"[Turn {hit.turn.turn_index}{of} - Relevance: {hit.relevance}]"
+    quotable = {name for name, path in hit.outdated.items() if path not in present}
+    shown = [c for c in hit.turn.tool_calls if c.tool_call_id not in hit.outdated.keys() - quotable]
+    return _turn_entry(heading, hit.turn, shown, quotable, question, room, source)
 
 
-def _turn_entry(hit: Hit, turn: Turn, question: str, room: int, source: str) -> str:
-    heading = f"[Turn {turn.turn_index} - Relevance: {hit.relevance}]"
+def _turn_entry(
+    heading: str,
+    turn: Turn,
+    calls: Sequence[ToolCall],
+    outdated: Collection[str],
+    question: str,
+    room: int,
+    source: str,
+) -> str:
     tools = ", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls))
     room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
-    quoted = _telling_result(turn, question, max(0, room // 4))
+    quoted = _telling_result(turn, calls, outdated, question, max(0, room // 4))
     room -= len(quoted) + 1 if quoted else 0
     asked = passage(turn.user_message, question, max(room // 3, room - len(turn.assistant_message)))
     answer = passage(turn.assistant_message, question, max(0, room - len(asked)))
@@ -445,12 +496,14 @@ def _turn_entry(hit: Hit, turn: Turn, question: str, room: int, source: str) -> 
     return "\n".join([*lines, source])
 
 
-def _telling_result(turn: Turn, question: str, room: int) -> str:
+def _telling_result(
+    turn: Turn, calls: Sequence[ToolCall], outdated: Collection[str], question: str, room: int
+) -> str:
     """The result of a tool that holds what is asked about, where the texts do not."""
     said = turn.user_message.casefold() + turn.assistant_message.casefold()
     words = {word for word in question_words(question) if word not in said}
     best: tuple[int, ToolCall] | None = None
-    for call in turn.tool_calls:
+    for call in calls:
         text = result_text(call).casefold()
         count = sum(word in text for word in words)
         if count >= _RESULT_WORDS and (best is None or count > best[0]):
@@ -458,7 +511,9 @@ def _telling_result(turn: Turn, question: str, room: int) -> str:
     if best is None or room < _LEAST_CHARS // 2:
         return ""
     call = best[1]
-    label = f"Result of {call.tool_name} {one_line(call.arguments, 60)}: "
+    then = f" (as it was on {call.started_at:%Y-%m-%d}; changed since)"
+    then = then if call.tool_call_id in outdated else ""
+    label = f"Result of {call.tool_name} {one_line(call.arguments, 60)}{then}: "
     return label + passage(result_text(call), question, max(0, room - len(label)))
 
 

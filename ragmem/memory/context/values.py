@@ -1,6 +1,6 @@
 """The context as a value, and what it is made of."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -117,6 +117,8 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
     """The digest of a longer one."""
     outcome: str = ""
     """What was asked last, and the beginning of the answer."""
+    outcome_id: str = ""
+    """Of the turn that it is of."""
     changed: tuple[str, ...] = ()
     """Files, as the project knows them, with what became of them since."""
     failed: tuple[str, ...] = ()
@@ -133,11 +135,11 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
         when = ago(self.session.last_activity_at, now)
         return f"Session {short_id(self.session.session_id)}{named}, {when}, {turns}"
 
-    def lines(self) -> list[str]:
-        """What it came to, a line a kind."""
+    def lines(self, shown: Collection[str] = ()) -> list[str]:
+        """What it came to, a line a kind; not what stands in turns that are `shown` anyway."""
         told = (
             ("About", self.about),
-            ("Outcome", self.outcome),
+            ("Outcome", "" if self.outcome_id in shown else self.outcome),
             ("Decided", "; ".join(self.decided)),
             ("Changed", ", ".join(self.changed)),
             ("Failed last", "; ".join(self.failed)),
@@ -169,6 +171,8 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     pinned: tuple[MemoryRecord, ...] = ()
     """The person's rules and pinned memories, oldest first: for the system message."""
     profile: Profile = Profile()
+    preferences: tuple[MemoryRecord, ...] = ()
+    """What the person likes, the most telling first."""
     facts: tuple[FactHit, ...] = ()
     """Memories that bear on the prompt, best first; more than are shown."""
     code: tuple[CodePassage, ...] = ()

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -255,6 +255,39 @@ class Facts:
         """Pinned ones and rules, oldest first: between turns their order stays."""
         found = [each for each in await self.current(project_id) if each.stands_always]
         return sorted(found, key=lambda memory: (memory.created_at, memory.memory_id))
+
+    async def preferences(self, project_id: str | None) -> list[MemoryRecord]:
+        """What the person likes, as they said themselves; the project's own first, then what was
+        said most often, then the newest."""
+        found = [
+            each
+            for each in await self.current(project_id)
+            if each.kind == "preference" and each.trust == "person" and not each.stands_always
+        ]
+        return sorted(found, key=lambda each: (each.project_id is None, -len(each.evidence)))
+
+    async def replaced(self, session_ids: Iterable[str]) -> dict[str, str]:
+        """What took the place of something that was said in these sessions, by turn. StoreError."""
+        store = await self._open_store()
+        found: dict[str, str] = {}
+        for session_id in session_ids:
+            query = MemoryQuery(everywhere=True, session_id=session_id, with_superseded=True)
+            for old in await store.memories(query):
+                if new := await self._successor(store, old):
+                    found |= {each.turn_id: new.content for each in old.evidence}
+        return found
+
+    @staticmethod
+    async def _successor(store: Store, memory: MemoryRecord) -> MemoryRecord | None:
+        """What stands in its place today; None for one that is current."""
+        seen, new = {memory.memory_id}, None
+        while memory.superseded_by and memory.superseded_by not in seen:
+            seen.add(memory.superseded_by)
+            [*found] = await store.memories_by_id([memory.superseded_by])
+            if not found:
+                break
+            memory = new = found[0]
+        return new
 
     async def about(
         self, text: str, project_id: str | None
