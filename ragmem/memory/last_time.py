@@ -6,7 +6,7 @@ been changed again since, which commands failed last, what was decided, what was
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from ragmem.memory.facts.failures import beginning, failures, subject_of, succee
 from ragmem.memory.facts.ranking import is_generic
 from ragmem.memory.facts.words import is_greeting, own_words, plain, prose, sentences
 from ragmem.memory.files import extract_accessed_files, locator, written_since
-from ragmem.memory.summaries.digest import opening
+from ragmem.memory.summaries.digest import opening, prose_sentences
 from ragmem.records import MemoryQuery, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store.base import Store
 from ragmem.terms import guess_language, terms, turn_terms
@@ -37,11 +37,15 @@ _RECENT = 3
 _MOST = 4
 _ASKED_CHARS = 120
 _OUTCOME_CHARS = 320
+_BEFORE_CHARS = 200
+_TELLING_CHARS = 60
+"""An answer that is shorter, to a turn in which nothing was done, is small talk."""
 _LINE_CHARS = 160
 _LONGEST_PROMPT = 160
-_DONE = 0.6
+_DONE = 0.5
 """What is open counts as done when a later turn holds so much of its words."""
 _LEAST_WORDS = 2
+_KINDS = ("decision", "deadline")
 
 
 # --- prompts that point back ----------------------------------------------------------------
@@ -99,8 +103,12 @@ def points_back(text: str) -> bool:
 
 
 def names_nothing(text: str, now: datetime) -> bool:
-    """Whether there is nothing in it to search for: it points back, and names no time either."""
-    return points_back(text) and not time_spans(text, now)
+    """Whether there is nothing in it to search for: it points back, and names no time either.
+
+    "What do you know about me?" asks for what is known, whatever it is.
+    """
+    means_work = _BACK.search(plain(text)) is not None
+    return means_work and points_back(text) and not time_spans(text, now)
 
 
 def sessions_wanted(prompt: str, turn_index: int) -> int:
@@ -118,8 +126,10 @@ def sessions_wanted(prompt: str, turn_index: int) -> int:
 
 _UNDONE = re.compile(
     r"\b(?:to-?do|fixme|still (?:to|need|needs|needed|missing|open|fails?|failing|broken|have to|"
-    r"has to|left|undone)|not (?:yet|done|finished|implemented|covered|tested|checked)|"
+    r"has to|left|undone|says?|only)|(?:is|are) (?:still )?missing|"
+    r"not (?:yet|done|finished|implemented|covered|tested|checked)|"
     r"isn't (?:done|finished|implemented)|have(?:n't| not)|has(?:n't| not)|next steps?|"
+    r"(?:not|n't|no)\b.{0,20}\byet|will need|needs? (?:to|a|an|more)|"
     r"(?:what(?:'s| is)|is|are) (?:still )?left|left to (?:do|be done)|left open|remain(?:s|ing)?|"
     r"follow-?ups?|open (?:questions?|points?|items?|ends?)|pending|unresolved|"
     r"should (?:also|still|then|next)|did(?:n't| not) (?:check|run|test|touch|get to)|"
@@ -169,8 +179,12 @@ def recap(
     *,
     decided: Iterable[str] = (),
     later: Sequence[Turn] = (),
+    past: Collection[str] = (),
 ) -> SessionRecap:
-    """What a session came to, by its newest turns in order; `later` are those of newer sessions."""
+    """What a session came to, by its newest turns in order.
+
+    `later` are those of newer sessions; of `past`, by their ids, the decision was replaced.
+    """
     locate = locator(session)
     changed: dict[str, None] = {}
     failed: dict[str, str] = {}
@@ -185,12 +199,15 @@ def recap(
         failed = {begins: why for begins, why in failed.items() if begins not in succeeded(turn)}
         for draft in failures(turn, locate=locate):
             failed[draft.content.partition(": ")[0]] = draft.content
-    outcome, outcome_id = _outcome(turns)
+    told = [t for t in turns if not is_greeting(t.user_message) and t.turn_id not in past]
+    told = [t for t in told if _says_something(t)] or told[-1:]
+    last = told[-1] if told else None
     return SessionRecap(
         session=session,
         about=session.summary or "" if session.turn_count > len(turns) else "",
-        outcome=outcome,
-        outcome_id=outcome_id,
+        outcome=_outcome(last, _OUTCOME_CHARS) if last else "",
+        outcome_id=last.turn_id if last else "",
+        before=_outcome(told[-2], _BEFORE_CHARS) if len(told) > 1 else "",
         changed=tuple(changed)[::-1],
         failed=tuple(
             one_line(why, _LINE_CHARS) for why in list(failed.values())[: -_MOST - 1 : -1]
@@ -200,14 +217,18 @@ def recap(
     )
 
 
-def _outcome(turns: Sequence[Turn]) -> tuple[str, str]:
-    """Of the last turn that says something, thanks and one's own commands aside; and its id."""
-    for turn in reversed(turns):
-        answer = sentences(prose(turn.assistant_message))
-        if answer and not turn.is_own_command and not is_greeting(turn.user_message):
-            asked = one_line(turn.user_message, _ASKED_CHARS)
-            return f"{asked} — {opening(answer, _OUTCOME_CHARS)}", turn.turn_id
-    return "", ""
+def _says_something(turn: Turn) -> bool:
+    """Whether something came of it: thanks, plans for the evening and own commands don't count."""
+    did = any(subject_of(call) for call in turn.tool_calls)
+    answered = len(turn.assistant_message) >= _TELLING_CHARS
+    return not turn.is_own_command and (did or answered)
+
+
+def _outcome(turn: Turn, limit: int) -> str:
+    """What was asked, and how the answer begins; what it leaves undone is told elsewhere."""
+    said = [s for s in prose_sentences(turn.assistant_message) if not _UNDONE.search(plain(s))]
+    answer = opening(said, limit)
+    return " — ".join(filter(None, [one_line(turn.user_message, _ASKED_CHARS), answer]))
 
 
 def _open(turns: Sequence[Turn], later: Sequence[Turn]) -> list[str]:
@@ -259,10 +280,19 @@ async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) ->
             for turn in theirs
         ]
         query = MemoryQuery(
-            everywhere=True, session_id=each.session_id, kinds=("decision",), alive_at=now
+            everywhere=True,
+            session_id=each.session_id,
+            kinds=_KINDS,
+            with_superseded=True,
+            alive_at=now,
         )
-        decided = [memory.content for memory in await store.memories(query)]
-        found.append(recap(each, own, decided=decided, later=later))
+        every = await store.memories(query)
+        learned = [memory for memory in every[::-1] if memory.superseded_by is None]
+        past = {e.turn_id for m in every if m.superseded_by for e in m.evidence}
+        decided = [memory.content for memory in learned if memory.kind == "decision"]
+        due = [m.content for m in learned if m.kind == "deadline" and not (m.at and m.at < now)]
+        made = recap(each, own, decided=decided, later=later, past=past)
+        found.append(msgspec.structs.replace(made, open=(*due[:_MOST], *made.open)))
     return await asyncio.to_thread(lambda: [_since(each) for each in found])
 
 

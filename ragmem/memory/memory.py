@@ -18,7 +18,14 @@ from ragmem.embedder.base import Embedder
 from ragmem.embedder.opening import thresholds
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
-from ragmem.memory.context import Context, ContextBuilder, FindCode, Place, Strategy
+from ragmem.memory.context import (
+    Context,
+    ContextBuilder,
+    FindCode,
+    Place,
+    SessionRecap,
+    Strategy,
+)
 from ragmem.memory.context.collect import Collector, ContextInput
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Remembered
@@ -187,6 +194,13 @@ class Memory:
         store = await self._store()
         session = await store.session(session_id)
         return SessionTurns(session, tuple(await store.turns(session_id)))
+
+    async def recap(self, session: Session) -> SessionRecap:
+        """What a session came to, for whoever comes back to it. StoreError."""
+        from ragmem.memory.last_time import recaps
+
+        [found] = await recaps(await self._store(), [session], now=self._clock())
+        return found
 
     async def rename(self, session_id: str, title: str) -> Session:
         """Give a session the person's own title."""

@@ -31,6 +31,7 @@ _LISTED = 20
 _SHOWN_TURNS = 3
 _SHOWN_CHARS = 4_000
 _MOST_SIMILAR = 3
+_MOST_OPEN = 2
 _EMBEDDED_NOW = 4
 _TITLE_CHARS = 40
 
@@ -206,10 +207,17 @@ class ChatSession:
         if last is None:
             return ""
         when = ago(last.last_activity_at, datetime.now(UTC))
+        left = "; ".join(each.rstrip(".") for each in await self._left_open(last))
         return (
-            f"The last session here, {when}: “{one_line(last.called, 60)}”. "
-            "`ragmem chat -c` or /resume goes on with it."
+            f"The last session here, {when}: “{one_line(last.called, 60)}”."
+            f"{f' Open: {left}.' if left else ''} `ragmem chat -c` or /resume goes on with it."
         )
+
+    async def _left_open(self, session: Session) -> tuple[str, ...]:
+        try:
+            return (await self.app.memory.recap(session)).open[:_MOST_OPEN]
+        except RagmemError:
+            return ()
 
     async def _show_past(self) -> None:
         """Show the last turns, so that one sees where it stood."""
@@ -225,6 +233,8 @@ class ChatSession:
                 output.answer(clip_middle(turn.assistant_message, _SHOWN_CHARS))
             if turn.status in ("interrupted", "failed"):
                 output.warn(turn.status)
+        if left := await self._left_open(session):
+            output.say(f"Open: {'; '.join(left)}")
 
 
 async def sessions_here(app: "App") -> list[Session]:

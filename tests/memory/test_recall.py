@@ -189,24 +189,32 @@ async def test_words_alone(store: Store) -> None:
     assert (hit.at, hit.why) == (START, "its words")
 
 
-async def test_the_floor_is_strict_and_words_pass_it(store: Store) -> None:
-    """At the floor is below it; no vector is no error."""
-    half = (0.5, 0.75**0.5)
-    embedder = Fixed(question=(1.0, 0.0), at=half, above=(0.8, 0.6), plainly=(-1.0, 0.0))
+async def test_the_floor_is_strict_and_words_pass_it_where_they_are_no_accident(
+    store: Store,
+) -> None:
+    """At the floor is below it; no vector is no error; what is like nothing has common words."""
+    half, hardly = (0.5, 0.75**0.5), (0.2, 0.96**0.5)
+    embedder = Fixed(
+        question=(1.0, 0.0), at=half, above=(0.8, 0.6), plainly=hardly, nowhere=(-1.0, 0.0)
+    )
     session = await new_session(store)
     ids = await say(
-        store, session, ("at", "x"), ("y", "above"), ("zebra", "plainly"), ("unrelated", "z")
-    )
+        store, session, ("at", "x"), ("y", "above"), ("zebra", "plainly"), ("unrelated", "z"),
+        ("zebra", "nowhere"), ("the zebra of zoo_17", "nowhere"),
+    )  # fmt: skip
     await a_worker(store, embedder=embedder, summarizes=False).drain()
     (late,) = await say(store, session, ("zebra", "without a vector"))
     got = await hits(store, "question zebra", embedder, min_similarity=0.5, max_results=9)
     assert {hit.record_id for hit in got} == {ids[1], ids[2], late}
     raw = {hit.record_id: hit.similarity for hit in got}
     assert raw[ids[1]] == pytest.approx(0.8, abs=1e-3)
-    assert raw[ids[2]] == pytest.approx(-1.0, abs=1e-3)
+    assert raw[ids[2]] == pytest.approx(0.2, abs=1e-3)
     assert raw[late] is None
     by_id = {hit.record_id: hit for hit in got}
     assert by_id[ids[1]].relevance == "80%"
+    named = await found(store, "zebra of zoo_17?", embedder, min_similarity=0.5, max_results=9)
+    assert ids[5] in named
+    assert ids[4] not in named
     assert ids[0] in await found(store, "question", embedder, min_similarity=0.49, max_results=9)
     assert ids[0] in await found(store, "question", embedder, max_results=9)
 
@@ -226,7 +234,7 @@ async def test_meaning_without_a_shared_word(store: Store) -> None:
 
 async def test_stop_words_are_no_match(store: Store) -> None:
     """What shares only `the` and `of` with the prompt does not pass the floor as text."""
-    embedder = Fixed(loaf=(1.0, 0.0))
+    embedder = Fixed(loaf=(1.0, 0.0), burrow=(0.3, 0.91**0.5))
     session = await new_session(store)
     (turn_id,) = await say(store, session, ("What of the wombats?", "They are in the burrow."))
     await a_worker(store, embedder=embedder, summarizes=False).drain()

@@ -31,7 +31,7 @@ from ragmem.store.base import Archive, Store
 DAYS = Path(__file__).parent / "days"
 _MODEL = ModelInfo(name="openai/x", context_window=200_000)
 _TURN = timedelta(minutes=5)
-_WORDS = ("Last Time", "Remembered Facts", "Relevant Turns", "Relevant Summaries")
+_RECALLED = ("Remembered Facts", "Relevant Turns", "Relevant Summaries")
 _OUTDATED = re.compile(r"superseded|replaced|outdated|changed since|gone since|as it was", re.I)
 
 
@@ -67,7 +67,7 @@ class Day(msgspec.Struct, frozen=True):
     """A session of a story."""
 
     project: str
-    at: datetime
+    at: str
     turns: tuple[Said, ...]
     memories: tuple[Learned, ...] = ()
 
@@ -75,7 +75,7 @@ class Day(msgspec.Struct, frozen=True):
 class Probe(msgspec.Struct, frozen=True):
     """A later prompt; patterns of what must and must not stand before it, and what bears on it."""
 
-    at: datetime
+    at: str
     project: str
     prompt: str
     must: tuple[str, ...] = ()
@@ -246,7 +246,7 @@ class Teller:
         items = [
             (f"{section.name}: {item.label}", await self._whole(item.record_id) or item.label)
             for section in built.sections
-            if section.name in _WORDS
+            if section.name in _RECALLED
             for item in section.items
         ]
         return outcome_of(self._story, probe, remembered_text(built, probe.prompt), items)
@@ -281,7 +281,8 @@ def remembered_text(built: Context, prompt: str) -> str:
 def outcome_of(story: Story, probe: Probe, text: str, items: Sequence[tuple[str, str]]) -> Outcome:
     """What a text holds of what a probe asks for; `items` are what it recalls: label and words."""
     missing = tuple(each for each in probe.must if not _holds(text, each))
-    lines = [line for line in text.splitlines() if not _OUTDATED.search(line)]
+    # What says of itself that it is past misleads nobody: an entry ends at a blank line.
+    lines = [entry for entry in text.split("\n\n") if not _OUTDATED.search(entry)]
     bears = (*probe.must, *probe.bears)
     return Outcome(
         story=story.name,
@@ -299,5 +300,5 @@ def _holds(text: str, pattern: str) -> bool:
     return re.search(pattern, text, re.IGNORECASE) is not None
 
 
-def _utc(at: datetime) -> datetime:
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
+def _utc(at: str) -> datetime:
+    return datetime.fromisoformat(at).replace(tzinfo=UTC)

@@ -30,7 +30,7 @@ from ragmem.events import (
     TurnFinished,
     TurnStarted,
 )
-from ragmem.memory.context import Context, ContextItem, ContextSection
+from ragmem.memory.context import Context, ContextItem, ContextSection, SessionRecap
 from ragmem.memory.memory import SessionTurns
 from ragmem.messages import user
 from ragmem.records import FileAccess, Session, SessionQuery, Turn, Usage
@@ -97,6 +97,9 @@ class FakeMemory:
     async def load_session(self, session_id: str) -> SessionTurns:
         found = await self.find_session(session_id)
         return SessionTurns(found, tuple(self.turns.get(session_id, ())))
+
+    async def recap(self, session: Session) -> SessionRecap:
+        return SessionRecap(session=session, open=("the gate still squeaks",))
 
     async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
         return [

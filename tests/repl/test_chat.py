@@ -411,7 +411,7 @@ def test_slash_commands(tmp_path: Path) -> None:
     with FakeChat(tmp_path, "past", rows=40) as chat:
         chat.wait_until_loaded()
         chat.wait_for(
-            r"^· The last session here, \d+ (month|year)s? ago: “Past work”\. `ragmem chat -c` or"
+            r"^· The last session here, \d+ (month|year)s? ago: “Past work”\. Open: the gate still"
         )
         chat.send("/help\r")
         chat.wait_for(r"^/cost +tokens and money spent\n/exit +leave\n\n@path +names a file")

@@ -12,6 +12,7 @@ from ragmem.memory.context.values import (
     FindCode,
     Material,
     Place,
+    SessionRecap,
     Strategy,
 )
 
@@ -27,6 +28,7 @@ __all__ = [
     "FindCode",
     "Material",
     "Place",
+    "SessionRecap",
     "Strategy",
     "context_max_chars",
 ]

@@ -357,7 +357,9 @@ class Collector:
         pinned = await self._read(partial(facts.pinned, project_id), project_id)
         if pinned is not None:
             self._last_pinned[project_id] = tuple(pinned)
-        if asked.strategy == "recent" or pinned is None:
+        from ragmem.memory.last_time import names_nothing
+
+        if asked.strategy == "recent" or pinned is None or names_nothing(asked.prompt, asked.now):
             return ()
         patience_s = self._config.embeddings.timeout_s
         found = await self._tried(

@@ -8,6 +8,7 @@ from typing import Any
 from ragmem.ids import short_id
 from ragmem.memory.context.history import build_history_context, digests_of, messages_of
 from ragmem.memory.context.values import ContextItem, Material, Part, SessionRecap
+from ragmem.memory.facts.failures import failures
 from ragmem.memory.facts.values import FactHit
 from ragmem.memory.files import format_accessed_files
 from ragmem.memory.hits import Hit
@@ -333,6 +334,7 @@ SUMMARIES_HEADING = "## Relevant Past Context (Semantic Search - Summaries)"
 LEVEL1_HEADING = "## Recent Level 1 Summaries (Not Yet Summarized to Level 2)"
 _LEAST_CHARS = 160
 _SINCE_CHARS = 200
+_MOST_FAILED = 2
 """A hit that would get less room than this says nothing."""
 _RESULT_WORDS = 2
 """A tool's result is quoted when it holds so many of the question's words that the texts lack."""
@@ -483,6 +485,8 @@ def _turn_entry(
     source: str,
 ) -> str:
     tools = ", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls))
+    failed = failures(turn, locate=str)[-_MOST_FAILED:]
+    room -= len(failed) * (_SINCE_CHARS + 1)
     room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
     quoted = _telling_result(turn, calls, outdated, question, max(0, room // 4))
     room -= len(quoted) + 1 if quoted else 0
@@ -491,6 +495,7 @@ def _turn_entry(
     lines = [heading, f"User: {asked}", f"Assistant: {answer}"]
     if tools:
         lines.append(f"Tools: {tools}")
+    lines += [one_line(f"Failed: {failure.content}", _SINCE_CHARS) for failure in failed]
     if quoted:
         lines.append(quoted)
     return "\n".join([*lines, source])

@@ -37,6 +37,9 @@ _TELLING = re.compile(
     "undefined|unknown|invalid|erreur|panic",
     re.IGNORECASE,
 )
+_TALLY = re.compile(
+    r"\W*(?:test result: )?(?:FAILED\W+)?\d+ (?:failed|errors?|passed)", re.IGNORECASE
+)
 _NOT_TRIED = re.compile(
     "not allowed|This is plan mode|belongs to ragmem|Nothing was (?:executed|done)|There is no tool"
     "|[rR]ead it|was not read|interrupted|Stopped by the person"
@@ -166,5 +169,8 @@ def _reason(call: ToolCall) -> str:
     telling = [line for line in lines if _TELLING.search(line)]
     # A program's last word tells most; a tool's first does.
     chosen = (telling or lines)[-1:] if call.tool_name == _COMMAND else lines[:1]
+    if chosen and _TALLY.match(chosen[0]):
+        # How many failed says less than which.
+        chosen = [line for line in telling if not _TALLY.match(line)][-1:] + chosen
     safe = [line for line in chosen if call.tool_name != _COMMAND or not is_instruction(line)]
     return ": ".join(filter(None, [head, *safe])) or "no reason was given"

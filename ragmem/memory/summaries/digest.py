@@ -319,8 +319,8 @@ _WORD = re.compile(r"[^\W\d_]{4,}")
 
 def turn_digest(turn: Turn, *, text_chars: int) -> Digest:
     """What was asked, the answer's first sentences, what was changed and run, and how it ended."""
-    asked = _sentences(turn.user_message)
-    answered = _sentences(turn.assistant_message)
+    asked = prose_sentences(turn.user_message)
+    answered = prose_sentences(turn.assistant_message)
     first = opening(answered, _ANSWER_CHARS)
     parts = [one_line(opening(asked, _QUESTION_CHARS), _QUESTION_CHARS), first, *_done(turn)]
     text = clip_sentences(" — ".join(filter(None, parts)), text_chars)
@@ -371,8 +371,8 @@ def _dealt(groups: Sequence[Sequence[str]]) -> list[str]:
     return list(dict.fromkeys(item for row in rows for item in row if item is not None))
 
 
-def _sentences(text: str) -> list[str]:
-    """Of prose: code blocks are left out, marks of headings and lists too."""
+def prose_sentences(text: str) -> list[str]:
+    """The sentences of a text: code blocks are left out, marks of headings and lists too."""
     text = _without_code(redact(clean(text))[:_LONGEST_READ])
     found = [one_line(_MARKUP.sub("", part), 2_000) for part in _SENTENCE.split(text)]
     return [sentence for sentence in found if any(map(str.isalnum, sentence))]
