@@ -42,7 +42,6 @@ from ragmem.memory.projects import (
 from ragmem.memory.recall import Question, ScopeName, scope_of
 from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import SUFFIX, Tail
-from ragmem.metrics import Metrics
 from ragmem.records import Session, SessionQuery, TurnQuery
 from ragmem.redact import know, secrets_among
 from ragmem.store.base import Store
@@ -50,6 +49,7 @@ from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver, PermissionMode
 from ragmem.tools.project_code import SessionCode
+from ragmem.usage import Metrics, UsageLog
 
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex
@@ -375,7 +375,7 @@ class App:
                 hint="Leave the flag out, or choose a model that `ragmem models` shows a price of.",
             )
         llm = open_llm(choice, self.config, self.paths, environ)
-        self._notices += about(choice, self.paths.data_dir / "paid-models")
+        self._notices += about(choice, UsageLog(self.paths.data_dir))
         return await self._seat(session, options, llm, approver)
 
     async def _seat(

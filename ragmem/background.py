@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import datetime
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -32,11 +31,10 @@ from ragmem.index.codebase import Codebase
 from ragmem.llm.base import LLM
 from ragmem.locks import is_held, lock
 from ragmem.memory.memory import Memory
-from ragmem.metrics import Metrics
-from ragmem.metrics.kept import keep
 from ragmem.records import Session, Usage, utc_now
 from ragmem.redact import redact
 from ragmem.store.base import Store
+from ragmem.usage import Metrics, UsageLog
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.extraction import Extractor
@@ -98,10 +96,8 @@ class Background:
 
     def spent(self, session_id: str) -> Usage:
         """What calls for a session have used, by whichever process of the home."""
-        from ragmem.memory.summaries.ledger import FILE, Ledger
-
-        ledger = self._asker.ledger if self._asker else Ledger(self._paths.data_dir / FILE)
-        found = ledger.spent(session_id)
+        usage = self._asker.usage if self._asker else UsageLog(self._paths.data_dir)
+        found = usage.spent(session_id)
         return Usage(
             input_tokens=found.input_tokens,
             output_tokens=found.output_tokens,
@@ -233,7 +229,7 @@ class Background:
             spent = self._embedder.spent
             for name, count in (("tokens", spent.tokens), ("texts", spent.texts)):
                 self._metrics.count(f"embedder.{name}", count)
-        keep(self._paths.data_dir, self._metrics, datetime.now().astimezone().date())
+        UsageLog(self._paths.data_dir).keep(self._metrics)
 
     def _made(self, model: str) -> "Worker":
         from ragmem.memory.worker import Worker
@@ -300,13 +296,10 @@ def summarizer(
     say: Callable[[str], None] = lambda _: None,
 ) -> "Summarizer":
     """One that asks this model, within the session's limits over all processes of the home."""
-    from ragmem.memory.summaries import Ledger, Summarizer
-    from ragmem.memory.summaries.ledger import FILE
+    from ragmem.memory.summaries import Summarizer
 
-    ledger = Ledger(paths.data_dir / FILE)
-    return Summarizer(
-        llm, config, ledger=ledger, metrics=metrics, open_attempts=open_store, say=say
-    )
+    usage = UsageLog(paths.data_dir)
+    return Summarizer(llm, config, usage=usage, metrics=metrics, open_attempts=open_store, say=say)
 
 
 def extractor(

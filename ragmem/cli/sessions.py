@@ -357,7 +357,7 @@ async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
                     given_up = await store.attempts(insight_item(session), least=TRIES)
                     for tried in given_up:
                         why = f"{tried.problem} {tried.model} is not asked again: name another, -m."
-                    why = why if given_up else asking.spent(session.session_id).problem or why
+                    why = why if given_up else asking.problem or why
                 show("reading", 1)
     except asyncio.CancelledError:
         say("Stopped. What was found so far is kept; run it again to go on.\n")

@@ -13,9 +13,9 @@ from ragmem.config import Config, Paths
 from ragmem.embedder.base import Embedder
 from ragmem.memory.recall import ScopeName
 from ragmem.memory.worker import Worker
-from ragmem.metrics import Metrics
 from ragmem.records import Scope, Session, Turn
 from ragmem.store.spool import SpooledStore
+from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
     from ragmem.memory.memory import Memory

@@ -23,7 +23,6 @@ from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.memory.summaries import Summarizer, plan
-from ragmem.metrics import Metrics
 from ragmem.records import (
     AddSummary,
     Pending,
@@ -35,6 +34,7 @@ from ragmem.records import (
 )
 from ragmem.store.base import Store
 from ragmem.text import one_line
+from ragmem.usage import Metrics
 
 _log = logging.getLogger("ragmem")
 

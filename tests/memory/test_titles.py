@@ -303,7 +303,7 @@ async def test_nothing_is_stored_where_nothing_came(store: Store) -> None:
     summarizer, _ = a_summarizer(*[Says("no JSON")] * 3)
     assert await into(store, summarizer) is None
     assert await store.insights(["s"]) == []
-    assert summarizer.spent("s").problem == "it holds no JSON object"
+    assert summarizer.problem == "it holds no JSON object"
 
 
 async def test_a_long_session_is_told_by_its_summaries(store: Store) -> None:

@@ -32,10 +32,10 @@ from ragmem.memory.summaries import Summarizer, attempts
 from ragmem.memory.summaries.attempts import TRIES
 from ragmem.memory.titles import insight_into
 from ragmem.memory.worker import Worker
-from ragmem.metrics import Metrics
-from ragmem.records import Candidate, EmbedderMark, SearchQuery, Summary
+from ragmem.records import AddSummary, Candidate, EmbedderMark, SearchQuery, Summary
 from ragmem.store.base import Store
 from ragmem.store.sqlite import SQLiteStore
+from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM
@@ -541,17 +541,6 @@ async def test_a_model_that_breaks(store: Store) -> None:
     assert len(await store.summaries(session_id, level=1)) == 3
 
 
-async def test_limits_of_a_session(store: Store) -> None:
-    """Past them summaries are cut from the turns; that is no failure."""
-    session_id = await a_session(store, 5)
-    llm = a_model()
-    config = SummariesConfig(max_calls_per_session=3)
-    assert await a_worker(store, llm=llm, config=config).drain()
-    assert len(llm.requests) == 3
-    ones = await store.summaries(session_id, level=1)
-    assert sorted(s.extractive for s in ones) == [False, False, False, True, True]
-
-
 async def test_limits_hold_over_processes(store: Store) -> None:
     """What others spent on the session counts, as far as its summaries tell."""
     session_id = await a_session(store, 3, chars=60)
@@ -581,6 +570,20 @@ async def test_a_summary_of_somebody_elses_is_a_summary(store: Store) -> None:
 
 
 # --- switched off ------------------------------------------------------------------
+
+
+async def test_two_that_do_the_same_work_store_it_once(store: Store) -> None:
+    """A lease that ran out costs a second call, never a second summary."""
+    session_id = await a_session(store, 7)
+    turns = await store.turns(session_id)
+    for _ in range(2):
+        summarizer = Summarizer(None, SummariesConfig())
+        ones = [await summarizer.summarize_turn(turn) for turn in turns]
+        above = await summarizer.summarize_summaries(session_id, ones)
+        await store.apply([AddSummary(summary=each) for each in (*ones, above)])
+    assert len(await store.summaries(session_id)) == 8
+    [top] = await store.summaries(session_id, not_rolled_up=True)
+    assert top.covers == above.covers
 
 
 async def test_summaries_switched_off(store: Store) -> None:
