@@ -586,24 +586,18 @@ async def test_two_that_do_the_same_work_store_it_once(store: Store) -> None:
     assert top.covers == above.covers
 
 
-async def test_summaries_switched_off(store: Store) -> None:
-    """No model is asked, none are cut; vectors are made."""
+@pytest.mark.parametrize("config", [OFF, SummariesConfig()], ids=["summaries", "embeddings"])
+async def test_what_is_switched_off_is_not_done(store: Store, config: SummariesConfig) -> None:
+    """The other is done all the same; of summaries none are cut either."""
     session_id = await a_session(store, 10)
-    llm, embedder = a_model(), HashEmbedder()
-    assert await a_worker(store, embedder=embedder, llm=llm, config=OFF).drain()
-    assert llm.requests == []
-    assert await store.summaries(session_id) == []
-    assert (await store.session(session_id)).summary is None
-    assert (await left(store))["vectors"] == 0
-
-
-async def test_embeddings_switched_off(store: Store) -> None:
-    """Nothing is embedded, summaries are made."""
-    session_id = await a_session(store, 6)
-    assert await a_worker(store, embedder=None, llm=a_model()).drain()
-    assert await store.embedder() is None
-    assert len(await store.summaries(session_id, level=1)) == 6
-    assert (await store.session(session_id)).summary == "Beds were planned."
+    llm, embedder = a_model(), HashEmbedder() if config is OFF else None
+    assert await a_worker(store, embedder=embedder, llm=llm, config=config).drain()
+    assert bool(llm.requests) is (config is not OFF)
+    assert len(await store.summaries(session_id, level=1)) == (0 if config is OFF else 10)
+    summary = (await store.session(session_id)).summary
+    assert summary == (None if config is OFF else "Beds were planned.")
+    assert ((await left(store))["vectors"] == 0) is (config is OFF)
+    assert await store.embedder() == (EmbedderMark("hash-1", 64) if config is OFF else None)
 
 
 async def test_an_answer_that_can_not_be_used_is_asked_for_three_times_by_all_processes(

@@ -53,7 +53,7 @@ from ragmem.memory.summaries.digest import (
     turn_records,
     union,
 )
-from ragmem.memory.summaries.plan import summary_id
+from ragmem.memory.summaries.plan import calls_behind, summary_id
 from ragmem.messages import Message, system, user
 from ragmem.prompts import prompt
 from ragmem.records import Summary, Turn, utc_now
@@ -172,19 +172,18 @@ class Summarizer:
         """What this session's summaries cost, with what was spent before this process."""
         return self.usage.spent(session_id) + self._elsewhere.get(session_id, Spending())
 
-    def reckon(self, session_id: str, calls: int) -> None:
+    async def reckon(self, store: Store, session_id: str) -> None:
         """Count calls that others made for a session, on another machine or without a log.
 
-        What they cost is estimated.
+        As many as its summaries took at least; what they cost is estimated.
         """
-        more = calls - self.spent(session_id).calls
-        if self._llm is None or more <= 0:
+        if self._llm is None or session_id in self._elsewhere or not self.uses_model(session_id):
             return
-        info = self._llm.info
+        session = await store.session(session_id)
+        calls = await calls_behind(store, session, every=self._config.every_n_messages)
+        more, info = max(0, calls - self.spent(session_id).calls), self._llm.info
         cost = 0.0 if _is_free(info) else info.cost_usd(*_USUAL_TOKENS) or 0.0
-        self._elsewhere[session_id] = self._elsewhere.get(session_id, Spending()) + Spending(
-            calls=more, cost_usd=more * cost
-        )
+        self._elsewhere[session_id] = Spending(calls=more, cost_usd=more * cost)
 
     def uses_model(self, session_id: str) -> bool:
         """Whether a model would be asked now: only then is it of use to redo what is extractive."""
