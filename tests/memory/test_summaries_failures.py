@@ -71,18 +71,6 @@ async def test_trouble_is_told_once_of_each_kind() -> None:
     assert told[1].endswith("It is away.")
 
 
-async def test_what_is_redone_takes_the_stand_in_s_place() -> None:
-    """Same id, same time, and no longer extractive."""
-    cut = await Summarizer(None, SummariesConfig(), clock=lambda: T0).summarize_turn(TURN)
-    later = Summarizer(
-        ScriptedLLM([Says(GOOD)]), SummariesConfig(), clock=lambda: T0 + timedelta(days=1)
-    )
-    redone = await later.summarize_turn(TURN, instead_of=cut)
-    assert (cut.extractive, redone.extractive) == (True, False)
-    assert (redone.summary_id, redone.created_at) == (cut.summary_id, cut.created_at)
-    assert redone.text != cut.text
-
-
 async def test_the_server_s_wish_to_wait_is_kept() -> None:
     """Retry-After, up to a minute."""
     naps = Naps()
@@ -90,16 +78,6 @@ async def test_the_server_s_wish_to_wait_is_kept() -> None:
     summarizer = Summarizer(llm, SummariesConfig(), sleep=naps)
     assert not (await summarizer.summarize_turn(TURN)).extractive
     assert naps == [7]
-
-
-async def test_a_refusal_is_not_tried_again() -> None:
-    """After three in a row this process asks no more; a success between starts anew."""
-    refused = ProviderRefused("wrong key")
-    summarizer, llm = a_summarizer(refused, refused, Says(GOOD), refused, refused, refused)
-    made = [await summarizer.summarize_turn(TURN) for _ in range(9)]
-    assert [m.extractive for m in made] == [True, True, False] + [True] * 6
-    assert llm.left == 0
-    assert not summarizer.uses_model("s")
 
 
 async def test_too_long_for_the_model_is_halved() -> None:

@@ -47,15 +47,25 @@ async def title(store: Store, session_id: str = "s") -> str:
 
 async def test_the_model_names_a_session_after_its_first_turn(store: Store) -> None:
     """One call, once; not before a turn was completed."""
-    summarizer, llm = a_summarizer(GOOD)
+    summarizer, llm = a_summarizer(GOOD, info=ModelInfo(name="fake/small", context_window=8_000))
     await store.apply([created("s"), begun("s", "t", "Where do ferns grow?")])
     assert not await named(store, summarizer)
-    await store.apply([finished("s", "t")])
+    await store.apply([finished("s", "t", "In shade.")])
     assert await named(store, summarizer)
     assert await title(store) == "Ferns need shade"
     assert not await named(store, summarizer)
     assert len(llm.requests) == 1
-    assert "Where do ferns grow?" in asked(llm.requests[0])
+    rules, data = asked(llm.requests[0]).split("\n=====\n")
+    assert "At most 60 characters, on one line" in rules
+    assert data == snapshot("""\
+<records-TAG>
+Person: Where do ferns grow?
+
+Agent: In shade.
+</records-TAG>
+
+That was the quoted data. Answer with the JSON object.\
+""")
 
 
 async def test_a_name_by_the_person_wins_for_ever(store: Store) -> None:
@@ -191,23 +201,6 @@ def test_words_as_a_title(text: str, title: str | None) -> None:
         assert made == title
 
 
-async def test_what_the_model_is_asked(store: Store) -> None:
-    await store.apply([created("s"), *whole_turn("s", user="Where do ferns grow?")])
-    summarizer, llm = a_summarizer(GOOD, info=ModelInfo(name="fake/small", context_window=8_000))
-    await named(store, summarizer)
-    rules, data = asked(llm.requests[0]).split("\n=====\n")
-    assert "At most 60 characters, on one line" in rules
-    assert data == snapshot("""\
-<records-TAG>
-Person: Where do ferns grow?
-
-Agent: Because.
-</records-TAG>
-
-That was the quoted data. Answer with the JSON object.\
-""")
-
-
 INSIGHT = Says(
     json.dumps(
         {
@@ -229,7 +222,12 @@ async def into(store: Store, summarizer: Summarizer, session_id: str = "s") -> I
 
 async def test_a_session_is_asked_about_once_and_stored(store: Store) -> None:
     """Main topic, key findings, action items."""
-    await store.apply([created("s"), *whole_turn("s")])
+    turn = (
+        begun("s", "t", "Where do ferns grow?"),
+        called("s", "t"),
+        finished("s", "t", "In shade."),
+    )
+    await store.apply([created("s"), *turn])
     summarizer, llm = a_summarizer(INSIGHT)
     made = await into(store, summarizer)
     assert made == Insight(
@@ -240,7 +238,22 @@ async def test_a_session_is_asked_about_once_and_stored(store: Store) -> None:
         created_at=at(60),
     )
     assert await store.insights(["s", "other"]) == [made]
-    assert len(llm.requests) == 1
+    [request] = llm.requests
+    rules, data = asked(request).split("\n=====\n")
+    for limit in ("at most 120 characters", "0 to 8 things", "At most 200 characters each"):
+        assert limit in rules
+    assert data == snapshot("""\
+<records-TAG>
+Person: Where do ferns grow?
+
+Tool calls:
+- read_file plants.txt -> ferns, hostas — 🌿
+
+Agent: In shade.
+</records-TAG>
+
+That was the quoted data. Answer with the JSON object.\
+""")
 
 
 async def test_only_sessions_that_went_on_wait(store: Store) -> None:
@@ -304,31 +317,3 @@ async def test_a_long_session_is_told_by_its_summaries(store: Store) -> None:
     assert "Summary: First." in sent
     assert "Summary: Second." in sent
     assert "shade shade" not in sent
-
-
-async def test_what_the_model_is_asked_for_an_insight(store: Store) -> None:
-    await store.apply(
-        [
-            created("s"),
-            begun("s", "t", "Where do ferns grow?"),
-            called("s", "t"),
-            finished("s", "t", "In shade."),
-        ]
-    )
-    summarizer, llm = a_summarizer(INSIGHT)
-    await into(store, summarizer)
-    rules, data = asked(llm.requests[0]).split("\n=====\n")
-    for limit in ("at most 120 characters", "0 to 8 things", "At most 200 characters each"):
-        assert limit in rules
-    assert data == snapshot("""\
-<records-TAG>
-Person: Where do ferns grow?
-
-Tool calls:
-- read_file plants.txt -> ferns, hostas — 🌿
-
-Agent: In shade.
-</records-TAG>
-
-That was the quoted data. Answer with the JSON object.\
-""")

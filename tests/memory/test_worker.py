@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import ragmem
 from ragmem.config import SummariesConfig
 from ragmem.embedder.base import Kind
-from ragmem.errors import ProviderRefused, ProviderUnavailable, StoreError
+from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory import worker as worker_module
@@ -511,20 +511,6 @@ async def test_stand_ins_are_redone_by_who_has_a_model(open_store: OpenStore) ->
     assert len(llm.requests) == len(after)
     assert await a_worker(await open_store()).drain()
     assert await store.summaries(session_id) == after
-
-
-@pytest.mark.parametrize("error", [ProviderUnavailable("busy"), ProviderRefused("no such model")])
-async def test_a_model_that_fails(store: Store, error: Exception) -> None:
-    """A stand-in in time, and one try a turn."""
-    session_id = await a_session(store, 2)
-    llm = ScriptedLLM([error], repeat=True)
-    worker = a_worker(store, llm=llm)
-    assert await worker.drain()
-    assert [s.extractive for s in await store.summaries(session_id)] == [True, True]
-    tries = len(llm.requests)
-    assert tries <= 6
-    assert await worker.drain()
-    assert len(llm.requests) == tries
 
 
 async def test_a_model_that_breaks(store: Store) -> None:

@@ -417,7 +417,7 @@ class Summarizer:
                 except ValueError as refused:
                     wrong = problem = str(refused)
             said = len(answer.text) + len(answer.reasoning)
-            call = _one_call(llm.info, sent, said, answer.usage, failed=bool(wrong))
+            call = _one_call(llm.info, sent, said, answer.usage, failed=found is None)
             self.usage.add(session_id, call)
             self.problem = wrong
             if error is None or isinstance(error, ContextTooLong | StreamCut):
@@ -438,11 +438,13 @@ class Summarizer:
             tries.made += 1
         else:
             await tries.refused(wrong)
-        if is_away and not isinstance(error, ProviderUnavailable):
+        passes = isinstance(error, ProviderUnavailable)
+        if is_away and (tries.are_over or not passes):
             tries.made = TRIES
-            self._left_alone(model, error, tries=1)
-        elif tries.are_over and is_away:
-            self._left_alone(model, error, tries=TRIES)
+            count, now = TRIES if passes else 1, self._clock()
+            away = self.usage.failed(model, now, str(error), tries=count)
+            if away.until > now:
+                self._tell("away", away_text(away))
         elif tries.are_over:
             self._tell("unusable", _unusable_text(model, wrong))
         elif isinstance(error, ProviderUnavailable):
@@ -451,11 +453,6 @@ class Summarizer:
             await tries.pause()
         elif isinstance(error, StreamCut):
             await self._sleep(wait_s(tries.made, None))
-
-    def _left_alone(self, model: str, error: LLMError | None, *, tries: int) -> None:
-        away = self.usage.failed(model, self._clock(), str(error), tries=tries)
-        if away.until > self._clock():
-            self._tell("away", away_text(away))
 
 
 def away_text(away: Away) -> str:
