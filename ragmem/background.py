@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmem.config import Config, Paths, SummariesConfig, environment
+from ragmem.config import Config, Paths, environment
 from ragmem.embedder.base import Embedder, Litellm
 from ragmem.embedder.opening import changed, open_embedder
 from ragmem.errors import (
@@ -64,7 +64,7 @@ class Background:
         open_store: Callable[[], Awaitable[Store]],
         embedder: Embedder | None,
         *,
-        metrics: Metrics,
+        usage: UsageLog,
         codebase: Codebase | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -75,12 +75,11 @@ class Background:
         self._memory = memory
         self._open_store = open_store
         self._embedder = embedder
-        self._metrics = metrics
+        self._usage = usage
+        self._metrics = usage.metrics
         self._llm: LLM | None = None
         self._worker: Worker | None = None
-        self._asker: Summarizer | None = None
         self._summarizer: Summarizer | None = None
-        """The same, where summaries are made."""
         self._told = False
         self._say = say
         self._runs = False
@@ -96,8 +95,7 @@ class Background:
 
     def spent(self, session_id: str) -> Usage:
         """What calls for a session have used, by whichever process of the home."""
-        usage = self._asker.usage if self._asker else UsageLog(self._paths.data_dir)
-        found = usage.spent(session_id)
+        found = self._usage.spent(session_id)
         return Usage(
             input_tokens=found.input_tokens,
             output_tokens=found.output_tokens,
@@ -229,22 +227,26 @@ class Background:
             spent = self._embedder.spent
             for name, count in (("tokens", spent.tokens), ("texts", spent.texts)):
                 self._metrics.count(f"embedder.{name}", count)
-        UsageLog(self._paths.data_dir).keep(self._metrics)
+        self._usage.keep()
 
     def _made(self, model: str) -> "Worker":
+        from ragmem.memory.summaries import Summarizer
         from ragmem.memory.worker import Worker
 
         summaries, facts = self._config.memory.summaries, self._memory.facts
-        asker, self._model = self._asker, model
+        asker, self._model = None, model
         if self._config.memory.worker == "inline":
             # A person waits for it.
             summaries = msgspec.structs.replace(summaries, retry_pause_s=0.0)
         if summaries.enabled or (facts and self._config.memory.facts.extract):
             self._llm = summary_model(self._config, self._paths, flag=model)
-            asker = summarizer(
-                self._llm, summaries, self._paths, self._metrics, self._open_store, self._say
+            asker = Summarizer(
+                self._llm,
+                summaries,
+                usage=self._usage,
+                open_attempts=self._open_store,
+                say=self._say,
             )
-            self._asker = asker
         self._summarizer = asker if summaries.enabled else None
         return Worker(
             self._open_store,
@@ -285,21 +287,6 @@ def summary_model(config: Config, paths: Paths, *, flag: str = "") -> LLM | None
     with suppress(NoModel, ConfigError):
         return open_llm(choose_summary_model(config, environ, flag=flag), config, paths, environ)
     return None
-
-
-def summarizer(
-    llm: LLM | None,
-    config: SummariesConfig,
-    paths: Paths,
-    metrics: Metrics,
-    open_store: Callable[[], Awaitable[Store]],
-    say: Callable[[str], None] = lambda _: None,
-) -> "Summarizer":
-    """One that asks this model, within the session's limits over all processes of the home."""
-    from ragmem.memory.summaries import Summarizer
-
-    usage = UsageLog(paths.data_dir)
-    return Summarizer(llm, config, usage=usage, metrics=metrics, open_attempts=open_store, say=say)
 
 
 def extractor(

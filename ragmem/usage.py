@@ -183,6 +183,8 @@ class UsageLog:
     ) -> None:
         self._folder = folder
         self._today = today
+        self.metrics = Metrics()
+        """What this process measures, for `keep`."""
         self._sums = _Sums()
         """Of all processes, when the file bore the stamp."""
         self._stamp: tuple[int, ...] | None = None
@@ -191,10 +193,10 @@ class UsageLog:
 
     # --- what a process measures ------------------------------------------------
 
-    def keep(self, metrics: Metrics) -> None:
-        """Add what a process measured."""
-        if metrics.counts or metrics.timings_ms:
-            self._add(measured(metrics, self._today()))
+    def keep(self) -> None:
+        """Add what this process measured: once, as it ends."""
+        if self.metrics.counts or self.metrics.timings_ms:
+            self._add(measured(self.metrics, self._today()))
 
     def days(self) -> list[Measured]:
         """What is kept, one for each day, oldest first."""

@@ -22,14 +22,21 @@ CALL = Spending(calls=1, cost_usd=0.5, input_tokens=7)
 
 def some_metrics(*times: float) -> Metrics:
     metrics = Metrics()
-    metrics.timings_ms["x"] += times
-    metrics.count("searches", len(times))
-    metrics.count("nothing", 0)
+    if times:
+        metrics.timings_ms["x"] += times
+        metrics.count("searches", len(times))
+        metrics.count("nothing", 0)
     return metrics
 
 
 def a_log(folder: Path, day: date = TODAY) -> UsageLog:
     return UsageLog(folder, today=lambda: day)
+
+
+def keep(log: UsageLog, *times: float) -> None:
+    """A process that ends."""
+    log.metrics = some_metrics(*times)
+    log.keep()
 
 
 # --- what processes measure ---------------------------------------------------------------
@@ -39,7 +46,7 @@ def test_what_processes_measured_is_added_up(tmp_path: Path) -> None:
     """One sum a day; what has no times and no counts is no process."""
     yesterday = TODAY - timedelta(days=1)
     for day, times in ((yesterday, [1]), (TODAY, [2, 4]), (TODAY, [8]), (TODAY, [])):
-        a_log(tmp_path, day).keep(some_metrics(*times) if times else Metrics())
+        keep(a_log(tmp_path, day), *times)
     days = a_log(tmp_path).days()
     assert [(each.day, each.processes) for each in days] == [(yesterday, 1), (TODAY, 2)]
     whole = sum(days, Measured())
@@ -138,13 +145,13 @@ def test_a_model_that_is_away_is_so_until_it_answers(
 def test_torn_and_foreign_lines_cost_no_others(tmp_path: Path) -> None:
     """A full disk tears a line; the next one stands by itself."""
     early = a_log(tmp_path)
-    early.keep(some_metrics(1))
+    keep(early, 1)
     early.add("s", CALL)
     with (tmp_path / FILE).open("ab") as out:
         out.write(b'\xff\xfe\n5\n{"day":7}\n{"day":"2026-11-22","session":"cut')
     assert early.spent("s").calls == 1
     a_log(tmp_path).add("s", CALL)
-    a_log(tmp_path).keep(some_metrics(1))
+    keep(a_log(tmp_path), 1)
     assert early.spent("s") == a_log(tmp_path).spent("s") == CALL + CALL
     [day] = early.days()
     assert (day.processes, day.count("background.calls")) == (2, 2)
@@ -154,7 +161,7 @@ def test_where_nothing_can_be_written_nothing_fails(tmp_path: Path) -> None:
     """This process' own calls count; once they can be, all of them are written."""
     folder = tmp_path / "missing"
     for log in (UsageLog(), a_log(folder)):
-        log.keep(some_metrics(1))
+        keep(log, 1)
         for _ in range(2):
             log.add("s", CALL)
         assert (log.spent("s"), log.is_first_use("m")) == (CALL + CALL, True)
@@ -173,7 +180,7 @@ def test_it_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for back in range(300, 0, -1):
         log = a_log(tmp_path, TODAY - timedelta(days=back))
         for number in range(4):
-            log.keep(some_metrics(*range(1, 30)))
+            keep(log, *range(1, 30))
             log.add(f"s{number}", CALL)
         assert reader.spent("s0").calls == 301 - back
     assert (tmp_path / FILE).stat().st_size < 90_000
@@ -203,11 +210,11 @@ from ragmem import usage
 usage._LARGEST_BYTES = 1_000
 # However busy the machine is: what is not written within that time is this process's alone.
 usage._PATIENCE_S = 60
-log, metrics = usage.UsageLog(Path(sys.argv[1])), usage.Metrics()
-metrics.count("runs")
+log = usage.UsageLog(Path(sys.argv[1]))
+log.metrics.count("runs")
 for _ in range(100):
     log.add("s", usage.Spending(calls=1, cost_usd=0.5))
-    log.keep(metrics)
+    log.keep()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -177,7 +177,6 @@ async def check_background(app: "App") -> list[Check]:
     from ragmem.cli.stats import waiting_text
     from ragmem.memory.summaries.attempts import TRIES, given_up_text
     from ragmem.memory.summaries.summarizer import away_text
-    from ragmem.usage import UsageLog
 
     worker, store = app.config.memory.worker, await app.store()
     pending, mark = await store.count_pending(), await store.embedder()
@@ -187,7 +186,7 @@ async def check_background(app: "App") -> list[Check]:
     if is_at_work(app.paths):
         detail += "; a process is at work"
     advice = ["ragmem config set memory.worker detached"] if worker == "off" and waiting else []
-    away = UsageLog(app.paths.data_dir).away()
+    away = app.usage.away()
     for model in away.values():
         detail += f". {away_text(model)} ({model.failures:,} calls in a row)"
     if given_up:

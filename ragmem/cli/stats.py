@@ -61,17 +61,16 @@ async def stats(opened: "App", output: Format = "table") -> None:
     Times, tokens and costs are those of this machine, kept from run to run.
     """
     from ragmem.background import is_at_work
-    from ragmem.usage import UsageLog
 
-    usage, store = UsageLog(opened.paths.data_dir), await opened.store()
+    store = await opened.store()
     pending = await store.count_pending()
     found = stats_document(
         await store.info(),
-        usage.days(),
+        opened.usage.days(),
         pending={str(work): count for work, count in pending.items()},
         at_work=is_at_work(opened.paths),
         code=await code_document(opened),
-        spent_today_usd=usage.spent_today(),
+        spent_today_usd=opened.usage.spent_today(),
         most_a_day_usd=opened.config.memory.summaries.max_cost_usd_per_day,
     )
     today = datetime.now().astimezone().date()

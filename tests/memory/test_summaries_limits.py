@@ -12,7 +12,7 @@ from ragmem.llm.base import ModelInfo, UsageChunk
 from ragmem.memory.summaries import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.store.base import Store
-from ragmem.usage import Metrics, Spending, UsageLog
+from ragmem.usage import Spending, UsageLog
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 
 from .builders import a_turn
@@ -31,8 +31,6 @@ async def test_what_it_costs_is_counted() -> None:
     """Calls, tokens, dollars and failures by session, visible."""
     usage = UsageChunk(input_tokens=1_000, output_tokens=100)
     summarizer, _ = a_summarizer(Says("no", usage=usage), Says(GOOD, usage=usage), info=PRICED)
-    metrics = Metrics()
-    summarizer._metrics = metrics
     await summarizer.summarize_turn(TURN)
     spent = summarizer.spent("s")
     assert spent == Spending(
@@ -44,7 +42,7 @@ async def test_what_it_costs_is_counted() -> None:
     )
     assert summarizer.spent("another") == Spending()
     # How long it took is measured, too.
-    assert len(metrics.timings_ms["summaries.turn"]) == 1
+    assert len(summarizer.usage.metrics.timings_ms["summaries.turn"]) == 1
 
 
 async def test_tokens_that_nobody_reports_are_estimated() -> None:

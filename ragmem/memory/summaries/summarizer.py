@@ -59,7 +59,7 @@ from ragmem.prompts import prompt
 from ragmem.records import Summary, Turn, utc_now
 from ragmem.store.base import Store
 from ragmem.text import clip_middle, estimate_tokens, one_line
-from ragmem.usage import Away, Metrics, Spending, UsageLog
+from ragmem.usage import Away, Spending, UsageLog
 
 _CALL_TIMEOUT_S = 120.0
 _LONGEST_ANSWER = 40_000
@@ -141,7 +141,6 @@ class Summarizer:
         config: SummariesConfig,
         *,
         usage: UsageLog | None = None,
-        metrics: Metrics | None = None,
         open_attempts: Callable[[], Awaitable[Store]] | None = None,
         say: Callable[[str], None] = lambda _: None,
         clock: Callable[[], datetime] = utc_now,
@@ -154,7 +153,7 @@ class Summarizer:
         """Why the last question came to nothing."""
         self._elsewhere: dict[str, Spending] = {}
         """By session: calls that the usage log does not know of."""
-        self._metrics = metrics or Metrics()
+        self._metrics = self.usage.metrics
         self._clock = clock
         self._sleep = sleep
         self._told: set[str] = set()
