@@ -2,8 +2,8 @@
 
 The store can't tell these. All processes of a home add lines of JSON to one file, each a sum that
 can be added to others: a background call is there as soon as it was made, what a process measured
-when it ends. When the file has grown the lines are added up by day (what is older than three
-months to one), by session and by model. So it stays small, and a torn line costs that line.
+when it ends. When the file has grown the lines are added up by day (of three months at most, and
+what is older as one), by session and by model. So it stays small, and a torn line costs that line.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,8 +28,9 @@ from ragmem.locks import lock
 
 FILE = "usage.jsonl"
 _LARGEST_BYTES = 1_000_000
-"""Then it is added up; three months of days take half of it at most."""
+"""Then it is added up; days take half of it at most."""
 _KEPT_DAYS = 92
+"""Those on which something was used; what is older is one."""
 _KEPT_SESSIONS = 5_000
 _PATIENCE_S = 0.5
 _NAME_CHARS = 16
@@ -274,12 +276,13 @@ class UsageLog:
             self._sums = self._sums.plus([line])
             return
         self._unkept.append(line)
+        lines = b"\n".join(map(_ENCODER.encode, self._unkept))
         with suppress(OSError, StoreUnavailable):
             handle = lock(self._folder / FILE, timeout_s=_PATIENCE_S)
             try:
-                size = append_line(handle, b"\n".join(map(_ENCODER.encode, self._unkept)))
+                size = append_line(handle, lines)
                 self._unkept.clear()
-                if size > _LARGEST_BYTES:
+                if size + len(lines) >= _LARGEST_BYTES:
                     self._add_up(self._folder / FILE)
             finally:
                 os.close(handle)
@@ -287,8 +290,9 @@ class UsageLog:
     def _add_up(self, file: Path) -> None:
         lines = list(_lines(file.read_bytes(), _MEASURED))
         sums, days = _Sums().plus(lines), _by_day(lines)
-        since = self._today() - timedelta(days=_KEPT_DAYS)
-        older = [each for each in days if each.day < since]
+        sizes = accumulate(len(_ENCODER.encode(each)) for each in reversed(days[-_KEPT_DAYS:]))
+        fitting = sum(size <= _LARGEST_BYTES // 2 for size in sizes)
+        older = days[: len(days) - fitting]
         sessions = list(sums.sessions.items())[-_KEPT_SESSIONS:]
         kept: list[_Line] = [_Line(session=name, spent=spent) for name, spent in sessions]
         kept += [_Line(away=away) for away in sums.away.values() if away.failures]
