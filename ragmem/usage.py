@@ -205,7 +205,7 @@ class UsageLog:
         if self._folder is None:
             return []
         files = (self._folder / name for name in (_MEASURED_BEFORE, FILE))
-        return _by_day(line for file in files for line in _lines(_data(file), _MEASURED))
+        return _by_day(line for file in files for line in _lines(_data(file), Measured))
 
     # --- what background calls cost -----------------------------------------------
 
@@ -263,7 +263,7 @@ class UsageLog:
         if self._folder is not None:
             file = self._folder / FILE
             if (stamp := _stamp(file)) != self._stamp:
-                self._sums = self._old.plus(_lines(_data(file), _LINES))
+                self._sums = self._old.plus(_lines(_data(file), _Line))
                 self._stamp = stamp
         return self._sums.plus(self._unkept) if self._unkept else self._sums
 
@@ -288,7 +288,7 @@ class UsageLog:
                 os.close(handle)
 
     def _add_up(self, file: Path) -> None:
-        lines = list(_lines(file.read_bytes(), _MEASURED))
+        lines = list(_lines(file.read_bytes(), Measured))
         sums, days = _Sums().plus(lines), _by_day(lines)
         sizes = accumulate(len(_ENCODER.encode(each)) for each in reversed(days[-_KEPT_DAYS:]))
         fitting = sum(size <= _LARGEST_BYTES // 2 for size in sizes)
@@ -329,8 +329,6 @@ class _Sums(msgspec.Struct, frozen=True):
 
 
 _ENCODER = msgspec.json.Encoder()
-_LINES = msgspec.json.Decoder(_Line)
-_MEASURED = msgspec.json.Decoder(Measured)
 
 
 def measured(metrics: Metrics, day: date) -> Measured:
@@ -380,11 +378,11 @@ def _data(file: Path) -> bytes:
     return b""
 
 
-def _lines(data: bytes, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
-    """A torn line costs that line."""
+def _lines(data: bytes, kind: type[T]) -> Iterator[T]:
+    """A torn line costs that line. A moment may be seconds since the epoch, as it was before."""
     for line in data.splitlines():
         with suppress(msgspec.DecodeError):
-            yield decoder.decode(line)
+            yield msgspec.json.decode(line, type=kind, strict=False)
 
 
 # --- what earlier versions wrote ----------------------------------------------------------------
@@ -408,11 +406,8 @@ class _Spent(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-_SPENT = msgspec.json.Decoder(_Spent, strict=False)
-
-
 def _before(folder: Path) -> Iterator[_Line]:
-    for line in _lines(_data(folder / _SPENT_BEFORE), _SPENT):
+    for line in _lines(_data(folder / _SPENT_BEFORE), _Spent):
         if line.s:
             spent = Spending(line.n, 0, line.i, line.o, line.usd, line.u)
             yield _Line(session=line.s, spent=spent)
