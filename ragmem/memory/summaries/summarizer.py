@@ -102,8 +102,10 @@ def _one_call(
     return Spending(1, int(failed), into, out, cost or 0.0, int(cost is None))
 
 
-TURN_CHARS = 800
-HIGHER_CHARS = 1_500
+_TURN_CHARS = 800
+_OF_A_TURN = ("summaries.turn", "summarize_turn", _TURN_CHARS)
+_OF_SUMMARIES = ("summaries.roll_up", "summarize_summaries", 1_500)
+"""How it is timed, what is asked, and the most characters of its text."""
 SMALLEST_WINDOW = 4_000
 """Tokens. A model with less is not asked. One of 135 million parameters wrote no JSON in 45 answers
 to these prompts, and 10 of 15 within a grammar of it, which kept 1 fact of 45 (7 with a shorter
@@ -237,11 +239,7 @@ class Summarizer:
             created_at=self._clock(),
             covers=(turn.turn_id,),
         )
-        with self._metrics.time("summaries.turn"):
-            source, cut = turn_records(turn), partial(turn_digest, turn)
-            return await self._filled(
-                bare, "summarize_turn", source, cut, TURN_CHARS, instead_of=instead_of
-            )
+        return await self._filled(bare, turn_records(turn), partial(turn_digest, turn), instead_of)
 
     async def summarize_summaries(
         self, session_id: str, summaries: Sequence[Summary], *, instead_of: Summary | None = None
@@ -262,11 +260,8 @@ class Summarizer:
             created_at=self._clock(),
             covers=covers,
         )
-        with self._metrics.time("summaries.roll_up"):
-            source, cut = summaries_records(summaries), partial(summaries_digest, summaries)
-            return await self._filled(
-                bare, "summarize_summaries", source, cut, HIGHER_CHARS, instead_of=instead_of
-            )
+        source, cut = summaries_records(summaries), partial(summaries_digest, summaries)
+        return await self._filled(bare, source, cut, instead_of)
 
     async def thread_summary(self, previous: str | None, since: Sequence[Turn]) -> str:
         """A session's own summary in 2 to 3 sentences: what was before, and the turns since.
@@ -285,16 +280,15 @@ class Summarizer:
     async def _filled(
         self,
         bare: Summary,
-        asked: str,
         source: str,
         cut: Callable[..., Digest],
-        text_chars: int,
-        *,
         instead_of: Summary | None,
     ) -> Summary:
         """With the model's words, or with those cut from the source."""
+        timed, asked, text_chars = _OF_A_TURN if bare.level == 1 else _OF_SUMMARIES
         item = f"summary:{bare.summary_id}"
-        digest = await self._digest(bare.session_id, item, asked, source, text_chars)
+        with self._metrics.time(timed):
+            digest = await self._digest(bare.session_id, item, asked, source, text_chars)
         self._metrics.count("summaries.made" if digest else "summaries.extractive")
         words = digest or cut(text_chars=text_chars)
         return msgspec.structs.replace(
@@ -331,7 +325,7 @@ class Summarizer:
         parts = split(clip_middle(source, room * _MOST_PARTS * 7 // 8), room)
         if len(parts) > 1:
             share = max(200, room // (2 * len(parts)))
-            most = min(TURN_CHARS, share)
+            most = min(_TURN_CHARS, share)
             entries = []
             for number, part in enumerate(parts, 1):
                 digest = await self._asked_digest(session_id, item, "summarize_part", part, most)
