@@ -42,7 +42,6 @@ from ragmem.memory.projects import (
 from ragmem.memory.recall import Question, ScopeName, scope_of
 from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import SUFFIX, Tail
-from ragmem.metrics import Metrics
 from ragmem.records import Session, SessionQuery, TurnQuery
 from ragmem.redact import know, secrets_among
 from ragmem.store.base import Store
@@ -50,6 +49,7 @@ from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
 from ragmem.tools.base import Approver, PermissionMode
 from ragmem.tools.project_code import SessionCode
+from ragmem.usage import UsageLog
 
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex
@@ -98,7 +98,8 @@ class App:
     ) -> None:
         self.config = config
         self.paths = paths
-        self.metrics = Metrics()
+        self.usage = UsageLog(paths.data_dir)
+        self.metrics = self.usage.metrics
         self.cwd = normalize_cwd(cwd)
         self._guest = address is not None
         self._patient = patient or self._guest
@@ -140,7 +141,7 @@ class App:
             self.memory,
             self.store,
             self.embedder,
-            metrics=self.metrics,
+            usage=self.usage,
             codebase=None if self._guest else self.codebase,
             say=self._say,
         )
@@ -375,7 +376,7 @@ class App:
                 hint="Leave the flag out, or choose a model that `ragmem models` shows a price of.",
             )
         llm = open_llm(choice, self.config, self.paths, environ)
-        self._notices += about(choice, self.paths.data_dir / "paid-models")
+        self._notices += about(choice, self.usage)
         return await self._seat(session, options, llm, approver)
 
     async def _seat(
@@ -489,6 +490,7 @@ async def open_memory(
             paths=paths,
             embedder=app.embedder,
             metrics=app.metrics,
+            usage=app.usage,
             notices=app.notices,
             foreign_vectors=app.background.vectors_notice,
         )

@@ -11,13 +11,12 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import datetime
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmem.config import Config, Paths, SummariesConfig, environment
+from ragmem.config import Config, Paths, environment
 from ragmem.embedder.base import Embedder, Litellm
 from ragmem.embedder.opening import changed, open_embedder
 from ragmem.errors import (
@@ -32,11 +31,10 @@ from ragmem.index.codebase import Codebase
 from ragmem.llm.base import LLM
 from ragmem.locks import is_held, lock
 from ragmem.memory.memory import Memory
-from ragmem.metrics import Metrics
-from ragmem.metrics.kept import keep
 from ragmem.records import Session, Usage, utc_now
 from ragmem.redact import redact
 from ragmem.store.base import Store
+from ragmem.usage import Metrics, UsageLog
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.extraction import Extractor
@@ -66,7 +64,7 @@ class Background:
         open_store: Callable[[], Awaitable[Store]],
         embedder: Embedder | None,
         *,
-        metrics: Metrics,
+        usage: UsageLog,
         codebase: Codebase | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -77,12 +75,11 @@ class Background:
         self._memory = memory
         self._open_store = open_store
         self._embedder = embedder
-        self._metrics = metrics
+        self._usage = usage
+        self._metrics = usage.metrics
         self._llm: LLM | None = None
         self._worker: Worker | None = None
-        self._asker: Summarizer | None = None
         self._summarizer: Summarizer | None = None
-        """The same, where summaries are made."""
         self._told = False
         self._say = say
         self._runs = False
@@ -98,10 +95,7 @@ class Background:
 
     def spent(self, session_id: str) -> Usage:
         """What calls for a session have used, by whichever process of the home."""
-        from ragmem.memory.summaries.ledger import FILE, Ledger
-
-        ledger = self._asker.ledger if self._asker else Ledger(self._paths.data_dir / FILE)
-        found = ledger.spent(session_id)
+        found = self._usage.spent(session_id)
         return Usage(
             input_tokens=found.input_tokens,
             output_tokens=found.output_tokens,
@@ -233,22 +227,26 @@ class Background:
             spent = self._embedder.spent
             for name, count in (("tokens", spent.tokens), ("texts", spent.texts)):
                 self._metrics.count(f"embedder.{name}", count)
-        keep(self._paths.data_dir, self._metrics, datetime.now().astimezone().date())
+        self._usage.keep()
 
     def _made(self, model: str) -> "Worker":
+        from ragmem.memory.summaries import Summarizer
         from ragmem.memory.worker import Worker
 
         summaries, facts = self._config.memory.summaries, self._memory.facts
-        asker, self._model = self._asker, model
+        asker, self._model = None, model
         if self._config.memory.worker == "inline":
             # A person waits for it.
             summaries = msgspec.structs.replace(summaries, retry_pause_s=0.0)
         if summaries.enabled or (facts and self._config.memory.facts.extract):
             self._llm = summary_model(self._config, self._paths, flag=model)
-            asker = summarizer(
-                self._llm, summaries, self._paths, self._metrics, self._open_store, self._say
+            asker = Summarizer(
+                self._llm,
+                summaries,
+                usage=self._usage,
+                open_attempts=self._open_store,
+                say=self._say,
             )
-            self._asker = asker
         self._summarizer = asker if summaries.enabled else None
         return Worker(
             self._open_store,
@@ -289,24 +287,6 @@ def summary_model(config: Config, paths: Paths, *, flag: str = "") -> LLM | None
     with suppress(NoModel, ConfigError):
         return open_llm(choose_summary_model(config, environ, flag=flag), config, paths, environ)
     return None
-
-
-def summarizer(
-    llm: LLM | None,
-    config: SummariesConfig,
-    paths: Paths,
-    metrics: Metrics,
-    open_store: Callable[[], Awaitable[Store]],
-    say: Callable[[str], None] = lambda _: None,
-) -> "Summarizer":
-    """One that asks this model, within the session's limits over all processes of the home."""
-    from ragmem.memory.summaries import Ledger, Summarizer
-    from ragmem.memory.summaries.ledger import FILE
-
-    ledger = Ledger(paths.data_dir / FILE)
-    return Summarizer(
-        llm, config, ledger=ledger, metrics=metrics, open_attempts=open_store, say=say
-    )
 
 
 def extractor(

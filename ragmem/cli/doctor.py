@@ -176,7 +176,6 @@ async def check_background(app: "App") -> list[Check]:
     from ragmem.background import is_at_work
     from ragmem.cli.stats import waiting_text
     from ragmem.memory.summaries.attempts import TRIES, given_up_text
-    from ragmem.memory.summaries.ledger import FILE, Ledger
     from ragmem.memory.summaries.summarizer import away_text
 
     worker, store = app.config.memory.worker, await app.store()
@@ -187,8 +186,8 @@ async def check_background(app: "App") -> list[Check]:
     if is_at_work(app.paths):
         detail += "; a process is at work"
     advice = ["ragmem config set memory.worker detached"] if worker == "off" and waiting else []
-    away = Ledger(app.paths.data_dir / FILE).away()
-    for model in away:
+    away = app.usage.away()
+    for model in away.values():
         detail += f". {away_text(model)} ({model.failures:,} calls in a row)"
     if given_up:
         detail += f". {given_up_text(given_up)}"

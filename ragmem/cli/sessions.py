@@ -332,7 +332,8 @@ async def insights(
 
 async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
     """One call a session, each stored at once: what was made stays when this is stopped."""
-    from ragmem.background import summarizer, summary_model
+    from ragmem.background import summary_model
+    from ragmem.memory.summaries import Summarizer
     from ragmem.memory.summaries.attempts import TRIES
     from ragmem.memory.summaries.summarizer import is_too_small
     from ragmem.memory.titles import insight_into, insight_item
@@ -341,7 +342,9 @@ async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
     llm = summary_model(config, paths, flag=model)
     if llm is None or is_too_small(llm.info):
         return _unasked(seen, llm.info.name if llm else "")
-    asking = summarizer(llm, config.memory.summaries, paths, opened.metrics, opened.store)
+    asking = Summarizer(
+        llm, config.memory.summaries, usage=opened.usage, open_attempts=opened.store
+    )
     store = await opened.store()
     known = f", {len(seen.known):,} known already" if seen.known else ""
     say(f"Asking {visible(llm.info.name)} about {counted(len(seen.waiting), 'session')}{known}.\n")
@@ -357,7 +360,7 @@ async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
                     given_up = await store.attempts(insight_item(session), least=TRIES)
                     for tried in given_up:
                         why = f"{tried.problem} {tried.model} is not asked again: name another, -m."
-                    why = why if given_up else asking.spent(session.session_id).problem or why
+                    why = why if given_up else asking.problem or why
                 show("reading", 1)
     except asyncio.CancelledError:
         say("Stopped. What was found so far is kept; run it again to go on.\n")

@@ -14,8 +14,8 @@ from ragmem.text import bar, counted, hanging, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.metrics.kept import Measured, Timing
     from ragmem.records import StoreInfo
+    from ragmem.usage import Measured, Timing
 
 app = commands()
 
@@ -61,18 +61,16 @@ async def stats(opened: "App", output: Format = "table") -> None:
     Times, tokens and costs are those of this machine, kept from run to run.
     """
     from ragmem.background import is_at_work
-    from ragmem.memory.summaries.ledger import FILE, Ledger
-    from ragmem.metrics.kept import read
 
-    paths, store = opened.paths, await opened.store()
+    store = await opened.store()
     pending = await store.count_pending()
     found = stats_document(
         await store.info(),
-        read(paths.data_dir),
+        opened.usage.days(),
         pending={str(work): count for work, count in pending.items()},
-        at_work=is_at_work(paths),
+        at_work=is_at_work(opened.paths),
         code=await code_document(opened),
-        spent_today_usd=Ledger(paths.data_dir / FILE).spent_today(),
+        spent_today_usd=opened.usage.spent_today(),
         most_a_day_usd=opened.config.memory.summaries.max_cost_usd_per_day,
     )
     today = datetime.now().astimezone().date()
@@ -107,9 +105,9 @@ def stats_document(
     turns that were not looked through for `memories`. A search was a success that found something
     by a word of the question, or, where one is set, above the threshold of similarity.
     """
-    from ragmem.metrics.kept import Measured, total
+    from ragmem.usage import Measured
 
-    whole = total(days) or Measured(day=date.min, processes=0)
+    whole = sum(days, Measured())
 
     def count(*names: str) -> int:
         return sum(int(whole.count(name)) for name in names)
@@ -161,7 +159,7 @@ def _timing(found: "Timing") -> dict[str, float]:
     """Percentiles are a tenth too high at worst."""
     return {
         "count": found.count,
-        "mean_ms": round(found.mean_ms, 3),
+        "mean_ms": round(found.total_ms / max(1, found.count), 3),
         "p50_ms": round(found.percentile_ms(50), 3),
         "p95_ms": round(found.percentile_ms(95), 3),
         "max_ms": round(found.max_ms, 3),

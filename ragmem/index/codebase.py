@@ -25,10 +25,10 @@ from ragmem.index.values import CodeHit, Refreshed
 from ragmem.memory.context import CodePassage
 from ragmem.memory.facts.words import is_greeting
 from ragmem.memory.window import question_words
-from ragmem.metrics import Metrics
 from ragmem.paths import NO_HOME
 from ragmem.records import Pending, Project, SessionQuery, TurnQuery
 from ragmem.store.base import Store
+from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex

@@ -32,10 +32,10 @@ from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
 from ragmem.index.values import CodeHit, IndexStatus, Refreshed
 from ragmem.locks import take
-from ragmem.metrics import Metrics
 from ragmem.records import CodeScope, FoundScope, Project, utc_now
 from ragmem.store.base import Store
 from ragmem.text import visible
+from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
     from ragmem.index.vectors import ScopeVectors

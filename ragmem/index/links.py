@@ -15,7 +15,6 @@ from ragmem.index.names import is_telling, names_in
 from ragmem.logs import LOGGER
 from ragmem.memory.files import EDITING_TOOLS, locator
 from ragmem.memory.leases import leased
-from ragmem.metrics import Metrics
 from ragmem.records import (
     CodeReference,
     CodeScope,
@@ -29,6 +28,7 @@ from ragmem.records import (
     Turn,
 )
 from ragmem.store.base import Store
+from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex

@@ -19,9 +19,9 @@ from ragmem.errors import RagmemError
 from ragmem.index.database import raise_epoch
 from ragmem.index.identity import KEY_COLUMNS, ScopeKey, assign, follow, uuid5
 from ragmem.logs import LOGGER
-from ragmem.metrics import Metrics
 from ragmem.records import CodeFile, CodeScope, DropCodeFiles, Project, PutCodeFile, RegisterProject
 from ragmem.store.base import Store
+from ragmem.usage import Metrics
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 import msgspec
 
 from ragmem.agent import Agent, Dependencies, Limits
-from ragmem.background import extractor, summarizer
+from ragmem.background import extractor
 from ragmem.config import environment
 from ragmem.errors import StoreError, UsageError
 from ragmem.ids import new_id
@@ -25,6 +25,7 @@ from ragmem.memory.files import shown_path
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import Instructions
 from ragmem.memory.recall import SimilarSession, similar_sessions
+from ragmem.memory.summaries import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.records import UNSUMMARIZED, Project, Session, SessionQuery
 from ragmem.redact import redact
@@ -95,12 +96,11 @@ class ConversationAgent:
             on_finished=lambda: self.work.wake(),
             metrics=parts.metrics,
         )
-        self._summarizer = summarizer(
+        self._summarizer = Summarizer(
             summary_llm or self.llm,
             summaries,
-            parts.paths,
-            parts.metrics,
-            parts.open_store,
+            usage=parts.usage,
+            open_attempts=parts.open_store,
         )
         self._worker = Worker(
             parts.open_store,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ragmem.background import summarizer, summary_model
+from ragmem.background import summary_model
 from ragmem.errors import StoreUnavailable, UsageError
 from ragmem.ids import new_id
 from ragmem.interface import shapes
@@ -38,12 +38,11 @@ class Digests:
             named = parts.config.model.summary or parts.config.model.main
             # A key alone names no model.
             self._llm = summary_model(parts.config, parts.paths) if named else None
-            self._made = summarizer(
+            self._made = Summarizer(
                 self._llm,
                 parts.config.memory.summaries,
-                parts.paths,
-                parts.metrics,
-                parts.open_store,
+                usage=parts.usage,
+                open_attempts=parts.open_store,
             )
         return self._made
 

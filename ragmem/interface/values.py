@@ -13,9 +13,9 @@ from ragmem.config import Config, Paths
 from ragmem.embedder.base import Embedder
 from ragmem.memory.recall import ScopeName
 from ragmem.memory.worker import Worker
-from ragmem.metrics import Metrics
 from ragmem.records import Scope, Session, Turn
 from ragmem.store.spool import SpooledStore
+from ragmem.usage import Metrics, UsageLog
 
 if TYPE_CHECKING:
     from ragmem.memory.memory import Memory
@@ -35,6 +35,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     paths: Paths
     embedder: Embedder | None
     metrics: Metrics
+    usage: UsageLog
     notices: Callable[[], Sequence[str]]
     foreign_vectors: Callable[[], Awaitable[str]]
     """What to say when the store's vectors are another embedder's; else empty."""

@@ -4,7 +4,6 @@ The order: the model that was named (flag, RAGMEM_MODEL, configuration), the
 provider whose key is present, a local Ollama, the installed small model.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -29,6 +28,7 @@ from ragmem.llm.providers import (
     model_info,
     small_sibling,
 )
+from ragmem.usage import UsageLog
 
 Client = Literal["openai", "litellm", "local"]
 Role = Literal["main", "summary"]
@@ -410,31 +410,14 @@ def _offered(base_url: str, key: str | None) -> list[str]:
         connection.close()
 
 
-def about(choice: ModelChoice, known: Path) -> list[str]:
-    """What to say of a model before it is asked: in each chat what it can't do, and `first_use`."""
-    paid = first_use(choice, known)
-    if choice.info.supports_tools:
-        return [paid] if paid else []
-    cant = (
-        f"{choice.name} can't use tools: it answers from memory and from the files that "
-        "you name (@path), and can't search, edit or run commands."
-    )
-    return [cant, paid] if paid else [cant]
-
-
-def first_use(choice: ModelChoice, known: Path) -> str:
-    """What to say of a paid model that `known`, a file of names, does not hold; then it does."""
-    if not choice.paid:
-        return ""
-    names: list[str] = []
-    with suppress(OSError):
-        names = known.read_text("utf-8", "replace").split("\n")
-    if choice.name in names:
-        return ""
-    with suppress(OSError), open(known, "a", encoding="utf-8", opener=_private) as file:
-        file.write(f"{choice.name}\n")
-    return f"Using {choice.name} ({choice.why}): its provider bills you."
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+def about(choice: ModelChoice, usage: UsageLog) -> list[str]:
+    """What to say of a model before it is asked: each time what it can't do, once who is billed."""
+    said = []
+    if not choice.info.supports_tools:
+        said.append(
+            f"{choice.name} can't use tools: it answers from memory and from the files that "
+            "you name (@path), and can't search, edit or run commands."
+        )
+    if choice.paid and usage.is_first_use(choice.name):
+        said.append(f"Using {choice.name} ({choice.why}): its provider bills you.")
+    return said

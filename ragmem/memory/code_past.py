@@ -8,8 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from ragmem.errors import SessionNotFound
-from ragmem.memory.hits import others_of
+from ragmem.memory.hits import others_of, sessions_by_id
 from ragmem.records import (
     REFERENCE_HOWS,
     CodeTurn,
@@ -90,9 +89,10 @@ async def past_of_scopes(
         for name, found in hows.items():
             touches.setdefault(name, []).append(_Touch(turn, _sorted(found)))
     decided = await _decided(store, project_id) if touches else []
-    titles, people = _Sessions(store), await others_of(store)
+    known: dict[str, Session] = {}
+    people = await others_of(store)
     return {
-        name: await _told(found, decided, titles, people, sessions=sessions)
+        name: await _told(store, found, decided, known, people, sessions=sessions)
         for name, found in touches.items()
     }
 
@@ -109,8 +109,8 @@ async def past_of_file(store: Store, project_id: str, path: str, *, sessions: in
         for turn in turns
     ]
     decided = await _decided(store, project_id)
-    titles, people = _Sessions(store), await others_of(store)
-    return await _told(touches, decided, titles, people, sessions=sessions, path=path)
+    people = await others_of(store)
+    return await _told(store, touches, decided, {}, people, sessions=sessions, path=path)
 
 
 async def inside_of(store: Store, project_id: str, path: str, qualified_name: str) -> list[str]:
@@ -129,9 +129,10 @@ async def _decided(store: Store, project_id: str) -> list[MemoryRecord]:
 
 
 async def _told(
+    store: Store,
     touches: Sequence[_Touch],
     decided: Iterable[MemoryRecord],
-    titles: "_Sessions",
+    known: dict[str, Session],
     people: dict[str, str],
     *,
     sessions: int,
@@ -140,9 +141,11 @@ async def _told(
     by_session: dict[str, list[_Touch]] = {}
     for touch in touches:
         by_session.setdefault(touch.turn.session_id, []).append(touch)
-    told = []
-    for session_id, own in list(by_session.items())[:sessions]:
-        if session := await titles.get(session_id):
+    told, shown = [], list(by_session)[:sessions]
+    known |= await sessions_by_id(store, [each for each in shown if each not in known])
+    for session_id in shown:
+        own = by_session[session_id]
+        if session := known.get(session_id):
             told.append(
                 CodeSession(
                     session=session,
@@ -163,22 +166,6 @@ async def _told(
         ),
         people=people,
     )
-
-
-class _Sessions:
-    """Sessions by id, each fetched once; None for one that was deleted meanwhile."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: dict[str, Session | None] = {}
-
-    async def get(self, session_id: str) -> Session | None:
-        if session_id not in self._known:
-            try:
-                self._known[session_id] = await self._store.session(session_id)
-            except SessionNotFound:
-                self._known[session_id] = None
-        return self._known[session_id]
 
 
 def _sorted(hows: Iterable[str]) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from ragmem.errors import (
     StoreUnavailable,
 )
 from ragmem.memory.hits import sessions_by_id
-from ragmem.metrics import Metrics
 from ragmem.records import (
     MEMORY_LEVEL,
     SESSION_LEVEL,
@@ -32,6 +31,7 @@ from ragmem.records import (
     Turn,
 )
 from ragmem.store.base import Store
+from ragmem.usage import Metrics
 
 _BATCH = 16
 """Turns embedded in one go: what a process that is killed does again."""

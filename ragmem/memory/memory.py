@@ -37,7 +37,6 @@ from ragmem.memory.recording import TurnRecording, kept, measure, redacted
 from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import Tail
 from ragmem.memory.window import turn_tag
-from ragmem.metrics import Metrics
 from ragmem.records import (
     DEFAULT_TITLE,
     Applied,
@@ -55,6 +54,7 @@ from ragmem.records import (
 )
 from ragmem.store.base import Store
 from ragmem.text import clean
+from ragmem.usage import Metrics
 
 _log = logging.getLogger("ragmem")
 _FORK = re.compile(r" \(fork(?: (\d{1,4}))?\)$")

@@ -15,7 +15,6 @@ from ragmem.embedder.numbers import cosines, load_numpy
 from ragmem.errors import EmbedderError, StoreError
 from ragmem.memory.embedding import ComparableVectors
 from ragmem.memory.hits import BY_TIME, BY_WORDS, Hit, others_of, sessions_by_id
-from ragmem.metrics import Metrics
 from ragmem.records import (
     DEFAULT_TITLE,
     EVERYTHING,
@@ -34,6 +33,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store.base import Store
+from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
     from ragmem.memory.dates import TimeSpan

@@ -14,7 +14,6 @@ import msgspec
 
 from ragmem.failpoints import failpoint
 from ragmem.memory.files import extract_accessed_files, stored_path
-from ragmem.metrics import Metrics
 from ragmem.records import (
     Applied,
     BeginTurn,
@@ -32,6 +31,7 @@ from ragmem.redact import redact, redact_all
 from ragmem.store.room import Room
 from ragmem.store.spool import Waiting
 from ragmem.text import clean
+from ragmem.usage import Metrics
 
 Recorder = Callable[[Sequence[Write]], Awaitable[Applied | None]]
 """Writes to the store, or to its spool while it is away; None where nothing is recorded."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -198,19 +199,12 @@ async def insight_into(
     rules = prompt("insights").format(
         topic_chars=TOPIC_CHARS, most=MAX_LINES, line_chars=FINDING_CHARS
     )
-    found = await summarizer.ask(
-        session.session_id, data, rules, _InsightAnswer, _read_insight, item=insight_item(session)
+    read = partial(_read_insight, session_id=session.session_id, at=at)
+    insight = await summarizer.ask(
+        session.session_id, data, rules, _InsightAnswer, read, item=insight_item(session)
     )
-    if found is None:
-        return None
-    insight = Insight(
-        session_id=session.session_id,
-        main_topic=found.main_topic,
-        key_findings=found.key_findings,
-        action_items=found.action_items,
-        created_at=at,
-    )
-    await record([PutInsight(insight=insight)])
+    if insight is not None:
+        await record([PutInsight(insight=insight)])
     return insight
 
 
@@ -234,8 +228,10 @@ async def _records(store: Store, session: Session, room: int) -> str:
     return clip_middle(thread_records(session.summary, turns, max_chars=room), room)
 
 
-def _read_insight(answer: _InsightAnswer) -> _InsightAnswer:
-    return _InsightAnswer(
+def _read_insight(answer: _InsightAnswer, *, session_id: str, at: datetime) -> Insight:
+    return Insight(
+        session_id=session_id,
+        created_at=at,
         main_topic=one_line(telling_line(answer.main_topic, "main_topic"), TOPIC_CHARS),
         key_findings=plain_lines(answer.key_findings, FINDING_CHARS, MAX_LINES),
         action_items=plain_lines(answer.action_items, FINDING_CHARS, MAX_LINES),

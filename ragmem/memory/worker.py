@@ -23,7 +23,6 @@ from ragmem.memory.files import locator
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.memory.summaries import Summarizer, plan
-from ragmem.metrics import Metrics
 from ragmem.records import (
     AddSummary,
     Pending,
@@ -36,6 +35,7 @@ from ragmem.records import (
 )
 from ragmem.store.base import Store
 from ragmem.text import one_line
+from ragmem.usage import Metrics
 
 _log = logging.getLogger("ragmem")
 
@@ -111,8 +111,6 @@ class Worker:
         """Failed here: left to other processes."""
         self._renewed: set[str] = set()
         """Sessions in which a stand-in gave way to a model's summary: those above it are next."""
-        self._reckoned: set[str] = set()
-        """Sessions of which is known what others spent."""
 
     # --- running ----------------------------------------------------------------
 
@@ -289,7 +287,7 @@ class Worker:
         self, store: Store, summarizer: Summarizer, items: Sequence[Pending]
     ) -> bool:
         for session_id in dict.fromkeys(item.session_id for item in items):
-            await self._reckon(store, summarizer, session_id)
+            await summarizer.reckon(store, session_id)
         locate: dict[str, Callable[[str], str]] = {}
         async with self._leased(store, *(item.key for item in items)) as mine:
             items = [item for item in items if item.key in mine]
@@ -314,14 +312,6 @@ class Worker:
             await store.apply(writes)
             self._passed.update(mine)
         return True
-
-    async def _reckon(self, store: Store, summarizer: Summarizer, session_id: str) -> None:
-        """Let the session's limits hold for all processes together."""
-        if session_id not in self._reckoned and summarizer.uses_model(session_id):
-            session = await store.session(session_id)
-            calls = await plan.calls_behind(store, session, every=self._config.every_n_messages)
-            summarizer.reckon(session_id, calls)
-            self._reckoned.add(session_id)
 
     async def _renew(self, store: Store, summarizer: Summarizer) -> bool:
         """The stand-ins above those that a model has replaced, lowest level first."""
@@ -350,7 +340,7 @@ class Worker:
             )
             if not await due():
                 return False
-            await self._reckon(store, summarizer, item.session_id)
+            await summarizer.reckon(store, item.session_id)
             async with self._leased(store, item.key, f"roll_up:{item.session_id}") as mine:
                 # Whoever had it before may have done it.
                 found = await due() if len(mine) == 2 else []
@@ -378,7 +368,7 @@ class Worker:
                     return False
                 if not plan.thread_summary_due(session, every=every):
                     return await self._digest_rest(store, summarizer, session)
-                await self._reckon(store, summarizer, item.session_id)
+                await summarizer.reckon(store, item.session_id)
                 await self.summarize_thread(store, summarizer, session)
             return True
 
@@ -428,7 +418,7 @@ class Worker:
         async def do() -> bool:
             for item in items if work == "memories" else ():
                 if self._summarizer:
-                    await self._reckon(store, self._summarizer, item.session_id)
+                    await self._summarizer.reckon(store, item.session_id)
             self._passed |= await reader.look_through(store, items, self._owner_id)
             return True
 

@@ -14,12 +14,12 @@ from itertools import islice
 import msgspec
 
 from ragmem.memory.files import EDITING_TOOLS
-from ragmem.metrics import Metrics
 from ragmem.records import ToolCall
 from ragmem.text import plain_or_quoted
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.content import MAX_TEXT_BYTES, read_span
 from ragmem.tools.workspace import Workspace, open_file
+from ragmem.usage import Metrics
 
 _TOOLS = {"read_file", *EDITING_TOOLS}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ragmem.cli.config import default_toml
-from ragmem.memory.summaries.ledger import FILE, Ledger
 from ragmem.records import utc_now
+from ragmem.usage import UsageLog
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
 
@@ -241,7 +241,7 @@ def test_doctor_says_what_is_broken_and_what_to_do(ragmem: Ragmem) -> None:
 def test_doctor_names_a_model_that_background_work_does_without(ragmem: Ragmem) -> None:
     data = ragmem.home / "data"
     data.mkdir(mode=0o700, parents=True)
-    Ledger(data / FILE).failed("openai/small", utc_now(), "The key is wrong.", tries=5)
+    UsageLog(data).failed("openai/small", utc_now(), "The key is wrong.", tries=5)
     done = ragmem.run("doctor", env={"OPENAI_API_KEY": "canary-key-1234"})
     assert health(done.out)["background"] == "note"
     assert re.search(r"does without openai/small until .*: The key is wrong.* \(5 calls", done.out)

@@ -1,19 +1,15 @@
-"""What is measured is kept from run to run, in a file that stays small, and shown."""
+"""What is measured is kept from run to run, and shown."""
 
 import json
-import multiprocessing
 from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from ragmem.cli.stats import stats_document, stats_text
-from ragmem.metrics import Metrics
-from ragmem.metrics.kept import FILE, Measured, keep, measured, read, total
 from ragmem.records import StoreInfo
+from ragmem.usage import FILE, Measured, Metrics, Spending, measured
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer
 
@@ -52,115 +48,15 @@ def some_metrics(searches: int = 10) -> Metrics:
     metrics.count("turns.output_tokens", 200)
     metrics.count("turns.cached_tokens", 500)
     metrics.count("turns.cost_usd", 0.25)
-    metrics.count("background.calls", 3)
-    metrics.count("background.failed_calls", 1)
-    metrics.count("background.input_tokens", 300)
-    metrics.count("background.output_tokens", 60)
-    metrics.count("background.cost_usd", 0.01)
     metrics.count("embedder.tokens", 77)
     return metrics
 
 
-def test_what_processes_measured_is_added_up(tmp_path: Path) -> None:
-    """Kept across runs, one sum a day."""
-    keep(tmp_path, some_metrics(), TODAY - timedelta(days=1))
-    keep(tmp_path, some_metrics(20), TODAY)
-    keep(tmp_path, some_metrics(), TODAY)
-    days = read(tmp_path)
-    assert [(each.day, each.processes) for each in days] == [
-        (TODAY - timedelta(days=1), 1),
-        (TODAY, 2),
-    ]
-    whole = total(days)
-    assert whole is not None
-    assert whole.count("recall.searches") == 40
-    assert whole.timing("recall.search").count == 40
-    assert whole.timing("summaries.turn", "summaries.roll_up").total_ms == 3 * 4000
-    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
-
-
-@given(st.lists(st.floats(0.01, 1e6), min_size=1, max_size=200), st.sampled_from([1, 50, 95, 100]))
-def test_a_percentile_is_a_tenth_too_high_at_worst(times: list[float], percent: int) -> None:
-    """The numbers of `ragmem stats` against those of the times themselves."""
-    metrics = Metrics()
-    metrics.timings_ms["x"] += times
-    ranked = sorted(times)
-    exact = ranked[max(0, -(-len(times) * percent // 100) - 1)]
-    found = measured(metrics, TODAY).timing("x").percentile_ms(percent)
-    assert exact * 0.999 - 0.001 <= found <= exact * 1.101 + 0.001
-
-
-@given(st.lists(st.lists(st.floats(0, 1e5), max_size=5), min_size=2, max_size=6))
-def test_parts_add_up_to_the_whole(parts: list[list[float]]) -> None:
-    """However processes share the work, the sum is the same."""
-    alone = []
-    for times in parts:
-        metrics = Metrics()
-        metrics.timings_ms["x"] += times
-        alone.append(measured(metrics, TODAY))
-    together = Metrics()
-    together.timings_ms["x"] += [each for times in parts for each in times]
-    sums = total(alone)
-    assert sums is not None
-    whole = measured(together, TODAY)
-    assert sums.timing("x").bins == whole.timing("x").bins
-    assert sums.timing("x").total_ms == pytest.approx(whole.timing("x").total_ms, abs=0.01)
-
-
-def test_torn_and_foreign_lines_cost_no_others(tmp_path: Path) -> None:
-    """A full disk tears a line; the next one stands by itself."""
-    keep(tmp_path, some_metrics(), TODAY)
-    file = tmp_path / FILE
-    with file.open("ab") as out:
-        out.write(b'\xff\xfe\n{"day": "2026-01-01", "proc')
-    keep(tmp_path, some_metrics(), TODAY)
-    (found,) = read(tmp_path)
-    assert found.processes == 2
-
-
-def test_the_file_stays_small(tmp_path: Path) -> None:
-    """Bounded whatever happens: added up by day when it has grown, and nothing is lost by that."""
-    for back in range(800, 0, -1):
-        for _ in range(4):
-            keep(tmp_path, some_metrics(50), TODAY - timedelta(days=back))
-    assert (tmp_path / FILE).stat().st_size <= 1_000_000
-    whole = total(read(tmp_path))
-    assert whole is not None
-    assert whole.processes == 3200
-    assert whole.timing("recall.search").count == 3200 * 50
-    assert len(read(tmp_path)) < 800
-    assert sorted(path.name for path in tmp_path.iterdir()) == [FILE, f"{FILE}.lock"]
-
-
-def _keep_many(folder: Path) -> None:
-    for _ in range(50):
-        keep(folder, some_metrics(), TODAY)
-
-
-def test_processes_that_end_at_once_lose_nothing(tmp_path: Path) -> None:
-    """The lock keeps whoever adds up from dropping another one's line."""
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_keep_many, args=(tmp_path,)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(100)
-        assert process.exitcode == 0
-    whole = total(read(tmp_path))
-    assert whole is not None
-    assert whole.processes == 150
-
-
-def test_where_nothing_can_be_written_nothing_fails(tmp_path: Path) -> None:
-    """Measurements are worth no error."""
-    keep(tmp_path / "missing", some_metrics(), TODAY)
-    keep(tmp_path, Metrics(), TODAY)
-    assert read(tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
-
-
 def days() -> list[Measured]:
-    return [measured(some_metrics(), TODAY - timedelta(days=3)), measured(some_metrics(30), TODAY)]
+    calls = Spending(3, 1, input_tokens=300, output_tokens=60, cost_usd=0.01)
+    first = measured(some_metrics(), TODAY - timedelta(days=3))
+    last = measured(some_metrics(30), TODAY)
+    return [first + Measured(spent=calls), last + Measured(spent=calls)]
 
 
 def test_stats_for_people() -> None:

@@ -16,7 +16,6 @@ from ragmem.index.index import CodeIndex
 from ragmem.llm.base import Completion
 from ragmem.memory.memory import Memory
 from ragmem.messages import ToolUse
-from ragmem.metrics import Metrics
 from ragmem.records import Project, Session, Turn
 from ragmem.store.base import Store
 from ragmem.store.sqlite import SQLiteStore
@@ -25,6 +24,7 @@ from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.project_code import SessionCode
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
+from ragmem.usage import Metrics
 
 AUTH = '''\
 """Who may come in."""

@@ -12,12 +12,12 @@ import pytest
 from ragmem.errors import StoreUnavailable
 from ragmem.index import links, scan
 from ragmem.index.rows import FileRow
-from ragmem.metrics import Metrics
 from ragmem.records import Project, RegisterProject, Turn, utc_now
 from ragmem.store.base import Store
 from ragmem.tools.changed_files import SeenFiles
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
+from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder
 

@@ -17,8 +17,9 @@ from ragmem.config import Config, LLMConfig, ModelConfig, find_paths, load_confi
 from ragmem.errors import ConfigError, NoModel
 from ragmem.llm import models, ollama
 from ragmem.llm.base import ModelInfo
-from ragmem.llm.models import LOCAL_NAME, choose_model, list_models, model_info, open_llm
+from ragmem.llm.models import LOCAL_NAME, about, choose_model, list_models, model_info, open_llm
 from ragmem.llm.providers import PROVIDERS, known_models
+from ragmem.usage import UsageLog
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.llm.adapters import complete
 
@@ -84,6 +85,20 @@ def test_key_before_ollama_before_the_small_model(environ: dict[str, str]) -> No
     assert chosen.provider == "mistral"
     assert chosen.why == "MISTRAL_API_KEY is set"
     assert chosen.paid
+
+
+def test_who_bills_is_said_once_and_what_a_model_cannot_do_each_time(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    environ["MISTRAL_API_KEY"] = "k"
+    paid, own = choose_model(Config(), environ), choose_model(named("ollama/x"), environ)
+    said = [f"Using {paid.name} (MISTRAL_API_KEY is set): its provider bills you."]
+    assert [about(paid, UsageLog(tmp_path)) for _ in range(2)] == [said, []]
+    assert about(own, UsageLog(tmp_path)) == []
+    plain = msgspec.structs.replace(own, info=ModelInfo(name="x", supports_tools=False))
+    for _ in range(2):
+        [cant] = about(plain, UsageLog(tmp_path))
+        assert "can't use tools" in cant
 
 
 @pytest.mark.usefixtures("no_local_model")

@@ -15,9 +15,9 @@ from ragmem.errors import EmbedderUnavailable, StoreError
 from ragmem.ids import new_id
 from ragmem.memory.hits import Hit
 from ragmem.memory.recall import Question, Recall, ScopeName, scope_of
-from ragmem.metrics import Metrics
 from ragmem.records import CreateSession, EmbedderMark, RecordToolCall, Session
 from ragmem.store.base import Store
+from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.conftest import OpenStore

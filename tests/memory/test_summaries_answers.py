@@ -3,7 +3,6 @@
 import json
 import re
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +15,7 @@ from ragmem.records import Turn
 from tests.fakes.scripted_llm import Says
 
 from .builders import a_call, a_turn
-from .summarizing import GOOD, TURN, a_summarizer, a_summary, asked
+from .summarizing import GOOD, a_summarizer, a_summary, asked
 
 
 def parse_digest(answer: str, text_chars: int = 500) -> Digest:
@@ -92,14 +91,16 @@ def test_a_digest_is_bounded_and_on_single_lines(
     assert all(t.isprintable() for t in (digest.text, *digest.key_findings, *digest.topics))
 
 
-async def test_a_long_text_ends_with_a_sentence() -> None:
-    """Cut where one ends."""
-    said = json.dumps({"text": "This is what was done. " * 60})
-    records = a_turn(1, "x" * 3_000)
-    summarizer, _ = a_summarizer(Says(said))
-    text = (await summarizer.summarize_turn(records)).text
-    assert 400 < len(text) <= 800
-    assert text.endswith("was done.")
+@pytest.mark.parametrize(("asked_chars", "most"), [(3_000, 800), (20, 200)])
+async def test_a_text_longer_than_the_prompt_allows_is_cut_after_a_sentence(
+    asked_chars: int, most: int
+) -> None:
+    """The limit in the prompt is the one that holds; that of a short turn is lower."""
+    summarizer, llm = a_summarizer(Says(json.dumps({"text": "This is what was done. " * 60})))
+    found = await summarizer.summarize_turn(a_turn(1, "x" * asked_chars))
+    assert f"at most {most} characters" in asked(llm.requests[0])
+    assert most / 2 <= len(found.text) <= most
+    assert found.text.endswith("was done.")
 
 
 # --- poisoned records -------------------------------------------------------------------------
@@ -200,16 +201,3 @@ async def test_secrets_reach_neither_the_model_nor_the_summary() -> None:
 def test_an_answer_in_another_plausible_shape_is_understood(answer: str) -> None:
     found = parse_digest(answer)
     assert found == Digest(text="It works.", key_findings=("one",), topics=("a",))
-
-
-async def test_a_summary_longer_than_the_prompt_allows_is_cut_after_a_sentence() -> None:
-    """The limit in the prompt is the one that holds."""
-    turn = msgspec.structs.replace(
-        TURN, user_message="Run the tests.", assistant_message="Done.", tool_calls=()
-    )
-    summarizer, llm = a_summarizer(Says(json.dumps({"text": "All is well here. " * 100})))
-    found = await summarizer.summarize_turn(turn)
-    assert not found.extractive
-    assert "at most 200 characters" in asked(llm.requests[0])
-    assert 100 <= len(found.text) <= 200
-    assert found.text.endswith("here.")

@@ -15,8 +15,9 @@ from ragmem.config import SummariesConfig
 from ragmem.errors import ContextTooLong, ProviderRefused, ProviderUnavailable, StreamCut
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
-from ragmem.memory.summaries import Ledger, Summarizer
+from ragmem.memory.summaries import Summarizer
 from ragmem.memory.summaries.digest import split, turn_records
+from ragmem.usage import UsageLog
 from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
 
 from .builders import T0, a_turn
@@ -52,7 +53,7 @@ async def test_after_three_tries_the_turn_itself_speaks(error: Step) -> None:
     assert len(naps) == (0 if error == Says("not JSON") else 2)
     assert naps == sorted(naps)
     assert summarizer.spent("s").failed_calls == 3
-    assert summarizer.spent("s").problem
+    assert summarizer.problem
     assert summarizer.uses_model("s") is not isinstance(error, ProviderUnavailable)
 
 
@@ -70,37 +71,13 @@ async def test_trouble_is_told_once_of_each_kind() -> None:
     assert told[1].endswith("It is away.")
 
 
-async def test_what_is_redone_takes_the_stand_in_s_place() -> None:
-    """Same id, same time, and no longer extractive."""
-    cut = await Summarizer(None, SummariesConfig(), clock=lambda: T0).summarize_turn(TURN)
-    later = Summarizer(
-        ScriptedLLM([Says(GOOD)]), SummariesConfig(), clock=lambda: T0 + timedelta(days=1)
-    )
-    redone = await later.summarize_turn(TURN, instead_of=cut)
-    assert (cut.extractive, redone.extractive) == (True, False)
-    assert (redone.summary_id, redone.created_at) == (cut.summary_id, cut.created_at)
-    assert redone.text != cut.text
-
-
 async def test_the_server_s_wish_to_wait_is_kept() -> None:
     """Retry-After, up to a minute."""
     naps = Naps()
-    script = [ProviderUnavailable("busy", retry_after_s=7), ProviderUnavailable("", hint="")]
-    llm = ScriptedLLM([*script, Says(GOOD)])
-    assert not (
-        await Summarizer(llm, SummariesConfig(), sleep=naps).summarize_turn(TURN)
-    ).extractive
-    assert naps[0] == 7
-
-
-async def test_a_refusal_is_not_tried_again() -> None:
-    """After three in a row this process asks no more; a success between starts anew."""
-    refused = ProviderRefused("wrong key")
-    summarizer, llm = a_summarizer(refused, refused, Says(GOOD), refused, refused, refused)
-    made = [await summarizer.summarize_turn(TURN) for _ in range(9)]
-    assert [m.extractive for m in made] == [True, True, False] + [True] * 6
-    assert llm.left == 0
-    assert not summarizer.uses_model("s")
+    llm = ScriptedLLM([ProviderUnavailable("busy", retry_after_s=7), Says(GOOD)])
+    summarizer = Summarizer(llm, SummariesConfig(), sleep=naps)
+    assert not (await summarizer.summarize_turn(TURN)).extractive
+    assert naps == [7]
 
 
 async def test_too_long_for_the_model_is_halved() -> None:
@@ -205,12 +182,12 @@ async def test_a_model_that_does_not_answer_is_left_alone_for_longer_each_time(
     tmp_path: Path, error: Step, first: list[int]
 ) -> None:
     """All processes of a home keep to it until it answers, or a person asks."""
-    now, file = T0, tmp_path / "spending.jsonl"
+    now = T0
 
     async def requests(step: Step, *, by_person: bool = False) -> int:
         llm = ScriptedLLM([step], repeat=True)
         small = Summarizer(
-            llm, SummariesConfig(), ledger=Ledger(file), clock=lambda: now, sleep=Naps()
+            llm, SummariesConfig(), usage=UsageLog(tmp_path), clock=lambda: now, sleep=Naps()
         )
         if by_person:
             small.ask_anew()
@@ -226,10 +203,10 @@ async def test_a_model_that_does_not_answer_is_left_alone_for_longer_each_time(
     for _ in range(12):
         now += timedelta(days=1)
         assert await requests(error)
-    [away] = Ledger(file).away()
+    [away] = UsageLog(tmp_path).away().values()
     assert (away.problem, away.until) == (str(error), now + timedelta(days=1))
     assert await requests(error, by_person=True)
     now += timedelta(days=1)
     assert await requests(Says(GOOD)) == 1
-    assert not Ledger(file).away()
+    assert not UsageLog(tmp_path).away()
     assert await requests(Says(GOOD)) == 1

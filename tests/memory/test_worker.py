@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import ragmem
 from ragmem.config import SummariesConfig
 from ragmem.embedder.base import Kind
-from ragmem.errors import ProviderRefused, ProviderUnavailable, StoreError
+from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory import worker as worker_module
@@ -32,10 +32,10 @@ from ragmem.memory.summaries import Summarizer, attempts
 from ragmem.memory.summaries.attempts import TRIES
 from ragmem.memory.titles import insight_into
 from ragmem.memory.worker import Worker
-from ragmem.metrics import Metrics
-from ragmem.records import Candidate, EmbedderMark, SearchQuery, Summary
+from ragmem.records import AddSummary, Candidate, EmbedderMark, SearchQuery, Summary
 from ragmem.store.base import Store
 from ragmem.store.sqlite import SQLiteStore
+from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM
@@ -535,20 +535,6 @@ async def test_stand_ins_are_redone_by_who_has_a_model(open_store: OpenStore) ->
     assert await store.summaries(session_id) == after
 
 
-@pytest.mark.parametrize("error", [ProviderUnavailable("busy"), ProviderRefused("no such model")])
-async def test_a_model_that_fails(store: Store, error: Exception) -> None:
-    """A stand-in in time, and one try a turn."""
-    session_id = await a_session(store, 2)
-    llm = ScriptedLLM([error], repeat=True)
-    worker = a_worker(store, llm=llm)
-    assert await worker.drain()
-    assert [s.extractive for s in await store.summaries(session_id)] == [True, True]
-    tries = len(llm.requests)
-    assert tries <= 6
-    assert await worker.drain()
-    assert len(llm.requests) == tries
-
-
 async def test_a_model_that_breaks(store: Store) -> None:
     """Even a fault of our own costs that summary only, and the next process makes it."""
     session_id = await a_session(store, 3)
@@ -561,17 +547,6 @@ async def test_a_model_that_breaks(store: Store) -> None:
     assert metrics.counts["worker.failures"] == 1
     assert await a_worker(store, llm=a_model()).drain()
     assert len(await store.summaries(session_id, level=1)) == 3
-
-
-async def test_limits_of_a_session(store: Store) -> None:
-    """Past them summaries are cut from the turns; that is no failure."""
-    session_id = await a_session(store, 5)
-    llm = a_model()
-    config = SummariesConfig(max_calls_per_session=3)
-    assert await a_worker(store, llm=llm, config=config).drain()
-    assert len(llm.requests) == 3
-    ones = await store.summaries(session_id, level=1)
-    assert sorted(s.extractive for s in ones) == [False, False, False, True, True]
 
 
 async def test_limits_hold_over_processes(store: Store) -> None:
@@ -605,24 +580,32 @@ async def test_a_summary_of_somebody_elses_is_a_summary(store: Store) -> None:
 # --- switched off ------------------------------------------------------------------
 
 
-async def test_summaries_switched_off(store: Store) -> None:
-    """No model is asked, none are cut; vectors are made."""
+async def test_two_that_do_the_same_work_store_it_once(store: Store) -> None:
+    """A lease that ran out costs a second call, never a second summary."""
+    session_id = await a_session(store, 7)
+    turns = await store.turns(session_id)
+    for _ in range(2):
+        summarizer = Summarizer(None, SummariesConfig())
+        ones = [await summarizer.summarize_turn(turn) for turn in turns]
+        above = await summarizer.summarize_summaries(session_id, ones)
+        await store.apply([AddSummary(summary=each) for each in (*ones, above)])
+    assert len(await store.summaries(session_id)) == 8
+    [top] = await store.summaries(session_id, not_rolled_up=True)
+    assert top.covers == above.covers
+
+
+@pytest.mark.parametrize("config", [OFF, SummariesConfig()], ids=["summaries", "embeddings"])
+async def test_what_is_switched_off_is_not_done(store: Store, config: SummariesConfig) -> None:
+    """The other is done all the same; of summaries none are cut either."""
     session_id = await a_session(store, 10)
-    llm, embedder = a_model(), HashEmbedder()
-    assert await a_worker(store, embedder=embedder, llm=llm, config=OFF).drain()
-    assert llm.requests == []
-    assert await store.summaries(session_id) == []
-    assert (await store.session(session_id)).summary is None
-    assert (await left(store))["vectors"] == 0
-
-
-async def test_embeddings_switched_off(store: Store) -> None:
-    """Nothing is embedded, summaries are made."""
-    session_id = await a_session(store, 6)
-    assert await a_worker(store, embedder=None, llm=a_model()).drain()
-    assert await store.embedder() is None
-    assert len(await store.summaries(session_id, level=1)) == 6
-    assert (await store.session(session_id)).summary == "Beds were planned."
+    llm, embedder = a_model(), HashEmbedder() if config is OFF else None
+    assert await a_worker(store, embedder=embedder, llm=llm, config=config).drain()
+    assert bool(llm.requests) is (config is not OFF)
+    assert len(await store.summaries(session_id, level=1)) == (0 if config is OFF else 10)
+    summary = (await store.session(session_id)).summary
+    assert summary == (None if config is OFF else "Beds were planned.")
+    assert ((await left(store))["vectors"] == 0) is (config is OFF)
+    assert await store.embedder() == (EmbedderMark("hash-1", 64) if config is OFF else None)
 
 
 async def test_an_answer_that_can_not_be_used_is_asked_for_three_times_by_all_processes(

@@ -19,9 +19,9 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.memory.summaries import Summarizer
 from ragmem.memory.worker import Worker
-from ragmem.metrics import Metrics
 from ragmem.records import Project, Session, Turn, Write
 from ragmem.store.base import Store
+from ragmem.usage import Metrics
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.store.samples import START, called, created, whole_turn

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ragmem.metrics import Metrics
 from ragmem.tools.changed_files import SeenFiles
+from ragmem.usage import Metrics
 from tests.tools.conftest import Desk, recorded
 
 

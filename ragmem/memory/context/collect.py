@@ -29,7 +29,6 @@ from ragmem.memory.hits import Hit
 from ragmem.memory.leases import in_time
 from ragmem.memory.recall import Found, Question, Recall, scope_of
 from ragmem.memory.window import window_limit
-from ragmem.metrics import Metrics
 from ragmem.records import (
     FileAccess,
     MemoryRecord,
@@ -41,6 +40,7 @@ from ragmem.records import (
     TurnQuery,
 )
 from ragmem.store.base import Store
+from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.facts import Facts

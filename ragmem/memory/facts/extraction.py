@@ -26,7 +26,6 @@ from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.memory.summaries.digest import main_argument, shaped
 from ragmem.memory.summaries.summarizer import Summarizer
-from ragmem.metrics import Metrics
 from ragmem.prompts import prompt
 from ragmem.records import (
     MEMORY_KINDS,
@@ -46,6 +45,7 @@ from ragmem.records import (
 from ragmem.redact import redact
 from ragmem.store.base import Store
 from ragmem.text import clean, clip_middle, one_line
+from ragmem.usage import Metrics
 
 _SHARES = {"person": 0.35, "agent": 0.25, "tool": 0.25, "known": 0.15}
 """Of the room, where all are long."""

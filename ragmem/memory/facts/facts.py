@@ -31,7 +31,6 @@ from ragmem.memory.facts.cache import FactCache
 from ragmem.memory.facts.values import Draft, FactHit, Remembered, expiry, past_their_time
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
-from ragmem.metrics import Metrics
 from ragmem.records import (
     MemoryKind,
     MemoryQuery,
@@ -46,6 +45,7 @@ from ragmem.records import (
 from ragmem.redact import redact
 from ragmem.store.base import Store
 from ragmem.text import clean, one_line
+from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.cache import CachedFacts

@@ -1,18 +1,6 @@
 """Summaries: when a level is due, what it covers, what it says, and what that costs."""
 
-from ragmem.memory.summaries.ledger import Ledger, Spending
-from ragmem.memory.summaries.plan import (
-    next_roll_up,
-    summary_id,
-    thread_summary_due,
-)
+from ragmem.memory.summaries.plan import next_roll_up, summary_id, thread_summary_due
 from ragmem.memory.summaries.summarizer import Summarizer
 
-__all__ = [
-    "Ledger",
-    "Spending",
-    "Summarizer",
-    "next_roll_up",
-    "summary_id",
-    "thread_summary_due",
-]
+__all__ = ["Summarizer", "next_roll_up", "summary_id", "thread_summary_due"]

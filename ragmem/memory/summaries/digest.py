@@ -53,12 +53,7 @@ def turn_records(turn: Turn) -> str:
 
 def summaries_records(summaries: Sequence[Summary]) -> str:
     """Summaries for the model, oldest first."""
-    return redact(clean("\n\n".join(summary_entry(s) for s in summaries)))
-
-
-def summary_entry(summary: Summary) -> str:
-    """A summary with its findings."""
-    return entry(summary.text, summary.key_findings)
+    return redact(clean("\n\n".join(entry(s.text, s.key_findings) for s in summaries)))
 
 
 def entry(text: str, findings: Sequence[str]) -> str:

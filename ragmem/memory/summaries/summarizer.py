@@ -24,10 +24,12 @@ from ragmem.llm.base import (
     ModelInfo,
     Request,
     TextChunk,
+    UsageChunk,
     answering,
 )
 from ragmem.llm.faults import wait_s
-from ragmem.memory.summaries.attempts import PROBLEM_CHARS, TRIES, Kept, Sleep, Tries
+from ragmem.llm.providers import BY_NAME
+from ragmem.memory.summaries.attempts import PROBLEM_CHARS, TRIES, Sleep, Tries
 from ragmem.memory.summaries.digest import (
     MAX_FILES,
     MAX_FINDINGS,
@@ -51,28 +53,19 @@ from ragmem.memory.summaries.digest import (
     turn_records,
     union,
 )
-from ragmem.memory.summaries.ledger import (
-    Away,
-    Ledger,
-    Spending,
-    day_spent_text,
-    is_day_spent,
-    is_free,
-    may_call,
-    one_call,
-)
-from ragmem.memory.summaries.plan import summary_id
+from ragmem.memory.summaries.plan import calls_behind, summary_id
 from ragmem.messages import Message, system, user
-from ragmem.metrics import Metrics
 from ragmem.prompts import prompt
 from ragmem.records import Summary, Turn, utc_now
-from ragmem.text import clip_middle, one_line
+from ragmem.store.base import Store
+from ragmem.text import clip_middle, estimate_tokens, one_line
+from ragmem.usage import Away, Spending, UsageLog
 
 _CALL_TIMEOUT_S = 120.0
 _LONGEST_ANSWER = 40_000
 
 
-async def heard(llm: LLM, request: Request, answer: Assembler) -> LLMError | None:
+async def _heard(llm: LLM, request: Request, answer: Assembler) -> LLMError | None:
     """Ask, and collect what is said; why it can't be used, where it is not whole."""
     try:
         async with asyncio.timeout(_CALL_TIMEOUT_S):
@@ -91,13 +84,28 @@ async def heard(llm: LLM, request: Request, answer: Assembler) -> LLMError | Non
     return None
 
 
-def may_pass(error: LLMError) -> bool:
-    """Whether the same call may come to something when it is made again."""
-    return isinstance(error, ProviderUnavailable | StreamCut)
+def _is_free(info: ModelInfo) -> bool:
+    """Whether the model runs on the person's own machine."""
+    prefix = info.name.partition("/")[0]
+    provider = BY_NAME.get(prefix)
+    return prefix == "local" or (provider is not None and provider.local)
 
 
-TURN_CHARS = 800
-HIGHER_CHARS = 1_500
+def _one_call(
+    info: ModelInfo, sent_chars: int, said_chars: int, usage: UsageChunk, *, failed: bool
+) -> Spending:
+    """What a call cost, as reported or else estimated by characters."""
+    into, out = usage.input_tokens, usage.output_tokens
+    into = estimate_tokens(sent_chars) if into is None else into
+    out = estimate_tokens(said_chars) if out is None else out
+    cost = 0.0 if _is_free(info) else info.cost_usd(into, out, usage.cached_tokens)
+    return Spending(1, int(failed), into, out, cost or 0.0, int(cost is None))
+
+
+_TURN_CHARS = 800
+_OF_A_TURN = ("summaries.turn", "summarize_turn", _TURN_CHARS)
+_OF_SUMMARIES = ("summaries.roll_up", "summarize_summaries", 1_500)
+"""How it is timed, what is asked, and the most characters of its text."""
 SMALLEST_WINDOW = 4_000
 """Tokens. A model with less is not asked. One of 135 million parameters wrote no JSON in 45 answers
 to these prompts, and 10 of 15 within a grammar of it, which kept 1 fact of 45 (7 with a shorter
@@ -112,13 +120,9 @@ _CHARS_PER_TOKEN = 4
 _CLOSING = "Answer with the JSON object."
 _USUAL_TOKENS = (2_000, 300)
 """Of a call whose record is gone with its process: read, and written."""
-_COUNTED = (
-    "calls",
-    "failed_calls",
-    "input_tokens",
-    "output_tokens",
-    "cost_usd",
-    "unpriced_calls",
+_DAY_SPENT = (
+    "Background work has cost today what it may (${:,.2f}): until tomorrow summaries are cut from "
+    "the turns, and no facts are looked for. memory.summaries.max_cost_usd_per_day sets it."
 )
 
 K = TypeVar("K")
@@ -138,19 +142,20 @@ class Summarizer:
         llm: LLM | None,
         config: SummariesConfig,
         *,
-        ledger: Ledger | None = None,
-        metrics: Metrics | None = None,
-        open_attempts: Callable[[], Awaitable[Kept]] | None = None,
+        usage: UsageLog | None = None,
+        open_attempts: Callable[[], Awaitable[Store]] | None = None,
         say: Callable[[str], None] = lambda _: None,
         clock: Callable[[], datetime] = utc_now,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._llm = llm if llm is not None and not is_too_small(llm.info) else None
         self._config = config
-        self.ledger = ledger or Ledger()
+        self.usage = usage or UsageLog()
+        self.problem = ""
+        """Why the last question came to nothing."""
         self._elsewhere: dict[str, Spending] = {}
-        """By session: calls that the ledger does not know of."""
-        self._metrics = metrics or Metrics()
+        """By session: calls that the usage log does not know of."""
+        self._metrics = self.usage.metrics
         self._clock = clock
         self._sleep = sleep
         self._told: set[str] = set()
@@ -162,43 +167,48 @@ class Summarizer:
     def ask_anew(self) -> None:
         """A person asks: a model that was left alone is asked again."""
         if self._llm is not None:
-            self.ledger.answered(self._llm.info.name)
+            self.usage.answered(self._llm.info.name)
 
     def spent(self, session_id: str) -> Spending:
         """What this session's summaries cost, with what was spent before this process."""
-        return self.ledger.spent(session_id) + self._elsewhere.get(session_id, Spending())
+        return self.usage.spent(session_id) + self._elsewhere.get(session_id, Spending())
 
-    def reckon(self, session_id: str, calls: int) -> None:
-        """Count calls that others made for a session, on another machine or without a ledger.
+    async def reckon(self, store: Store, session_id: str) -> None:
+        """Count calls that others made for a session, on another machine or without a log.
 
-        What they cost is estimated.
+        As many as its summaries took at least; what they cost is estimated.
         """
-        more = calls - self.spent(session_id).calls
-        if self._llm is None or more <= 0:
+        if self._llm is None or session_id in self._elsewhere or not self.uses_model(session_id):
             return
-        info = self._llm.info
-        cost = 0.0 if is_free(info) else info.cost_usd(*_USUAL_TOKENS) or 0.0
-        self._elsewhere[session_id] = self._elsewhere.get(session_id, Spending()) + Spending(
-            calls=more, cost_usd=more * cost
-        )
+        session = await store.session(session_id)
+        calls = await calls_behind(store, session, every=self._config.every_n_messages)
+        more, info = max(0, calls - self.spent(session_id).calls), self._llm.info
+        cost = 0.0 if _is_free(info) else info.cost_usd(*_USUAL_TOKENS) or 0.0
+        self._elsewhere[session_id] = Spending(calls=more, cost_usd=more * cost)
 
     def uses_model(self, session_id: str) -> bool:
         """Whether a model would be asked now: only then is it of use to redo what is extractive."""
         return (
             self._llm is not None
-            and self.ledger.may_ask(self._llm.info.name, self._clock())
+            and self.usage.may_ask(self._llm.info.name, self._clock())
             and self._may_ask(session_id, self._llm.info, 0)
         )
 
     def _may_ask(self, session_id: str, info: ModelInfo, sent_chars: int) -> bool:
         """Within the session's limits, and those of the day: past these it is said, once."""
-        config = self._config
-        if not may_call(self.spent(session_id), config, info, sent_chars):
-            return False
-        if not is_day_spent(self.ledger.spent_today(), config, info, sent_chars):
+        if _is_free(info):
             return True
-        self._tell("day", day_spent_text(config))
-        return False
+        config, spent = self._config, self.spent(session_id)
+        expected = info.cost_usd(estimate_tokens(sent_chars), _USUAL_TOKENS[1]) or 0.0
+        if (
+            spent.calls >= config.max_calls_per_session
+            or spent.cost_usd + expected > config.max_cost_usd_per_session
+        ):
+            return False
+        if self.usage.spent_today() + expected > config.max_cost_usd_per_day:
+            self._tell("day", _DAY_SPENT.format(config.max_cost_usd_per_day))
+            return False
+        return True
 
     def _tell(self, kind: str, text: str) -> None:
         """Say it, where this kind was not said yet."""
@@ -229,10 +239,7 @@ class Summarizer:
             created_at=self._clock(),
             covers=(turn.turn_id,),
         )
-        cut = partial(turn_digest, turn, text_chars=TURN_CHARS)
-        with self._metrics.time("summaries.turn"):
-            digest = await self._digest_for(bare, "summarize_turn", turn_records(turn), TURN_CHARS)
-        return self._filled(bare, digest, cut, instead_of)
+        return await self._filled(bare, turn_records(turn), partial(turn_digest, turn), instead_of)
 
     async def summarize_summaries(
         self, session_id: str, summaries: Sequence[Summary], *, instead_of: Summary | None = None
@@ -253,11 +260,8 @@ class Summarizer:
             created_at=self._clock(),
             covers=covers,
         )
-        source = summaries_records(summaries)
-        cut = partial(summaries_digest, summaries, text_chars=HIGHER_CHARS)
-        with self._metrics.time("summaries.roll_up"):
-            digest = await self._digest_for(bare, "summarize_summaries", source, HIGHER_CHARS)
-        return self._filled(bare, digest, cut, instead_of)
+        source, cut = summaries_records(summaries), partial(summaries_digest, summaries)
+        return await self._filled(bare, source, cut, instead_of)
 
     async def thread_summary(self, previous: str | None, since: Sequence[Turn]) -> str:
         """A session's own summary in 2 to 3 sentences: what was before, and the turns since.
@@ -271,7 +275,6 @@ class Summarizer:
         source = thread_records(previous, since, max_chars=self.room * _MOST_PARTS)
         with self._metrics.time("summaries.thread"):
             digest = await self._digest(session_id, item, "summarize_thread", source, limit)
-        self._add(session_id, Spending(summaries=1, extractive=0 if digest else 1))
         return digest.text if digest else thread_text(previous, since, text_chars=limit)
 
     def digest_of_rest(self, previous: str | None, since: Sequence[Summary]) -> str:
@@ -282,17 +285,20 @@ class Summarizer:
         before = clip_sentences(previous, max(1, limit - len(rest) - 1)) if previous else ""
         return " ".join(filter(None, [before, rest]))
 
-    def _filled(
+    async def _filled(
         self,
         bare: Summary,
-        digest: Digest | None,
-        cut: Callable[[], Digest],
+        source: str,
+        cut: Callable[..., Digest],
         instead_of: Summary | None,
     ) -> Summary:
         """With the model's words, or with those cut from the source."""
-        self._add(bare.session_id, Spending(summaries=1, extractive=0 if digest else 1))
+        timed, asked, text_chars = _OF_A_TURN if bare.level == 1 else _OF_SUMMARIES
+        item = f"summary:{bare.summary_id}"
+        with self._metrics.time(timed):
+            digest = await self._digest(bare.session_id, item, asked, source, text_chars)
         self._metrics.count("summaries.made" if digest else "summaries.extractive")
-        words = digest or cut()
+        words = digest or cut(text_chars=text_chars)
         return msgspec.structs.replace(
             bare,
             text=words.text,
@@ -313,12 +319,6 @@ class Summarizer:
             return _LARGEST_ROOM
         return min(_LARGEST_ROOM, window * _CHARS_PER_TOKEN // 2 - _PROMPT_CHARS)
 
-    async def _digest_for(
-        self, bare: Summary, asked: str, source: str, text_chars: int
-    ) -> Digest | None:
-        item = f"summary:{bare.summary_id}"
-        return await self._digest(bare.session_id, item, asked, source, text_chars)
-
     async def _digest(
         self, session_id: str, item: str, asked: str, source: str, text_chars: int
     ) -> Digest | None:
@@ -333,7 +333,7 @@ class Summarizer:
         parts = split(clip_middle(source, room * _MOST_PARTS * 7 // 8), room)
         if len(parts) > 1:
             share = max(200, room // (2 * len(parts)))
-            most = min(TURN_CHARS, share)
+            most = min(_TURN_CHARS, share)
             entries = []
             for number, part in enumerate(parts, 1):
                 digest = await self._asked_digest(session_id, item, "summarize_part", part, most)
@@ -385,8 +385,8 @@ class Summarizer:
         processes, with pauses that grow, until another model is asked; without one (a person
         asked) it does not.
         """
-        llm = self._llm
-        if llm is None or not self.ledger.may_ask(llm.info.name, self._clock()):
+        llm, self.problem = self._llm, ""
+        if llm is None or not self.usage.may_ask(llm.info.name, self._clock()):
             return None
         model = llm.info.name
         kept = await self._open_attempts() if item and self._open_attempts else None
@@ -410,7 +410,7 @@ class Summarizer:
             if not self._may_ask(session_id, llm.info, sent):
                 return None
             answer = Assembler()
-            error = await heard(llm, asked, answer)
+            error = await _heard(llm, asked, answer)
             found, wrong = None, str(error or "")
             if error is None:
                 try:
@@ -418,9 +418,11 @@ class Summarizer:
                 except ValueError as refused:
                     wrong = problem = str(refused)
             said = len(answer.text) + len(answer.reasoning)
-            self._add(session_id, one_call(llm.info, sent, said, answer.usage, problem=wrong))
+            call = _one_call(llm.info, sent, said, answer.usage, failed=found is None)
+            self.usage.add(session_id, call)
+            self.problem = wrong
             if error is None or isinstance(error, ContextTooLong | StreamCut):
-                self.ledger.answered(model)
+                self.usage.answered(model)
             if found is not None:
                 await tries.answered()
                 return found
@@ -433,34 +435,25 @@ class Summarizer:
         """Count a try that came to nothing; wait before the next, or tell that it was the last."""
         is_away = error is not None and not isinstance(error, ContextTooLong | StreamCut)
         if is_away and not isinstance(error, RequestRefused):
-            # That is no fault of the item: it is asked about when the model is there again.
-            tries.unheard()
+            # That is no fault of the item, so that others do not count it.
+            tries.made += 1
         else:
             await tries.refused(wrong)
-        if error is not None and not isinstance(error, ContextTooLong) and not may_pass(error):
-            tries.give_up()
-            self._left_alone(model, error, tries=1)
-        elif tries.are_over and is_away:
-            self._left_alone(model, error, tries=TRIES)
+        passes = isinstance(error, ProviderUnavailable)
+        if is_away and (tries.are_over or not passes):
+            tries.made = TRIES
+            count, now = TRIES if passes else 1, self._clock()
+            away = self.usage.failed(model, now, str(error), tries=count)
+            if away.until > now:
+                self._tell("away", away_text(away))
         elif tries.are_over:
             self._tell("unusable", _unusable_text(model, wrong))
         elif isinstance(error, ProviderUnavailable):
             await self._sleep(wait_s(tries.made, error.retry_after_s))
-        elif tries.is_kept:
+        elif tries.kept:
             await tries.pause()
         elif isinstance(error, StreamCut):
             await self._sleep(wait_s(tries.made, None))
-
-    def _left_alone(self, model: str, error: LLMError | None, *, tries: int) -> None:
-        away = self.ledger.failed(model, self._clock(), str(error), tries=tries)
-        if away.until > self._clock():
-            self._tell("away", away_text(away))
-
-    def _add(self, session_id: str, more: Spending) -> None:
-        self.ledger.add(session_id, more)
-        if more.calls:
-            for name in _COUNTED:
-                self._metrics.count(f"background.{name}", getattr(more, name))
 
 
 def away_text(away: Away) -> str:
