@@ -62,7 +62,6 @@ def some_metrics(searches: int = 10) -> Metrics:
 
 
 def test_what_processes_measured_is_added_up(tmp_path: Path) -> None:
-    """Kept across runs, one sum a day."""
     keep(tmp_path, some_metrics(), TODAY - timedelta(days=1))
     keep(tmp_path, some_metrics(20), TODAY)
     keep(tmp_path, some_metrics(), TODAY)
@@ -92,7 +91,6 @@ def test_a_percentile_is_a_tenth_too_high_at_worst(times: list[float], percent: 
 
 @given(st.lists(st.lists(st.floats(0, 1e5), max_size=5), min_size=2, max_size=6))
 def test_parts_add_up_to_the_whole(parts: list[list[float]]) -> None:
-    """However processes share the work, the sum is the same."""
     alone = []
     for times in parts:
         metrics = Metrics()
@@ -108,7 +106,6 @@ def test_parts_add_up_to_the_whole(parts: list[list[float]]) -> None:
 
 
 def test_torn_and_foreign_lines_cost_no_others(tmp_path: Path) -> None:
-    """A full disk tears a line; the next one stands by itself."""
     keep(tmp_path, some_metrics(), TODAY)
     file = tmp_path / FILE
     with file.open("ab") as out:
@@ -138,7 +135,6 @@ def _keep_many(folder: Path) -> None:
 
 
 def test_processes_that_end_at_once_lose_nothing(tmp_path: Path) -> None:
-    """The lock keeps whoever adds up from dropping another one's line."""
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_keep_many, args=(tmp_path,)) for _ in range(3)]
     for process in processes:
@@ -152,7 +148,6 @@ def test_processes_that_end_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_where_nothing_can_be_written_nothing_fails(tmp_path: Path) -> None:
-    """Measurements are worth no error."""
     keep(tmp_path / "missing", some_metrics(), TODAY)
     keep(tmp_path, Metrics(), TODAY)
     assert read(tmp_path) == []
@@ -164,7 +159,6 @@ def days() -> list[Measured]:
 
 
 def test_stats_for_people() -> None:
-    """Numbers, with bars for what is compared."""
     pending = {"vectors": 1000, "level1": 2, "roll_up": 0, "thread": 7}
     document = stats_document(INFO, days(), pending=pending, at_work=True)
     assert stats_text(document, width=80, today=TODAY) == snapshot("""\
@@ -233,7 +227,6 @@ def test_stats_as_json() -> None:
 
 
 def test_what_a_day_may_cost_is_shown() -> None:
-    """What was spent today of all sessions, beside what it may be."""
     document = stats_document(
         INFO, days(), pending={}, at_work=False, spent_today_usd=0.25, most_a_day_usd=5.0
     )
@@ -273,7 +266,6 @@ def test_stats_are_kept_across_runs(tmp_path: Path) -> None:
 
 
 def test_nothing_is_kept_of_what_is_not_remembered(tmp_path: Path) -> None:
-    """--ephemeral; nor with memory off."""
     with LLMServer([Answer("Yes.")], repeat=True) as server:
         ragmem = Ragmem(tmp_path, server.env)
         assert ragmem.run("ask", "Is it?", "--ephemeral").code == 0
@@ -282,7 +274,6 @@ def test_nothing_is_kept_of_what_is_not_remembered(tmp_path: Path) -> None:
 
 
 def test_stats_when_the_store_is_away(tmp_path: Path) -> None:
-    """Exit 75, said in words."""
     ragmem = Ragmem(tmp_path, {"RAGMEM_STORE": "neo4j", "NEO4J_URI": "bolt://127.0.0.1:9"})
     done = ragmem.run("stats", "--format", "json")
     assert (done.code, done.out) == (75, "")

@@ -58,7 +58,6 @@ async def _judged(kept: Kept, folder: Path, damage: Break, said: list[Said]) -> 
 
 
 async def test_nothing_is_wrong_with_what_is_whole(kept: Kept, tmp_path: Path) -> None:
-    """The scenario does what it says, and the judge agrees."""
     assert [each.phase for each in kept.said] == ["answered"] * 3
     assert [len(each.calls) for each in kept.said] == [5, 5, 0]
     assert await _judged(kept, tmp_path, lambda _, __: None, kept.said) == []
@@ -218,14 +217,12 @@ _DAMAGES: dict[str, tuple[str, Break]] = {
 
 @pytest.mark.parametrize("name", _DAMAGES)
 async def test_each_damage_is_found(kept: Kept, tmp_path: Path, name: str) -> None:
-    """No judge that can't find anything: what is broken is named."""
     expected, damage = _DAMAGES[name]
     found = await _judged(kept, tmp_path, damage, kept.said)
     assert any(expected in each for each in found), found
 
 
 async def test_what_was_shown_but_not_kept_is_found(kept: Kept, tmp_path: Path) -> None:
-    """A process says more than the store has."""
     more = msgspec.structs.replace(kept.said[2], turn_id="gone", turn_index=4)
     found = await _judged(kept, tmp_path, lambda _, __: None, [*kept.said, more])
     assert found == ["lost: the turn 'What happened?' that was accepted"]
@@ -247,7 +244,6 @@ _SYSTEM = {"role": "system", "content": "S"}
 
 
 def test_a_valid_request() -> None:
-    """What every provider takes."""
     turn = [_USER, _use("1", "2"), _result("2"), _result("1"), _use("3"), _result("3"), _ASSISTANT]
     assert check_request([_SYSTEM, *turn, _USER]) == []
     assert check_request([_SYSTEM, _USER, _use("1"), _result("1")]) == []
@@ -270,5 +266,4 @@ def test_a_valid_request() -> None:
     ],
 )
 def test_requests_that_a_provider_refuses(messages: list[dict[str, Any]], wrong: str) -> None:
-    """Each way in which peers have bricked their sessions."""
     assert any(wrong in each for each in check_request(messages))

@@ -105,7 +105,6 @@ async def sessions_in(store: Archive) -> list[Session]:
 async def test_a_move_killed_in_its_middle_is_run_again(
     world: World, graph: dict[str, str], point: str
 ) -> None:
-    """Into the graph, twice; equal in the end, the source untouched."""
     world.env |= graph
     before = await sessions_in(await world.opened())
     name, _, hit = point.partition("@")
@@ -121,7 +120,6 @@ async def test_a_move_killed_in_its_middle_is_run_again(
 async def test_a_move_back_killed_in_its_middle_is_run_again(
     world: World, graph: dict[str, str], point: str
 ) -> None:
-    """Out of the graph, into a SQLite that was never there."""
     world.env |= graph
     before = await sessions_in(await world.opened())
     ended(world.ragmem("store", "migrate", "--to", "neo4j", "--yes"))
@@ -138,7 +136,6 @@ async def test_a_move_back_killed_in_its_middle_is_run_again(
 async def test_a_restore_killed_in_its_middle_is_run_again(
     world: World, tmp_path: Path, graph: dict[str, str], point: str
 ) -> None:
-    """A backup of either kind brings all of it back."""
     before = await sessions_in(await world.opened())
     backup = tmp_path / "backup"
     if point.startswith("lines.read"):
@@ -167,7 +164,6 @@ async def test_a_restore_killed_in_its_middle_is_run_again(
 async def test_a_backup_killed_is_whole_or_not_there(
     world: World, tmp_path: Path, point: str, there: bool
 ) -> None:
-    """No half of one bears the name; the memory does not mind."""
     backup = tmp_path / "backup.db"
     killed(world.ragmem("store", "backup", str(backup), failpoint=f"{point}:kill9"))
     assert backup.exists() is there
@@ -191,7 +187,6 @@ async def test_a_backup_killed_is_whole_or_not_there(
     ],
 )
 async def test_a_deletion_killed_is_done_or_not_begun(world: World, point: str, gone: bool) -> None:
-    """A session is there with all of its own, or all of it is gone."""
     name, _, hit = point.partition("@")
     delete = ("sessions", "delete", "s7", "--yes")
     killed(world.ragmem(*delete, failpoint=f"{name}:kill9@{hit or 1}"))
@@ -207,7 +202,6 @@ async def test_a_deletion_killed_is_done_or_not_begun(world: World, point: str, 
 async def test_an_import_killed_is_done_or_not_begun(
     world: World, tmp_path: Path, point: str
 ) -> None:
-    """One transaction; as a new session it can be tried again."""
     file = tmp_path / "s3.json"
     ended(world.ragmem("sessions", "export", "s3", "-o", str(file)))
     bring = ("sessions", "import", str(file), "--as-new")
@@ -233,7 +227,6 @@ async def test_an_import_killed_is_done_or_not_begun(
 async def test_a_failing_disk_is_told_in_plain_words(
     world: World, tmp_path: Path, action: str, point: str, argv: Sequence[str]
 ) -> None:
-    """What happened and what to do, never a traceback; nothing is lost."""
     ended(world.ragmem("store", "backup", str(tmp_path / "BACKUP")))
     ended(world.ragmem("sessions", "export", "s3", "-o", str(tmp_path / "DOCUMENT")))
     words = [str(tmp_path / word) if word.isupper() else word for word in argv]
@@ -251,7 +244,6 @@ async def test_a_failing_disk_is_told_in_plain_words(
 async def test_a_failing_backup_of_the_graph_is_told_in_plain_words(
     world: World, tmp_path: Path, graph: dict[str, str], point: str, action: str
 ) -> None:
-    """While its lines are written, and while they are read again."""
     world.env |= graph
     ended(world.ragmem("store", "migrate", "--to", "neo4j", "--yes"))
     file, of_the_graph = str(tmp_path / "backup"), {"RAGMEM_STORE": "neo4j"}
@@ -271,7 +263,6 @@ async def test_a_failing_backup_of_the_graph_is_told_in_plain_words(
 
 @pytest.mark.parametrize("hit", [1, 2, 3, 4])
 async def test_a_repair_killed_is_run_again(world: World, hit: int) -> None:
-    """At no moment is there no database, and the damaged one is kept."""
     database = world.home / "data" / "memory.db"
     data = bytearray(database.read_bytes())
     page = 4096 * (len(data) // 4096 // 2)

@@ -85,7 +85,6 @@ async def until_stopped(run: Run) -> None:
 
 
 async def test_twenty_start_at_once_on_a_fresh_home(world: World) -> None:
-    """One makes the schema, none fails; one project, twenty sessions."""
     if world.neo4j:
         await forget_the_schema(world.neo4j)
     world.env["RAGMEM_STORE__TIMEOUT_S"] = "30"
@@ -178,7 +177,6 @@ async def _session_id(world: World) -> str:
 
 
 async def test_a_process_stopped_within_a_transaction(embedded: World) -> None:
-    """It holds the database; others are answered, and wait in the spool."""
     world = embedded
     whole(world, "Hello")
     prompt = world.next_job()
@@ -196,7 +194,6 @@ async def test_a_process_stopped_within_a_transaction(embedded: World) -> None:
 
 @pytest.mark.parametrize("point", ["sqlite.migrate", "sqlite.migrated"])
 async def test_the_killed_owner_of_a_lock_frees_it_at_once(embedded: World, point: str) -> None:
-    """Both while the schema is made, and no pid file tells who it was."""
     holder = embedded.ask("Hello", failpoint=f"{point}:stop")
     await until_stopped(holder)
     waiting = embedded.ragmem("store", "check")
@@ -209,7 +206,6 @@ async def test_the_killed_owner_of_a_lock_frees_it_at_once(embedded: World, poin
 
 
 async def test_the_killed_owner_of_a_transaction_frees_it_at_once(embedded: World) -> None:
-    """What it had not committed is gone, what it had is there."""
     world = embedded
     whole(world, "Hello")
     prompt = world.next_job()

@@ -82,7 +82,6 @@ async def test_passages_of_a_prompt(desk: Desk) -> None:
      "How are you today?", "Tell me a joke about cats", "bonjour", "What is the capital of Peru?"],
 )  # fmt: skip
 async def test_small_talk_gets_no_code(desk: Desk, prompt: str) -> None:
-    """A greeting has nothing to do with code."""
     async with desk.codebase() as codebase:
         assert await codebase.passages(desk.project, prompt) == []
 
@@ -93,7 +92,6 @@ async def test_small_talk_gets_no_code(desk: Desk, prompt: str) -> None:
      "In src/clock.py, why 60?"],
 )  # fmt: skip
 async def test_what_is_named_gets_it(desk: Desk, prompt: str) -> None:
-    """A name, a file, several words."""
     async with desk.codebase() as codebase:
         assert await codebase.passages(desk.project, prompt)
 
@@ -122,7 +120,6 @@ def a_hit(*why: str, similarity: float | None = None) -> CodeHit:
     ],
 )
 def test_what_bears_beyond_doubt(hit: CodeHit, does: bool) -> None:
-    """Alike enough, named, or several of the words."""
     assert bears(hit, PromptWords(frozenset({"text", "token", "expired"})), 0.4) is does
 
 
@@ -137,12 +134,10 @@ def test_what_bears_beyond_doubt(hit: CodeHit, does: bool) -> None:
     ],
 )
 def test_what_is_called_by_its_name(prompt: str, does: bool) -> None:
-    """A plain word that happens to be a name is no name."""
     assert bears(a_hit("name: parse", similarity=0.1), PromptWords.of(prompt), 0.4) is does
 
 
 def test_of_a_long_question_more_words_are_needed() -> None:
-    """Two words of twenty say nothing."""
     words = [f"word{n}" for n in range(20)]
     asked = PromptWords(frozenset(words))
     assert not bears(a_hit("words: text, token"), asked, None)
@@ -166,14 +161,12 @@ async def test_switched_off_and_only_read(desk: Desk) -> None:
 
 
 async def test_nothing_is_waited_for_long(desk: Desk) -> None:
-    """A search that takes long is left out of the request."""
     async with desk.codebase(config={"wait_s": 0.0}) as codebase:
         for _ in range(3):
             await codebase.passages(desk.project, "What does parse_duration do?")
 
 
 async def test_looking_alone_tells_the_store_nothing(desk: Desk) -> None:
-    """`ragmem context`: nothing is stored."""
     async with desk.codebase() as codebase:
         assert await codebase.search(desk.project, "parse_duration", 5)
     assert await desk.store.projects() == []
@@ -183,7 +176,6 @@ async def test_looking_alone_tells_the_store_nothing(desk: Desk) -> None:
 
 
 async def test_references_of_a_turn(desk: Desk) -> None:
-    """Edited, read, found, named; on both stores."""
     async with desk.codebase() as codebase:
         codebase.begin(desk.project)
         turn = await desk.turn(
@@ -207,7 +199,6 @@ async def test_references_of_a_turn(desk: Desk) -> None:
 
 
 async def test_a_turn_without_code_is_done_too(desk: Desk) -> None:
-    """It is not looked at again and again."""
     async with desk.codebase() as codebase:
         await desk.indexed(codebase)
         turn = await desk.turn("hello", "hi")
@@ -248,7 +239,6 @@ class GrowingProject(HashEmbedder):
 async def test_a_project_that_grows_while_it_is_embedded_gets_all_of_its_vectors(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Progress is what was made, not what is left."""
     monkeypatch.setattr(codebase_module, "_EMBEDDED_S", 0.0)
 
     async def grow(round_: int) -> None:
@@ -314,7 +304,6 @@ async def test_a_chat_keeps_it_current(desk: Desk) -> None:
 
 
 async def test_what_watched_has_ended_and_is_begun_again(desk: Desk, tmp_path: Path) -> None:
-    """A folder that goes and comes back is looked at with the next turn."""
     async with desk.codebase() as codebase:
         at_hand = desk.code(codebase)
         codebase.keep_current()

@@ -87,7 +87,6 @@ def test_a_known_value_of_several_lines_reaches_over_them() -> None:
     "secret", [OF_LINES, "a phrase\nof several lines\nof a diary"], ids=["format", "known"]
 )
 def test_the_rest_of_a_secret_of_several_lines_is_not_shown(tmp_path: Path, secret: str) -> None:
-    """Where what is shown begins amid it."""
     know({"DIARY": "a phrase\nof several lines\nof a diary"})
     lines = secret.split("\n")
     (tmp_path / "notes.txt").write_text(f"before\n{secret}\nbehind")
@@ -107,7 +106,6 @@ async def test_a_short_key_and_a_known_value_are_not_shown(tmp_path: Path) -> No
 
 
 async def test_lines_of_a_file_with_other_ends_of_lines(tmp_path: Path) -> None:
-    """A mark at the beginning and CRLF are no part of what is shown."""
     text = "\ufeffdef harvest():\r\n    return 1\r\n"
     (found,) = await shown(tmp_path, {"harvest.py": text}, "harvest")
     assert found == "def harvest():\n    return 1"

@@ -20,7 +20,6 @@ async def _names(index, text: str) -> list[str]:
 
 
 async def test_lines_are_those_of_the_disk(tree):
-    """Refreshed from the disk, so that stale text is never shown."""
     async with tree.indexed() as index:
         (hit, *_) = await index.search("parse_duration", semantic=False)
         assert (hit.start_line, hit.text.rstrip()) == (1, CLOCK.rstrip())
@@ -39,7 +38,6 @@ async def test_lines_are_those_of_the_disk(tree):
 
 
 async def test_a_file_that_became_a_link_is_not_read(tree, tmp_path):
-    """Nothing outside of the project is ever read."""
     outside = tmp_path / "outside.py"
     outside.write_text(CLOCK.replace("Seconds", "Secret seconds"))
     async with tree.indexed() as index:
@@ -54,7 +52,6 @@ async def test_a_file_that_became_a_link_is_not_read(tree, tmp_path):
 
 
 async def test_secrets_are_neither_kept_nor_shown(tree):
-    """Replaced before anything is written, and in what is shown."""
     key = "sk-ant-" + "a1B2" * 10
     tree.write("app/conf.py", f'def connect(key="{key}"):\n    """Uses {key}."""\n    return key\n')
     async with tree.indexed() as index:
@@ -90,7 +87,6 @@ KEY = "sk-ant-api03-" + "a1B2" * 12
 
 
 async def test_scopes_by_place_and_by_name(tree):
-    """The innermost scopes of lines, and what a name may mean."""
     async with tree.index() as index:
         assert await index.scopes_at("app/auth.py", [(1, 9)]) == []
         await index.refresh()
@@ -122,7 +118,6 @@ async def test_scopes_by_place_and_by_name(tree):
 
 
 async def test_vectors_follow(tree):
-    """Made later, used by the search, kept with their texts."""
     embedder = HashEmbedder()
     shown = []
     async with tree.index(embedder=embedder) as index:
@@ -156,7 +151,6 @@ async def test_vectors_follow(tree):
 
 
 async def test_closing_twice_and_asking_afterwards(tree):
-    """A closed index says so."""
     async with tree.indexed() as index:
         await index.aclose()
         await index.aclose()
@@ -185,7 +179,6 @@ async def test_who_only_searches_removes_nothing(tree):
 
 
 async def test_closing_ends_a_refresh(tmp_path):
-    """Who leaves does not wait until thousands of files are cut."""
     tree = Tree(tmp_path)
     tree.many(900)
     async with tree.index() as index:

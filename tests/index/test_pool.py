@@ -50,7 +50,6 @@ async def test_many_files_go_through_children(tmp_path):
 
 
 async def test_a_cancelled_refresh_leaves_a_sound_index(tmp_path, monkeypatch):
-    """At any time; the next one does the rest, and no process is left."""
     tree = Tree(tmp_path)
     tree.many(900)
     real = scan.cut_files
@@ -133,7 +132,6 @@ def _cutting_in(tree: Tree) -> list[str]:
 
 
 async def test_one_process_at_a_time(tree):
-    """The others are told so, and what is there."""
     async with tree.index() as index, tree.index() as other:
         first = await index.refresh()
         lock = os.open(tree.database.with_suffix(".refresh.lock"), os.O_RDWR)
@@ -149,7 +147,6 @@ async def test_one_process_at_a_time(tree):
 
 
 async def test_files_are_private(tree):
-    """0600 in a 0700 folder, whatever the umask."""
     before = os.umask(0)
     try:
         async with tree.index() as index:
@@ -166,7 +163,6 @@ async def test_files_are_private(tree):
 
 @pytest.mark.parametrize("damage", ["text", "empty", "middle", "foreign", "version"])
 async def test_what_is_no_index_of_this_version_is_made_anew(tree, damage):
-    """It follows from the files, so it is thrown away without a word."""
     async with tree.indexed() as index:
         before = tree.ids()
     if damage == "text":
@@ -207,7 +203,6 @@ async def test_rebuilding(tree):
 
 
 async def test_a_full_disk_loses_nothing(tree):
-    """What, why, what to do; the index is sound, and goes on later."""
     async with tree.indexed() as index:
         for number in range(40):
             tree.write(f"more/f{number}.py", AUTH.replace("login", f"login_{number}"))
@@ -231,7 +226,6 @@ async def test_a_full_disk_loses_nothing(tree):
 
 
 async def test_a_folder_that_can_not_be_used(tree):
-    """A file stands where the index's folder should be."""
     tree.data_dir.mkdir()
     (tree.data_dir / "code").write_text("in the way")
     async with tree.index() as index:
@@ -243,7 +237,6 @@ async def test_a_folder_that_can_not_be_used(tree):
 
 
 async def test_the_home_folder_is_refused(tree, monkeypatch):
-    """Said with what to do; nothing is found there."""
     monkeypatch.setenv("HOME", str(tree.root))
     async with tree.index() as index:
         assert index.refusal == "it is your home folder"

@@ -87,7 +87,6 @@ async def test_nothing_changed(tree):
 
 
 async def test_an_edit_touches_what_it_changes(tree):
-    """References survive edits: ids stay, lines are those of now."""
     async with tree.indexed() as index:
         before = tree.ids()
         text = AUTH.replace('"""Checks tokens."""', '"""Checks."""\n\n    limit = 3')
@@ -101,7 +100,6 @@ async def test_an_edit_touches_what_it_changes(tree):
 
 
 async def test_the_clocks_tick_hides_no_change(tree, monkeypatch):
-    """Same size, same time: what was just written is read again."""
     file = tree.root / "app/clock.py"
     async with tree.indexed() as index:
         tree.write("app/clock.py", CLOCK)
@@ -243,7 +241,6 @@ async def test_what_was_away_for_a_while_stays_what_it_is(tree):
 
 
 async def test_killed_while_code_is_moved(tree, monkeypatch):
-    """What went is written down with its going."""
 
     def killed(*_: object) -> None:
         raise apsw.FullError("killed")
@@ -294,7 +291,6 @@ async def test_a_scope_of_the_same_name_before_the_first(tree):
 
 
 async def test_what_becomes_binary_leaves_the_index(tree):
-    """A file's place is kept, its scopes go; and come back."""
     async with tree.indexed() as index:
         tree.write("app/clock.py", b"\0\1\2")
         done = await index.refresh()

@@ -110,12 +110,10 @@ def test_a_hit_says_what_it_is_and_why(index: Index) -> None:
     ],
 )
 def test_what_is_asked_about_comes_first(index: Index, question: str, first: str) -> None:
-    """Identifiers whole and split, names, paths, docstrings."""
     assert index.names(question)[0] == first
 
 
 def test_a_question_in_words_finds_a_function_by_those_that_call_it(index: Index) -> None:
-    """`lookup` has none of the words; what calls it has."""
     hits = index.ask("has the token expired yet")
     assert "called by AuthService.validate" in only(hits, "lookup").why
 
@@ -157,7 +155,6 @@ def test_who_has_the_words_comes_before_those_that_it_calls(tmp_path: Path) -> N
 
 
 def test_a_named_class_keeps_its_methods(tmp_path: Path) -> None:
-    """More than three of its file among the first ten, before strangers."""
     index = Index(tmp_path)
     methods = [f"AuthService.check_{word}" for word in ("token", "name", "age", "role", "key")]
     index.put(
@@ -182,7 +179,6 @@ def test_a_named_class_keeps_its_methods(tmp_path: Path) -> None:
 
 
 def test_a_line_comes_first_and_then_its_file(index: Index) -> None:
-    """`path:line` as a compiler says it."""
     hits = index.ask("why does src/clock.py:10 fail")
     assert [hit.qualified_name for hit in hits[:2]] == ["parse_date", "parse_duration"]
     assert [hit.why[0] for hit in hits[:2]] == ["file: src/clock.py:10", "file: src/clock.py"]
@@ -239,7 +235,6 @@ def test_meaning_finds_what_no_word_finds(index: Index) -> None:
 
 
 def test_another_model_s_question_goes_by_words(index: Index) -> None:
-    """Vectors of two models are never compared."""
     index.embed({"parse_date": EAST})
     assert index.ask("calendar", vector=EAST, model="other") == []
 
@@ -285,7 +280,6 @@ def test_a_limit_is_kept(index: Index) -> None:
 
 @pytest.mark.parametrize("word", ["issue", "retry", "cache", "taxe", "accounts"])
 def test_a_word_and_its_stem_are_told_as_one(tmp_path: Path, word: str) -> None:
-    """The one that stands in the question; neither drops the other."""
     index = Index(tmp_path)
     index.put({"a.py": [function("one", f"def one():\n    return {word!r}  # {word}")]})
     [hit] = index.ask(f"where is the {word} kept")
@@ -302,7 +296,6 @@ def test_why_shows_nothing_that_steers_a_terminal(tmp_path: Path) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(text=st.text(max_size=200) | st.sampled_from(["a.b.c", "::", "`", "../..", "x" * 5000]))
 def test_any_question_is_answered(index: Index, text: str) -> None:
-    """Nothing that is asked breaks it, and no scope comes twice."""
     hits = index.ask(text)
     assert len({hit.scope_id for hit in hits}) == len(hits)
 

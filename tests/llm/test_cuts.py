@@ -64,7 +64,6 @@ async def test_cut_at_every_byte(
 def test_any_split_gives_the_same_answer(
     text: str, path: str, chunk_chars: int, write_bytes: int
 ) -> None:
-    """Characters, escapes and events split between writes."""
 
     async def run() -> Completion:
         answer = Answer(
@@ -89,7 +88,6 @@ def test_any_split_gives_the_same_answer(
 
 
 async def test_a_tool_call_of_megabytes(connect: Connect) -> None:
-    """5 MB of arguments arrive as they were sent."""
     content = "x" * 5_000_000
     call = Call("write_file", {"path": "a", "content": content})
     with LLMServer([Answer(tools=[call], chunk_chars=100_000)]) as server:

@@ -115,7 +115,6 @@ async def test_only_that_very_command(desk: Desk, command: str, known: bool) -> 
 
 
 async def test_long_commands_may_go_on_differently(desk: Desk) -> None:
-    """What was clipped when it was kept is not the same for certain."""
     shell = Shell(desk)
     long = f"grow-ferns {'x' * 300}"
     await shell.learns(long, await shell.run(long))
@@ -135,7 +134,6 @@ async def test_where_it_works_now_nothing_is_said_of_it(desk: Desk) -> None:
 
 
 async def test_what_it_printed_can_do_nothing(desk: Desk) -> None:
-    """No terminal escape of a failure's reason reaches the question."""
     shell = Shell(desk)
     command = "sh evil.sh"
     (shell.cwd / "evil.sh").write_text("printf 'error: \\033[2Jgone\\n'; exit 2\n")
@@ -147,7 +145,6 @@ async def test_what_it_printed_can_do_nothing(desk: Desk) -> None:
 async def test_a_memory_that_is_away_stops_no_command(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is run as ever."""
     shell = Shell(desk)
 
     async def away(project_id: str | None) -> list[MemoryRecord]:
@@ -158,7 +155,6 @@ async def test_a_memory_that_is_away_stops_no_command(
 
 
 async def test_its_own_reminder_is_no_reason(desk: Desk) -> None:
-    """What is kept of the second failure is what the program said."""
     shell = Shell(desk)
     command = "sh quiet.sh"
     (shell.cwd / "quiet.sh").write_text("exit 4\n")

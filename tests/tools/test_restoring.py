@@ -103,7 +103,6 @@ async def test_edits_since_a_turn_are_taken_back_byte_for_byte(story: Story) -> 
 
 
 async def test_what_is_overwritten_or_removed_is_kept_first(story: Story) -> None:
-    """Going back can itself be undone by hand."""
     story.desk.file("a.py", "one")
     await story.turn(read("a.py"), edit("a.py", "one", "two"), create("b.py", "made"))
     await story.back_to(0)
@@ -139,7 +138,6 @@ async def test_a_file_that_is_gone_comes_back_only_when_wanted(story: Story) -> 
 
 
 async def test_what_others_wrote_between_two_edits_is_not_lost_unasked(story: Story) -> None:
-    """The pre-image of the first edit holds nothing of it."""
     file = story.desk.file("a.py", "one")
     await story.turn(read("a.py"), edit("a.py", "one", "two"))
     file.write_text("two, and mine")
@@ -301,7 +299,6 @@ def _plain(file: Path) -> bytes:
 async def test_a_file_with_secrets_comes_back_though_no_copy_holds_them(
     story: Story, content: bytes
 ) -> None:
-    """They are looked up in the file, wherever in it they stand by then."""
     file = story.desk.file("settings", content)
     await story.turn(read("settings"), edit("settings", "MODE=old", "MODE=new"))
     lines = f"TWO={OTHER_KEY}\nMODE=new\nONE={API_KEY} {API_KEY}"
@@ -354,7 +351,6 @@ async def test_what_can_not_be_taken_apart_is_left_out_and_it_is_said(
 
 
 async def test_copies_that_an_earlier_version_kept_whole_lose_their_secrets(story: Story) -> None:
-    """Until then they are read as they are."""
     folder = story.desk.home / "data" / "preimages"
     content = f"KEY={API_KEY}\n".encode()
     name = hashlib.sha256(content).hexdigest()

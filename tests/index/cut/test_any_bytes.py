@@ -60,7 +60,6 @@ FEW = settings(max_examples=150)
 @FEW
 @given(PATHS | st.text(max_size=20), st.binary(max_size=400))
 def test_any_bytes(path: str, data: bytes) -> None:
-    """Bytes that are no file of its kind at all."""
     check(cut(path, data), data)
 
 
@@ -70,7 +69,6 @@ def test_any_bytes(path: str, data: bytes) -> None:
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 30), BITS), max_size=6),
 )
 def test_mutated_sources(path: str, edits: list[tuple[int, int, bytes]]) -> None:
-    """Real sources with pieces taken out and others put in."""
     data = SOURCES[path].encode()
     for place, taken, put in edits:
         place %= len(data) + 1
@@ -140,7 +138,6 @@ def resident() -> int:
 
 
 def test_invalid_utf8_and_nuls() -> None:
-    """What can't be read is replaced, the rest is found."""
     data = b"# \xff\xfe\0\ndef caf\xc3\xa9(x):\n    '\xe9\0'\n    return h\xc3\xa9(x)\n\n"
     data += b"class B:\n    pass\n"
     made = cut("a.py", data)
