@@ -17,7 +17,6 @@ from tests.index.trees import AUTH, Tree, children
 
 @pytest.fixture
 def tree(tmp_path) -> Tree:
-    """One file that is as it should be."""
     made = Tree(tmp_path)
     made.write("good.py", AUTH)
     return made
@@ -25,7 +24,6 @@ def tree(tmp_path) -> Tree:
 
 @pytest.fixture
 def root(tree):
-    """The project's folder, as a descriptor."""
     handle = os.open(tree.root, os.O_RDONLY)
     yield handle
     os.close(handle)

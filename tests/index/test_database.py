@@ -21,14 +21,12 @@ from ragmem.index.database import (
     raise_epoch,
     reading,
     transaction,
-    version,
 )
 from ragmem.locks import lock
 
 
 @pytest.fixture
 def database(tmp_path) -> Path:
-    """Where an index may be."""
     return database_of(tmp_path / "data", "project")
 
 
@@ -181,7 +179,6 @@ async def test_plain_words(thread):
 
 
 def _damage(database: Path) -> None:
-    """The page that the files begin at."""
     connection = open_for_writing(database)
     page = int(
         str(connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'files'").get)
@@ -257,12 +254,3 @@ async def test_others_write_while_it_is_thrown_away(database, thread):
     connection = apsw.Connection(str(database))
     assert connection.execute("PRAGMA integrity_check").get == "ok"
     connection.close()
-
-
-def test_the_version_is_of_all_parts():
-    """Schema, cutting, wording, terms: a change of any makes the index anew."""
-    from ragmem.terms import TERMS_VERSION
-
-    assert version() == index_database.SCHEMA_VERSION * 1_000_000_000 + (
-        index_database.CUT_VERSION * 1_000_000 + index_database.WORDS_VERSION * 1000 + TERMS_VERSION
-    )

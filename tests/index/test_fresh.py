@@ -26,7 +26,6 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def shown(folder: Path, files: dict[str, str], question: str) -> list[str]:
-    """The texts of all that is found."""
     root = folder / new_id()
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +40,6 @@ async def shown(folder: Path, files: dict[str, str], question: str) -> list[str]
 
 
 def lines_of(folder: Path, first: int, last: int) -> str:
-    """Lines of `notes.txt` as a find shows them."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     held = read(handle, "notes.txt", 1_000_000)
     os.close(handle)

@@ -33,7 +33,6 @@ def test_new_ids_are_the_same_for_everybody():
 
 
 def _small(name: str, *, qualified: str = "", kind: str = "method") -> ScopeKey:
-    """A one-liner that many share."""
     return ScopeKey(kind, name, qualified or name, "pass", is_telling=False)
 
 

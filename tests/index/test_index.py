@@ -6,17 +6,7 @@ import pytest
 
 from ragmem.errors import StoreError
 from tests.fakes.hash_embedder import HashEmbedder
-from tests.index.trees import CLOCK, PROJECT_ID, Tree, small
-
-
-@pytest.fixture
-def tree(tmp_path) -> Tree:
-    """A small project."""
-    return small(tmp_path)
-
-
-async def _names(index, text: str) -> list[str]:
-    return [hit.qualified_name for hit in await index.search(text, semantic=False)]
+from tests.index.trees import CLOCK, PROJECT_ID, Tree
 
 
 async def test_lines_are_those_of_the_disk(tree):
@@ -156,26 +146,6 @@ async def test_closing_twice_and_asking_afterwards(tree):
         await index.aclose()
         with pytest.raises(StoreError, match="closed"):
             await index.refresh()
-
-
-async def test_who_only_searches_removes_nothing(tree):
-    """`--ephemeral`: a damaged index finds nothing and stays; who may write makes it anew."""
-    async with tree.index() as index:
-        await index.refresh()
-    ((page,),) = tree.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'scopes'")
-    with tree.database.open("r+b") as file:
-        file.seek((int(str(page)) - 1) * 4096)
-        file.write(b"\xff" * 4096)
-    damaged = tree.database.read_bytes()
-    async with tree.index() as index:
-        assert await index.search("parse_duration") == []
-        assert await index.scopes_named(["parse_duration"]) == {}
-    assert tree.database.read_bytes() == damaged
-    async with tree.indexed() as index:
-        await index.search("parse_duration")
-        await index.refresh()
-        assert await index.search("parse_duration")
-    tree.sound()
 
 
 async def test_closing_ends_a_refresh(tmp_path):

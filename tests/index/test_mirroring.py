@@ -30,7 +30,6 @@ Opened = Callable[[], Awaitable[Store]]
 
 @pytest.fixture
 def open_store(store: Store) -> Opened:
-    """The same empty store each time."""
 
     async def opened() -> Store:
         return store
@@ -64,7 +63,6 @@ async def _stored(store: Store) -> dict[tuple[str, str], str]:
 
 
 async def _refer(store: Store, scope_id: str) -> str:
-    """A turn that has edited a scope."""
     now = utc_now()
     session = Session(
         session_id="22222222-2222-4222-8222-222222222222",

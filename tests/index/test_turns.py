@@ -29,8 +29,6 @@ MANY = 900
 
 
 class Counting:
-    """A store, and what it was asked."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self.asked: list[str] = []

@@ -85,7 +85,6 @@ def test_the_model_is_found_without_importing_it() -> None:
 
 @pytest.fixture
 def folder() -> AsyncIterator[Path]:
-    """A folder with a short path."""
     with tempfile.TemporaryDirectory(prefix="rm") as name:
         yield Path(name)
 
@@ -109,7 +108,6 @@ def alive(pid: int) -> bool:
 
 
 def wait_until_gone(pid: int) -> None:
-    """Give a process some seconds to end."""
     deadline = time.monotonic() + 60
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -38,18 +38,15 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
 
 @pytest.fixture
 def no_local_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the small model were not installed."""
     monkeypatch.setattr(models, "find_local_model", lambda: None)
 
 
 @pytest.fixture
 def local_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As if it were."""
     monkeypatch.setattr(models, "find_local_model", lambda: tmp_path / "model.gguf")
 
 
 def named(model: str, **llm: object) -> Config:
-    """A configuration that names a model."""
     return Config(model=ModelConfig(main=model), llm=msgspec.convert(llm, LLMConfig))
 
 
@@ -119,26 +116,6 @@ def test_default_models_exist() -> None:
             assert info.supports_tools
             assert info.input_usd_per_token is not None
             assert (info.context_window or 0) >= 100_000
-
-
-# --- the summary model -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        (named("openai/gpt-6.1-sol"), "openai/gpt-6-luna"),
-        (named("openai/gpt-5.4"), "openai/gpt-6-luna"),
-        (named("openai/my-own-finetune"), "openai/my-own-finetune"),
-        (named("ollama/qwen3:8b"), "ollama/qwen3:8b"),
-        (Config(model=ModelConfig(main="openai/gpt-5.4", summary="ollama/x")), "ollama/x"),
-        (named("openai/scripted", api_base="http://127.0.0.1:9/v1"), "openai/scripted"),
-    ],
-    ids=["default", "known", "unknown", "ollama", "set", "own-server"],
-)
-def test_the_summary_model(environ: dict[str, str], config: Config, expected: str) -> None:
-    environ["OPENAI_API_KEY"] = "k"
-    assert choose_model(config, environ, role="summary").name == expected
 
 
 # --- a server of one's own ----------------------------------------------------------------

@@ -13,7 +13,6 @@ from ragmem.llm.providers import PROVIDERS, known_models, model_info, small_sibl
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """A home, a key, and no Ollama."""
     (tmp_path / "data").mkdir()
     return {
         "RAGMEM_HOME": str(tmp_path),

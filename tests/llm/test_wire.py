@@ -25,7 +25,6 @@ def read(*events: str) -> tuple[list[Chunk], Assembler]:
 
 
 def call_event(**call: object) -> str:
-    """An event with one piece of a tool call."""
     return msgspec.json.encode({"choices": [{"delta": {"tool_calls": [call]}}]}).decode()
 
 

@@ -97,7 +97,6 @@ async def brain(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 def shape(text: str) -> str:
-    """Without what differs each time."""
     text = re.sub(r"\b[0-9a-f]{8}\b", "ID", text)
     return re.sub(r"\d{4}-\d\d-\d\d", "DATE", re.sub(r"\d+%", "N%", text))
 

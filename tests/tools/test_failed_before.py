@@ -45,7 +45,6 @@ class Shell:
         return await self.tools.call(use)
 
     async def learns(self, command: str, outcome: ToolOutcome) -> MemoryRecord:
-        """What the background makes of it."""
         turn_id, now = new_id(), utc_now()
         call = ToolCall(
             tool_call_id=new_id(),
@@ -72,7 +71,6 @@ class Shell:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Of the last question."""
         return self.proposals[-1].warnings
 
 

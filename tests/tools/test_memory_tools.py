@@ -46,13 +46,11 @@ class Desk(msgspec.Struct):
         return self.memory.facts
 
     async def asks(self, prompt: str, *, session: Session | None = None) -> TurnRecording:
-        """A turn begins."""
         return await self.memory.begin_turn(
             session or self.session, self.project, prompt, model="m"
         )
 
     async def said(self, prompt: str, answer: str, *, session: Session | None = None) -> None:
-        """A whole turn."""
         recording = await self.asks(prompt, session=session)
         await recording.finish("completed", answer)
         self.memory.finished(session or self.session, recording.turn)

@@ -99,8 +99,8 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[:20])
 async def test_every_command_asks(desk, command):
-    """CVE-2025-54795, CVE-2025-66032, CVE-2025-58764, CVE-2026-24887, CVE-2026-25723 and all of
-    No text makes a command harmless, so none is run unasked."""
+    """CVE-2025-54795, CVE-2025-66032, CVE-2025-58764, CVE-2026-24887, CVE-2026-25723:
+    no text makes a command harmless, so none is run unasked."""
     desk.deny()
     assert (await desk.fails("run_command", command=command)).denied
     (proposal,) = desk.proposals

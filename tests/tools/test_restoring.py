@@ -31,7 +31,6 @@ class Story:
         self.workspace = desk.workspace
 
     async def turn(self, *uses: tuple[str, dict[str, Any]]) -> None:
-        """One turn in which these tools are called."""
         calls = []
         for order, (name, arguments) in enumerate(uses):
             outcome = await self.desk.call(name, **arguments)
@@ -276,7 +275,6 @@ ENV = f"# mine\r\nTWO={OTHER_KEY}\nMODE=old\nONE={API_KEY} {API_KEY}\n{PEM}"
 
 
 def holding(folder: Path, secret: str) -> list[Path]:
-    """Files in which it stands."""
     return [
         file for file in folder.rglob("*") if file.is_file() and secret.encode() in _plain(file)
     ]

@@ -8,7 +8,6 @@ from ragmem.index.cut import cut
 
 
 def hashes(path: str, text: str) -> dict[str, str]:
-    """By qualified name."""
     made = cut(path, dedent(text).lstrip("\n").encode())
     return {scope.qualified_name: scope.hash for scope in made.scopes}
 
