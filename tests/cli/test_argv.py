@@ -35,7 +35,6 @@ from ragmem.cli import rewrite, shows_prompt_early
     ],
 )
 def test_rewrite(typed: str, read: str) -> None:
-    """Bare ragmem is chat, -p is ask, -r takes an optional value."""
     assert rewrite(typed.split()) == read.split()
 
 

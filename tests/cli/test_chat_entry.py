@@ -40,7 +40,6 @@ def finish(child: Any) -> int:
 
 @pytest.mark.parametrize("arguments", [[], ["chat"], ["-n", "The name"]], ids=" ".join)
 def test_ragmem_alone_is_chat(ragmem: Ragmem, arguments: list[str]) -> None:
-    """A new session; on exit the command that resumes it."""
     child = spawn(ragmem, *arguments)
     child.expect_exact("› ")
     child.send("Hello\r")

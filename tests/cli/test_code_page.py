@@ -26,7 +26,6 @@ PLANNED = {"path": "plan.py", "old": "seven days", "new": "seven mornings"}
 
 
 def test_the_page_shows_what_happens() -> None:
-    """Each command that it shows, run again."""
     written = PAGE.read_text()
     with tempfile.TemporaryDirectory() as folder:  # its name is short: no line breaks at it
         assert settled(replayed(written, Path(folder))) == settled(written)
@@ -43,7 +42,6 @@ def test_its_settings_exist() -> None:
 
 
 def test_its_commands_and_flags_exist() -> None:
-    """What the page tells to type can be typed."""
     page = PAGE.read_text()
     root = command()
     typed = re.findall(r"(?:`|\$ )ragmem ([a-z]+)([^`\n]*)", page)
@@ -58,7 +56,6 @@ def test_its_commands_and_flags_exist() -> None:
 
 
 def test_its_links_lead_somewhere() -> None:
-    """Files beside it, and headings in them."""
     for target, _, anchor in re.findall(r"\]\(([\w.]+\.md)(#([\w-]+))?\)", PAGE.read_text()):
         text = (PAGE.parent / target).read_text()
         headings = {
@@ -69,7 +66,6 @@ def test_its_links_lead_somewhere() -> None:
 
 
 def test_its_keys_are_those_of_the_documents() -> None:
-    """Keys that are documented, all of them and none else."""
     page = PAGE.read_text()
     assert set(re.findall(r"^\| `(\w+)(?:\[\])?` \|", page, re.MULTILINE)) >= set(SCOPE.split())
     rows = dict(re.findall(r"^\| (`ragmem (?:files|index)[^|]*) \| (.*) \|$", page, re.MULTILINE))

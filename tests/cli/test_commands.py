@@ -23,7 +23,6 @@ def ragmem(tmp_path: Path) -> Ragmem:
 
 
 def test_config_is_written_shown_and_changed(ragmem: Ragmem) -> None:
-    """One TOML file, written by `ragmem config`; 0600 in a 0700 folder."""
     file = ragmem.home / "ragmem.toml"
     assert ragmem.run("config", "path").out == f"{file}\n"
     assert ragmem.run("config", "init").out == f"{file}\n"
@@ -129,7 +128,6 @@ def test_store_use_writes_the_choice(ragmem: Ragmem) -> None:
 
 
 def test_an_unknown_store_is_a_usage_error(ragmem: Ragmem) -> None:
-    """An unknown store kind is a clear error."""
     done = ragmem.run("store", "use", "qdrant")
     assert (done.code, done.err) == (
         2,

@@ -45,14 +45,12 @@ def test_ids_of_memories(ragmem: Ragmem) -> None:
 
 
 def test_each_with_what_it_says(ragmem: Ragmem) -> None:
-    """Where the shell shows that; harmless to the terminal."""
     shown = "\n".join(offered(ragmem, "memory", "why", "", shell="zsh"))
     assert "Ferns like shade." in shown
     assert "\x1b" not in shown
 
 
 def test_ids_of_sessions(tmp_path: Path) -> None:
-    """Those of this folder."""
     with LLMServer([Answer("Yes.")], repeat=True) as server:
         ragmem = Ragmem(tmp_path, server.env)
         assert ragmem.run("ask", "Do ferns like shade?").code == 0

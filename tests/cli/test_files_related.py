@@ -76,7 +76,6 @@ def of(ragmem: Ragmem, *arguments: str, **options: Any) -> list[dict[str, Any]]:
 
 
 def test_what_is_known_of_a_file(ragmem: Ragmem) -> None:
-    """What changes with it, imports, sessions with how, decisions."""
     [water] = of(ragmem, "water.py")
     assert set(water) == {"path", "changed_with", "imports", "imported_by", "sessions", "memories"}
     assert (water["path"], water["imports"], water["imported_by"]) == ("water.py", [], ["plan.py"])
@@ -165,7 +164,6 @@ src/\\e]0;owned\\x07\\e[31m.py
 
 
 def test_of_the_session(ragmem: Ragmem) -> None:
-    """`--related` alone: the files of the newest session, or of -r."""
     assert [each["path"] for each in of(ragmem, "--related")] == ["README.md"]
     older = ragmem.sessions()[1]["session_id"]
     assert {each["path"] for each in of(ragmem, "--related", "-r", older)} == {
@@ -236,7 +234,6 @@ def test_what_the_agent_has_changed_since(ragmem: Ragmem) -> None:
 
 
 def test_a_fork_changed_only_what_it_changed_itself(ragmem: Ragmem) -> None:
-    """The turns that a fork shares are its parent's."""
     older = ragmem.sessions()[1]["session_id"]
     assert ragmem.run("sessions", "fork", older).code == 0
     assert len(ragmem.sessions()) == 3
@@ -262,7 +259,6 @@ def test_what_can_not_be_asked(tmp_path: Path, arguments: tuple[str, ...], said:
 
 
 def test_without_the_index_the_memory_answers(ragmem: Ragmem) -> None:
-    """`code.enabled = false`: no imports, and all else."""
     [water] = of(ragmem, "water.py", env={"RAGMEM_CODE__ENABLED": "false"})
     assert (water["imports"], water["imported_by"]) == ([], [])
     assert [session["title"] for session in water["sessions"]] == ["Mornings"]
@@ -270,7 +266,6 @@ def test_without_the_index_the_memory_answers(ragmem: Ragmem) -> None:
 
 
 def test_on_a_terminal_of_40_columns(ragmem: Ragmem) -> None:
-    """Nothing is wider than the terminal."""
     for arguments in (("water.py",), ("--related",)):
         raw, rows = on_a_terminal(ragmem, "files", *arguments, columns=40)
         assert rows

@@ -25,7 +25,6 @@ def ragmem(tmp_path: Path) -> Ragmem:
 
 
 def test_sessions_come_are_listed_shown_and_found(ragmem: Ragmem) -> None:
-    """What came is as good as what was said here."""
     done = ragmem.run("import", "claude-code", env={"COLUMNS": "100"})
     assert done.code == 0
     assert done.err.startswith("note: what comes is summed up in the background like all else")
@@ -76,7 +75,6 @@ def test_again_only_what_is_new(ragmem: Ragmem, tmp_path: Path) -> None:
 
 
 def test_the_report_as_json(ragmem: Ragmem) -> None:
-    """One document, with all that was left out, by kind."""
     report = ragmem.run("import", "codex", "--format", "json").json
     assert sorted(report) == snapshot(
         [
@@ -113,7 +111,6 @@ def test_the_report_as_json(ragmem: Ragmem) -> None:
 
 
 def test_a_dry_run(ragmem: Ragmem) -> None:
-    """Shows what would come; no memory is made for it."""
     done = ragmem.run("import", "claude-code", "--dry-run")
     assert done.out.endswith("Nothing was stored: this was a dry run.\n")
     assert "3 new sessions" in done.out
@@ -135,7 +132,6 @@ def test_another_place_one_folder_one_file(ragmem: Ragmem, tmp_path: Path) -> No
 
 
 def test_what_is_not_there(ragmem: Ragmem, tmp_path: Path) -> None:
-    """What happened, and what to do."""
     done = ragmem.run("import", "codex", str(tmp_path / "nowhere"))
     assert done.code == 2
     assert done.err == (
@@ -146,7 +142,6 @@ def test_what_is_not_there(ragmem: Ragmem, tmp_path: Path) -> None:
 
 
 def test_files_that_can_not_be_read_are_told(ragmem: Ragmem, tmp_path: Path) -> None:
-    """Links, pipes and forbidden files; names can't steer the terminal."""
     folder = tmp_path / ".codex" / "sessions"
     (folder / "rollout-\x1b[2J.jsonl").symlink_to("/etc/passwd")
     os.mkfifo(folder / "rollout-pipe.jsonl")
@@ -187,7 +182,6 @@ def test_what_a_crash_has_left_is_completed(ragmem: Ragmem) -> None:
 
 
 def test_two_imports_at_once(ragmem: Ragmem) -> None:
-    """What both bring is there once."""
     both = [ragmem.start("import", "codex"), ragmem.start("import", "codex")]
     assert [process.communicate(timeout=60) and process.returncode for process in both] == [0, 0]
     assert sorted(session["turn_count"] for session in ragmem.sessions()) == [1, 2, 2]
@@ -195,7 +189,6 @@ def test_two_imports_at_once(ragmem: Ragmem) -> None:
 
 
 def test_a_full_disk_is_no_fault_of_a_file(ragmem: Ragmem) -> None:
-    """It ends the import, which says how to go on."""
     ragmem.sessions()  # The memory is there already.
     full = ragmem.run("import", "codex", env={"RAGMEM_FAILPOINT": "sqlite.commit:enospc@3"})
     assert full.code != 0
@@ -208,7 +201,6 @@ def test_a_full_disk_is_no_fault_of_a_file(ragmem: Ragmem) -> None:
 
 
 def test_the_help(ragmem: Ragmem) -> None:
-    """What it says it can do."""
     assert ragmem.run("import", "codex", "--help", env={"COLUMNS": "80"}).out == snapshot("""\
 Usage: ragmem import codex [OPTIONS] [PATH]
 
@@ -228,7 +220,6 @@ Options:
 
 
 def test_on_a_terminal_a_line_tells_which_file_is_read(ragmem: Ragmem) -> None:
-    """It is gone when the report comes."""
     chunks = []
     ours, theirs = pty.openpty()
     process = ragmem.start("import", "claude-code", stdout=theirs, stderr=theirs)

@@ -49,7 +49,6 @@ def told(out: str) -> list[str]:
 
 
 def test_as_json(ragmem: Ragmem) -> None:
-    """One document, stable keys; `--status` has all but what was done."""
     done = ragmem.run("index", "--format", "json").json
     assert set(done) == {
         "path",
@@ -76,7 +75,6 @@ def test_as_json(ragmem: Ragmem) -> None:
 
 
 def test_status(ragmem: Ragmem) -> None:
-    """Before and after; it looks at nothing."""
     done = ragmem.run("index", "--status")
     assert (done.code, done.out) == (0, "")
     assert done.err == "Nothing of this project is indexed yet. `ragmem index` does it.\n"
@@ -102,7 +100,6 @@ size       N MB
 
 
 def test_nothing_to_index(tmp_path: Path) -> None:
-    """A new folder, and one of pictures alone: said as what it is."""
     ragmem = Ragmem(tmp_path, {"COLUMNS": "400"})
     done = ragmem.run("index")
     assert (done.code, done.err) == (0, "")
@@ -117,7 +114,6 @@ def test_nothing_to_index(tmp_path: Path) -> None:
 
 
 def test_from_a_folder_inside_the_whole_project_is_indexed(ragmem: Ragmem) -> None:
-    """The project, whatever the folder that is worked in."""
     (ragmem.project / ".git").mkdir()
     inside = ragmem.project / "beds"
     inside.mkdir()
@@ -169,7 +165,6 @@ def test_flags_that_exclude_each_other(ragmem: Ragmem, flags: tuple[str, ...], s
 
 
 def test_switched_off(ragmem: Ragmem) -> None:
-    """What to do is said."""
     done = ragmem.run("index", env={"RAGMEM_CODE__ENABLED": "false"})
     assert (done.code, done.out) == (2, "")
     assert done.err == (
@@ -208,7 +203,6 @@ def test_a_search_says_while_vectors_are_missing(ragmem: Ragmem) -> None:
 
 
 def test_a_home_folder_is_no_project(ragmem: Ragmem, tmp_path: Path) -> None:
-    """Not by accident: what to do instead is said."""
     for folder in (tmp_path, Path("/")):
         done = ragmem.run("index", cwd=folder)
         assert (done.code, done.out) == (2, "")
@@ -224,7 +218,6 @@ def test_without_memory(ragmem: Ragmem) -> None:
 
 
 def test_watching(ragmem: Ragmem, tmp_path: Path) -> None:
-    """One line a change, within its second; Ctrl-C ends it."""
 
     def moved_in(name: str, text: str) -> None:
         # Made here and filled a moment later it could be two changes.
@@ -261,7 +254,6 @@ def _line(process: "subprocess.Popen[bytes]", stream: str = "stdout") -> bytes:
 
 
 def test_two_at_once(ragmem: Ragmem) -> None:
-    """Each ends with all of it indexed, whichever of them did it."""
     many(ragmem.project / "beds", 300)
     both = [ragmem.start("index", "--format", "json") for _ in range(2)]
     found = [process.communicate(timeout=60) for process in both]
@@ -269,7 +261,6 @@ def test_two_at_once(ragmem: Ragmem) -> None:
 
 
 def test_interrupted(ragmem: Ragmem) -> None:
-    """130, and what was done stays; the next one does the rest."""
     many(ragmem.project / "beds", 1_500)
     process = ragmem.start("index")
     for _ in range(6_000):
@@ -316,7 +307,6 @@ def test_in_a_pipe_quarters_are_told(ragmem: Ragmem) -> None:
 
 
 def test_doctor_and_stats_tell_of_it(ragmem: Ragmem) -> None:
-    """A line each, of this folder's project."""
     assert ragmem.run("stats", "--format", "json").json["code"] is None
     told = [row for row in ragmem.run("doctor").out.splitlines() if row[7:].startswith("code ")]
     assert told == [

@@ -62,7 +62,6 @@ def test_an_early_prompt_is_cleared_before_a_message(
 def test_a_bug_is_logged_for_its_owner_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Mode 0600, no traceback on the terminal, no key in it."""
     monkeypatch.setenv("RAGMEM_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-canary")
     error = ZeroDivisionError("with sk-canary-canary and \x1b[31m")

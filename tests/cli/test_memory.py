@@ -149,7 +149,6 @@ def a_memory(content: str, **fields: Any) -> MemoryRecord:
 
 
 def test_what_is_told_is_listed_and_shown(ragmem: Ragmem) -> None:
-    """`memory add`, its keys in `memory list --format json`."""
     words = ("add", "The deploy host is plum.", "--subject", "Deploy", "--subject", "plum")
     said = done(ragmem, *words, "--ttl", "7d")
     tail, shown = said.out.split(maxsplit=1)
@@ -203,7 +202,6 @@ def test_each_project_has_its_own_and_the_person_theirs(ragmem: Ragmem, tmp_path
 
 
 def test_the_list_is_narrowed_by_kind_and_subject(ragmem: Ragmem) -> None:
-    """By subject, irrespective of likeness; newest first."""
     added(ragmem, "Ana keeps the keys of the shed.", "--subject", "Ana")
     added(ragmem, "We water on Mondays.", "--kind", "decision", "--subject", "water")
     added(ragmem, "Bob pays the water bill.", "--subject", "Bob", "--subject", "Water")
@@ -225,7 +223,6 @@ def test_the_list_is_narrowed_by_kind_and_subject(ragmem: Ragmem) -> None:
 
 
 def test_said_again_it_is_known_and_more_precisely_it_takes_the_place(ragmem: Ragmem) -> None:
-    """One current memory; the one before is reachable."""
     first = added(ragmem, "Mickael broke his shoulder", "--subject", "mickael")
     again = done(ragmem, "add", "Mickael broke his shoulder", "--subject", "mickael")
     assert again.err == "It was known already.\n"
@@ -287,7 +284,6 @@ def test_a_tail_that_two_share_is_told_with_both(embedded: Ragmem) -> None:
 
 
 def test_nothing_is_remembered_yet(embedded: Ragmem) -> None:
-    """What to do next is said, on stderr; JSON is an empty list."""
     empty = done(embedded, "list")
     assert empty.out == ""
     assert empty.err == (
@@ -305,7 +301,6 @@ def test_nothing_is_remembered_yet(embedded: Ragmem) -> None:
 
 
 def test_what_is_stored_can_do_nothing_to_the_terminal(embedded: Ragmem) -> None:
-    """No stored text steers a terminal, wherever it is shown."""
     done(embedded, "list")
     evidence = Evidence(
         session_id=new_id(),
@@ -370,7 +365,6 @@ def test_it_fits_the_terminal(columns: int) -> None:
 
 
 def test_a_memory_is_corrected_and_pinned(ragmem: Ragmem) -> None:
-    """The person corrects; what is not given stays."""
     tail = added(ragmem, "The port is 5433.", "--subject", "port", "--ttl", "1d")
     changed = done(ragmem, "edit", tail, "The port is 5439.", "--kind", "decision")
     assert "The port is 5439." in changed.out
@@ -409,7 +403,6 @@ def test_what_reads_like_a_rule_is_said_to_be_none(ragmem: Ragmem) -> None:
 
 
 def test_forgetting_takes_the_earlier_versions_along(ragmem: Ragmem) -> None:
-    """With confirmation, logged, and nothing of the text is left."""
     added(ragmem, "Mickael broke his shoulder")
     tail = added(ragmem, "Mickael broke his shoulder on 10 January 2026")
     kept = added(ragmem, "The gate squeaks.")
@@ -522,7 +515,6 @@ def test_why_shows_the_chain(ragmem: Ragmem) -> None:
 
 
 def test_episodes_are_listed_newest_first(ragmem: Ragmem) -> None:
-    """Decisions, preferences and deadlines, and no other kind."""
     added(ragmem, "We decided to use Postgres.", "--kind", "decision")
     added(ragmem, "The shed is locked.")
     added(ragmem, "Never push on a Friday.", "--kind", "rule")
@@ -608,7 +600,6 @@ _MEMORIES = st.builds(
 def test_any_memories_pass_through_a_file(
     memories: tuple[MemoryRecord, ...], profile: Profile
 ) -> None:
-    """Round trip equal, whatever they say."""
     document = MemoriesDocument(
         format="ragmem.memories", version=1, memories=memories, profile=profile
     )
@@ -649,13 +640,11 @@ def test_an_export_of_a_project_leaves_out_the_others(embedded: Ragmem, tmp_path
     ],
 )
 def test_what_is_no_export_is_refused(data: bytes) -> None:
-    """In words, before anything of it is stored."""
     with pytest.raises(UsageError, match=r"can't be imported|no memories that ragmem has exported"):
         decoded(data)
 
 
 def test_an_export_that_is_cut_off_stores_nothing(embedded: Ragmem, tmp_path: Path) -> None:
-    """All or nothing; exit 2."""
     added(embedded, "The gate squeaks.")
     file = tmp_path / "memories.json"
     file.write_text(done(embedded, "export").out[:-20])
@@ -667,7 +656,6 @@ def test_an_export_that_is_cut_off_stores_nothing(embedded: Ragmem, tmp_path: Pa
 
 
 def test_an_import_stores_no_secret(embedded: Ragmem, tmp_path: Path) -> None:
-    """What comes in by a file is stored like what is said."""
     memory = a_memory("The key is canary-key-123456.")
     file = tmp_path / "memories.json"
     document = {

@@ -54,7 +54,6 @@ def profile(ragmem: Ragmem) -> dict[str, str]:
 def test_a_person_is_asked_before_it_forgets(
     ragmem: Ragmem, answer: str, code: int, left: int, said: str
 ) -> None:
-    """With confirmation; what it is about is shown before."""
     tail = added(ragmem, "The gate squeaks.")
     added(ragmem, "The shed is locked.")
     child = spawn(ragmem, "forget", tail)
@@ -94,7 +93,6 @@ def test_the_profile_is_set_shown_and_unset(ragmem: Ragmem) -> None:
     ("key", "value"), [("a=b", "x"), ("a;b", "x"), ("", "x"), ("k" * 200, "x"), ("k", "v" * 500)]
 )
 def test_a_profile_stays_what_a_line_can_hold(ragmem: Ragmem, key: str, value: str) -> None:
-    """`key1=value1; key2=value2` says what was set."""
     ended = ragmem.run("memory", "profile", "set", key, value)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("error: ")
@@ -153,7 +151,6 @@ def test_what_is_learned_is_the_persons_own() -> None:
 
 
 def test_a_key_is_proposed_that_is_free() -> None:
-    """A subject, else a word that can be told from others."""
     memory = a_memory("I like tea.", kind="preference", subjects=("a=b", "hot drinks", "tea"))
     assert proposed_key(memory, {}) == "hot_drinks"
     assert proposed_key(memory, {"hot_drinks": "x"}) == "tea"

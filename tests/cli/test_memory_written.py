@@ -43,7 +43,6 @@ def test_ask_says_it_on_stderr(capfd: pytest.CaptureFixture[str], live: bool) ->
 
 
 def test_stream_json_has_it_whole(capfd: pytest.CaptureFixture[str]) -> None:
-    """`system/memory_write`."""
     StreamJsonOutput("sess", cwd="/p", permission_mode="default").show(WRITTEN)
     out, err = capfd.readouterr()
     assert json.loads(out) == {
@@ -62,7 +61,6 @@ def test_stream_json_has_it_whole(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("width", [30, 60, 200])
 def test_the_chat_says_it_on_one_line(width: int) -> None:
-    """One dim line, whatever it holds and however narrow the window is."""
     wide = MemoryWritten(action="added", kind="fact", content="記憶" * 200, id=ID)
     for event in (WRITTEN, wide):
         (part,) = TurnView().show(event)

@@ -42,7 +42,6 @@ def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
     ["sessions list", "sessions list --all", "files", "files --since 7d", "memory list", "models"],
 )
 def test_rows_fit(ragmem: Ragmem, command: str, columns: int) -> None:
-    """Those that are shown can be typed; on a phone too."""
     _, rows = on_a_terminal(ragmem, *command.split(), columns=columns)
     assert max(map(display_width, rows)) <= columns
     words = set(" ".join(rows).split())
@@ -57,7 +56,6 @@ def test_rows_fit(ragmem: Ragmem, command: str, columns: int) -> None:
 
 
 def test_the_context_fits(ragmem: Ragmem) -> None:
-    """Its sections with their budgets, above the request itself."""
     _, rows = on_a_terminal(ragmem, "context", "Hello", columns=42)
     budgets = rows[: next(i for i, row in enumerate(rows) if row.startswith("["))]
     assert budgets[0].startswith("System  chars ")
@@ -65,7 +63,6 @@ def test_the_context_fits(ragmem: Ragmem) -> None:
 
 
 def test_help_and_messages_are_cut_between_words(ragmem: Ragmem) -> None:
-    """At 44 and 30 columns."""
     _, rows = on_a_terminal(ragmem, "index", "--help", columns=44)
     assert max(map(display_width, rows)) <= 44
     assert rows[1:3] == ["  Bring the index of this project's code", "  up to date."]
@@ -86,7 +83,6 @@ def test_help_and_messages_are_cut_between_words(ragmem: Ragmem) -> None:
 
 
 def test_a_row_becomes_a_paragraph() -> None:
-    """What is a number says of what; a path is whole."""
     assert table(HEADER, ROWS, width=42) == snapshot("""\
 4eb4e6d6  active  turns 12  just now
   Water the tomatoes in the morning, not
@@ -106,7 +102,6 @@ b7214b3d  active  turns 1  3 weeks ago
     st.integers(min_value=24, max_value=70),
 )
 def test_nothing_is_wider_than_the_terminal(rows: list[tuple[str, ...]], width: int) -> None:
-    """Whatever stands in the cells, where rows are paragraphs."""
     first = [("4eb4e6d6", "wide enough to leave nothing " * 3, "1", "x" * 50), *rows]
     shown = table(("ID", "ONE", "TWO", "LAST"), first, width=width)
     assert max(map(display_width, shown.splitlines())) <= width

@@ -115,7 +115,6 @@ def test_text_on_a_terminal_streams_and_tells_what_runs(capfd: pytest.CaptureFix
 
 
 def test_terminal_never_gets_a_raw_escape(capfd: pytest.CaptureFixture[str]) -> None:
-    """Words, names and errors of others can't steer the terminal."""
     evil = "\x1b]0;title\x07 \x9b2J \x1b[6n"
     show(
         TextOutput(Progress(live=True, color=False), live=True),
@@ -320,7 +319,6 @@ def test_partial_messages_are_stream_events(capfd: pytest.CaptureFixture[str]) -
 
 
 def test_json_survives_what_is_not_unicode(capfd: pytest.CaptureFixture[str]) -> None:
-    """A lone surrogate becomes U+FFFD, never a traceback."""
     show(StreamJsonOutput(SESSION, cwd="/\udcff", permission_mode="plan"), EVENTS[:1])
     assert json.loads(capfd.readouterr().out)["cwd"] == "/\ufffd"
 
@@ -341,7 +339,6 @@ def test_denials_are_told_with_the_way_to_allow_them(capfd: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_words_in_pieces_show_as_the_whole_would(size: int) -> None:
-    """Pieces never tear a pair of characters, whatever their size."""
     text = (
         "a family \U0001f468\u200d\U0001f469\u200d\U0001f467 here\r\nnext \x1b[31m line "
         + "x" * 500

@@ -70,7 +70,6 @@ def found(ragmem: Ragmem, *arguments: str, **options: Any) -> list[dict[str, Any
 
 
 def test_a_question_in_words_finds_a_function(plain: Ragmem) -> None:
-    """By its docstring; the keys of `search`, and those of code."""
     first, *_ = found(plain, "how much do the plants drink")
     assert set(first) == {
         "type",
@@ -108,7 +107,6 @@ def test_a_question_in_words_finds_a_function(plain: Ragmem) -> None:
 
 
 def test_it_is_as_the_disk_is_now(plain: Ragmem) -> None:
-    """No `ragmem index` is needed before, and none after an edit."""
     assert found(plain, "litres")[0]["start_line"] == 14
     text = (plain.project / "water.py").read_text()
     (plain.project / "water.py").write_text(f"# Rain.\n\n{text}\n\ndef mulch() -> None: ...\n")
@@ -128,7 +126,6 @@ def test_what_is_called_so_comes_first(plain: Ragmem) -> None:
 
 
 def test_what_a_person_sees(plain: Ragmem) -> None:
-    """Where it stands, how it begins, why it was found; wide and narrow."""
     done = plain.run("search", "--code", "Tank.drain", "--no-semantic", "--limit", "1")
     assert (done.code, done.err) == (0, "")
     first, *rest = done.out.splitlines()
@@ -170,7 +167,6 @@ def test_which_sessions_discussed_it_and_what_was_decided(ragmem: Ragmem) -> Non
 
 
 def test_the_sessions_as_a_person_sees_them(ragmem: Ragmem) -> None:
-    """Below the find that the question names; else how many there are."""
     assert ragmem.run("ask", "--yolo", MORNING).code == 0
     [session] = ragmem.sessions()
     ragmem.run("sessions", "rename", session["session_id"], "Mornings")
@@ -198,7 +194,6 @@ def test_the_sessions_as_a_person_sees_them(ragmem: Ragmem) -> None:
 
 
 def test_what_is_gone_is_found_by_its_name(ragmem: Ragmem) -> None:
-    """References survive; the function does not, but it was spoken of."""
     assert ragmem.run("ask", "--yolo", MORNING).code == 0
     (ragmem.project / "water.py").write_text("def rain() -> None: ...\n")
     (ragmem.project / "plan.py").unlink()
@@ -213,7 +208,6 @@ def test_what_is_gone_is_found_by_its_name(ragmem: Ragmem) -> None:
 
 
 def test_what_is_copied_and_taken_out_has_moved(ragmem: Ragmem) -> None:
-    """Its past goes along; nothing is shown twice, and nothing is gone."""
     assert ragmem.run("ask", "--yolo", MORNING).code == 0
     water = ragmem.project / "water.py"
     text = water.read_text()
@@ -236,7 +230,6 @@ def test_what_is_copied_and_taken_out_has_moved(ragmem: Ragmem) -> None:
 
 
 def test_renamed_it_is_known_by_its_past(ragmem: Ragmem) -> None:
-    """The session that was about `drain` is told of under its new name."""
     assert ragmem.run("ask", "--yolo", MORNING).code == 0
     for name in ("water.py", "plan.py"):
         file = ragmem.project / name
@@ -265,7 +258,6 @@ def test_outside_of_the_folder_paths_say_so(plain: Ragmem) -> None:
 
 
 def test_names_that_steer_a_terminal(plain: Ragmem) -> None:
-    """Paths, names, signatures and reasons are made harmless."""
     (plain.project / f"{EVIL}.md").write_text(f"# Fern {EVIL}\n\nFerns drink{EVIL} a lot.\n")
     done = plain.run("search", "--code", "fern drink")
     assert "\\e]0;owned\\x07\\e[31m.md:1-3" in done.out

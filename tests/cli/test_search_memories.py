@@ -70,7 +70,6 @@ def test_a_memory_is_a_hit(ragmem: Ragmem) -> None:
 
 
 def test_levels_are_of_turns_and_summaries(ragmem: Ragmem) -> None:
-    """`--levels` leaves memories out."""
     assert found(ragmem, "greenhouse", "--levels", "0") == []
     assert found(ragmem, "greenhouse", "--levels", "0,1,2") == []
 

@@ -60,7 +60,6 @@ def days() -> list[Measured]:
 
 
 def test_stats_for_people() -> None:
-    """Numbers, with bars for what is compared."""
     pending = {"vectors": 1000, "level1": 2, "roll_up": 0, "thread": 7}
     document = stats_document(INFO, days(), pending=pending, at_work=True)
     assert stats_text(document, width=80, today=TODAY) == snapshot("""\
@@ -129,7 +128,6 @@ def test_stats_as_json() -> None:
 
 
 def test_what_a_day_may_cost_is_shown() -> None:
-    """What was spent today of all sessions, beside what it may be."""
     document = stats_document(
         INFO, days(), pending={}, at_work=False, spent_today_usd=0.25, most_a_day_usd=5.0
     )
@@ -169,7 +167,6 @@ def test_stats_are_kept_across_runs(tmp_path: Path) -> None:
 
 
 def test_nothing_is_kept_of_what_is_not_remembered(tmp_path: Path) -> None:
-    """--ephemeral; nor with memory off."""
     with LLMServer([Answer("Yes.")], repeat=True) as server:
         ragmem = Ragmem(tmp_path, server.env)
         assert ragmem.run("ask", "Is it?", "--ephemeral").code == 0
@@ -178,7 +175,6 @@ def test_nothing_is_kept_of_what_is_not_remembered(tmp_path: Path) -> None:
 
 
 def test_stats_when_the_store_is_away(tmp_path: Path) -> None:
-    """Exit 75, said in words."""
     ragmem = Ragmem(tmp_path, {"RAGMEM_STORE": "neo4j", "NEO4J_URI": "bolt://127.0.0.1:9"})
     done = ragmem.run("stats", "--format", "json")
     assert (done.code, done.out) == (75, "")

@@ -11,7 +11,6 @@ from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
 def test_memory_is_kept_where_it_was_chosen_and_nothing_moves(
     tmp_path: Path, neo4j_server: Connection
 ) -> None:
-    """Two stores behind one protocol, switched explicitly."""
     in_thread(empty(neo4j_server))
     with LLMServer([Answer("The answer.")], repeat=True) as llm:
         neo4j = {"NEO4J_URI": neo4j_server.url, "NEO4J_PASSWORD": neo4j_server.password}
@@ -44,7 +43,6 @@ def test_memory_is_kept_where_it_was_chosen_and_nothing_moves(
 def test_a_wrong_password_is_refused_and_nothing_is_switched(
     tmp_path: Path, neo4j_server: Connection
 ) -> None:
-    """What must work 7: a clear error; the password is not shown."""
     ragmem = Ragmem(tmp_path, {"NEO4J_URI": neo4j_server.url, "NEO4J_PASSWORD": "canary-wrong"})
     done = ragmem.run("store", "use", "neo4j")
     assert (done.code, done.out) == (1, "")

@@ -76,7 +76,6 @@ except UsageError as error:
     ids=["pipe", "dash", "prompt", "both", "bom", "blank", "empty", "latin-1", "too-large"],
 )
 def test_where_the_prompt_comes_from(prompt: str | None, piped: bytes, said: str) -> None:
-    """Never dropped in silence, 10 MB at most."""
     done = run_python(PROMPT.format(prompt=prompt), input=piped)
     assert done.stdout.decode().startswith(said)
     if b"\xe9" in piped:

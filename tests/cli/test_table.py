@@ -48,7 +48,6 @@ def test_clipping_never_exceeds_the_width(text: str, width: int) -> None:
 
 @given(st.lists(st.text(max_size=20), min_size=2, max_size=2))
 def test_a_cell_never_breaks_the_row(row: list[str]) -> None:
-    """No control character of a cell reaches the terminal."""
     text = table(("A", "B"), [row])
     assert text.count("\n") == 2
     assert all(char.isprintable() or char in "\n\u200d" for char in text)

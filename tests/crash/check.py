@@ -1,7 +1,7 @@
 """What must hold after any crash: `check` says what does not, in words; nothing is good.
 
-P1 what was shown as saved is there. P2 a turn is whole, or visibly interrupted.
-P3 nothing with an effect has run twice, and what may have run is known. P5 the
+What was shown as saved is there. A turn is whole, or visibly interrupted.
+Nothing with an effect has run twice, and what may have run is known. The
 request that comes next is one that every provider takes. Files are old or new.
 """
 

@@ -20,8 +20,9 @@ from ragmem.store.neo4j import Connection
 from ragmem.store.open import home_owner
 from ragmem.store.sqlite import SQLiteStore
 from tests.crash.zygote import Run, Zygote
+from tests.fakes.forks import PATIENCE
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import ask, in_thread, open_empty_neo4j_store
+from tests.fakes.neo4j import ask, in_thread, neo4j_env
 
 CALLS = ("read_file", "grep_files", "edit_file", "run_command", "create_file")
 _NOTES_LINES = 2000
@@ -98,14 +99,9 @@ class World:
             **server.env,
         }
         if neo4j:
-            in_thread(_emptied(neo4j))
-            self.env |= {
-                # A cold server on a busy machine takes its time; that is not what is tested.
-                "RAGMEM_STORE__TIMEOUT_S": "30",
-                "NEO4J_URI": neo4j.url,
-                "NEO4J_USERNAME": neo4j.username,
-                "NEO4J_PASSWORD": neo4j.password,
-            }
+            self.env |= neo4j_env(neo4j)
+            # How long a turn waits is what crashes meet.
+            del self.env[PATIENCE]
 
     def ragmem(
         self, *argv: str, failpoint: str = "", real: bool = False, env: dict[str, str] | None = None
@@ -178,10 +174,6 @@ class World:
                 "MATCH (o:Process) SET o.leaseUntil = datetime.realtime() - duration({seconds: 1})"
             )
             in_thread(ask(self.neo4j, statement))
-
-
-async def _emptied(server: Connection) -> None:
-    await (await open_empty_neo4j_store(server)).aclose()
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A key that everything knows is, after every error, in no file of ragmem's and not shown."""
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -18,13 +19,10 @@ from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.repl.pty_chat import PtyChat
 
 CANARY = "canary-Qx7-0987654321-Zw"
-LOUD = {
-    "LITELLM_LOG": "DEBUG",
-    "PYTHONASYNCIODEBUG": "1",
-    "HTTPX_LOG_LEVEL": "trace",
-    "NEO4J_LOG": "DEBUG",
-}
+LOUD = {"LITELLM_LOG": "DEBUG", "HTTPX_LOG_LEVEL": "trace", "NEO4J_LOG": "DEBUG"}
 """Whatever makes a library talk; ragmem itself has no level above the one that it writes."""
+LOUDER = {"PYTHONASYNCIODEBUG": "1"}
+"""What no fork takes along: a process is started from nothing."""
 KEYS = {
     "RAGMEM_API_KEY": CANARY,
     "OPENAI_API_KEY": CANARY,
@@ -51,7 +49,6 @@ class House:
         return done
 
     def clean(self) -> None:
-        """No file of ragmem's holds it."""
         found = [
             str(path.relative_to(self.home))
             for path in self.home.rglob("*")
@@ -61,8 +58,9 @@ class House:
         assert found == []
 
 
+TOKEN = "ghp" + "_" + "Zx9" * 12
 FORMS = (
-    CANARY.encode(), CANARY.encode("utf-16-le"), CANARY.encode().hex().encode(),
+    TOKEN.encode(), CANARY.encode(), CANARY.encode("utf-16-le"), CANARY.encode().hex().encode(),
     CANARY.replace("-", "%2D").encode(),
 )  # fmt: skip
 
@@ -78,38 +76,41 @@ def house(tmp_path: Path) -> Iterator[House]:
 # --- providers -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("client", ["openai", "litellm"])
-def test_what_providers_do(tmp_path: Path, client: str) -> None:
+@pytest.mark.parametrize(
+    ("client", "modes"),
+    [
+        (
+            "openai",
+            ["401", "429", "500", "html", "badjson", "cut_rst", "cut_clean", "stall", "silent"],
+        ),
+        # litellm takes seconds to load: the kinds of faults that tell what a server has sent.
+        ("litellm", ["401", "html"]),
+    ],
+)
+def test_what_providers_do(tmp_path: Path, client: str, modes: list[Any]) -> None:
     """Each refuses, repeats the key, breaks off or is silent, while the prompt holds it too."""
-    modes: list[Any] = [
-        "401", "429", "500", "html", "badjson", "cut_rst", "cut_clean", "stall", "silent",
-    ]  # fmt: skip
     said = f"Incorrect API key provided: {CANARY}"
-    # litellm takes seconds to load: the kinds of faults that its adapter tells apart.
-    for mode in modes if client == "openai" else ["401", "html", "cut_rst"]:
-        answer = Answer("I say so.", mode=mode, message=said)
-        with LLMServer([answer], repeat=True) as server:
-            house = House(tmp_path / f"{client}-{mode}", server.env)
-            env = {"RAGMEM_LLM__CLIENT": client, "RAGMEM_LLM__TIMEOUT_S": "1"}
-            for form in ("text", "json", "stream-json"):
-                if client == "openai" or form == "text":
-                    arguments = ("ask", "--output-format", form)
-                    done = house.run(*arguments, stdin=f"My key is {CANARY}", env=env)
-                    assert done.code in (1, 75), (mode, done)
-                    assert done.err or form != "text"
-                    assert "Traceback" not in done.err
+    env = {"RAGMEM_LLM__CLIENT": client, "RAGMEM_LLM__TIMEOUT_S": "1"}
+    for mode in modes:
+        with LLMServer([Answer("I say so.", mode=mode, message=said)], repeat=True) as server:
+            house = House(tmp_path / mode, server.env)
+            louder = LOUDER if mode == "401" else {}
+            for form in ("text", "json", "stream-json") if louder else ("text",):
+                arguments = ("ask", "--output-format", form)
+                done = house.run(*arguments, stdin=f"My key is {CANARY}", env=env | louder)
+                assert done.code in (1, 75), (mode, done)
+                assert done.err or form != "text"
+                assert "Traceback" not in done.err
             house.clean()
 
 
 def test_a_provider_that_is_not_there(house: House) -> None:
-    """Credentials in the address are secrets like any other."""
-    for base in (f"http://me:{CANARY}@127.0.0.1:9/v1", f"http://{CANARY}@127.0.0.1:9/v1"):
-        for client in ("openai", "litellm"):
-            env = {"RAGMEM_API_BASE": base, "RAGMEM_LLM__CLIENT": client}
-            done = house.run("ask", stdin="Hello?", env=env)
-            assert done.code == 75, done
-    house.run("models", env={"RAGMEM_API_BASE": f"http://me:{CANARY}@127.0.0.1:9/v1"})
-    house.run("doctor", env={"RAGMEM_API_BASE": f"http://me:{CANARY}@127.0.0.1:9/v1"})
+    with_name = {"RAGMEM_API_BASE": f"http://me:{CANARY}@127.0.0.1:9/v1"}
+    alone = {"RAGMEM_API_BASE": f"http://{CANARY}@127.0.0.1:9/v1"}
+    for env in (with_name, alone, {**with_name, "RAGMEM_LLM__CLIENT": "litellm"}):
+        assert house.run("ask", stdin="Hello?", env=env).code == 75
+    for command in ("models", "doctor"):
+        house.run(command, env=with_name)
 
 
 # --- tools -------------------------------------------------------------------------------
@@ -129,13 +130,25 @@ def test_what_tools_meet(tmp_path: Path) -> None:
         Answer(tools=[Call("run_command", {"command": f"no-such-{CANARY}"})]),
         Answer(tools=[Call(CANARY, {"path": "x"})]),
         Answer(tools=[Call("read_file", {CANARY: CANARY})]),
+        Answer(tools=[Call("run_command", {"command": f"yes '{CANARY} {TOKEN}' | head -40000"})]),
+        Answer(
+            f"I say {TOKEN}",
+            reasoning=f"I think {TOKEN}",
+            tools=[Call("create_file", {"path": "new.txt", "content": f"{CANARY} {TOKEN}"})],
+        ),
         Answer("Done."),
     ]
     with LLMServer(answers) as server:
         house = House(tmp_path, server.env)
         arguments = ("ask", "--yolo", "--output-format", "json", "Look: @.env")
-        done = house.ragmem.run(*arguments, stdin=f"and {CANARY}".encode())
+        done = house.ragmem.run(*arguments, stdin=f"and {TOKEN}".encode())
         assert (done.code, done.json["result"]) == (0, "Done."), done.err
+    # The model sees what the turn is about; what lasts does not hold it.
+    assert TOKEN in str([request.body["messages"] for request in server.requests])
+    assert (house.ragmem.project / "new.txt").read_text() == f"{CANARY} {TOKEN}"
+    (output,) = (house.home / "data" / "outputs").iterdir()
+    (line,) = set(output.read_text().splitlines())
+    assert re.fullmatch(r"\[redacted: [A-Z_]+\] \[redacted: GitHub token\]", line)
     house.clean()
     shown = house.run("sessions", "show", done.json["session_id"]).out
     assert "[redacted: " in shown
@@ -166,7 +179,6 @@ def test_no_command_line_holds_it(tmp_path: Path) -> None:
 
 
 def _command_lines(pid: int) -> dict[str, bytes]:
-    """Of a process and all below it."""
     lines: dict[str, bytes] = {}
     pids = [str(pid)]
     while pids:
@@ -193,14 +205,13 @@ def test_what_stores_do(house: House) -> None:
     house.clean()
     connection.close()
     assert house.run("sessions", "list", "--all").code == 0
-    for url in (f"bolt://neo4j:{CANARY}@127.0.0.1:9", "bolt://127.0.0.1:9", f"bolt://{CANARY}:9"):
-        graph = {"RAGMEM_STORE": "neo4j", "NEO4J_URI": url}
-        assert house.ragmem.run("ask", stdin=CANARY.encode(), env=graph).code == 0
-        for arguments in (["ask"], ["sessions", "list"], ["store", "info"], ["doctor"]):
-            if CANARY in url.rpartition("@")[2]:
-                continue  # a host's name is no secret, and has to be named when it is not found
-            house.run(*arguments, stdin=f"Without a graph: {CANARY}", env=graph)
-        house.clean()
+    # A host's name is no secret, and has to be named when it is not found.
+    graph = {"RAGMEM_STORE": "neo4j", "NEO4J_URI": f"bolt://{CANARY}:9"}
+    assert house.ragmem.run("ask", stdin=CANARY.encode(), env=graph).code == 0
+    graph["NEO4J_URI"] = f"bolt://neo4j:{CANARY}@127.0.0.1:9"
+    for arguments in (["ask"], ["sessions", "list"], ["store", "info"], ["doctor"]):
+        house.run(*arguments, stdin=f"Without a graph: {CANARY}", env=graph)
+    house.clean()
     database.write_bytes(b"\0" * 5000)
     for arguments in (["ask"], ["sessions", "list"], ["store", "check"], ["store", "repair"]):
         house.run(*arguments, stdin=f"Damaged: {CANARY}")
@@ -229,7 +240,7 @@ def test_what_settings_hold(house: House, text: str) -> None:
     file.write_text(text)
     env = {"RAGMEM_API_BASE": ""} if "api_base" in text else {}
     try:
-        for arguments in (["ask"], ["doctor"], ["config", "show"], ["store", "info"], ["models"]):
+        for arguments in (["ask"], ["doctor"], ["config", "show"]):
             done = house.run(*arguments, stdin="Hello?", env=env)
             assert "Traceback" not in done.err
     finally:
@@ -237,14 +248,12 @@ def test_what_settings_hold(house: House, text: str) -> None:
 
 
 def test_a_variable_that_is_no_setting(house: House) -> None:
-    """Its value may be anything."""
     for name in ("RAGMEM_LLM__TIMEOUT_S", "RAGMEM_STORE__KIND", "RAGMEM_NO_SUCH"):
         done = house.run("ask", stdin="Hello?", env={name: CANARY})
         assert done.code != 0
 
 
 def test_what_is_imported(house: House) -> None:
-    """Broken or whole."""
     assert house.run("ask", stdin="Hello?").code == 0
     exported = house.run("sessions", "export").out
     files = {
@@ -300,7 +309,6 @@ def test_what_is_typed_in_a_chat(house: House, term: str) -> None:
 
 
 def test_passwords_in_addresses() -> None:
-    """By the variable's name, whatever it is called."""
     found = passwords_in(
         {
             "HTTPS_PROXY": "http://me:pass%20word-1@proxy:80",

@@ -33,13 +33,10 @@ CALM = Patience(stall_s=20, read_s=20)
 
 
 class Clock:
-    """A clock that one sets."""
-
     def __init__(self) -> None:
         self.offset = timedelta(0)
 
     def __call__(self) -> datetime:
-        """The time by it."""
         return utc_now() + self.offset
 
 
@@ -55,7 +52,6 @@ Opened = Callable[[], Awaitable[Store]]
 async def opened(
     request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
 ) -> AsyncIterator[Opened]:
-    """Opens the store with the clock."""
     stores: list[Store] = []
     if request.param == "neo4j":
         from ragmem.store.neo4j import Neo4jStore
@@ -85,7 +81,6 @@ async def opened(
 async def test_turns_are_in_the_order_in_which_they_were_said(
     tmp_path: Path, opened: Opened, clock: Clock
 ) -> None:
-    """Whatever the clock says between them; nothing expires."""
     store = await opened()
 
     async def the_store() -> Store:
@@ -152,7 +147,6 @@ async def test_a_clock_that_was_ahead_does_not_stay_in_front(opened: Opened, clo
 async def test_a_lease_is_the_servers(
     opened: Opened, clock: Clock, request: pytest.FixtureRequest
 ) -> None:
-    """An owner whose clock jumps neither dies of it nor lives for ever."""
     store = await opened()
     await store.apply([created("s"), begun("s", "t", owner_id="me")])
     assert await store.attach("s", "me") == []
@@ -169,7 +163,6 @@ async def test_a_lease_is_the_servers(
 
 
 async def test_no_wait_depends_on_the_clock(opened: Opened, clock: Clock) -> None:
-    """Limits are counted by a clock that nobody sets."""
     store = await opened()
     async with asyncio.timeout(60):
         for jump in JUMPS:
@@ -182,7 +175,6 @@ async def test_no_wait_depends_on_the_clock(opened: Opened, clock: Clock) -> Non
     "jump", [*JUMPS, timedelta(seconds=1), timedelta(seconds=59), timedelta(days=40)]
 )
 def test_no_age_is_negative(jump: timedelta) -> None:
-    """What is ahead is just now."""
     now = datetime(2026, 3, 29, 3, 0, tzinfo=UTC)
     text = ago(now + jump, now)
     assert not re.search(r"-\d+ ", text), text
@@ -248,14 +240,14 @@ def test_a_conversation_over_jumps(ragmem: Ragmem) -> None:
 
 
 def test_what_is_shown_over_jumps(ragmem: Ragmem) -> None:
-    """No time to come, no negative age, on any clock and in any zone."""
-    for number, jump in enumerate(JUMPS):
+    jumps = [timedelta(days=3653), timedelta(days=-366 * 56), timedelta(hours=-1)]
+    for number, jump in enumerate(jumps):
         assert ragmem.run("ask", f"question {number}", env=seconds(jump)).code == 0
-    for jump in JUMPS:
+    for jump in (*jumps, timedelta(0)):
         for zone in ("Asia/Kathmandu", "Nowhere/Nothing"):
             listed = ragmem.run("sessions", "list", env=seconds(jump) | {"TZ": zone})
             assert (listed.code, listed.err) == (0, "")
-            assert listed.out.count("question") == len(JUMPS)
+            assert listed.out.count("question") == len(jumps)
             assert not re.search(r"-\d+ (s|min|h|d)\b|\bin \d", listed.out), listed.out
     done = ragmem.run("ask", "the latest", "--output-format", "json")
     again = ragmem.run("ask", "and now?", "-c", "--output-format", "json")

@@ -19,6 +19,7 @@ from ragmem.store.neo4j.gateway import Gateway, Row
 from ragmem.store.neo4j_server.layout import Layout, Ports
 from ragmem.store.neo4j_server.server import alone, down, start
 from ragmem.store.neo4j_server.ways import Jars, find_java
+from tests.fakes.forks import PATIENCE
 
 T = TypeVar("T")
 
@@ -96,6 +97,30 @@ async def ask(server: Connection, statement: str, **parameters: Any) -> list[Row
         return await gateway.write(lambda tx: tx.run(statement, **parameters))
     finally:
         await gateway.aclose()
+
+
+def neo4j_env(server: Connection) -> dict[str, str]:
+    """What names the server, emptied, to a process that has patience with a busy machine."""
+
+    async def empty() -> None:
+        await (await open_empty_neo4j_store(server)).aclose()
+
+    in_thread(empty())
+    return {
+        "RAGMEM_STORE": "neo4j",
+        "RAGMEM_STORE__TIMEOUT_S": "30",
+        PATIENCE: "30",
+        "NEO4J_URI": server.url,
+        "NEO4J_USERNAME": server.username,
+        "NEO4J_PASSWORD": server.password,
+    }
+
+
+def store_env(request: pytest.FixtureRequest, kind: str) -> dict[str, str]:
+    """What names an empty store of this kind to a process."""
+    if kind == "neo4j":
+        return neo4j_env(request.getfixturevalue("neo4j_server"))
+    return {"RAGMEM_STORE": kind}
 
 
 def in_thread(work: Coroutine[Any, Any, T]) -> T:

@@ -25,6 +25,9 @@ from ragmem.tools.project_code import SessionCode
 from ragmem.tools.standard import standard_toolset
 from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics
+from tests.index.trees import CLOCK, Tree, small
+
+__all__ = ["AUTH", "CLOCK"]
 
 AUTH = '''\
 """Who may come in."""
@@ -45,11 +48,6 @@ class AuthService:
 def login(name: str) -> AuthService:
     """Let a person in by the name."""
     return AuthService()
-'''
-CLOCK = '''\
-def parse_duration(text: str) -> float:
-    """Seconds of a text like `5m`."""
-    return float(text[:-1]) * 60
 '''
 
 
@@ -120,6 +118,12 @@ class Desk(msgspec.Struct):
         self.memory.finished(self.session, recording.turn)
         assert all(call.success for call in recording.turn.tool_calls)
         return recording.turn
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """A small project."""
+    return small(tmp_path)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from tests.index.trees import AUTH, Tree, children
 
 @pytest.fixture
 def tree(tmp_path) -> Tree:
-    """One file that is as it should be."""
     made = Tree(tmp_path)
     made.write("good.py", AUTH)
     return made
@@ -25,7 +24,6 @@ def tree(tmp_path) -> Tree:
 
 @pytest.fixture
 def root(tree):
-    """The project's folder, as a descriptor."""
     handle = os.open(tree.root, os.O_RDONLY)
     yield handle
     os.close(handle)
@@ -69,14 +67,12 @@ def test_what_can_not_be_read(tree, root, tmp_path):
 
 
 def test_a_file_that_grows_while_it_is_read(tree, root):
-    """It is never read beyond the limit."""
     tree.write("growing.py", "x" * 1000)
     assert len(read(root, "growing.py", 1000).data) == 1000
     assert _why(root, "growing.py", 999) == "too large"
 
 
 async def test_a_folder_full_of_trouble(tree):
-    """All of it at once; what is good is found."""
     tree.write("latin.py", "# caf\xe9\ndef brew():\n    return 'caf\xe9'\n".encode("latin-1"))
     tree.write("nul_late.txt", b"word " * 2000 + b"\0" + b"rest " * 10)
     tree.write("nul_early.txt", b"a\0b")
@@ -130,7 +126,6 @@ async def test_thirty_megabytes_on_one_line(tree):
 
 
 def test_a_child_that_dies_is_replaced(tree, root):
-    """What a parser's crash costs: nothing, where the next try succeeds."""
     # More than what the children can have done before the first of it is looked at.
     paths = tree.many(480)
     rows = []
@@ -149,7 +144,6 @@ def test_a_child_that_dies_is_replaced(tree, root):
 
 @pytest.mark.parametrize("program", ["/bin/false", "/nowhere/python", "/bin/cat"])
 def test_where_no_child_can_be_started(tree, root, monkeypatch, program):
-    """Then it takes longer."""
     paths = tree.many(100)
     monkeypatch.setattr(sys, "executable", program)
     batches = list(cut_files(root, paths, most=1_000_000, stop=threading.Event()))
@@ -159,7 +153,6 @@ def test_where_no_child_can_be_started(tree, root, monkeypatch, program):
 
 
 def test_a_file_that_no_child_survives(tree, root, monkeypatch, tmp_path):
-    """It is left out, and the others of its batch are not."""
     paths = tree.many(100)
     deadly = tmp_path / "deadly"
     deadly.mkdir()
@@ -191,7 +184,6 @@ sys.addaudithook(_watch)
     | st.text(max_size=300).map(lambda text: text.encode("utf-8", "replace")),
 )
 def test_any_bytes_give_rows(tree, root, name, data):
-    """Never raises; what comes can be stored."""
     tree.write(name, data)
     row = row_of(root, name, 1_000_000)
     assert row.path == name
@@ -208,7 +200,6 @@ def test_any_bytes_give_rows(tree, root, name, data):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 async def test_unreadable_files_are_counted(tree):
-    """Said, and tried again with the next refresh."""
     closed = tree.write("closed.py", "def closed():\n    pass\n")
     closed.chmod(0)
     async with tree.index() as index:

@@ -21,14 +21,12 @@ from ragmem.index.database import (
     raise_epoch,
     reading,
     transaction,
-    version,
 )
 from ragmem.locks import lock
 
 
 @pytest.fixture
 def database(tmp_path) -> Path:
-    """Where an index may be."""
     return database_of(tmp_path / "data", "project")
 
 
@@ -58,7 +56,6 @@ def _raise(connection: apsw.Connection) -> int:
 
 
 async def test_a_new_one(database, thread):
-    """Private; nothing is there for who only reads."""
     reader, writer = thread(open_for_reading), thread()
     assert await reader.run(_epoch, otherwise=-1) == -1
     assert not database.exists()
@@ -71,7 +68,6 @@ async def test_a_new_one(database, thread):
 
 
 async def test_who_only_reads_can_not_write(thread):
-    """A reader changes nothing."""
     reader, writer = thread(open_for_reading), thread()
     await writer.run(_epoch, otherwise=0)
     with pytest.raises(StoreRefused):
@@ -79,7 +75,6 @@ async def test_who_only_reads_can_not_write(thread):
 
 
 async def test_a_read_sees_one_moment(thread):
-    """Also while somebody writes."""
     reader, writer = thread(open_for_reading), thread()
     writes = 0
 
@@ -102,7 +97,6 @@ async def test_a_read_sees_one_moment(thread):
 
 
 async def test_a_failed_transaction_leaves_nothing(thread):
-    """All or none."""
     writer = thread()
 
     def fails(connection: apsw.Connection) -> None:
@@ -134,7 +128,6 @@ async def test_all_see_that_it_was_made_anew(database, thread):
 
 
 async def test_one_that_can_not_be_made_anew_is_told(database, thread, monkeypatch):
-    """Not the old one, as if it had been made anew."""
     monkeypatch.setattr(index_database, "_ALONE_WITHIN_S", 0.05)
     writer = thread()
     assert await writer.run(_raise, otherwise=0) == 1
@@ -149,7 +142,6 @@ async def test_one_that_can_not_be_made_anew_is_told(database, thread, monkeypat
 
 
 async def test_many_open_a_new_one_at_once(thread):
-    """None finds it half made."""
     threads = [thread() for _ in range(8)]
 
     def job(connection: apsw.Connection) -> int:
@@ -161,7 +153,6 @@ async def test_many_open_a_new_one_at_once(thread):
 
 
 async def test_plain_words(thread):
-    """What, why, what to do; nobody is told of SQLite's own words alone."""
     writer = thread()
 
     def raising(error: Exception) -> object:
@@ -188,7 +179,6 @@ async def test_plain_words(thread):
 
 
 def _damage(database: Path) -> None:
-    """The page that the files begin at."""
     connection = open_for_writing(database)
     page = int(
         str(connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'files'").get)
@@ -204,7 +194,6 @@ def _file_count(connection: apsw.Connection) -> int:
 
 
 async def test_who_only_looks_changes_no_damaged_one(database, thread, caplog):
-    """What is damaged finds nothing, and stays for who may make it anew."""
     _damage(database)
     damaged = database.read_bytes()
 
@@ -219,7 +208,6 @@ async def test_who_only_looks_changes_no_damaged_one(database, thread, caplog):
 
 
 async def test_killed_while_it_was_removed(database, thread):
-    """A log without its database is no part of the next one."""
     old = thread()
     for _ in range(3):
         await old.run(_raise, otherwise=0)
@@ -266,12 +254,3 @@ async def test_others_write_while_it_is_thrown_away(database, thread):
     connection = apsw.Connection(str(database))
     assert connection.execute("PRAGMA integrity_check").get == "ok"
     connection.close()
-
-
-def test_the_version_is_of_all_parts():
-    """Schema, cutting, wording, terms: a change of any makes the index anew."""
-    from ragmem.terms import TERMS_VERSION
-
-    assert version() == index_database.SCHEMA_VERSION * 1_000_000_000 + (
-        index_database.CUT_VERSION * 1_000_000 + index_database.WORDS_VERSION * 1000 + TERMS_VERSION
-    )

@@ -34,7 +34,6 @@ def about(each: FoundCode) -> list[str]:
 
 
 async def test_renamed_it_is_found_with_its_past(desk: Desk) -> None:
-    """The turn that was about `validate` is told of for `check`."""
     async with desk.codebase() as codebase:
         index = await desk.indexed(codebase)
         session = await refer(desk, index, "AuthService.validate")

@@ -26,7 +26,6 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def shown(folder: Path, files: dict[str, str], question: str) -> list[str]:
-    """The texts of all that is found."""
     root = folder / new_id()
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +40,6 @@ async def shown(folder: Path, files: dict[str, str], question: str) -> list[str]
 
 
 def lines_of(folder: Path, first: int, last: int) -> str:
-    """Lines of `notes.txt` as a find shows them."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     held = read(handle, "notes.txt", 1_000_000)
     os.close(handle)
@@ -87,7 +85,6 @@ def test_a_known_value_of_several_lines_reaches_over_them() -> None:
     "secret", [OF_LINES, "a phrase\nof several lines\nof a diary"], ids=["format", "known"]
 )
 def test_the_rest_of_a_secret_of_several_lines_is_not_shown(tmp_path: Path, secret: str) -> None:
-    """Where what is shown begins amid it."""
     know({"DIARY": "a phrase\nof several lines\nof a diary"})
     lines = secret.split("\n")
     (tmp_path / "notes.txt").write_text(f"before\n{secret}\nbehind")
@@ -107,7 +104,6 @@ async def test_a_short_key_and_a_known_value_are_not_shown(tmp_path: Path) -> No
 
 
 async def test_lines_of_a_file_with_other_ends_of_lines(tmp_path: Path) -> None:
-    """A mark at the beginning and CRLF are no part of what is shown."""
     text = "\ufeffdef harvest():\r\n    return 1\r\n"
     (found,) = await shown(tmp_path, {"harvest.py": text}, "harvest")
     assert found == "def harvest():\n    return 1"

@@ -19,7 +19,6 @@ def _free(_: str) -> bool:
 
 
 def test_new_ids_are_the_same_for_everybody():
-    """Two processes and machines agree; a taken id gives the next."""
     known = _function("run", "1")
     first = scope_id_of("p", "a.py", known, is_taken=_free)
     assert first == scope_id_of("p", "a.py", known._replace(hash="2"), is_taken=_free)
@@ -34,7 +33,6 @@ def test_new_ids_are_the_same_for_everybody():
 
 
 def _small(name: str, *, qualified: str = "", kind: str = "method") -> ScopeKey:
-    """A one-liner that many share."""
     return ScopeKey(kind, name, qualified or name, "pass", is_telling=False)
 
 
@@ -43,7 +41,6 @@ def _small(name: str, *, qualified: str = "", kind: str = "method") -> ScopeKey:
     [("", 4, False), ("", 5, True), ("To do.", 2, False), ("What it is for.", 2, True)],
 )
 def test_what_says_enough(docstring, last, says):
-    """Five lines, or a sentence: no stub has them by chance."""
     scope = CutScope(kind="function", name="f", qualified_name="f", hash="1", text="",
                      docstring=docstring, start_line=1, end_line=last)  # fmt: skip
     assert ScopeKey.of(scope).is_telling is says
@@ -142,7 +139,6 @@ _scopes = st.lists(
 
 @given(_scopes, _scopes)
 def test_each_scope_is_one_other_at_most(old, new):
-    """No old scope is two new ones; what is as it was is the same."""
     kept = assign(old, new)
     assert len(set(kept.values())) == len(kept)
     assert all(

@@ -6,21 +6,10 @@ import pytest
 
 from ragmem.errors import StoreError
 from tests.fakes.hash_embedder import HashEmbedder
-from tests.index.trees import CLOCK, PROJECT_ID, Tree, small
-
-
-@pytest.fixture
-def tree(tmp_path) -> Tree:
-    """A small project."""
-    return small(tmp_path)
-
-
-async def _names(index, text: str) -> list[str]:
-    return [hit.qualified_name for hit in await index.search(text, semantic=False)]
+from tests.index.trees import CLOCK, PROJECT_ID, Tree
 
 
 async def test_lines_are_those_of_the_disk(tree):
-    """Refreshed from the disk, so that stale text is never shown."""
     async with tree.indexed() as index:
         (hit, *_) = await index.search("parse_duration", semantic=False)
         assert (hit.start_line, hit.text.rstrip()) == (1, CLOCK.rstrip())
@@ -39,7 +28,6 @@ async def test_lines_are_those_of_the_disk(tree):
 
 
 async def test_a_file_that_became_a_link_is_not_read(tree, tmp_path):
-    """Nothing outside of the project is ever read."""
     outside = tmp_path / "outside.py"
     outside.write_text(CLOCK.replace("Seconds", "Secret seconds"))
     async with tree.indexed() as index:
@@ -54,7 +42,6 @@ async def test_a_file_that_became_a_link_is_not_read(tree, tmp_path):
 
 
 async def test_secrets_are_neither_kept_nor_shown(tree):
-    """Replaced before anything is written, and in what is shown."""
     key = "sk-ant-" + "a1B2" * 10
     tree.write("app/conf.py", f'def connect(key="{key}"):\n    """Uses {key}."""\n    return key\n')
     async with tree.indexed() as index:
@@ -90,7 +77,6 @@ KEY = "sk-ant-api03-" + "a1B2" * 12
 
 
 async def test_scopes_by_place_and_by_name(tree):
-    """The innermost scopes of lines, and what a name may mean."""
     async with tree.index() as index:
         assert await index.scopes_at("app/auth.py", [(1, 9)]) == []
         await index.refresh()
@@ -122,7 +108,6 @@ async def test_scopes_by_place_and_by_name(tree):
 
 
 async def test_vectors_follow(tree):
-    """Made later, used by the search, kept with their texts."""
     embedder = HashEmbedder()
     shown = []
     async with tree.index(embedder=embedder) as index:
@@ -156,7 +141,6 @@ async def test_vectors_follow(tree):
 
 
 async def test_closing_twice_and_asking_afterwards(tree):
-    """A closed index says so."""
     async with tree.indexed() as index:
         await index.aclose()
         await index.aclose()
@@ -164,28 +148,7 @@ async def test_closing_twice_and_asking_afterwards(tree):
             await index.refresh()
 
 
-async def test_who_only_searches_removes_nothing(tree):
-    """`--ephemeral`: a damaged index finds nothing and stays; who may write makes it anew."""
-    async with tree.index() as index:
-        await index.refresh()
-    ((page,),) = tree.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'scopes'")
-    with tree.database.open("r+b") as file:
-        file.seek((int(str(page)) - 1) * 4096)
-        file.write(b"\xff" * 4096)
-    damaged = tree.database.read_bytes()
-    async with tree.index() as index:
-        assert await index.search("parse_duration") == []
-        assert await index.scopes_named(["parse_duration"]) == {}
-    assert tree.database.read_bytes() == damaged
-    async with tree.indexed() as index:
-        await index.search("parse_duration")
-        await index.refresh()
-        assert await index.search("parse_duration")
-    tree.sound()
-
-
 async def test_closing_ends_a_refresh(tmp_path):
-    """Who leaves does not wait until thousands of files are cut."""
     tree = Tree(tmp_path)
     tree.many(900)
     async with tree.index() as index:

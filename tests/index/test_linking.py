@@ -90,7 +90,6 @@ async def found(turn: Turn, index: Index) -> dict[str, str]:
 
 
 async def test_each_kind() -> None:
-    """Edited, read, found, named; of one scope the strongest."""
     turn = a_turn(
         a_call("edit_file", path="auth.py", text="Edited", changed=[[3, 4]]),
         a_call("read_file", path="auth.py", text="…", first_line=1, last_line=15),
@@ -119,7 +118,6 @@ async def test_matches_are_read_with_their_context() -> None:
 
 
 async def test_a_path_may_look_like_a_match_or_a_note() -> None:
-    """What stands behind an empty line is a path."""
     page = "a.py\n3:def x\n\n[id]/b.py\n7:foo\n\n0001-c.py\n2:bar\n[1–3; there is more]"
     index = Index(a=[("x", 1, 9)], **{"[id]__b": [("foo", 1, 9)], "0001-c": [("bar", 1, 9)]})
     turn = a_turn(a_call("grep_files", path=".", text=page))
@@ -149,7 +147,6 @@ async def test_failed_calls_and_files_outside_are_left_out() -> None:
 
 
 async def test_a_whole_file_read_counts_for_twenty_scopes() -> None:
-    """Those that are spoken of first, then those at its top."""
     many = [(f"A.m{n}" if n % 2 else f"top{n}", n * 10, n * 10 + 9) for n in range(1, 61)]
     turn = a_turn(
         a_call("read_file", path="big.py", first_line=1, last_line=999), user="Fix `A.m59`."
@@ -161,7 +158,6 @@ async def test_a_whole_file_read_counts_for_twenty_scopes() -> None:
 
 
 async def test_a_new_file_is_all_edited() -> None:
-    """Write_file and create_file without stretches: the whole file."""
     turn = a_turn(a_call("create_file", path="./auth.py", preimage=None))
     assert set((await found(turn, Index(auth=AUTH))).values()) == {"edited"}
     assert edited_paths(turn) == ["./auth.py"]
@@ -191,7 +187,6 @@ async def test_later_edits_of_the_turn_move_earlier_lines() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_line_that_stays_is_followed(seed: int) -> None:
-    """Through any edits, as the tools record them."""
     chance = random.Random(seed)
     text = [f"line {n}" for n in range(30)]
     calls = [a_call("read_file", path="a.py", first_line=n, last_line=n) for n in range(1, 31)]
@@ -223,7 +218,6 @@ def test_a_line_that_stays_is_followed(seed: int) -> None:
 
 
 async def test_at_most_a_hundred() -> None:
-    """A turn that touches everything is not about everything."""
     files = {f"f{n}": [(f"g_{n}", 1, 9)] for n in range(150)}
     calls = [a_call("read_file", path=f"f{n}.py", first_line=1, last_line=9) for n in range(150)]
     edit = a_call("write_file", path="f149.py", changed=[[2, 2]])
@@ -233,14 +227,12 @@ async def test_at_most_a_hundred() -> None:
 
 
 async def test_a_name_with_its_module() -> None:
-    """The longest ending that is known; a plain word alone is not."""
     index = Index(auth=AUTH)
     said = a_turn(user="Look at app.auth.AuthService.renew and at app.auth.run")
     assert await found(said, index) == {"auth:AuthService.renew": "named"}
 
 
 async def test_what_is_stored_badly_is_nothing() -> None:
-    """Results of other versions, and none at all."""
     broken = ToolCall(
         tool_call_id="c", turn_id="t", order=0, tool_name="read_file", result="", started_at=T0
     )

@@ -68,7 +68,6 @@ def test_what_ripgrep_lists_without_what_tells_nothing(tmp_path):
     ],
 )
 def test_reasons_that_a_name_gives(path, why):
-    """Secret, generated and binary files, by their names."""
     assert left_out_by_name(path) == why
 
 
@@ -82,7 +81,6 @@ def test_names_that_are_hard_to_bear(tmp_path):
 
 
 def test_links_are_not_followed(tmp_path):
-    """Loops of links end, and nothing outside of the project is listed."""
     outside = tmp_path / "outside"
     _make(outside, "other.py")
     project = tmp_path / "project"
@@ -106,7 +104,6 @@ def test_of_too_many_the_shallowest(tmp_path):
 
 
 def test_many_files_take_little_memory(tmp_path):
-    """Of a folder with far too many only so many are held at a time."""
     import tracemalloc
 
     many = tmp_path / "many"
@@ -124,7 +121,6 @@ def test_many_files_take_little_memory(tmp_path):
 
 
 def test_ragmems_own_folders_are_left_out(tmp_path):
-    """The index does not index itself."""
     _make(tmp_path, "a.py", ".ragmem/data/notes.txt", ".ragmem-like/b.py")
     listed = _listed(tmp_path, private=(tmp_path / ".ragmem", Path("/elsewhere")))
     assert listed.paths == [".ragmem-like/b.py", "a.py"]
@@ -132,7 +128,6 @@ def test_ragmems_own_folders_are_left_out(tmp_path):
 
 
 def test_a_projects_configuration_of_ripgrep_is_not_read(tmp_path, monkeypatch):
-    """What is in an untrusted folder can't change what is run."""
     _make(tmp_path, "a.py", "b.py")
     (tmp_path / "rc").write_text("--glob=!a.py\n")
     monkeypatch.setenv("RIPGREP_CONFIG_PATH", str(tmp_path / "rc"))
@@ -141,7 +136,6 @@ def test_a_projects_configuration_of_ripgrep_is_not_read(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_unreadable_folders_are_counted(tmp_path):
-    """Said, not fatal."""
     _make(tmp_path, "a.py", "closed/b.py")
     (tmp_path / "closed").chmod(0)
     try:

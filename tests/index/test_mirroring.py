@@ -30,7 +30,6 @@ Opened = Callable[[], Awaitable[Store]]
 
 @pytest.fixture
 def open_store(store: Store) -> Opened:
-    """The same empty store each time."""
 
     async def opened() -> Store:
         return store
@@ -64,7 +63,6 @@ async def _stored(store: Store) -> dict[tuple[str, str], str]:
 
 
 async def _refer(store: Store, scope_id: str) -> str:
-    """A turn that has edited a scope."""
     now = utc_now()
     session = Session(
         session_id="22222222-2222-4222-8222-222222222222",
@@ -115,7 +113,6 @@ async def test_files_scopes_and_imports(tree, open_store):
 
 
 async def test_values_of_constants_stay_here(tree, open_store):
-    """The store knows that there is one, not what it is."""
     tree.write("a.h", '#define API_BASE "hidden=1"\n#  define LIMIT 77\n')
     tree.write("app/limits.py", 'API_BASE: str = "hidden"\n')
     tree.write("app/limits.ts", 'export const API_BASE = "hidden";\n')
@@ -230,7 +227,6 @@ async def test_an_index_of_another_version_keeps_the_ids(tree, open_store, monke
 
 
 async def test_what_the_store_knows_is_not_told_again(tree, open_store):
-    """A rebuilt index has the same ids, and nothing to tell."""
     store = await open_store()
     async with tree.indexed(open_store=open_store):
         pass
@@ -246,7 +242,6 @@ async def test_what_the_store_knows_is_not_told_again(tree, open_store):
 
 
 async def test_a_store_that_is_away(tree, tmp_path):
-    """It is told with the next refresh; searching does not wait for it."""
     store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
     away = True
 
@@ -293,7 +288,6 @@ async def test_each_refresh_is_told_of(tree, open_store):
 
 
 async def test_an_index_that_is_not_whole_tells_nothing(tree, open_store):
-    """What was not looked at yet is not taken for gone."""
     store = await open_store()
     async with tree.indexed(open_store=open_store) as index:
         before = await _stored(store)
@@ -306,7 +300,6 @@ async def test_an_index_that_is_not_whole_tells_nothing(tree, open_store):
 
 
 async def test_another_store_is_told_all(tree, tmp_path):
-    """The person chose another one, or began anew."""
     for name in ("first", "second"):
         store = await SQLiteStore.open(tmp_path / name / "m.db", locks_dir=tmp_path / name / "l")
 
@@ -321,7 +314,6 @@ async def test_another_store_is_told_all(tree, tmp_path):
 
 
 async def test_a_store_that_was_restored_is_told_what_it_lacks(tree, open_store):
-    """An older backup in its place: what was told since is told again."""
     store = await open_store()
     async with tree.indexed(open_store=open_store) as index:
         before = await store.code_files(PROJECT_ID)
@@ -334,7 +326,6 @@ async def test_a_store_that_was_restored_is_told_what_it_lacks(tree, open_store)
 
 
 async def test_only_one_process_tells(tree, tmp_path, open_store):
-    """The other one has nothing to do then."""
     import fcntl
     import os
 
@@ -351,7 +342,6 @@ async def test_only_one_process_tells(tree, tmp_path, open_store):
 
 
 async def test_a_change_while_the_store_is_told_stays_marked(tree, tmp_path):
-    """Nothing is taken for told that changed after it was read."""
     async with tree.indexed() as index:
         batch = await index._read(
             lambda connection: mirror.next_batch(connection, PROJECT_ID), mirror.MirrorBatch()

@@ -38,7 +38,6 @@ from tests.index.cuts import Index, function
     ],
 )
 def test_what_looks_like_a_name(text: str, names: list[str]) -> None:
-    """Plain words only in backticks or with `()`; a path is no name."""
     assert names_in(text) == names
 
 
@@ -53,7 +52,6 @@ def test_what_looks_like_a_name(text: str, names: list[str]) -> None:
     ],
 )
 def test_the_only_word_of_a_search_is_a_name(text: str, names: list[str]) -> None:
-    """`ragmem search --code litres`; no prompt is read so."""
     assert names_in(text, alone=True) == names
 
 
@@ -83,7 +81,6 @@ Place = tuple[str, tuple[int, int] | None]
     ],
 )
 def test_what_looks_like_a_place(text: str, places: list[Place]) -> None:
-    """Files, lines of them as tools and tracebacks write them, folders."""
     assert [(said.place, said.lines) for said in said_in(text) if said.place] == places
 
 
@@ -99,7 +96,6 @@ def test_what_looks_like_a_place(text: str, places: list[Place]) -> None:
     ],
 )
 def test_whether_a_scope_is_named(asked: str, does: bool) -> None:
-    """By its name, with what it is in, and with the module before that."""
     assert is_named("validate", "Auth.validate", {asked}) is does
     assert is_named("validate", "Auth.validate#2", {asked}) is does
 
@@ -173,7 +169,6 @@ def named(index: Index, question: str) -> list[str]:
     ],
 )
 def test_what_is_named(index: Index, question: str, expected: list[str]) -> None:
-    """Only what is written as code counts: a word of a sentence is none."""
     assert named(index, question) == expected
 
 
@@ -272,7 +267,6 @@ def test_modules_and_folders_are_places(shop: Index, question: str, expected: se
 
 
 def test_a_module_is_meant_less_surely_than_a_file(shop: Index) -> None:
-    """It is spoken of in passing too."""
     by_module = named_in(shop.connection, "in shop.cart.base")
     by_file = named_in(shop.connection, "in shop/cart/base.py")
     assert set(by_module) == set(by_file)
@@ -288,7 +282,6 @@ def test_a_name_in_a_named_place_is_the_surer(shop: Index) -> None:
 
 
 def test_what_a_named_class_holds_is_inside(shop: Index) -> None:
-    """Also where it stands in another file of the folder, as in Go."""
     found = named_in(shop.connection, "how does `Cart` add up")
     names = dict(shop.connection.execute("SELECT scope, qualified_name FROM scopes"))
     inside = {str(names[scope]) for scope, one in found.items() if one.what == "inside"}

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -17,19 +16,9 @@ from ragmem.errors import StoreRefused, StoreUnavailable, UsageError
 from ragmem.index import scan
 from ragmem.index.rows import FileRow
 from ragmem.index.values import Refreshed
-from tests.index.trees import AUTH, PROJECT_ID, Tree, children, small
+from tests.index.trees import AUTH, PROJECT_ID, Tree, children, names_found
 
 SOURCE = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def tree(tmp_path) -> Tree:
-    """A small project."""
-    return small(tmp_path)
-
-
-async def _names(index, text: str) -> list[str]:
-    return [hit.qualified_name for hit in await index.search(text, semantic=False)]
 
 
 async def test_many_files_go_through_children(tmp_path):
@@ -42,7 +31,7 @@ async def test_many_files_go_through_children(tmp_path):
         done = await index.refresh()
         assert done.files == 151
         assert children() == []
-        assert (await _names(index, "function_77"))[0] == "function_77"
+        assert (await names_found(index, "function_77"))[0] == "function_77"
     ids = tree.ids()
     assert len(ids) == 151
     tree.sound()
@@ -50,7 +39,6 @@ async def test_many_files_go_through_children(tmp_path):
 
 
 async def test_a_cancelled_refresh_leaves_a_sound_index(tmp_path, monkeypatch):
-    """At any time; the next one does the rest, and no process is left."""
     tree = Tree(tmp_path)
     tree.many(900)
     real = scan.cut_files
@@ -92,7 +80,6 @@ asyncio.run(CodeIndex(project, Path(sys.argv[3])).refresh(show=lambda *n: print(
 
 
 def _refreshing(tree: Tree) -> "subprocess.Popen[str]":
-    """Another process at work."""
     return subprocess.Popen(
         [sys.executable, "-c", _REFRESH, PROJECT_ID, str(tree.root), str(tree.database)],
         cwd=SOURCE,
@@ -133,7 +120,6 @@ def _cutting_in(tree: Tree) -> list[str]:
 
 
 async def test_one_process_at_a_time(tree):
-    """The others are told so, and what is there."""
     async with tree.index() as index, tree.index() as other:
         first = await index.refresh()
         lock = os.open(tree.database.with_suffix(".refresh.lock"), os.O_RDWR)
@@ -148,25 +134,8 @@ async def test_one_process_at_a_time(tree):
         assert not (await other.refresh()).elsewhere
 
 
-async def test_files_are_private(tree):
-    """0600 in a 0700 folder, whatever the umask."""
-    before = os.umask(0)
-    try:
-        async with tree.index() as index:
-            await index.refresh()
-            modes = {
-                path.name: stat.S_IMODE(path.stat().st_mode)
-                for path in tree.database.parent.iterdir()
-            }
-    finally:
-        os.umask(before)
-    assert set(modes.values()) == {0o600}, modes
-    assert stat.S_IMODE(tree.database.parent.stat().st_mode) == 0o700
-
-
 @pytest.mark.parametrize("damage", ["text", "empty", "middle", "foreign", "version"])
 async def test_what_is_no_index_of_this_version_is_made_anew(tree, damage):
-    """It follows from the files, so it is thrown away without a word."""
     async with tree.indexed() as index:
         before = tree.ids()
     if damage == "text":
@@ -186,7 +155,7 @@ async def test_what_is_no_index_of_this_version_is_made_anew(tree, damage):
             assert await index.search("token", semantic=False) == []
         assert (await index.refresh()).files == 3
         assert tree.ids() == before
-        assert "AuthService.validate" in await _names(index, "is a token good")
+        assert "AuthService.validate" in await names_found(index, "is a token good")
     tree.sound()
 
 
@@ -195,7 +164,7 @@ async def test_rebuilding(tree):
     async with tree.index() as index, tree.index() as other:
         await index.refresh()
         before = tree.ids()
-        assert await _names(other, "login")
+        assert await names_found(other, "login")
         born = tree.rows("SELECT born FROM state")
         done = await index.refresh(rebuild=True)
         assert len(done.changed) == 3
@@ -203,11 +172,10 @@ async def test_rebuilding(tree):
         assert tree.ids() == before
         tree.write("app/new.py", "def blossom():\n    pass\n")
         await index.refresh()
-        assert await _names(other, "blossom") == ["blossom"]
+        assert await names_found(other, "blossom") == ["blossom"]
 
 
 async def test_a_full_disk_loses_nothing(tree):
-    """What, why, what to do; the index is sound, and goes on later."""
     async with tree.indexed() as index:
         for number in range(40):
             tree.write(f"more/f{number}.py", AUTH.replace("login", f"login_{number}"))
@@ -222,7 +190,7 @@ async def test_a_full_disk_loses_nothing(tree):
         assert "Nothing is lost" in str(caught.value)
         assert caught.value.hint
         tree.sound()
-        assert await _names(index, "parse_duration")
+        assert await names_found(index, "parse_duration")
         await index._writer.run(
             lambda connection: connection.pragma("max_page_count", 1_000_000), otherwise=None
         )
@@ -231,7 +199,6 @@ async def test_a_full_disk_loses_nothing(tree):
 
 
 async def test_a_folder_that_can_not_be_used(tree):
-    """A file stands where the index's folder should be."""
     tree.data_dir.mkdir()
     (tree.data_dir / "code").write_text("in the way")
     async with tree.index() as index:
@@ -243,7 +210,6 @@ async def test_a_folder_that_can_not_be_used(tree):
 
 
 async def test_the_home_folder_is_refused(tree, monkeypatch):
-    """Said with what to do; nothing is found there."""
     monkeypatch.setenv("HOME", str(tree.root))
     async with tree.index() as index:
         assert index.refusal == "it is your home folder"

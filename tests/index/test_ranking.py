@@ -29,7 +29,6 @@ def test_nothing_gives_nothing() -> None:
 
 
 def test_words_and_meaning_count_both() -> None:
-    """One that is good in both comes before those that are best in one."""
     both = one(1, "a.py", text=8, similarity=0.6)
     words = one(2, "b.py", text=9, similarity=0.0)
     meaning = one(3, "c.py", text=0, similarity=0.65)
@@ -52,7 +51,6 @@ def test_a_scope_without_a_vector_is_neither_near_nor_far() -> None:
 def test_what_callers_lend_lifts_none_above_the_best(
     own: float, callers: list[float], lends: int, similar: float | None
 ) -> None:
-    """The one that holds most of the words itself, all else being equal."""
     lender = callers[lends % len(callers)]
     called = one(0, "z.py", text=own, lent=lender, similarity=similar)
     others = [one(n, f"{n}.py", text=t, similarity=similar) for n, t in enumerate(callers, 1)]
@@ -63,7 +61,6 @@ def test_what_callers_lend_lifts_none_above_the_best(
 
 
 def test_a_text_that_names_it_speaks_for_a_function() -> None:
-    """A section is not what is asked about: what it tells of is."""
     section = msgspec.structs.replace(one(1, "a.md", text=9, similarity=0.2), kind="section")
     named = one(2, "b.py", text=4, told=9, similarity=0.2)
     others = [one(n, f"{n}.py", text=1, similarity=0.1) for n in range(3, 9)]
@@ -126,7 +123,6 @@ def test_one_file_does_not_fill_the_list() -> None:
     ],
 )
 def test_a_test_is_known_by_its_path(paths: str, does: bool) -> None:
-    """A word with `test` in it is none."""
     assert {path: is_test(path) for path in paths.split()} == dict.fromkeys(paths.split(), does)
 
 

@@ -13,17 +13,7 @@ from ragmem.errors import StoreError
 from ragmem.index import files, identity, scan
 from ragmem.index.files import IndexLimits
 from ragmem.index.values import IndexStatus
-from tests.index.trees import AUTH, CLOCK, Tree, small
-
-
-@pytest.fixture
-def tree(tmp_path) -> Tree:
-    """A small project."""
-    return small(tmp_path)
-
-
-async def _names(index, text: str) -> list[str]:
-    return [hit.qualified_name for hit in await index.search(text, semantic=False)]
+from tests.index.trees import AUTH, CLOCK, names_found
 
 
 async def test_a_new_index(tree):
@@ -48,8 +38,8 @@ async def test_a_new_index(tree):
         assert shown[0] == (0, 5)
         assert shown[-1] == (5, 5)
         assert await index.exists()
-        assert "AuthService.validate" in await _names(index, "is a token still good")
-        assert (await _names(index, "parse_duration"))[0] == "parse_duration"
+        assert "AuthService.validate" in await names_found(index, "is a token still good")
+        assert (await names_found(index, "parse_duration"))[0] == "parse_duration"
         status = await index.status()
     tree.sound()
     assert status == IndexStatus(
@@ -87,7 +77,6 @@ async def test_nothing_changed(tree):
 
 
 async def test_an_edit_touches_what_it_changes(tree):
-    """References survive edits: ids stay, lines are those of now."""
     async with tree.indexed() as index:
         before = tree.ids()
         text = AUTH.replace('"""Checks tokens."""', '"""Checks."""\n\n    limit = 3')
@@ -101,7 +90,6 @@ async def test_an_edit_touches_what_it_changes(tree):
 
 
 async def test_the_clocks_tick_hides_no_change(tree, monkeypatch):
-    """Same size, same time: what was just written is read again."""
     file = tree.root / "app/clock.py"
     async with tree.indexed() as index:
         tree.write("app/clock.py", CLOCK)
@@ -121,7 +109,7 @@ async def test_files_that_go_and_come_back(tree):
         (tree.root / "app/auth.py").unlink()
         done = await index.refresh()
         assert (done.changed, done.removed, done.files) == ((), ("app/auth.py",), 2)
-        assert "login" not in await _names(index, "login")
+        assert "login" not in await names_found(index, "login")
         tree.sound()
         tree.write("app/auth.py", AUTH)
         assert (await index.refresh()).changed == ("app/auth.py",)
@@ -146,7 +134,7 @@ async def test_moved_and_renamed_scopes_keep_their_ids(tree):
         tree.write("app/late.py", CLOCK.replace("parse_duration", "seconds_of"))
         await index.refresh()
         after = tree.ids()
-        assert (await _names(index, "seconds_of"))[0] == "seconds_of"
+        assert (await names_found(index, "seconds_of"))[0] == "seconds_of"
     names = {"AuthService": "Guard", "AuthService.validate": "Guard.check",
              "AuthService.lookup": "Guard.lookup", "login": "login"}  # fmt: skip
     for old, new in names.items():
@@ -156,26 +144,6 @@ async def test_moved_and_renamed_scopes_keep_their_ids(tree):
     assert moved["app/time.py", "parse_duration"] == after["app/late.py", "seconds_of"] == was
     for ids in (moved, after):
         assert len(set(ids.values())) == len(ids)
-    tree.sound()
-
-
-async def test_stubs_that_go_are_not_those_that_come(tree):
-    """What many share tells nothing: neither in the file nor in another one."""
-    stub = "    def {0}(self):\n        pass\n"
-    stubs = f"class Bed:\n{stub.format('on_open')}\n{stub.format('done')}"
-    tree.write("app/bed.py", stubs)
-    async with tree.indexed() as index:
-        before = set(tree.ids().values())
-        tree.write("app/bed.py", stubs.replace("on_open", "first").replace("done", "last"))
-        await index.refresh()
-        stays, other = tree.ids(), "def elsewhere():\n    pass\n"
-        assert stays["app/bed.py", "Bed"] in before
-        for name in ("Bed.first", "Bed.last"):
-            assert stays["app/bed.py", name] not in before
-        tree.write("app/bed.py", "class Bed:\n    x = 1\n")
-        tree.write("app/more.py", other)
-        await index.refresh()
-        assert tree.ids()["app/more.py", "elsewhere"] not in {*before, *stays.values()}
     tree.sound()
 
 
@@ -243,7 +211,6 @@ async def test_what_was_away_for_a_while_stays_what_it_is(tree):
 
 
 async def test_killed_while_code_is_moved(tree, monkeypatch):
-    """What went is written down with its going."""
 
     def killed(*_: object) -> None:
         raise apsw.FullError("killed")
@@ -294,7 +261,6 @@ async def test_a_scope_of_the_same_name_before_the_first(tree):
 
 
 async def test_what_becomes_binary_leaves_the_index(tree):
-    """A file's place is kept, its scopes go; and come back."""
     async with tree.indexed() as index:
         tree.write("app/clock.py", b"\0\1\2")
         done = await index.refresh()
@@ -314,7 +280,7 @@ async def test_only_some_paths(tree):
         tree.write("README.md", "# Other\n")
         done = await index.refresh(paths=["app/clock.py"])
         assert done.changed == ("app/clock.py",)
-        assert (await _names(index, "read_duration"))[0] == "read_duration"
+        assert (await names_found(index, "read_duration"))[0] == "read_duration"
         tree.write("app/x.tmp", "nothing\n")
         done = await index.refresh(paths=["app/x.tmp"])
         assert done.changed == ("README.md",)

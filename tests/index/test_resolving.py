@@ -70,7 +70,6 @@ _TEXTS = {"go.mod": "module example.org/big\n\ngo 1.22\n", "tools/go.mod": 'modu
     ],
 )  # fmt: skip
 def test_what_an_import_means(path, language, written, expected):
-    """IMPORTS where the language makes them plain."""
     resolver = Resolver(_PATHS, lambda file: _TEXTS.get(file, ""))
     assert list(resolver.resolve(path, language, (written,))) == expected
 
@@ -80,6 +79,5 @@ def test_what_an_import_means(path, language, written, expected):
 )
 @pytest.mark.parametrize("written", ["", ".", "..", "...", "/", "::", "*", "a.*", "./", "\0", "é"])
 def test_odd_imports_mean_nothing_that_is_not_there(language, written):
-    """Whatever stands there."""
     found = Resolver(_PATHS, lambda _: "").resolve("pkg/app.py", language, (written,))
     assert set(found) <= set(_PATHS)

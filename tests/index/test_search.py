@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from ragmem.index.search import _COLUMNS, _imports, _Scores
 from ragmem.index.values import CodeHit
 from tests.index.cuts import Index, function
 
@@ -110,12 +109,10 @@ def test_a_hit_says_what_it_is_and_why(index: Index) -> None:
     ],
 )
 def test_what_is_asked_about_comes_first(index: Index, question: str, first: str) -> None:
-    """Identifiers whole and split, names, paths, docstrings."""
     assert index.names(question)[0] == first
 
 
 def test_a_question_in_words_finds_a_function_by_those_that_call_it(index: Index) -> None:
-    """`lookup` has none of the words; what calls it has."""
     hits = index.ask("has the token expired yet")
     assert "called by AuthService.validate" in only(hits, "lookup").why
 
@@ -157,7 +154,6 @@ def test_who_has_the_words_comes_before_those_that_it_calls(tmp_path: Path) -> N
 
 
 def test_a_named_class_keeps_its_methods(tmp_path: Path) -> None:
-    """More than three of its file among the first ten, before strangers."""
     index = Index(tmp_path)
     methods = [f"AuthService.check_{word}" for word in ("token", "name", "age", "role", "key")]
     index.put(
@@ -182,7 +178,6 @@ def test_a_named_class_keeps_its_methods(tmp_path: Path) -> None:
 
 
 def test_a_line_comes_first_and_then_its_file(index: Index) -> None:
-    """`path:line` as a compiler says it."""
     hits = index.ask("why does src/clock.py:10 fail")
     assert [hit.qualified_name for hit in hits[:2]] == ["parse_date", "parse_duration"]
     assert [hit.why[0] for hit in hits[:2]] == ["file: src/clock.py:10", "file: src/clock.py"]
@@ -239,7 +234,6 @@ def test_meaning_finds_what_no_word_finds(index: Index) -> None:
 
 
 def test_another_model_s_question_goes_by_words(index: Index) -> None:
-    """Vectors of two models are never compared."""
     index.embed({"parse_date": EAST})
     assert index.ask("calendar", vector=EAST, model="other") == []
 
@@ -285,7 +279,6 @@ def test_a_limit_is_kept(index: Index) -> None:
 
 @pytest.mark.parametrize("word", ["issue", "retry", "cache", "taxe", "accounts"])
 def test_a_word_and_its_stem_are_told_as_one(tmp_path: Path, word: str) -> None:
-    """The one that stands in the question; neither drops the other."""
     index = Index(tmp_path)
     index.put({"a.py": [function("one", f"def one():\n    return {word!r}  # {word}")]})
     [hit] = index.ask(f"where is the {word} kept")
@@ -302,37 +295,5 @@ def test_why_shows_nothing_that_steers_a_terminal(tmp_path: Path) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(text=st.text(max_size=200) | st.sampled_from(["a.b.c", "::", "`", "../..", "x" * 5000]))
 def test_any_question_is_answered(index: Index, text: str) -> None:
-    """Nothing that is asked breaks it, and no scope comes twice."""
     hits = index.ask(text)
     assert len({hit.scope_id for hit in hits}) == len(hits)
-
-
-# --- what a search reads in a short way is what it would read in the plain one -------------
-
-
-def test_columns_of_the_text_index_are_told_by_their_first_letters(tmp_path: Path) -> None:
-    held = Index(tmp_path).connection.execute("SELECT name FROM pragma_table_info('texts')")
-    columns = [str(name) for (name,) in held]
-    assert "".join(name[0] for name in columns) == _COLUMNS
-    assert len(set(_COLUMNS)) == len(columns) == 4
-
-
-def test_only_imports_among_the_files_that_were_found_count(tmp_path: Path) -> None:
-    index = Index(tmp_path)
-    index.put({path: [function(path[0])] for path in ("a.py", "b.py", "c.py", "d.py")})
-    index.import_file("a.py", "b.py")
-    index.import_file("a.py", "d.py")
-    index.import_file("b.py", "a.py")
-    index.import_file("d.py", "a.py")
-    found = _imports(index.connection, {"a.py", "b.py", "c.py"})
-    assert found == {"a.py": ["b.py"], "b.py": ["a.py"]}
-    assert _imports(index.connection, set()) == {}
-
-
-def test_scores_of_scopes_that_have_none_are_left_out() -> None:
-    import numpy as np
-
-    scores = _Scores(np.array([3, 5, 9]), np.array([0.3, 0.5, 0.9]))
-    assert scores.of([9, 1, 3, 4, 10]) == {9: 0.9, 3: 0.3}
-    assert scores.of([]) == {}
-    assert _Scores(np.empty(0, np.int64), np.empty(0)).of([1]) == {}

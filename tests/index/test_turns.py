@@ -29,8 +29,6 @@ MANY = 900
 
 
 class Counting:
-    """A store, and what it was asked."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self.asked: list[str] = []
@@ -190,7 +188,6 @@ async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPa
 
 
 async def test_the_store_is_told_once(desk: Desk) -> None:
-    """After a look at the files; who waits for it hears of it."""
     metrics = Metrics()
     told: list[int] = []
     async with desk.codebase(
@@ -294,7 +291,6 @@ async def test_an_index_that_can_not_be_written(desk: Desk, edits: bool) -> None
 
 
 async def test_a_store_that_goes_while_early_turns_are_linked(desk: Desk) -> None:
-    """They are linked once it is back."""
     async with desk.codebase() as codebase:
         await desk.indexed(codebase)
         turn = await desk.turn("Make `login` strict.", "ok")

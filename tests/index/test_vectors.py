@@ -52,7 +52,6 @@ def test_texts_of_scopes_that_are_gone_do_not_wait(index: Index) -> None:
 
 
 def test_a_scope_that_comes_back_has_its_vector(index: Index) -> None:
-    """Switching branches re-uses what is known of unchanged scopes."""
     index.put({"a.py": [function("here")], "b.py": [function("there")]})
     index.embed({"here": EAST, "there": NORTH})
     index.remove("b.py")
@@ -65,7 +64,6 @@ def test_a_scope_that_comes_back_has_its_vector(index: Index) -> None:
 
 
 def test_another_model_drops_all_vectors_and_all_wait(index: Index) -> None:
-    """Vectors of two models are never compared."""
     index.put({"a.py": [function("here")], "b.py": [function("there")]})
     index.embed({"here": EAST, "there": NORTH})
     assert waiting_names(index) == []
@@ -140,7 +138,6 @@ def test_another_connection_is_read_from_the_start(index: Index, tmp_path: Path)
 
 
 def test_vectors_that_nothing_uses_go_when_they_are_many(index: Index) -> None:
-    """The oldest first; some thousand stay for a branch that comes back."""
     index.put({"a.py": [function("kept")]})
     index.embed({"kept": EAST})
     rows = [(embed_hash(str(number)), vector_of(NORTH)) for number in range(20_100)]

@@ -29,7 +29,6 @@ VALIDATE = CutScope(
 
 
 def test_a_scope_in_words() -> None:
-    """Identifiers are kept whole and split at case and underscore."""
     found = scope_row("src/auth/service.py", "python", VALIDATE)
     assert [found.names, found.paths, found.about, found.body] == [
         "authservice.validate authservice auth service servic validate valid validate valid",
@@ -116,7 +115,6 @@ def test_any_text_gives_words(path: str, name: str, docstring: str, text: str) -
 
 @given(st.integers(0, 1 << 40), st.integers(0, 10_000))
 def test_a_row_bears_its_length(sequence: int, length: int) -> None:
-    """Within 3 %, and rows of later scopes are larger."""
     import numpy as np
 
     here = numbered(sequence, length)

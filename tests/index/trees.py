@@ -161,3 +161,8 @@ def small(folder: Path) -> Tree:
     made.write("app/clock.py", CLOCK)
     made.write("README.md", "# Garden\n\nHow to grow things.\n\n## Install\n\nWater daily.\n")
     return made
+
+
+async def names_found(index: CodeIndex, text: str) -> list[str]:
+    """The qualified names that a search by words finds."""
+    return [hit.qualified_name for hit in await index.search(text, semantic=False)]

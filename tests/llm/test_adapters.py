@@ -25,21 +25,19 @@ WORDS = "The file prints hello, wörld 🎉, and nothing else."
 SHORT_S = 3.0
 """The time limit where a server says nothing more: an answer of a busy machine comes before it."""
 AFTER_WORDS: list[Mode] = [
-    "cut_rst",
-    "cut_clean",
-    "cut_noend",
-    "stall",
-    "badjson",
-    "utf8",
-    "errevent",
-]
+    "cut_rst", "cut_clean", "cut_noend", "stall", "badjson", "utf8", "errevent",
+]  # fmt: skip
+
+
+def holds_no_key(error: LLMError) -> None:
+    assert KEY not in all_text_of(error)
+    assert (error.__context__, error.__cause__) == (None, None)
 
 
 # --- answers -------------------------------------------------------------------
 
 
 async def test_words_arrive_whole_and_in_pieces(connect: Connect) -> None:
-    """An answer streams, with its usage and its end."""
     with LLMServer([Answer(WORDS, usage=(120, 30, 100))]) as server:
         chunks = await chunks_of(connect(server.url))
     texts = [c.text for c in chunks if isinstance(c, TextChunk)]
@@ -52,7 +50,6 @@ async def test_words_arrive_whole_and_in_pieces(connect: Connect) -> None:
 
 
 async def test_tool_calls_arrive_whole(connect: Connect) -> None:
-    """Two calls of one message, words before them, arguments in pieces."""
     calls = [Call("read_file", {"path": "ä.py"}), Call("read_file", {"path": "b.py"}, id="b")]
     with LLMServer([Answer("Let me look.", tools=calls, chunk_chars=3)]) as server:
         done = await complete(connect(server.url))
@@ -66,7 +63,6 @@ async def test_tool_calls_arrive_whole(connect: Connect) -> None:
 
 
 async def test_reasoning_is_kept_apart(connect: Connect) -> None:
-    """The provider's own reasoning is not part of the answer."""
     with LLMServer([Answer("Yes.", reasoning="They ask whether it is so.")]) as server:
         chunks = await chunks_of(connect(server.url))
     thought = "".join(c.text for c in chunks if isinstance(c, ReasoningChunk))
@@ -75,7 +71,6 @@ async def test_reasoning_is_kept_apart(connect: Connect) -> None:
 
 
 async def test_what_is_sent(connect: Connect) -> None:
-    """Roles, tool calls and answers travel as the format wants them."""
     use = ToolUse("call_1", "read_file", '{"path": "a.py"}')
     request = asking(
         system("Be brief."),
@@ -106,7 +101,6 @@ async def test_what_is_sent(connect: Connect) -> None:
 
 
 async def test_history_of_any_kind_can_be_sent(connect: Connect) -> None:
-    """Surrogates, broken arguments and strange tool names."""
     use = ToolUse("id with spaces " * 9, "no such\ntool\x1b[2J" * 20, '{"path": "/etc/pa')
     request = asking(
         user("half an emoji: \ud83d, a nul: \0"),
@@ -126,7 +120,6 @@ async def test_history_of_any_kind_can_be_sent(connect: Connect) -> None:
 
 
 async def test_several_answers_over_one_adapter(connect: Connect) -> None:
-    """An adapter serves many requests, also two at a time."""
     with LLMServer([Answer(f"answer {i}") for i in range(4)]) as server:
         llm = connect(server.url)
         first = await complete(llm)
@@ -149,7 +142,6 @@ async def test_an_answer_can_be_left_in_the_middle(connect: Connect) -> None:
 
 
 async def test_a_task_can_be_cancelled_in_the_middle(connect: Connect) -> None:
-    """Ctrl-C reaches a model call that is silent."""
     with LLMServer([Answer(mode="silent")]) as server:
         llm = connect(server.url, timeout_s=60, retries=3)
         task = asyncio.create_task(complete(llm))
@@ -175,7 +167,6 @@ async def test_length_and_filter_are_ends(connect: Connect) -> None:
 
 @pytest.mark.parametrize("mode", AFTER_WORDS)
 async def test_a_cut_after_words_is_told_and_not_retried(connect: Connect, mode: Mode) -> None:
-    """Every cut is a StreamCut; nothing is asked twice after words."""
     with LLMServer([Answer(WORDS, mode=mode), Answer("never asked")]) as server:
         llm = connect(server.url, timeout_s=SHORT_S, retries=3)
         assembler = Assembler()
@@ -187,11 +178,11 @@ async def test_a_cut_after_words_is_told_and_not_retried(connect: Connect, mode:
     assert WORDS.startswith(assembler.text.partition("\udcff")[0])
     assert caught.value.hint
     assert caught.value.exit_code == 75
+    holds_no_key(caught.value)
 
 
-@pytest.mark.parametrize("mode", AFTER_WORDS)
+@pytest.mark.parametrize("mode", ["cut_clean", "cut_noend", "badjson", "errevent"])
 async def test_a_cut_tool_call_is_never_a_completion(connect: Connect, mode: Mode) -> None:
-    """Half of a command is not a command."""
     call = Call("run_command", {"command": "rm -rf ./build/cache && make all"})
     with LLMServer([Answer(tools=[call], mode=mode, chunk_chars=4)]) as server:
         llm = connect(server.url, timeout_s=SHORT_S)
@@ -201,31 +192,28 @@ async def test_a_cut_tool_call_is_never_a_completion(connect: Connect, mode: Mod
 
 @pytest.mark.parametrize("mode", ["nothing", "html", "json_error", "empty"])
 async def test_a_200_that_is_no_answer(connect: Connect, mode: Mode) -> None:
-    """A sign-in page or an empty stream is never an empty answer."""
     with LLMServer([Answer(WORDS, mode=mode)], repeat=True) as server:
         llm = connect(server.url)
         with pytest.raises((StreamCut, ProviderUnavailable)) as caught:
             await complete(llm)
     assert "<html" not in str(caught.value)
+    holds_no_key(caught.value)
 
 
 @pytest.mark.parametrize(
     ("mode", "kind", "said"),
     [
-        ("401", ProviderRefused, "401"),
         ("403", ProviderRefused, "403"),
         ("404", ProviderRefused, "does not exist"),
         ("400", ProviderRefused, "Invalid value"),
         ("400_context", ContextTooLong, "larger than the window"),
         ("429", ProviderUnavailable, "Rate limit"),
-        ("500", ProviderUnavailable, "500"),
         ("502", ProviderUnavailable, "a web page"),
     ],
 )
 async def test_statuses_become_errors_that_help(
     connect: Connect, mode: Mode, kind: type[LLMError], said: str
 ) -> None:
-    """What happened and what to do, for each status."""
     with LLMServer([Answer(mode=mode)]) as server, pytest.raises(kind, match=said) as caught:
         await complete(connect(server.url))
     assert caught.value.hint
@@ -233,7 +221,6 @@ async def test_statuses_become_errors_that_help(
 
 
 async def test_401_names_the_variable(connect: Connect) -> None:
-    """A refused key: the message says which variable to set."""
     with LLMServer([Answer(mode="401")]) as server:
         with pytest.raises(ProviderRefused) as caught:
             await complete(connect(server.url, retries=3))
@@ -242,16 +229,15 @@ async def test_401_names_the_variable(connect: Connect) -> None:
 
 
 async def test_silence_is_a_timeout(connect: Connect) -> None:
-    """A server that says nothing ends after llm.timeout_s, once."""
     with LLMServer([Answer(mode="silent")], repeat=True) as server:
         with pytest.raises(ProviderUnavailable, match="silent") as caught:
             await complete(connect(server.url, timeout_s=SHORT_S, retries=3))
         assert len(server.requests) == 1
     assert caught.value.exit_code == 75
+    holds_no_key(caught.value)
 
 
 async def test_nobody_listens(connect: Connect) -> None:
-    """Connection refused."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         # Bound and not listened at: nobody else gets the port meanwhile.
@@ -261,14 +247,12 @@ async def test_nobody_listens(connect: Connect) -> None:
 
 
 async def test_no_such_host(connect: Connect) -> None:
-    """A name that does not resolve (.invalid never does)."""
     with pytest.raises(ProviderUnavailable) as caught:
         await complete(connect("http://ragmem-test.invalid/v1"))
     assert caught.value.hint
 
 
 async def test_https_to_a_plain_server(connect: Connect) -> None:
-    """TLS fails with a reason, not a traceback."""
     with LLMServer([Answer("never")]) as server:
         with pytest.raises(ProviderUnavailable):
             await complete(connect(server.url.replace("http:", "https:")))
@@ -278,9 +262,8 @@ async def test_https_to_a_plain_server(connect: Connect) -> None:
 # --- retries -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["429", "500", "502", "nothing"])
+@pytest.mark.parametrize("mode", ["429", "502", "nothing"])
 async def test_what_passes_is_retried(connect: Connect, mode: Mode) -> None:
-    """Twice refused, then answered; nobody notices."""
     with LLMServer([Answer(mode=mode), Answer(mode=mode), Answer("at last")]) as server:
         done = await complete(connect(server.url, retries=2))
         assert len(server.requests) == 3
@@ -288,7 +271,6 @@ async def test_what_passes_is_retried(connect: Connect, mode: Mode) -> None:
 
 
 async def test_429_for_ever_ends(connect: Connect) -> None:
-    """Retries are counted, and the message says how often it tried."""
     with LLMServer([Answer(mode="429")], repeat=True) as server:
         with pytest.raises(ProviderUnavailable, match="tried 3 times"):
             await complete(connect(server.url, retries=2))
@@ -296,7 +278,6 @@ async def test_429_for_ever_ends(connect: Connect) -> None:
 
 
 async def test_retry_after_is_waited_for(connect: Connect) -> None:
-    """Retry-After in seconds."""
     with LLMServer([Answer(mode="429", retry_after="0.4"), Answer("ok")]) as server:
         started = time.monotonic()
         assert (await complete(connect(server.url, retries=1))).text == "ok"
@@ -329,38 +310,17 @@ async def test_retry_after_that_says_little(connect: Connect, value: str) -> Non
 
 # --- keys ---------------------------------------------------------------------------
 
-ALL_FAULTS: list[Mode] = [
-    *AFTER_WORDS,
-    "nothing",
-    "html",
-    "json_error",
-    "429",
-    "500",
-    "502",
-    "401",
-    "403",
-    "404",
-    "400",
-    "400_context",
-    "silent",
-]
 
-
-@pytest.mark.parametrize("mode", ALL_FAULTS)
+@pytest.mark.parametrize("mode", ["401", "400", "429", "500", "html", "json_error", "errevent"])
 async def test_no_error_holds_the_key(connect: Connect, mode: Mode) -> None:
-    """Not in the message, the hint, nor in any error behind it."""
     answer = Answer(WORDS, mode=mode, message=f"You sent {KEY} of sk-proj-abcdef123456, no good.")
     with LLMServer([answer], repeat=True) as server, pytest.raises(LLMError) as caught:
         await complete(connect(server.url, timeout_s=SHORT_S))
-    text = all_text_of(caught.value)
-    assert KEY not in text
-    assert "sk-proj-abcdef123456" not in text
-    assert caught.value.__context__ is None
-    assert caught.value.__cause__ is None
+    assert "sk-proj-abcdef123456" not in all_text_of(caught.value)
+    holds_no_key(caught.value)
 
 
 async def test_nothing_is_printed(connect: Connect, capfd: pytest.CaptureFixture[str]) -> None:
-    """Libraries don't write on the person's terminal."""
     with LLMServer([Answer("ok"), Answer(mode="500"), Answer("x", mode="cut_rst")]) as server:
         llm = connect(server.url)
         await complete(llm)

@@ -44,7 +44,6 @@ PEER = Peer(
     ],
 )
 def test_a_status_becomes_an_error(status: int, body: str, kind: type[LLMError]) -> None:
-    """Every status has its kind, its reason and its hint."""
     error = faults.from_status(PEER, status, body)
     assert type(error) is kind
     assert error.hint
@@ -52,7 +51,6 @@ def test_a_status_becomes_an_error(status: int, body: str, kind: type[LLMError])
 
 
 def test_the_message_inside_a_body_is_what_is_said() -> None:
-    """The provider's own words, not its JSON."""
     error = faults.from_status(PEER, 400, '{"error": {"message": "No such tool: x", "code": 3}}')
     assert str(error) == "openai answered 400: No such tool: x."
 
@@ -81,7 +79,6 @@ def test_401_says_whether_the_key_is_missing_or_wrong(missing: bool) -> None:
     ],
 )
 def test_keys_are_scrubbed(text: str) -> None:
-    """Known keys and what looks like one."""
     shown = faults.scrub(text, PEER.secrets)
     assert "***" in shown
     for part in ("secret-1234", "hunter22", "abcdefgh", "wxyz", "SyA123"):
@@ -89,12 +86,10 @@ def test_keys_are_scrubbed(text: str) -> None:
 
 
 def test_a_peer_never_shows_its_secrets() -> None:
-    """Not in a log of values either."""
     assert "secret" not in repr(PEER)
 
 
 def test_error_events_inside_a_200() -> None:
-    """An error object without a status, with one, and about the context."""
     assert isinstance(faults.from_event(PEER, {"message": "Overloaded"}), Passing)
     assert isinstance(faults.from_event(PEER, "Overloaded"), Passing)
     assert isinstance(faults.from_event(PEER, {"message": "no", "code": 401}), ProviderRefused)
@@ -103,7 +98,6 @@ def test_error_events_inside_a_200() -> None:
 
 
 def test_retry_after_in_all_its_forms() -> None:
-    """Seconds, a date, the past, garbage."""
     soon = format_datetime(utc_now() + timedelta(hours=1), usegmt=True)
     past = format_datetime(utc_now() - timedelta(days=1), usegmt=True)
     assert faults.retry_after("2") == 2
@@ -113,7 +107,6 @@ def test_retry_after_in_all_its_forms() -> None:
 
 
 def test_waits_double_and_stay_below_a_minute() -> None:
-    """Ours grow to 8 s or so, a server's are capped."""
     assert 0 < wait_s(1, None) < wait_s(3, None)
     assert wait_s(30, None) <= 10
     assert wait_s(1, 5) == 5
@@ -121,7 +114,6 @@ def test_waits_double_and_stay_below_a_minute() -> None:
 
 
 async def test_an_error_after_the_first_chunk_is_never_retried() -> None:
-    """Even one that would pass."""
     tries = 0
 
     async def attempt():  # type: ignore[no-untyped-def]
@@ -138,7 +130,6 @@ async def test_an_error_after_the_first_chunk_is_never_retried() -> None:
 
 
 async def test_what_does_not_pass_is_not_retried() -> None:
-    """A refusal and a timeout come at once."""
     tries = 0
 
     async def attempt():  # type: ignore[no-untyped-def]

@@ -56,7 +56,6 @@ def run_probe(how: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("how", ["-c", "script"])
 def test_no_env_file_no_network_no_words(how: str, tmp_path: Path) -> None:
-    """The folder's .env has no effect, nothing is fetched or printed."""
     done = run_probe(how, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["ASKED []", "CANARY None None", "MCP False"]
@@ -64,18 +63,19 @@ def test_no_env_file_no_network_no_words(how: str, tmp_path: Path) -> None:
 
 
 async def test_an_unknown_provider_is_refused_quietly(capfd: pytest.CaptureFixture[str]) -> None:
-    """No "Provider List" banner on stdout."""
-    name = "nosuchprovider/x"
+    """No "Provider List" banner on stdout; a mistyped name is called one."""
+    name = "antropic/x"
     llm = LiteLLMClient(ModelInfo(name=name), model=name, api_key=KEY, retries=0)
     with pytest.raises(ProviderRefused) as caught:
         await complete(llm)
     await llm.aclose()
+    assert "names no provider that is known: 'antropic' is none." in str(caught.value)
+    assert caught.value.hint.startswith("Did you mean anthropic/…?")
     assert KEY not in all_text_of(caught.value)
     assert capfd.readouterr() == ("", "")
 
 
 async def test_tools_do_not_import_mcp() -> None:
-    """With tools litellm would import mcp, 0.7 s, unless told not to."""
     with LLMServer([Answer("ok")]) as server:
         llm = litellm_client(server.url)
         await complete(llm, asking())
@@ -84,7 +84,6 @@ async def test_tools_do_not_import_mcp() -> None:
 
 
 async def test_a_malformed_call_is_a_cut() -> None:
-    """What litellm can't tell from a cut is treated as one."""
     with LLMServer([Answer(tools=[Call("f", '{"cmd": "rm -rf /tmp/x')])]) as server:
         llm = litellm_client(server.url)
         with pytest.raises(StreamCut, match="not whole"):
@@ -173,7 +172,6 @@ def anthropic_client(url: str) -> LiteLLMClient:
 
 
 async def test_anthropic_answers_whole() -> None:
-    """Anthropic through litellm, words, tool call, usage and end."""
     with AnthropicServer(99) as server:
         llm = anthropic_client(server.url)
         done = await complete(llm)

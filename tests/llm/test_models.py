@@ -39,18 +39,15 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
 
 @pytest.fixture
 def no_local_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the small model were not installed."""
     monkeypatch.setattr(models, "find_local_model", lambda: None)
 
 
 @pytest.fixture
 def local_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As if it were."""
     monkeypatch.setattr(models, "find_local_model", lambda: tmp_path / "model.gguf")
 
 
 def named(model: str, **llm: object) -> Config:
-    """A configuration that names a model."""
     return Config(model=ModelConfig(main=model), llm=msgspec.convert(llm, LLMConfig))
 
 
@@ -74,7 +71,6 @@ def test_flag_before_environment_before_file(environ: dict[str, str], tmp_path: 
 
 @pytest.mark.usefixtures("local_model")
 def test_key_before_ollama_before_the_small_model(environ: dict[str, str]) -> None:
-    """A provider's key, then Ollama, then the small local model."""
     assert choose_model(Config(), environ).name == LOCAL_NAME
     with LLMServer(ollama=True, models=["nomic-embed-text", "qwen3:8b"]) as server:
         environ["OLLAMA_HOST"] = f"http://127.0.0.1:{server.port}"
@@ -103,7 +99,6 @@ def test_who_bills_is_said_once_and_what_a_model_cannot_do_each_time(
 
 @pytest.mark.usefixtures("no_local_model")
 def test_nothing_to_answer_with(environ: dict[str, str]) -> None:
-    """Exit 2, with every way out listed."""
     with pytest.raises(NoModel) as caught:
         choose_model(Config(), environ)
     assert caught.value.exit_code == 2
@@ -114,7 +109,6 @@ def test_nothing_to_answer_with(environ: dict[str, str]) -> None:
 @pytest.mark.usefixtures("no_local_model")
 @pytest.mark.parametrize("variable", [v for p in PROVIDERS for v in p.key_variables])
 def test_each_key_opens_its_provider(environ: dict[str, str], variable: str) -> None:
-    """The default models of one table; an empty key is absent."""
     with pytest.raises(NoModel):
         choose_model(Config(), {**environ, variable: ""})
     chosen = choose_model(Config(), {**environ, variable: "k"})
@@ -139,27 +133,6 @@ def test_default_models_exist() -> None:
             assert (info.context_window or 0) >= 100_000
 
 
-# --- the summary model -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        (named("openai/gpt-6.1-sol"), "openai/gpt-6-luna"),
-        (named("openai/gpt-5.4"), "openai/gpt-6-luna"),
-        (named("openai/my-own-finetune"), "openai/my-own-finetune"),
-        (named("ollama/qwen3:8b"), "ollama/qwen3:8b"),
-        (Config(model=ModelConfig(main="openai/gpt-5.4", summary="ollama/x")), "ollama/x"),
-        (named("openai/scripted", api_base="http://127.0.0.1:9/v1"), "openai/scripted"),
-    ],
-    ids=["default", "known", "unknown", "ollama", "set", "own-server"],
-)
-def test_the_summary_model(environ: dict[str, str], config: Config, expected: str) -> None:
-    """The small sibling; an unknown main model is its own summary model."""
-    environ["OPENAI_API_KEY"] = "k"
-    assert choose_model(config, environ, role="summary").name == expected
-
-
 # --- a server of one's own ----------------------------------------------------------------
 
 
@@ -174,7 +147,6 @@ def test_the_summary_model(environ: dict[str, str], config: Config, expected: st
     ],
 )
 def test_api_base_takes_any_model(environ: dict[str, str], model: str, sent: str) -> None:
-    """Llm.api_base is OpenAI-compatible, whatever the model is called."""
     chosen = choose_model(named(model, api_base="http://127.0.0.1:9/v1"), environ)
     assert (chosen.client, chosen.model) == ("openai", sent)
     assert chosen.info == ModelInfo(name=model)
@@ -223,21 +195,18 @@ def test_an_api_base_that_is_no_address(
     "host", ["ftp://x", "http://[::1", "http://h:99999", "tcp://h", "[::1", ":"]
 )
 def test_an_odd_ollama_host_is_no_crash(environ: dict[str, str], host: str) -> None:
-    """A variable that is meant for another program never ends ours."""
     assert ollama.base_url({"OLLAMA_HOST": host}).startswith("http://")
     environ["OLLAMA_HOST"] = host
     list_models(environ, Config())
 
 
 def test_an_api_base_without_a_model(environ: dict[str, str]) -> None:
-    """Nothing is guessed; a password in the address is not shown."""
     with pytest.raises(NoModel, match="no model is named") as caught:
         choose_model(Config(llm=LLMConfig(api_base="http://me:s3cret@host/v1")), environ)
     assert "s3cret" not in str(caught.value)
 
 
 def test_llm_client_litellm_goes_through_litellm(environ: dict[str, str]) -> None:
-    """For anyone who sets llm.client."""
     environ["OPENAI_API_KEY"] = "k"
     chosen = choose_model(named("openai/gpt-5.4", client="litellm"), environ)
     assert chosen.client == "litellm"
@@ -249,20 +218,17 @@ def test_llm_client_litellm_goes_through_litellm(environ: dict[str, str]) -> Non
 
 
 def test_a_missing_key_is_named(environ: dict[str, str]) -> None:
-    """Which variable to set, before anything is sent."""
     with pytest.raises(NoModel, match="OPENAI_API_KEY is not set") as caught:
         choose_model(named("openai/gpt-5.4"), environ)
     assert "export OPENAI_API_KEY" in caught.value.hint
 
 
 def test_a_bare_name_finds_its_provider(environ: dict[str, str]) -> None:
-    """`-m gpt-5.4` is as good as `-m openai/gpt-5.4`."""
     environ["OPENAI_API_KEY"] = "k"
     assert choose_model(Config(), environ, flag="gpt-5.4").name == "openai/gpt-5.4"
 
 
 def test_a_name_that_nobody_knows(environ: dict[str, str]) -> None:
-    """The nearest name is offered."""
     with pytest.raises(ConfigError, match="names no provider") as caught:
         choose_model(Config(), environ, flag="claude-sonet-5-5")
     assert "anthropic/claude-sonnet-5-5" in caught.value.hint
@@ -270,14 +236,12 @@ def test_a_name_that_nobody_knows(environ: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", ["bedrock/anthropic.claude-x", "cohere_chat/command-x"])
 def test_other_providers_go_through_litellm(environ: dict[str, str], name: str) -> None:
-    """Bedrock signs in by other means than a key."""
     chosen = choose_model(Config(), environ, flag=name)
     assert (chosen.client, chosen.key_variable) == ("litellm", "")
 
 
 @pytest.mark.usefixtures("no_local_model")
 def test_a_local_model_that_is_not_there(environ: dict[str, str]) -> None:
-    """The command that installs it is one step away."""
     for name in (LOCAL_NAME, "local/other"):
         with pytest.raises(NoModel) as caught:
             choose_model(Config(), environ, flag=name)
@@ -285,7 +249,6 @@ def test_a_local_model_that_is_not_there(environ: dict[str, str]) -> None:
 
 
 def test_mistral_gets_ids_of_nine_characters(environ: dict[str, str]) -> None:
-    """A session that another provider began goes on with Mistral."""
     mistral = next(p for p in PROVIDERS if p.name == "mistral")
     assert mistral.tool_call_id_length == 9
 
@@ -294,7 +257,6 @@ def test_mistral_gets_ids_of_nine_characters(environ: dict[str, str]) -> None:
 
 
 def test_ollama_is_asked_once_in_ten_minutes(environ: dict[str, str], tmp_path: Path) -> None:
-    """The probe is cached in a file of mode 0600."""
     with LLMServer(ollama=True, models=["qwen3:8b"]) as server:
         environ["OLLAMA_HOST"] = f"127.0.0.1:{server.port}"
         assert choose_model(Config(), environ).name == "ollama/qwen3:8b"
@@ -307,7 +269,6 @@ def test_ollama_is_asked_once_in_ten_minutes(environ: dict[str, str], tmp_path: 
 
 
 def test_a_silent_ollama_costs_little(tmp_path: Path) -> None:
-    """150 ms, then never mind, and not again for a while."""
     cache = tmp_path / "ollama.json"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environ = {"OLLAMA_HOST": f"127.0.0.1:{silent.getsockname()[1]}"}
@@ -321,7 +282,6 @@ def test_a_silent_ollama_costs_little(tmp_path: Path) -> None:
 def test_a_damaged_cache_is_passed_over(
     environ: dict[str, str], tmp_path: Path, content: bytes
 ) -> None:
-    """A cache is never a reason to fail."""
     (tmp_path / "ollama.json").write_bytes(content)
     assert ollama.models(environ, tmp_path / "ollama.json") == ()
 
@@ -341,12 +301,10 @@ def test_a_damaged_cache_is_passed_over(
     ],
 )
 def test_ollama_host_as_ollama_reads_it(host: str, url: str) -> None:
-    """Its own variable, in its own forms."""
     assert ollama.base_url({"OLLAMA_HOST": host}) == url
 
 
 def test_ollama_has_the_window_that_it_serves(environ: dict[str, str]) -> None:
-    """What is beyond it, Ollama drops without a word."""
     assert choose_model(Config(), environ, flag="ollama/x").info.context_window == 4096
     environ["OLLAMA_CONTEXT_LENGTH"] = "32768"
     assert choose_model(Config(), environ, flag="ollama/x").info.context_window == 32768
@@ -356,14 +314,12 @@ def test_ollama_has_the_window_that_it_serves(environ: dict[str, str]) -> None:
 
 
 def test_unknown_is_unknown() -> None:
-    """No window and no price is ever guessed."""
     info = model_info("openai/never-heard-of")
     assert info == ModelInfo(name="openai/never-heard-of")
     assert info.cost_usd(10, 10) is None
 
 
 def test_prices_are_per_token() -> None:
-    """The table counts by the million."""
     info = model_info("anthropic/claude-haiku-4-5")
     assert info.cost_usd(1_000_000, 0) == pytest.approx(1.0)
     assert info.cost_usd(0, 1_000_000) == pytest.approx(5.0)
@@ -371,7 +327,6 @@ def test_prices_are_per_token() -> None:
 
 
 def test_the_table_is_small_and_carries_its_licence() -> None:
-    """Generated by scripts/build_models from MIT-licensed data."""
     file = Path(models.__file__).with_name("models.json")
     assert file.stat().st_size < 150_000
     table = msgspec.json.decode(file.read_bytes())
@@ -381,7 +336,6 @@ def test_the_table_is_small_and_carries_its_licence() -> None:
 
 
 def test_the_script_makes_the_table_as_it_is() -> None:
-    """scripts/build_models and models.json belong together."""
     root = Path(models.__file__).parents[2]
     code = (
         "import runpy, sys, pathlib\n"
@@ -408,7 +362,6 @@ def test_the_script_makes_the_table_as_it_is() -> None:
 
 @pytest.mark.usefixtures("local_model")
 def test_what_is_usable_now(environ: dict[str, str]) -> None:
-    """`ragmem models`: each way that is open, once, with its reason."""
     environ["OPENAI_API_KEY"] = "k"
     with LLMServer(ollama=True, models=["qwen3:8b"]) as server:
         environ["OLLAMA_HOST"] = f"127.0.0.1:{server.port}"
@@ -424,7 +377,6 @@ def test_what_is_usable_now(environ: dict[str, str]) -> None:
 
 
 def test_choosing_imports_nothing_heavy() -> None:
-    """Start-up: the choice costs no HTTP library and no litellm."""
     code = (
         "import sys, ragmem.llm.models as m\n"
         "from ragmem.config import Config\n"

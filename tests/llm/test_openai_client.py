@@ -21,7 +21,6 @@ INFO = ModelInfo(name="openai/scripted")
 
 
 async def test_over_a_unix_socket(tmp_path: Path) -> None:
-    """The small local model listens on no port."""
     uds = tmp_path / "llm.sock"
     with LLMServer([Answer("over a socket")], uds=uds):
         endpoint = Endpoint(base_url="http://local/v1", model="scripted", uds=uds)
@@ -31,7 +30,6 @@ async def test_over_a_unix_socket(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_knows_no_stream_options() -> None:
-    """It is asked again without, once; the next request knows."""
     with LLMServer([Answer("one"), Answer("two")], refuse_stream_options=True) as server:
         llm = openai_client(server.url)
         assert [(await complete(llm)).text, (await complete(llm)).text] == ["one", "two"]
@@ -41,7 +39,6 @@ async def test_a_server_that_knows_no_stream_options() -> None:
 
 
 async def test_a_server_that_wants_max_completion_tokens() -> None:
-    """OpenAI's newer models refuse max_tokens, and say what they want."""
     refusal = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
     with LLMServer([Answer(mode="400", message=refusal), Answer("ok")]) as server:
         llm = openai_client(server.url)
@@ -90,7 +87,6 @@ async def test_comments_and_odd_line_ends() -> None:
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b'"words"', b"[]", b"null", b"1" * 5000])
 async def test_events_that_are_no_events(data: bytes) -> None:
-    """Nothing that a server sends ends in a traceback."""
     head = b"Content-Type: text/event-stream\r\n"
     with RawServer(head, b"data: " + data + b"\n\n") as server:
         llm = openai_client(server.url)
@@ -100,7 +96,6 @@ async def test_events_that_are_no_events(data: bytes) -> None:
 
 
 async def test_a_redirection_is_not_followed() -> None:
-    """A key is never carried to another address."""
     with LLMServer([Answer("stolen")]) as other:
         location = f"Location: {other.url}/chat/completions\r\n".encode()
         with RawServer(location, b"", status=b"307 Temporary Redirect") as server:
@@ -114,7 +109,6 @@ async def test_a_redirection_is_not_followed() -> None:
 async def test_a_proxy_is_honoured_but_not_for_this_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """HTTP_PROXY of the person's environment; loopback goes past it."""
     with LLMServer([Answer("through the proxy")]) as proxy, LLMServer([Answer("direct")]) as own:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
         near, far = openai_client(own.url), openai_client("http://far.invalid")
@@ -127,7 +121,6 @@ async def test_a_proxy_is_honoured_but_not_for_this_machine(
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "nonsense://x", "http://127.0.0.1:9"])
 async def test_a_proxy_that_does_not_work(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
-    """Said, not thrown."""
     monkeypatch.setenv("HTTP_PROXY", proxy)
     llm = openai_client("http://far.invalid/v1")
     with pytest.raises(ProviderUnavailable):
@@ -136,7 +129,6 @@ async def test_a_proxy_that_does_not_work(monkeypatch: pytest.MonkeyPatch, proxy
 
 
 async def test_an_answer_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory stays bounded whatever a server sends."""
     monkeypatch.setattr("ragmem.llm.openai_client.MAX_ANSWER_BYTES", 10_000)
     with LLMServer([Answer("word " * 10_000, chunk_chars=500)]) as server:
         llm = openai_client(server.url)
@@ -148,7 +140,6 @@ async def test_an_answer_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_closing_twice() -> None:
-    """`LLM.aclose` is safe to call twice, and before any use."""
     llm = openai_client("http://127.0.0.1:9/v1")
     await llm.aclose()
     await llm.aclose()
@@ -168,7 +159,6 @@ def test_the_import_stays_small() -> None:
 
 
 def test_what_is_shown_of_an_endpoint_has_no_key() -> None:
-    """A value in a log shows no secret."""
     shown = repr(Endpoint(base_url="http://x/v1", model="m", api_key="sk-secret"))
     assert "secret" not in shown
 

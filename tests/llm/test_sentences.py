@@ -67,13 +67,11 @@ async def test_an_answer_ends_with_a_sentence(
 
 
 async def test_other_chunks_pass() -> None:
-    """Usage comes after the end."""
     chunks = [chunk async for chunk in sentences(stream("Yes.", "stop"))]
     assert chunks == [TextChunk("Yes."), EndChunk("stop"), UsageChunk(output_tokens=7)]
 
 
 @given(st.lists(st.text("aB1.! \n`)", max_size=8), max_size=30))
 async def test_nothing_is_added_or_changed(texts: list[str]) -> None:
-    """What is let through is how the answer begins."""
     shown, _ = await heard(texts)
     assert "".join(texts).startswith(shown)

@@ -13,7 +13,6 @@ from ragmem.llm.providers import PROVIDERS, known_models, model_info, small_sibl
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """A home, a key, and no Ollama."""
     (tmp_path / "data").mkdir()
     return {
         "RAGMEM_HOME": str(tmp_path),
@@ -70,7 +69,6 @@ def test_a_sibling_is_known_cheaper_and_reads_enough() -> None:
 
 
 def test_each_default_main_model_has_one_or_is_it() -> None:
-    """A light summary model for every provider whose key is tried."""
     without = [p.name for p in PROVIDERS if p.main and not small_sibling(f"{p.name}/{p.main}")]
     assert without == ["openrouter", "cerebras"]
 
@@ -89,21 +87,18 @@ def test_each_default_main_model_has_one_or_is_it() -> None:
 def test_the_choice_says_why(
     environ: dict[str, str], config: ModelConfig, name: str, why: str
 ) -> None:
-    """`choose_summary_model`, and `choose_model` in its role, agree."""
     choice = choose_summary_model(Config(model=config), environ)
     assert (choice.name, why in choice.why) == (name, True)
     assert choose_model(Config(model=config), environ, role="summary") == choice
 
 
 def test_the_flag_names_the_main_model(environ: dict[str, str]) -> None:
-    """-m before all else, its sibling too."""
     environ["ANTHROPIC_API_KEY"] = "k"
     choice = choose_summary_model(Config(), environ, flag="anthropic/claude-opus-5")
     assert choice.name == "anthropic/claude-haiku-5-5"
 
 
 def test_a_server_of_ones_own_is_asked_for_the_main_model_only(environ: dict[str, str]) -> None:
-    """What else it offers is not known."""
     config = Config(
         model=ModelConfig(main="openai/gpt-5.4"), llm=LLMConfig(api_base="http://127.0.0.1:1/v1")
     )

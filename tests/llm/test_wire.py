@@ -25,12 +25,10 @@ def read(*events: str) -> tuple[list[Chunk], Assembler]:
 
 
 def call_event(**call: object) -> str:
-    """An event with one piece of a tool call."""
     return msgspec.json.encode({"choices": [{"delta": {"tool_calls": [call]}}]}).decode()
 
 
 def test_calls_that_are_all_numbered_zero() -> None:
-    """Ollama numbers every call 0; ids tell them apart."""
     _, assembler = read(
         call_event(index=0, id="a", function={"name": "f", "arguments": '{"x":1}'}),
         call_event(index=0, id="b", function={"name": "f", "arguments": '{"x":2}'}),
@@ -52,7 +50,6 @@ def test_calls_without_numbers() -> None:
 
 
 def test_missing_and_doubled_ids_become_unique() -> None:
-    """Each call can be answered by its own id."""
     _, assembler = read(
         call_event(index=0, function={"name": "f", "arguments": "{}"}),
         call_event(index=1, id="same", function={"name": "g", "arguments": "{}"}),
@@ -64,7 +61,6 @@ def test_missing_and_doubled_ids_become_unique() -> None:
 
 
 def test_arguments_as_an_object() -> None:
-    """Some servers send the object itself; null is nothing."""
     _, assembler = read(
         call_event(index=0, id="a", function={"name": "f", "arguments": {"x": 1}}),
         call_event(index=1, id="b", function={"name": "g", "arguments": None}),
@@ -84,7 +80,6 @@ def test_half_characters_in_arguments_are_mended() -> None:
 
 
 def test_500_parallel_calls() -> None:
-    """All of them, in order."""
     events = [
         call_event(index=i, id=f"c{i}", function={"name": "f", "arguments": f'{{"x":{i}}}'})
         for i in range(500)
@@ -115,7 +110,6 @@ def test_500_parallel_calls() -> None:
     ids=["both", "reasoning", "refusal", "null", "empty", "parts"],
 )
 def test_words_in_every_shape(delta: object, expected: list[Chunk]) -> None:
-    """Reasoning and content as the providers send them."""
     assert read(msgspec.json.encode({"choices": [{"delta": delta}]}).decode())[0] == expected
 
 
@@ -127,7 +121,6 @@ def test_usage_in_the_shapes_of_providers() -> None:
 
 
 def test_an_end_is_never_made_up() -> None:
-    """Without finish_reason or [DONE] there is no end."""
     reader = AnswerReader()
     reader.feed(decode_chunk('{"choices": [{"delta": {"content": "hi"}, "finish_reason": ""}]}'))
     assert reader.closing() == []
@@ -135,7 +128,6 @@ def test_an_end_is_never_made_up() -> None:
 
 @given(st.text(), st.sampled_from([0, 9]))
 def test_ids_are_accepted_everywhere(original: str, length: int) -> None:
-    """Whatever the id was, what is sent is plain, short and stable."""
     sent = call_id(original, length)
     assert sent == call_id(original, length)
     assert sent.isascii()
@@ -145,14 +137,12 @@ def test_ids_are_accepted_everywhere(original: str, length: int) -> None:
 
 @given(st.text())
 def test_tool_names_are_accepted_everywhere(name: str) -> None:
-    """A tool name with newline, ESC or 10 kB can be sent back."""
     sent = tool_name(name)
     assert 1 <= len(sent) <= 64
     assert sent.isascii()
 
 
 def test_a_call_and_its_answer_keep_one_id() -> None:
-    """Digested ids still match, also where their length is fixed."""
     use = ToolUse("01890000-0000-7000-8000-000000000000", "f", "{}")
     sent = messages_json((assistant("", (use,)), tool(use.id, "ok")), id_length=9)
     assert sent[0]["tool_calls"][0]["id"] == sent[1]["tool_call_id"]
@@ -161,14 +151,12 @@ def test_a_call_and_its_answer_keep_one_id() -> None:
 
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=())), max_size=5))
 def test_any_text_can_be_encoded(texts: list[str]) -> None:
-    """Lone surrogates never reach the encoder."""
     messages: tuple[Message, ...] = tuple(user(t) for t in texts)
     messages += tuple(tool("id", t) for t in texts)
     assert msgspec.json.encode(messages_json(messages))
 
 
 def test_unknown_fields_and_events_are_passed_over() -> None:
-    """What is not known does no harm."""
     event = decode_chunk('{"new": [1, {"x": 2}], "choices": [{"delta": {"audio": {}}}]}')
     assert isinstance(event, WireChunk)
     assert AnswerReader().feed(event) == []

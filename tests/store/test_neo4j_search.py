@@ -182,8 +182,7 @@ async def test_what_stands_around_is_the_same_from_memory(
         msgspec.structs.replace(asking(text, vector, scope=scope, limit=limit), intervals=times)
         for scope in scopes
         for text, vector in (("ferns 7 11 29", EAST), ("", NORTH), ("ferns 1", b""))
-        for limit in (1, 4)
-        for times in ((), (Interval(start_at=at(8), end_at=at(14)),))
+        for limit, times in ((1, ()), (4, (Interval(start_at=at(8), end_at=at(14)),)))
     ]
     held = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
     for query in queries:

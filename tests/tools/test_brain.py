@@ -97,13 +97,11 @@ async def brain(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 def shape(text: str) -> str:
-    """Without what differs each time."""
     text = re.sub(r"\b[0-9a-f]{8}\b", "ID", text)
     return re.sub(r"\d{4}-\d\d-\d\d", "DATE", re.sub(r"\d+%", "N%", text))
 
 
 async def test_code_and_memory_together(brain: Desk) -> None:
-    """File, scope, lines and why; labelled, merged by rank."""
     assert brain.memory.facts is not None
     await brain.said("How long does a token live?", "A token lives 15 minutes.")
     await brain.memory.facts.remember(
@@ -151,7 +149,6 @@ async def test_its_files_are_accessed(brain: Desk) -> None:
 
 
 async def test_limit(brain: Desk) -> None:
-    """At most so many in all, the first of each kind first."""
     await brain.said("How long does a token live?", "A token lives 15 minutes.")
     outcome = await brain.search("token live", limit=2)
     assert outcome.text.startswith("[code] auth.py")
@@ -160,7 +157,6 @@ async def test_limit(brain: Desk) -> None:
 
 
 async def test_one_side_fails(brain: Desk, tmp_path: Path) -> None:
-    """What can be searched is; the reason stands below it."""
     await brain.said("How long does a token live?", "A token lives 15 minutes.")
     brain.fails = True
     outcome = await brain.search("token live")
@@ -174,7 +170,6 @@ async def test_one_side_fails(brain: Desk, tmp_path: Path) -> None:
 
 
 async def test_without_memory(brain: Desk) -> None:
-    """Memory.enabled = false; facts switched off."""
     assert "[code] auth.py" in (await brain.search("token", alone=True)).text
     config = MemoryConfig(facts=FactsConfig(enabled=False))
     brain.memory = Memory(brain.memory._open_store, config)
@@ -182,7 +177,6 @@ async def test_without_memory(brain: Desk) -> None:
 
 
 async def test_nothing_found(brain: Desk) -> None:
-    """A result that says what to do instead."""
     brain.hits = []
     outcome = await brain.search("zebra")
     assert outcome.success
@@ -191,7 +185,6 @@ async def test_nothing_found(brain: Desk) -> None:
 
 
 async def test_what_files_hold_steers_nothing(brain: Desk) -> None:
-    """Escapes in paths and lines are shown; long lines are cut."""
     brain.hits = [a_hit("app/\x1b[2J\n[memory] x.py", "f", "\x1b]0;x\x07" + "y" * 9_000)]
     outcome = await brain.search("token")
     assert "\x1b" not in outcome.text
@@ -200,7 +193,6 @@ async def test_what_files_hold_steers_nothing(brain: Desk) -> None:
 
 
 async def test_arguments(brain: Desk) -> None:
-    """Query and limit."""
     (spec,) = Toolset([BrainSearch(brain.find, None, brain.session, "project", show=str)]).specs()
     assert sorted(spec.parameters["properties"]) == ["limit", "query"]
     assert spec.parameters["required"] == ["query"]

@@ -20,7 +20,6 @@ def changed(desk: Any) -> ChangedFiles:
 
 
 async def test_told_once_a_change(desk: Any, changed: ChangedFiles) -> None:
-    """Once a change; read again, it is known again."""
     desk.file("a.py", "one\n")
     desk.file("b.py", "one\n")
     assert await changed.news() == ""
@@ -46,7 +45,6 @@ async def test_told_once_a_change(desk: Any, changed: ChangedFiles) -> None:
 
 
 async def test_own_edits_are_no_news(desk: Any, changed: ChangedFiles) -> None:
-    """What the agent wrote, it knows."""
     desk.file("a.py", "one\n")
     await desk.do("read_file", path="a.py")
     await desk.do("edit_file", path="a.py", old="one", new="two")
@@ -70,7 +68,6 @@ async def test_touched_moved_back_and_gone(desk: Any, changed: ChangedFiles) -> 
 
 
 async def test_same_size_and_time(desk: Any, changed: ChangedFiles) -> None:
-    """An editor that keeps the time of a file deceives nobody."""
     file = desk.file("a.py", "one\n")
     os.utime(file, ns=(10, 10))
     await desk.do("read_file", path="a.py")
@@ -101,7 +98,6 @@ async def test_written_again_within_a_tick(
 
 
 async def test_hundreds_are_counted(desk: Any, changed: ChangedFiles) -> None:
-    """Another branch: the first twenty are named."""
     for n in range(150):
         desk.file(f"f{n}.py", "one\n")
         await desk.do("read_file", path=f"f{n}.py")
@@ -131,7 +127,6 @@ async def test_names_that_would_deceive(desk: Any, changed: ChangedFiles) -> Non
 async def test_a_resumed_session(
     desk: Any, make_desk: Callable[..., Any], record: Any, tmp_path: Path
 ) -> None:
-    """What an earlier process read counts."""
     desk.file("a.py", "one\n")
     call = record("read_file", await desk.do("read_file", path="a.py"))
     desk.file("a.py", "two\n")
@@ -165,7 +160,6 @@ def test_changed_lines(old: str, new: str, lines: list[tuple[int, int, int]]) ->
 
 
 def test_many_changes_are_fifty() -> None:
-    """The last one takes all that come after it."""
     old = "".join(f"{n}\n" for n in range(1_000))
     new = "".join(f"{n}{'x' * (n % 5 == 0)}\n" for n in range(1_000))
     found = changed_lines(unified_diff(old, new, "f")[0])
@@ -174,7 +168,6 @@ def test_many_changes_are_fifty() -> None:
 
 
 async def test_edits_are_recorded_with_their_lines(desk: Any) -> None:
-    """What links a turn with the scopes that it edited."""
     desk.file("a.py", "one\ntwo\nthree\n")
     await desk.do("read_file", path="a.py")
     edited = await desk.do("edit_file", path="a.py", old="two\n", new="2\n2b\n")

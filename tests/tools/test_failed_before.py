@@ -45,7 +45,6 @@ class Shell:
         return await self.tools.call(use)
 
     async def learns(self, command: str, outcome: ToolOutcome) -> MemoryRecord:
-        """What the background makes of it."""
         turn_id, now = new_id(), utc_now()
         call = ToolCall(
             tool_call_id=new_id(),
@@ -72,7 +71,6 @@ class Shell:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Of the last question."""
         return self.proposals[-1].warnings
 
 
@@ -115,7 +113,6 @@ async def test_only_that_very_command(desk: Desk, command: str, known: bool) -> 
 
 
 async def test_long_commands_may_go_on_differently(desk: Desk) -> None:
-    """What was clipped when it was kept is not the same for certain."""
     shell = Shell(desk)
     long = f"grow-ferns {'x' * 300}"
     await shell.learns(long, await shell.run(long))
@@ -135,7 +132,6 @@ async def test_where_it_works_now_nothing_is_said_of_it(desk: Desk) -> None:
 
 
 async def test_what_it_printed_can_do_nothing(desk: Desk) -> None:
-    """No terminal escape of a failure's reason reaches the question."""
     shell = Shell(desk)
     command = "sh evil.sh"
     (shell.cwd / "evil.sh").write_text("printf 'error: \\033[2Jgone\\n'; exit 2\n")
@@ -147,7 +143,6 @@ async def test_what_it_printed_can_do_nothing(desk: Desk) -> None:
 async def test_a_memory_that_is_away_stops_no_command(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is run as ever."""
     shell = Shell(desk)
 
     async def away(project_id: str | None) -> list[MemoryRecord]:
@@ -158,7 +153,6 @@ async def test_a_memory_that_is_away_stops_no_command(
 
 
 async def test_its_own_reminder_is_no_reason(desk: Desk) -> None:
-    """What is kept of the second failure is what the program said."""
     shell = Shell(desk)
     command = "sh quiet.sh"
     (shell.cwd / "quiet.sh").write_text("exit 4\n")

@@ -27,7 +27,6 @@ def sha(data: bytes) -> str:
 
 
 async def test_read_shows_numbered_lines(desk):
-    """What the model reads, and what is recorded of it."""
     desk.file("a.txt", "one\ntwo\n")
     outcome = await desk.do("read_file", path="a.txt")
     assert outcome.text == "     1\tone\n     2\ttwo"
@@ -42,7 +41,6 @@ async def test_read_shows_numbered_lines(desk):
 
 
 async def test_read_in_parts(desk):
-    """2,000 lines a call, a way to go on, and the tail."""
     desk.file("a.txt", "".join(f"line {n}\n" for n in range(1, 5001)))
     first = await desk.do("read_file", path="a.txt")
     assert first.text.endswith("[lines 1 to 2,000 of 5,000; go on with offset=2001]")
@@ -55,7 +53,6 @@ async def test_read_in_parts(desk):
 
 
 async def test_read_limits(desk):
-    """2,000 characters a line, 50 KB a call."""
     desk.file("long.txt", "x" * 2500 + "\nend\n")
     text = (await desk.do("read_file", path="long.txt")).text
     assert "x" * 2000 + "… [500 more characters]" in text
@@ -83,7 +80,7 @@ async def test_read_limits(desk):
     ids=["empty", "no-end", "crlf", "mixed", "bom", "latin1", "stray", "utf16", "seps", "esc"],
 )
 async def test_read_of_odd_text(desk, content, text):
-    """§3.38, §1.4: encodings and line ends are named, control characters spelled."""
+    """Encodings and line ends are named, control characters spelled."""
     desk.file("a", content)
     expected = text or ("     1\té\n     2\tx\n[encoding utf-16-le; starts with a byte order mark]")
     assert (await desk.do("read_file", path="a")).text == expected
@@ -100,7 +97,6 @@ async def test_read_of_odd_text(desk, content, text):
     ],
 )
 async def test_binary_is_refused_with_what_it_is(desk, content, kind):
-    """Neither read nor edited."""
     desk.file("b", content)
     assert kind in (await desk.fails("read_file", path="b")).text
     desk.seen.note("b", sha(content))
@@ -110,7 +106,6 @@ async def test_binary_is_refused_with_what_it_is(desk, content, kind):
 
 
 async def test_folder_and_missing_file(desk):
-    """A folder says so, a missing file suggests near names."""
     desk.file("src/agent.py", "x")
     assert "list_directory" in (await desk.fails("read_file", path="src")).text
     assert "src/agent.py" in (await desk.fails("read_file", path="src/agnet.py")).text
@@ -119,7 +114,7 @@ async def test_folder_and_missing_file(desk):
 
 
 def test_huge_files_in_bounded_memory(tmp_path, in_a_process):
-    """P8, §3.36, §3.38: a 30 MB line, 200 MB of lines, a sparse terabyte: under 200 MB."""
+    """A 30 MB line, 200 MB of lines, a sparse terabyte: under 200 MB."""
     (tmp_path / "line.txt").write_bytes(b"x" * 30_000_000 + b"\nend\n")
     with open(tmp_path / "log.txt", "wb") as log:
         log.writelines(b"%099d\n" % n for n in range(2_000_000))
@@ -157,7 +152,6 @@ def test_huge_files_in_bounded_memory(tmp_path, in_a_process):
 
 
 async def test_growing_log(desk):
-    """§3.38: a file that grows while it is read is read as it was."""
     log = desk.file("log", "start\n")
     stop = threading.Event()
 
@@ -203,7 +197,7 @@ async def test_unread_and_stale_files_are_refused(desk, tool, arguments):
 
 
 async def test_change_while_asked_is_refused(desk):
-    """§3.44: the file is replaced, cut, or removed while the person looks at the diff."""
+    """The file is replaced, cut, or removed while the person looks at the diff."""
     for n, change in enumerate(
         (
             lambda f: f.write_text("old\nand more\n"),
@@ -223,7 +217,6 @@ async def test_change_while_asked_is_refused(desk):
 
 
 async def test_edits_follow_each_other(desk):
-    """What the agent wrote itself it need not read again."""
     await desk.do("create_file", path="a.txt", content="one\n")
     await desk.do("edit_file", path="a.txt", old="one", new="two")
     await desk.do("write_file", path="a.txt", content="three\n")
@@ -262,7 +255,6 @@ async def test_seen_is_restored_from_the_record(desk, record):
 
 
 async def test_create(desk):
-    """Folders are made, an existing file is refused, a diff is shown."""
     outcome = await desk.do("create_file", path="a/b/c.txt", content="one\ntwo")
     assert (desk.cwd / "a/b/c.txt").read_bytes() == b"one\ntwo"
     assert outcome.data == {"path": "a/b/c.txt", "sha256": sha(b"one\ntwo"), "preimage": None}
@@ -277,7 +269,6 @@ async def test_create(desk):
 
 
 async def test_create_does_not_overwrite_what_came_meanwhile(desk):
-    """§3.44: the name is taken while the person looks at the diff."""
     desk.meanwhile = lambda: desk.file("a.txt", "mine")
     assert "exists" in (await desk.fails("create_file", path="a.txt", content="agent")).text
     assert (desk.cwd / "a.txt").read_text() == "mine"
@@ -285,7 +276,6 @@ async def test_create_does_not_overwrite_what_came_meanwhile(desk):
 
 
 async def test_new_files_follow_the_umask(desk):
-    """As any editor would make them."""
     old = os.umask(0o027)
     try:
         await desk.do("create_file", path="a.sh", content="x")
@@ -295,7 +285,6 @@ async def test_new_files_follow_the_umask(desk):
 
 
 async def test_write_keeps_the_style_of_the_file(desk):
-    """Line ends, byte order mark and encoding stay."""
     for name, before, content, after in (
         ("crlf", b"a\r\nb\r\n", "c\nd\n", b"c\r\nd\r\n"),
         ("bom", b"\xef\xbb\xbfa\n", "b\n", b"\xef\xbb\xbfb\n"),
@@ -320,7 +309,7 @@ async def test_write_keeps_the_style_of_the_file(desk):
 )
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_round_trip_on_disk(tmp_path, make_desk, before, after, new):
-    """P9, §3.38: bytes outside of the edited span are the same bytes on the disk."""
+    """Bytes outside of the edited span are the same bytes on the disk."""
     import asyncio
 
     desk = make_desk(mode="acceptEdits")
@@ -344,7 +333,7 @@ def test_round_trip_on_disk(tmp_path, make_desk, before, after, new):
 
 
 async def test_edit_keeps_mode_owner_and_attributes(desk):
-    """§3.45: a 0755 script of another owner stays one; so do extended attributes."""
+    """A 0755 script of another owner stays one; so do extended attributes."""
     file = desk.file("run.sh", "echo one\n")
     file.chmod(0o755)
     if os.geteuid() == 0:
@@ -371,7 +360,6 @@ async def test_edit_keeps_mode_owner_and_attributes(desk):
 
 
 async def test_edit_keeps_hard_links(desk):
-    """§3.45: a file with two names is written in place, under both."""
     file = desk.file("a.txt", "a long first line\n")
     os.link(file, desk.cwd / "b.txt")
     await desk.do("read_file", path="a.txt")
@@ -381,7 +369,6 @@ async def test_edit_keeps_hard_links(desk):
 
 
 async def test_longest_name(desk):
-    """§3.42: 255 bytes leave no room for a longer temporary name."""
     name = "x" * 251 + ".txt"
     desk.file(name, "one\n")
     await desk.do("read_file", path=name)
@@ -390,7 +377,7 @@ async def test_longest_name(desk):
 
 
 def test_files_that_may_not_be_touched(tmp_path, in_a_process):
-    """§3.43: mode 000 and read-only, without root's right to ignore them."""
+    """Mode 000 and read-only, without root's right to ignore them."""
     for name, mode in (("none", 0o000), ("readonly", 0o444)):
         (tmp_path / name).write_text("one\n")
         (tmp_path / name).chmod(mode)
@@ -432,7 +419,6 @@ def test_files_that_may_not_be_touched(tmp_path, in_a_process):
 
 
 async def test_preimage_is_byte_exact_and_private(desk):
-    """What was there before can be brought back; 0600 in a 0700 folder."""
     content = b"caf\xe9\r\nold\n"
     desk.file("a.txt", content)
     await desk.do("read_file", path="a.txt")
@@ -448,7 +434,6 @@ async def test_preimage_is_byte_exact_and_private(desk):
 
 
 async def test_no_edit_without_its_preimage(desk):
-    """Where the old content can't be kept, nothing is written."""
     (desk.home / "data").mkdir(parents=True)
     (desk.home / "data" / "preimages").write_text("a file in the way")
     file = desk.file("a.txt", "old\n")
@@ -459,7 +444,7 @@ async def test_no_edit_without_its_preimage(desk):
 
 @pytest.mark.parametrize("links", [1, 2])
 def test_full_disk_leaves_the_old_file(tmp_path, links):
-    """§3.7: a write that fails in the middle leaves the old content and no litter."""
+    """A write that fails in the middle leaves the old content and no litter."""
     file = tmp_path / "a.txt"
     file.write_bytes(b"old" * 10)
     if links == 2:
@@ -491,7 +476,7 @@ def test_full_disk_leaves_the_old_file(tmp_path, links):
 
 
 def test_killed_in_the_middle_leaves_old_or_new(tmp_path):
-    """§3.45: kill -9 at any moment: the file is whole, and nothing lies about."""
+    """Kill -9 at any moment: the file is whole, and nothing lies about."""
     file = tmp_path / "a.txt"
     contents = [bytes([65 + n]) * 300_000 for n in range(2)]
     file.write_bytes(contents[0])
@@ -538,7 +523,6 @@ def test_replace_refuses_what_changed(tmp_path):
 
 
 async def test_denied_edit_changes_nothing(desk):
-    """The reason reaches the model."""
     file = desk.file("a.txt", "old\n")
     await desk.do("read_file", path="a.txt")
     desk.deny("use tabs")

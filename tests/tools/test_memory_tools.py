@@ -46,13 +46,11 @@ class Desk(msgspec.Struct):
         return self.memory.facts
 
     async def asks(self, prompt: str, *, session: Session | None = None) -> TurnRecording:
-        """A turn begins."""
         return await self.memory.begin_turn(
             session or self.session, self.project, prompt, model="m"
         )
 
     async def said(self, prompt: str, answer: str, *, session: Session | None = None) -> None:
-        """A whole turn."""
         recording = await self.asks(prompt, session=session)
         await recording.finish("completed", answer)
         self.memory.finished(session or self.session, recording.turn)
@@ -93,7 +91,6 @@ def shape(text: str) -> str:
 
 
 def test_specs(desk: Desk) -> None:
-    """No tool to change or delete."""
     specs = {
         spec.name: (sorted(spec.parameters["properties"]), spec.parameters.get("required", []))
         for spec in desk.tools.specs()
@@ -120,7 +117,6 @@ def test_specs(desk: Desk) -> None:
 
 
 def test_what_a_model_reads_of_them(desk: Desk) -> None:
-    """Word for word: descriptions, arguments and limits."""
     told = {
         spec.name: [
             *textwrap.wrap(spec.description, 80),
@@ -207,7 +203,6 @@ What was said and done:
 
 
 async def test_a_long_answer_is_shown_around_what_was_asked(desk: Desk) -> None:
-    """The passage, not the beginning."""
     answer = "\n".join(f"Line {i} about other things." for i in range(400))
     other = desk.memory.new_session(Path(desk.session.cwd), desk.project)
     await desk.said("Tell me all", f"{answer}\nThe flux needs 1.21 gigawatts.", session=other)
@@ -225,7 +220,6 @@ async def test_the_turn_in_flight_is_no_memory(desk: Desk) -> None:
 
 
 async def test_two_searches_one_after_the_other(desk: Desk) -> None:
-    """The first gives another name, the second what is known of it."""
     await desk.knows("dev's real name is Mickael", subjects=("dev", "mickael"))
     await desk.knows("Mickael is going on holiday to Greece", subjects=("mickael", "holiday"))
     await desk.knows("PSG won 3-0", subjects=("psg",))
@@ -239,7 +233,6 @@ async def test_two_searches_one_after_the_other(desk: Desk) -> None:
 
 
 async def test_subjects_filter(desk: Desk) -> None:
-    """All with the tag, however far they are from the query; casefolded."""
     for content, subject in (("The cat sleeps", "mickael"), ("A boat was sold", "Mickael")):
         await desk.knows(content, subjects=(subject,))
     await desk.knows("Skiing is fun", subjects=("anna",))
@@ -272,7 +265,6 @@ Conversations:
 
 @pytest.mark.parametrize("limit", [0, 21, "five"])
 async def test_limits_are_checked(desk: Desk, limit: object) -> None:
-    """A wrong number is said, and nothing is done."""
     for name in NAMES[:2]:
         outcome = await desk.call(name, **({"query": "x"} if "search" in name else {}), limit=limit)
         assert not outcome.success
@@ -336,7 +328,6 @@ async def test_a_fact_is_kept_with_its_turn_and_call(desk: Desk) -> None:
 
 
 async def test_more_exact_takes_the_place_of_less(desk: Desk) -> None:
-    """Said anew it replaces; the same again is known already."""
     await desk.asks("It was on 10 January 2026.")
     tell = {"subjects": ["mickael"], "reason": "it matters"}
     await desk.call("remember", content="Mickael broke his shoulder", **tell)
@@ -360,7 +351,6 @@ async def test_more_exact_takes_the_place_of_less(desk: Desk) -> None:
 
 
 async def test_it_needs_no_reason(desk: Desk) -> None:
-    """Models leave it out; what they were asked to keep is kept."""
     await desk.asks("The cache is cold at start, remember that.")
     told = await desk.call("remember", content="The cache is cold at start", subjects=[])
     assert told.success
@@ -404,7 +394,6 @@ async def test_the_persons_words_are_theirs(desk: Desk) -> None:
 
 @pytest.mark.parametrize("ephemeral_prompt", ["What does it say?", "```\nAlways run X\n```"])
 async def test_an_order_that_the_person_did_not_give(desk: Desk, ephemeral_prompt: str) -> None:
-    """Refused, with what to do instead."""
     await desk.asks(ephemeral_prompt)
     outcome = await desk.call("remember", content="Always run X", subjects=["x"], reason="I was")
     assert not outcome.success
@@ -413,7 +402,6 @@ async def test_an_order_that_the_person_did_not_give(desk: Desk, ephemeral_promp
 
 
 async def test_a_model_that_repeats_a_file_vouches_for_nothing(desk: Desk) -> None:
-    """What a file said stays its word, until the person says it."""
     await desk.knows("Staging listens on port 5439", trust="tool")
     tell = {"content": "Staging listens on port 5439", "subjects": [], "reason": "x"}
     await desk.asks("And now?")
@@ -427,7 +415,6 @@ async def test_a_model_that_repeats_a_file_vouches_for_nothing(desk: Desk) -> No
 
 
 async def test_secrets_are_not_kept(desk: Desk) -> None:
-    """Nor in what the person is shown."""
     await desk.asks("remember my key")
     key = "sk-ant-api03-" + "a1B2" * 20
     outcome = await desk.call(
@@ -441,7 +428,6 @@ async def test_secrets_are_not_kept(desk: Desk) -> None:
 
 
 async def test_a_store_that_is_away(desk: Desk) -> None:
-    """Each tool says so, and the turn goes on."""
 
     async def away() -> Store:
         raise StoreUnavailable("The server does not answer.", hint="")
@@ -456,7 +442,6 @@ async def test_a_store_that_is_away(desk: Desk) -> None:
 
 
 async def test_two_at_once_are_one_fact(desk: Desk) -> None:
-    """Two calls of two processes."""
 
     async def get() -> Store:
         return desk.store

@@ -23,7 +23,6 @@ def test_mentions_with_an_at(prompt: str, paths: list[str]) -> None:
 
 
 def test_only_so_many_are_read_ahead() -> None:
-    """The rest is left to the agent's own reading."""
     assert len(at_paths(" ".join(f"@f{n}" for n in range(100)))) == MAX_MENTIONS
     many = [f"f{n}.py" for n in range(100)]
     assert len(named_files(" ".join(many), many)) == MAX_MENTIONS
@@ -48,7 +47,6 @@ def test_names_for_models_without_tools(prompt: str, paths: list[str]) -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", [".", "-", "/", "./", "@", '@"', "a."])
 def test_a_huge_prompt_takes_no_time(piece: str) -> None:
-    """Piped input of 10 MB is looked through in one pass."""
     prompt = piece * (2_000_000 // len(piece))
     assert named_files(prompt, FILES) == []
     at_paths(prompt)

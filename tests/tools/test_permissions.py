@@ -47,7 +47,6 @@ READ = {"read_file": True, "list_directory": True, "glob_files": True, "grep_fil
     ],
 )
 async def test_modes(make_desk, mode, edits, command, asked):
-    """Each mode, with a person who says no."""
     desk = make_desk(mode=mode)
     results = await outcomes(desk)
     assert results == {
@@ -62,7 +61,6 @@ async def test_modes(make_desk, mode, edits, command, asked):
 
 
 async def test_plan_says_why(make_desk):
-    """The model is told to describe the change."""
     desk = make_desk(mode="plan")
     desk.file("a.txt", "old")
     assert "plan mode" in (await desk.fails("write_file", path="a.txt", content="x")).text
@@ -70,7 +68,6 @@ async def test_plan_says_why(make_desk):
 
 
 async def test_allow_names_tools(make_desk):
-    """That tool does not ask, others do."""
     desk = make_desk(allow=("create_file", "run_command"))
     results = await outcomes(desk)
     assert (results["create_file"], results["write_file"]) == (True, False)
@@ -78,7 +75,6 @@ async def test_allow_names_tools(make_desk):
 
 
 async def test_nobody_there(tmp_path):
-    """Not on a terminal an ask is a denial."""
     tools = standard_toolset(Workspace(tmp_path), data_dir=tmp_path / "d")
     from ragmem.messages import ToolUse
 
@@ -103,8 +99,8 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[:20])
 async def test_every_command_asks(desk, command):
-    """CVE-2025-54795, CVE-2025-66032, CVE-2025-58764, CVE-2026-24887, CVE-2026-25723 and all of
-    §1.1: no text makes a command harmless, so none is run unasked."""
+    """CVE-2025-54795, CVE-2025-66032, CVE-2025-58764, CVE-2026-24887, CVE-2026-25723:
+    no text makes a command harmless, so none is run unasked."""
     desk.deny()
     assert (await desk.fails("run_command", command=command)).denied
     (proposal,) = desk.proposals
@@ -138,7 +134,7 @@ def test_an_approval_never_covers_more(separator, tail):
 
 
 async def test_hidden_characters_and_length_are_said(desk):
-    """§1.1 CR differential, Tracebit: what a person could overlook is in the warnings."""
+    """CR differential, Tracebit: what a person could overlook is in the warnings."""
     await desk.do("run_command", command="echo a\u202eb \x01" + " " * 2000 + "; true")
     (proposal,) = desk.proposals
     assert proposal.warnings == ("the command holds hidden characters", "2,016 characters, 1 line")
@@ -146,7 +142,7 @@ async def test_hidden_characters_and_length_are_said(desk):
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
 async def test_ragmems_own_folders_are_refused(tmp_path, make_desk, mode):
-    """§1.3: the store and the configuration, in every mode, also when they lie in the project."""
+    """The store and the configuration, in every mode, also when they lie in the project."""
     desk = make_desk(mode=mode, home=tmp_path / "w" / ".home")
     secret = desk.file(".home/data/neo4j/password", "SECRET")
     desk.file("a.txt", "SECRET")

@@ -31,7 +31,6 @@ class Story:
         self.workspace = desk.workspace
 
     async def turn(self, *uses: tuple[str, dict[str, Any]]) -> None:
-        """One turn in which these tools are called."""
         calls = []
         for order, (name, arguments) in enumerate(uses):
             outcome = await self.desk.call(name, **arguments)
@@ -103,7 +102,6 @@ async def test_edits_since_a_turn_are_taken_back_byte_for_byte(story: Story) -> 
 
 
 async def test_what_is_overwritten_or_removed_is_kept_first(story: Story) -> None:
-    """Going back can itself be undone by hand."""
     story.desk.file("a.py", "one")
     await story.turn(read("a.py"), edit("a.py", "one", "two"), create("b.py", "made"))
     await story.back_to(0)
@@ -139,7 +137,6 @@ async def test_a_file_that_is_gone_comes_back_only_when_wanted(story: Story) -> 
 
 
 async def test_what_others_wrote_between_two_edits_is_not_lost_unasked(story: Story) -> None:
-    """The pre-image of the first edit holds nothing of it."""
     file = story.desk.file("a.py", "one")
     await story.turn(read("a.py"), edit("a.py", "one", "two"))
     file.write_text("two, and mine")
@@ -278,7 +275,6 @@ ENV = f"# mine\r\nTWO={OTHER_KEY}\nMODE=old\nONE={API_KEY} {API_KEY}\n{PEM}"
 
 
 def holding(folder: Path, secret: str) -> list[Path]:
-    """Files in which it stands."""
     return [
         file for file in folder.rglob("*") if file.is_file() and secret.encode() in _plain(file)
     ]
@@ -301,7 +297,6 @@ def _plain(file: Path) -> bytes:
 async def test_a_file_with_secrets_comes_back_though_no_copy_holds_them(
     story: Story, content: bytes
 ) -> None:
-    """They are looked up in the file, wherever in it they stand by then."""
     file = story.desk.file("settings", content)
     await story.turn(read("settings"), edit("settings", "MODE=old", "MODE=new"))
     lines = f"TWO={OTHER_KEY}\nMODE=new\nONE={API_KEY} {API_KEY}"
@@ -354,7 +349,6 @@ async def test_what_can_not_be_taken_apart_is_left_out_and_it_is_said(
 
 
 async def test_copies_that_an_earlier_version_kept_whole_lose_their_secrets(story: Story) -> None:
-    """Until then they are read as they are."""
     folder = story.desk.home / "data" / "preimages"
     content = f"KEY={API_KEY}\n".encode()
     name = hashlib.sha256(content).hexdigest()

@@ -50,7 +50,6 @@ async def test_grep_lines(project):
 
 
 async def test_grep_modes(project):
-    """Files and count."""
     assert (await project.do("grep_files", pattern="needle", mode="files")).text == "\n".join(SEEN)
     count = await project.do("grep_files", pattern="needle", mode="count")
     assert "src/a.py: 2" in count.text
@@ -59,7 +58,6 @@ async def test_grep_modes(project):
 
 
 async def test_grep_extraction_gives_one_access_per_file(project, record):
-    """The memory's own extraction finds the files of a search."""
     from ragmem.memory.files import extract_accessed_files
 
     for mode in ("lines", "files", "count"):
@@ -107,7 +105,6 @@ async def test_ignored_folders_can_be_asked_for(project):
 
 
 async def test_grep_pages(desk):
-    """100 matches a page, offset goes on; nothing twice, nothing lost."""
     for n in range(3):
         desk.file(f"{n}.txt", "x\n" * 90)
     seen, offset = [], 0
@@ -130,7 +127,6 @@ async def test_grep_pages(desk):
 
 
 async def test_grep_context(desk):
-    """Context lines are marked, shown once, gaps are seen."""
     desk.file("a.txt", "".join(f"{n}\n" for n in range(1, 21)))
     outcome = await desk.do("grep_files", pattern="^(5|7|15)$", context=2)
     assert outcome.text == (
@@ -147,7 +143,7 @@ async def test_grep_context(desk):
 
 @pytest.mark.parametrize("pattern", ["--pre=./pre.sh", "-e", "--files", "-", "--", "-rf /"])
 async def test_patterns_are_never_options(desk, pattern, monkeypatch, tmp_path):
-    """§0.8, CVE-2025-54558, CVE-2025-58764: neither pattern nor configuration runs a program."""
+    """CVE-2025-54558, CVE-2025-58764: neither pattern nor configuration runs a program."""
     desk.file("pre.sh", "#!/bin/sh\ntouch HIT\n").chmod(0o755)
     desk.file("rgrc", "--pre=./pre.sh\n")
     desk.file("data.txt", f"a {pattern} b\n")
@@ -159,14 +155,12 @@ async def test_patterns_are_never_options(desk, pattern, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("pattern", ["(", "[", "a{99999999}", "(?=x)", "*", "(?:a{1000}){10000}"])
 async def test_bad_patterns_are_results(desk, pattern):
-    """A failing tool says what to do instead."""
     outcome = await desk.fails("grep_files", pattern=pattern)
     assert "error" in outcome.text or "exceeds size limit" in outcome.text
     assert "backslash" in outcome.text
 
 
 async def test_odd_patterns(desk):
-    """Empty, NUL, a megabyte."""
     for pattern in ("", "a\0b", "x" * 1_000_000):
         await desk.fails("grep_files", pattern=pattern)
     for bad in ({"limit": 0}, {"limit": 101}, {"offset": -1}, {"context": 99}, {"mode": "all"}):
@@ -177,7 +171,7 @@ async def test_odd_patterns(desk):
     "pattern", ["(a+)+$", "(a|a)*b", "(x+x+)+y", ".*.*.*=.*", "(?:a{1000}){100}"]
 )
 async def test_patterns_take_linear_time(desk, pattern):
-    """§1.6 ReDoS: what doubles per character elsewhere ends at once here."""
+    """ReDoS: what doubles per character elsewhere ends at once here."""
     desk.file("a.txt", ("a" * 5000 + "!\n") * 50)
     started = time.monotonic()
     await desk.call("grep_files", pattern=pattern)
@@ -185,7 +179,6 @@ async def test_patterns_take_linear_time(desk, pattern):
 
 
 async def test_long_lines_are_cut(desk):
-    """§0.8: a 30 MB line gives 500 bytes."""
     desk.file("long.txt", b"needle" + b"x" * 30_000_000)
     outcome = await desk.do("grep_files", pattern="needle")
     assert len(outcome.text) < 700
@@ -193,7 +186,6 @@ async def test_long_lines_are_cut(desk):
 
 
 async def test_pages_are_bounded_in_size(desk):
-    """100 matches with 20 lines of context each don't make a megabyte."""
     desk.file("a.txt", ("needle" + "y" * 400 + "\n" + ("z" * 400 + "\n") * 40) * 200)
     outcome = await desk.do("grep_files", pattern="needle", context=20)
     assert len(outcome.text) < 80_000
@@ -201,7 +193,6 @@ async def test_pages_are_bounded_in_size(desk):
 
 
 async def test_escapes_in_matches_are_spelled(desk):
-    """§1.4: file content can't steer a terminal through a search."""
     desk.file("a.txt", b"needle \x1b[2J\x9b\xff\n")
     assert "\x1b" not in (await desk.do("grep_files", pattern="needle")).text
 
@@ -218,7 +209,7 @@ async def test_binary_after_text_does_not_confuse(desk):
 
 
 async def test_walks_skip_fifos_and_links(desk, tmp_path):
-    """§0.8, ripgrep #1331: a recursive search neither hangs nor leaves the folder."""
+    """Ripgrep #1331: a recursive search neither hangs nor leaves the folder."""
     os.mkfifo(desk.cwd / "fifo")
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret.txt").write_text("needle")
@@ -233,7 +224,6 @@ async def test_walks_skip_fifos_and_links(desk, tmp_path):
 
 
 async def test_glob_newest_first(project):
-    """Newest first; .gitignore respected, as git decides (§3.46)."""
     for n, name in enumerate(("keep.log", "src/deep/b.ts", "src/a.py")):
         os.utime(project.cwd / name, (n * 1000, n * 1000))
     outcome = await project.do("glob_files", pattern="**/*.{py,ts,log}")
@@ -244,7 +234,6 @@ async def test_glob_newest_first(project):
 
 
 async def test_glob_limit(desk):
-    """1,000 paths, and how many there are."""
     (desk.cwd / "many").mkdir()
     for n in range(1005):
         (desk.cwd / "many" / f"{n}.txt").touch()
@@ -257,7 +246,6 @@ async def test_glob_limit(desk):
 
 
 async def test_list_directory(project):
-    """Folders, sizes, links; ignored names are told apart."""
     (project.cwd / "empty").mkdir()
     outcome = await project.do("list_directory")
     assert outcome.text == (
@@ -271,7 +259,7 @@ async def test_list_directory(project):
 
 
 async def test_git_is_never_run(project, monkeypatch, tmp_path):
-    """§0.6 GitSpawn: an evil repository and a git on PATH that leaves a trace."""
+    """GitSpawn: an evil repository and a git on PATH that leaves a trace."""
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     git = bin_ / "git"
@@ -291,7 +279,7 @@ async def test_git_is_never_run(project, monkeypatch, tmp_path):
 
 
 def test_rg_of_the_workspace_is_not_used(tmp_path, monkeypatch):
-    """§1.3: `.venv/bin/rg` of a project on PATH is not taken for ripgrep."""
+    """`.venv/bin/rg` of a project on PATH is not taken for ripgrep."""
     inside, outside = tmp_path / "w" / ".venv" / "bin", tmp_path / "sys"
     for folder in (inside, outside):
         folder.mkdir(parents=True)
@@ -306,7 +294,6 @@ def test_rg_of_the_workspace_is_not_used(tmp_path, monkeypatch):
 
 
 async def test_without_ripgrep(desk, monkeypatch):
-    """Nothing to search with is said; folders can still be listed."""
     monkeypatch.setattr("ragmem.tools.search.find_ripgrep", lambda _: None)
     monkeypatch.setattr("ragmem.tools.search.find_ripgrep", lambda _: None)
     desk.file("a.txt", "x")
@@ -331,7 +318,6 @@ def test_loud_stderr_does_not_block(tmp_path):
 
 
 def test_a_silent_rg_is_stopped(tmp_path):
-    """It ends at its time limit, and when the person interrupts."""
     program = fake_rg(tmp_path, "exec sleep 60")
     stop = threading.Event()
     with open_folder(tmp_path.resolve()) as folder:
@@ -345,7 +331,6 @@ def test_a_silent_rg_is_stopped(tmp_path):
 
 
 async def test_a_slow_search_keeps_what_it_found(desk, tmp_path, monkeypatch):
-    """30 s; what was found until then is shown, and that it is not all."""
     program = fake_rg(tmp_path, "printf './a.txt\\0001:needle\\n'; exec sleep 60")
     monkeypatch.setattr(search, "require_ripgrep", lambda _: program)
     monkeypatch.setattr(search, "TIMEOUT_S", 4)
@@ -354,7 +339,6 @@ async def test_a_slow_search_keeps_what_it_found(desk, tmp_path, monkeypatch):
 
 
 async def test_searches_run_in_parallel_and_can_be_cancelled(desk, tmp_path, monkeypatch):
-    """Read-only tools at once; Ctrl-C ends them within a second."""
     for n in range(10):
         desk.file(f"{n}.txt", f"needle {n}\n")
     found = await asyncio.gather(

@@ -39,7 +39,6 @@ def running(marker: str) -> list[int]:
 
 
 async def gone(marker: str) -> bool:
-    """Whether they end soon."""
     for _ in range(600):
         if not running(marker):
             return True
@@ -48,7 +47,6 @@ async def gone(marker: str) -> bool:
 
 
 async def test_exit_code_and_output(shell):
-    """Code, output, and nothing carried over."""
     outcome = await shell.do("run_command", command="echo out; echo err >&2; exit 3")
     assert outcome.text == "Exit code 3\nout\nerr"
     assert outcome.data == {"exit_code": 3}
@@ -61,13 +59,12 @@ async def test_exit_code_and_output(shell):
 
 
 async def test_quoting_reaches_bash_as_it_is(shell):
-    """§1.1: one fixed shell, no second reading of the text."""
     outcome = await shell.do("run_command", command="printf '%s|' \"a b\" '$x' *; echo \"$0\"")
     assert outcome.text == "Exit code 0\na b|$x|*|bash"
 
 
 async def test_no_input_no_terminal(shell):
-    """§3.37: standard input is empty, /dev/tty can't be opened, `read` ends at once."""
+    """Standard input is empty, /dev/tty can't be opened, `read` ends at once."""
     outcome = await shell.do(
         "run_command",
         command="read x; echo read=$?; cat; (exec </dev/tty) || echo no tty; tty; ps -o tty= $$",
@@ -79,7 +76,7 @@ async def test_no_input_no_terminal(shell):
 
 
 async def test_environment_has_no_secrets(shell, monkeypatch):
-    """§1.5: built from an allow-list; BASH_ENV and the like don't reach the shell either."""
+    """Built from an allow-list; BASH_ENV and the like don't reach the shell either."""
     canary = "canary-4711"
     for name in ("OPENAI_API_KEY", "GH_TOKEN", "MY_SECRET", "DB_PASSWORD", "NEO4J_PASSWORD"):
         monkeypatch.setenv(name, canary)
@@ -99,7 +96,6 @@ async def test_environment_has_no_secrets(shell, monkeypatch):
 
 
 def test_environment_is_an_allow_list():
-    """§1.5: names that are not known are left out."""
     kept = child_environment(
         {"PATH": "/bin", "LC_ALL": "C", "X": "1", "HTTP_PROXY": "http://p:1", "PYTHONPATH": "/x"}
     )
@@ -112,7 +108,7 @@ def test_environment_is_an_allow_list():
 
 
 def test_children_cannot_read_our_keys(tmp_path, in_a_process):
-    """GMO Flatt, §1.5: /proc/PARENT/environ is closed after protect_process, open before."""
+    """GMO Flatt: /proc/PARENT/environ is closed after protect_process, open before."""
     read = {
         "tool": "run_command",
         "command": "p=$(ps -o ppid= $PPID | tr -d ' '); grep -c API_KEY /proc/$p/environ",
@@ -139,7 +135,7 @@ def test_children_cannot_read_our_keys(tmp_path, in_a_process):
 
 
 async def test_background_child_does_not_block(shell, nap):
-    """§0.9, opencode #47350: the shell is done, a child still holds the pipe."""
+    """Opencode #47350: the shell is done, a child still holds the pipe."""
     started = time.monotonic()
     outcome = await shell.do("run_command", command=f"sleep {nap} & echo done")
     assert time.monotonic() - started < 60
@@ -163,7 +159,6 @@ async def test_background_child_does_not_block(shell, nap):
     ],
 )
 async def test_timeout_ends_everything(shell, nap, command):
-    """Children that ignore TERM, run away with setsid, or cut the guard."""
     started = time.monotonic()
     outcome = await shell.fails("run_command", command=command.replace("NAP", nap), timeout=0.5)
     assert time.monotonic() - started < 60
@@ -175,7 +170,6 @@ async def test_timeout_ends_everything(shell, nap, command):
     "command", ["sleep NAP", "setsid sleep NAP & sleep NAP", "while :; do echo NAP; done"]
 )
 async def test_cancelling_ends_everything(shell, nap, command):
-    """Ctrl-C returns within a second, and nothing goes on behind it."""
     task = asyncio.create_task(shell.call("run_command", command=command.replace("NAP", nap)))
     while not running(nap):
         await asyncio.sleep(0.02)
@@ -215,7 +209,6 @@ async def test_death_of_ragmem_ends_everything(tmp_path, nap):
 
 
 async def test_zombies_and_many_children(shell):
-    """§3.37: children that nobody waits for are collected."""
     outcome = await shell.do(
         "run_command", command="for i in $(seq 50); do (setsid true &) ; done; sleep 0.3; echo ok"
     )
@@ -223,17 +216,15 @@ async def test_zombies_and_many_children(shell):
 
 
 async def test_timeout_argument(shell):
-    """120 s by default, 600 at most."""
     for bad in (0, -1, 601, "x"):
         assert "do not fit" in (await shell.fails("run_command", command="true", timeout=bad)).text
     assert (
         "partial"
-        in (await shell.fails("run_command", command="echo partial; sleep 301.5", timeout=4)).text
+        in (await shell.fails("run_command", command="echo partial; sleep 301.5", timeout=1.5)).text
     )
 
 
 async def test_bad_commands(shell):
-    """Empty, NUL, half a character, longer than the system takes."""
     for command in (" ", "a\0b", "echo \ud800", "echo " + "x" * 200_000):
         await shell.fails("run_command", command=command)
 
@@ -242,7 +233,6 @@ async def test_bad_commands(shell):
 
 
 async def test_long_output_is_kept_in_a_file(shell):
-    """First and last parts of 30,000 characters, the whole in a file."""
     outcome = await shell.do("run_command", command="seq 1 200000")
     head, marker, tail = outcome.text.split("…")
     assert head.startswith("Exit code 0\n1\n2\n")
@@ -280,7 +270,7 @@ async def test_a_full_disk_costs_the_file_alone(shell):
 
 
 def test_endless_output_in_bounded_memory(tmp_path, in_a_process):
-    """P8, §3.36: 50 MB on both streams, `yes`, and no newline at all: under 150 MB."""
+    """50 MB on both streams, `yes`, and no newline at all: under 150 MB."""
     outcomes, peak = in_a_process(
         tmp_path,
         {"tool": "run_command", "command": "head -c 50000000 /dev/zero | tr '\\0' 'a'"},
@@ -296,13 +286,12 @@ def test_endless_output_in_bounded_memory(tmp_path, in_a_process):
 
 
 async def test_slow_output(shell):
-    """§3.36: a byte now and then is waited for."""
     outcome = await shell.do("run_command", command="for i in 1 2 3; do printf $i; sleep 0.1; done")
     assert outcome.text.endswith("123")
 
 
 async def test_output_is_plain_text(shell):
-    """§1.4, §3.35: colours, progress bars, split characters, invalid bytes."""
+    """Colours, progress bars, split characters, invalid bytes."""
     outcome = await shell.do(
         "run_command",
         command=r"printf '\033[31mred\033[0m 10%%\r100%%\n\xff\xc3'; sleep 0.1; printf '\xa9\n'",
@@ -312,7 +301,6 @@ async def test_output_is_plain_text(shell):
 
 
 async def test_effects_are_real(shell):
-    """A command can change files; what was read before is then stale."""
     shell.file("a.txt", "one\n")
     await shell.do("read_file", path="a.txt")
     await shell.do("run_command", command="echo two > a.txt")
@@ -322,7 +310,6 @@ async def test_effects_are_real(shell):
 def test_the_outputs_that_are_kept_have_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all commands together; the oldest go first."""
     from ragmem.tools.shell import _make_room
 
     monkeypatch.setattr("ragmem.tools.shell.MAX_SPILLED_BYTES", 100)

@@ -15,7 +15,6 @@ SOURCES = sorted(Path(inspect.getfile(ragmem.tools)).parent.glob("*.py"))
 
 
 def test_specs(desk):
-    """Names, arguments, which are required."""
     assert {
         spec.name: (sorted(spec.parameters["properties"]), spec.parameters.get("required", []))
         for spec in desk.toolset.specs()
@@ -37,7 +36,6 @@ def test_specs(desk):
 
 
 def test_every_argument_is_described(desk):
-    """A model reads these texts; none is missing, none is long."""
     for spec in desk.toolset.specs():
         assert 20 < len(spec.description) < 600
         assert spec.parameters["additionalProperties"] is False
@@ -47,12 +45,10 @@ def test_every_argument_is_described(desk):
 
 
 def test_schemas_stand_alone(desk):
-    """Providers refuse references."""
     assert "$ref" not in str([spec.parameters for spec in desk.toolset.specs()])
 
 
 def test_read_only_tools_are_known(desk):
-    """Only these run in parallel."""
     names = [name for name in desk.toolset.names if desk.toolset.is_read_only(name)]
     assert names == ["read_file", "list_directory", "glob_files", "grep_files"]
 
@@ -69,7 +65,7 @@ def test_read_only_tools_are_known(desk):
     ],
 )
 def test_titles(desk, name, arguments, title):
-    """§1.4: one line for the person, without escapes, also for a wrong call."""
+    """One line for the person, without escapes, also for a wrong call."""
     assert desk.toolset.title(ToolUse("1", name, arguments)) == title
 
 
@@ -83,7 +79,7 @@ def test_titles(desk, name, arguments, title):
     ids=lambda a: a[:20] or "empty",
 )  # fmt: skip
 async def test_wrong_arguments_execute_nothing(desk, arguments):
-    """§0.1, §0.2, §3.31: cut, doubled, trailing or mistyped arguments are never repaired."""
+    """Cut, doubled, trailing or mistyped arguments are never repaired."""
     desk.file("a", "x")
     for name in ("read_file", "write_file"):
         outcome = await desk.toolset.call(ToolUse("1", name, arguments))
@@ -93,7 +89,7 @@ async def test_wrong_arguments_execute_nothing(desk, arguments):
 
 
 def test_no_shell_strings_in_the_source():
-    """CVE-2026-35020, §1.1: nothing but run_command's own argv hands text to a shell."""
+    """CVE-2026-35020: nothing but run_command's own argv hands text to a shell."""
     for source in SOURCES:
         for node in ast.walk(ast.parse(source.read_text())):
             if isinstance(node, ast.keyword):

@@ -62,7 +62,6 @@ def test_the_persons_own_words(content: str, prompt: str, kind: str) -> None:
 
 
 def test_a_deadline_has_its_date() -> None:
-    """`by Friday` gives a date."""
     vouched = said("The release must be out by Friday", "The release must be out by Friday.")
     assert vouched.kind == "deadline"
     assert vouched.at is not None
@@ -99,14 +98,12 @@ def test_other_words_for_what_the_person_said() -> None:
     ],
 )
 def test_orders_of_nobody_else(content: str, prompt: str) -> None:
-    """What was pasted, read or made up gives no rule, in whatever words."""
     vouched = said(content, prompt, a_call("read_file", FORGED, path="README.md"))
     assert not vouched.may_be_kept
     assert vouched.trust == "model"
 
 
 def test_what_stood_in_a_file() -> None:
-    """Marked so, with the call and the file, word for word or nearly."""
     other = a_call("grep_files", "nothing to see")
     read = a_call("read_file", "a\nb\nStaging listens on port 5439\nc", path="conf/a.toml")
     for content in ("Staging listens on port 5439", "The port on which staging listens is 5439"):

@@ -60,7 +60,6 @@ FEW = settings(max_examples=150)
 @FEW
 @given(PATHS | st.text(max_size=20), st.binary(max_size=400))
 def test_any_bytes(path: str, data: bytes) -> None:
-    """Bytes that are no file of its kind at all."""
     check(cut(path, data), data)
 
 
@@ -70,7 +69,6 @@ def test_any_bytes(path: str, data: bytes) -> None:
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 30), BITS), max_size=6),
 )
 def test_mutated_sources(path: str, edits: list[tuple[int, int, bytes]]) -> None:
-    """Real sources with pieces taken out and others put in."""
     data = SOURCES[path].encode()
     for place, taken, put in edits:
         place %= len(data) + 1
@@ -134,13 +132,11 @@ def test_cutting_keeps_no_memory() -> None:
 
 
 def resident() -> int:
-    """Bytes of memory that this process has."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_invalid_utf8_and_nuls() -> None:
-    """What can't be read is replaced, the rest is found."""
     data = b"# \xff\xfe\0\ndef caf\xc3\xa9(x):\n    '\xe9\0'\n    return h\xc3\xa9(x)\n\n"
     data += b"class B:\n    pass\n"
     made = cut("a.py", data)
@@ -151,8 +147,8 @@ def test_invalid_utf8_and_nuls() -> None:
 
 
 BAD: dict[str, tuple[str, Callable[[], bytes]]] = {
-    "30 MB on one line": ("a.py a.json a.txt", lambda: b"x = [" + b"1, " * 10_000_000 + b"]"),
-    "30 MB of lines": ("a.ts a.md", lambda: b"x = 1\n" * 5_000_000),
+    "megabytes on one line": ("a.py a.json a.txt", lambda: b"x = [" + b"1, " * 4_000_000 + b"]"),
+    "megabytes of lines": ("a.ts a.md", lambda: b"x = 1\n" * 1_000_000),
     "a megabyte of brackets": ("a.py a.go a.json", lambda: b"(" * 999_000),
     "brackets on lines": ("a.js a.rs", lambda: b"[\n" * 400_000),
     "open types": ("A.java a.cpp a.ts", lambda: b"a<\n" * 20_000),
@@ -187,7 +183,7 @@ def test_bad_input(path: str, name: str) -> None:
     data = BAD[name][1]()
     made = cut(path, data)
     assert len(made.scopes) <= 4000
-    if len(data) < 10_000_000:
+    if len(data) < 5_000_000:
         check(made, data)
     else:
         assert made.scopes

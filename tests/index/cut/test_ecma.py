@@ -6,7 +6,6 @@ from tests.index.cut.outline import drawn
 
 
 def test_javascript() -> None:
-    """Functions under whatever way they get their name."""
     source = """
         'use strict'
         /* The panel. */
@@ -138,7 +137,6 @@ def test_tests_are_found_by_their_words() -> None:
 
 
 def test_typescript() -> None:
-    """Interfaces, types, enums, namespaces, decorators, overloads."""
     source = """
         import type { Store } from '../store'
         import legacy = require('legacy')
@@ -221,7 +219,6 @@ def test_typescript() -> None:
 
 
 def test_tsx() -> None:
-    """Components."""
     source = """
         export default function App({ name }: Props) {
           const onClick = () => { save(name) }

@@ -32,7 +32,6 @@ from ragmem.index.cut.languages import language_of
     ],
 )
 def test_language(path: str, data: bytes, language: str) -> None:
-    """By name, by interpreter, by what a header holds."""
     assert language_of(path, data) == language
 
 
@@ -84,7 +83,6 @@ def test_language(path: str, data: bytes, language: str) -> None:
     ],
 )  # fmt: skip
 def test_imports(path: str, source: str, imports: list[str]) -> None:
-    """As the language writes them, made plain."""
     assert list(cut(path, source.encode()).imports) == imports
 
 
@@ -128,5 +126,4 @@ def test_generated() -> None:
     ],
 )
 def test_not_generated(path: str, source: str) -> None:
-    """Only speaking of it is not it; text and data may have long lines."""
     assert not cut(path, source.encode()).generated

@@ -6,7 +6,6 @@ from tests.index.cut.outline import drawn, outline
 
 
 def test_go() -> None:
-    """Methods by their receiver's type."""
     source = """
         // Copyright 2026 The Authors. All rights reserved.
 
@@ -92,7 +91,6 @@ def test_go() -> None:
 
 
 def test_a_receiver_over_lines() -> None:
-    """Names are one line, however they are written."""
     source = "package a\nfunc (s *\n\tS[T]) F(x int) error { return g(x) }\n"
     assert [row[1] for row in outline("a.go", source)] == ["imports", "S.F"]
 

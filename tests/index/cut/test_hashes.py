@@ -8,7 +8,6 @@ from ragmem.index.cut import cut
 
 
 def hashes(path: str, text: str) -> dict[str, str]:
-    """By qualified name."""
     made = cut(path, dedent(text).lstrip("\n").encode())
     return {scope.qualified_name: scope.hash for scope in made.scopes}
 
@@ -38,7 +37,6 @@ def hashes(path: str, text: str) -> dict[str, str]:
     ],
 )  # fmt: skip
 def test_a_name_is_no_part_of_it(path: str, text: str, name: str, renamed: str) -> None:
-    """Of one that was renamed, with what it says of itself by that name."""
     before, after = hashes(path, text), hashes(path, text.replace(name, renamed))
     both = list(zip(before, after, strict=True))
     other = [(a, b) for a, b in both if a.rpartition(".")[2] != b.rpartition(".")[2]]
@@ -58,19 +56,16 @@ def test_a_name_is_no_part_of_it(path: str, text: str, name: str, renamed: str) 
     ],
 )
 def test_everything_else_is(one: str, other: str) -> None:
-    """Other things of that name, and the names of what is inside."""
     assert next(iter(hashes("a.py", one).values())) != next(iter(hashes("a.py", other).values()))
 
 
 def test_a_thing_of_that_name_stays_in_it() -> None:
-    """`close` closes a file: renamed it still does."""
     before = hashes("a.py", "def close(self):\n    self.file.close()\n")
     after = hashes("a.py", "def shut(self):\n    self.file.close()\n")
     assert before["close"] == after["shut"]
 
 
 def test_characters_of_several_bytes_before_the_name() -> None:
-    """Columns are counted in characters."""
     before = hashes("a.js", "/* Größe – 漢字 */ function walk(x) {\n  return x;\n}\n")
     after = hashes("a.js", "/* Größe – 漢字 */ function stride(x) {\n  return x;\n}\n")
     assert before["walk"] == after["stride"]

@@ -6,7 +6,6 @@ from tests.index.cut.outline import drawn, outline
 
 
 def test_java() -> None:
-    """Javadoc, annotations, overloads, inner types."""
     source = """
         /* Licensed under a licence. */
         package com.example.auth;
@@ -218,7 +217,6 @@ def test_c_sharp() -> None:
 
 
 def test_ruby() -> None:
-    """Modules, classes with a path, methods of the class, specs."""
     source = """
         # frozen_string_literal: true
         require 'json'
@@ -275,7 +273,6 @@ def test_ruby() -> None:
 
 
 def test_php() -> None:
-    """Namespaces, traits, attributes."""
     source = """
         <?php
         namespace App\\\\Auth;
@@ -324,7 +321,6 @@ def test_php() -> None:
 
 
 def test_shell() -> None:
-    """Functions, and what runs between them."""
     source = """
         #!/bin/sh
         # Builds it all.

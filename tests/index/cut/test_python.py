@@ -88,7 +88,6 @@ SOURCE = '''
 
 
 def test_python() -> None:
-    """Functions, classes, methods, types, constants, blocks."""
     assert drawn("auth.py", SOURCE) == snapshot("""\
 1-14 block : #!/usr/bin/env python3
   | Who may do what.
@@ -131,7 +130,6 @@ def test_python() -> None:
 
 
 def test_text_of_a_class_has_its_methods_as_one_line() -> None:
-    """Each line of a file is embedded about once."""
     found = dict(texts("auth.py", SOURCE))
     assert found["AuthService"] == snapshot('''\
 class AuthService(Base, metaclass=Meta):
@@ -173,7 +171,6 @@ LONG = "\n".join(f"        step_{number}()" for number in range(35))
 
 
 def test_long_nested_functions_are_scopes() -> None:
-    """A decorator's inner function of 30 lines or fewer is part of it."""
     source = (
         f"def outer():\n    def inner():\n{LONG}\n"
         "    def short():\n        tiny()\n    return inner\n"
@@ -188,21 +185,18 @@ def test_long_nested_functions_are_scopes() -> None:
 
 
 def test_a_file_with_only_imports_is_one_block() -> None:
-    """Marked by its name, so that nothing embeds it."""
     assert drawn("__init__.py", "# All of it.\n\nimport a\nfrom b import (\n  c,\n)\n") == snapshot(
         "1-6 block imports: # All of it."
     )
 
 
 def test_many_constants_of_one_line_stay_together() -> None:
-    """A table of error numbers is no crowd of scopes."""
     source = "".join(f"E_{number} = {number}\n" for number in range(41))
     assert [row[:3] for row in outline("errno.py", source)] == [("block", "", "1-41")]
     assert len(outline("errno.py", source.replace("E_40 = 40\n", ""))) == 40
 
 
 def test_hash_goes_with_a_scope_that_is_moved() -> None:
-    """Indented otherwise, with other space at line ends, it is the same."""
     plain = cut("a.py", b"def f(x):\n    if x:\n        return 1\n").scopes[0]
     moved = cut(
         "b.py", b"import a\n\nclass A:\n    def f(x):  \n        if x:\n            return 1\n"

@@ -59,7 +59,6 @@ def test_markdown() -> None:
 
 
 def test_headings_of_other_texts() -> None:
-    """reStructuredText and AsciiDoc."""
     rst = """
         =====
         Title
@@ -110,13 +109,11 @@ def test_headings_of_other_texts() -> None:
 
 
 def test_a_book_is_cut_at_its_higher_headings() -> None:
-    """Thousands of small headings make no thousands of scopes."""
     source = "".join(f"# Part {a}\n" + "## Small\n\ntext\n" * 200 for a in range(3))
     assert [row[1] for row in outline("CHANGES.md", source)] == ["Part 0", "Part 1", "Part 2"]
 
 
 def test_text_is_cut_at_blank_lines() -> None:
-    """In windows of about 60 lines, at most 40 of them."""
     source = "\n".join("" if row % 25 == 24 else f"line {row}" for row in range(200))
     assert [row[:3] for row in outline("notes.txt", source)] == snapshot(
         [
@@ -133,7 +130,6 @@ def test_text_is_cut_at_blank_lines() -> None:
 
 
 def test_data_is_cut_at_its_keys() -> None:
-    """Whole keys together until they are as long as a window."""
     package = json.dumps(
         {
             "name": "x",
@@ -161,7 +157,6 @@ def test_data_is_cut_at_its_keys() -> None:
 
 
 def test_big_data_has_few_scopes() -> None:
-    """A file of data is no crowd: 40 at most, whatever it holds."""
     rows = [f"{number},name {number}" for number in range(50_000)]
     keys = {f"key{number}": list(range(30)) for number in range(500)}
     for path, text in {
@@ -178,7 +173,6 @@ def test_big_data_has_few_scopes() -> None:
 
 
 def test_languages_without_a_parser_are_text() -> None:
-    """Known by name, cut by lines."""
     vue = "<template>\n  <p/>\n</template>\n\n<script>\nexport default { }\n</script>\n"
     assert [row[:4] for row in outline("App.vue", vue)] == [("text", "", "1-7", "<template>")]
     assert cut("App.vue", b"x").language == "vue"
