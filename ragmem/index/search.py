@@ -355,9 +355,13 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
         return f"{how} {who}" if who else ""
 
     def _as_written(self, words: Sequence[str]) -> str:
-        """The first of these terms as the question has them, which may begin with a capital."""
+        """The first of these terms as the question has them, which may begin with a capital.
+
+        Of a path or a compound name that as a whole, and not its parts too.
+        """
+        whole = [word for word in words if not any(word in each for each in words if each != word)]
         written = []
-        for word in words[:_WORDS]:
+        for word in whole[:_WORDS]:
             bare = re.escape(word)
             found = re.search(rf"\b{bare}\b", self.question, re.IGNORECASE) or re.search(
                 bare, self.question, re.IGNORECASE

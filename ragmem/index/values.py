@@ -73,7 +73,8 @@ class CodeHit(msgspec.Struct, frozen=True, kw_only=True):
         """Return `why` as a phrase: what it was found by itself, then what others say for it."""
         own = [each for each in self.why if each == MEANING or each.startswith(_OWN)]
         lent = [each for each in self.why if each not in own]
-        return "; ".join(([f"found by {own[0]}", *own[1:]] if own else []) + lent)
+        said = [f"its {each.replace(': ', ' ', 1)}" for each in own]
+        return "; ".join([f"found by {' and '.join(said)}"] * bool(said) + lent)
 
 
 class Refreshed(msgspec.Struct, frozen=True, kw_only=True):

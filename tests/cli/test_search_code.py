@@ -129,7 +129,7 @@ def test_what_a_person_sees(plain: Ragmem) -> None:
     done = plain.run("search", "--code", "Tank.drain", "--no-semantic", "--limit", "1")
     assert (done.code, done.err) == (0, "")
     first, *rest = done.out.splitlines()
-    assert first.startswith("Tank.drain · method · water.py:9-11 · found by name: Tank.drain; ")
+    assert first.startswith("Tank.drain · method · water.py:9-11 · found by its name Tank.drain")
     began = ["  def drain(self, litres: float) -> None", "  Let some of it flow into the beds."]
     assert rest == began
     narrow = plain.run(
@@ -137,7 +137,7 @@ def test_what_a_person_sees(plain: Ragmem) -> None:
     )
     first, second, *rest = narrow.out.splitlines()
     assert first == "Tank.drain · method · water.py:9-11"
-    assert second.startswith("  found by name: Tank.drain; ")
+    assert second.startswith("  found by its name Tank.drain")
     assert len(second) <= 40
     assert rest == began
 

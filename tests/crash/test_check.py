@@ -16,12 +16,15 @@ from tests.crash.zygote import Zygote
 
 
 class Kept(msgspec.Struct, frozen=True):
+    """What two jobs and a question have left."""
+
     folder: Path
     said: list[Said]
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    """Made once; each test breaks a copy."""
     folder = tmp_path_factory.mktemp("kept")
     with model() as server, Zygote() as zygote:
         world = World(folder / "world", server, zygote)
@@ -86,74 +89,129 @@ _CALL = f"turn_id IN {_JOB_2} AND tool_name"
 _LAST = "user_message = 'What happened?'"
 _COPIED_TURN = "session_id, 4, status, char_count, owner_id, started_at, finished_at, model, usage"
 
-_DAMAGES: dict[str, Break] = {
-    "lost: the turn 'What happened?' that was accepted": _sql(
-        f"DELETE FROM turns WHERE {_LAST}",
-        "UPDATE sessions SET turn_count = 2, completed_count = 2",
+_DAMAGES: dict[str, tuple[str, Break]] = {
+    "a lost turn": (
+        "lost: the turn 'What happened?' that was accepted",
+        _sql(
+            f"DELETE FROM turns WHERE {_LAST}",
+            "UPDATE sessions SET turn_count = 2, completed_count = 2",
+        ),
     ),
-    "turns are counted from 1 without gaps": _sql(f"DELETE FROM turns WHERE {_LAST}"),
-    "turns are counted [1, 2, 9]": _sql(f"UPDATE turns SET turn_index = 9 WHERE {_LAST}"),
-    "'What happened?' stands 2 times": _sql(
-        "INSERT INTO turns (turn_id, session_id, turn_index, status, char_count, owner_id,"
-        " started_at, finished_at, model, usage, user_message, assistant_message)"
-        f" SELECT 'another', {_COPIED_TURN}, user_message, assistant_message"
-        f" FROM turns WHERE {_LAST}"
+    "a gap": ("turns are counted from 1 without gaps", _sql(f"DELETE FROM turns WHERE {_LAST}")),
+    "a gap, by its indexes": (
+        "turns are counted [1, 2, 9]",
+        _sql(f"UPDATE turns SET turn_index = 9 WHERE {_LAST}"),
     ),
-    "changed: 'What happened?' is 'What?', 3th": _sql(
-        f"UPDATE turns SET user_message = 'What?' WHERE {_LAST}"
+    "a turn said twice": (
+        "'What happened?' stands 2 times",
+        _sql(
+            "INSERT INTO turns (turn_id, session_id, turn_index, status, char_count, owner_id,"
+            " started_at, finished_at, model, usage, user_message, assistant_message)"
+            f" SELECT 'another', {_COPIED_TURN}, user_message, assistant_message"
+            f" FROM turns WHERE {_LAST}"
+        ),
     ),
-    "lost: the answer to 'What happened?'": _sql(
-        f"UPDATE turns SET assistant_message = '' WHERE {_LAST}"
+    "another question": (
+        "changed: 'What happened?' is 'What?', 3th",
+        _sql(f"UPDATE turns SET user_message = 'What?' WHERE {_LAST}"),
     ),
-    "half: 'Do job 2' is completed with 'Job'": _sql(
-        f"UPDATE turns SET assistant_message = 'Job', char_count = 11 WHERE turn_id IN {_JOB_2}"
+    "a lost answer": (
+        "lost: the answer to 'What happened?'",
+        _sql(f"UPDATE turns SET assistant_message = '' WHERE {_LAST}"),
     ),
-    "'What happened?' was answered and is interrupted": _sql(
-        f"UPDATE turns SET status = 'interrupted' WHERE {_LAST}"
+    "an answer cut short": (
+        "half: 'Do job 2' is completed with 'Job'",
+        _sql(
+            f"UPDATE turns SET assistant_message = 'Job', char_count = 11 WHERE turn_id IN {_JOB_2}"
+        ),
     ),
-    "1 turns run, though their processes are dead": _sql(
-        f"UPDATE turns SET status = 'running', finished_at = NULL WHERE {_LAST}"
+    "an answer taken back": (
+        "'What happened?' was answered and is interrupted",
+        _sql(f"UPDATE turns SET status = 'interrupted' WHERE {_LAST}"),
     ),
-    "half: 'What happened?' was interrupted, and nobody knows when": _sql(
-        f"UPDATE turns SET status = 'interrupted', finished_at = NULL WHERE {_LAST}"
+    "a turn that runs on": (
+        "1 turns run, though their processes are dead",
+        _sql(f"UPDATE turns SET status = 'running', finished_at = NULL WHERE {_LAST}"),
     ),
-    "lost: a tool call of 'Do job 2' that was shown": _sql(
-        "DELETE FROM file_accesses",
-        f"DELETE FROM tool_calls WHERE {_CALL} = 'grep_files'",
+    "an end without a time": (
+        "half: 'What happened?' was interrupted, and nobody knows when",
+        _sql(f"UPDATE turns SET status = 'interrupted', finished_at = NULL WHERE {_LAST}"),
     ),
-    "changed: what run_command of 'Do job 2' gave": _sql(
-        f"""UPDATE tool_calls SET result = '{{"text": "x"}}' WHERE {_CALL} = 'run_command'"""
+    "a lost call": (
+        "lost: a tool call of 'Do job 2' that was shown",
+        _sql(
+            "DELETE FROM file_accesses",
+            f"DELETE FROM tool_calls WHERE {_CALL} = 'grep_files'",
+        ),
     ),
-    "half: 'Do job 2' is completed, a call of it is not": _sql(
-        f"UPDATE tool_calls SET result = '' WHERE {_CALL} = 'run_command'"
+    "a result that changed": (
+        "changed: what run_command of 'Do job 2' gave",
+        _sql(f"""UPDATE tool_calls SET result = '{{"text": "x"}}' WHERE {_CALL} = 'run_command'"""),
     ),
-    "calls of 'Do job 2' stand in the order": _sql(
-        f"""UPDATE tool_calls SET "order" = 1 WHERE {_CALL} = 'run_command'"""
+    "a lost result": (
+        "half: 'Do job 2' is completed, a call of it is not",
+        _sql(f"UPDATE tool_calls SET result = '' WHERE {_CALL} = 'run_command'"),
     ),
-    "store check: what is referred to exists": _sql(
-        "UPDATE tool_calls SET turn_id = 'nobody' WHERE tool_name = 'grep_files'"
+    "calls in one place": (
+        "calls of 'Do job 2' stand in the order",
+        _sql(f"""UPDATE tool_calls SET "order" = 1 WHERE {_CALL} = 'run_command'"""),
     ),
-    "2 sessions, where there should be 1": _sql(
-        "INSERT INTO sessions (session_id, cwd, project_id, project_path, title, title_key,"
-        " tags, status, started_at, updated_at, last_activity_at, turn_count)"
-        " SELECT 'other', cwd, project_id, project_path, title, title_key, tags, status,"
-        " started_at, updated_at, last_activity_at, 0 FROM sessions"
+    "a call of no turn": (
+        "store check: what is referred to exists",
+        _sql("UPDATE tool_calls SET turn_id = 'nobody' WHERE tool_name = 'grep_files'"),
     ),
-    "the command of job 2 ran 2 times": _file("effects.txt", lambda text: text + "2\n"),
-    "the command of job 7 ran, and nobody knows": _file("effects.txt", lambda text: text + "7\n"),
-    "the command of job 2 is said to have run, and did not": _file("effects.txt", lambda _: "1\n"),
-    "the edited file is neither old nor new: 'VALUE ='": _file("a.py", lambda _: "VALUE ="),
-    "the edited file is neither old nor new: 'VALUE = 9": _file("a.py", lambda _: "VALUE = 9\n"),
-    "the edit of job 2 is said to be done, and is not": _file("a.py", lambda _: "VALUE = 1\n"),
-    "notes-2.txt is written by half": _file("notes-2.txt", lambda text: text[:100]),
-    "notes-2.txt is said to be written, and is not there": _file("notes-2.txt", lambda _: None),
-    "notes-2.txt was written, and nobody knows": _sql(
-        "DELETE FROM file_accesses",
-        f"DELETE FROM tool_calls WHERE {_CALL} = 'create_file'",
+    "two sessions": (
+        "2 sessions, where there should be 1",
+        _sql(
+            "INSERT INTO sessions (session_id, cwd, project_id, project_path, title, title_key,"
+            " tags, status, started_at, updated_at, last_activity_at, turn_count)"
+            " SELECT 'other', cwd, project_id, project_path, title, title_key, tags, status,"
+            " started_at, updated_at, last_activity_at, 0 FROM sessions"
+        ),
     ),
-    "2 drafts of one file are left": lambda _, project: [
-        (project / f".ragmem-{n}").touch() for n in (1, 2)
-    ],
+    "an effect twice": (
+        "the command of job 2 ran 2 times",
+        _file("effects.txt", lambda text: text + "2\n"),
+    ),
+    "an effect that nobody knows": (
+        "the command of job 7 ran, and nobody knows",
+        _file("effects.txt", lambda text: text + "7\n"),
+    ),
+    "an effect that did not happen": (
+        "the command of job 2 is said to have run, and did not",
+        _file("effects.txt", lambda _: "1\n"),
+    ),
+    "half a file": (
+        "the edited file is neither old nor new: 'VALUE ='",
+        _file("a.py", lambda _: "VALUE ="),
+    ),
+    "a file of another": (
+        "the edited file is neither old nor new: 'VALUE = 9",
+        _file("a.py", lambda _: "VALUE = 9\n"),
+    ),
+    "an edit undone": (
+        "the edit of job 2 is said to be done, and is not",
+        _file("a.py", lambda _: "VALUE = 1\n"),
+    ),
+    "half a new file": (
+        "notes-2.txt is written by half",
+        _file("notes-2.txt", lambda text: text[:100]),
+    ),
+    "a lost new file": (
+        "notes-2.txt is said to be written, and is not there",
+        _file("notes-2.txt", lambda _: None),
+    ),
+    "a new file that nobody knows": (
+        "notes-2.txt was written, and nobody knows",
+        _sql(
+            "DELETE FROM file_accesses",
+            f"DELETE FROM tool_calls WHERE {_CALL} = 'create_file'",
+        ),
+    ),
+    "litter": (
+        "2 drafts of one file are left",
+        lambda _, project: [(project / f".ragmem-{n}").touch() for n in (1, 2)],
+    ),
 }
 
 
