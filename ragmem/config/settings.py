@@ -38,7 +38,7 @@ class LLMConfig(_Section, frozen=True):
     """How models are reached."""
 
     client: Literal["auto", "openai", "litellm"] = "auto"
-    """`auto`: directly for OpenAI-compatible servers, through litellm for all others."""
+    """`auto`: directly to Anthropic, Gemini and OpenAI-compatible servers, by litellm to others."""
     api_base: str = ""
     """URL of an OpenAI-compatible server; empty: the provider's own."""
     timeout_s: Seconds = 120.0

@@ -32,10 +32,13 @@ _KEY_LIKE = re.compile(
 )
 _TOO_LONG = re.compile(
     r"context[_ ](?:length|window|size)|maximum context|too many (?:input )?tokens|"
-    r"prompt is too long|input is too long|reduce the length|exceeds? the (?:available|model)",
+    r"prompt is too long|input is too long|reduce the length|"
+    r"exceeds? the (?:available|model|maximum number of tokens)",
     re.IGNORECASE,
 )
 _NO_CREDIT = re.compile(r"insufficient[_ ](?:quota|balance|funds)|billing|credit", re.IGNORECASE)
+_RETRY_DELAY = re.compile(r'"retryDelay": ?"(\d{1,9}(?:\.\d{1,9})?)s"')
+_BAD_KEY = re.compile(r"API_KEY_INVALID|API key (?:not valid|expired)")
 _PASSING_STATUS = {408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529}
 
 
@@ -104,13 +107,16 @@ def from_status(
     detail = scrub(error_text(body), peer.secrets)
     said = f"{peer.name} answered {status}" + (f": {detail}" if detail else "")
     said = said if said.endswith((".", "!", "?", "…")) else said + "."
-    if status in (400, 413, 422) and _TOO_LONG.search(body):
+    if status == 413 or (status in (400, 422) and _TOO_LONG.search(body)):
         return too_long(peer, detail)
-    if status == 402 or (status == 429 and _NO_CREDIT.search(detail + body[:2000])):
+    no_credit = _NO_CREDIT.search(detail + body[:2000]) is not None
+    if status == 402 or (
+        no_credit and (status == 400 or (status == 429 and retry_after_s is None))
+    ):
         return ProviderRefused(said, hint=f"Check your plan and credit at {peer.name}.")
     if status in _PASSING_STATUS:
         return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s)
-    if status == 401:
+    if status == 401 or (status == 400 and _BAD_KEY.search(body)):
         return ProviderRefused(said, hint=_key_hint(peer))
     if status == 403:
         return ProviderRefused(
@@ -185,10 +191,14 @@ def not_an_api(peer: Peer, kind: str) -> ProviderUnavailable:
     )
 
 
-def retry_after(value: str | None) -> float | None:
-    """Seconds that a `Retry-After` asks for: a number or a date; None for anything else."""
+def retry_after(value: str | None, body: str = "") -> float | None:
+    """Seconds that a `Retry-After` asks for: a number or a date; None for anything else.
+
+    Where there is none, what the body of a refusal says (Gemini's `"retryDelay": "17s"`).
+    """
     if not value:
-        return None
+        told = _RETRY_DELAY.search(body)
+        return float(told[1]) if told else None
     try:
         seconds = float(value)
     except ValueError:

@@ -24,7 +24,7 @@ from ragmem.errors import LLMError, ProviderRefused, StreamCut
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, Request, ToolChunk, parse_arguments
 from ragmem.llm.faults import Peer, retried
-from ragmem.llm.openai_client import load_httpx
+from ragmem.llm.http_client import load_httpx
 from ragmem.messages import Json
 
 # Read by litellm while it is imported: DEV mode loads the current folder's `.env`, and each

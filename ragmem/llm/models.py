@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -30,7 +30,10 @@ from ragmem.llm.providers import (
 )
 from ragmem.usage import UsageLog
 
-Client = Literal["openai", "litellm", "local"]
+if TYPE_CHECKING:
+    from ragmem.llm.http_client import HttpClient
+
+Client = Literal["openai", "anthropic", "gemini", "litellm", "local"]
 Role = Literal["main", "summary"]
 
 LOCAL_NAME = "local/smollm2-135m-instruct"
@@ -164,7 +167,7 @@ def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping
             timeout_s=timeout_s,
             retries=retries,
         )
-    from ragmem.llm.openai_client import Endpoint, OpenAIClient
+    from ragmem.llm.http_client import Endpoint
 
     custom = bool(config.llm.api_base)
     provider = BY_NAME.get(choice.provider)
@@ -177,7 +180,22 @@ def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping
         tool_call_id_length=provider.tool_call_id_length if provider and not custom else 0,
         custom=custom or (provider is not None and provider.local),
     )
-    return OpenAIClient(choice.info, endpoint, timeout_s=timeout_s, retries=retries)
+    client = _http_client(choice.client)
+    return client(choice.info, endpoint, timeout_s=timeout_s, retries=retries)
+
+
+def _http_client(client: Client) -> "type[HttpClient]":
+    if client == "anthropic":
+        from ragmem.llm.anthropic_client import AnthropicClient
+
+        return AnthropicClient
+    if client == "gemini":
+        from ragmem.llm.gemini_client import GeminiClient
+
+        return GeminiClient
+    from ragmem.llm.openai_client import OpenAIClient
+
+    return OpenAIClient
 
 
 def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> ModelChoice:
@@ -198,6 +216,9 @@ def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> M
         return _litellm_choice(name, why, provider, config, environ)
     info = model_info(name)
     base_url = provider.base_url
+    if other := environ.get(provider.base_variable or "-", "").strip():
+        _check_address(other)
+        base_url = other.rstrip("/") + urlsplit(provider.base_url).path
     if provider.name == "ollama":
         base_url = ollama.base_url(environ) + "/v1"
         info = msgspec.structs.replace(info, context_window=ollama.window(environ))
@@ -206,7 +227,7 @@ def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> M
         info=info,
         why=why,
         provider=provider.name,
-        client="openai",
+        client=provider.protocol,
         key_variable=_needed_key(name, provider, environ),
         base_url=base_url,
         model=rest,
@@ -373,7 +394,9 @@ def doubt(choice: ModelChoice, environ: Mapping[str, str]) -> str:
     if choice.client == "openai":
         key = provider_key(choice.key_variable, environ) if choice.key_variable else None
         listed, name, by = _offered(choice.base_url, key), choice.model, "its server"
-    elif choice.client == "litellm" and not choice.base_url:
+    elif choice.client in ("anthropic", "gemini") or (
+        choice.client == "litellm" and not choice.base_url
+    ):
         # A new one need not be in the table: it is said, and not refused.
         ours = [known for known in known_models() if known.startswith(prefix)]
         listed, name, by = ours, choice.name, "ragmem"

@@ -1,222 +1,34 @@
-"""Any OpenAI-compatible server, spoken to directly: httpx and server-sent events.
+"""Any OpenAI-compatible server, by its chat completions."""
 
-Why not a provider's SDK: importing one takes 0.8 to 3 s, and each one-shot pays.
-"""
+from typing import Any
 
-import asyncio
-import codecs
-import ssl
-import sys
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, cast
-from urllib.parse import urlsplit
-
-import msgspec
-
-from ragmem.errors import AnswerTooLong, LLMError, StreamCut
-from ragmem.llm import faults, wire
-from ragmem.llm.base import Chunk, ModelInfo, Request
-from ragmem.llm.faults import Peer, retried
+from ragmem.llm import wire
+from ragmem.llm.base import Request
+from ragmem.llm.http_client import HttpClient, Reader
 from ragmem.messages import Json
 
-if TYPE_CHECKING:
-    import httpx
-    from httpx import AsyncClient
 
-CONNECT_TIMEOUT_S = 10.0
-AFTER_END_S = 2.0
-"""How long usage may follow the end before we stop listening."""
-MAX_ERROR_BYTES = 64 * 1024
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""Of one event, or of an answer that comes in one piece."""
+class OpenAIClient(HttpClient):
+    """Speaks the protocol that most servers understand."""
 
-
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a model is served, and how it likes to be asked."""
-
-    base_url: str
-    """Up to and without `/chat/completions`."""
-    model: str
-    """As the server names it."""
-    name: str = ""
-    """For messages; empty: the host."""
-    api_key: str | None = None
-    key_variable: str = ""
-    uds: Path | None = None
-    """A Unix socket to connect to instead of the URL's host."""
-    headers: Mapping[str, str] = {}
-    extra_body: Mapping[str, Json] = {}
-    tool_call_id_length: int = 0
-    """For a server that fixes it; 0: any."""
-    custom: bool = False
-    """Set by the person as `llm.api_base`."""
-
-    def __repr__(self) -> str:
-        return f"Endpoint({self.base_url!r}, {self.model!r})"
-
-
-def load_httpx() -> tuple[ModuleType, ModuleType]:
-    """httpx and httpx_sse, imported late and without what is not needed here.
-
-    `httpx` imports its command line (click, rich, pygments) and `httpcore` HTTP/2
-    (h2, hpack), each only if it is there: two thirds of the import's time. None in
-    `sys.modules` is Python's way to say that a module is not there; it is taken
-    back at once, so that others can import both.
-    """
-    with _without("httpx._main", "h2"):
-        import httpcore  # noqa: F401
-        import httpx
-    import httpx_sse
-
-    return httpx, httpx_sse
-
-
-@contextmanager
-def _without(*names: str) -> Iterator[None]:
-    modules = cast("dict[str, ModuleType | None]", sys.modules)
-    hidden = [name for name in names if name not in modules]
-    for name in hidden:
-        modules[name] = None
-    try:
-        yield
-    finally:
-        for name in hidden:
-            if modules.get(name) is None:
-                modules.pop(name, None)
-
-
-class OpenAIClient:
-    """Implements `ragmem.llm.base.LLM` over HTTP."""
-
-    def __init__(
-        self, info: ModelInfo, endpoint: Endpoint, *, timeout_s: float = 120.0, retries: int = 3
-    ) -> None:
-        self.info = info
-        self._endpoint = endpoint
-        self._timeout_s = timeout_s
-        self._retries = retries
-        self._http: AsyncClient | None = None
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         # What this server turned out to refuse; learnt once.
         self._ask_usage = True
         self._limit_name = "max_tokens"
-        url = urlsplit(endpoint.base_url)
-        self._peer = Peer(
-            name=endpoint.name or url.netloc.rpartition("@")[2],
-            model=endpoint.model,
-            key_variable=endpoint.key_variable,
-            secrets=tuple(s for s in (endpoint.api_key, url.password) if s),
-            custom=endpoint.custom,
-        )
-        self._own_machine = endpoint.uds is not None or is_loopback(url.hostname or "")
 
-    def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """See `LLM.stream`."""
-        return retried(lambda: self._attempt(request), self._retries)
+    @property
+    def _url(self) -> str:
+        return self._endpoint.base_url.rstrip("/") + "/chat/completions"
 
-    async def prepare(self) -> None:
-        """Import the HTTP library."""
-        await asyncio.to_thread(load_httpx)
+    def _headers(self) -> dict[str, str]:
+        key = self._endpoint.api_key
+        return {"Authorization": f"Bearer {key}"} if key else {}
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
-
-    async def _attempt(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        httpx, _ = load_httpx()
-        reader = wire.AnswerReader()
-        fault: LLMError | None = None
-        try:
-            http = self._client()
-            while fault is None and not reader.end_reason:
-                async with self._asked(http, request) as response:
-                    if response.status_code != 200:
-                        fault, again = await self._refused(response)
-                        if again:
-                            continue
-                        break
-                    async for chunk in self._chunks(response, reader):
-                        yield chunk
-                    break
-        except LLMError as error:
-            fault = error.with_traceback(None)
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            fault = self._fault(error)
-        except TimeoutError:
-            fault = faults.timed_out(self._peer, self._timeout_s)
-        except (ImportError, ValueError) as error:
-            fault = faults.unreachable(self._peer, f"the proxy settings are wrong: {error}")
-        if reader.end_reason:
-            # Whole; what happened to the connection afterwards does not matter.
-            for chunk in reader.closing():
-                yield chunk
-            return
-        if fault is None:
-            fault = faults.Passing(f"{self._peer.name} closed the connection before the end.")
-        if reader.begun:
-            raise StreamCut(f"The answer broke off. {fault}", hint="Ask again.")
-        raise fault
-
-    @asynccontextmanager
-    async def _asked(
-        self, http: "AsyncClient", request: Request
-    ) -> AsyncGenerator["httpx.Response", None]:
-        """The response, once its head is there: byte by byte it has no more time than at once."""
-        async with AsyncExitStack() as stack:
-            asked = http.stream("POST", self._url, content=self._body(request))
-            async with asyncio.timeout(self._timeout_s):
-                response = await stack.enter_async_context(asked)
-            yield response
-
-    async def _chunks(
-        self, response: "httpx.Response", reader: wire.AnswerReader
-    ) -> AsyncGenerator[Chunk, None]:
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "application/json":
-            async with asyncio.timeout(self._timeout_s):
-                body = await _read(response, MAX_EVENT_BYTES + 1)
-            if len(body) > MAX_EVENT_BYTES:
-                raise _too_long(MAX_EVENT_BYTES)
-            for chunk in self._feed(body.decode("utf-8", "surrogateescape"), reader):
-                yield chunk
-            reader.done()
-            return
-        if kind not in ("text/event-stream", "text/plain", "application/octet-stream", ""):
-            raise faults.not_an_api(self._peer, "a web page" if "html" in kind else kind)
-        async for data in _events(response, reader, self._timeout_s):
-            if data == "[DONE]":
-                reader.done()
-                return
-            for chunk in self._feed(data, reader):
-                yield chunk
-
-    def _feed(self, data: str, reader: wire.AnswerReader) -> list[Chunk]:
-        if not data.strip():
-            return []
-        event = wire.decode_event(data)
-        if event is None:
-            raise faults.Passing(f"{self._peer.name} sent an event that is not JSON.")
-        if event.error and not reader.end_reason:
-            raise faults.from_event(self._peer, event.error)
-        return reader.feed(event)
-
-    async def _refused(self, response: "httpx.Response") -> tuple[LLMError | None, bool]:
-        """The error of a status, or that the same request in other words may do."""
-        async with asyncio.timeout(self._timeout_s):
-            body = (await _read(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
-        if response.status_code in (400, 422) and self._adapt(body):
-            return None, True
-        seconds = faults.retry_after(response.headers.get("retry-after"))
-        status = response.status_code
-        return faults.from_status(self._peer, status, body, retry_after_s=seconds), False
+    def _reader(self) -> Reader:
+        return wire.AnswerReader()
 
     def _adapt(self, body: str) -> bool:
-        """Learn from a refusal; True if the next request will differ."""
         if self._ask_usage and "stream_options" in body:
             self._ask_usage = False
             return True
@@ -225,34 +37,7 @@ class OpenAIClient:
             return True
         return False
 
-    @property
-    def _url(self) -> str:
-        return self._endpoint.base_url.rstrip("/") + "/chat/completions"
-
-    def _client(self) -> "AsyncClient":
-        if self._http is not None:
-            return self._http
-        library, _ = load_httpx()
-        endpoint = self._endpoint
-        headers = {"User-Agent": "ragmem", "Content-Type": "application/json"}
-        headers["Accept"] = "text/event-stream, application/json"
-        if endpoint.api_key:
-            headers["Authorization"] = f"Bearer {endpoint.api_key}"
-        self._http = library.AsyncClient(
-            # A proxy of the environment is honoured, but never stands before this machine itself.
-            trust_env=not self._own_machine,
-            transport=library.AsyncHTTPTransport(uds=str(endpoint.uds)) if endpoint.uds else None,
-            # Loading certificates takes 20 ms, for nothing on a plain connection.
-            verify=self._url.startswith("https:"),
-            timeout=library.Timeout(
-                self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s)
-            ),
-            headers={**headers, **endpoint.headers},
-            follow_redirects=False,
-        )
-        return cast("AsyncClient", self._http)
-
-    def _body(self, request: Request) -> bytes:
+    def _body(self, request: Request) -> dict[str, Json]:
         body: dict[str, Json] = {
             "model": self._endpoint.model,
             "messages": wire.messages_json(
@@ -266,121 +51,4 @@ class OpenAIClient:
             body["tools"] = wire.tools_json(request.tools)
         if request.max_output_tokens:
             body[self._limit_name] = request.max_output_tokens
-        return msgspec.json.encode({**self._endpoint.extra_body, **body})
-
-    def _fault(self, error: Exception) -> LLMError:
-        """An httpx error, as ours."""
-        httpx, _ = load_httpx()
-        peer = self._peer
-        reason = _reason(error)
-        if isinstance(error, httpx.ConnectTimeout):
-            return faults.unreachable(peer, f"no connection within {CONNECT_TIMEOUT_S:g} s")
-        if isinstance(error, httpx.TimeoutException):
-            return faults.timed_out(peer, self._timeout_s)
-        if _caused_by(error, ssl.SSLError):
-            return faults.bad_tls(peer, reason)
-        if isinstance(error, httpx.ConnectError | httpx.ProxyError):
-            return faults.unreachable(peer, reason)
-        if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
-            return faults.not_an_api(peer, f"nothing: {self._endpoint.base_url!r} is no address")
-        return faults.Passing(f"The connection to {peer.name} was lost: {reason}.")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself."""
-    return host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0")
-
-
-class _Text:
-    """A response as text, within bounds; EventSource reads it.
-
-    A byte that is not UTF-8 becomes half of a surrogate pair, which spoils its own event alone.
-    """
-
-    headers = {"content-type": "text/event-stream"}  # noqa: RUF012
-
-    def __init__(self, response: "httpx.Response") -> None:
-        self._response = response
-
-    async def aiter_text(self) -> AsyncGenerator[str, None]:
-        decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        size = line = 0
-        async for data in self._response.aiter_bytes():
-            size += len(data)
-            line = len(data) - end if (end := data.rfind(b"\n") + 1) else line + len(data)
-            if size > MAX_ANSWER_BYTES:
-                raise _too_long(MAX_ANSWER_BYTES)
-            if line > MAX_EVENT_BYTES:
-                raise _too_long(MAX_EVENT_BYTES)
-            if text := decoder.decode(data):
-                yield text
-
-
-def _too_long(limit: int) -> AnswerTooLong:
-    return AnswerTooLong(
-        f"The answer is longer than {limit >> 20} MB.",
-        hint="Ask in other words, or use another model (-m).",
-    )
-
-
-async def _events(
-    response: "httpx.Response", reader: wire.AnswerReader, timeout_s: float
-) -> AsyncGenerator[str, None]:
-    """The data of each event; after the end was said, only what follows at once.
-
-    TimeoutError when none comes in time, whatever else does: comments, pieces of a line.
-    """
-    _, httpx_sse = load_httpx()
-    events = httpx_sse.EventSource(_Text(response)).aiter_sse()
-    ends_at: float | None = None
-    try:
-        while True:
-            now = asyncio.get_running_loop().time()
-            if reader.end_reason and ends_at is None:
-                ends_at = now + AFTER_END_S
-            try:
-                async with asyncio.timeout_at(ends_at or now + timeout_s):
-                    event = await anext(events)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                if reader.end_reason:
-                    return
-                raise
-            yield event.data
-    finally:
-        await events.aclose()
-
-
-async def _read(response: "httpx.Response", limit: int) -> bytes:
-    """At most `limit` bytes of a body."""
-    data = bytearray()
-    async for piece in response.aiter_bytes():
-        data += piece
-        if len(data) >= limit:
-            break
-    return bytes(data[:limit])
-
-
-def _reason(error: BaseException) -> str:
-    """The system's own words for a failure: `Connection refused`, not `All attempts failed`."""
-    seen: set[int] = set()
-    inner: BaseException | None = error
-    found = ""
-    while inner is not None and id(inner) not in seen:
-        seen.add(id(inner))
-        if isinstance(inner, OSError) and inner.strerror:
-            found = inner.strerror
-        inner = inner.__cause__ or inner.__context__
-    return found or str(error) or type(error).__name__
-
-
-def _caused_by(error: BaseException, kind: type[BaseException]) -> bool:
-    seen: set[int] = set()
-    inner: BaseException | None = error
-    while inner is not None and id(inner) not in seen:
-        if isinstance(inner, kind):
-            return True
-        seen.add(id(inner))
-        inner = inner.__cause__ or inner.__context__
-    return False
+        return body

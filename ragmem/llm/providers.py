@@ -7,6 +7,7 @@ against the table.
 
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -56,11 +57,18 @@ def _per_token(usd_per_million: float | None) -> float | None:
     return None if usd_per_million is None else usd_per_million / 1e6
 
 
+Protocol = Literal["openai", "anthropic", "gemini"]
+"""How a provider is spoken to, where litellm does not do it."""
+
+
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """A provider as ragmem knows it; `base_url` is empty where litellm speaks to it."""
 
     name: str
     base_url: str = ""
+    protocol: Protocol = "openai"
+    base_variable: str = ""
+    """Holds another address without the version's path, as the provider's own SDKs take it."""
     key_variables: tuple[str, ...] = ()
     """The first that is set is used."""
     main: str = ""
@@ -74,6 +82,9 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 PROVIDERS = (
     Provider(
         name="anthropic",
+        base_url="https://api.anthropic.com/v1",
+        protocol="anthropic",
+        base_variable="ANTHROPIC_BASE_URL",
         key_variables=("ANTHROPIC_API_KEY",),
         main="claude-sonnet-5-5",
         small="claude-haiku-5-5",
@@ -87,6 +98,9 @@ PROVIDERS = (
     ),
     Provider(
         name="gemini",
+        base_url="https://generativelanguage.googleapis.com/v1beta",
+        protocol="gemini",
+        base_variable="GOOGLE_GEMINI_BASE_URL",
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         main="gemini-3.8-flash",
         small="gemini-3.5-flash-lite",

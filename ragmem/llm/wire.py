@@ -91,6 +91,18 @@ def tool_name(name: str) -> str:
     return _NAME.sub("_", name)[:64] or "unknown"
 
 
+def arguments_of(use: ToolUse) -> dict[str, Json]:
+    """A call's arguments as an object; what is none stands in one as the model had written it."""
+    text = clean(use.arguments)
+    try:
+        value = parse_arguments(text)
+    except ValueError:
+        return {"invalid_arguments": text}
+    plain = json.dumps(value, ensure_ascii=False)
+    # Half of a surrogate pair, spelled out, would break whoever decodes and sends it on.
+    return value if clean(plain) == plain else parse_arguments(clean(plain))
+
+
 def _arguments(use: ToolUse) -> str:
     text = clean(use.arguments)
     try:
@@ -173,6 +185,14 @@ def decode_event(data: str) -> WireChunk | None:
     return None if any(delta and delta.tool_calls for delta in deltas) else event
 
 
+class Refusal(Exception):
+    """An error object inside of an answer."""
+
+    def __init__(self, error: object) -> None:
+        super().__init__("the provider sent an error")
+        self.error = error
+
+
 class AnswerReader:
     """Turns the events of one answer into chunks, and knows how far it came."""
 
@@ -197,6 +217,15 @@ class AnswerReader:
             self.end_reason = choice.finish_reason or self.end_reason
         self.begun = self.begun or bool(found)
         return found
+
+    def take(self, data: str) -> list[Chunk]:
+        """The chunks of one event as it came; see `Reader`."""
+        event = decode_event(data)
+        if event is None:
+            raise ValueError("no event")
+        if event.error and not self.end_reason:
+            raise Refusal(event.error)
+        return self.feed(event)
 
     def done(self) -> None:
         """`[DONE]` arrived."""

@@ -1,4 +1,6 @@
-"""A scripted OpenAI-compatible server on loopback: real HTTP, real faults, no model.
+"""A scripted server on loopback: real HTTP, real faults, no model.
+
+It speaks chat completions, and at their paths Anthropic's Messages and Gemini's generateContent.
 
 In a test, in process (it runs in threads, so sync and async tests use it alike):
 
@@ -140,8 +142,7 @@ def render(answer: Answer, *, model: str = "scripted", usage: bool = True) -> li
     events: list[dict[str, Any]] = [_delta({"role": "assistant", "content": ""}, model)]
     for piece in _pieces(answer.reasoning, answer.chunk_chars):
         events.append(_delta({"reasoning_content": piece}, model))
-    texts = answer.text if isinstance(answer.text, list) else None
-    for piece in texts if texts is not None else _pieces(answer.text, answer.chunk_chars):
+    for piece in _words_of(answer):
         events.append(_delta({"content": piece}, model))
     for index, call in enumerate(answer.tools):
         head = {"name": call.name, "arguments": ""}
@@ -154,6 +155,68 @@ def render(answer: Answer, *, model: str = "scripted", usage: bool = True) -> li
     if usage and answer.usage is not None:
         events.append({**_delta({}, model), "choices": [], "usage": _usage(answer.usage)})
     return [_event(e) for e in events] + [b"data: [DONE]\n\n"]
+
+
+def render_anthropic(answer: Answer) -> list[bytes]:
+    """The same as Anthropic's Messages stream it."""
+    into, out, cached = answer.usage or (0, 0, 0)
+    usage = {"input_tokens": into - cached, "cache_read_input_tokens": cached, "output_tokens": 1}
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": {"usage": usage}}]
+    blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    if answer.reasoning:
+        said = [{"type": "thinking_delta", "thinking": p} for p in _pieces(answer.reasoning, 12)]
+        signed = {"type": "signature_delta", "signature": "signed"}
+        blocks.append(({"type": "thinking", "thinking": ""}, [*said, signed]))
+    if answer.text:
+        deltas = [{"type": "text_delta", "text": piece} for piece in _words_of(answer)]
+        blocks.append(({"type": "text", "text": ""}, deltas))
+    for index, call in enumerate(answer.tools):
+        head = {"type": "tool_use", "id": _call_id(call, index), "name": call.name, "input": {}}
+        parts = _pieces(_arguments(call), answer.chunk_chars)
+        blocks.append((head, [{"type": "input_json_delta", "partial_json": p} for p in parts]))
+    for index, (head, deltas) in enumerate(blocks):
+        events.append({"type": "content_block_start", "index": index, "content_block": head})
+        events.append({"type": "ping"})
+        events += [{"type": "content_block_delta", "index": index, "delta": d} for d in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    ends = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
+    delta = {"stop_reason": ends.get(_finish(answer), "refusal")}
+    events.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": out}})
+    events.append({"type": "message_stop"})
+    return [f"event: {e['type']}\n".encode() + _event(e) for e in events]
+
+
+def render_gemini(answer: Answer) -> list[bytes]:
+    """The same as Gemini streams it: calls come whole."""
+    thoughts = _pieces(answer.reasoning, answer.chunk_chars)
+    parts: list[dict[str, Any]] = [{"text": piece, "thought": True} for piece in thoughts]
+    parts += [{"text": piece} for piece in _words_of(answer)]
+    for index, call in enumerate(answer.tools):
+        made = {"name": call.name, "args": json.loads(_arguments(call))}
+        parts.append({"functionCall": made, **({} if index else {"thoughtSignature": "signed"})})
+    into, out, cached = answer.usage or (0, 0, 0)
+    events: list[dict[str, Any]] = [
+        {"candidates": [{"content": {"role": "model", "parts": [part]}}]} for part in parts
+    ]
+    ends = {"tool_calls": "STOP", "stop": "STOP", "length": "MAX_TOKENS"}
+    counted = {
+        "promptTokenCount": into,
+        "candidatesTokenCount": out,
+        "cachedContentTokenCount": cached,
+    }
+    last = {"finishReason": ends.get(_finish(answer), "SAFETY"), "content": {"parts": []}}
+    events.append({"candidates": [last], "usageMetadata": counted})
+    return [_event(e) for e in events]
+
+
+def rendered(path: str, answer: Answer, body: dict[str, Any]) -> list[bytes]:
+    """The events of an answer, as the protocol of this path has them."""
+    if path.endswith("/messages"):
+        return render_anthropic(answer)
+    if ":streamGenerateContent" in path:
+        return render_gemini(answer)
+    usage = bool((body.get("stream_options") or {}).get("include_usage"))
+    return render(answer, model=str(body.get("model", "")), usage=usage)
 
 
 def model_env(url: str) -> dict[str, str]:
@@ -372,6 +435,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(400, {"error": {"message": "Unrecognized argument: stream_options"}})
             return
         headers = {k.lower(): v for k, v in self.headers.items()}
+        if found := re.search(r"/models/(.+):streamGenerateContent", self.path):
+            body["model"] = found[1]
         answer = self.llm.take(Received(self.path, headers, body))
         self._wait(answer.delay_s)
         if answer.mode == "silent":
@@ -379,7 +444,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif answer.mode in _STATUS or answer.mode in ("html", "json_error"):
             self._refuse(answer)
-        elif body.get("stream"):
+        elif body.get("stream") or ":streamGenerateContent" in self.path:
             self._stream(answer, body)
         elif self.path.endswith("/embeddings"):
             self._json(200, _vectors(body, answer))
@@ -406,10 +471,9 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.mode not in ("ok", "empty"):
             self.send_header("Connection", "close")
         self.end_headers()
-        usage = bool((body.get("stream_options") or {}).get("include_usage"))
         if answer.mode == "empty":
             answer = msgspec.structs.replace(answer, text="", tools=[], reasoning="")
-        events = render(answer, model=str(body.get("model", "")), usage=usage)
+        events = rendered(self.path, answer, body)
         if answer.mode in ("ok", "empty"):
             self._write_events(events, answer)
             self._chunk(b"")
@@ -507,6 +571,12 @@ _INJECTED = {
     "errevent": b'data: {"error": {"message": "Overloaded", "type": "server_error", '
     b'"code": "overloaded"}}\n\n',
 }
+
+
+def _words_of(answer: Answer) -> list[str]:
+    if isinstance(answer.text, list):
+        return answer.text
+    return _pieces(answer.text, answer.chunk_chars)
 
 
 def _pieces(text: str, size: int) -> list[str]:

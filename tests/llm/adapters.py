@@ -1,10 +1,13 @@
-"""Both adapters, made for a scripted server; what every test of them needs."""
+"""The adapters, made for a scripted server; what every test of them needs."""
 
 from collections.abc import Callable
 
+from ragmem.llm.anthropic_client import AnthropicClient
 from ragmem.llm.base import LLM, Assembler, Chunk, Completion, ModelInfo, Request
+from ragmem.llm.gemini_client import GeminiClient
+from ragmem.llm.http_client import Endpoint
 from ragmem.llm.litellm_client import LiteLLMClient
-from ragmem.llm.openai_client import Endpoint, OpenAIClient
+from ragmem.llm.openai_client import OpenAIClient
 from ragmem.messages import Message, ToolSpec, user
 
 KEY = "sk-canary-0123456789abcdef"
@@ -38,7 +41,34 @@ def litellm_client(
     )
 
 
-ADAPTERS: dict[str, Connect] = {"openai": openai_client, "litellm": litellm_client}
+def anthropic_client(
+    url: str, *, timeout_s: float = 60.0, retries: int = 0, key: str | None = KEY
+) -> LLM:
+    """Anthropic's Messages."""
+    endpoint = Endpoint(
+        base_url=url, model="scripted", api_key=key, key_variable="RAGMEM_API_KEY", custom=True
+    )
+    info = ModelInfo(name="anthropic/scripted")
+    return AnthropicClient(info, endpoint, timeout_s=timeout_s, retries=retries)
+
+
+def gemini_client(
+    url: str, *, timeout_s: float = 60.0, retries: int = 0, key: str | None = KEY
+) -> LLM:
+    """Gemini's generateContent."""
+    endpoint = Endpoint(
+        base_url=url, model="scripted", api_key=key, key_variable="RAGMEM_API_KEY", custom=True
+    )
+    info = ModelInfo(name="gemini/scripted")
+    return GeminiClient(info, endpoint, timeout_s=timeout_s, retries=retries)
+
+
+ADAPTERS: dict[str, Connect] = {
+    "openai": openai_client,
+    "anthropic": anthropic_client,
+    "gemini": gemini_client,
+    "litellm": litellm_client,
+}
 
 READ_FILE = ToolSpec(
     "read_file",

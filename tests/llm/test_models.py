@@ -18,7 +18,7 @@ from ragmem.errors import ConfigError, NoModel
 from ragmem.llm import models, ollama
 from ragmem.llm.base import ModelInfo
 from ragmem.llm.models import LOCAL_NAME, about, choose_model, list_models, model_info, open_llm
-from ragmem.llm.providers import PROVIDERS, known_models
+from ragmem.llm.providers import BY_NAME, PROVIDERS, known_models
 from ragmem.usage import UsageLog
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.llm.adapters import complete
@@ -113,7 +113,7 @@ def test_each_key_opens_its_provider(environ: dict[str, str], variable: str) -> 
         choose_model(Config(), {**environ, variable: ""})
     chosen = choose_model(Config(), {**environ, variable: "k"})
     assert chosen.key_variable == variable
-    assert chosen.client == ("openai" if chosen.base_url else "litellm")
+    assert chosen.client == BY_NAME[chosen.provider].protocol
     summary = choose_model(Config(), {**environ, variable: "k"}, role="summary")
     assert summary.provider == chosen.provider
 

@@ -12,7 +12,8 @@ import pytest
 
 from ragmem.errors import ProviderRefused, ProviderUnavailable, StreamCut
 from ragmem.llm.base import Assembler, ModelInfo, Request
-from ragmem.llm.openai_client import Endpoint, OpenAIClient
+from ragmem.llm.http_client import Endpoint
+from ragmem.llm.openai_client import OpenAIClient
 from ragmem.messages import user
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.llm.adapters import complete, feed, openai_client
@@ -129,7 +130,7 @@ async def test_a_proxy_that_does_not_work(monkeypatch: pytest.MonkeyPatch, proxy
 
 
 async def test_an_answer_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragmem.llm.openai_client.MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr("ragmem.llm.http_client.MAX_ANSWER_BYTES", 10_000)
     with LLMServer([Answer("word " * 10_000, chunk_chars=500)]) as server:
         llm = openai_client(server.url)
         assembler = Assembler()
@@ -148,7 +149,7 @@ async def test_closing_twice() -> None:
 def test_the_import_stays_small() -> None:
     """Start-up: httpx comes without its command line and HTTP/2, and others can still get both."""
     code = (
-        "import sys; from ragmem.llm.openai_client import load_httpx\n"
+        "import sys; from ragmem.llm.http_client import load_httpx\n"
         "early = [m for m in ('httpx', 'rich', 'click', 'litellm', 'neo4j') if m in sys.modules]\n"
         "load_httpx()\n"
         "late = [m for m in ('rich', 'click', 'pygments', 'h2', 'litellm') if m in sys.modules]\n"

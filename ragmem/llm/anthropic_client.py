@@ -1,0 +1,312 @@
+"""Anthropic's Messages, spoken directly.
+
+The protocol: https://docs.anthropic.com/en/api/messages-streaming. What a model thinks comes back
+with the tool calls that it led to, as the provider wants it, as long as this process lives; it is
+never stored, nor sent to anybody else.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ragmem.ids import new_id
+from ragmem.llm import wire
+from ragmem.llm.base import (
+    Chunk,
+    EndChunk,
+    ReasoningChunk,
+    Request,
+    TextChunk,
+    ToolChunk,
+    UsageChunk,
+)
+from ragmem.llm.http_client import HttpClient, Reader
+from ragmem.messages import Json, Message, TextPart, ToolAnswer, ToolUse
+from ragmem.text import clean
+
+_VERSION = "2023-06-01"
+_MOST_TOKENS = 32_000
+"""Of an answer, where nobody says; a protocol that wants a limit gets the model's, up to this."""
+_UNKNOWN_MOST = 8_192
+_MOST_THOUGHTS = 200
+"""Tool calls of which is kept what led to them."""
+_NOTHING = "(nothing)"
+"""Stands for words that are none: the provider refuses empty ones."""
+_MARK = {"type": "ephemeral"}
+_ENDS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+
+Thoughts = dict[str, list[dict[str, Json]]]
+"""Blocks of thinking as they arrived, by the id of the first tool call after them."""
+
+
+class AnthropicClient(HttpClient):
+    """Speaks `POST /messages`; the endpoint's base ends in `/v1`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._thoughts: Thoughts = {}
+
+    @property
+    def _url(self) -> str:
+        return self._endpoint.base_url.rstrip("/") + "/messages"
+
+    def _headers(self) -> dict[str, str]:
+        key = self._endpoint.api_key
+        return {"anthropic-version": _VERSION} | ({"x-api-key": key} if key else {})
+
+    def _reader(self) -> Reader:
+        return MessageReader(self._thoughts)
+
+    def _body(self, request: Request) -> dict[str, Json]:
+        known = self.info.max_output_tokens or _UNKNOWN_MOST
+        rules = [message for message in request.messages if message.role == "system"]
+        body: dict[str, Json] = {
+            "model": self._endpoint.model,
+            "max_tokens": request.max_output_tokens or min(known, _MOST_TOKENS),
+            "messages": self._messages(request.messages),
+            "stream": True,
+        }
+        if rules:
+            text = clean("\n\n".join(message.text for message in rules)) or _NOTHING
+            # Tools stand before it: one mark is for both.
+            body["system"] = [{"type": "text", "text": text, "cache_control": _MARK}]
+        if request.tools:
+            body["tools"] = [
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "input_schema": tool.parameters,
+                }
+                for tool in request.tools
+            ]
+        return body
+
+    def _messages(self, messages: Sequence[Message]) -> list[dict[str, Json]]:
+        """In turns of user and assistant; what is read from the cache ends where marks are.
+
+        One is at the end of the history, before what changes with each prompt, and one at the
+        end: within a turn each call reads what the one before has sent.
+        """
+        asked = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
+        found: list[dict[str, Json]] = []
+        for i, message in enumerate(messages):
+            if message.role == "system":
+                continue
+            if i == asked and found:
+                found[-1]["content"][-1]["cache_control"] = _MARK
+            role = "assistant" if message.role == "assistant" else "user"
+            blocks = [block for part in message.parts for block in _block(part)]
+            if role == "assistant" and message.tool_uses:
+                blocks = [*self._thoughts.get(message.tool_uses[0].id, ()), *blocks]
+            if found and found[-1]["role"] == role:
+                found[-1]["content"] += blocks
+            elif blocks or role == "user":
+                empty = [{"type": "text", "text": _NOTHING}]
+                found.append({"role": role, "content": blocks or empty})
+        if found:
+            found[-1]["content"][-1]["cache_control"] = _MARK
+        return found
+
+
+def _block(part: TextPart | ToolUse | ToolAnswer) -> list[dict[str, Json]]:
+    """A part as the provider takes it; none for words that are none."""
+    match part:
+        case TextPart(text):
+            return [{"type": "text", "text": clean(text)}] if clean(text).strip() else []
+        case ToolUse():
+            return [
+                {
+                    "type": "tool_use",
+                    "id": wire.call_id(part.id),
+                    "name": wire.tool_name(part.name),
+                    "input": wire.arguments_of(part),
+                }
+            ]
+        case ToolAnswer(use_id, text, is_error):
+            answer = {
+                "type": "tool_result",
+                "tool_use_id": wire.call_id(use_id),
+                "content": clean(text) or _NOTHING,
+            }
+            return [answer | ({"is_error": True} if is_error else {})]
+
+
+# --- in ----------------------------------------------------------------------
+
+
+class _Block(msgspec.Struct):
+    type: str = ""
+    id: str = ""
+    name: str = ""
+    text: str = ""
+    thinking: str = ""
+    data: str = ""
+    input: Json = None
+
+
+class _Delta(msgspec.Struct):
+    type: str = ""
+    text: str = ""
+    partial_json: str = ""
+    thinking: str = ""
+    signature: str = ""
+    stop_reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+
+
+class _Message(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str = ""
+    index: int = 0
+    message: _Message | None = None
+    content_block: _Block | None = None
+    delta: _Delta | None = None
+    usage: _Usage | None = None
+    error: Any = None
+    # An answer in one piece.
+    content: list[_Block] = []
+    stop_reason: str | None = None
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class MessageReader:
+    """See `Reader`; a stream has ended when `message_stop` was said."""
+
+    def __init__(self, thoughts: Thoughts) -> None:
+        self.begun = False
+        self.end_reason = ""
+        self._kept = thoughts
+        self._thinking: list[dict[str, Json]] = []
+        self._calls: dict[int, int] = {}
+        """Our number of a call, by the index of its block."""
+        self._silent: set[int] = set()
+        """Blocks of calls of which no argument has come."""
+        self._stop_reason = ""
+        self._usage: _Usage | None = None
+
+    def take(self, data: str) -> list[Chunk]:
+        """The chunks of one event; unknown ones say nothing."""
+        try:
+            event = _decode(data)
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            raise ValueError(str(error)) from None
+        if event.error:
+            raise wire.Refusal(event.error)
+        found = self._chunks(event)
+        self.begun = self.begun or bool(found)
+        return found
+
+    def done(self) -> None:
+        """It came in one piece."""
+        self.end_reason = self.end_reason or _ENDS.get(self._stop_reason, self._stop_reason)
+
+    def closing(self) -> list[Chunk]:
+        """Usage and the end, in that order, as far as they arrived."""
+        usage = self._usage
+        found: list[Chunk] = []
+        if usage is not None:
+            cached = usage.cache_read_input_tokens
+            into = (usage.input_tokens, usage.cache_creation_input_tokens, cached)
+            found.append(
+                UsageChunk(
+                    input_tokens=None if usage.input_tokens is None else sum(n or 0 for n in into),
+                    output_tokens=usage.output_tokens,
+                    cached_tokens=cached,
+                )
+            )
+        return [*found, EndChunk(self.end_reason)] if self.end_reason else found
+
+    def _chunks(self, event: _Event) -> list[Chunk]:
+        match event.type:
+            case "message_start" if event.message:
+                self._count(event.message.usage)
+            case "content_block_start" if event.content_block:
+                return self._started(event.index, event.content_block)
+            case "content_block_delta" if event.delta:
+                return self._more(event.index, event.delta)
+            case "content_block_stop" if event.index in self._silent:
+                return [self._arguments(event.index, "{}")]
+            case "message_delta":
+                self._count(event.usage)
+                self._stop_reason = (event.delta and event.delta.stop_reason) or self._stop_reason
+            case "message_stop":
+                self.done()
+                self.end_reason = self.end_reason or "stop"
+            case "message":
+                self._count(event.usage)
+                self._stop_reason = event.stop_reason or ""
+                found = [
+                    c for i, block in enumerate(event.content) for c in self._started(i, block)
+                ]
+                return found + [self._arguments(i, "{}") for i in sorted(self._silent)]
+        return []
+
+    def _count(self, usage: _Usage | None) -> None:
+        """What comes later counts the whole call; what it leaves out was said before."""
+        if usage is not None:
+            before = msgspec.structs.asdict(self._usage) if self._usage else {}
+            after = {k: v for k, v in msgspec.structs.asdict(usage).items() if v is not None}
+            self._usage = _Usage(**(before | after))
+
+    def _started(self, index: int, block: _Block) -> list[Chunk]:
+        match block.type:
+            case "text" if block.text:
+                return [TextChunk(block.text)]
+            case "thinking":
+                self._thinking.append({"type": "thinking", "thinking": block.thinking})
+                return [ReasoningChunk(block.thinking)] if block.thinking else []
+            case "redacted_thinking":
+                self._thinking.append({"type": "redacted_thinking", "data": block.data})
+            case "tool_use":
+                return self._called(index, block)
+        return []
+
+    def _called(self, index: int, block: _Block) -> list[Chunk]:
+        slot = self._calls[index] = len(self._calls)
+        name = block.id or f"call_{new_id()}"
+        if slot == 0 and self._thinking:
+            self._kept[name] = self._thinking
+            while len(self._kept) > _MOST_THOUGHTS:
+                del self._kept[next(iter(self._kept))]
+        first: list[Chunk] = [ToolChunk(slot, name, block.name)]
+        self._silent.add(index)
+        if block.input:
+            first.append(self._arguments(index, msgspec.json.encode(block.input).decode()))
+        return first
+
+    def _more(self, index: int, delta: _Delta) -> list[Chunk]:
+        match delta.type:
+            case "text_delta" if delta.text:
+                return [TextChunk(delta.text)]
+            case "input_json_delta" if delta.partial_json and index in self._calls:
+                return [self._arguments(index, delta.partial_json)]
+            case "thinking_delta" if delta.thinking:
+                if self._thinking:
+                    self._thinking[-1]["thinking"] += delta.thinking
+                return [ReasoningChunk(delta.thinking)]
+            case "signature_delta" if self._thinking:
+                self._thinking[-1]["signature"] = delta.signature
+        return []
+
+    def _arguments(self, index: int, text: str) -> ToolChunk:
+        self._silent.discard(index)
+        return ToolChunk(self._calls[index], "", "", text)

@@ -1,0 +1,235 @@
+"""Google's Gemini, by generateContent, spoken directly.
+
+The protocol: https://ai.google.dev/api/generate-content. A call comes with a signature of what the
+model thought before it, and goes back with it as long as this process lives; it is never stored.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ragmem.ids import new_id
+from ragmem.llm import wire
+from ragmem.llm.base import (
+    Chunk,
+    EndChunk,
+    ReasoningChunk,
+    Request,
+    TextChunk,
+    ToolChunk,
+    UsageChunk,
+)
+from ragmem.llm.faults import Passing
+from ragmem.llm.http_client import HttpClient, Reader
+from ragmem.messages import Json, Message, TextPart, ToolAnswer, ToolUse
+from ragmem.text import clean
+
+_NO_SIGNATURE = "skip_thought_signature_validator"
+"""What the provider wants for calls that another model, or an earlier process, has made."""
+_MOST_SIGNATURES = 1_000
+_NOTHING = "(nothing)"
+_ENDS = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+}
+_NO_CALL = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"}
+"""Ends that say that a call could not be read: nothing of it may run."""
+
+
+class GeminiClient(HttpClient):
+    """Speaks `:streamGenerateContent`; the endpoint's base ends in `/v1beta`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._signatures: dict[str, str] = {}
+        """Of what was thought before a call, by its id."""
+
+    @property
+    def _url(self) -> str:
+        model = self._endpoint.model.removeprefix("models/")
+        base = self._endpoint.base_url.rstrip("/")
+        return f"{base}/models/{model}:streamGenerateContent?alt=sse"
+
+    def _headers(self) -> dict[str, str]:
+        key = self._endpoint.api_key
+        return {"x-goog-api-key": key} if key else {}
+
+    def _reader(self) -> Reader:
+        return ContentReader(self._signatures)
+
+    def _body(self, request: Request) -> dict[str, Json]:
+        rules = [message.text for message in request.messages if message.role == "system"]
+        body: dict[str, Json] = {"contents": self._contents(request.messages)}
+        if rules:
+            text = clean("\n\n".join(rules)) or _NOTHING
+            body["systemInstruction"] = {"parts": [{"text": text}]}
+        if request.tools:
+            declared = [
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parametersJsonSchema": tool.parameters,
+                }
+                for tool in request.tools
+            ]
+            body["tools"] = [{"functionDeclarations": declared}]
+        if request.max_output_tokens:
+            body["generationConfig"] = {"maxOutputTokens": request.max_output_tokens}
+        return body
+
+    def _contents(self, messages: Sequence[Message]) -> list[dict[str, Json]]:
+        names = {use.id: use.name for message in messages for use in message.tool_uses}
+        found: list[dict[str, Json]] = []
+        for message in messages:
+            if message.role == "system":
+                continue
+            role = "model" if message.role == "assistant" else "user"
+            first = message.tool_uses[:1]
+            parts = [
+                part for each in message.parts for part in self._part(each, names, each in first)
+            ]
+            if found and found[-1]["role"] == role:
+                found[-1]["parts"] += parts
+            elif parts or role == "user":
+                found.append({"role": role, "parts": parts or [{"text": _NOTHING}]})
+        return found
+
+    def _part(
+        self, part: TextPart | ToolUse | ToolAnswer, names: dict[str, str], is_first: bool
+    ) -> list[dict[str, Json]]:
+        match part:
+            case TextPart(text):
+                return [{"text": clean(text)}] if clean(text).strip() else []
+            case ToolUse():
+                call = {"name": wire.tool_name(part.name), "args": wire.arguments_of(part)}
+                # Of calls side by side the first alone bears one.
+                signature = self._signatures.get(part.id, _NO_SIGNATURE if is_first else "")
+                signed = {"thoughtSignature": signature} if signature else {}
+                return [{"functionCall": call, **signed}]
+            case ToolAnswer(use_id, text, is_error):
+                name = wire.tool_name(names.get(use_id, ""))
+                told = {"error" if is_error else "result": clean(text)}
+                return [{"functionResponse": {"name": name, "response": told}}]
+
+
+# --- in ----------------------------------------------------------------------
+
+
+class _Call(msgspec.Struct):
+    name: str = ""
+    args: Json = None
+
+
+class _Part(msgspec.Struct, rename="camel"):
+    text: str = ""
+    thought: bool = False
+    function_call: _Call | None = None
+    thought_signature: str = ""
+
+
+class _Content(msgspec.Struct):
+    parts: list[_Part] = []
+
+
+class _Candidate(msgspec.Struct, rename="camel"):
+    content: _Content | None = None
+    finish_reason: str = ""
+
+
+class _Usage(msgspec.Struct, rename="camel"):
+    prompt_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+    cached_content_token_count: int | None = None
+
+
+class _Feedback(msgspec.Struct, rename="camel"):
+    block_reason: str = ""
+
+
+class _Event(msgspec.Struct, rename="camel"):
+    candidates: list[_Candidate] = []
+    usage_metadata: _Usage | None = None
+    prompt_feedback: _Feedback | None = None
+    error: Any = None
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class ContentReader:
+    """See `Reader`; a stream has ended when a candidate gave the reason."""
+
+    def __init__(self, signatures: dict[str, str]) -> None:
+        self.begun = False
+        self.end_reason = ""
+        self._signatures = signatures
+        self._count = 0
+        self._usage: _Usage | None = None
+
+    def take(self, data: str) -> list[Chunk]:
+        """The chunks of one event."""
+        try:
+            event = _decode(data)
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            raise ValueError(str(error)) from None
+        if event.error:
+            raise wire.Refusal(event.error)
+        self._usage = event.usage_metadata or self._usage
+        found: list[Chunk] = []
+        for candidate in event.candidates[:1]:
+            for part in candidate.content.parts if candidate.content else ():
+                found += self._chunks(part)
+            self._end(candidate.finish_reason)
+        if event.prompt_feedback and event.prompt_feedback.block_reason:
+            self.end_reason = "content_filter"
+        self.begun = self.begun or bool(found)
+        return found
+
+    def done(self) -> None:
+        """It came in one piece: whether it ended, it says itself."""
+
+    def closing(self) -> list[Chunk]:
+        """Usage and the end, in that order, as far as they arrived."""
+        usage = self._usage
+        found: list[Chunk] = []
+        if usage is not None:
+            out = (usage.candidates_token_count, usage.thoughts_token_count)
+            found.append(
+                UsageChunk(
+                    input_tokens=usage.prompt_token_count,
+                    output_tokens=None if out == (None, None) else sum(n or 0 for n in out),
+                    cached_tokens=usage.cached_content_token_count,
+                )
+            )
+        return [*found, EndChunk(self.end_reason)] if self.end_reason else found
+
+    def _end(self, reason: str) -> None:
+        if reason in _NO_CALL:
+            raise Passing("The model's call of a tool could not be read.")
+        if reason and reason != "FINISH_REASON_UNSPECIFIED":
+            end = _ENDS.get(reason, reason.casefold())
+            self.end_reason = "tool_calls" if end == "stop" and self._count else end
+
+    def _chunks(self, part: _Part) -> list[Chunk]:
+        if part.function_call:
+            return [self._called(part.function_call, part.thought_signature)]
+        if not part.text:
+            return []
+        return [ReasoningChunk(part.text) if part.thought else TextChunk(part.text)]
+
+    def _called(self, call: _Call, signature: str) -> ToolChunk:
+        slot, name = self._count, f"call_{new_id()}"
+        self._count += 1
+        if signature:
+            self._signatures[name] = signature
+            while len(self._signatures) > _MOST_SIGNATURES:
+                del self._signatures[next(iter(self._signatures))]
+        arguments = msgspec.json.encode(call.args or {}).decode()
+        return ToolChunk(slot, name, call.name, arguments)

@@ -1,0 +1,47 @@
+"""Claude and Gemini from the command line: directly, and without what takes seconds to load."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import Answer, Call, LLMServer
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "base"),
+    [
+        ("anthropic/claude-sonnet-5-5", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+        ("gemini/gemini-3.8-flash", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
+    ],
+)
+def test_a_turn_with_a_tool_call(tmp_path: Path, model: str, key: str, base: str) -> None:
+    """Asked with its key, answered and stored; litellm is not even there."""
+    reads = Answer(tools=[Call("read_file", {"path": "a.py"})], reasoning="I read a.py first.")
+    with LLMServer([reads, Answer("It prints hello.")]) as server:
+        hidden = tmp_path / "hidden"
+        (hidden / "litellm").mkdir(parents=True)
+        (hidden / "litellm" / "__init__.py").write_text("raise SystemExit('litellm was imported')")
+        env = {
+            key: "k-0123456789abcdef",
+            base: server.url.removesuffix("/v1"),
+            "RAGMEM_MEMORY__WORKER": "off",
+            "PYTHONPATH": str(hidden),
+        }
+        ragmem = Ragmem(tmp_path, env)
+        (ragmem.project / "a.py").write_text("print('hello')\n")
+        done = ragmem.run("ask", "-m", model, "What does a.py print?", "--output-format", "json")
+    assert done.code == 0, done
+    assert done.json["result"] == "It prints hello."
+    assert [request.body["model"] for request in server.requests] == [model.partition("/")[2]] * 2
+    assert "print('hello')" in str(server.requests[1].body)
+    (session,) = ragmem.sessions()
+    assert session["turn_count"] == 1
+
+
+def test_a_refused_key_is_named(tmp_path: Path) -> None:
+    with LLMServer([Answer(mode="401")]) as server:
+        env = {"ANTHROPIC_API_KEY": "k-wrong", "ANTHROPIC_BASE_URL": server.url.removesuffix("/v1")}
+        done = Ragmem(tmp_path, env).run("ask", "-m", "anthropic/claude-sonnet-5-5", "Hello?")
+    assert done.code == 1
+    assert "ANTHROPIC_API_KEY" in done.err

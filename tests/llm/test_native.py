@@ -1,0 +1,339 @@
+"""What is said to Anthropic and to Gemini in their own protocols, and what they say."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ragmem.errors import ContextTooLong, LLMError, ProviderRefused, ProviderUnavailable, StreamCut
+from ragmem.llm import faults
+from ragmem.llm.anthropic_client import MessageReader
+from ragmem.llm.base import (
+    Chunk,
+    EndChunk,
+    Request,
+    TextChunk,
+    ToolChunk,
+    UsageChunk,
+)
+from ragmem.llm.gemini_client import ContentReader
+from ragmem.llm.http_client import Reader
+from ragmem.llm.wire import Refusal
+from ragmem.messages import Message, ToolUse, assistant, system, tool, user
+from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.llm.adapters import KEY, READ_FILE, anthropic_client, asking, complete, gemini_client
+
+USE = ToolUse("call_1", "read_file", '{"path": "a.py"}')
+TALK = (
+    system("Be brief."),
+    user("What is in a.py?"),
+    assistant("Let me look.", (USE,)),
+    tool("call_1", "print('hello')"),
+    assistant("A program."),
+    user("And in b.py?"),
+    assistant("", (ToolUse("call_2", "read_file", '{"path": "b.py"}'),)),
+    tool("call_2", "no such file", is_error=True),
+)
+STRANGE = (
+    user("half an emoji: \ud83d"),
+    assistant("", (ToolUse("id with spaces " * 9, "no such\ntool" * 20, '{"path": "/etc/pa'),)),
+    tool("id with spaces " * 9, ""),
+    assistant("   "),
+    user(""),
+)
+
+
+def sent_by(make: Any, *messages: Message, **fields: Any) -> Any:
+    """The body and headers of a request."""
+
+    async def run() -> Any:
+        with LLMServer([Answer("ok")]) as server:
+            llm = make(server.url)
+            request = Request(messages=messages, tools=(READ_FILE,), **fields)
+            await complete(llm, request)
+            await llm.aclose()
+            return server.requests[0]
+
+    return asyncio.run(run())
+
+
+def marks(value: Any) -> Iterator[Any]:
+    """Whatever bears a mark for the cache."""
+    if isinstance(value, dict):
+        if "cache_control" in value:
+            yield value
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from marks(each)
+
+
+def test_anthropic_is_sent_blocks() -> None:
+    sent = sent_by(anthropic_client, *TALK)
+    assert sent.path == "/v1/messages"
+    assert (sent.headers["x-api-key"], sent.headers["anthropic-version"]) == (KEY, "2023-06-01")
+    assert "authorization" not in sent.headers
+    body = sent.body
+    assert (body["model"], body["stream"], body["max_tokens"]) == ("scripted", True, 8_192)
+    assert body["tools"][0]["input_schema"] == READ_FILE.parameters
+    assert [m["role"] for m in body["messages"]] == [
+        "user", "assistant", "user", "assistant", "user", "assistant", "user",
+    ]  # fmt: skip
+    used = body["messages"][1]["content"]
+    assert used[0] == {"type": "text", "text": "Let me look."}
+    assert used[1] == {
+        "type": "tool_use", "id": "call_1", "name": "read_file", "input": {"path": "a.py"},
+    }  # fmt: skip
+    assert body["messages"][-1]["content"][0] | {"cache_control": 0} == {
+        "type": "tool_result", "tool_use_id": "call_2", "content": "no such file",
+        "is_error": True, "cache_control": 0,
+    }  # fmt: skip
+
+
+def test_anthropic_is_told_what_to_read_from_its_cache() -> None:
+    """The rules with the tools, the end of the history, and what the next call begins with."""
+    marked = [
+        each.get("text") or each["content"] for each in marks(sent_by(anthropic_client, *TALK).body)
+    ]
+    assert sorted(marked) == ["A program.", "Be brief.", "no such file"]
+
+
+def test_gemini_is_sent_parts() -> None:
+    sent = sent_by(gemini_client, *TALK, max_output_tokens=99)
+    assert sent.path == "/v1/models/scripted:streamGenerateContent?alt=sse"
+    assert sent.headers["x-goog-api-key"] == KEY
+    assert KEY not in sent.path
+    body = sent.body
+    assert body["systemInstruction"] == {"parts": [{"text": "Be brief."}]}
+    assert body["generationConfig"] == {"maxOutputTokens": 99}
+    [declared] = body["tools"][0]["functionDeclarations"]
+    assert (declared["name"], declared["parametersJsonSchema"]) == (
+        "read_file",
+        READ_FILE.parameters,
+    )
+    assert [c["role"] for c in body["contents"]] == [
+        "user", "model", "user", "model", "user", "model", "user",
+    ]  # fmt: skip
+    call = body["contents"][1]["parts"][1]
+    assert call["functionCall"] == {"name": "read_file", "args": {"path": "a.py"}}
+    # Made by who knows whom: the provider is told not to look for a signature of its own.
+    assert call["thoughtSignature"]
+    assert body["contents"][-1]["parts"] == [
+        {"functionResponse": {"name": "read_file", "response": {"error": "no such file"}}}
+    ]
+
+
+@pytest.mark.parametrize("make", [anthropic_client, gemini_client])
+def test_history_of_any_kind_can_be_sent(make: Any) -> None:
+    """No empty words, no invalid ids, names or arguments, no halves of characters."""
+    text = json.dumps(sent_by(make, *STRANGE).body)
+    assert "\\ud83d" not in text
+    assert '"text": ""' not in text
+    assert "invalid_arguments" in text
+    assert "id with spaces" not in text
+
+
+async def test_what_was_thought_goes_back_with_its_calls() -> None:
+    """To the provider that thought it, and as it was."""
+    thinking = Answer(tools=[Call("read_file", {"path": "a.py"})], reasoning="They want a.py.")
+    for make in (anthropic_client, gemini_client):
+        with LLMServer([thinking, Answer("Done.")]) as server:
+            llm = make(server.url)
+            done = await complete(llm)
+            (use,) = done.tool_uses
+            await complete(llm, asking(user("Go."), assistant("", (use,)), tool(use.id, "x")))
+            body = server.requests[1].body
+            await llm.aclose()
+        if "contents" in body:
+            assert body["contents"][1]["parts"][0]["thoughtSignature"] == "signed"
+        else:
+            assert body["messages"][1]["content"][0] == {
+                "type": "thinking", "thinking": "They want a.py.", "signature": "signed",
+            }  # fmt: skip
+
+
+# --- events -----------------------------------------------------------------------
+
+
+def fed(reader: Reader, *events: dict[str, Any]) -> list[Chunk]:
+    """The chunks of these events, the end with them."""
+    found = [chunk for event in events for chunk in reader.take(json.dumps(event))]
+    return [*found, *reader.closing()]
+
+
+def test_what_anthropic_adds_says_nothing_and_what_it_writes_to_its_cache_counts() -> None:
+    usage = {
+        "input_tokens": 10,
+        "cache_creation_input_tokens": 200,
+        "cache_read_input_tokens": 3000,
+    }
+    chunks = fed(
+        MessageReader({}),
+        {"type": "message_start", "message": {"usage": usage}},
+        {"type": "something_new", "index": 7},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "server_tool_use"}},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}},
+        {
+            "type": "content_block_delta",
+            "index": 1,
+            "delta": {"type": "text_delta", "text": "Yes."},
+        },
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "citations_delta"}},
+        {
+            "type": "content_block_start",
+            "index": 2,
+            "content_block": {"type": "tool_use", "id": "t", "name": "now"},
+        },
+        {"type": "content_block_stop", "index": 2},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "tool_use"},
+            "usage": {"output_tokens": 5},
+        },
+        {"type": "message_stop"},
+    )
+    assert chunks == [
+        TextChunk("Yes."),
+        ToolChunk(0, "t", "now"),
+        ToolChunk(0, "", "", "{}"),
+        UsageChunk(input_tokens=3210, output_tokens=5, cached_tokens=3000),
+        EndChunk("tool_calls"),
+    ]
+
+
+def test_an_answer_of_anthropic_without_its_last_event_is_no_answer() -> None:
+    reader = MessageReader({})
+    fed(
+        reader,
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Y"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+    )
+    assert not reader.end_reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "end"),
+    [
+        ("end_turn", "stop"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("refusal", "content_filter"),
+        ("pause_turn", "pause_turn"),
+    ],
+)
+def test_why_anthropic_stopped(reason: str, end: str) -> None:
+    events = {"type": "message_delta", "delta": {"stop_reason": reason}}, {"type": "message_stop"}
+    assert fed(MessageReader({}), *events) == [EndChunk(end)]
+
+
+def test_anthropic_in_one_piece() -> None:
+    reader = MessageReader({})
+    blocks = [
+        {"type": "text", "text": "Go."},
+        {"type": "tool_use", "id": "t", "name": "now", "input": {"a": 1}},
+    ]
+    reader.take(json.dumps({"type": "message", "content": blocks, "stop_reason": "tool_use"}))
+    reader.done()
+    assert reader.end_reason == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "end"),
+    [
+        ({"finishReason": "STOP"}, "stop"),
+        ({"finishReason": "MAX_TOKENS"}, "length"),
+        ({"finishReason": "SAFETY"}, "content_filter"),
+        ({"finishReason": "PROHIBITED_CONTENT"}, "content_filter"),
+        (
+            {"finishReason": "STOP", "content": {"parts": [{"functionCall": {"name": "now"}}]}},
+            "tool_calls",
+        ),
+        ({"finishReason": "LANGUAGE"}, "language"),
+    ],
+)
+def test_why_gemini_stopped(candidate: dict[str, Any], end: str) -> None:
+    assert fed(ContentReader({}), {"candidates": [candidate]})[-1] == EndChunk(end)
+
+
+def test_a_prompt_that_gemini_blocks_has_ended() -> None:
+    blocked = {"promptFeedback": {"blockReason": "SAFETY"}}
+    assert fed(ContentReader({}), blocked) == [EndChunk("content_filter")]
+
+
+def test_a_call_that_gemini_could_not_write_is_none() -> None:
+    with pytest.raises(ProviderUnavailable, match="could not be read"):
+        fed(ContentReader({}), {"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}]})
+
+
+def test_what_gemini_thinks_counts_as_written() -> None:
+    usage = {"promptTokenCount": 9, "candidatesTokenCount": 5, "thoughtsTokenCount": 7}
+    event = {"candidates": [{"finishReason": "STOP"}], "usageMetadata": usage}
+    assert fed(ContentReader({}), event)[0] == UsageChunk(input_tokens=9, output_tokens=12)
+
+
+@pytest.mark.parametrize("reader", [MessageReader({}), ContentReader({})])
+def test_an_error_inside_of_an_answer_is_one(reader: Reader) -> None:
+    with pytest.raises(Refusal):
+        reader.take('{"type": "error", "error": {"type": "overloaded_error", "message": "Busy"}}')
+    with pytest.raises(ValueError, match="truncated"):
+        reader.take('{"type": "content_block_del')
+
+
+# --- refusals ----------------------------------------------------------------------
+
+PEER = faults.Peer(
+    name="anthropic", model="claude", key_variable="ANTHROPIC_API_KEY", secrets=("k" * 9,)
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind", "hint"),
+    [
+        (400, "prompt is too long: 210000 tokens > 200000 maximum", ContextTooLong, "window"),
+        (413, "Request exceeds the maximum size", ContextTooLong, "window"),
+        (
+            400,
+            "The input token count (1200000) exceeds the maximum number of tokens allowed",
+            ContextTooLong,
+            "window",
+        ),
+        (400, "Your credit balance is too low to access the API.", ProviderRefused, "credit"),
+        (401, "invalid x-api-key", ProviderRefused, "ANTHROPIC_API_KEY"),
+        (
+            400,
+            "API key not valid. Please pass a valid API key.",
+            ProviderRefused,
+            "ANTHROPIC_API_KEY",
+        ),
+        (404, "model: claude-x", ProviderRefused, "ragmem models"),
+        (529, "Overloaded", faults.Passing, "moment"),
+    ],
+)
+def test_refusals_say_what_to_do(
+    status: int, message: str, kind: type[LLMError], hint: str
+) -> None:
+    body = json.dumps({"type": "error", "error": {"type": "x", "message": message}})
+    error = faults.from_status(PEER, status, body)
+    assert type(error) is kind
+    assert hint in error.hint
+
+
+def test_a_limit_that_passes_is_not_one_of_credit() -> None:
+    """Gemini speaks of plan and billing in both, and says how long to wait in one."""
+    told = "You exceeded your current quota, please check your plan and billing details."
+    body = json.dumps({"error": {"message": told, "details": [{"retryDelay": "17s"}]}})
+    seconds = faults.retry_after(None, body)
+    assert seconds == 17
+    assert type(faults.from_status(PEER, 429, body, retry_after_s=seconds)) is faults.Passing
+    assert type(faults.from_status(PEER, 429, body)) is ProviderRefused
+
+
+async def test_no_answer_is_taken_for_whole_that_is_not() -> None:
+    cut = Answer("Go.", tools=[Call("run_command", {"command": "rm -rf ./b"})], mode="cut_clean")
+    for make in (anthropic_client, gemini_client):
+        with LLMServer([cut]) as server:
+            llm = make(server.url)
+            with pytest.raises((StreamCut, ProviderUnavailable)):
+                await complete(llm)
+            await llm.aclose()
