@@ -19,7 +19,7 @@ from ragmem.memory.facts.ranking import is_generic
 from ragmem.memory.facts.words import is_greeting, own_words, plain, prose, sentences
 from ragmem.memory.files import extract_accessed_files, locator, written_since
 from ragmem.memory.summaries.digest import opening, prose_sentences
-from ragmem.records import MemoryQuery, Session, SessionQuery, Turn, TurnQuery
+from ragmem.records import MemoryQuery, MemoryRecord, Session, SessionQuery, Turn, TurnQuery
 from ragmem.store.base import Store
 from ragmem.terms import guess_language, terms, turn_terms
 from ragmem.terms.languages import is_stop_word
@@ -31,7 +31,8 @@ FIRST_TURNS = 2
 """In so many turns of a new session it is told unasked."""
 _SESSIONS_READ = 12
 _TURNS = 8
-"""The newest of a session: what it came to stands in them."""
+_READ_CHARS = 200_000
+"""The newest of a session, and their characters: what it came to stands in them."""
 _RECENT = 3
 """Of these what is left open is told; what was open before has mostly been done."""
 _MOST = 4
@@ -268,32 +269,45 @@ async def last_time(
 
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
     """What each came to, in their order. StoreError."""
-    turns = await asyncio.gather(
-        *(store.turns(each.session_id, TurnQuery(limit=_TURNS)) for each in sessions)
+    query = TurnQuery(limit=_TURNS, max_chars=_READ_CHARS)
+    turns = await asyncio.gather(*(store.turns(each.session_id, query) for each in sessions))
+    learned = [await store.memories(_learned_in(each, now)) for each in sessions]
+    # Some hundred thousand characters take a moment: whoever types comes first.
+    return await asyncio.to_thread(_recaps, sessions, turns, learned, now)
+
+
+def _learned_in(session: Session, now: datetime) -> MemoryQuery:
+    return MemoryQuery(
+        everywhere=True,
+        session_id=session.session_id,
+        kinds=_KINDS,
+        with_superseded=True,
+        alive_at=now,
     )
+
+
+def _recaps(
+    sessions: Sequence[Session],
+    turns: Sequence[Sequence[Turn]],
+    learned: Sequence[Sequence[MemoryRecord]],
+    now: datetime,
+) -> list[SessionRecap]:
     found = []
-    for each, own in zip(sessions, turns, strict=True):
+    for session, own, memories in zip(sessions, turns, learned, strict=True):
         later = [
             turn
             for other, theirs in zip(sessions, turns, strict=True)
-            if other.last_activity_at > each.last_activity_at
+            if other.last_activity_at > session.last_activity_at
             for turn in theirs
         ]
-        query = MemoryQuery(
-            everywhere=True,
-            session_id=each.session_id,
-            kinds=_KINDS,
-            with_superseded=True,
-            alive_at=now,
-        )
-        every = await store.memories(query)
-        learned = [memory for memory in every[::-1] if memory.superseded_by is None]
-        past = {e.turn_id for m in every if m.superseded_by for e in m.evidence}
-        decided = [memory.content for memory in learned if memory.kind == "decision"]
-        due = [m.content for m in learned if m.kind == "deadline" and not (m.at and m.at < now)]
-        made = recap(each, own, decided=decided, later=later, past=past)
-        found.append(msgspec.structs.replace(made, open=(*due[:_MOST], *made.open)))
-    return await asyncio.to_thread(lambda: [_since(each) for each in found])
+        current = [memory for memory in memories[::-1] if memory.superseded_by is None]
+        past = {e.turn_id for m in memories if m.superseded_by for e in m.evidence}
+        decided = [memory.content for memory in current if memory.kind == "decision"]
+        due = [m.content for m in current if m.kind == "deadline" and not (m.at and m.at < now)]
+        made = recap(session, own, decided=decided, later=later, past=past)
+        made = msgspec.structs.replace(made, open=(*due[:_MOST], *made.open))
+        found.append(_since(made))
+    return found
 
 
 def _since(found: SessionRecap) -> SessionRecap:

@@ -29,7 +29,7 @@ def test_default_file_explains_its_keys() -> None:
     assert text[start : text.index("# Where memory is kept.")] == snapshot("""\
 # How models are reached.
 [llm]
-# `auto`: directly for OpenAI-compatible servers, through litellm for all others.
+# `auto`: directly to Anthropic, Gemini and OpenAI-compatible servers, by litellm to others.
 #client = "auto"
 # URL of an OpenAI-compatible server; empty: the provider's own.
 #api_base = ""

@@ -35,6 +35,6 @@ async def test_the_nth_failure(
 ) -> None:
     """`lasting`: from then on. Plain words, nothing shown as saved is lost, and it goes on."""
     server = request.getfixturevalue("neo4j_server") if kind == "neo4j" else None
-    every = 12 if kind == "sqlite" else 25
+    every = 10 if request.config.getoption("--all") else 12 if kind == "sqlite" else 25
     with campaign(tmp_path, seed=_SEED, neo4j=server, zygote=zygote) as faults:
         assert await faults.nth_failures(action, lasting=lasting, every=every) >= 2

@@ -4,6 +4,7 @@ import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,11 @@ from tests.fakes.neo4j import in_thread, neo4j_env
 from tests.store.samples import START, a_session, called, summed
 
 _SESSIONS, _TURNS = 30, 20
+
+
+def also(*values: Any) -> Any:
+    """A case of the whole campaign."""
+    return pytest.param(*values, marks=pytest.mark.campaign)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +110,9 @@ async def sessions_in(store: Archive) -> list[Session]:
         await store.aclose()
 
 
-@pytest.mark.parametrize("point", ["transfer.compare@2", "neo4j.commit@3"])
+@pytest.mark.parametrize(
+    "point", ["transfer.compare@2", "neo4j.commit@3", also("transfer.applied@2")]
+)
 async def test_a_move_killed_in_its_middle_is_run_again(
     world: World, graph: dict[str, str], point: str
 ) -> None:
@@ -119,7 +127,9 @@ async def test_a_move_killed_in_its_middle_is_run_again(
     assert await sessions_in(await world.opened()) == before
 
 
-@pytest.mark.parametrize("point", ["transfer.read@2", "sqlite.committed@4"])
+@pytest.mark.parametrize(
+    "point", ["transfer.read@2", "sqlite.committed@4", also("transfer.apply@3")]
+)
 async def test_a_move_back_killed_in_its_middle_is_run_again(
     world: World, graph: dict[str, str], point: str
 ) -> None:
@@ -135,7 +145,7 @@ async def test_a_move_back_killed_in_its_middle_is_run_again(
     assert await sessions_in(await world.opened()) == before
 
 
-@pytest.mark.parametrize("point", ["lines.read@150", "transfer.apply@2"])
+@pytest.mark.parametrize("point", ["lines.read@150", "transfer.apply@2", also("sqlite.open@2")])
 async def test_a_restore_killed_in_its_middle_is_run_again(
     world: World, tmp_path: Path, graph: dict[str, str], point: str
 ) -> None:
@@ -224,6 +234,12 @@ async def test_an_import_killed_is_done_or_not_begun(
         ("export.written:eio", ("sessions", "export", "s1", "-o", "FILE")),
         ("sqlite.delete:enospc", ("sessions", "delete", "s1", "--yes")),
         ("sqlite.checkpoint:eio", ("sessions", "delete", "s1", "--yes")),
+        also("sqlite.backup:enospc", ("store", "backup", "FILE")),
+        also("sqlite.backed_up:eio", ("store", "backup", "FILE")),
+        also("export.written:eio", ("store", "backup", "FILE")),
+        also("export.written:enospc", ("sessions", "export", "s1", "-o", "FILE")),
+        also("sqlite.delete:eio", ("sessions", "delete", "s1", "--yes")),
+        also("sqlite.checkpoint:enospc", ("sessions", "delete", "s1", "--yes")),
     ],
 )
 async def test_a_failing_disk_is_told_in_plain_words(

@@ -38,10 +38,11 @@ def test_each_write_is_a_line(house: House) -> None:
         chat.send("/context Which tabs do I prefer?\r")
         chat.wait_for(r"^9 messages|^8 messages")
         assert "Remembered Facts" not in chat.text
+        assert "Preferences" not in chat.text
         chat.send("/new\r")
         chat.send("/context Which tabs do I prefer?\r")
-        chat.wait_for(r"Remembered Facts +[0-9]+ of 5,000 characters")
-        chat.wait_for(r"I prefer tabs over spaces\. \(its words")
+        chat.wait_for(r"Preferences +[0-9]+ of 2,000 characters")
+        chat.wait_for(r"I prefer tabs over spaces\. \(a preference of the person")
         chat.send("/exit\r")
         assert chat.exit_code() == 0
 

@@ -215,6 +215,8 @@ async def test_what_the_person_prefers_stands_in_every_request(
             await memory.facts.remember(draft, session.project_id)
         heading = "## What the Person Prefers"
         request = await text(memory, session, "Write a function that counts tabs.")
+        assert "- I always want tabs" not in request, "the conversation says it"
+        request = await text(memory, await begin(memory, here), "Write a function.")
         assert f"{heading}\n- Tests use unittest\n- I always want tabs\n" in request
         assert request.count("- I always want tabs") == 1
         request = await text(memory, await begin(memory, other), "Draw a pond.")

@@ -220,6 +220,7 @@ class ContextBuilder:
             return [sections.history_part(material, budget=budget), code, changed]
         liked = sections.preferences_part(
             material.preferences,
+            self._said(request, material),
             budget=of(share.preferences_percent, small=10),
             now=request.now,
         )
@@ -268,20 +269,24 @@ class ContextBuilder:
         self, request: ContextRequest, material: Material, elsewhere: Sequence[str], of: Chars
     ) -> Part:
         """What is remembered of the prompt, less what the request says anyway."""
-        texts = [request.prompt]
-        if request.strategy != "relevant":
-            texts.append(material.thread_summary)
-            for turn in self._shown_turns(material):
-                texts += [turn.user_message, turn.assistant_message]
         return sections.facts_part(
             material.facts,
-            texts,
+            self._said(request, material),
             elsewhere,
             most=self._config.facts.shown,
             budget=of(self._config.context.facts_percent, small=15),
             now=request.now,
             brief=not self._native,
         )
+
+    def _said(self, request: ContextRequest, material: Material) -> list[str]:
+        """What the request says anyway: the prompt, and the conversation that it shows."""
+        texts = [request.prompt]
+        if request.strategy != "relevant":
+            texts.append(material.thread_summary)
+            for turn in self._shown_turns(material):
+                texts += [turn.user_message, turn.assistant_message]
+        return texts
 
     def _recent_parts(self, material: Material, of: Chars) -> list[Part]:
         recent = self._config.recent

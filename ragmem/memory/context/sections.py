@@ -217,11 +217,17 @@ def profile_part(profile: Profile, *, budget: int) -> Part:
     return entries.part("User Profile", heading + "; ".join(entries.texts), dropped=dropped)
 
 
-def preferences_part(liked: Sequence[MemoryRecord], *, budget: int, now: datetime) -> Part:
-    """How the person likes things done, a line each; those that find no room are facts to find."""
+def preferences_part(
+    liked: Sequence[MemoryRecord], texts: Iterable[str], *, budget: int, now: datetime
+) -> Part:
+    """How the person likes things done, a line each; those that find no room are facts to find.
+
+    None of it stands, word for word, in the `texts` of the request.
+    """
     entries = Entries(budget, PREFERENCES_HEADING)
+    said = _said(texts)
     for memory in liked:
-        if memory.is_current(now):
+        if memory.is_current(now) and not _stands_in(memory, said):
             entries.add(
                 f"- {one_line(memory.content, _FACT_CHARS)}",
                 one_line(memory.content, 80),
@@ -249,13 +255,13 @@ def facts_part(
     """
     line_of = _brief_line if brief else _fact_line
     entries = Entries(budget, FACTS_HEADING)
-    said, elsewhere = " | ".join(map(_words, texts)), frozenset(memory_ids)
+    said, elsewhere = _said(texts), frozenset(memory_ids)
     chosen = [
         hit
         for hit in hits
         if hit.memory.is_current(now)
         and hit.memory.memory_id not in elsewhere
-        and not (_words(hit.memory.content).strip() and _words(hit.memory.content) in said)
+        and not _stands_in(hit.memory, said)
     ][:most]
     for hit in chosen:
         entries.add(
@@ -319,6 +325,15 @@ def _brief_line(hit: FactHit, now: datetime) -> str:
 def _pinned_line(memory: MemoryRecord) -> str:
     due = f" (due {memory.at:%Y-%m-%d})" if memory.kind == "deadline" and memory.at else ""
     return f"- {one_line(memory.content, _FACT_CHARS)}{due}"
+
+
+def _said(texts: Iterable[str]) -> str:
+    return " | ".join(map(_words, texts))
+
+
+def _stands_in(memory: MemoryRecord, said: str) -> bool:
+    words = _words(memory.content)
+    return bool(words.strip()) and words in said
 
 
 def _words(text: str) -> str:
