@@ -139,6 +139,7 @@ def measured(tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], str, list
     return json.loads(kept.read_text()), shown, drawn
 
 
+@pytest.mark.campaign
 def test_searches_are_measured_and_drawn(tmp_path: Path) -> None:
     """Each way of searching, the engine alone, and one project of many alone."""
     found, shown, drawn = measured(

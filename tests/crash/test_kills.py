@@ -7,6 +7,7 @@ import pytest
 from ragmem.store.neo4j import Connection
 from tests.crash.campaign import Violation, campaign
 from tests.crash.zygote import Zygote
+from tests.fakes.neo4j import ALSO_NEO4J
 
 pytestmark = pytest.mark.timeout(1200)
 _SEED = 20260101
@@ -54,7 +55,7 @@ _NOT_PASSED = {
 }
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "neo4j"])
+@pytest.mark.parametrize("kind", ["sqlite", ALSO_NEO4J])
 async def test_a_kill_at_every_point(
     kind: str, tmp_path: Path, zygote: Zygote, request: pytest.FixtureRequest
 ) -> None:

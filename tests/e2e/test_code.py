@@ -105,7 +105,7 @@ def test_the_right_scope_without_any_tool_call(ragmem: Ragmem, server: LLMServer
     assert code_of(server.requests[2]) == ""
 
 
-@pytest.mark.parametrize("ragmem", ["sqlite", "neo4j"], indirect=True)
+@pytest.mark.parametrize("ragmem", ["sqlite", ALSO_NEO4J], indirect=True)
 def test_brain_search_and_what_it_leaves(ragmem: Ragmem, server: LLMServer) -> None:
     """Hits of code and memory; searched files; the turn's references."""
     server.extend(Answer("Tokens live 15 minutes."))

@@ -239,7 +239,7 @@ def test_debugging_session(ragmem: Ragmem, server: LLMServer) -> None:
     assert said[-1].endswith("Did we fix that bug?")
 
 
-@pytest.mark.parametrize("ragmem", ["sqlite", "neo4j"], indirect=True)
+@pytest.mark.parametrize("ragmem", ["sqlite", ALSO_NEO4J], indirect=True)
 def test_all_four_sources_in_one_prompt(ragmem: Ragmem, server: LLMServer) -> None:
     """Profile, summary, what bears on it, the last messages."""
     ragmem.env["RAGMEM_MODEL__SUMMARY"] = f"openai/{SMALL}"

@@ -33,6 +33,7 @@ async def measured(llm: LLM | None, numbers: list[int]) -> tuple[int, int]:
     return own, held
 
 
+@pytest.mark.campaign
 async def test_the_turns_themselves_say_more_than_the_model(tmp_path: object) -> None:
     """Why SMALLEST_WINDOW stands where it does: asked as a larger model would be.
 

@@ -309,7 +309,13 @@ async def test_killed_while_a_database_is_brought_up_to_date(tmp_path: Path, mom
 
 
 @pytest.mark.parametrize(
-    "point", ["neo4j.schema", "neo4j.begin", "neo4j.commit", "neo4j.committed"]
+    "point",
+    [
+        "neo4j.schema",
+        pytest.param("neo4j.begin", marks=pytest.mark.campaign),
+        pytest.param("neo4j.commit", marks=pytest.mark.campaign),
+        "neo4j.committed",
+    ],
 )
 async def test_killed_while_a_graph_is_brought_up_to_date(
     neo4j_server: Connection, point: str
