@@ -60,7 +60,7 @@ class NextDays(msgspec.Struct, frozen=True, tag="next-day"):
 
 def measure_next_day(folder: Path, kinds: Sequence[str]) -> Iterator[NextDay]:
     """Each store, with what a small model learns and without, and the peer."""
-    for half in HALVES:
+    for half in (half for half in HALVES if any(stories(DAYS / half))):
         for kind in kinds:
             for learns in (True, False):
                 name = f"{kind}, {'with' if learns else 'without'} a small model"

@@ -1,7 +1,7 @@
 """Stories of several days: what was said and done in projects, and what is wanted when one is back.
 
 A probe is a prompt of a later day with what memory must put before the model, and what it must
-not. Half of the stories, in `kept`, were written by hands that don't know the product.
+not. Those in `open` are looked at while the product is changed; in `kept` is room for others.
 """
 
 import os
