@@ -54,7 +54,7 @@ class Run:
         """Whether it waits for SIGCONT."""
         try:
             stat = Path(f"/proc/{self.pid}/stat").read_text()
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # The second: gone since it was opened.
             return False
         return stat.rpartition(")")[2].split()[0] == "T"
 

@@ -102,7 +102,7 @@ def alive(pid: int) -> bool:
     """Whether a process runs (a zombie does not)."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
 
