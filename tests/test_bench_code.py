@@ -287,6 +287,7 @@ def test_memory_is_measured_however_short_the_time(tmp_path: Path) -> None:
     assert 1_000_000 < of_one <= of_all
 
 
+@pytest.mark.campaign
 def test_what_an_index_costs_is_measured(tmp_path: Path, project: Path) -> None:
     """Time to searchable, looked at again, a changed and a new file, memory."""
     script, kept = tmp_path / "make.py", tmp_path / "code.json"

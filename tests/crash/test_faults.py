@@ -21,7 +21,7 @@ _SEED = 20260102
         ("sqlite", "enospc", True),
         pytest.param("sqlite", "eio", True, marks=pytest.mark.campaign),
         pytest.param("sqlite", "enospc", False, marks=pytest.mark.campaign),
-        ("neo4j", "eio", True),
+        pytest.param("neo4j", "eio", True, marks=pytest.mark.campaign),
         pytest.param("neo4j", "eio", False, marks=pytest.mark.campaign),
     ],
 )

@@ -17,7 +17,7 @@ from tests.crash.check import check
 from tests.crash.scenario import World
 from tests.crash.zygote import Run, Zygote
 from tests.fakes.llm_server import LLMServer
-from tests.fakes.neo4j import ask, open_empty_neo4j_store
+from tests.fakes.neo4j import ALSO_NEO4J, ask, open_empty_neo4j_store
 from tests.store.samples import begun, created
 
 _CATCHING_UP = 9
@@ -81,6 +81,7 @@ async def until_stopped(run: Run) -> None:
         await asyncio.sleep(0.005)
 
 
+@pytest.mark.parametrize("world", ["sqlite", ALSO_NEO4J], indirect=True)
 async def test_many_start_at_once_on_a_fresh_home(world: World) -> None:
     if world.neo4j:
         await forget_the_schema(world.neo4j)

@@ -9,7 +9,7 @@ import pytest
 from ragmem.store.neo4j import Connection
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
-from tests.fakes.neo4j import in_thread, open_empty_neo4j_store
+from tests.fakes.neo4j import ALSO_NEO4J, in_thread, open_empty_neo4j_store
 
 DIGEST = json.dumps({"text": "The staging port was looked up.", "key_findings": ["port 5439"]})
 
@@ -53,6 +53,7 @@ async def _emptied(server: Connection) -> None:
     await (await open_empty_neo4j_store(server)).aclose()
 
 
+@pytest.mark.parametrize("ragmem", ["sqlite", ALSO_NEO4J], indirect=True)
 def test_from_a_first_question_to_an_export(ragmem: Ragmem, server: LLMServer) -> None:
     """Messages, calls, summaries, vectors, recall, a file."""
     # Settings come from a file that a command writes.
