@@ -170,14 +170,19 @@ def files_table(found: Sequence[FileAccess], now: datetime, *, width: int) -> st
     return table(("ACCESS", "TURN", "WHEN", "PATH"), rows, width=width)
 
 
-def hits_text(hits: "Sequence[Hit | FactHit]", now: datetime, *, width: int) -> str:
-    """Where each stands, why it was found, and below it what it says."""
+FURTHER = "Further from it:"
+"""Stands between what is close to a question and the rest."""
+
+
+def hits_text(hits: "Sequence[Hit | FactHit]", now: datetime, *, width: int, close: int = 0) -> str:
+    """Where each stands, why it was found, and below it what it says; the first few are close."""
     from ragmem.memory.hits import Hit
     from ragmem.memory.memories import memory_facts, memory_rows
 
     width = max(_NARROWEST, width)
     lines: list[str] = []
-    for hit in hits:
+    for place, hit in enumerate(hits):
+        lines += [FURTHER, ""] if 0 < place == close else []
         if isinstance(hit, Hit):
             lines += flowing(hit.facts(now), width)
             lines += [f"  {clip_to_width(visible(said), width - 2)}" for said in hit.quotes()]

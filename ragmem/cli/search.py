@@ -37,7 +37,7 @@ from ragmem.cli.options import (
 from ragmem.cli.output import print_all, say, typed
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
-from ragmem.listings import code_text, hits_text, session_name, table
+from ragmem.listings import FURTHER, code_text, hits_text, session_name, table
 from ragmem.records import Session
 from ragmem.text import ago, clip_to_width, counted, hanging, one_line, visible
 
@@ -125,15 +125,15 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     say_notices(opened, await opened.background.vectors_notice())
 
     if output == "json":
-        found, none_close = merged(hits, memories, limit), ""
+        found, close, none_close = merged(hits, memories, limit), 0, ""
     else:
-        found, none_close = nearest(hits, memories, floor=opened.memory.floor, limit=limit)
+        found, close, none_close = nearest(hits, memories, floor=opened.memory.floor, limit=limit)
     say(f"{none_close}\n" if found and none_close else "")
     print_all(
         output,
         found,
         hit_document,
-        lambda width: hits_text(found, datetime.now(UTC), width=width),
+        lambda width: hits_text(found, datetime.now(UTC), width=width, close=close),
         _NOTHING,
     )
 
@@ -172,19 +172,21 @@ async def search_sessions(
     hits: Sequence[Hit] = await opened.search(
         _wanted(query), scope=_scope(opened, scope), semantic=not no_semantic, max_results=limit
     )
-    none_close = ""
+    floor, none_close = opened.memory.floor, ""
     if output != "json":
-        from ragmem.memory.hits import worth_showing
+        from ragmem.memory.hits import close_first, worth_showing
 
-        hits, none_close = worth_showing(hits, opened.memory.floor)
+        hits, none_close = worth_showing(hits, floor)
+        hits, _ = close_first(hits, floor)
     found = await _by_session(opened, hits)
+    close = sum(any(hit.is_close(floor) for hit in own) for _, own in found)
     say_notices(opened, await opened.background.vectors_notice())
     say(f"{none_close}\n" if found and none_close else "")
     print_all(
         output,
         found,
         lambda each: document(f"{SESSION} hits", each[0], hits=list(map(hit_document, each[1]))),
-        lambda width: found_text(found, datetime.now(UTC), width=width),
+        lambda width: found_text(found, datetime.now(UTC), width=width, close=close),
         _NOTHING,
     )
 
@@ -266,12 +268,13 @@ async def _by_session(opened: "App", hits: "Sequence[Hit]") -> "list[tuple[Sessi
 
 
 def found_text(
-    found: "Sequence[tuple[Session, Sequence[Hit]]]", now: datetime, *, width: int
+    found: "Sequence[tuple[Session, Sequence[Hit]]]", now: datetime, *, width: int, close: int
 ) -> str:
-    """A session a paragraph: what it is, then what was found in it."""
+    """A session a paragraph: what it is, then what was found in it; the first few are close."""
     width = max(_NARROWEST, width)
     lines: list[str] = []
-    for session, hits in found:
+    for place, (session, hits) in enumerate(found):
+        lines += [FURTHER, ""] if 0 < place == close else []
         when = f"{counted(session.turn_count, 'turn')} · {ago(session.last_activity_at, now)}"
         lines += hanging(
             f"{short_id(session.session_id)}  ", f"{session_name(session)} · {when}", width

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,6 +38,7 @@ from ragmem.cli.options import (
     option,
 )
 from ragmem.cli.output import (
+    columns,
     is_interactive,
     new_file,
     print_all,
@@ -64,7 +66,7 @@ from ragmem.records import (
     Turn,
 )
 from ragmem.store.base import Archive
-from ragmem.text import ago, clip_middle, counted, hanging, one_line, visible
+from ragmem.text import ago, clip_middle, clip_to_width, counted, hanging, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -141,6 +143,11 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         ),
         nothing,
     )
+    if output == "table" and found and sys.stdout.isatty():
+        recap = await opened.memory.recap(found[0])
+        told = ["", f"Last time ({short_id(found[0].session_id)}):", *map(visible, recap.lines())]
+        width = columns()
+        write("".join(f"{clip_to_width(one_line(row, 400), width)}\n" for row in told))
 
 
 @command(app, open_app)

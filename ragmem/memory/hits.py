@@ -115,6 +115,12 @@ class _Found(Protocol):
 F = TypeVar("F", bound=_Found)
 
 
+def close_first(hits: Sequence[F], floor: float | None) -> tuple[list[F], int]:
+    """For people: those that are close before the others, and how many those are."""
+    close = [hit for hit in hits if hit.is_close(floor)]
+    return [*close, *(hit for hit in hits if not hit.is_close(floor))], len(close)
+
+
 def worth_showing(hits: Sequence[F], floor: float | None) -> tuple[Sequence[F], str]:
     """For people: the hits, or the nearest few and a word about it where none is close."""
     if not hits or any(hit.is_close(floor) for hit in hits):

@@ -14,7 +14,7 @@ from ragmem.ids import short_id
 from ragmem.logs import log_deletion
 from ragmem.memory.context.sections import told_by
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
-from ragmem.memory.hits import Hit, others_of, sessions_by_id, worth_showing
+from ragmem.memory.hits import Hit, close_first, others_of, sessions_by_id, worth_showing
 from ragmem.memory.projects import Located, locate, normalize_cwd
 from ragmem.memory.recall import ScopeName
 from ragmem.records import (
@@ -324,12 +324,12 @@ async def search_memories(
 
 def nearest(
     hits: Sequence[Hit], memories: Sequence[FactHit], *, floor: float | None, limit: int
-) -> tuple[list[Hit | FactHit], str]:
-    """What a person is shown of both, and the words that lead it where nothing is close."""
+) -> tuple[list[Hit | FactHit], int, str]:
+    """What a person is shown of both, how many of them are close, and what leads it if none is."""
     shown, none_close = worth_showing(hits, floor)
     if none_close and memories:  # what is not close is of no use beside what is
         shown, none_close = (), ""
-    return merged(shown, memories, limit), none_close
+    return *close_first(merged(shown, memories, limit), floor), none_close
 
 
 async def _everywhere(store: Store, facts: "Facts", text: str, limit: int) -> list[FactHit]:

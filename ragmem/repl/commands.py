@@ -14,6 +14,7 @@ from ragmem.errors import MemoryNotFound, RagmemError, SessionNotFound, UsageErr
 from ragmem.ids import short_id
 from ragmem.index.lookup import find_code
 from ragmem.listings import code_text, files_table, hits_text, page
+from ragmem.llm.base import Effort
 from ragmem.memory.context import Context
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.values import Draft, FactHit, Remembered
@@ -360,11 +361,12 @@ async def _search(text: str, chat: ChatSession) -> None:
         session=chat.session,
         limit=_FOUND,
     )
-    found, none_close = nearest(hits, memories, floor=memory.floor, limit=_FOUND)
+    found, close, none_close = nearest(hits, memories, floor=memory.floor, limit=_FOUND)
     if none_close:
         output.note(none_close)
     if found:
-        output.show(listing(hits_text(found, datetime.now(UTC), width=output.width)))
+        text = hits_text(found, datetime.now(UTC), width=output.width, close=close)
+        output.show(listing(text))
     else:
         output.note("Nothing was found.")
 

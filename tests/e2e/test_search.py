@@ -123,6 +123,18 @@ def test_what_a_person_sees_of_a_search(ragmem: Ragmem) -> None:
     assert re.match(rf"Turn 1 · {where} · {AGO} · found by its words\n", words)
 
 
+def test_what_is_close_comes_first_and_the_rest_under_a_line(ragmem: Ragmem) -> None:
+    """In both lists; where all is close there is no line."""
+    talk(ragmem)
+    for command in (("search",), ("sessions", "search")):
+        done = ragmem.run(*command, "Where does the staging database listen?")
+        close, _, rest = done.out.partition("\nFurther from it:\n")
+        assert "found by its words" in close
+        assert rest
+        assert "its words" not in rest
+    assert "Further" not in ragmem.run("search", "staging", "--no-semantic").out
+
+
 def test_where_nothing_is_close_the_nearest_is_called_that(ragmem: Ragmem) -> None:
     """Likeness alone, below what the embedder calls alike, is no find: it is said."""
     talk(ragmem)

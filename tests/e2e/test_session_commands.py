@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 
-from tests.cli.process import Ragmem
+from tests.cli.process import COMMAND, Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 from tests.fakes.neo4j import ALSO_NEO4J, in_thread
+from tests.repl.pty_chat import PtyChat
 
 from .test_memory_story import _emptied
 
@@ -60,6 +61,17 @@ def prompts(ragmem: Ragmem, session_id: str) -> list[str]:
 def aged(text: str) -> str:
     """A busy machine may take a minute from one process to the last."""
     return re.sub(r"just now|\d minutes? ago", "AGO", text)
+
+
+def test_a_person_sees_below_the_list_what_the_newest_came_to(ragmem: Ragmem) -> None:
+    """On a terminal; a pipe gets the list alone."""
+    asked(ragmem, "Write the parser of dates")
+    command = [*COMMAND, "sessions", "list"]
+    with PtyChat(command, cwd=ragmem.project, env=ragmem.env, columns=100) as terminal:
+        assert terminal.exit_code() == 0
+        told = terminal.text.split("Last time (", 1)[1]
+    assert "Outcome: Write the parser of dates — Soon." in told
+    assert "Last time" not in ragmem.run("sessions", "list").out
 
 
 @BOTH

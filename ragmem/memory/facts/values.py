@@ -60,6 +60,10 @@ class FactHit(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     """What it was found by, in words: its words, its meaning, its subject …"""
 
+    def is_close(self, _: float | None) -> bool:
+        """Always: what is far is not found."""
+        return True
+
 
 _TTL = re.compile(
     r"\s*(\d{1,6})\s*(?:(h|hours?|heures?)|(d|days?|j|jours?)|(w|weeks?|semaines?))\s*",
