@@ -52,6 +52,7 @@ from ragmem.tools.project_code import SessionCode
 from ragmem.usage import UsageLog
 
 if TYPE_CHECKING:
+    from ragmem.agent.schema import AnswerSchema
     from ragmem.index.index import CodeIndex
     from ragmem.interface.address import Address
     from ragmem.interface.memory import OpenMemory
@@ -70,6 +71,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Tools that need no approval."""
     no_tools: bool = False
 
+    schema: "AnswerSchema | None" = None
 
 _SEEN_LOOKBACK = 200
 """Files read in so many of the latest turns need not be read again before an edit."""
@@ -439,6 +441,8 @@ class App:
                 offers_tools=llm.info.supports_tools and not options.no_tools,
                 notices=self.notices,
                 at_start=code.begin,
+                schema=options.schema,
+                effort=options.effort,
                 changed=ChangedFiles(workspace, seen),
             ),
         )

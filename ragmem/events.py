@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from ragmem.ids import short_id
+from ragmem.messages import Json
 from ragmem.records import Usage
 
 Subtype = Literal[
@@ -153,6 +154,8 @@ class TurnFinished(_Event, frozen=True, kw_only=True, tag="turn_finished"):
     duration_ms: int
     context: dict[str, int] = {}
     permission_denials: tuple[PermissionDenial, ...] = ()
+    structured_output: Json = None
+    """The answer as a value, where one of a schema was wanted."""
 
     @property
     def is_error(self) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ragmem.agent.calls import CallRunner, with_note
+from ragmem.agent.schema import AnswerSchema
 from ragmem.agent.toolloop import ToolLoop
 from ragmem.errors import (
     EXIT_DONE,
@@ -49,7 +50,7 @@ from ragmem.memory.context import Context, ContextBuilder, FindCode, Place
 from ragmem.memory.leases import settled
 from ragmem.memory.memory import Memory
 from ragmem.memory.recording import TurnRecording
-from ragmem.messages import Message, ToolSpec, ToolUse, user
+from ragmem.messages import Json, Message, ToolSpec, ToolUse, assistant, user
 from ragmem.prompts import prompt as prompt_text
 from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage
 from ragmem.text import clean, one_line
@@ -79,6 +80,10 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     project: Project
     limits: Limits = Limits()
     offers_tools: bool = True
+    schema: AnswerSchema | None = None
+    """What the answer must fit; None: any words."""
+    effort: Effort | None = None
+    """How long the model may think; None: as its provider has it."""
     """False: the model is told of no tools; mentions are still read."""
     notices: Callable[[], Sequence[str]] = tuple
     """What is to be said once, such as that the store is away; asked between the turn's steps."""
@@ -103,6 +108,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
     exit_code: int = EXIT_FAILED
 
+    structured: Json = None
+    """The answer as a value, where one of a schema was wanted."""
     @property
     def status(self) -> TurnStatus:
         """As it is recorded."""
@@ -206,6 +213,7 @@ class TurnRun:
         context = await self._build(prompt, mentions, self._parts.builder, changed)
         loop = self._loop(context)
         for number in range(limits.max_iterations):
+        misfit = ""
             try:
                 completion, answers = await self._step(loop.messages, specs, number)
             except ContextTooLong:
@@ -216,7 +224,12 @@ class TurnRun:
                     raise
                 completion, answers = await self._step(loop.messages, specs, number)
             if not completion.tool_uses:
-                return self._answered(completion)
+                before, misfit = misfit, self._misfit(completion.text)
+                if not misfit or before:
+                    return self._answered(completion)
+                again = user(prompt_text("json_again").format(reason=misfit))
+                loop.add([assistant(completion.text), again])
+                continue
             loop.add(with_note(answers, await self._news()))
             if reason := self._too_expensive:
                 return Ending(
@@ -241,7 +254,18 @@ class TurnRun:
         """Half of the model's window for calls and results, less when the context needs it."""
         window = 4 * (self._parts.llm.info.context_window or _UNKNOWN_WINDOW_TOKENS)
         room = min(window // 2, max(window // 4, window * 3 // 4 - context.chars))
-        return ToolLoop(context.messages, limit=context.chars + room)
+        schema = self._parts.schema
+        rule = (user(schema.rule),) if schema else ()
+        return ToolLoop((*context.messages, *rule), limit=context.chars + room)
+
+    def _misfit(self, text: str) -> str:
+        """Why an answer is not what was asked for; empty where it is."""
+        try:
+            if self._parts.schema:
+                self._parts.schema.parse(text)
+        except ValueError as error:
+            return str(error)
+        return ""
 
     async def _final_answer(self, messages: Sequence[Message]) -> Ending:
         """Asked once, without tools, at the limit."""
@@ -260,7 +284,20 @@ class TurnRun:
             raise ProviderRefused("The provider's content filter withheld the answer.")
         if completion.end_reason == "length":
             self._warn("The answer reached the model's limit of output and may be cut short.")
-        return Ending(subtype="success", text=completion.text, exit_code=EXIT_DONE)
+        done = Ending(subtype="success", text=completion.text, exit_code=EXIT_DONE)
+        if self._parts.schema is None:
+            return done
+        try:
+            value = self._parts.schema.parse(completion.text)
+        except ValueError as error:
+            return Ending(
+                subtype="error_during_execution",
+                text=completion.text,
+                error=f"The answer does not fit the schema. {error}",
+                hint="Ask in other words, or use another model (-m).",
+            )
+        bare = self._parts.schema.bare(completion.text)
+        return msgspec.structs.replace(done, text=bare, structured=value)
 
     async def _news(self) -> str:
         """Which files others have changed, for a model that can read them again."""
@@ -418,6 +455,7 @@ class TurnRun:
 
 def _recalled(context: Context) -> tuple[Recalled, ...]:
     return tuple(
+                structured_output=ending.structured,
         Recalled(id=item.record_id, section=section.name, score=item.score, why=item.why)
         for section in context.sections
         for item in section.items

@@ -405,6 +405,14 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     no_tools: Annotated[bool, option("--no-tools", "Give the model no tools.")] = False,
     raw: Annotated[
         bool, option("--raw", "Into a pipe: terminal controls of the answer too.")
+    json_schema: Annotated[
+        str | None,
+        option(
+            "--json-schema",
+            "The answer as JSON that fits this JSON Schema, checked; a file, or the schema itself.",
+            "FILE|JSON",
+        ),
+    ] = None,
     ] = False,
     add_dir: AddDir = None,
     ephemeral: Ephemeral = False,
@@ -428,6 +436,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
 
     from ragmem.app import Options
 
+    from ragmem.agent.schema import AnswerSchema
     options = Options(
         model=model or "",
         permission_mode=permission_mode(mode, yolo=yolo, configured=config.ui.permission_mode),
@@ -439,6 +448,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     )
 
     async def main(interruption: Interruption) -> int:
+        schema=None if json_schema is None else AnswerSchema.read(json_schema),
         progress = _progress(config)
         approver = terminal_approver(progress) if is_interactive() else deny_all
         async with open_app(

@@ -1,0 +1,83 @@
+"""Answers as JSON that fits a schema: what a model is told, and whether it did so."""
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+
+from ragmem.errors import UsageError
+from ragmem.messages import Json
+from ragmem.prompts import prompt as prompt_text
+from ragmem.text import one_line
+
+_FENCED = re.compile(r"```\w*\n(.*?)\n?```", re.DOTALL)
+_REASON_CHARS = 300
+_MOST_BYTES = 1 << 20
+
+
+class AnswerSchema(msgspec.Struct, frozen=True):
+    """A JSON Schema that the answer of a turn is to fit."""
+
+    schema: Json
+
+    @classmethod
+    def read(cls, given: str) -> "AnswerSchema":
+        """One from JSON or from a file that holds it; UsageError where it is none."""
+        try:
+            text = given if given.lstrip()[:1] in ("{", "") else _file(given)
+            schema = json.loads(text)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--json-schema: {one_line(str(error), _REASON_CHARS)}.") from None
+        from jsonschema.exceptions import SchemaError
+        from jsonschema.validators import validator_for
+
+        try:
+            validator_for(schema).check_schema(schema)
+        except (SchemaError, AttributeError, TypeError) as error:
+            reason = one_line(str(getattr(error, "message", error)), _REASON_CHARS)
+            raise UsageError(f"--json-schema is no JSON Schema: {reason}.") from None
+        if not isinstance(schema, dict):
+            raise UsageError("--json-schema is no object.")
+        return cls(schema)
+
+    @property
+    def rule(self) -> str:
+        """What the model is told behind the prompt."""
+        return prompt_text("json_answer").format(schema=json.dumps(self.schema))
+
+    @staticmethod
+    def bare(answer: str) -> str:
+        """The answer without a fence around it."""
+        fenced = _FENCED.search(answer)
+        return (fenced[1] if fenced else answer).strip()
+
+    def parse(self, answer: str) -> Json:
+        """The answer as a value, a fence around it aside; ValueError says why it does not fit."""
+        from jsonschema.exceptions import best_match
+        from jsonschema.validators import validator_for
+        from referencing import Registry
+        from referencing.exceptions import Unresolvable
+
+        try:
+            value: Json = json.loads(self.bare(answer))
+        except (ValueError, RecursionError):
+            raise ValueError("It is not JSON.") from None
+        # With a registry of its own it fetches nothing that a schema refers to.
+        validator = validator_for(self.schema)(self.schema, registry=Registry())
+        try:
+            fault = best_match(validator.iter_errors(value))
+        except (Unresolvable, RecursionError) as error:
+            raise ValueError(one_line(str(error), _REASON_CHARS)) from None
+        if fault is not None:
+            reason = f"At {fault.json_path}: {fault.message}"
+            raise ValueError(one_line(reason, _REASON_CHARS))
+        return value
+
+
+def _file(name: str) -> str:
+    with Path(name).expanduser().open("rb") as file:
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"{name} is larger than {_MOST_BYTES >> 20} MB")
+    return data.decode()
