@@ -23,7 +23,7 @@ from ragmem.config import Config, Paths, environment
 from ragmem.errors import ConfigError, SessionNotFound, StoreError, UsageError
 from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.interface import address as addresses
-from ragmem.llm.base import LLM
+from ragmem.llm.base import LLM, Effort
 from ragmem.logs import logging_to
 from ragmem.memory.context import ContextBuilder, Place
 from ragmem.memory.facts.values import Remembered
@@ -63,6 +63,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How one agent is to work; from flags."""
 
     model: str = ""
+    effort: Effort | None = None
     permission_mode: PermissionMode = "default"
     add_dirs: tuple[Path, ...] = ()
     max_turns: int | None = None
@@ -70,8 +71,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     allow: tuple[str, ...] = ()
     """Tools that need no approval."""
     no_tools: bool = False
-
     schema: "AnswerSchema | None" = None
+
 
 _SEEN_LOOKBACK = 200
 """Files read in so many of the latest turns need not be read again before an edit."""
@@ -368,7 +369,7 @@ class App:
 
     async def agent(self, session: Session, options: Options, approver: Approver) -> Agent:
         """An agent in the session; NoModel, ConfigError or UsageError when there can be none."""
-        from ragmem.llm.models import about, choose_model, open_llm
+        from ragmem.llm.models import about, choose_effort, choose_model, open_llm
 
         environ = environment()
         choice = choose_model(self.config, environ, flag=options.model)
@@ -377,9 +378,11 @@ class App:
                 f"The price of {choice.name} is not known, so --max-budget-usd can't be kept.",
                 hint="Leave the flag out, or choose a model that `ragmem models` shows a price of.",
             )
+        effort = choose_effort(choice.info, self.config, options.effort)
         llm = open_llm(choice, self.config, self.paths, environ)
         self._notices += about(choice, self.usage)
-        return await self._seat(session, options, llm, approver)
+        seated = msgspec.structs.replace(options, effort=effort)
+        return await self._seat(session, seated, llm, approver)
 
     async def _seat(
         self, session: Session, options: Options, llm: LLM, approver: Approver
@@ -438,11 +441,11 @@ class App:
                     max_iterations=options.max_turns or self.config.tools.max_iterations,
                     max_budget_usd=options.max_budget_usd,
                 ),
+                schema=options.schema,
+                effort=options.effort,
                 offers_tools=llm.info.supports_tools and not options.no_tools,
                 notices=self.notices,
                 at_start=code.begin,
-                schema=options.schema,
-                effort=options.effort,
                 changed=ChangedFiles(workspace, seen),
             ),
         )

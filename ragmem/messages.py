@@ -20,6 +20,8 @@ class ToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
     id: str
     name: str
     arguments: str
+    given_id: str = ""
+    """By the provider, where it is another: what led to the call is known by it."""
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, tag="tool_result"):

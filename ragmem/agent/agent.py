@@ -11,6 +11,7 @@ from ragmem.agent.turn import Dependencies, Ending, TurnRun
 from ragmem.errors import EXIT_DONE, EXIT_SIGINT, LLMError
 from ragmem.events import Event, TurnFinished
 from ragmem.ids import new_id
+from ragmem.llm.base import Effort
 from ragmem.memory.context import Context, Strategy
 from ragmem.memory.facts.values import Remembered
 from ragmem.messages import ToolUse
@@ -62,6 +63,11 @@ class Agent:
     def model(self) -> str:
         """`provider/model`."""
         return self._parts.llm.info.name
+
+    @property
+    def effort(self) -> Effort | None:
+        """How long the model may think; None: as its provider has it."""
+        return self._parts.effort
 
     @property
     def turn(self) -> Turn | None:

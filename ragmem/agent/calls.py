@@ -94,7 +94,10 @@ class CallRunner:
             self._broken_in_a_row = 0
             await self._run_all(calls)
         done = [self._done.pop(call.tool_call_id) for call in calls]
-        shown = tuple(ToolUse(call_id(c.tool_call_id), c.tool_name, c.arguments) for c in done)
+        shown = tuple(
+            ToolUse(call_id(c.tool_call_id), c.tool_name, c.arguments, use.given_id)
+            for c, use in zip(done, uses, strict=True)
+        )
         return [
             assistant(text, shown),
             *(tool(call_id(c.tool_call_id), result_text(c), is_error=not c.success) for c in done),

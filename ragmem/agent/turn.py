@@ -41,6 +41,7 @@ from ragmem.llm.base import (
     MOST_CHARS,
     Assembler,
     Completion,
+    Effort,
     ReasoningChunk,
     Request,
     TextChunk,
@@ -79,11 +80,11 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Looks through the project's code; None where that is not indexed."""
     project: Project
     limits: Limits = Limits()
-    offers_tools: bool = True
     schema: AnswerSchema | None = None
     """What the answer must fit; None: any words."""
     effort: Effort | None = None
     """How long the model may think; None: as its provider has it."""
+    offers_tools: bool = True
     """False: the model is told of no tools; mentions are still read."""
     notices: Callable[[], Sequence[str]] = tuple
     """What is to be said once, such as that the store is away; asked between the turn's steps."""
@@ -107,9 +108,9 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     hint: str = ""
     exit_code: int = EXIT_FAILED
-
     structured: Json = None
     """The answer as a value, where one of a schema was wanted."""
+
     @property
     def status(self) -> TurnStatus:
         """As it is recorded."""
@@ -212,8 +213,8 @@ class TurnRun:
         changed = await self._news()
         context = await self._build(prompt, mentions, self._parts.builder, changed)
         loop = self._loop(context)
-        for number in range(limits.max_iterations):
         misfit = ""
+        for number in range(limits.max_iterations):
             try:
                 completion, answers = await self._step(loop.messages, specs, number)
             except ContextTooLong:
@@ -353,7 +354,12 @@ class TurnRun:
             started = time.monotonic()
             failpoint("model.ask")
             try:
-                request = Request(messages=tuple(messages), tools=specs)
+                request = Request(
+                    messages=tuple(messages),
+                    tools=specs,
+                    effort=self._parts.effort,
+                    cache_key=self._session.session_id,
+                )
                 async with answering(self._parts.llm, request) as chunks:
                     async for chunk in chunks:
                         failpoint("model.chunk")
@@ -393,7 +399,7 @@ class TurnRun:
     def _count(self, assembler: Assembler, api_ms: int) -> None:
         used = assembler.usage
         cost = self._parts.llm.info.cost_usd(
-            used.input_tokens, used.output_tokens, used.cached_tokens
+            used.input_tokens, used.output_tokens, used.cached_tokens, used.written_tokens
         )
         self._usage += Usage(
             input_tokens=used.input_tokens,
@@ -449,13 +455,13 @@ class TurnRun:
                 duration_ms=round((time.monotonic() - self._started) * 1000),
                 context=self._sizes,
                 permission_denials=tuple(self._calls.denials),
+                structured_output=ending.structured,
             )
         )
 
 
 def _recalled(context: Context) -> tuple[Recalled, ...]:
     return tuple(
-                structured_output=ending.structured,
         Recalled(id=item.record_id, section=section.name, score=item.score, why=item.why)
         for section in context.sections
         for item in section.items
@@ -465,7 +471,9 @@ def _recalled(context: Context) -> tuple[Recalled, ...]:
 
 def _renamed(completion: Completion) -> Completion:
     """Our own ids for its calls: providers repeat theirs, or send none."""
-    uses = tuple(msgspec.structs.replace(use, id=new_id()) for use in completion.tool_uses)
+    uses = tuple(
+        msgspec.structs.replace(use, id=new_id(), given_id=use.id) for use in completion.tool_uses
+    )
     return msgspec.structs.replace(completion, tool_uses=uses)
 
 

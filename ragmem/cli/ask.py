@@ -28,6 +28,7 @@ from ragmem.cli.options import (
     Allow,
     ColorOption,
     Continue,
+    Effort,
     Ephemeral,
     Everyone,
     Fork,
@@ -384,6 +385,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     fork: Fork = False,
     everyone: Everyone = False,
     model: Model = None,
+    effort: Effort = None,
     output_format: Annotated[
         OutputFormat,
         option(
@@ -403,8 +405,6 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     yolo: Yolo = False,
     allow: Allow = None,
     no_tools: Annotated[bool, option("--no-tools", "Give the model no tools.")] = False,
-    raw: Annotated[
-        bool, option("--raw", "Into a pipe: terminal controls of the answer too.")
     json_schema: Annotated[
         str | None,
         option(
@@ -413,6 +413,8 @@ def ask(  # noqa: PLR0913 - one parameter a flag
             "FILE|JSON",
         ),
     ] = None,
+    raw: Annotated[
+        bool, option("--raw", "Into a pipe: terminal controls of the answer too.")
     ] = False,
     add_dir: AddDir = None,
     ephemeral: Ephemeral = False,
@@ -434,21 +436,22 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     config, paths = settings(color=color, needs_memory=goes_on)
     text = read_prompt(prompt)
 
+    from ragmem.agent.schema import AnswerSchema
     from ragmem.app import Options
 
-    from ragmem.agent.schema import AnswerSchema
     options = Options(
         model=model or "",
+        effort=effort,
         permission_mode=permission_mode(mode, yolo=yolo, configured=config.ui.permission_mode),
         add_dirs=folders,
         max_turns=max_turns,
         max_budget_usd=max_budget_usd,
         allow=tools,
         no_tools=no_tools,
+        schema=None if json_schema is None else AnswerSchema.read(json_schema),
     )
 
     async def main(interruption: Interruption) -> int:
-        schema=None if json_schema is None else AnswerSchema.read(json_schema),
         progress = _progress(config)
         approver = terminal_approver(progress) if is_interactive() else deny_all
         async with open_app(

@@ -11,6 +11,7 @@ from ragmem.cli.options import (
     AddDir,
     ColorOption,
     Continue,
+    Effort,
     Ephemeral,
     Everyone,
     Fork,
@@ -41,6 +42,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
     fork: Fork = False,
     everyone: Everyone = False,
     model: Model = None,
+    effort: Effort = None,
     mode: Mode = None,
     yolo: Yolo = False,
     add_dir: AddDir = None,
@@ -61,7 +63,9 @@ def chat(  # noqa: PLR0913 - one parameter a flag
     def start(show: Callable[[str], None]) -> tuple["App", "Options"]:
         from ragmem.app import Options
 
-        options = Options(model=model or "", permission_mode=chosen, add_dirs=folders)
+        options = Options(
+            model=model or "", effort=effort, permission_mode=chosen, add_dirs=folders
+        )
         opened.append(
             open_app(
                 config, paths, ephemeral=ephemeral, patient=False, everyone=everyone, show=show

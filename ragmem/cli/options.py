@@ -126,6 +126,10 @@ Everyone = Annotated[
     bool, option("--everyone", "With -c or -r: sessions of other people in the same database too.")
 ]
 Model = Annotated[str | None, option("-m --model", "Model, as provider/model.", "MODEL")]
+Effort = Annotated[
+    Literal["none", "low", "medium", "high"] | None,
+    option("-e --effort", "How long the model may think before it answers."),
+]
 Mode = Annotated[
     PermissionMode | None,
     option(

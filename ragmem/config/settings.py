@@ -32,6 +32,8 @@ class ModelConfig(_Section, frozen=True):
     """For background work; empty: the small sibling of `main`."""
     embedding: str = ""
     """For recall by meaning; empty: the one that comes with ragmem and runs on this machine."""
+    effort: Literal["", "none", "low", "medium", "high"] = ""
+    """How long the main model may think before it answers; empty: as its provider has it."""
 
 
 class LLMConfig(_Section, frozen=True):

@@ -13,6 +13,7 @@ import msgspec
 from ragmem.ids import new_id
 from ragmem.llm import wire
 from ragmem.llm.base import (
+    THINKING_TOKENS,
     Chunk,
     EndChunk,
     ReasoningChunk,
@@ -87,7 +88,31 @@ class AnthropicClient(HttpClient):
                 }
                 for tool in request.tools
             ]
+        if request.effort and request.effort != "none":
+            body |= self._thinking(request, body["max_tokens"])
         return body
+
+    def _thinking(self, request: Request, max_tokens: int) -> dict[str, Json]:
+        """What says how long it may think; where nothing is said, older models don't.
+
+        See https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking and …/effort.
+        """
+        if self.info.effort_by_name:
+            told = {"type": "adaptive", "display": "summarized"}
+            return {"thinking": told, "output_config": {"effort": request.effort}}
+        if self._thoughtless(request.messages):
+            return {}
+        tokens = THINKING_TOKENS[request.effort or "none"]
+        most = max_tokens + tokens
+        if self.info.max_output_tokens:
+            most = max(min(most, self.info.max_output_tokens), tokens + 1)
+        return {"thinking": {"type": "enabled", "budget_tokens": tokens}, "max_tokens": most}
+
+    def _thoughtless(self, messages: Sequence[Message]) -> bool:
+        """Whether this turn's calls came from elsewhere: it won't go on thinking then."""
+        asked = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
+        calls = [m.tool_uses[0] for m in messages[asked:] if m.tool_uses]
+        return any((call.given_id or call.id) not in self._thoughts for call in calls)
 
     def _messages(self, messages: Sequence[Message]) -> list[dict[str, Json]]:
         """In turns of user and assistant; what is read from the cache ends where marks are.
@@ -105,7 +130,8 @@ class AnthropicClient(HttpClient):
             role = "assistant" if message.role == "assistant" else "user"
             blocks = [block for part in message.parts for block in _block(part)]
             if role == "assistant" and message.tool_uses:
-                blocks = [*self._thoughts.get(message.tool_uses[0].id, ()), *blocks]
+                first = message.tool_uses[0]
+                blocks = [*self._thoughts.get(first.given_id or first.id, ()), *blocks]
             if found and found[-1]["role"] == role:
                 found[-1]["content"] += blocks
             elif blocks or role == "user":
@@ -225,12 +251,14 @@ class MessageReader:
         found: list[Chunk] = []
         if usage is not None:
             cached = usage.cache_read_input_tokens
-            into = (usage.input_tokens, usage.cache_creation_input_tokens, cached)
+            written = usage.cache_creation_input_tokens
+            into = (usage.input_tokens, written, cached)
             found.append(
                 UsageChunk(
                     input_tokens=None if usage.input_tokens is None else sum(n or 0 for n in into),
                     output_tokens=usage.output_tokens,
                     cached_tokens=cached,
+                    written_tokens=written,
                 )
             )
         return [*found, EndChunk(self.end_reason)] if self.end_reason else found

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -24,12 +24,24 @@ _CALL_CHARS = 1_000
 """A tool call counts for so many, however few it has: millions of empty ones are endless too."""
 
 
+Effort = Literal["none", "low", "medium", "high"]
+"""How long a model may think before it answers, as each adapter translates it."""
+THINKING_TOKENS: dict[Effort, int] = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
+"""The same for models that take a number of tokens; as Google translates one into the other:
+https://ai.google.dev/gemini-api/docs/openai#thinking
+"""
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a model."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     max_output_tokens: int | None = None
+    effort: Effort | None = None
+    """None: as the provider has it."""
+    cache_key: str = ""
+    """The same for requests that begin alike, where a provider wants to know."""
 
 
 class TextChunk(msgspec.Struct, frozen=True):
@@ -57,8 +69,11 @@ class UsageChunk(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens as reported, for the whole call."""
 
     input_tokens: int | None = None
+    """All that was read: from the cache, into it, and beside it."""
     output_tokens: int | None = None
     cached_tokens: int | None = None
+    written_tokens: int | None = None
+    """Put into the cache, which some providers bill above the usual."""
 
 
 class EndChunk(msgspec.Struct, frozen=True):
@@ -81,24 +96,34 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     input_usd_per_token: float | None = None
     output_usd_per_token: float | None = None
     cached_usd_per_token: float | None = None
+    written_usd_per_token: float | None = None
     supports_tools: bool = True
+    efforts: tuple[Effort, ...] | None = None
+    """Those that can be asked for; none of a model that does not think."""
+    effort_by_name: bool = True
+    """Efforts are told by their names, not by numbers of tokens."""
+    responses_only: bool = False
+    """OpenAI's, which its chat completions don't offer."""
 
     def cost_usd(
-        self, input_tokens: int | None, output_tokens: int | None, cached_tokens: int | None = None
+        self,
+        input_tokens: int | None,
+        output_tokens: int | None,
+        cached_tokens: int | None = None,
+        written_tokens: int | None = None,
     ) -> float | None:
         """What a call cost; None where the price or the tokens are unknown."""
-        if self.input_usd_per_token is None or self.output_usd_per_token is None:
+        usual, out = self.input_usd_per_token, self.output_usd_per_token
+        if usual is None or out is None or input_tokens is None or output_tokens is None:
             return None
-        if input_tokens is None or output_tokens is None:
-            return None
-        cached = cached_tokens or 0
-        cached_price = self.cached_usd_per_token
-        if cached_price is None:
-            cached_price = self.input_usd_per_token
+        cached, written = cached_tokens or 0, written_tokens or 0
+        read_price = usual if self.cached_usd_per_token is None else self.cached_usd_per_token
+        write_price = usual if self.written_usd_per_token is None else self.written_usd_per_token
         return (
-            (input_tokens - cached) * self.input_usd_per_token
-            + cached * cached_price
-            + output_tokens * self.output_usd_per_token
+            (input_tokens - cached - written) * usual
+            + cached * read_price
+            + written * write_price
+            + output_tokens * out
         )
 
 

@@ -12,7 +12,9 @@ import msgspec
 from ragmem.ids import new_id
 from ragmem.llm import wire
 from ragmem.llm.base import (
+    THINKING_TOKENS,
     Chunk,
+    Effort,
     EndChunk,
     ReasoningChunk,
     Request,
@@ -79,9 +81,18 @@ class GeminiClient(HttpClient):
                 for tool in request.tools
             ]
             body["tools"] = [{"functionDeclarations": declared}]
+        how: dict[str, Json] = {}
         if request.max_output_tokens:
-            body["generationConfig"] = {"maxOutputTokens": request.max_output_tokens}
-        return body
+            how["maxOutputTokens"] = request.max_output_tokens
+        if request.effort:
+            how["thinkingConfig"] = self._thinking(request.effort)
+        return body | ({"generationConfig": how} if how else {})
+
+    def _thinking(self, effort: Effort) -> dict[str, Json]:
+        """See https://ai.google.dev/gemini-api/docs/thinking."""
+        if self.info.effort_by_name and effort != "none":
+            return {"thinkingLevel": effort, "includeThoughts": True}
+        return {"thinkingBudget": THINKING_TOKENS[effort], "includeThoughts": effort != "none"}
 
     def _contents(self, messages: Sequence[Message]) -> list[dict[str, Json]]:
         names = {use.id: use.name for message in messages for use in message.tool_uses}
@@ -109,7 +120,8 @@ class GeminiClient(HttpClient):
             case ToolUse():
                 call = {"name": wire.tool_name(part.name), "args": wire.arguments_of(part)}
                 # Of calls side by side the first alone bears one.
-                signature = self._signatures.get(part.id, _NO_SIGNATURE if is_first else "")
+                unsigned = _NO_SIGNATURE if is_first else ""
+                signature = self._signatures.get(part.given_id or part.id, unsigned)
                 signed = {"thoughtSignature": signature} if signature else {}
                 return [{"functionCall": call, **signed}]
             case ToolAnswer(use_id, text, is_error):

@@ -174,6 +174,8 @@ class LiteLLMClient:
             call["tools"] = wire.tools_json(request.tools)
         if request.max_output_tokens:
             call["max_tokens"] = request.max_output_tokens
+        if request.effort:
+            call["reasoning_effort"] = request.effort
         if "claude" in self._model:
             # Claude rereads a prefix at a tenth of its price, but only where it is marked.
             call["cache_control_injection_points"] = _CACHED

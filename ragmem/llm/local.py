@@ -83,6 +83,7 @@ LOCAL_INFO = ModelInfo(
     input_usd_per_token=0.0,
     output_usd_per_token=0.0,
     supports_tools=False,
+    efforts=(),
 )
 
 # Tried on questions about given text and earlier turns: above temperature 0 it wanders, and

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ragmem.config import Config, Paths, find_paths, provider_key
-from ragmem.errors import ConfigError, NoModel
+from ragmem.errors import ConfigError, NoModel, UsageError
 from ragmem.llm import ollama
-from ragmem.llm.base import LLM, ModelInfo
+from ragmem.llm.base import LLM, Effort, ModelInfo
 from ragmem.llm.providers import (
     BY_NAME,
     PROVIDERS,
@@ -33,7 +33,7 @@ from ragmem.usage import UsageLog
 if TYPE_CHECKING:
     from ragmem.llm.http_client import HttpClient
 
-Client = Literal["openai", "anthropic", "gemini", "litellm", "local"]
+Client = Literal["openai", "responses", "anthropic", "gemini", "litellm", "local"]
 Role = Literal["main", "summary"]
 
 LOCAL_NAME = "local/smollm2-135m-instruct"
@@ -104,6 +104,24 @@ def choose_summary_model(
     if not small:
         return main
     return _named(small, f"the small sibling of {main.name}", config, environ)
+
+
+def choose_effort(info: ModelInfo, config: Config, flag: Effort | None) -> Effort | None:
+    """How long the model is to think: as `flag` says, else as is set where it can be.
+
+    Raises UsageError for a flag that this model is known not to take.
+    """
+    wanted: Effort | None = flag or config.model.effort or None
+    if wanted is None or info.efforts is None or wanted in info.efforts:
+        return wanted
+    if flag is None or (flag == "none" and not info.efforts):
+        return None
+    if not info.efforts:
+        raise UsageError(f"{info.name} does not think.", hint="Leave --effort out.")
+    raise UsageError(
+        f"{info.name} can't think with the effort {flag!r}.",
+        hint=f"It takes {', '.join(info.efforts)}.",
+    )
 
 
 def list_models(environ: Mapping[str, str], config: Config | None = None) -> list[ModelChoice]:
@@ -193,6 +211,10 @@ def _http_client(client: Client) -> "type[HttpClient]":
         from ragmem.llm.gemini_client import GeminiClient
 
         return GeminiClient
+    if client == "responses":
+        from ragmem.llm.responses_client import ResponsesClient
+
+        return ResponsesClient
     from ragmem.llm.openai_client import OpenAIClient
 
     return OpenAIClient
@@ -218,16 +240,22 @@ def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> M
     base_url = provider.base_url
     if other := environ.get(provider.base_variable or "-", "").strip():
         _check_address(other)
-        base_url = other.rstrip("/") + urlsplit(provider.base_url).path
+        version = "" if provider.protocol == "openai" else urlsplit(provider.base_url).path
+        base_url = other.rstrip("/") + version
     if provider.name == "ollama":
         base_url = ollama.base_url(environ) + "/v1"
         info = msgspec.structs.replace(info, context_window=ollama.window(environ))
+    client: Client = provider.protocol
+    # At another address is another server: most of those have chat completions alone.
+    thinks = bool(info.efforts) and not other and config.llm.client == "auto"
+    if provider.name == "openai" and (info.responses_only or thinks):
+        client = "responses"
     return ModelChoice(
         name=name,
         info=info,
         why=why,
         provider=provider.name,
-        client=provider.protocol,
+        client=client,
         key_variable=_needed_key(name, provider, environ),
         base_url=base_url,
         model=rest,
@@ -391,7 +419,7 @@ class _List(msgspec.Struct):
 def doubt(choice: ModelChoice, environ: Mapping[str, str]) -> str:
     """Why there may be no such model, for the person; empty where it is listed or none can tell."""
     prefix = f"{choice.provider}/"
-    if choice.client == "openai":
+    if choice.client in ("openai", "responses"):
         key = provider_key(choice.key_variable, environ) if choice.key_variable else None
         listed, name, by = _offered(choice.base_url, key), choice.model, "its server"
     elif choice.client in ("anthropic", "gemini") or (

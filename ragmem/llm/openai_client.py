@@ -7,6 +7,11 @@ from ragmem.llm.base import Request
 from ragmem.llm.http_client import HttpClient, Reader
 from ragmem.messages import Json
 
+_WANTS_A_KEY = "openai"
+"""Its requests go to one of many machines, by this key; other servers refuse words unknown to them:
+https://platform.openai.com/docs/guides/prompt-caching
+"""
+
 
 class OpenAIClient(HttpClient):
     """Speaks the protocol that most servers understand."""
@@ -51,4 +56,8 @@ class OpenAIClient(HttpClient):
             body["tools"] = wire.tools_json(request.tools)
         if request.max_output_tokens:
             body[self._limit_name] = request.max_output_tokens
+        if request.effort:
+            body["reasoning_effort"] = request.effort
+        if request.cache_key and self._endpoint.name == _WANTS_A_KEY:
+            body["prompt_cache_key"] = request.cache_key
         return body

@@ -11,9 +11,22 @@ from typing import Literal
 
 import msgspec
 
-from ragmem.llm.base import ModelInfo
+from ragmem.llm.base import Effort, ModelInfo
 
-_Row = tuple[int | None, int | None, float | None, float | None, float | None, int | None]
+_THINKS, _NEED_NOT, _BY_NAME, _RESPONSES = 1, 2, 4, 8
+
+
+class _Row(msgspec.Struct, array_like=True):
+    """A line of models.json; what is not said is unknown."""
+
+    window: int | None = None
+    max_output: int | None = None
+    usd_in: float | None = None
+    usd_out: float | None = None
+    usd_cached: float | None = None
+    usd_written: float | None = None
+    tools: int | None = None
+    thinks: int = 0
 
 
 class _Table(msgspec.Struct):
@@ -31,15 +44,19 @@ def model_info(name: str) -> ModelInfo:
     row = _rows().get(name)
     if row is None:
         return ModelInfo(name=name)
-    window, most, into, out, cached, tools = row
+    efforts: tuple[Effort, ...] = ("low", "medium", "high") if row.thinks & _THINKS else ()
     return ModelInfo(
         name=name,
-        context_window=window,
-        max_output_tokens=most,
-        input_usd_per_token=_per_token(into),
-        output_usd_per_token=_per_token(out),
-        cached_usd_per_token=_per_token(cached),
-        supports_tools=tools != 0,
+        context_window=row.window,
+        max_output_tokens=row.max_output,
+        input_usd_per_token=_per_token(row.usd_in),
+        output_usd_per_token=_per_token(row.usd_out),
+        cached_usd_per_token=_per_token(row.usd_cached),
+        written_usd_per_token=_per_token(row.usd_written),
+        supports_tools=row.tools != 0,
+        efforts=("none", *efforts) if row.thinks & _NEED_NOT else efforts,
+        effort_by_name=not efforts or bool(row.thinks & _BY_NAME),
+        responses_only=bool(row.thinks & _RESPONSES),
     )
 
 
@@ -68,7 +85,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str = ""
     protocol: Protocol = "openai"
     base_variable: str = ""
-    """Holds another address without the version's path, as the provider's own SDKs take it."""
+    """Holds another address, as the provider's own SDKs take it: OpenAI's ends in `/v1`."""
     key_variables: tuple[str, ...] = ()
     """The first that is set is used."""
     main: str = ""
@@ -92,6 +109,7 @@ PROVIDERS = (
     Provider(
         name="openai",
         base_url="https://api.openai.com/v1",
+        base_variable="OPENAI_BASE_URL",
         key_variables=("OPENAI_API_KEY",),
         main="gpt-6.1-sol",
         small="gpt-6-luna",

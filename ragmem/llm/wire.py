@@ -147,6 +147,8 @@ class _Choice(msgspec.Struct):
 
 class _TokenDetails(msgspec.Struct):
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cache_creation_tokens: int | None = None
 
 
 class _Usage(msgspec.Struct):
@@ -281,10 +283,12 @@ class AnswerReader:
 def _usage(usage: _Usage) -> UsageChunk:
     details = usage.prompt_tokens_details
     cached = details.cached_tokens if details else None
+    written = (details.cache_write_tokens or details.cache_creation_tokens) if details else None
     return UsageChunk(
         input_tokens=usage.prompt_tokens,
         output_tokens=usage.completion_tokens,
         cached_tokens=cached if cached is not None else usage.prompt_cache_hit_tokens,
+        written_tokens=written,
     )
 
 

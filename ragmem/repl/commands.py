@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Literal
+from typing import Literal, get_args
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -233,11 +233,24 @@ async def _summarize(_: str, chat: ChatSession) -> None:
 
 async def _model(name: str, chat: ChatSession) -> None:
     if name:
-        await chat.use_model(name)
+        await chat.go_on_with(model=name)
         if doubt := await chat.app.doubts_model(name):
             chat.output.say(doubt, "warning")
     hint = "" if name else "  (/model provider/model changes it; `ragmem models` lists them)"
     chat.output.show(Text(one_line(chat.agent.model, 200)) + Text(hint, style="dim"))
+
+
+async def _effort(level: str, chat: ChatSession) -> None:
+    levels = get_args(Effort)
+    if level and level not in levels:
+        raise UsageError(
+            f"There is no effort {level!r}.", hint=f"It is one of {', '.join(levels)}."
+        )
+    if level:
+        await chat.go_on_with(effort=level)
+    hint = "" if level else f"  (/effort {'|'.join(levels)} changes it)"
+    told = chat.agent.effort or "as the provider has it"
+    chat.output.show(Text(told) + Text(hint, style="dim"))
 
 
 async def _cost(_: str, chat: ChatSession) -> None:
@@ -524,6 +537,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("pin", "keep in every request: /pin text, or the id of a memory", _pin),
     ("forget", "forget a memory for ever: /forget id", _forget),
     ("model", "which model answers: /model [provider/model]", _model),
+    ("effort", "how long it may think: /effort [none, low, medium or high]", _effort),
     ("cost", "tokens and money spent", _cost),
     ("exit", "leave", _exit),
 )

@@ -127,9 +127,9 @@ class ChatSession:
     def _with(self, **changes: object) -> Session:
         return msgspec.structs.replace(self.session, **changes)
 
-    async def use_model(self, name: str) -> None:
-        """Use another model in the same session; this one stays when it can't be had."""
-        options = msgspec.structs.replace(self.options, model=name)
+    async def go_on_with(self, **changed: str) -> None:
+        """Another `model` or `effort` in the same session; all stays when it can't be had."""
+        options = msgspec.structs.replace(self.options, **changed)
         session = await self._as_stored()
         await self._exchange(session, options)
 

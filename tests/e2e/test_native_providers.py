@@ -9,14 +9,17 @@ from tests.fakes.llm_server import Answer, Call, LLMServer
 
 
 @pytest.mark.parametrize(
-    ("model", "key", "base"),
+    ("model", "key", "base", "thought"),
     [
-        ("anthropic/claude-sonnet-5-5", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
-        ("gemini/gemini-3.8-flash", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
+        ("anthropic/claude-sonnet-5-5", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "signed"),
+        ("gemini/gemini-3.8-flash", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL", "signed"),
+        ("openai/gpt-5-pro", "OPENAI_API_KEY", "OPENAI_BASE_URL", "sealed"),
     ],
 )
-def test_a_turn_with_a_tool_call(tmp_path: Path, model: str, key: str, base: str) -> None:
-    """Asked with its key, answered and stored; litellm is not even there."""
+def test_a_turn_with_a_tool_call(
+    tmp_path: Path, model: str, key: str, base: str, thought: str
+) -> None:
+    """Asked with its key, answered with what it had thought, and stored; no litellm is there."""
     reads = Answer(tools=[Call("read_file", {"path": "a.py"})], reasoning="I read a.py first.")
     with LLMServer([reads, Answer("It prints hello.")]) as server:
         hidden = tmp_path / "hidden"
@@ -24,7 +27,7 @@ def test_a_turn_with_a_tool_call(tmp_path: Path, model: str, key: str, base: str
         (hidden / "litellm" / "__init__.py").write_text("raise SystemExit('litellm was imported')")
         env = {
             key: "k-0123456789abcdef",
-            base: server.url.removesuffix("/v1"),
+            base: server.url if "OPENAI" in base else server.url.removesuffix("/v1"),
             "RAGMEM_MEMORY__WORKER": "off",
             "PYTHONPATH": str(hidden),
         }
@@ -33,6 +36,7 @@ def test_a_turn_with_a_tool_call(tmp_path: Path, model: str, key: str, base: str
         done = ragmem.run("ask", "-m", model, "What does a.py print?", "--output-format", "json")
     assert done.code == 0, done
     assert done.json["result"] == "It prints hello."
+    assert thought in str(server.requests[1].body)
     assert [request.body["model"] for request in server.requests] == [model.partition("/")[2]] * 2
     assert "print('hello')" in str(server.requests[1].body)
     (session,) = ragmem.sessions()
@@ -45,3 +49,24 @@ def test_a_refused_key_is_named(tmp_path: Path) -> None:
         done = Ragmem(tmp_path, env).run("ask", "-m", "anthropic/claude-sonnet-5-5", "Hello?")
     assert done.code == 1
     assert "ANTHROPIC_API_KEY" in done.err
+
+
+def test_how_long_to_think_is_asked_for_by_a_flag_or_a_setting(tmp_path: Path) -> None:
+    """Of the main model alone; what it can't do is refused before anything is sent."""
+    with LLMServer([Answer("Yes.")], repeat=True) as server:
+        env = {"ANTHROPIC_API_KEY": "k-1", "ANTHROPIC_BASE_URL": server.url.removesuffix("/v1")}
+        ragmem = Ragmem(tmp_path, {**env, "RAGMEM_MEMORY__WORKER": "inline"})
+        model = ("-m", "anthropic/claude-sonnet-5-5")
+        assert ragmem.run("ask", *model, "-e", "high", "Is it?").code == 0
+        low = {"RAGMEM_MODEL__EFFORT": "low"}
+        assert ragmem.run("ask", *model, "And that?", env=low).code == 0
+        asked = [r.body for r in server.requests if "sonnet" in r.body["model"]]
+        refused = ragmem.run("ask", *model, "-e", "none", "Is it?")
+        unknown = ragmem.run("ask", *model, "-e", "huge", "Is it?")
+        assert len([r for r in server.requests if "sonnet" in r.body["model"]]) == len(asked)
+        small = [r.body for r in server.requests if "haiku" in r.body["model"]]
+    assert [body["output_config"]["effort"] for body in asked] == ["high", "low"]
+    assert not any("thinking" in body for body in small)
+    assert (refused.code, unknown.code) == (2, 2)
+    assert "It takes low, medium, high." in refused.err
+    assert "'none', 'low', 'medium', 'high'" in unknown.err

@@ -1,6 +1,7 @@
 """A scripted server on loopback: real HTTP, real faults, no model.
 
-It speaks chat completions, and at their paths Anthropic's Messages and Gemini's generateContent.
+It speaks chat completions, and at their paths OpenAI's Responses, Anthropic's Messages and
+Gemini's generateContent.
 
 In a test, in process (it runs in threads, so sync and async tests use it alike):
 
@@ -209,12 +210,56 @@ def render_gemini(answer: Answer) -> list[bytes]:
     return [_event(e) for e in events]
 
 
+def render_responses(answer: Answer) -> list[bytes]:
+    """The same as OpenAI's Responses stream it."""
+    items: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    if answer.reasoning:
+        said = [
+            {"type": "response.reasoning_summary_text.delta", "delta": piece}
+            for piece in _pieces(answer.reasoning, answer.chunk_chars)
+        ]
+        items.append(({"type": "reasoning", "id": "rs_1", "encrypted_content": "sealed"}, said))
+    if answer.text:
+        words = [
+            {"type": "response.output_text.delta", "delta": piece} for piece in _words_of(answer)
+        ]
+        items.append(({"type": "message", "role": "assistant"}, words))
+    for index, call in enumerate(answer.tools):
+        head = {"type": "function_call", "call_id": _call_id(call, index), "name": call.name}
+        parts = [
+            {"type": "response.function_call_arguments.delta", "delta": piece}
+            for piece in _pieces(_arguments(call), answer.chunk_chars)
+        ]
+        items.append((head, parts))
+    events: list[dict[str, Any]] = [{"type": "response.created", "response": {}}]
+    for index, (item, deltas) in enumerate(items):
+        whole = {**item, "arguments": _arguments(answer.tools[-1])} if "name" in item else item
+        events.append({"type": "response.output_item.added", "output_index": index, "item": item})
+        events += [{**delta, "output_index": index} for delta in deltas]
+        events.append({"type": "response.output_item.done", "output_index": index, "item": whole})
+    into, out, cached = answer.usage or (0, 0, 0)
+    usage = {
+        "input_tokens": into,
+        "output_tokens": out,
+        "input_tokens_details": {"cached_tokens": cached},
+    }
+    reasons = {"length": "max_output_tokens", "content_filter": "content_filter"}
+    if reason := reasons.get(_finish(answer)):
+        ended = {"usage": usage, "incomplete_details": {"reason": reason}}
+        events.append({"type": "response.incomplete", "response": ended})
+    else:
+        events.append({"type": "response.completed", "response": {"usage": usage}})
+    return [f"event: {e['type']}\n".encode() + _event(e) for e in events]
+
+
 def rendered(path: str, answer: Answer, body: dict[str, Any]) -> list[bytes]:
     """The events of an answer, as the protocol of this path has them."""
     if path.endswith("/messages"):
         return render_anthropic(answer)
     if ":streamGenerateContent" in path:
         return render_gemini(answer)
+    if path.endswith("/responses"):
+        return render_responses(answer)
     usage = bool((body.get("stream_options") or {}).get("include_usage"))
     return render(answer, model=str(body.get("model", "")), usage=usage)
 

@@ -1,13 +1,15 @@
 """The adapters, made for a scripted server; what every test of them needs."""
 
 from collections.abc import Callable
+from typing import Any
 
 from ragmem.llm.anthropic_client import AnthropicClient
 from ragmem.llm.base import LLM, Assembler, Chunk, Completion, ModelInfo, Request
 from ragmem.llm.gemini_client import GeminiClient
-from ragmem.llm.http_client import Endpoint
+from ragmem.llm.http_client import Endpoint, HttpClient
 from ragmem.llm.litellm_client import LiteLLMClient
 from ragmem.llm.openai_client import OpenAIClient
+from ragmem.llm.responses_client import ResponsesClient
 from ragmem.messages import Message, ToolSpec, user
 
 KEY = "sk-canary-0123456789abcdef"
@@ -15,15 +17,30 @@ KEY = "sk-canary-0123456789abcdef"
 Connect = Callable[..., LLM]
 
 
-def openai_client(
-    url: str, *, timeout_s: float = 60.0, retries: int = 0, key: str | None = KEY
-) -> LLM:
-    """The direct adapter."""
-    endpoint = Endpoint(
-        base_url=url, model="scripted", api_key=key, key_variable="RAGMEM_API_KEY", custom=True
-    )
-    info = ModelInfo(name="openai/scripted")
-    return OpenAIClient(info, endpoint, timeout_s=timeout_s, retries=retries)
+def over_http(kind: type[HttpClient], name: str) -> Connect:
+    """A client of one protocol; `known` is what is known of its model."""
+
+    def connect(
+        url: str,
+        *,
+        timeout_s: float = 60.0,
+        retries: int = 0,
+        key: str | None = KEY,
+        **known: Any,
+    ) -> LLM:
+        endpoint = Endpoint(
+            base_url=url, model="scripted", api_key=key, key_variable="RAGMEM_API_KEY", custom=True
+        )
+        info = ModelInfo(name=f"{name}/scripted", **known)
+        return kind(info, endpoint, timeout_s=timeout_s, retries=retries)
+
+    return connect
+
+
+openai_client = over_http(OpenAIClient, "openai")
+anthropic_client = over_http(AnthropicClient, "anthropic")
+responses_client = over_http(ResponsesClient, "openai")
+gemini_client = over_http(GeminiClient, "gemini")
 
 
 def litellm_client(
@@ -41,32 +58,11 @@ def litellm_client(
     )
 
 
-def anthropic_client(
-    url: str, *, timeout_s: float = 60.0, retries: int = 0, key: str | None = KEY
-) -> LLM:
-    """Anthropic's Messages."""
-    endpoint = Endpoint(
-        base_url=url, model="scripted", api_key=key, key_variable="RAGMEM_API_KEY", custom=True
-    )
-    info = ModelInfo(name="anthropic/scripted")
-    return AnthropicClient(info, endpoint, timeout_s=timeout_s, retries=retries)
-
-
-def gemini_client(
-    url: str, *, timeout_s: float = 60.0, retries: int = 0, key: str | None = KEY
-) -> LLM:
-    """Gemini's generateContent."""
-    endpoint = Endpoint(
-        base_url=url, model="scripted", api_key=key, key_variable="RAGMEM_API_KEY", custom=True
-    )
-    info = ModelInfo(name="gemini/scripted")
-    return GeminiClient(info, endpoint, timeout_s=timeout_s, retries=retries)
-
-
 ADAPTERS: dict[str, Connect] = {
     "openai": openai_client,
     "anthropic": anthropic_client,
     "gemini": gemini_client,
+    "responses": responses_client,
     "litellm": litellm_client,
 }
 

@@ -18,6 +18,7 @@ from tests.fakes.llm_server import (
     render,
     render_anthropic,
     render_gemini,
+    render_responses,
 )
 from tests.llm.adapters import ADAPTERS, Connect, asking, complete
 
@@ -26,6 +27,7 @@ SIZE = len(b"".join(render(WHOLE, model="scripted")))
 SIZES = {
     "anthropic": len(b"".join(render_anthropic(WHOLE))),
     "gemini": len(b"".join(render_gemini(WHOLE))),
+    "responses": len(b"".join(render_responses(WHOLE))),
 }
 EXPECTED = [("run_command", {"command": "rm -rf ./b/c"})]
 

@@ -14,10 +14,18 @@ import msgspec
 import pytest
 
 from ragmem.config import Config, LLMConfig, ModelConfig, find_paths, load_config
-from ragmem.errors import ConfigError, NoModel
+from ragmem.errors import ConfigError, NoModel, UsageError
 from ragmem.llm import models, ollama
 from ragmem.llm.base import ModelInfo
-from ragmem.llm.models import LOCAL_NAME, about, choose_model, list_models, model_info, open_llm
+from ragmem.llm.models import (
+    LOCAL_NAME,
+    about,
+    choose_effort,
+    choose_model,
+    list_models,
+    model_info,
+    open_llm,
+)
 from ragmem.llm.providers import BY_NAME, PROVIDERS, known_models
 from ragmem.usage import UsageLog
 from tests.fakes.llm_server import Answer, LLMServer
@@ -113,7 +121,12 @@ def test_each_key_opens_its_provider(environ: dict[str, str], variable: str) -> 
         choose_model(Config(), {**environ, variable: ""})
     chosen = choose_model(Config(), {**environ, variable: "k"})
     assert chosen.key_variable == variable
-    assert chosen.client == BY_NAME[chosen.provider].protocol
+    # Its models think: that is what its Responses are for.
+    newer = {"openai": "responses"}
+    protocol = BY_NAME[chosen.provider].protocol
+    assert chosen.client == newer.get(chosen.provider, protocol)
+    elsewhere = choose_model(Config(llm=LLMConfig(client="openai")), {**environ, variable: "k"})
+    assert elsewhere.client == protocol
     summary = choose_model(Config(), {**environ, variable: "k"}, role="summary")
     assert summary.provider == chosen.provider
 
@@ -324,6 +337,52 @@ def test_prices_are_per_token() -> None:
     assert info.cost_usd(1_000_000, 0) == pytest.approx(1.0)
     assert info.cost_usd(0, 1_000_000) == pytest.approx(5.0)
     assert info.cost_usd(1_000_000, 0, 1_000_000) == pytest.approx(0.1)
+
+
+def test_a_request_costs_what_the_provider_bills() -> None:
+    """Anthropic's own figures for Sonnet 4.5 per million: 3, 3.75 written, 0.30 read, 15 out."""
+    info = model_info("anthropic/claude-sonnet-4-5")
+    # 100 words of rules and files were read before, 20 are kept for the next call, 5 are new.
+    into = 100_000 + 20_000 + 5_000
+    cost = info.cost_usd(into, 1_000, 100_000, 20_000)
+    assert cost == pytest.approx(0.1 * 0.30 + 0.02 * 3.75 + 0.005 * 3 + 0.001 * 15)
+
+
+@pytest.mark.parametrize(
+    ("model", "efforts", "by_name"),
+    [
+        ("anthropic/claude-sonnet-5-5", ("low", "medium", "high"), True),
+        ("anthropic/claude-haiku-5-5", ("none", "low", "medium", "high"), True),
+        ("anthropic/claude-sonnet-4-5", ("none", "low", "medium", "high"), False),
+        ("gemini/gemini-2.5-flash", ("none", "low", "medium", "high"), False),
+        ("gemini/gemini-2.5-pro", ("low", "medium", "high"), False),
+        ("gemini/gemini-3.8-flash", ("low", "medium", "high"), True),
+        ("openai/gpt-6-luna", ("none", "low", "medium", "high"), True),
+        ("openai/gpt-4o", (), True),
+        ("openai/of-tomorrow", None, True),
+    ],
+)
+def test_how_long_a_model_can_think_is_known(
+    model: str, efforts: tuple[str, ...] | None, by_name: bool
+) -> None:
+    info = model_info(model)
+    assert (info.efforts, info.effort_by_name) == (efforts, by_name)
+
+
+def test_an_effort_that_a_model_has_not_is_refused_with_those_that_it_has() -> None:
+    """A flag is meant for this model; a setting for all, where they can."""
+    always, never = model_info("openai/gpt-6.1-sol"), model_info("openai/gpt-4o")
+    with pytest.raises(UsageError, match="can't think with the effort 'none'") as told:
+        choose_effort(always, Config(), "none")
+    assert told.value.hint == "It takes low, medium, high."
+    with pytest.raises(UsageError, match="does not think"):
+        choose_effort(never, Config(), "high")
+    assert choose_effort(never, Config(), "none") is None
+    unset = Config(model=ModelConfig(effort="none"))
+    assert choose_effort(always, unset, None) is None
+    assert choose_effort(always, unset, "high") == "high"
+    assert choose_effort(model_info("openai/gpt-6-luna"), unset, None) == "none"
+    assert choose_effort(model_info("openai/of-tomorrow"), unset, "low") == "low"
 
 
 def test_the_table_is_small_and_carries_its_licence() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from ragmem.llm import faults
 from ragmem.llm.anthropic_client import MessageReader
 from ragmem.llm.base import (
     Chunk,
+    Effort,
     EndChunk,
     Request,
     TextChunk,
@@ -20,10 +22,20 @@ from ragmem.llm.base import (
 )
 from ragmem.llm.gemini_client import ContentReader
 from ragmem.llm.http_client import Reader
+from ragmem.llm.responses_client import ResponseReader
 from ragmem.llm.wire import Refusal
 from ragmem.messages import Message, ToolUse, assistant, system, tool, user
 from tests.fakes.llm_server import Answer, Call, LLMServer
-from tests.llm.adapters import KEY, READ_FILE, anthropic_client, asking, complete, gemini_client
+from tests.llm.adapters import (
+    KEY,
+    READ_FILE,
+    anthropic_client,
+    asking,
+    complete,
+    gemini_client,
+    openai_client,
+    responses_client,
+)
 
 USE = ToolUse("call_1", "read_file", '{"path": "a.py"}')
 TALK = (
@@ -124,7 +136,27 @@ def test_gemini_is_sent_parts() -> None:
     ]
 
 
-@pytest.mark.parametrize("make", [anthropic_client, gemini_client])
+def test_openai_is_sent_items() -> None:
+    sent = sent_by(responses_client, *TALK, max_output_tokens=99, effort="low", cache_key="s1")
+    assert sent.path == "/v1/responses"
+    body = sent.body
+    assert (body["store"], body["include"]) == (False, ["reasoning.encrypted_content"])
+    assert (body["instructions"], body["max_output_tokens"]) == ("Be brief.", 99)
+    assert body["reasoning"] == {"effort": "low", "summary": "auto"}
+    assert body["prompt_cache_key"] == "s1"
+    [declared] = body["tools"]
+    assert (declared["name"], declared["parameters"]) == ("read_file", READ_FILE.parameters)
+    assert [item.get("type") or item["role"] for item in body["input"]] == [
+        "user", "assistant", "function_call", "function_call_output", "assistant", "user",
+        "function_call", "function_call_output",
+    ]  # fmt: skip
+    assert body["input"][2] == {
+        "type": "function_call", "call_id": "call_1", "name": "read_file",
+        "arguments": '{"path":"a.py"}',
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [anthropic_client, gemini_client, responses_client])
 def test_history_of_any_kind_can_be_sent(make: Any) -> None:
     """No empty words, no invalid ids, names or arguments, no halves of characters."""
     text = json.dumps(sent_by(make, *STRANGE).body)
@@ -137,7 +169,7 @@ def test_history_of_any_kind_can_be_sent(make: Any) -> None:
 async def test_what_was_thought_goes_back_with_its_calls() -> None:
     """To the provider that thought it, and as it was."""
     thinking = Answer(tools=[Call("read_file", {"path": "a.py"})], reasoning="They want a.py.")
-    for make in (anthropic_client, gemini_client):
+    for make in (anthropic_client, gemini_client, responses_client):
         with LLMServer([thinking, Answer("Done.")]) as server:
             llm = make(server.url)
             done = await complete(llm)
@@ -147,6 +179,10 @@ async def test_what_was_thought_goes_back_with_its_calls() -> None:
             await llm.aclose()
         if "contents" in body:
             assert body["contents"][1]["parts"][0]["thoughtSignature"] == "signed"
+        elif "input" in body:
+            assert body["input"][1] == {
+                "type": "reasoning", "id": "rs_1", "encrypted_content": "sealed",
+            }  # fmt: skip
         else:
             assert body["messages"][1]["content"][0] == {
                 "type": "thinking", "thinking": "They want a.py.", "signature": "signed",
@@ -197,7 +233,7 @@ def test_what_anthropic_adds_says_nothing_and_what_it_writes_to_its_cache_counts
         TextChunk("Yes."),
         ToolChunk(0, "t", "now"),
         ToolChunk(0, "", "", "{}"),
-        UsageChunk(input_tokens=3210, output_tokens=5, cached_tokens=3000),
+        UsageChunk(input_tokens=3210, output_tokens=5, cached_tokens=3000, written_tokens=200),
         EndChunk("tool_calls"),
     ]
 
@@ -266,13 +302,65 @@ def test_a_call_that_gemini_could_not_write_is_none() -> None:
         fed(ContentReader({}), {"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}]})
 
 
+@pytest.mark.parametrize(
+    ("events", "end"),
+    [
+        ([{"type": "response.completed", "response": {}}], "stop"),
+        (
+            [
+                {"type": "response.refusal.delta", "delta": "No."},
+                {"type": "response.completed", "response": {}},
+            ],
+            "content_filter",
+        ),
+        (
+            [
+                {
+                    "type": "response.incomplete",
+                    "response": {"incomplete_details": {"reason": "max_output_tokens"}},
+                }
+            ],
+            "length",
+        ),
+    ],
+)
+def test_why_openai_stopped(events: list[dict[str, Any]], end: str) -> None:
+    assert fed(ResponseReader({}), *events)[-1] == EndChunk(end)
+
+
+def test_arguments_that_openai_sends_whole() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "now", "arguments": ""}
+    chunks = fed(
+        ResponseReader({}),
+        {"type": "response.output_item.added", "output_index": 0, "item": call},
+        {
+            "type": "response.output_item.done",
+            "output_index": 0,
+            "item": {**call, "arguments": '{"a": 1}'},
+        },
+        {"type": "response.completed", "response": {"usage": {"input_tokens": 3}}},
+    )
+    assert chunks == [
+        ToolChunk(0, "c", "now"),
+        ToolChunk(0, "", "", '{"a": 1}'),
+        UsageChunk(input_tokens=3),
+        EndChunk("tool_calls"),
+    ]
+
+
+def test_a_response_that_failed_says_why() -> None:
+    failed = {"error": {"code": "server_error", "message": "The model is overloaded."}}
+    with pytest.raises(Refusal):
+        fed(ResponseReader({}), {"type": "response.failed", "response": failed})
+
+
 def test_what_gemini_thinks_counts_as_written() -> None:
     usage = {"promptTokenCount": 9, "candidatesTokenCount": 5, "thoughtsTokenCount": 7}
     event = {"candidates": [{"finishReason": "STOP"}], "usageMetadata": usage}
     assert fed(ContentReader({}), event)[0] == UsageChunk(input_tokens=9, output_tokens=12)
 
 
-@pytest.mark.parametrize("reader", [MessageReader({}), ContentReader({})])
+@pytest.mark.parametrize("reader", [MessageReader({}), ContentReader({}), ResponseReader({})])
 def test_an_error_inside_of_an_answer_is_one(reader: Reader) -> None:
     with pytest.raises(Refusal):
         reader.take('{"type": "error", "error": {"type": "overloaded_error", "message": "Busy"}}')
@@ -337,3 +425,69 @@ async def test_no_answer_is_taken_for_whole_that_is_not() -> None:
             with pytest.raises((StreamCut, ProviderUnavailable)):
                 await complete(llm)
             await llm.aclose()
+
+
+# --- effort ------------------------------------------------------------------
+
+BY_TOKENS = {"efforts": ("none", "low", "medium", "high"), "effort_by_name": False}
+
+
+@pytest.mark.parametrize(
+    ("make", "info", "effort", "told"),
+    [
+        (anthropic_client, {}, None, {}),
+        (
+            anthropic_client,
+            {},
+            "high",
+            {
+                "thinking": {"type": "adaptive", "display": "summarized"},
+                "output_config": {"effort": "high"},
+            },
+        ),
+        (anthropic_client, {}, "none", {}),
+        (
+            anthropic_client,
+            BY_TOKENS,
+            "medium",
+            {"thinking": {"type": "enabled", "budget_tokens": 8_192}, "max_tokens": 16_384},
+        ),
+        (
+            gemini_client,
+            {},
+            "low",
+            {
+                "generationConfig": {
+                    "thinkingConfig": {"thinkingLevel": "low", "includeThoughts": True}
+                }
+            },
+        ),
+        (
+            gemini_client,
+            BY_TOKENS,
+            "none",
+            {
+                "generationConfig": {
+                    "thinkingConfig": {"thinkingBudget": 0, "includeThoughts": False}
+                }
+            },
+        ),
+        (openai_client, {}, "low", {"reasoning_effort": "low"}),
+    ],
+)
+def test_each_is_told_how_long_to_think_in_its_own_words(
+    make: Any, info: dict[str, Any], effort: Effort | None, told: dict[str, Any]
+) -> None:
+    body = sent_by(partial(make, **info), user("Why?"), effort=effort).body
+    words = ("thinking", "output_config", "generationConfig", "reasoning_effort")
+    assert {name: body[name] for name in words if name in body} == {
+        name: each for name, each in told.items() if name in words
+    }
+    assert body.get("max_tokens") == told.get("max_tokens", body.get("max_tokens"))
+
+
+def test_a_turn_that_began_with_calls_of_others_goes_on_without_thinking() -> None:
+    """Anthropic refuses calls without the thoughts before them; files that were named are such."""
+    make = partial(anthropic_client, **BY_TOKENS)
+    assert "thinking" not in sent_by(make, *TALK, effort="high").body
+    assert "thinking" in sent_by(make, *TALK[:-3], user("And now?"), effort="high").body

@@ -119,6 +119,7 @@ class FakeAgent:
     def __init__(self, app: "FakeApp", session: Session, model: str, approver: Approver) -> None:
         self.session = session
         self.model = model
+        self.effort: str | None = None
         self._app = app
         self._approver = approver
         self._task: asyncio.Task[None] | None = None
@@ -335,13 +336,16 @@ class FakeApp:
         if self._no_model or options.model == "none":
             raise NoModel("No model can be used.", hint="Set OPENAI_API_KEY.")
         self.log("agent", session=session.session_id, model=options.model)
-        return FakeAgent(self, session, options.model or "openai/scripted", approver)
+        agent = FakeAgent(self, session, options.model or "openai/scripted", approver)
+        agent.effort = options.effort
+        return agent
 
 
 class FakeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The two of `ragmem.app.Options` that the chat looks at."""
+    """What the chat looks at of `ragmem.app.Options`."""
 
     model: str = ""
+    effort: str | None = None
     permission_mode: str = "default"
 
 

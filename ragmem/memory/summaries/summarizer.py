@@ -98,7 +98,8 @@ def _one_call(
     into, out = usage.input_tokens, usage.output_tokens
     into = estimate_tokens(sent_chars) if into is None else into
     out = estimate_tokens(said_chars) if out is None else out
-    cost = 0.0 if _is_free(info) else info.cost_usd(into, out, usage.cached_tokens)
+    priced = info.cost_usd(into, out, usage.cached_tokens, usage.written_tokens)
+    cost = 0.0 if _is_free(info) else priced
     return Spending(1, int(failed), into, out, cost or 0.0, int(cost is None))
 
 
