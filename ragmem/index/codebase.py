@@ -8,6 +8,7 @@ had in time is left out, and the turn goes on.
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,9 @@ _LEAST_SHARE = 0.3
 """The share of a question's words that a scope without its meaning or name must hold."""
 _FAR = 0.5
 """The share of the threshold below which a scope has its words by chance."""
+_NAME = "name: "
+_RARE = 3
+"""Hits that have a rare word in their names, at most."""
 
 
 class PromptWords(msgspec.Struct, frozen=True):
@@ -59,27 +63,43 @@ class PromptWords(msgspec.Struct, frozen=True):
         return is_named(hit.name, hit.qualified_name, self.names)
 
 
-def bears(hit: CodeHit, asked: PromptWords, floor: float | None) -> bool:
+def rare_words(hits: Sequence[CodeHit]) -> frozenset[str]:
+    """The words of a question that few of its hits have in their names."""
+    words = [_found(reason) for hit in hits for reason in hit.why if reason.startswith(_NAME)]
+    counted = Counter(word for each in words for word in each)
+    return frozenset(word for word, count in counted.items() if count <= _RARE)
+
+
+def bears(
+    hit: CodeHit, asked: PromptWords, floor: float | None, rare: Collection[str] = ()
+) -> bool:
     """Whether a hit has to do with a question beyond doubt.
 
     It, its file or its folder is named, or it is as alike as a past turn would have to be, or it
-    holds several of the words and is not about something else.
+    holds several of the words and is not about something else. One that has no vector yet bears
+    on it by a `rare` word in its name as well.
     """
     alike = hit.similarity if floor is not None else None
     if alike is not None and floor is not None and alike > floor:
         return True
     held: set[str] = set()
     for reason in hit.why:
-        kind, _, found = reason.partition(": ")
+        kind = reason.partition(": ")[0]
         if kind in ("file", "folder"):
             return True
         if kind in ("name", "words"):
-            held.update(found.split(", "))
+            held.update(_found(reason))
+        if reason.startswith(_NAME) and hit.similarity is None and held & set(rare):
+            return True
     if asked.names_scope(hit):
         return True
     if alike is not None and floor is not None and alike <= _FAR * floor:
         return False
     return len(held) >= max(_LEAST_WORDS, _LEAST_SHARE * len(asked.words))
+
+
+def _found(reason: str) -> list[str]:
+    return reason.partition(": ")[2].split(", ")
 
 
 def passage_of(hit: CodeHit) -> CodePassage:
@@ -346,7 +366,8 @@ class Codebase:
             self._metrics.count("code.late")
             return []
         asked = PromptWords.of(prompt)
-        return [passage_of(hit) for hit in hits if bears(hit, asked, self._floor)]
+        rare = rare_words(hits)
+        return [passage_of(hit) for hit in hits if bears(hit, asked, self._floor, rare)]
 
     # --- what turns have to do with it --------------------------------------------
 

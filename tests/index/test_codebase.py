@@ -23,7 +23,7 @@ from ragmem.config import (
 )
 from ragmem.embedder.base import Kind
 from ragmem.index import codebase as codebase_module
-from ragmem.index.codebase import Codebase, PromptWords, bears
+from ragmem.index.codebase import Codebase, PromptWords, bears, rare_words
 from ragmem.index.values import CodeHit
 from ragmem.memory.worker import Worker
 from ragmem.records import PutReferences
@@ -118,6 +118,19 @@ def test_what_bears_beyond_doubt(hit: CodeHit, does: bool) -> None:
 )
 def test_what_is_called_by_its_name(prompt: str, does: bool) -> None:
     assert bears(a_hit("name: parse", similarity=0.1), PromptWords.of(prompt), 0.4) is does
+
+
+def test_before_there_are_vectors_a_rare_word_in_a_name_is_enough() -> None:
+    """`check_password` for "How is the password verified?"; not a word that many names have."""
+    asked = PromptWords(frozenset({"password", "verified"}))
+    hit = a_hit("name: password")
+    rare = rare_words([hit, *[a_hit("name: get")] * 4])
+    assert rare == {"password"}
+    assert bears(hit, asked, 0.4, rare)
+    assert not bears(a_hit("name: get"), asked, 0.4, rare)
+    assert not bears(a_hit("words: password"), asked, 0.4, rare)
+    # With a vector its meaning counts.
+    assert not bears(a_hit("name: password", similarity=0.3), asked, 0.4, rare)
 
 
 def test_of_a_long_question_more_words_are_needed() -> None:
