@@ -3,8 +3,10 @@
 Beside it a peer on the same probes: the project's last turns and the best by BM25, as plain text.
 """
 
+import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -16,6 +18,7 @@ from benches.tables import aligned
 from ragmem.records import SearchQuery, SessionQuery, TurnQuery, WeightedTerm
 from ragmem.store.base import Archive
 from ragmem.terms import query_terms
+from tests.fakes.neo4j import ask
 from tests.recall.stories import DAYS, Outcome, Probe, Story, Teller, outcome_of, stories
 
 HALVES = ("open", "kept")
@@ -60,23 +63,47 @@ class NextDays(msgspec.Struct, frozen=True, tag="next-day"):
 
 def measure_next_day(folder: Path, kinds: Sequence[str]) -> Iterator[NextDay]:
     """Each store, with what a small model learns and without, and the peer."""
-    for half in (half for half in HALVES if any(stories(DAYS / half))):
-        for kind in kinds:
-            for learns in (True, False):
-                name = f"{kind}, {'with' if learns else 'without'} a small model"
-                found = _told(folder, kind, half, learns=learns, peer=False)
-                yield NextDay(name=name, half=half, outcomes=found)
-        yield NextDay(
-            name="peer",
-            half=half,
-            outcomes=_told(folder, "sqlite", half, learns=False, peer=True),
-        )
+    halves = [half for half in HALVES if any(stories(DAYS / half))]
+    for kind in kinds:
+        with _places(folder, kind) as fresh:
+            for half in halves:
+                for learns in (True, False):
+                    name = f"{kind}, {'with' if learns else 'without'} a small model"
+                    found = _told(folder, fresh, half, learns=learns, peer=False)
+                    yield NextDay(name=name, half=half, outcomes=found)
+    with _places(folder, "sqlite") as fresh:
+        for half in halves:
+            found = _told(folder, fresh, half, learns=False, peer=True)
+            yield NextDay(name="peer", half=half, outcomes=found)
 
 
-def _told(folder: Path, kind: str, half: str, *, learns: bool, peer: bool) -> tuple[Outcome, ...]:
+Fresh = Callable[[], AbstractContextManager[Place]]
+"""Gives a memory with nothing in it."""
+
+
+@contextmanager
+def _places(folder: Path, kind: str) -> Iterator[Fresh]:
+    """For one story after the other; a graph's server is started once, and emptied for each."""
+    if kind != "neo4j":
+        yield lambda: empty(folder / "next-day", kind)
+        return
+    with empty(folder / "next-day", kind) as place:
+
+        @contextmanager
+        def emptied() -> Iterator[Place]:
+            assert place.connection is not None
+            asyncio.run(ask(place.connection, "MATCH (n) DETACH DELETE n"))
+            yield place
+
+        yield emptied
+
+
+def _told(
+    folder: Path, fresh: Fresh, half: str, *, learns: bool, peer: bool
+) -> tuple[Outcome, ...]:
     found: list[Outcome] = []
     for story in stories(DAYS / half):
-        with empty(folder / "next-day", kind) as place:
+        with fresh() as place:
             found += in_child(_ask, place, story, folder / story.name, learns, peer)
     return tuple(found)
 
