@@ -21,7 +21,7 @@ from ragmem.records import Summary, ToolCall, Turn
 from ragmem.terms.languages import guess_language, is_stop_word
 from ragmem.text import clean
 
-TERMS_VERSION = 2
+TERMS_VERSION = 3
 """Goes up with every change of what a text's terms are: stored rows depend on it."""
 
 JOINTS = "_./\\:@+#-"

@@ -76,7 +76,20 @@ STOP_WORDS: dict[str, frozenset[str]] = {
 
 _WORD = re.compile(r"[^\W\d_]+")
 _SAMPLE = 4000
-"""Characters at a text's start that are looked at."""
+"""Characters at the start of a text's prose that are looked at."""
+_LOOKED_AT = 4 * _SAMPLE
+_FENCED = re.compile(r"^ {0,3}(```+|~~~+)[^\n]*\n.*?(?:^ {0,3}\1|\Z)", re.DOTALL | re.MULTILINE)
+_SPELLED = re.compile(r"`[^`\n]*`")
+_FEW_LINES = 3
+_CODE = re.compile(
+    r"""
+      ^\s*(?: [@$|*] | [+-](?!\ \w) | //  )   # a change, a prompt, a comment
+    | ^(?:\t|\ {4})\s*\S                    # what stands far in
+    | [{}\\=<>] | ; *$ | \w\( | :: | ->     # no prose has these
+    """,
+    re.VERBOSE,
+)
+"""Is found in a line of code, or of a difference between two files."""
 _LEAST = 2
 """Stop words below which a text says nothing about its language."""
 _LEAD = 1.2
@@ -104,8 +117,20 @@ _VOTES = _votes()
 
 
 def guess_language(text: str) -> str | None:
-    """The language that a text's stop words speak for; None when they don't tell."""
-    return guess(_WORD.findall(text[:_SAMPLE].casefold()))
+    """The language that the stop words of a text's prose speak for; None when they don't tell."""
+    return guess(_WORD.findall(_prose(text[:_LOOKED_AT])[:_SAMPLE].casefold()))
+
+
+def _prose(text: str) -> str:
+    """Without what is code: a loop's `do`, `es` or `se` are no words of a language.
+
+    Of a few lines, as a question has, each is kept whatever names stand in it.
+    """
+    text = _SPELLED.sub(" ", _FENCED.sub(" ", text))
+    lines = text.split("\n")
+    if len(lines) <= _FEW_LINES:
+        return text
+    return "\n".join(line for line in lines if not _CODE.search(line))
 
 
 def guess(words: Iterable[str]) -> str | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     D = TypeVar("D", int, NDArray[np.int64])
 
-TERMS = 2
+TERMS = 3
 """`TERMS_VERSION`, which a test compares: to import it takes a quarter of a database's opening."""
 _LEVEL_BITS, _LENGTH_BITS = 3, 8
 HIGHEST = (1 << _LEVEL_BITS) - 1
