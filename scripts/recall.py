@@ -7,6 +7,9 @@ out. Everything in memory, without a store; terms, time words and ranking are th
     scripts/recall                   the table, by kind of question and by language too
     scripts/recall --json FILE       the same as JSON
     scripts/recall --merged          all sets searched as one project
+    scripts/recall --data tests/recall/chats       chats of two people instead
+    scripts/recall --history black.json …          histories of repositories instead, each a JSON
+                                     of turns (id, at, user, assistant) and questions (q, evidence)
     scripts/recall --sweep           each weight up and down, on both halves
 """
 
@@ -30,7 +33,7 @@ from ragmem.memory.dates import time_spans, without_time_words
 from ragmem.memory.ranking import DEFAULT_WEIGHTS, Weights, rank
 from ragmem.records import Candidate, Turn
 from ragmem.terms import guess_language, query_terms, terms, turn_terms
-from tests.recall.labelled import DATA, LabelledSet, Question, labelled_sets
+from tests.recall.labelled import DATA, LabelledSet, Question, history_set, labelled_sets
 
 Scores = NDArray[np.float64]
 Row = Callable[["Corpus", int], Scores]
@@ -102,6 +105,7 @@ class Corpus:
             ],
             "three": [_three(turn) for turn in self.turns],
         }
+        self.passages = [len(several) for several in cut["passages"]]
         for name, texts in cut.items():
             flat = [text for several in texts for text in several]
             owner = np.array([i for i, several in enumerate(texts) for _ in several])
@@ -128,6 +132,8 @@ class Corpus:
                 at=self.turns[i].started_at,
                 text=float(by_text[i]) if i in best else 0.0,
                 similarity=float(self.vector[vector][asked][i]) if vector else None,
+                whole=float(self.vector["whole"][asked][i]) if vector else None,
+                passages=self.passages[i] if vector else 0,
             )
             for i in sorted(offered)
         ]
@@ -212,10 +218,12 @@ def ranked(weights: Weights, *, text: str | None = None, vector: str | None = "p
 
 
 def _rows() -> dict[str, Row]:
-    bare = Weights(candidates=10**6, before=0, session=0, time=0, recency=0)
+    bare = Weights(candidates=10**6, before=0, session=0, around=0, time=0, recency=0, short=1e9)
     full = DEFAULT_WEIGHTS
     near = msgspec.structs.replace(bare, before=full.before)
     session = msgspec.structs.replace(near, session=full.session)
+    around = msgspec.structs.replace(session, around=full.around)
+    short = msgspec.structs.replace(around, short=full.short)
     return {
         "BM25, plain words": by_text("plain"),
         "BM25, English stems": by_text("stemmed"),
@@ -229,6 +237,8 @@ def _rows() -> dict[str, Row]:
         "  + the turn before": ranked(near, vector="whole"),
         "  + session": ranked(session, vector="whole"),
         "  + passages": ranked(session),
+        "  + those around": ranked(around),
+        "  + less of it for long turns": ranked(short),
         "  + time words: all there is": ranked(msgspec.structs.replace(full, candidates=10**6)),
         "product": ranked(full),
         "product, whole and parts": ranked(full, vector="three"),
@@ -242,6 +252,9 @@ _STEPS: dict[str, tuple[float, ...]] = {
     "foreign_vector": (0.4, 0.6, 1.0, 1.2),
     "before": (0.0, 0.25, 0.75, 1.0),
     "session": (0.0, 0.25, 0.75, 1.0),
+    "whole": (0.0, 0.3, 0.5, 1.0),
+    "around": (0.0, 0.25, 0.75, 1.0),
+    "short": (1.0, 2.0, 4.0, 8.0, 1e9),
     "time": (0.0, 2.0, 3.0, 6.0),
     "recency": (0.0, 0.2, 0.5),
 }
@@ -284,7 +297,13 @@ def measure(name: str, row: Row, corpora: Sequence[tuple[Corpus, list[LabelledSe
             recalls = [len(wanted & set(first[:depth])) / len(wanted) for depth in DEPTHS]
             labelled = source[id(question)]
             half = "held out" if labelled.held_out else "fitted"
-            for group in ("all", half, f"kind {question.kind}", f"in {labelled.language}"):
+            for group in (
+                "all",
+                half,
+                f"set {labelled.name}",
+                f"kind {question.kind}",
+                f"in {labelled.language}",
+            ):
                 found[group].append(recalls)
     means = {group: tuple(float(x) for x in np.mean(values, 0)) for group, values in found.items()}
     counts = {group: len(values) for group, values in found.items()}
@@ -325,11 +344,13 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--data", type=Path, default=DATA, help="folder of labelled sets")
+    parser.add_argument("--history", type=Path, nargs="+", metavar="FILE", help="instead of those")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
     parser.add_argument("--merged", action="store_true", help="search all sets as one project")
     parser.add_argument("--sweep", action="store_true", help="each weight up and down")
     options = parser.parse_args()
-    sets = list(labelled_sets(options.data))
+    named = [history_set(file) for file in options.history or ()]
+    sets = named or list(labelled_sets(options.data))
     if not sets:
         print(f"No labelled sets: {options.data} has no *.json.", file=sys.stderr)
         return 1
@@ -340,8 +361,9 @@ def main() -> int:
     print(f"{len(sets)} sets, {sum(len(s.turns) for s in sets)} turns, {groups['all']} questions\n")
     print(_table(measured, [g for g in ("fitted", "held out", "all") if g in groups]))
     if not options.sweep:
-        last = [m for m in measured if m.name in ("BM25, terms", "vectors, one a turn", "product")]
-        for prefix in ("kind ", "in "):
+        names = ("BM25, terms", "both, one vector, z-scores", "product")
+        last = [m for m in measured if m.name in names]
+        for prefix in ("set ", "kind ", "in "):
             for group in sorted(g for g in groups if g.startswith(prefix)):
                 print(f"\n{_table(last, [group])}")
     if options.json:

@@ -132,9 +132,12 @@ def test_a_question_is_stemmed_in_the_languages_of_what_is_searched() -> None:
         ("redis timeout", None),
         ("", None),
         ("x = y[0](z)", None),
-        ("+    for se in es {\n+        let des = se.la();\n+        un(des, se)\n+    }", None),
+        ("+    for se in es {\n+        let des = la();\n+        un(des, se)\n+    }", None),
         ("Warum ist das so?\n\n```go\nfor _, the := range of { and(the, or) }\n```", "german"),
-        ("Das ist nicht mehr so:\n    if the and of:\n    return to(it)\nSieh es dir an.", "german"),
+        (
+            "Das ist nicht mehr so:\n    if the and of:\n    return to(it)\nSieh es dir an.",
+            "german",
+        ),
         ("Que fait `the_and(of, to)` dans la file ?", "french"),
     ],
 )

@@ -205,7 +205,7 @@ class ScopeVectors:
         if epoch != self._epoch:
             self._read(connection)
             self._epoch = epoch
-        scopes, cosines = self._matrix.similarities(vector)
+        scopes, cosines, _, _ = self._matrix.similarities(vector)
         if self._order is None or self._scopes is None:
             order = np.argsort(scopes, kind="stable")
             if self._live is not None:

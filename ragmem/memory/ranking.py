@@ -19,8 +19,8 @@ None; the intervals that it names; a scope (project ids or session ids); N, `Wei
 3. of each interval the newest, the best by BM25 and by cosine that began in it, N / 2 each;
 4. the direct neighbours in their session (`turn_index` ± 1) of 1 and 2.
 
-Each with both of its scores: `text` is 0 for a turn that is neither in 1 nor in 3 (no second look
-is needed), `similarity` None where there is no vector. Never texts, never vectors.
+Each with its scores: `text` is 0 for a turn that is neither in 1 nor in 3 (no second look is
+needed), `similarity` and `whole` None where there is no vector. Never texts, never vectors.
 
 *Computed here*: all else. What is left to load is the few turns that are shown; `demoted` takes
 their terms.
@@ -50,8 +50,9 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     """How much each ingredient counts, in units of one standard deviation of the scores.
 
     Chosen with sweeps of one weight at a time over tests/recall/data (see scripts/recall), each
-    set by itself and all merged into one project. The held-out sets were seen when designs were
-    compared (a window or none), so that they are no blind test. All is flat around the values
+    set by itself and all merged into one project; `whole`, `around` and `short` over histories of
+    repositories and chats too (docs/measurements.md). The held-out sets were seen when designs
+    were compared (a window or none), so that they are no blind test. All is flat around the values
     here: a step up or down moves recall by about 0.01.
     """
 
@@ -62,6 +63,14 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     """Of the cosine, where the BM25 counts 1."""
     foreign_vector: float = 0.8
     """The same for a question in a language that the embedder knows badly."""
+    whole: float = 0.5
+    """The share of the first passage in the cosine; the best one's is the rest. In a long turn
+    some passage is near to anything."""
+    around: float = 0.3
+    """Of the mean cosine of a turn and of those before and after it, for what is split over two."""
+    short: float = 3.0
+    """Passages beyond the first at which what surrounds a turn (the one before, those around, its
+    session) counts half: a long one speaks for itself."""
     before: float = 0.5
     """Of the BM25 of the turn before, on its own scale: it tells what "do it" is about."""
     session: float = 0.5
@@ -105,20 +114,25 @@ def rank(
     text = [c.text + weights.before * b for c, b in zip(found, before, strict=True)]
     by_text = z_scores([c.text for c in found])
     by_before = [weights.before * z for z in z_scores(before)]
-    similarity = middle_for_unknown([c.similarity for c in found])
+    near = [_near(c, weights.whole) for c in found]
+    similarity = middle_for_unknown(near)
     vector = weights.foreign_vector if foreign else weights.vector
     by_vector = [vector * z for z in z_scores(similarity)]
+    around = weights.around * vector / weights.vector
+    by_around = [around * z for z in z_scores(middle_for_unknown(_around(found, near)))]
     sessions = [c.session_id for c in found]
     of_text = group_z_scores(sessions, text, best_of=_BEST_OF_SESSION)
     of_vector = group_z_scores(sessions, similarity, best_of=_BEST_OF_SESSION)
     ranked = []
     for i, candidate in enumerate(found):
         session = of_text[candidate.session_id] + vector * of_vector[candidate.session_id]
+        beside = _needs_context(candidate, weights.short)
         parts = (
             ("text", by_text[i]),
             ("vector", by_vector[i]),
-            ("before", by_before[i]),
-            ("session", weights.session * session),
+            ("before", beside * by_before[i]),
+            ("around", beside * by_around[i]),
+            ("session", beside * weights.session * session),
             ("time", weights.time * closeness(candidate.at, spans)),
             ("here", weights.here if candidate.session_id in session_ids else 0.0),
             ("recency", weights.recency * _recency(candidate.at, now, weights.recency_days)),
@@ -212,7 +226,9 @@ def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
         if other is not None:
             known = [s for s in (one.similarity, other.similarity) if s is not None]
             one = msgspec.structs.replace(
-                one, text=max(one.text, other.text), similarity=max(known, default=None)
+                one if one.similarity is not None else other,
+                text=max(one.text, other.text),
+                similarity=max(known, default=None),
             )
         found[one.record_id] = one
     return list(found.values())
@@ -221,11 +237,42 @@ def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
 def _sound(one: Candidate) -> Candidate:
     """With scores that can be added up: a damaged vector has no cosine."""
     text = min(max(one.text, 0.0), _HIGHEST) if math.isfinite(one.text) else 0.0
-    known = one.similarity is not None and math.isfinite(one.similarity)
-    similarity = min(max(one.similarity or 0.0, -1.0), 1.0) if known else None
-    if (text, similarity) == (one.text, one.similarity):
+    similarity, whole = _cosine(one.similarity), _cosine(one.whole)
+    if (text, similarity, whole) == (one.text, one.similarity, one.whole):
         return one
-    return msgspec.structs.replace(one, text=text, similarity=similarity)
+    return msgspec.structs.replace(one, text=text, similarity=similarity, whole=whole)
+
+
+def _cosine(value: float | None) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    return min(max(value, -1.0), 1.0)
+
+
+def _near(one: Candidate, share: float) -> float | None:
+    """Its cosine: of its first passage, and of its best."""
+    if one.similarity is None or one.whole is None:
+        return one.similarity
+    return share * one.whole + (1 - share) * one.similarity
+
+
+def _needs_context(one: Candidate, short: float) -> float:
+    """From 1, for a turn of one passage, to 0."""
+    return 1 / (1 + (max(0, one.passages - 1) / short) ** 2)
+
+
+def _around(found: Sequence[Candidate], near: Sequence[float | None]) -> list[float | None]:
+    """Of each turn the mean cosine of it and of its neighbours, as far as they were offered."""
+    places = {(c.session_id, c.turn_index): i for i, c in enumerate(found)}
+    means: list[float | None] = []
+    for c in found:
+        if c.level != TURN_LEVEL:
+            means.append(None)
+            continue
+        beside = (places.get((c.session_id, c.turn_index + step)) for step in (-1, 0, 1))
+        known = [n for i in beside if i is not None and (n := near[i]) is not None]
+        means.append(math.fsum(known) / len(known) if known else None)
+    return means
 
 
 def _before(found: Sequence[Candidate]) -> list[Candidate | None]:

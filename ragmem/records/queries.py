@@ -170,6 +170,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """BM25, higher is better; 0 for one that is not among the best by text, nor an interval's."""
     similarity: float | None = None
     """Raw cosine of its best passage with the question; None without a vector of this embedder."""
+    whole: float | None = None
+    """The same of its first passage: all of it, as far as the embedder reads at once."""
+    passages: int = 0
+    """How many it has: how long it is."""
 
 
 class EmbedderMark(msgspec.Struct, frozen=True):

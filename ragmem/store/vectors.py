@@ -62,15 +62,47 @@ def _parts(rows: bytes, dimension: int) -> "tuple[NDArray[np.int8], Floats]":
     return table[:, :dimension].view(np.int8), scales
 
 
+class Similarities(NamedTuple):
+    """Records and their cosines with a question, side by side."""
+
+    records: "Numbers"
+    best: "Floats"
+    """Of the best of a record's vectors."""
+    first: "Floats"
+    counts: "Numbers"
+    """How many vectors a record has."""
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Similarities]") -> "Similarities":
+        """Those of several parts; of no part none."""
+        import numpy as np
+
+        if not parts:
+            numbers, floats = np.empty(0, np.int64), np.empty(0, np.float32)
+            return cls(numbers, floats, floats, numbers)
+        return cls(
+            np.concatenate([part.records for part in parts]),
+            np.concatenate([part.best for part in parts]),
+            np.concatenate([part.first for part in parts]),
+            np.concatenate([part.counts for part in parts]),
+        )
+
+    def those(self, chosen: "NDArray[np.bool_] | NDArray[np.intp] | slice") -> "Similarities":
+        """Some of them."""
+        return Similarities(
+            self.records[chosen], self.best[chosen], self.first[chosen], self.counts[chosen]
+        )
+
+
 class _Chunk:
     """Vectors of some records, those of one record side by side."""
 
     def __init__(self, records: Sequence[int], packs: Sequence[bytes], dimension: int) -> None:
         import numpy as np
 
-        counts = np.array([count(pack, dimension) for pack in packs])
+        self.counts = np.array([count(pack, dimension) for pack in packs])
         self.records = np.array(records, np.int64)
-        self.starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        self.starts = np.concatenate([[0], np.cumsum(self.counts)[:-1]])
         self.rows = b"".join(packs)
         self.numbers, self.scales = _parts(self.rows, dimension)
 
@@ -97,25 +129,22 @@ class Matrix:
             self._chunks.append(self._chunk(self._late[:_CHUNK]))
             self._late = self._late[_CHUNK:]
 
-    def similarities(self, vector: bytes) -> "tuple[Numbers, Floats]":
-        """The records, and for each the cosine of its best vector with this one."""
+    def similarities(self, vector: bytes) -> Similarities:
+        """Every record, with its vectors' cosines with this one."""
         import numpy as np
 
         query = np.frombuffer(vector, "<f4").astype(np.float32)
         if self._late and self._last is None:
             self._last = self._chunk(self._late)
         chunks = [*self._chunks, self._last] if self._last else self._chunks
-        if not chunks:
-            return np.empty(0, np.int64), np.empty(0, np.float32)
-        best = [_best(chunk, query) for chunk in chunks]
-        return np.concatenate([chunk.records for chunk in chunks]), np.concatenate(best)
+        return Similarities.joined([_compared(chunk, query) for chunk in chunks])
 
     def _chunk(self, held: "Sequence[tuple[int, bytes]]") -> _Chunk:
         records, packs = zip(*held, strict=True)
         return _Chunk(records, packs, self._dimension)
 
 
-def _best(chunk: _Chunk, query: "Floats") -> "Floats":
+def _compared(chunk: _Chunk, query: "Floats") -> Similarities:
     import numpy as np
 
     found = np.empty(len(chunk.numbers), np.float32)
@@ -125,8 +154,9 @@ def _best(chunk: _Chunk, query: "Floats") -> "Floats":
         numbers = chunk.numbers[start : start + step]
         np.copyto(block[: len(numbers)], numbers)
         np.dot(block[: len(numbers)], query, out=found[start : start + step])
-    best: Floats = np.maximum.reduceat(found * chunk.scales, chunk.starts)
-    return best
+    found *= chunk.scales
+    best: Floats = np.maximum.reduceat(found, chunk.starts)
+    return Similarities(chunk.records, best, found[chunk.starts], chunk.counts)
 
 
 class Version(NamedTuple):
@@ -165,7 +195,7 @@ class VectorCache:
         read: Callable[[int], Iterable[tuple[Sequence[int], Sequence[bytes], int]]],
         *,
         start: int = 0,
-    ) -> "Iterator[tuple[Numbers, Floats]]":
+    ) -> Iterator[Similarities]:
         """Records of an area and their cosines with a vector, in parts.
 
         `read` gives what comes after a place, in portions: records, their packed vectors, and the

@@ -85,7 +85,7 @@ _CODE = re.compile(
     r"""
       ^\s*(?: [@$|*] | [+-](?!\ \w) | //  )   # a change, a prompt, a comment
     | ^(?:\t|\ {4})\s*\S                    # what stands far in
-    | [{}\\=<>] | ; *$ | \w\( | :: | ->     # no prose has these
+    | [{}\\=<>] | ;\s*$ | \w\( | :: | ->     # no prose has these
     """,
     re.VERBOSE,
 )

@@ -13,7 +13,7 @@ from ragmem.memory.ranking import Ranked, Weights, closeness, demoted, of_time, 
 from ragmem.records import Candidate
 
 NOW = datetime(2026, 3, 18, 12, tzinfo=UTC)
-BARE = Weights(before=0, session=0, time=0, recency=0)
+BARE = Weights(around=0, before=0, session=0, time=0, recency=0)
 
 
 def a_candidate(
@@ -242,3 +242,28 @@ def test_no_scores_break_it(found: list[Candidate]) -> None:
     assert sorted(order(ranked)) == sorted({c.record_id for c in found})
     assert all(math.isfinite(one.score) for one in ranked)
     assert [one.score for one in ranked] == sorted((o.score for o in ranked), reverse=True)
+
+
+def test_a_long_turn_speaks_for_itself() -> None:
+    """What was said before and in its session lifts a short one, and hardly a long one."""
+    first, after = a_candidate(1, text=9), a_candidate(2, text=5)
+    long = msgspec.structs.replace(after, passages=12)
+    for each, lifted in ((after, 1.0), (long, 0.1)):
+        ranked = rank([first, each, a_candidate(9, text=6, session="t")], now=NOW)
+        for part in ("before", "session"):
+            whole = scored(rank([first, after, a_candidate(9, text=6, session="t")], now=NOW), part)
+            assert 0 < scored(ranked, part)["s2"] <= lifted * whole["s2"]
+
+
+def test_a_passage_of_a_long_turn_counts_less_than_the_whole_of_another() -> None:
+    passage = msgspec.structs.replace(a_candidate(1, similarity=0.6), whole=0.1, passages=20)
+    whole = msgspec.structs.replace(a_candidate(3, similarity=0.5), whole=0.5, passages=1)
+    assert order(rank([passage, whole], now=NOW, weights=BARE)) == ["s3", "s1"]
+
+
+def test_what_is_split_over_two_turns_is_found_by_both() -> None:
+    """A question and its answer, each near; against one that is as near and stands alone."""
+    weights = Weights(session=0, recency=0)
+    two = [a_candidate(4, similarity=0.5), a_candidate(5, similarity=0.5)]
+    one = [a_candidate(8, similarity=0.5), a_candidate(9, similarity=0.1)]
+    assert set(order(rank([*two, *one], now=NOW, weights=weights))[:2]) == {"s4", "s5"}

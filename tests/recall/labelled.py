@@ -82,6 +82,42 @@ def labelled_sets(folder: Path = DATA) -> Iterator[LabelledSet]:
         yield LabelledSet(found.name, found.language, turns, found.questions)
 
 
+class _Commit(msgspec.Struct, frozen=True):
+    id: str
+    at: datetime
+    user: str
+    assistant: str
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    q: str
+    evidence: tuple[str, ...]
+
+
+class _History(msgspec.Struct, frozen=True):
+    turns: tuple[_Commit, ...]
+    questions: tuple[_Entry, ...]
+
+
+def history_set(path: Path, *, turns: int = 540, questions: int = 100) -> LabelledSet:
+    """The newest of a repository's history, a turn a commit, and questions from its changelog."""
+    found = msgspec.json.decode(path.read_bytes(), type=_History)
+    commits = found.turns[-turns:]
+    told = tuple(
+        _as_turn(_Turn(each.id, each.at, each.user, each.assistant), f"s{i // 30}", i % 30 + 1)
+        for i, each in enumerate(commits)
+    )
+    known = {each.id for each in commits}
+    asked = [each for each in found.questions if known.issuperset(each.evidence)]
+    asked = asked[:: max(1, len(asked) * 10 // (questions * 9))][:questions]
+    return LabelledSet(
+        path.stem,
+        "english",
+        told,
+        tuple(Question(each.q, commits[-1].at, each.evidence, "commit") for each in asked),
+    )
+
+
 def _as_turn(turn: _Turn, session_id: str, index: int) -> Turn:
     calls = tuple(
         ToolCall(

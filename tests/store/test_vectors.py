@@ -38,9 +38,11 @@ def test_cosines_are_near_the_exact_ones(dimension: int) -> None:
     rows = unit_rows(1, 500, dimension)
     matrix = Matrix(dimension)
     matrix.add(range(500), [packed([each]) for each in as_bytes(rows)])
-    records, near = matrix.similarities(as_bytes(rows)[7])
+    records, near, first, counts = matrix.similarities(as_bytes(rows)[7])
     assert records.tolist() == list(range(500))
     assert near == pytest.approx(rows @ rows[7], abs=0.002)
+    assert first.tolist() == near.tolist()
+    assert counts.tolist() == [1] * 500
 
 
 @pytest.mark.parametrize("count_of_records", [1, 7, 4095, 4096, 4097, 9000])
@@ -57,13 +59,15 @@ def test_the_best_passage_of_each_record_counts(count_of_records: int) -> None:
     matrix.similarities(as_bytes(rows)[0])
     matrix.add([10**9], [b""])
     matrix.add(range(half, count_of_records), packs[half:])
-    records, near = matrix.similarities(as_bytes(rows)[0])
+    records, near, first, counts = matrix.similarities(as_bytes(rows)[0])
     assert records.tolist() == list(range(count_of_records))
     exact = [
         (rows[3 * record : 3 * record + record % 3 + 1] @ rows[0]).max()
         for record in range(count_of_records)
     ]
     assert near == pytest.approx(exact, abs=0.02)
+    assert first == pytest.approx(rows[::3] @ rows[0], abs=0.02)
+    assert counts.tolist() == [record % 3 + 1 for record in range(count_of_records)]
     assert matrix.size_bytes == sum(map(len, packs))
 
 
@@ -72,7 +76,7 @@ def test_vectors_without_a_direction_are_near_to_nothing() -> None:
     bad = np.array([[0, 0, 0], [np.nan, 1, 0], [np.inf, 0, 0]], "<f4")
     matrix = Matrix(3)
     matrix.add([1], [packed(as_bytes(bad))])
-    _, near = matrix.similarities(np.array([1, 0, 0], "<f4").tobytes())
+    _, near, _, _ = matrix.similarities(np.array([1, 0, 0], "<f4").tobytes())
     assert near.tolist() == [0.0]
     assert [np.frombuffer(each, "<f4").tolist() for each in unpacked(packed(as_bytes(bad)), 3)] == [
         [0.0, 0.0, 0.0]
@@ -82,5 +86,5 @@ def test_vectors_without_a_direction_are_near_to_nothing() -> None:
 def test_nothing_is_near_to_nothing() -> None:
     assert packed([]) == b""
     assert unpacked(b"", 4) == ()
-    records, near = Matrix(4).similarities(np.array([1, 0, 0, 0], "<f4").tobytes())
+    records, near, _, _ = Matrix(4).similarities(np.array([1, 0, 0, 0], "<f4").tobytes())
     assert (records.tolist(), near.tolist()) == ([], [])

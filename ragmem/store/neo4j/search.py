@@ -39,8 +39,9 @@ from ragmem.store.neo4j.vectors import (
     Key,
     Near,
     Space,
+    Standing,
     allowed_rows,
-    similarity,
+    standing,
 )
 from ragmem.text import clean
 
@@ -196,7 +197,7 @@ class Entry(msgspec.Struct):
     at: str
     number: int | None
     text: float = 0.0
-    similarity: float | None = None
+    standing: Standing | None = None
 
 
 class Around(NamedTuple):
@@ -359,10 +360,10 @@ class Searcher:
         there = await around(tx, area, entries.values(), near, timely, spaces)
         for entry in there.entries.values():
             if entry.number is not None:
-                entry.similarity = _cosine(compared, entry.number)
-            if entry.similarity is None and version and entry.record_id in there.packs:
+                entry.standing = _standing(compared, entry.number)
+            if entry.standing is None and version and entry.record_id in there.packs:
                 pack = there.packs[entry.record_id]
-                entry.similarity = similarity(query.vector, pack, version.dimension)
+                entry.standing = standing(query.vector, pack, version.dimension)
         found = there.entries.values()
         wanted = [entry for entry in found if entry.level != TURN_LEVEL or _turns(query)]
         return tx.read.records(_candidate, wanted)
@@ -402,7 +403,7 @@ class Searcher:
             names = {number: name for name, number in latest if number is not None}
             cosines: dict[int, float] = {}
             for each in compared:
-                cosines.update(each.of(names))
+                cosines.update({name: of.best for name, of in each.of(names).items()})
             near = _best(cosines, query.of_interval)
             chosen |= dict.fromkeys(name for name, _ in latest[: query.of_interval])
             chosen |= dict.fromkeys(names[each.number] for each in near)
@@ -589,7 +590,7 @@ def _best(found: Mapping[int, float], limit: int) -> list[Near]:
     return sorted(near, key=lambda each: -each.similarity)[:limit]
 
 
-def _cosine(compared: Sequence[tuple[Space, Compared]], number: int) -> float | None:
+def _standing(compared: Sequence[tuple[Space, Compared]], number: int) -> Standing | None:
     for _, each in compared:
         if found := each.of([number]):
             return found[number]
@@ -597,6 +598,7 @@ def _cosine(compared: Sequence[tuple[Space, Compared]], number: int) -> float | 
 
 
 def _candidate(entry: Entry) -> Candidate:
+    best, first, count = entry.standing or (None, None, 0)
     return Candidate(
         record_id=entry.record_id,
         level=entry.level,
@@ -604,5 +606,7 @@ def _candidate(entry: Entry) -> Candidate:
         turn_index=max(0, entry.turn_index),
         at=from_text(entry.at),
         text=entry.text,
-        similarity=entry.similarity,
+        similarity=best,
+        whole=first,
+        passages=count,
     )

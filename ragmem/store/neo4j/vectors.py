@@ -230,17 +230,17 @@ class Space:
     def _compared(self, vector: bytes) -> "Compared":
         import numpy as np
 
-        rows, similarities = self._matrix.similarities(vector)
-        alive = np.frombuffer(bytes(self._alive), np.uint8)[rows].astype(bool)
-        rows, similarities = rows[alive], similarities[alive]
-        by_row = np.full(len(self._numbers), np.nan, np.float32)
-        by_row[rows] = similarities
+        compared = self._matrix.similarities(vector)
+        alive = np.frombuffer(bytes(self._alive), np.uint8)[compared.records].astype(bool)
+        rows, best, first, counts = compared.those(alive)
+        by_row = np.full((len(self._numbers), 3), np.nan, np.float32)
+        by_row[rows] = np.stack([best, first, counts], axis=1)
         return Compared(
             self,
             np.array(self._numbers)[rows],
             np.array(self._levels)[rows],
             np.array(self._indexes)[rows],
-            similarities,
+            best,
             by_row,
         )
 
@@ -255,7 +255,7 @@ class Compared(NamedTuple):
     """Of turns; -1 for summaries."""
     similarities: "NDArray[np.float32]"
     by_row: "NDArray[np.float32]"
-    """The same by the rows of the space; nan for one that has no vector now."""
+    """By the rows of the space: `Standing`s as numbers; nan for one that has no vector now."""
 
     def best(self, allowed: "Mask", limit: int) -> list[Near]:
         """The nearest of those that are allowed."""
@@ -266,23 +266,33 @@ class Compared(NamedTuple):
             rows = rows[np.argpartition(-self.similarities[rows], limit)[:limit]]
         return [Near(int(self.numbers[row]), float(self.similarities[row])) for row in rows]
 
-    def of(self, numbers: Iterable[int]) -> Mapping[int, float]:
-        """The cosines of these records, as far as they are here."""
+    def of(self, numbers: Iterable[int]) -> "Mapping[int, Standing]":
+        """How these records stand to the question, as far as they are here."""
         found = {}
         for number in numbers:
             row = self.space.row(number)
             # One that came after the comparison is not in it.
             if row is not None and row < len(self.by_row):
-                found[number] = float(self.by_row[row])
-        return {number: cosine for number, cosine in found.items() if cosine == cosine}
+                best, first, count = self.by_row[row].tolist()
+                if best == best:
+                    found[number] = Standing(best, first, int(count))
+        return found
 
 
-def similarity(vector: bytes, pack: bytes, dimension: int) -> float | None:
+class Standing(NamedTuple):
+    """How a record's vectors stand to a question's."""
+
+    best: float
+    first: float
+    passages: int
+
+
+def standing(vector: bytes, pack: bytes, dimension: int) -> Standing | None:
     """Of one record that no space holds yet."""
     matrix = Matrix(dimension)
     matrix.add([0], [pack])
-    _, found = matrix.similarities(vector)
-    return float(found[0]) if len(found) else None
+    _, best, first, counts = matrix.similarities(vector)
+    return Standing(float(best[0]), float(first[0]), int(counts[0])) if len(best) else None
 
 
 def allowed_rows(

@@ -27,7 +27,7 @@ from ragmem.store.sqlite import vectors
 from ragmem.store.sqlite.connection import Database
 from ragmem.store.sqlite.read import lineage
 from ragmem.store.sqlite.text_index import HIGHEST, length_of, level_of
-from ragmem.store.vectors import VectorCache
+from ragmem.store.vectors import Similarities, VectorCache
 from ragmem.text import clean
 
 if TYPE_CHECKING:
@@ -78,14 +78,15 @@ def search(db: Database, query: SearchQuery, cache: VectorCache) -> list[Candida
     by_text = _by_text(db, query.terms, area)
     by_vector = _by_vector(db, query, area, cache)
     text = _best(*by_text, query)
-    hits = {*text, *_best(*by_vector, query)}
+    near = (by_vector.records, by_vector.best.astype("f8"))
+    hits = {*text, *_best(*near, query)}
     timely: set[int] = set()
     for interval in query.intervals if with_turns else ():
         newest = _of_interval(db, interval, area)
         spoken = _best_among(*by_text, newest, query.of_interval)
-        near = _best_among(*by_vector, newest, query.of_interval)
+        alike = _best_among(*near, newest, query.of_interval)
         text |= spoken
-        timely |= {*newest[: query.of_interval].tolist(), *spoken, *near}
+        timely |= {*newest[: query.of_interval].tolist(), *spoken, *alike}
     chosen = "SELECT {} FROM documents WHERE document IN (SELECT value FROM json_each(:ids))"
     rows = db.query(chosen.format(_DOCUMENT), ids=sorted(hits | timely))
     found = {row.document: row for row in (_Row(*row) for row in rows)}
@@ -93,7 +94,7 @@ def search(db: Database, query: SearchQuery, cache: VectorCache) -> list[Candida
         around = [row for row in found.values() if row.document in hits]
         for row in _neighbours(db, around, area):
             found.setdefault(row.document, row)
-    similarity = _chosen(*by_vector, found)
+    similarity = _chosen(by_vector, found)
     return [
         Candidate(
             record_id=row.record_id,
@@ -102,7 +103,7 @@ def search(db: Database, query: SearchQuery, cache: VectorCache) -> list[Candida
             turn_index=row.turn_index,
             at=datetime.fromisoformat(row.at),
             text=text.get(row.document, 0.0),
-            similarity=similarity.get(row.document),
+            **similarity.get(row.document, {}),
         )
         for row in found.values()
         if not query.levels or row.level in query.levels
@@ -273,30 +274,31 @@ def _runs(held: "Numbers") -> "tuple[Numbers, Numbers]":
 # --- by vectors -----------------------------------------------------------------------
 
 
-def _by_vector(
-    db: Database, query: SearchQuery, area: _Area, cache: VectorCache
-) -> "tuple[Numbers, Floats]":
+def _by_vector(db: Database, query: SearchQuery, area: _Area, cache: VectorCache) -> Similarities:
     """All documents with a vector of the question's model, and their cosines."""
     import numpy as np
 
     mark = vectors.embedder(db) if query.vector else None
-    documents: list[Numbers] = [np.empty(0, np.int64)]
-    cosines: list[Floats] = [np.empty(0)]
+    found: list[Similarities] = []
     if mark and mark.model_id == query.embedder and len(query.vector) == 4 * mark.dimension:
         for number in area.numbers:
             part = area.parts.get(number)
-            for held, near in vectors.similarities(db, cache, number, query.vector, mark):
-                inside = slice(None) if part is None else np.isin(held, part)
-                documents.append(held[inside])
-                cosines.append(near[inside].astype(np.float64))
-    return np.concatenate(documents), np.concatenate(cosines)
+            for each in vectors.similarities(db, cache, number, query.vector, mark):
+                inside = slice(None) if part is None else np.isin(each.records, part)
+                found.append(each.those(inside))
+    return Similarities.joined(found)
 
 
-def _chosen(documents: "Numbers", cosines: "Floats", wanted: Iterable[int]) -> dict[int, float]:
+def _chosen(compared: Similarities, wanted: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """What is told of a candidate's vectors, by its document."""
     import numpy as np
 
-    places = np.flatnonzero(np.isin(documents, np.fromiter(wanted, np.int64)))
-    return dict(zip(documents[places].tolist(), cosines[places].tolist(), strict=True))
+    wanted_ones = np.isin(compared.records, np.fromiter(wanted, np.int64))
+    columns = (column.tolist() for column in compared.those(wanted_ones))
+    return {
+        document: {"similarity": best, "whole": first, "passages": count}
+        for document, best, first, count in zip(*columns, strict=True)
+    }
 
 
 # --- the best, and those around them -----------------------------------------------------

@@ -3,15 +3,12 @@ and the small ones of memories and of sessions' summaries, one each, kept as the
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL, TURN_LEVEL, EmbedderMark, PutVectors
 from ragmem.store.sqlite.connection import Database, value
 from ragmem.store.sqlite.read import AMONG_IDS
-from ragmem.store.vectors import VectorCache, Version, packed, unpacked
-
-if TYPE_CHECKING:
-    from ragmem.store.vectors import Floats, Numbers
+from ragmem.store.vectors import Similarities, VectorCache, Version, packed, unpacked
 
 _PLACE_BITS = 40
 """Of a vector's place, below the project's number."""
@@ -220,7 +217,7 @@ def _places(number: int) -> tuple[int, int]:
 
 def similarities(
     db: Database, cache: VectorCache, number: int, vector: bytes, mark: EmbedderMark
-) -> "Iterator[tuple[Numbers, Floats]]":
+) -> Iterator[Similarities]:
     """Documents of a project, and their cosines with a vector; in parts."""
     epoch = db.get("SELECT epoch FROM project_numbers WHERE number = :number", number=number)
     first, last = _places(number)
