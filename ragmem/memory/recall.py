@@ -53,7 +53,8 @@ _BY_WORDS_ALONE = {True: 0.35, False: 0.6}
 it shares common ones.
 
 Over tests/recall/data it takes half of what questions about nothing that was ever said would find
-by their words, and 3 % of the evidence. A summary says in common words what its turns say in theirs.
+by their words, and 3 % of the evidence. A summary says in common words what its turns say in
+theirs.
 """
 _NAMING = frozenset({"identifier", "name", "number"})
 """Kinds of words that are no accident."""
