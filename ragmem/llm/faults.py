@@ -116,6 +116,8 @@ def from_status(
         return ProviderRefused(said, hint=f"Check your plan and credit at {peer.name}.")
     if status in _PASSING_STATUS:
         return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s)
+    if peer.custom and status in (401, 404, 405) and (hint := _other_protocol(body)):
+        return ProviderRefused(said, hint=hint)
     if status == 401 or (status == 400 and _BAD_KEY.search(body)):
         return ProviderRefused(said, hint=_key_hint(peer))
     if status == 403:
@@ -223,6 +225,27 @@ def _message_in(value: object) -> str:
         if found := _message_in(value.get(name)):
             return found
     return ""
+
+
+def _other_protocol(body: str) -> str:
+    """What to do where a refusal has the shape of another provider's; empty where it has none."""
+    try:
+        value = json.loads(body)
+    except ValueError:
+        return ""
+    error = value.get("error") if isinstance(value, dict) else None
+    if not isinstance(error, dict):
+        return ""
+    if value.get("type") == "error":
+        spoken, variable, model = "Anthropic's", "ANTHROPIC_BASE_URL", "anthropic"
+    elif isinstance(error.get("status"), str) and error["status"].isupper():
+        spoken, variable, model = "Gemini's", "GOOGLE_GEMINI_BASE_URL", "gemini"
+    else:
+        return ""
+    return (
+        f"It speaks {spoken} protocol, and llm.api_base is for OpenAI's: leave that out, set "
+        f"{variable} to its address without the version, and use -m {model}/…."
+    )
 
 
 def _key_hint(peer: Peer) -> str:
