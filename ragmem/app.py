@@ -107,7 +107,9 @@ class App:
         self._guest = address is not None
         self._patient = patient or self._guest
         self._address = address or addresses.configured(config, paths, environment())
-        self.embedder = configured_embedder(config) if config.memory.enabled else None
+        self.embedder = None
+        if config.memory.enabled:
+            self.embedder = configured_embedder(config, paths, version=__version__)
         spool = paths.spool_dir / self._address.spool
         tail = Tail(spool.with_name(f"{spool.name}{SUFFIX}"), partial(met, spool))
         self.memory = Memory(

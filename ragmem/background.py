@@ -2,7 +2,8 @@
 
 That process is one at most for a home, works on what is pending in the store, and
 ends by itself when there is nothing more, or after ten minutes. Where a large project still
-lacks vectors the next one goes on.
+lacks vectors the next one goes on. Before it ends it embeds other processes' questions for a
+while (`ragmem.embedder.service`), with no store open and no lock of the work held.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ import msgspec
 
 from ragmem.config import Config, Paths, environment
 from ragmem.embedder.base import Embedder, Litellm
-from ragmem.embedder.opening import changed, open_embedder
+from ragmem.embedder.opening import changed, is_shipped, open_embedder
 from ragmem.errors import (
     ConfigError,
     NoModel,
@@ -48,6 +49,7 @@ LONGEST_S = 600.0
 INLINE_S = 60.0
 """With `memory.worker = "inline"` a short process works no longer on what is pending."""
 _LOCK = "worker.lock"
+_EMBEDDER_LOCK = "embedder.lock"
 _LOOKED_AT_S = 0.5
 """Who looks whether one is at work holds the lock for a moment."""
 _NICENESS = 10
@@ -263,8 +265,11 @@ class Background:
         )
 
 
-def configured_embedder(config: Config) -> Embedder | None:
-    """The one of the settings, loaded when it is first used; None where nothing is embedded."""
+def configured_embedder(config: Config, paths: Paths, *, version: str) -> Embedder | None:
+    """The one of the settings, loaded when it is first used; None where nothing is embedded.
+
+    The shipped one is not even loaded where a process of this home has it (`serve_embedder`).
+    """
 
     def load() -> ModuleType:
         from ragmem.llm.litellm_client import load_litellm
@@ -276,7 +281,31 @@ def configured_embedder(config: Config) -> Embedder | None:
 
         await close_litellm()
 
-    return open_embedder(config, Litellm(load, close))
+    def shared(own: Embedder) -> Embedder:
+        if not config.memory.embeddings.idle_s:
+            return own
+        from ragmem.embedder.service import SharedEmbedder
+
+        return SharedEmbedder(own, paths.embedder_socket, version=version)
+
+    return open_embedder(config, Litellm(load, close), shared=shared)
+
+
+async def serve_embedder(config: Config, paths: Paths, *, version: str) -> None:
+    """Keep the shipped embedder loaded for other processes of this home, as the settings say."""
+    idle_s = config.memory.embeddings.idle_s
+    if not idle_s or not config.memory.enabled or not is_shipped(config):
+        return
+    from ragmem.embedder.onnx import OnnxEmbedder
+    from ragmem.embedder.service import serve
+
+    embedder = OnnxEmbedder()
+    try:
+        lock_file = paths.locks_dir / _EMBEDDER_LOCK
+        socket_file = paths.embedder_socket
+        await serve(embedder, socket_file, lock_file, idle_s=idle_s, version=version)
+    finally:
+        await embedder.aclose()
 
 
 def summary_model(config: Config, paths: Paths, *, flag: str = "") -> LLM | None:

@@ -34,6 +34,11 @@ class Paths(msgspec.Struct, frozen=True):
         return self.data_dir / "locks"
 
     @property
+    def embedder_socket(self) -> Path:
+        """Where a process that has the embedder loaded answers the others."""
+        return self.data_dir / "embedder.sock"
+
+    @property
     def spool_dir(self) -> Path:
         """What waits for a store that is away, a folder for each kind of store."""
         return self.data_dir / "spool"

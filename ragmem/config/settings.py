@@ -143,6 +143,8 @@ class EmbeddingsConfig(_Section, frozen=True):
     """Cosine above which a fact has to do with a question; 0: as fitted for the model."""
     duplicate_similarity: Similarity = 0.0
     """Cosine above which two facts are one; 0: as fitted for the model."""
+    idle_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
+    """The background process keeps the shipped model loaded for others so long; 0: not at all."""
 
 
 class FactsConfig(_Section, frozen=True):

@@ -1,5 +1,7 @@
 """Which embedder the settings name: the one place that knows them all."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from ragmem.config import Config, EmbeddingsConfig, provider_key
@@ -14,13 +16,23 @@ _KEYS = {
 _WITHOUT_A_KEY = {"ollama", "lm_studio", "hosted_vllm", "bedrock", "vertex_ai", "azure"}
 
 
-def open_embedder(config: Config, litellm: Litellm) -> Embedder | None:
-    """The embedder of the settings, with its cache, not loaded yet; None if it is switched off."""
+def is_shipped(config: Config) -> bool:
+    """Whether texts are embedded, by the model that comes with ragmem."""
+    return config.memory.embeddings.enabled and config.model.embedding in ("", SHIPPED)
+
+
+def open_embedder(
+    config: Config, litellm: Litellm, *, shared: Callable[[Embedder], Embedder] = lambda own: own
+) -> Embedder | None:
+    """The embedder of the settings, with its cache, not loaded yet; None if it is switched off.
+
+    `shared` is given the shipped one: other processes may have it loaded.
+    """
     settings = config.memory.embeddings
     if not settings.enabled:
         return None
     model = config.model.embedding
-    if model in ("", SHIPPED):
+    if is_shipped(config):
         from ragmem.embedder.onnx import INFO, OnnxEmbedder
 
         if settings.dimension not in (0, INFO.dimension):
@@ -29,7 +41,7 @@ def open_embedder(config: Config, litellm: Litellm) -> Embedder | None:
                 f"with ragmem gives {INFO.dimension} numbers.",
                 hint="Set it to 0, or name another model in model.embedding.",
             )
-        return CachedEmbedder(OnnxEmbedder())
+        return CachedEmbedder(shared(OnnxEmbedder()))
     return CachedEmbedder(_by_litellm(config, model, litellm))
 
 

@@ -35,7 +35,7 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     folder.mkdir()
     (folder / "burrow.py").write_text("def dig_burrow():\n    return 'deep'\n")
 
-    def embedder(_: object) -> Embedder:
+    def embedder(*_: object, **__: object) -> Embedder:
         return HashEmbedder()
 
     monkeypatch.setattr("ragmem.app.configured_embedder", embedder)

@@ -55,6 +55,8 @@ class Ragmem:
             "RAGMEM_MEMORY__SUMMARIES__RETRY_PAUSE_S": "0",
             "OLLAMA_HOST": "http://127.0.0.1:9",
             "RAGMEM_MEMORY__WORKER": "off",
+            # No process outlives the test that started it.
+            "RAGMEM_MEMORY__EMBEDDINGS__IDLE_S": "0",
             **(env or {}),
         }
 

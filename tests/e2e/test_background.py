@@ -410,7 +410,7 @@ async def main():
         print(opened.background.made_vectors_of_code)
 
 background.LONGEST_S = float(sys.argv[1])
-app.configured_embedder = lambda config: Slow()
+app.configured_embedder = lambda *_, **__: Slow()
 asyncio.run(main())
 """
 """What `ragmem work` is, with less time, and an embedder that makes one batch and no other."""

@@ -275,6 +275,8 @@ def model_env(url: str) -> dict[str, str]:
         # On a busy machine a question would be searched for by its words alone.
         "RAGMEM_MEMORY__EMBEDDINGS__TIMEOUT_S": "30",
         "RAGMEM_CODE__WAIT_S": "30",
+        # No process outlives the test that started it.
+        "RAGMEM_MEMORY__EMBEDDINGS__IDLE_S": "0",
     }
 
 

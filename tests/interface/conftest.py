@@ -29,6 +29,7 @@ async def spot(
 ) -> Spot:
     """An empty memory. Work in the background is a test's own matter."""
     monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "off")
+    monkeypatch.setenv("RAGMEM_MEMORY__EMBEDDINGS__IDLE_S", "0")
     # A busy machine is no outage, nor is its embedder away: it is the interface that is tested.
     monkeypatch.setenv("RAGMEM_STORE__TIMEOUT_S", "20")
     monkeypatch.setenv("RAGMEM_MEMORY__EMBEDDINGS__TIMEOUT_S", "60")

@@ -1,0 +1,451 @@
+"""The embedder as a service: real sockets, real processes, and what becomes of either."""
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from ragmem.embedder.onnx import OnnxEmbedder
+from ragmem.embedder.service import MOST_BYTES, MOST_TEXTS, SharedEmbedder, is_offered, serve
+from ragmem.locks import is_held
+from tests.cli.process import SOURCE, Ragmem
+from tests.fakes.hash_embedder import HashEmbedder
+from tests.fakes.llm_server import Answer, LLMServer
+
+VERSION = "1.2.3"
+LONG_S = 600.0
+SECRET = "the wombat's burrow is at fern hollow"
+
+SERVE = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from ragmem.embedder.service import serve
+from tests.fakes.hash_embedder import HashEmbedder
+
+class Mortal(HashEmbedder):
+    async def embed(self, texts, kind="passage"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+async def main(folder, idle_s, embedder):
+    files = Path(folder, "e.sock"), Path(folder, "e.lock")
+    served = await serve(globals()[embedder](), *files, idle_s=float(idle_s), version="1.2.3")
+    print(served)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o700)
+    return tmp_path
+
+
+def shared(folder: Path, own: HashEmbedder | None = None, version: str = VERSION) -> SharedEmbedder:
+    return SharedEmbedder(own or HashEmbedder(), folder / "e.sock", version=version)
+
+
+@contextmanager
+def process(
+    folder: Path, *, idle_s: float = LONG_S, embedder: str = "HashEmbedder"
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A service in a process of its own; killed at the end, if it lives."""
+    started = subprocess.Popen(
+        [sys.executable, "-P", "-c", SERVE, str(folder), str(idle_s), embedder],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE)},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+    )
+    with started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+async def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        await asyncio.sleep(0.02)
+
+
+def answers(folder: Path) -> bool:
+    """Whether somebody listens."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        return asking.connect_ex(str(folder / "e.sock")) == 0
+
+
+@asynccontextmanager
+async def served(
+    folder: Path, embedder: HashEmbedder | OnnxEmbedder, *, idle_s: float = LONG_S
+) -> AsyncIterator["asyncio.Task[bool]"]:
+    """A service in this process."""
+    task = asyncio.create_task(
+        serve(embedder, folder / "e.sock", folder / "e.lock", idle_s=idle_s, version=VERSION)
+    )
+    try:
+        await until(lambda: answers(folder))
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_its_vectors_are_those_of_the_own_embedder(folder: Path) -> None:
+    """Byte for byte, for both kinds, and as much is said to be spent."""
+    texts = ["Where do wombats live?", "Où vivent-ils ?", "half a \udce9 character", ""]
+    service, own, loaded = OnnxEmbedder(), OnnxEmbedder(), OnnxEmbedder()
+    asking = SharedEmbedder(own, folder / "e.sock", version=VERSION)
+    async with served(folder, service):
+        await asking.prepare()
+        for text in texts:
+            found = await asking.embed([text], "query")
+            assert found.tobytes() == (await loaded.embed([text], "query")).tobytes()
+        found = await asking.embed(texts, "passage")
+        assert found.dtype == np.float32
+        assert found.tobytes() == (await loaded.embed(texts, "passage")).tobytes()
+        assert asking.info == own.info
+        assert own.spent.texts == 0
+        assert asking.spent == loaded.spent
+    for embedder in (service, own, loaded):
+        await embedder.aclose()
+
+
+async def test_what_is_too_much_for_it_is_done_by_the_own_one(folder: Path) -> None:
+    service = HashEmbedder()
+    async with served(folder, service):
+        for texts in (["few"] * (MOST_TEXTS + 1), ["é" * MOST_BYTES]):
+            own = HashEmbedder()
+            assert len(await shared(folder, own).embed(texts)) == len(texts)
+            assert [text for _, text in own.seen] == texts
+    assert service.seen == []
+
+
+async def test_once_the_own_one_is_loaded_nobody_is_asked(folder: Path) -> None:
+    own, service = HashEmbedder(), HashEmbedder()
+    asking = shared(folder, own)
+    assert asking.count_tokens("two words") == 2
+    async with served(folder, service):
+        await asking.embed(["a question"], "query")
+    assert own.seen
+    assert service.seen == []
+
+
+async def test_killed_in_the_middle_of_an_answer(folder: Path) -> None:
+    own = HashEmbedder()
+    with process(folder, embedder="Mortal") as service:
+        await until(lambda: answers(folder))
+        assert len(await shared(folder, own).embed(["a passage"])) == 1
+        assert await asyncio.to_thread(service.wait) == -signal.SIGKILL
+    assert own.seen == [("passage", "a passage")]
+
+
+async def test_another_version_is_not_asked_twice(folder: Path) -> None:
+    """Nor does the service stay for it."""
+    own, service = HashEmbedder(), HashEmbedder()
+    async with served(folder, service) as task:
+        await shared(folder, own, version="1.2.4").embed(["a question"], "query")
+        assert await task is True
+    assert own.seen
+    assert service.seen == []
+    assert not (folder / "e.sock").exists()
+
+
+async def test_another_model_makes_no_vectors_for_it(folder: Path) -> None:
+    own, service = HashEmbedder(model_id="hash-2"), HashEmbedder()
+    async with served(folder, service):
+        await shared(folder, own).embed(["a question"], "query")
+    assert own.seen
+    assert service.seen == []
+
+
+async def test_a_service_that_fails(folder: Path) -> None:
+    own, service = HashEmbedder(), HashEmbedder()
+    service.failing = True
+    async with served(folder, service):
+        await shared(folder, own).embed(["a question"], "query")
+    assert own.seen
+
+
+def framed(message: object) -> bytes:
+    body = msgspec.msgpack.encode(message)
+    return struct.pack(">I", len(body)) + body
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        None,
+        b"",
+        b"\0",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"\xff\xff\xff\xff",
+        struct.pack(">I", 9) + b"\xc1" * 9,
+        struct.pack(">I", 100) + b"cut",
+        framed({"rows": b"too short"}),
+        framed({"rows": np.full(64, np.nan, "<f4").tobytes()}),
+        framed({"error": "what is this?"}),
+        framed([1, 2, 3]),
+    ],
+    ids=lambda words: "silent" if words is None else repr(words)[:20],
+)
+async def test_no_sound_answer(folder: Path, words: bytes | None) -> None:
+    """Silence, the end, garbage: the vectors are made, and no fault gets out."""
+    done = threading.Event()
+
+    def answer(listener: socket.socket) -> None:
+        while not done.is_set():
+            connection, _ = listener.accept()
+            with connection:
+                if words is None:
+                    done.wait(60)
+                elif connection.recv(1 << 20):
+                    connection.sendall(words)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "e.sock"))
+        listener.listen()
+        thread = threading.Thread(target=answer, args=[listener])
+        thread.start()
+        own = HashEmbedder()
+        try:
+            found = await shared(folder, own).embed(["a question"], "query")
+        finally:
+            done.set()
+            answers(folder)
+            thread.join()
+    assert found.tobytes() == (await HashEmbedder().embed(["a question"])).tobytes()
+    assert own.seen == [("query", "a question")]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"\xff\xff\xff\xff",
+        struct.pack(">I", 3) + b"\xc1\xc1\xc1",
+        framed({"version": VERSION, "model_id": "hash-1", "kind": "query", "texts": ["a"] * 17}),
+        framed(
+            {"version": VERSION, "model_id": "hash-1", "kind": "query", "texts": ["a" * 70_000]}
+        ),
+        framed({"version": VERSION, "model_id": "hash-1", "kind": "other", "texts": ["a"]}),
+    ],
+    ids=lambda words: repr(words)[:20],
+)
+async def test_what_is_no_request_is_not_embedded(folder: Path, words: bytes) -> None:
+    """And the next one who asks is answered."""
+    service, own = HashEmbedder(), HashEmbedder()
+    async with served(folder, service):
+        reader, writer = await asyncio.open_unix_connection(folder / "e.sock")
+        writer.write(words)
+        said = await reader.read()
+        assert said == b"" or b"request" in said
+        writer.close()
+        await writer.wait_closed()
+        assert service.seen == []
+        await shared(folder, own).embed(["a question"], "query")
+    assert service.seen == [("query", "a question")]
+    assert own.seen == []
+
+
+async def test_only_its_user_can_ask(folder: Path) -> None:
+    """The socket is 0600, whatever the umask; nothing else is left in the folder."""
+    before = os.umask(0)
+    try:
+        async with served(folder, HashEmbedder()):
+            mode = (folder / "e.sock").lstat().st_mode
+            assert stat.S_ISSOCK(mode)
+            assert stat.S_IMODE(mode) == 0o600
+            assert stat.S_IMODE((folder / "e.lock").lstat().st_mode) == 0o600
+            assert {path.name for path in folder.iterdir()} == {"e.sock", "e.lock"}
+    finally:
+        os.umask(before)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+async def test_another_user_is_refused(tmp_path: Path) -> None:
+    """Even where the modes of the folder and the socket let that one in."""
+    asks = (
+        "import os, socket, sys; s = socket.socket(socket.AF_UNIX);"
+        "os.chdir(sys.argv[1]); os.setuid(65534); s.connect('e.sock');"
+        "s.sendall(bytes.fromhex(sys.argv[2])); sys.stdout.buffer.write(s.recv(9999))"
+    )
+    asked = {"version": VERSION, "model_id": "hash-1", "kind": "query", "texts": ["a"]}
+    service = HashEmbedder()
+    async with served(tmp_path, service):
+        (tmp_path / "e.sock").chmod(0o666)
+        tmp_path.chmod(0o755)
+        words = [sys.executable, "-c", asks, str(tmp_path), framed(asked).hex()]
+        pipe = asyncio.subprocess.PIPE
+        other = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe)
+        out, _ = await other.communicate()
+    assert out == b""
+    assert service.seen == []
+
+
+async def test_it_ends_when_nobody_asks(folder: Path) -> None:
+    """Of itself, and leaves nothing."""
+    with process(folder, idle_s=0.3) as service:
+        assert (await asyncio.to_thread(service.communicate))[0] == b"True\n"
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_it_ends_when_its_socket_is_not_there(folder: Path, replaced: bool) -> None:
+    """What took its place is left alone."""
+    with process(folder) as service:
+        await until(lambda: answers(folder))
+        (folder / "e.sock").unlink()
+        if replaced:
+            (folder / "e.sock").write_text("mine")
+        assert await asyncio.to_thread(service.wait, 60) == 0
+    assert (folder / "e.sock").exists() == replaced
+
+
+async def test_a_file_in_its_place_stays(folder: Path) -> None:
+    (folder / "e.sock").write_text("mine")
+    with process(folder) as service:
+        assert (await asyncio.to_thread(service.communicate))[0] == b"False\n"
+    assert (folder / "e.sock").read_text() == "mine"
+
+
+async def test_of_two_at_once_one_stays(folder: Path) -> None:
+    with process(folder) as first:
+        await until(lambda: answers(folder))
+        with process(folder) as second:
+            assert (await asyncio.to_thread(second.communicate))[0] == b"False\n"
+        assert first.poll() is None
+        own = HashEmbedder()
+        await shared(folder, own).embed(["a question"], "query")
+        assert own.seen == []
+
+
+async def test_what_a_killed_one_leaves_the_next_one_replaces(folder: Path) -> None:
+    with process(folder) as first:
+        await until(lambda: answers(folder))
+        first.kill()
+        await asyncio.to_thread(first.wait)
+    assert (folder / "e.sock").exists()
+    own = HashEmbedder()
+    await shared(folder, own).embed(["before"], "query")
+    assert own.seen == [("query", "before")]
+    with process(folder):
+        await until(lambda: answers(folder))
+        own = HashEmbedder()
+        await shared(folder, own).embed(["after"], "query")
+        assert own.seen == []
+
+
+async def test_a_folder_too_far_down_has_none(folder: Path) -> None:
+    deep = folder / ("d" * 100)
+    deep.mkdir(mode=0o700)
+    assert not is_offered(deep / "e.sock")
+    own = HashEmbedder()
+    assert not await serve(own, deep / "e.sock", deep / "e.lock", idle_s=LONG_S, version=VERSION)
+    await shared(deep, own).embed(["a question"], "query")
+    assert own.seen
+    assert list(deep.iterdir()) == []
+
+
+# --- by the commands ------------------------------------------------------------
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[Ragmem]:
+    """A home whose background process stays; it is ended with the test."""
+    with LLMServer([Answer("In burrows.")], repeat=True) as server:
+        env = {
+            **server.env,
+            "RAGMEM_MEMORY__EMBEDDINGS__IDLE_S": str(LONG_S),
+            "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",
+            "RAGMEM_MEMORY__FACTS__EXTRACT": "false",
+        }
+        yield Ragmem(tmp_path, env)
+
+
+@contextmanager
+def warm(house: Ragmem) -> Iterator["subprocess.Popen[bytes]"]:
+    """`ragmem work`, which has done its work and answers."""
+    asking = house.home / "data" / "embedder.sock"
+    with house.start("work", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as work:
+        try:
+            deadline = time.monotonic() + 60
+            while not asking.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            yield work
+        finally:
+            work.kill()
+
+
+def test_a_second_ask_imports_no_onnxruntime(house: Ragmem, tmp_path: Path) -> None:
+    """It recalls by meaning all the same."""
+    assert house.run("ask", "Our cat Whiskers hates tuna.").code == 0
+    hook, imported = tmp_path / "hook", tmp_path / "imported"
+    hook.mkdir()
+    (hook / "onnxruntime.py").write_text(
+        f"open({str(imported)!r}, 'a').write('x')\nraise ImportError('hidden')\n"
+    )
+    env = {"PYTHONPATH": os.pathsep.join([str(hook), str(SOURCE)])}
+    with warm(house):
+        said = house.run("search", "Which fish does my kitten refuse?", "--format", "json", env=env)
+        assert said.code == 0, said.err
+        assert said.json[0]["similarity"] is not None
+        done = house.run("ask", "Which fish does my kitten refuse to eat?", env=env)
+        assert (done.code, done.err) == (0, "")
+        assert not imported.exists()
+    # Without the service it is asked for, and missed: the hook does hide it.
+    house.run("search", "Which fish does my kitten refuse?", env=env)
+    assert imported.exists()
+
+
+def test_while_it_stays_it_holds_nothing_of_the_memory(house: Ragmem) -> None:
+    """No store is open, no work is held up; SIGTERM ends it, and it leaves no file."""
+    assert house.run("ask", SECRET).code == 0
+    data = house.home / "data"
+    with warm(house) as work:
+        fds = Path("/proc", str(work.pid), "fd")
+        opened = {os.readlink(fd) for fd in fds.iterdir() if os.path.lexists(fd)}
+        assert not [name for name in opened if "memory.db" in name]
+        assert not is_held(data / "locks" / "worker.lock")
+        assert stat.S_IMODE((data / "embedder.sock").lstat().st_mode) == 0o600
+        assert stat.S_IMODE(data.lstat().st_mode) == 0o700
+        assert house.run("doctor").code == 0
+        work.send_signal(signal.SIGTERM)
+        work.wait(60)
+    assert not (data / "embedder.sock").exists()
+    assert not (data / "locks" / "embedder.lock").exists()
+
+
+def test_what_is_asked_is_in_no_file(house: Ragmem) -> None:
+    """A search is written nowhere, by whichever process its words go through."""
+    assert house.run("ask", "Our cat Whiskers hates tuna.").code == 0
+    with warm(house) as work:
+        assert house.run("search", SECRET).code == 0
+        work.send_signal(signal.SIGTERM)
+        work.wait(60)
+    files = [path for path in house.home.rglob("*") if path.is_file()]
+    assert files
+    assert [path for path in files if b"fern hollow" in path.read_bytes()] == []
+
+
+def test_switched_off_none_stays(house: Ragmem) -> None:
+    for name, value in (("IDLE_S", "0"), ("ENABLED", "false")):
+        env = {f"RAGMEM_MEMORY__EMBEDDINGS__{name}": value}
+        assert house.run("work", env=env).code == 0
+    assert house.run("work", env={"RAGMEM_MEMORY__ENABLED": "false"}).code == 0
+    assert not (house.home / "data" / "embedder.sock").exists()
