@@ -30,8 +30,6 @@ _VERSION = "2023-06-01"
 _MOST_TOKENS = 32_000
 """Of an answer, where nobody says; a protocol that wants a limit gets the model's, up to this."""
 _UNKNOWN_MOST = 8_192
-_MOST_THOUGHTS = 200
-"""Tool calls of which is kept what led to them."""
 _NOTHING = "(nothing)"
 """Stands for words that are none: the provider refuses empty ones."""
 _MARK = {"type": "ephemeral"}
@@ -44,16 +42,14 @@ _ENDS = {
     "refusal": "content_filter",
 }
 
-Thoughts = dict[str, list[dict[str, Json]]]
-"""Blocks of thinking as they arrived, by the id of the first tool call after them."""
-
 
 class AnthropicClient(HttpClient):
     """Speaks `POST /messages`; the endpoint's base ends in `/v1`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._thoughts: Thoughts = {}
+        self._thoughts = wire.Thoughts()
+        """Blocks of thinking, by the first call after them."""
 
     @property
     def _url(self) -> str:
@@ -112,7 +108,7 @@ class AnthropicClient(HttpClient):
         """Whether this turn's calls came from elsewhere: it won't go on thinking then."""
         asked = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
         calls = [m.tool_uses[0] for m in messages[asked:] if m.tool_uses]
-        return any((call.given_id or call.id) not in self._thoughts for call in calls)
+        return any(self._thoughts.before(call) is None for call in calls)
 
     def _messages(self, messages: Sequence[Message]) -> list[dict[str, Json]]:
         """In turns of user and assistant; what is read from the cache ends where marks are.
@@ -130,8 +126,7 @@ class AnthropicClient(HttpClient):
             role = "assistant" if message.role == "assistant" else "user"
             blocks = [block for part in message.parts for block in _block(part)]
             if role == "assistant" and message.tool_uses:
-                first = message.tool_uses[0]
-                blocks = [*self._thoughts.get(first.given_id or first.id, ()), *blocks]
+                blocks = [*(self._thoughts.before(message.tool_uses[0]) or ()), *blocks]
             if found and found[-1]["role"] == role:
                 found[-1]["content"] += blocks
             elif blocks or role == "user":
@@ -217,7 +212,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 class MessageReader:
     """See `Reader`; a stream has ended when `message_stop` was said."""
 
-    def __init__(self, thoughts: Thoughts) -> None:
+    def __init__(self, thoughts: wire.Thoughts) -> None:
         self.begun = False
         self.end_reason = ""
         self._kept = thoughts
@@ -312,9 +307,7 @@ class MessageReader:
         slot = self._calls[index] = len(self._calls)
         name = block.id or f"call_{new_id()}"
         if slot == 0 and self._thinking:
-            self._kept[name] = self._thinking
-            while len(self._kept) > _MOST_THOUGHTS:
-                del self._kept[next(iter(self._kept))]
+            self._kept.keep(name, self._thinking)
         first: list[Chunk] = [ToolChunk(slot, name, block.name)]
         self._silent.add(index)
         if block.input:

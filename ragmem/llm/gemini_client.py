@@ -29,7 +29,6 @@ from ragmem.text import clean
 
 _NO_SIGNATURE = "skip_thought_signature_validator"
 """What the provider wants for calls that another model, or an earlier process, has made."""
-_MOST_SIGNATURES = 1_000
 _NOTHING = "(nothing)"
 _ENDS = {
     "STOP": "stop",
@@ -49,8 +48,8 @@ class GeminiClient(HttpClient):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._signatures: dict[str, str] = {}
-        """Of what was thought before a call, by its id."""
+        self._signatures = wire.Thoughts()
+        """Of what was thought before a call."""
 
     @property
     def _url(self) -> str:
@@ -121,7 +120,7 @@ class GeminiClient(HttpClient):
                 call = {"name": wire.tool_name(part.name), "args": wire.arguments_of(part)}
                 # Of calls side by side the first alone bears one.
                 unsigned = _NO_SIGNATURE if is_first else ""
-                signature = self._signatures.get(part.given_id or part.id, unsigned)
+                signature = self._signatures.before(part) or unsigned
                 signed = {"thoughtSignature": signature} if signature else {}
                 return [{"functionCall": call, **signed}]
             case ToolAnswer(use_id, text, is_error):
@@ -178,7 +177,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 class ContentReader:
     """See `Reader`; a stream has ended when a candidate gave the reason."""
 
-    def __init__(self, signatures: dict[str, str]) -> None:
+    def __init__(self, signatures: wire.Thoughts) -> None:
         self.begun = False
         self.end_reason = ""
         self._signatures = signatures
@@ -240,8 +239,6 @@ class ContentReader:
         slot, name = self._count, f"call_{new_id()}"
         self._count += 1
         if signature:
-            self._signatures[name] = signature
-            while len(self._signatures) > _MOST_SIGNATURES:
-                del self._signatures[next(iter(self._signatures))]
+            self._signatures.keep(name, signature)
         arguments = msgspec.json.encode(call.args or {}).decode()
         return ToolChunk(slot, name, call.name, arguments)

@@ -24,12 +24,7 @@ from ragmem.llm.http_client import HttpClient, Reader
 from ragmem.messages import Json, Message, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
 
-_MOST_THOUGHTS = 200
-"""Tool calls of which is kept what led to them."""
 _NOTHING = "(nothing)"
-
-Thoughts = dict[str, list[Json]]
-"""Items of reasoning as they arrived, by the id of the first tool call after them."""
 
 
 class ResponsesClient(HttpClient):
@@ -37,7 +32,8 @@ class ResponsesClient(HttpClient):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._thoughts: Thoughts = {}
+        self._thoughts = wire.Thoughts()
+        """Items of reasoning, by the first call after them."""
 
     @property
     def _url(self) -> str:
@@ -82,8 +78,7 @@ class ResponsesClient(HttpClient):
         role = "assistant" if message.role == "assistant" else "user"
         found: list[Json] = []
         if message.tool_uses:
-            first = message.tool_uses[0]
-            found += self._thoughts.get(first.given_id or first.id, ())
+            found += self._thoughts.before(message.tool_uses[0]) or ()
         for part in message.parts:
             match part:
                 case TextPart(text) if clean(text).strip():
@@ -154,7 +149,7 @@ _ENDS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 class ResponseReader:
     """See `Reader`; a stream has ended when `response.completed` or `…incomplete` was said."""
 
-    def __init__(self, thoughts: Thoughts) -> None:
+    def __init__(self, thoughts: wire.Thoughts) -> None:
         self.begun = False
         self.end_reason = ""
         self._kept = thoughts
@@ -231,9 +226,7 @@ class ResponseReader:
         slot = self._calls[index] = len(self._calls)
         name = item.call_id or f"call_{new_id()}"
         if slot == 0 and self._thinking:
-            self._kept[name] = self._thinking
-            while len(self._kept) > _MOST_THOUGHTS:
-                del self._kept[next(iter(self._kept))]
+            self._kept.keep(name, self._thinking)
         self._silent.add(index)
         return [ToolChunk(slot, name, item.name)]
 

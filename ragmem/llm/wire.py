@@ -117,6 +117,30 @@ def _arguments(use: ToolUse) -> str:
     return text
 
 
+_MOST_THOUGHTS = 1_000
+"""Tool calls of which is kept what led to them."""
+
+
+class Thoughts:
+    """What led to tool calls, as the provider sent it; kept as long as this process lives.
+
+    It goes back with the calls, to the provider that it came from, and is never stored.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Json] = {}
+
+    def keep(self, call_id: str, thought: Json) -> None:
+        """Of the call that the provider calls so; the oldest are let go."""
+        self._kept[call_id] = thought
+        while len(self._kept) > _MOST_THOUGHTS:
+            del self._kept[next(iter(self._kept))]
+
+    def before(self, use: ToolUse) -> Json:
+        """What led to a call; None for one that another model, or an earlier process, has made."""
+        return self._kept.get(use.given_id or use.id)
+
+
 # --- in ----------------------------------------------------------------------
 
 

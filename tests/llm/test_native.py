@@ -23,7 +23,7 @@ from ragmem.llm.base import (
 from ragmem.llm.gemini_client import ContentReader
 from ragmem.llm.http_client import Reader
 from ragmem.llm.responses_client import ResponseReader
-from ragmem.llm.wire import Refusal
+from ragmem.llm.wire import Refusal, Thoughts
 from ragmem.messages import Message, ToolUse, assistant, system, tool, user
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.llm.adapters import (
@@ -205,7 +205,7 @@ def test_what_anthropic_adds_says_nothing_and_what_it_writes_to_its_cache_counts
         "cache_read_input_tokens": 3000,
     }
     chunks = fed(
-        MessageReader({}),
+        MessageReader(Thoughts()),
         {"type": "message_start", "message": {"usage": usage}},
         {"type": "something_new", "index": 7},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "server_tool_use"}},
@@ -239,7 +239,7 @@ def test_what_anthropic_adds_says_nothing_and_what_it_writes_to_its_cache_counts
 
 
 def test_an_answer_of_anthropic_without_its_last_event_is_no_answer() -> None:
-    reader = MessageReader({})
+    reader = MessageReader(Thoughts())
     fed(
         reader,
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Y"}},
@@ -260,11 +260,11 @@ def test_an_answer_of_anthropic_without_its_last_event_is_no_answer() -> None:
 )
 def test_why_anthropic_stopped(reason: str, end: str) -> None:
     events = {"type": "message_delta", "delta": {"stop_reason": reason}}, {"type": "message_stop"}
-    assert fed(MessageReader({}), *events) == [EndChunk(end)]
+    assert fed(MessageReader(Thoughts()), *events) == [EndChunk(end)]
 
 
 def test_anthropic_in_one_piece() -> None:
-    reader = MessageReader({})
+    reader = MessageReader(Thoughts())
     blocks = [
         {"type": "text", "text": "Go."},
         {"type": "tool_use", "id": "t", "name": "now", "input": {"a": 1}},
@@ -289,17 +289,19 @@ def test_anthropic_in_one_piece() -> None:
     ],
 )
 def test_why_gemini_stopped(candidate: dict[str, Any], end: str) -> None:
-    assert fed(ContentReader({}), {"candidates": [candidate]})[-1] == EndChunk(end)
+    assert fed(ContentReader(Thoughts()), {"candidates": [candidate]})[-1] == EndChunk(end)
 
 
 def test_a_prompt_that_gemini_blocks_has_ended() -> None:
     blocked = {"promptFeedback": {"blockReason": "SAFETY"}}
-    assert fed(ContentReader({}), blocked) == [EndChunk("content_filter")]
+    assert fed(ContentReader(Thoughts()), blocked) == [EndChunk("content_filter")]
 
 
 def test_a_call_that_gemini_could_not_write_is_none() -> None:
     with pytest.raises(ProviderUnavailable, match="could not be read"):
-        fed(ContentReader({}), {"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}]})
+        fed(
+            ContentReader(Thoughts()), {"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}]}
+        )
 
 
 @pytest.mark.parametrize(
@@ -325,13 +327,13 @@ def test_a_call_that_gemini_could_not_write_is_none() -> None:
     ],
 )
 def test_why_openai_stopped(events: list[dict[str, Any]], end: str) -> None:
-    assert fed(ResponseReader({}), *events)[-1] == EndChunk(end)
+    assert fed(ResponseReader(Thoughts()), *events)[-1] == EndChunk(end)
 
 
 def test_arguments_that_openai_sends_whole() -> None:
     call = {"type": "function_call", "call_id": "c", "name": "now", "arguments": ""}
     chunks = fed(
-        ResponseReader({}),
+        ResponseReader(Thoughts()),
         {"type": "response.output_item.added", "output_index": 0, "item": call},
         {
             "type": "response.output_item.done",
@@ -351,16 +353,18 @@ def test_arguments_that_openai_sends_whole() -> None:
 def test_a_response_that_failed_says_why() -> None:
     failed = {"error": {"code": "server_error", "message": "The model is overloaded."}}
     with pytest.raises(Refusal):
-        fed(ResponseReader({}), {"type": "response.failed", "response": failed})
+        fed(ResponseReader(Thoughts()), {"type": "response.failed", "response": failed})
 
 
 def test_what_gemini_thinks_counts_as_written() -> None:
     usage = {"promptTokenCount": 9, "candidatesTokenCount": 5, "thoughtsTokenCount": 7}
     event = {"candidates": [{"finishReason": "STOP"}], "usageMetadata": usage}
-    assert fed(ContentReader({}), event)[0] == UsageChunk(input_tokens=9, output_tokens=12)
+    assert fed(ContentReader(Thoughts()), event)[0] == UsageChunk(input_tokens=9, output_tokens=12)
 
 
-@pytest.mark.parametrize("reader", [MessageReader({}), ContentReader({}), ResponseReader({})])
+@pytest.mark.parametrize(
+    "reader", [MessageReader(Thoughts()), ContentReader(Thoughts()), ResponseReader(Thoughts())]
+)
 def test_an_error_inside_of_an_answer_is_one(reader: Reader) -> None:
     with pytest.raises(Refusal):
         reader.take('{"type": "error", "error": {"type": "overloaded_error", "message": "Busy"}}')
