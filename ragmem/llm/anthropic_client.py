@@ -22,7 +22,7 @@ from ragmem.llm.base import (
     ToolChunk,
     UsageChunk,
 )
-from ragmem.llm.http_client import HttpClient, Reader
+from ragmem.llm.http_client import EventReader, HttpClient
 from ragmem.messages import Json, Message, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
 
@@ -59,7 +59,7 @@ class AnthropicClient(HttpClient):
         key = self._endpoint.api_key
         return {"anthropic-version": _VERSION} | ({"x-api-key": key} if key else {})
 
-    def _reader(self) -> Reader:
+    def _reader(self) -> EventReader:
         return MessageReader(self._thoughts)
 
     def _body(self, request: Request) -> dict[str, Json]:
@@ -210,7 +210,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class MessageReader:
-    """See `Reader`; a stream has ended when `message_stop` was said."""
+    """See `EventReader`; a stream has ended when `message_stop` was said."""
 
     def __init__(self, thoughts: wire.Thoughts) -> None:
         self.begun = False

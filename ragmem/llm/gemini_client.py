@@ -23,7 +23,7 @@ from ragmem.llm.base import (
     UsageChunk,
 )
 from ragmem.llm.faults import Passing
-from ragmem.llm.http_client import HttpClient, Reader
+from ragmem.llm.http_client import EventReader, HttpClient
 from ragmem.messages import Json, Message, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
 
@@ -61,7 +61,7 @@ class GeminiClient(HttpClient):
         key = self._endpoint.api_key
         return {"x-goog-api-key": key} if key else {}
 
-    def _reader(self) -> Reader:
+    def _reader(self) -> EventReader:
         return ContentReader(self._signatures)
 
     def _body(self, request: Request) -> dict[str, Json]:
@@ -175,7 +175,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class ContentReader:
-    """See `Reader`; a stream has ended when a candidate gave the reason."""
+    """See `EventReader`; a stream has ended when a candidate gave the reason."""
 
     def __init__(self, signatures: wire.Thoughts) -> None:
         self.begun = False

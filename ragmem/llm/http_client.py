@@ -91,7 +91,7 @@ def _without(*names: str) -> Iterator[None]:
                 modules.pop(name, None)
 
 
-class Reader(Protocol):
+class EventReader(Protocol):
     """Turns the events of one answer into chunks, and knows how far it came."""
 
     begun: bool
@@ -152,7 +152,7 @@ class HttpClient(ABC):
         """A request as the provider wants it."""
 
     @abstractmethod
-    def _reader(self) -> Reader:
+    def _reader(self) -> EventReader:
         """For one answer."""
 
     def _adapt(self, body: str) -> bool:
@@ -225,7 +225,7 @@ class HttpClient(ABC):
             yield response
 
     async def _chunks(
-        self, response: "httpx.Response", reader: Reader
+        self, response: "httpx.Response", reader: EventReader
     ) -> AsyncGenerator[Chunk, None]:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
@@ -246,7 +246,7 @@ class HttpClient(ABC):
             for chunk in self._feed(data, reader):
                 yield chunk
 
-    def _feed(self, data: str, reader: Reader) -> list[Chunk]:
+    def _feed(self, data: str, reader: EventReader) -> list[Chunk]:
         if not data.strip():
             return []
         try:
@@ -345,7 +345,7 @@ def _too_long(limit: int) -> AnswerTooLong:
 
 
 async def _events(
-    response: "httpx.Response", reader: Reader, timeout_s: float
+    response: "httpx.Response", reader: EventReader, timeout_s: float
 ) -> AsyncGenerator[str, None]:
     """The data of each event; after the end was said, only what follows at once.
 

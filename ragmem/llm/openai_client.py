@@ -4,7 +4,7 @@ from typing import Any
 
 from ragmem.llm import wire
 from ragmem.llm.base import Request
-from ragmem.llm.http_client import HttpClient, Reader
+from ragmem.llm.http_client import EventReader, HttpClient
 from ragmem.messages import Json
 
 _WANTS_A_KEY = "openai"
@@ -30,7 +30,7 @@ class OpenAIClient(HttpClient):
         key = self._endpoint.api_key
         return {"Authorization": f"Bearer {key}"} if key else {}
 
-    def _reader(self) -> Reader:
+    def _reader(self) -> EventReader:
         return wire.AnswerReader()
 
     def _adapt(self, body: str) -> bool:

@@ -20,7 +20,7 @@ from ragmem.llm.base import (
     ToolChunk,
     UsageChunk,
 )
-from ragmem.llm.http_client import HttpClient, Reader
+from ragmem.llm.http_client import EventReader, HttpClient
 from ragmem.messages import Json, Message, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
 
@@ -43,7 +43,7 @@ class ResponsesClient(HttpClient):
         key = self._endpoint.api_key
         return {"Authorization": f"Bearer {key}"} if key else {}
 
-    def _reader(self) -> Reader:
+    def _reader(self) -> EventReader:
         return ResponseReader(self._thoughts)
 
     def _body(self, request: Request) -> dict[str, Json]:
@@ -147,7 +147,7 @@ _ENDS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
 class ResponseReader:
-    """See `Reader`; a stream has ended when `response.completed` or `…incomplete` was said."""
+    """See `EventReader`; a stream has ended when `response.completed` or `…incomplete` was said."""
 
     def __init__(self, thoughts: wire.Thoughts) -> None:
         self.begun = False

@@ -245,7 +245,7 @@ class AnswerReader:
         return found
 
     def take(self, data: str) -> list[Chunk]:
-        """The chunks of one event as it came; see `Reader`."""
+        """The chunks of one event as it came; see `EventReader`."""
         event = decode_event(data)
         if event is None:
             raise ValueError("no event")

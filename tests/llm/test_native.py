@@ -21,7 +21,7 @@ from ragmem.llm.base import (
     UsageChunk,
 )
 from ragmem.llm.gemini_client import ContentReader
-from ragmem.llm.http_client import Reader
+from ragmem.llm.http_client import EventReader
 from ragmem.llm.responses_client import ResponseReader
 from ragmem.llm.wire import Refusal, Thoughts
 from ragmem.messages import Message, ToolUse, assistant, system, tool, user
@@ -192,7 +192,7 @@ async def test_what_was_thought_goes_back_with_its_calls() -> None:
 # --- events -----------------------------------------------------------------------
 
 
-def fed(reader: Reader, *events: dict[str, Any]) -> list[Chunk]:
+def fed(reader: EventReader, *events: dict[str, Any]) -> list[Chunk]:
     """The chunks of these events, the end with them."""
     found = [chunk for event in events for chunk in reader.take(json.dumps(event))]
     return [*found, *reader.closing()]
@@ -365,7 +365,7 @@ def test_what_gemini_thinks_counts_as_written() -> None:
 @pytest.mark.parametrize(
     "reader", [MessageReader(Thoughts()), ContentReader(Thoughts()), ResponseReader(Thoughts())]
 )
-def test_an_error_inside_of_an_answer_is_one(reader: Reader) -> None:
+def test_an_error_inside_of_an_answer_is_one(reader: EventReader) -> None:
     with pytest.raises(Refusal):
         reader.take('{"type": "error", "error": {"type": "overloaded_error", "message": "Busy"}}')
     with pytest.raises(ValueError, match="truncated"):

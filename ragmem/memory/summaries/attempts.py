@@ -84,6 +84,14 @@ class Tries:
         if not self.are_over:
             await self.pause()
 
+    def failed(self) -> None:
+        """It was asked in vain, by no fault of the item: others do not count it."""
+        self.made += 1
+
+    def give_up(self) -> None:
+        """This process asks no more."""
+        self.made = TRIES
+
     async def refused(self, problem: str) -> None:
         """An answer came that could not be used."""
         self.made += 1

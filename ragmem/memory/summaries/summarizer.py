@@ -436,13 +436,12 @@ class Summarizer:
         """Count a try that came to nothing; wait before the next, or tell that it was the last."""
         is_away = error is not None and not isinstance(error, ContextTooLong | StreamCut)
         if is_away and not isinstance(error, RequestRefused):
-            # That is no fault of the item, so that others do not count it.
-            tries.made += 1
+            tries.failed()
         else:
             await tries.refused(wrong)
         passes = isinstance(error, ProviderUnavailable)
         if is_away and (tries.are_over or not passes):
-            tries.made = TRIES
+            tries.give_up()
             count, now = TRIES if passes else 1, self._clock()
             away = self.usage.failed(model, now, str(error), tries=count)
             if away.until > now:
