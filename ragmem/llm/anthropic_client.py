@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from ragmem.ids import new_id
 from ragmem.llm import wire
 from ragmem.llm.base import (
     THINKING_TOKENS,
@@ -19,7 +18,6 @@ from ragmem.llm.base import (
     ReasoningChunk,
     Request,
     TextChunk,
-    ToolChunk,
     UsageChunk,
 )
 from ragmem.llm.http_client import EventReader, HttpClient
@@ -30,8 +28,6 @@ _VERSION = "2023-06-01"
 _MOST_TOKENS = 32_000
 """Of an answer, where nobody says; a protocol that wants a limit gets the model's, up to this."""
 _UNKNOWN_MOST = 8_192
-_NOTHING = "(nothing)"
-"""Stands for words that are none: the provider refuses empty ones."""
 _MARK = {"type": "ephemeral"}
 _ENDS = {
     "end_turn": "stop",
@@ -64,17 +60,15 @@ class AnthropicClient(HttpClient):
 
     def _body(self, request: Request) -> dict[str, Json]:
         known = self.info.max_output_tokens or _UNKNOWN_MOST
-        rules = [message for message in request.messages if message.role == "system"]
         body: dict[str, Json] = {
             "model": self._endpoint.model,
             "max_tokens": request.max_output_tokens or min(known, _MOST_TOKENS),
             "messages": self._messages(request.messages),
             "stream": True,
         }
-        if rules:
-            text = clean("\n\n".join(message.text for message in rules)) or _NOTHING
+        if rules := wire.rules_of(request.messages):
             # Tools stand before it: one mark is for both.
-            body["system"] = [{"type": "text", "text": text, "cache_control": _MARK}]
+            body["system"] = [{"type": "text", "text": rules, "cache_control": _MARK}]
         if request.tools:
             body["tools"] = [
                 {
@@ -106,8 +100,7 @@ class AnthropicClient(HttpClient):
 
     def _thoughtless(self, messages: Sequence[Message]) -> bool:
         """Whether this turn's calls came from elsewhere: it won't go on thinking then."""
-        asked = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
-        calls = [m.tool_uses[0] for m in messages[asked:] if m.tool_uses]
+        calls = [m.tool_uses[0] for m in messages[_asked(messages) :] if m.tool_uses]
         return any(self._thoughts.before(call) is None for call in calls)
 
     def _messages(self, messages: Sequence[Message]) -> list[dict[str, Json]]:
@@ -116,7 +109,7 @@ class AnthropicClient(HttpClient):
         One is at the end of the history, before what changes with each prompt, and one at the
         end: within a turn each call reads what the one before has sent.
         """
-        asked = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
+        asked = _asked(messages)
         found: list[dict[str, Json]] = []
         for i, message in enumerate(messages):
             if message.role == "system":
@@ -130,11 +123,16 @@ class AnthropicClient(HttpClient):
             if found and found[-1]["role"] == role:
                 found[-1]["content"] += blocks
             elif blocks or role == "user":
-                empty = [{"type": "text", "text": _NOTHING}]
+                empty = [{"type": "text", "text": wire.NOTHING}]
                 found.append({"role": role, "content": blocks or empty})
         if found:
             found[-1]["content"][-1]["cache_control"] = _MARK
         return found
+
+
+def _asked(messages: Sequence[Message]) -> int:
+    """Where the prompt stands."""
+    return max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
 
 
 def _block(part: TextPart | ToolUse | ToolAnswer) -> list[dict[str, Json]]:
@@ -155,7 +153,7 @@ def _block(part: TextPart | ToolUse | ToolAnswer) -> list[dict[str, Json]]:
             answer = {
                 "type": "tool_result",
                 "tool_use_id": wire.call_id(use_id),
-                "content": clean(text) or _NOTHING,
+                "content": clean(text) or wire.NOTHING,
             }
             return [answer | ({"is_error": True} if is_error else {})]
 
@@ -215,21 +213,13 @@ class MessageReader:
     def __init__(self, thoughts: wire.Thoughts) -> None:
         self.begun = False
         self.end_reason = ""
-        self._kept = thoughts
-        self._thinking: list[dict[str, Json]] = []
-        self._calls: dict[int, int] = {}
-        """Our number of a call, by the index of its block."""
-        self._silent: set[int] = set()
-        """Blocks of calls of which no argument has come."""
+        self._calls = wire.CallBlocks(thoughts)
         self._stop_reason = ""
         self._usage: _Usage | None = None
 
     def take(self, data: str) -> list[Chunk]:
         """The chunks of one event; unknown ones say nothing."""
-        try:
-            event = _decode(data)
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            raise ValueError(str(error)) from None
+        event = wire.decoded(_decode, data)
         if event.error:
             raise wire.Refusal(event.error)
         found = self._chunks(event)
@@ -266,8 +256,8 @@ class MessageReader:
                 return self._started(event.index, event.content_block)
             case "content_block_delta" if event.delta:
                 return self._more(event.index, event.delta)
-            case "content_block_stop" if event.index in self._silent:
-                return [self._arguments(event.index, "{}")]
+            case "content_block_stop":
+                return self._calls.end(event.index)
             case "message_delta":
                 self._count(event.usage)
                 self._stop_reason = (event.delta and event.delta.stop_reason) or self._stop_reason
@@ -277,10 +267,11 @@ class MessageReader:
             case "message":
                 self._count(event.usage)
                 self._stop_reason = event.stop_reason or ""
-                found = [
-                    c for i, block in enumerate(event.content) for c in self._started(i, block)
+                return [
+                    chunk
+                    for i, block in enumerate(event.content)
+                    for chunk in (*self._started(i, block), *self._calls.end(i))
                 ]
-                return found + [self._arguments(i, "{}") for i in sorted(self._silent)]
         return []
 
     def _count(self, usage: _Usage | None) -> None:
@@ -295,23 +286,18 @@ class MessageReader:
             case "text" if block.text:
                 return [TextChunk(block.text)]
             case "thinking":
-                self._thinking.append({"type": "thinking", "thinking": block.thinking})
+                self._calls.thinking.append({"type": "thinking", "thinking": block.thinking})
                 return [ReasoningChunk(block.thinking)] if block.thinking else []
             case "redacted_thinking":
-                self._thinking.append({"type": "redacted_thinking", "data": block.data})
+                self._calls.thinking.append({"type": "redacted_thinking", "data": block.data})
             case "tool_use":
                 return self._called(index, block)
         return []
 
     def _called(self, index: int, block: _Block) -> list[Chunk]:
-        slot = self._calls[index] = len(self._calls)
-        name = block.id or f"call_{new_id()}"
-        if slot == 0 and self._thinking:
-            self._kept.keep(name, self._thinking)
-        first: list[Chunk] = [ToolChunk(slot, name, block.name)]
-        self._silent.add(index)
+        first: list[Chunk] = [self._calls.begin(index, block.id, block.name)]
         if block.input:
-            first.append(self._arguments(index, msgspec.json.encode(block.input).decode()))
+            first.append(self._calls.more(index, msgspec.json.encode(block.input).decode()))
         return first
 
     def _more(self, index: int, delta: _Delta) -> list[Chunk]:
@@ -319,15 +305,11 @@ class MessageReader:
             case "text_delta" if delta.text:
                 return [TextChunk(delta.text)]
             case "input_json_delta" if delta.partial_json and index in self._calls:
-                return [self._arguments(index, delta.partial_json)]
+                return [self._calls.more(index, delta.partial_json)]
             case "thinking_delta" if delta.thinking:
-                if self._thinking:
-                    self._thinking[-1]["thinking"] += delta.thinking
+                if self._calls.thinking:
+                    self._calls.thinking[-1]["thinking"] += delta.thinking
                 return [ReasoningChunk(delta.thinking)]
-            case "signature_delta" if self._thinking:
-                self._thinking[-1]["signature"] = delta.signature
+            case "signature_delta" if self._calls.thinking:
+                self._calls.thinking[-1]["signature"] = delta.signature
         return []
-
-    def _arguments(self, index: int, text: str) -> ToolChunk:
-        self._silent.discard(index)
-        return ToolChunk(self._calls[index], "", "", text)

@@ -29,7 +29,6 @@ from ragmem.text import clean
 
 _NO_SIGNATURE = "skip_thought_signature_validator"
 """What the provider wants for calls that another model, or an earlier process, has made."""
-_NOTHING = "(nothing)"
 _ENDS = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
@@ -65,11 +64,9 @@ class GeminiClient(HttpClient):
         return ContentReader(self._signatures)
 
     def _body(self, request: Request) -> dict[str, Json]:
-        rules = [message.text for message in request.messages if message.role == "system"]
         body: dict[str, Json] = {"contents": self._contents(request.messages)}
-        if rules:
-            text = clean("\n\n".join(rules)) or _NOTHING
-            body["systemInstruction"] = {"parts": [{"text": text}]}
+        if rules := wire.rules_of(request.messages):
+            body["systemInstruction"] = {"parts": [{"text": rules}]}
         if request.tools:
             declared = [
                 {
@@ -107,7 +104,7 @@ class GeminiClient(HttpClient):
             if found and found[-1]["role"] == role:
                 found[-1]["parts"] += parts
             elif parts or role == "user":
-                found.append({"role": role, "parts": parts or [{"text": _NOTHING}]})
+                found.append({"role": role, "parts": parts or [{"text": wire.NOTHING}]})
         return found
 
     def _part(
@@ -186,10 +183,7 @@ class ContentReader:
 
     def take(self, data: str) -> list[Chunk]:
         """The chunks of one event."""
-        try:
-            event = _decode(data)
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            raise ValueError(str(error)) from None
+        event = wire.decoded(_decode, data)
         if event.error:
             raise wire.Refusal(event.error)
         self._usage = event.usage_metadata or self._usage

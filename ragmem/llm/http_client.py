@@ -143,9 +143,10 @@ class HttpClient(ABC):
     def _url(self) -> str:
         """Where requests go."""
 
-    @abstractmethod
     def _headers(self) -> dict[str, str]:
         """Who asks; without what every request has."""
+        key = self._endpoint.api_key
+        return {"Authorization": f"Bearer {key}"} if key else {}
 
     @abstractmethod
     def _body(self, request: Request) -> dict[str, Json]:

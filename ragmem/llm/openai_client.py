@@ -26,10 +26,6 @@ class OpenAIClient(HttpClient):
     def _url(self) -> str:
         return self._endpoint.base_url.rstrip("/") + "/chat/completions"
 
-    def _headers(self) -> dict[str, str]:
-        key = self._endpoint.api_key
-        return {"Authorization": f"Bearer {key}"} if key else {}
-
     def _reader(self) -> EventReader:
         return wire.AnswerReader()
 

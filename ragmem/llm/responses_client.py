@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from ragmem.ids import new_id
 from ragmem.llm import wire
 from ragmem.llm.base import (
     Chunk,
@@ -17,14 +16,11 @@ from ragmem.llm.base import (
     ReasoningChunk,
     Request,
     TextChunk,
-    ToolChunk,
     UsageChunk,
 )
 from ragmem.llm.http_client import EventReader, HttpClient
 from ragmem.messages import Json, Message, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
-
-_NOTHING = "(nothing)"
 
 
 class ResponsesClient(HttpClient):
@@ -39,15 +35,10 @@ class ResponsesClient(HttpClient):
     def _url(self) -> str:
         return self._endpoint.base_url.rstrip("/") + "/responses"
 
-    def _headers(self) -> dict[str, str]:
-        key = self._endpoint.api_key
-        return {"Authorization": f"Bearer {key}"} if key else {}
-
     def _reader(self) -> EventReader:
         return ResponseReader(self._thoughts)
 
     def _body(self, request: Request) -> dict[str, Json]:
-        rules = [message.text for message in request.messages if message.role == "system"]
         body: dict[str, Json] = {
             "model": self._endpoint.model,
             "input": [item for message in request.messages for item in self._items(message)],
@@ -55,8 +46,8 @@ class ResponsesClient(HttpClient):
             "store": False,
             "include": ["reasoning.encrypted_content"],
         }
-        if rules:
-            body["instructions"] = clean("\n\n".join(rules)) or _NOTHING
+        if rules := wire.rules_of(request.messages):
+            body["instructions"] = rules
         if request.tools:
             # They are not strict: a tool's optional arguments stay optional.
             body["tools"] = [
@@ -94,7 +85,7 @@ class ResponsesClient(HttpClient):
                         }
                     )
                 case ToolAnswer(use_id, text):
-                    output = clean(text) or _NOTHING
+                    output = clean(text) or wire.NOTHING
                     told = {"type": "function_call_output", "call_id": wire.call_id(use_id)}
                     found.append({**told, "output": output})
         return found
@@ -152,21 +143,13 @@ class ResponseReader:
     def __init__(self, thoughts: wire.Thoughts) -> None:
         self.begun = False
         self.end_reason = ""
-        self._kept = thoughts
-        self._thinking: list[Json] = []
-        self._calls: dict[int, int] = {}
-        """Our number of a call, by the index of its item."""
-        self._silent: set[int] = set()
-        """Items of calls of which no argument has come."""
+        self._calls = wire.CallBlocks(thoughts)
         self._refused = False
         self._usage: _Usage | None = None
 
     def take(self, data: str) -> list[Chunk]:
         """The chunks of one event; unknown ones say nothing."""
-        try:
-            event = _decode(data)
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            raise ValueError(str(error)) from None
+        event = wire.decoded(_decode, data)
         response = event.response or _Response()
         if event.error or response.error or event.type == "error":
             told = {"message": event.message, "code": event.code}
@@ -205,9 +188,11 @@ class ResponseReader:
             case "reasoning_summary_part.done":
                 return [ReasoningChunk("\n\n")]
             case "output_item.added":
-                return self._added(event.output_index, _item(event.item))
+                item = _item(event.item)
+                if item.type == "function_call":
+                    return [self._calls.begin(event.output_index, item.call_id, item.name)]
             case "function_call_arguments.delta" if event.output_index in self._calls:
-                return [self._arguments(event.output_index, event.delta)]
+                return [self._calls.more(event.output_index, event.delta)]
             case "output_item.done":
                 return self._whole(event.output_index, event.item)
             case "completed":
@@ -220,28 +205,12 @@ class ResponseReader:
                 self.end_reason = _ENDS.get(reason.reason, reason.reason or "incomplete")
         return []
 
-    def _added(self, index: int, item: _Item) -> list[Chunk]:
-        if item.type != "function_call":
-            return []
-        slot = self._calls[index] = len(self._calls)
-        name = item.call_id or f"call_{new_id()}"
-        if slot == 0 and self._thinking:
-            self._kept.keep(name, self._thinking)
-        self._silent.add(index)
-        return [ToolChunk(slot, name, item.name)]
-
     def _whole(self, index: int, raw: msgspec.Raw) -> list[Chunk]:
         """Of a call its arguments, where they did not come in pieces; reasoning is kept."""
         item = _item(raw)
         if item.type == "reasoning":
-            self._thinking.append(msgspec.json.decode(raw))
-        if index in self._silent:
-            return [self._arguments(index, item.arguments or "{}")]
-        return []
-
-    def _arguments(self, index: int, text: str) -> ToolChunk:
-        self._silent.discard(index)
-        return ToolChunk(self._calls[index], "", "", text)
+            self._calls.thinking.append(msgspec.json.decode(raw))
+        return self._calls.end(index, item.arguments)
 
 
 def _item(raw: msgspec.Raw) -> _Item:

@@ -8,7 +8,8 @@ answer as `Chunk`s, and whether it really ended.
 import hashlib
 import json
 import re
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -117,6 +118,16 @@ def _arguments(use: ToolUse) -> str:
     return text
 
 
+NOTHING = "(nothing)"
+"""Stands for words that are none: some providers refuse empty ones."""
+
+
+def rules_of(messages: Sequence[Message]) -> str:
+    """What the messages of the system say, as one text; empty where there are none."""
+    rules = [message.text for message in messages if message.role == "system"]
+    return (clean("\n\n".join(rules)) or NOTHING) if rules else ""
+
+
 _MOST_THOUGHTS = 1_000
 """Tool calls of which is kept what led to them."""
 
@@ -142,6 +153,52 @@ class Thoughts:
 
 
 # --- in ----------------------------------------------------------------------
+
+E = TypeVar("E")
+
+
+def decoded(decode: Callable[[str], E], data: str) -> E:
+    """An event of a stream; ValueError where it can't be read."""
+    try:
+        return decode(data)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise ValueError(str(error)) from None
+
+
+class CallBlocks:
+    """Tool calls of one answer that come as blocks, each at a place that the provider gives it."""
+
+    def __init__(self, thoughts: Thoughts) -> None:
+        self.thinking: list[Any] = []
+        """What came before the first of them, as it goes back with it."""
+        self._thoughts = thoughts
+        self._slots: dict[int, int] = {}
+        self._silent: set[int] = set()
+        """Places of calls of which no argument has come."""
+
+    def __contains__(self, place: int) -> bool:
+        return place in self._slots
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def begin(self, place: int, given_id: str, name: str) -> ToolChunk:
+        """A call, of which arguments follow."""
+        slot = self._slots[place] = len(self._slots)
+        given_id = given_id or f"call_{new_id()}"
+        if slot == 0 and self.thinking:
+            self._thoughts.keep(given_id, self.thinking)
+        self._silent.add(place)
+        return ToolChunk(slot, given_id, name)
+
+    def more(self, place: int, arguments: str) -> ToolChunk:
+        """A piece of a call's arguments."""
+        self._silent.discard(place)
+        return ToolChunk(self._slots[place], "", "", arguments)
+
+    def end(self, place: int, arguments: str = "") -> list[Chunk]:
+        """All arguments of a call of which none came in pieces; nothing of others."""
+        return [self.more(place, arguments or "{}")] if place in self._silent else []
 
 
 class _Function(msgspec.Struct):
