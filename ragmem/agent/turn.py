@@ -213,7 +213,7 @@ class TurnRun:
         changed = await self._news()
         context = await self._build(prompt, mentions, self._parts.builder, changed)
         loop = self._loop(context)
-        misfit = ""
+        asked_again = False
         for number in range(limits.max_iterations):
             try:
                 completion, answers = await self._step(loop.messages, specs, number)
@@ -225,12 +225,12 @@ class TurnRun:
                     raise
                 completion, answers = await self._step(loop.messages, specs, number)
             if not completion.tool_uses:
-                before, misfit = misfit, self._misfit(completion.text)
-                if not misfit or before:
-                    return self._answered(completion)
+                value, misfit = self._structured(completion.text)
+                if not misfit or asked_again:
+                    return self._answered(completion, value, misfit)
+                asked_again = True
                 again = user(prompt_text("json_again").format(reason=misfit))
-                loop.add([assistant(completion.text), again])
-                continue
+                answers = [assistant(completion.text), again]
             loop.add(with_note(answers, await self._news()))
             if reason := self._too_expensive:
                 return Ending(
@@ -259,14 +259,12 @@ class TurnRun:
         rule = (user(schema.rule),) if schema else ()
         return ToolLoop((*context.messages, *rule), limit=context.chars + room)
 
-    def _misfit(self, text: str) -> str:
-        """Why an answer is not what was asked for; empty where it is."""
+    def _structured(self, text: str) -> tuple[Json, str]:
+        """An answer as a value, where a schema wants one; or why it does not fit that."""
         try:
-            if self._parts.schema:
-                self._parts.schema.parse(text)
+            return (self._parts.schema.parse(text) if self._parts.schema else None), ""
         except ValueError as error:
-            return str(error)
-        return ""
+            return None, str(error)
 
     async def _final_answer(self, messages: Sequence[Message]) -> Ending:
         """Asked once, without tools, at the limit."""
@@ -280,25 +278,25 @@ class TurnRun:
             hint="Go on with `-c`, or raise tools.max_iterations or --max-turns.",
         )
 
-    def _answered(self, completion: Completion) -> Ending:
+    def _answered(self, completion: Completion, value: Json, misfit: str) -> Ending:
         if completion.end_reason == "content_filter" and not completion.text.strip():
             raise ProviderRefused("The provider's content filter withheld the answer.")
         if completion.end_reason == "length":
             self._warn("The answer reached the model's limit of output and may be cut short.")
-        done = Ending(subtype="success", text=completion.text, exit_code=EXIT_DONE)
-        if self._parts.schema is None:
-            return done
-        try:
-            value = self._parts.schema.parse(completion.text)
-        except ValueError as error:
+        if misfit:
             return Ending(
                 subtype="error_during_execution",
                 text=completion.text,
-                error=f"The answer does not fit the schema. {error}",
+                error=f"The answer does not fit the schema. {misfit}",
                 hint="Ask in other words, or use another model (-m).",
             )
-        bare = self._parts.schema.bare(completion.text)
-        return msgspec.structs.replace(done, text=bare, structured=value)
+        schema, text = self._parts.schema, completion.text
+        return Ending(
+            subtype="success",
+            text=schema.bare(text) if schema else text,
+            exit_code=EXIT_DONE,
+            structured=value,
+        )
 
     async def _news(self) -> str:
         """Which files others have changed, for a model that can read them again."""

@@ -80,3 +80,13 @@ def test_a_schema_that_refers_elsewhere_fetches_nothing(tmp_path: Path) -> None:
         done = Ragmem(tmp_path, server.env).run("ask", "?", "--json-schema", schema)
         assert done.code == 1
         assert not [r for r in server.requests if r.path.endswith("schema.json")]
+
+
+def test_the_second_try_is_not_paid_for_beyond_the_budget(tmp_path: Path) -> None:
+    with LLMServer([Answer("It is 5439.")], repeat=True) as server:
+        env = {"OPENAI_API_KEY": "k-1", "OPENAI_BASE_URL": server.url}
+        ragmem = Ragmem(tmp_path, env)
+        budget = ("--max-budget-usd", "0.0000001", "-m", "openai/gpt-4o")
+        done = ragmem.run(*ASKED, *budget, "--output-format", "json")
+        assert len(server.requests) == 1
+    assert (done.code, done.json["subtype"]) == (1, "error_max_budget_usd")
