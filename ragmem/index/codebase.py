@@ -89,7 +89,7 @@ def bears(
             return True
         if kind in ("name", "words"):
             held.update(_found(reason))
-        if reason.startswith(_NAME) and hit.similarity is None and held & set(rare):
+        if hit.similarity is None and kind == "name" and set(rare).intersection(_found(reason)):
             return True
     if asked.names_scope(hit):
         return True

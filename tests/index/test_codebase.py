@@ -129,6 +129,9 @@ def test_before_there_are_vectors_a_rare_word_in_a_name_is_enough() -> None:
     assert bears(hit, asked, 0.4, rare)
     assert not bears(a_hit("name: get"), asked, 0.4, rare)
     assert not bears(a_hit("words: password"), asked, 0.4, rare)
+    # Another word stands in its name, and of a long question two are no share.
+    long = PromptWords(frozenset(f"word{n}" for n in range(20)))
+    assert not bears(a_hit("words: password", "name: get"), long, 0.4, rare)
     # With a vector its meaning counts.
     assert not bears(a_hit("name: password", similarity=0.3), asked, 0.4, rare)
 
