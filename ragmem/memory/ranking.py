@@ -263,25 +263,29 @@ def _needs_context(one: Candidate, short: float) -> float:
 
 def _around(found: Sequence[Candidate], near: Sequence[float | None]) -> list[float | None]:
     """Of each turn the mean cosine of it and of its neighbours, as far as they were offered."""
-    places = {(c.session_id, c.turn_index): i for i, c in enumerate(found)}
+    places = _places(found)
     means: list[float | None] = []
     for c in found:
-        if c.level != TURN_LEVEL:
-            means.append(None)
-            continue
         beside = (places.get((c.session_id, c.turn_index + step)) for step in (-1, 0, 1))
         known = [n for i in beside if i is not None and (n := near[i]) is not None]
-        means.append(math.fsum(known) / len(known) if known else None)
+        is_mean = known and c.level == TURN_LEVEL
+        means.append(math.fsum(known) / len(known) if is_mean else None)
     return means
+
+
+def _places(found: Sequence[Candidate]) -> dict[tuple[str, int], int]:
+    """Where each turn stands among the candidates, by its session and index."""
+    return {(c.session_id, c.turn_index): i for i, c in enumerate(found) if c.level == TURN_LEVEL}
 
 
 def _before(found: Sequence[Candidate]) -> list[Candidate | None]:
     """Of each turn the one before it in its session, if that was offered."""
-    turns = {(c.session_id, c.turn_index): c for c in found if c.level == TURN_LEVEL}
-    return [
-        turns.get((c.session_id, c.turn_index - 1)) if c.level == TURN_LEVEL else None
+    places = _places(found)
+    before = (
+        places.get((c.session_id, c.turn_index - 1)) if c.level == TURN_LEVEL else None
         for c in found
-    ]
+    )
+    return [None if place is None else found[place] for place in before]
 
 
 def _recency(at: datetime, now: datetime, half_life_days: float) -> float:

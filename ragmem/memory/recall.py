@@ -48,13 +48,12 @@ _SPARE = 8
 _TURNS_OF_TIME = 400
 """Of which the store gives half, the newest: enough to meet every session of a day."""
 _SPARE_OF_TIME = 24
-_BY_WORDS_ALONE = {True: 0.35, False: 0.6}
-"""Of the floor, for turns and for summaries: what shares words with the question and is less like
-it shares common ones.
+_TURN_BY_WORDS, _SUMMARY_BY_WORDS = 0.35, 0.6
+"""Of the floor: what shares words with the question and is less like it shares common ones.
 
-Over tests/recall/data it takes half of what questions about nothing that was ever said would find
-by their words, and 3 % of the evidence. A summary says in common words what its turns say in
-theirs.
+Over tests/recall/data that of turns takes half of what questions about nothing that was ever said
+would find by their words, and 3 % of the evidence. A summary says in common words what its turns
+say in theirs.
 """
 _NAMING = frozenset({"identifier", "name", "number"})
 """Kinds of words that are no accident."""
@@ -242,11 +241,14 @@ def _bearing(
         one
         for one in ranked
         if one.candidate.similarity is None
-        or one.candidate.similarity
-        >= _BY_WORDS_ALONE[one.candidate.level == TURN_LEVEL] * question.min_similarity
+        or one.candidate.similarity >= question.min_similarity * _by_words(one.candidate)
         or "order" in dict(one.parts)
         or not names.isdisjoint(words.get(one.candidate.record_id, ()))
     ]
+
+
+def _by_words(one: Candidate) -> float:
+    return _TURN_BY_WORDS if one.level == TURN_LEVEL else _SUMMARY_BY_WORDS
 
 
 def _terms(text: str, *, stop_words: bool) -> tuple[WeightedTerm, ...]:
