@@ -16,9 +16,13 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from ragmem import __version__
-from ragmem.agent import Agent, Dependencies, Limits
-from ragmem.agent.agent import shown
-from ragmem.background import INLINE_S, Background, configured_embedder, leave_to_a_process
+from ragmem.background import (
+    INLINE_S,
+    Background,
+    configured_embedder,
+    leave_to_a_process,
+    service_of,
+)
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import ConfigError, SessionNotFound, StoreError, UsageError
 from ragmem.index.codebase import Codebase, CodeListener
@@ -27,6 +31,7 @@ from ragmem.llm.base import LLM, Effort
 from ragmem.logs import logging_to
 from ragmem.memory.context import ContextBuilder, Place
 from ragmem.memory.facts.values import Remembered
+from ragmem.memory.found import Question
 from ragmem.memory.hits import Hit
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import (
@@ -39,7 +44,7 @@ from ragmem.memory.projects import (
     normalize_cwd,
     real_folder,
 )
-from ragmem.memory.recall import Question, ScopeName, scope_of
+from ragmem.memory.recall import ScopeName, scope_of
 from ragmem.memory.sessions import find_session
 from ragmem.memory.tail import SUFFIX, Tail
 from ragmem.records import Session, SessionQuery, TurnQuery
@@ -47,11 +52,12 @@ from ragmem.redact import know, secrets_among
 from ragmem.store.base import Store
 from ragmem.store.open import open_store
 from ragmem.store.spool import Patience, SpooledStore, met
-from ragmem.tools.base import Approver, PermissionMode
+from ragmem.tools.base import Approver, CurrentMode, PermissionMode
 from ragmem.tools.project_code import SessionCode
 from ragmem.usage import UsageLog
 
 if TYPE_CHECKING:
+    from ragmem.agent import Agent
     from ragmem.agent.schema import AnswerSchema
     from ragmem.index.index import CodeIndex
     from ragmem.interface.address import Address
@@ -83,11 +89,12 @@ class App:
 
     With an `address` it is a guest in somebody else's process, which is left as it is.
     `patient`: nobody types meanwhile, so what is stored is waited for, as long as for a guest.
-    `everyone`: sessions of other people in a shared store are gone on with too. `say` is told at
+    `everyone`: sessions of other people in a shared store are gone on with too. `brief`: it ends
+    soon, so a process that has loaded what a search needs is asked first. `say` is told at
     once what a person has to wait for; without it that is a notice like others.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         config: Config,
         paths: Paths,
@@ -96,6 +103,7 @@ class App:
         ephemeral: bool = False,
         patient: bool = False,
         everyone: bool = False,
+        brief: bool = False,
         say: Callable[[str], None] | None = None,
         address: "Address | None" = None,
     ) -> None:
@@ -110,6 +118,9 @@ class App:
         self.embedder = None
         if config.memory.enabled:
             self.embedder = configured_embedder(config, paths, version=__version__)
+        service = None
+        if brief and self.embedder:
+            service = service_of(config, paths, self._address.spool, version=__version__)
         spool = paths.spool_dir / self._address.spool
         tail = Tail(spool.with_name(f"{spool.name}{SUFFIX}"), partial(met, spool))
         self.memory = Memory(
@@ -117,6 +128,7 @@ class App:
             config.memory,
             records=not ephemeral,
             embedder=self.embedder,
+            service=service,
             tail=tail if config.memory.enabled else None,
             on_finished=lambda: self.background.wake(),
             on_written=self._show_written,
@@ -139,6 +151,7 @@ class App:
                 on_told=lambda: self.background.wake(),
                 leave_vectors=lambda: self.background.leave_vectors(),
             ),
+            service=service,
         )
         self.background = Background(
             config,
@@ -208,6 +221,8 @@ class App:
 
     def _show_written(self, fact: Remembered) -> None:
         if not self._guest:
+            from ragmem.agent.agent import shown
+
             self._notices += shown(fact, self._agents)
 
     def notices(self) -> list[str]:
@@ -369,7 +384,7 @@ class App:
 
     # --- agents -----------------------------------------------------------------
 
-    async def agent(self, session: Session, options: Options, approver: Approver) -> Agent:
+    async def agent(self, session: Session, options: Options, approver: Approver) -> "Agent":
         """An agent in the session; NoModel, ConfigError or UsageError when there can be none."""
         from ragmem.llm.models import about, choose_effort, choose_model, open_llm
 
@@ -388,7 +403,8 @@ class App:
 
     async def _seat(
         self, session: Session, options: Options, llm: LLM, approver: Approver
-    ) -> Agent:
+    ) -> "Agent":
+        from ragmem.agent import Agent, Dependencies, Limits
         from ragmem.tools.changed_files import ChangedFiles, SeenFiles
         from ragmem.tools.memory import memory_tools
         from ragmem.tools.shell import commands_of
@@ -408,9 +424,10 @@ class App:
         instructions = self._instructions(top)
         workspace = Workspace(self.cwd, options.add_dirs, private=self.paths.own_folders)
         code = SessionCode(self.codebase, project, cwd=self.cwd, top=top, seen=seen)
+        mode = CurrentMode(options.permission_mode)
         toolset = standard_toolset(
             workspace,
-            mode=options.permission_mode,
+            mode=mode,
             approver=approver,
             seen=seen,
             data_dir=self.paths.data_dir,
@@ -428,6 +445,7 @@ class App:
                 memory=self.memory,
                 toolset=toolset,
                 builder=ContextBuilder(self.config.memory, llm.info),
+                keeps_thoughts=self.config.memory.thoughts,
                 place=Place(
                     cwd=self.cwd,
                     project=top,
@@ -437,6 +455,7 @@ class App:
                     memory_tools=self.memory.facts is not None and not options.no_tools,
                     code_tool=code.is_there and not options.no_tools,
                 ),
+                mode=mode,
                 find_code=code.passages if code.is_there else None,
                 project=project,
                 limits=Limits(

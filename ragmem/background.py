@@ -2,11 +2,12 @@
 
 That process is one at most for a home, works on what is pending in the store, and
 ends by itself when there is nothing more, or after ten minutes. Where a large project still
-lacks vectors the next one goes on. Before it ends it embeds other processes' questions for a
-while (`ragmem.embedder.service`), with no store open and no lock of the work held.
+lacks vectors the next one goes on. Before it ends it answers other processes' searches for a
+while (`ragmem.warm`), with no lock of the work held.
 """
 
 import asyncio
+import hashlib
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import msgspec
 
 from ragmem.config import Config, Paths, environment
 from ragmem.embedder.base import Embedder, Litellm
-from ragmem.embedder.opening import changed, is_shipped, open_embedder
+from ragmem.embedder.opening import changed, open_embedder
 from ragmem.errors import (
     ConfigError,
     NoModel,
@@ -34,13 +35,14 @@ from ragmem.locks import is_held, lock
 from ragmem.memory.memory import Memory
 from ragmem.records import Session, Usage, utc_now
 from ragmem.redact import redact
+from ragmem.service import Client
 from ragmem.store.base import Store
 from ragmem.usage import Metrics, UsageLog
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.extraction import Extractor
     from ragmem.memory.facts.facts import Facts
-    from ragmem.memory.summaries import Summarizer
+    from ragmem.memory.summaries.summarizer import Summarizer
     from ragmem.memory.worker import Worker
 
 COMMAND = "work"
@@ -49,7 +51,6 @@ LONGEST_S = 600.0
 INLINE_S = 60.0
 """With `memory.worker = "inline"` a short process works no longer on what is pending."""
 _LOCK = "worker.lock"
-_EMBEDDER_LOCK = "embedder.lock"
 _LOOKED_AT_S = 0.5
 """Who looks whether one is at work holds the lock for a moment."""
 _NICENESS = 10
@@ -104,6 +105,11 @@ class Background:
             cost_usd=None if found.calls == found.unpriced_calls else found.cost_usd,
             model_calls=found.calls,
         )
+
+    @property
+    def doing(self) -> str:
+        """What it works on beside the conversation, in a word; empty while it waits."""
+        return self._worker.doing if self._worker and self._runs else ""
 
     def start(self, *, model: str = "") -> None:
         """Work from now on, beside the conversation; `model` is the main one's name."""
@@ -232,7 +238,7 @@ class Background:
         self._usage.keep()
 
     def _made(self, model: str) -> "Worker":
-        from ragmem.memory.summaries import Summarizer
+        from ragmem.memory.summaries.summarizer import Summarizer
         from ragmem.memory.worker import Worker
 
         summaries, facts = self._config.memory.summaries, self._memory.facts
@@ -268,7 +274,7 @@ class Background:
 def configured_embedder(config: Config, paths: Paths, *, version: str) -> Embedder | None:
     """The one of the settings, loaded when it is first used; None where nothing is embedded.
 
-    The shipped one is not even loaded where a process of this home has it (`serve_embedder`).
+    The shipped one is not even loaded where a process of this home has it (`ragmem.warm`).
     """
 
     def load() -> ModuleType:
@@ -286,26 +292,29 @@ def configured_embedder(config: Config, paths: Paths, *, version: str) -> Embedd
             return own
         from ragmem.embedder.service import SharedEmbedder
 
-        return SharedEmbedder(own, paths.embedder_socket, version=version)
+        return SharedEmbedder(own, Client(paths.embedder_socket, version=version))
 
     return open_embedder(config, Litellm(load, close), shared=shared)
 
 
-async def serve_embedder(config: Config, paths: Paths, *, version: str) -> None:
-    """Keep the shipped embedder loaded for other processes of this home, as the settings say."""
-    idle_s = config.memory.embeddings.idle_s
-    if not idle_s or not config.memory.enabled or not is_shipped(config):
-        return
-    from ragmem.embedder.onnx import OnnxEmbedder
-    from ragmem.embedder.service import serve
+def service_of(config: Config, paths: Paths, memory: str, *, version: str) -> Client | None:
+    """Whoever may search for a short process: of this home, with the same settings and memory.
 
-    embedder = OnnxEmbedder()
-    try:
-        lock_file = paths.locks_dir / _EMBEDDER_LOCK
-        socket_file = paths.embedder_socket
-        await serve(embedder, socket_file, lock_file, idle_s=idle_s, version=version)
-    finally:
-        await embedder.aclose()
+    `memory` names the store. None where no process stays.
+    """
+    if not config.memory.embeddings.idle_s:
+        return None
+    settings = settings_of(config, memory)
+    return Client(paths.embedder_socket, version=version, settings=settings)
+
+
+def settings_of(config: Config, memory: str) -> str:
+    """Return a mark of all settings that a search's answer hangs on; `memory` names the store."""
+    # How long anybody waits is each process' own.
+    embeddings = msgspec.structs.replace(config.memory.embeddings, idle_s=0.0, timeout_s=1.0)
+    code = msgspec.structs.replace(config.code, wait_s=0.0)
+    told = (memory, config.store, config.model.embedding, embeddings, config.memory.facts, code)
+    return hashlib.sha256(msgspec.msgpack.encode(told)).hexdigest()
 
 
 def summary_model(config: Config, paths: Paths, *, flag: str = "") -> LLM | None:

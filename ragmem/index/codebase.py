@@ -28,6 +28,7 @@ from ragmem.memory.facts.words import is_greeting
 from ragmem.memory.window import question_words
 from ragmem.paths import NO_HOME
 from ragmem.records import Pending, Project, SessionQuery, TurnQuery
+from ragmem.service import SEARCH_S, Client
 from ragmem.store.base import Store
 from ragmem.usage import Metrics
 
@@ -135,6 +136,21 @@ _PATIENCE_S = 30
 """How long to wait for another process that indexes a project for the first time."""
 
 
+CODE = "code"
+"""What a service is asked for, by a `CodeRequest`; it answers with a list of `CodeHit`s."""
+
+
+class CodeRequest(msgspec.Struct, frozen=True):
+    """What `Codebase.search` is asked."""
+
+    project: Project
+    text: str
+    limit: int
+    near: tuple[str, ...] = ()
+    writes: bool = True
+    """Whether what is new on the disk is indexed, or the index only read."""
+
+
 class CodeListener(NamedTuple):
     """Who hears of what is done with code."""
 
@@ -150,7 +166,7 @@ class Codebase:
     """The indexes of the projects of this process, and what is done with them.
 
     `open_store`: where scopes are made known to; None where nothing is stored. `writes`: false
-    where the index is only read.
+    where the index is only read. `service` is asked first, and looks at the disk where it may.
     """
 
     def __init__(
@@ -163,10 +179,12 @@ class Codebase:
         metrics: Metrics,
         writes: bool,
         listener: CodeListener,
+        service: Client | None = None,
     ) -> None:
         self._config = config
         self._paths = paths
         self._listener = listener
+        self._service = service
         self._open_store = open_store
         self._own = _own_embedder(config, embedder)
         self._embedder = self._own or (embedder if config.code.vectors else None)
@@ -235,6 +253,10 @@ class Codebase:
 
     def begin(self, project: Project, *, stores: bool = True) -> None:
         """Look at the disk from now on; once at a time, and not where it is followed."""
+        if not self._asks(project):
+            self._look(project, stores=stores)
+
+    def _look(self, project: Project, *, stores: bool) -> None:
         try:
             self._begin(project, stores=stores)
         except Exception as error:
@@ -269,6 +291,11 @@ class Codebase:
         before = self._refreshing.get(key)
         self._refreshing[key] = asyncio.create_task(self._first_refreshed(index, before, told))
         self._following[key] = asyncio.create_task(self._kept_current(index, self._refreshing[key]))
+
+    def _asks(self, project: Project) -> bool:
+        """Whether somebody else may look for it: not where this process keeps the index current."""
+        is_there = self._service is not None and self._service.may_answer
+        return is_there and not self._is_followed(project.project_id)
 
     def _is_followed(self, key: str) -> bool:
         """Whether changes are seen; what watched has ended where the folder went, say."""
@@ -344,11 +371,17 @@ class Codebase:
         self, project: Project, text: str, limit: int, *, near: Collection[str] = ()
     ) -> list[CodeHit]:
         """Return the scopes that bear on a text, as the files are now, best first. RagmemError."""
+        if self._asks(project) and self._service:
+            asked = CodeRequest(project, text, limit, tuple(near), self._writes)
+            within_s = SEARCH_S + self._config.code.wait_s
+            found = await self._service.ask(CODE, asked, list[CodeHit], within_s=within_s)
+            if found is not None:
+                return found
         index = self.index_of(project, stores=False)
         if index is None:
             return []
         if self._refreshing.get(project.project_id) is None:
-            self.begin(project, stores=False)
+            self._look(project, stores=False)
         if running := self._refreshing.get(project.project_id):
             await asyncio.wait({running}, timeout=self._config.code.wait_s)
         return await index.search(text, limit=limit, near=near, patience_s=self._config.code.wait_s)

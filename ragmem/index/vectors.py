@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import apsw
 import msgspec
 
-from ragmem.store import vectors
+from ragmem import vectors
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ragmem.store.vectors import Floats, Numbers
+    from ragmem.vectors import Floats, Numbers
 
 
 _MOST_UNUSED = 20_000

@@ -1,7 +1,8 @@
 """How long a person waits, and how much is found: each promise of ragmem, measured.
 
     scripts/bench [--runs N] [--only NAME]... [--json]
-    scripts/bench --only ask|drain
+    scripts/bench --only starts  [--turns 1000] [--store sqlite,neo4j]
+    scripts/bench --only drain
     scripts/bench --only search  [--turns 1000,100000,1000000/1000] [--store sqlite,neo4j]
     scripts/bench --only context [--turns 1000,100000] [--store sqlite,neo4j]
     scripts/bench --only recall  [--store sqlite,neo4j]
@@ -54,7 +55,7 @@ from benches.starts import measure_starts
 from benches.tables import machine
 
 GROWTH = "growth"
-ASK = "ask"
+STARTS = "starts"
 GROWTH_SIZES = "1000,100000"
 STORES = "sqlite,neo4j"
 
@@ -74,8 +75,10 @@ def main() -> int:
             return grow(folder, options)
         if part in PARTS:
             return show(PARTS[part](folder, options), options)
-        if part == ASK:
-            results = measure_asking(folder, options.runs)
+        if part == STARTS:
+            results = measure_starts(folder, options.runs, [])
+            turns = int(options.turns or 0)
+            results += measure_asking(folder, options.runs, options.store, turns)
         else:
             results = measure_starts(folder, options.runs, options.only)
             results += measure_recording(folder, options.recorded, options.only)
@@ -103,7 +106,7 @@ def arguments() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help=f"part of a row's name, or: {', '.join((ASK, *PARTS, GROWTH))}",
+        help=f"part of a row's name, or: {', '.join((STARTS, *PARTS, GROWTH))}",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument(

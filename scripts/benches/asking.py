@@ -1,84 +1,222 @@
-"""One-shot questions on a large memory, in turn with the same on an empty one."""
+"""One-shot commands on a memory of a size, each in turn with `python -c pass`.
+
+The background process has done its work and stays, as it does after a person's first question;
+"alone" is the same without it.
+"""
 
 import asyncio
-import resource
+import contextlib
+import shutil
+import socket
 import statistics
-from collections.abc import Callable
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
+
+import msgspec
 
 from benches.content import Content
-from benches.places import RAGMEM, clean_environment, open_sqlite
-from benches.results import Result, result
+from benches.neo4j_server import server
+from benches.places import RAGMEM, ROOT, clean_environment, open_sqlite
+from benches.results import CannotMeasure, Result, result
 from benches.starts import instant_server, timed
 from ragmem.embedder.onnx import INFO
 from ragmem.records import EmbedderMark
+from ragmem.store.base import Archive
+from ragmem.store.neo4j import Neo4jStore
 
-TURNS = 10_000
-MOST_OVER_MS = 300.0
-_PROMPT = "Where did we settle the retry limit of the importer, number {}?"
+TURNS = {"sqlite": 1_000, "neo4j": 10_000}
+_READY_S = 300.0
+_PATIENT_S = 120.0
+"""Seconds: a thousand writes at once may take long."""
+_PROMPT = "Where did we settle the retry limit of the importer?"
+_ANTHROPIC, _GEMINI = "anthropic/claude-sonnet-5-5", "gemini/gemini-3.8-flash"
 
 
-def measure_asking(folder: Path, runs: int, turns: int = TURNS) -> list[Result]:
-    """`ragmem ask` on an empty memory and on a full one of the same project, in turn.
+class Once(Protocol):
+    """Runs a command to its end, and returns what it took."""
 
-    No worker follows: it would disturb the next run. Both start as a person's do else.
-    """
-    full, content = folder / "full", Content(turns, 1, top=str(folder), mark=_mark())
-    project = folder / "p0"
-    project.mkdir()
-    asyncio.run(_fill(full, content))
-    with instant_server(folder) as url:
-        settings = {
-            "RAGMEM_API_BASE": url,
-            "RAGMEM_MODEL": "openai/scripted",
-            "RAGMEM_API_KEY": "none",
-            "RAGMEM_MEMORY__WORKER": "off",
-        }
+    def __call__(self, arguments: list[str], *, cwd: Path, env: dict[str, str]) -> float: ...
 
-        def ask(home: Path, number: int) -> tuple[float, float]:
-            env = clean_environment(home, **settings)
-            arguments = [str(RAGMEM), "ask", _PROMPT.format(number)]
-            before = _processor_ms()
-            return timed(arguments, cwd=project, env=env), _processor_ms() - before
 
-        ways: dict[str, Callable[[int], tuple[float, float]]] = {
-            "ask, empty memory": lambda number: ask(folder / f"empty-{number}", number),
-            f"ask, {turns:,} turns of this project": lambda number: ask(full, number),
-        }
-        samples: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-        for number in range(runs + 1):
-            for name, once in ways.items():
-                spent = once(number)
-                if number:  # The first round compiles, and warms the disk's cache.
-                    samples[name].append(spent)
-    found = []
-    for place, kind in enumerate(("", ", processor time")):
-        base, over = ([spent[place] for spent in each] for each in samples.values())
-        # What else runs on the machine makes a start longer, but not its processor time.
-        target = None if kind else MOST_OVER_MS
-        empty, large = (f"{name}{kind}" for name in ways)
-        found += [
-            result(empty, base, target=None),
-            result(large, over, target=target, base=statistics.median(base)),
-        ]
-        if not kind:
-            pairs = [mine - other for mine, other in zip(over, base, strict=True)]
-            found.append(result("the difference of each pair", pairs, target=target))
+class Way(msgspec.Struct, frozen=True):
+    """A command that is measured; `once` returns milliseconds, or `absolute` megabytes."""
+
+    name: str
+    target: float | None
+    once: Callable[[], float]
+    absolute: bool = False
+
+
+def measure_asking(folder: Path, runs: int, stores: str, turns: int = 0) -> list[Result]:
+    """Each way `runs` times, on each store; `turns` in the memory."""
+    found: list[Result] = []
+    for store in stores.split(","):
+        place = folder / store
+        place.mkdir()
+        count = turns or TURNS[store]
+        content = Content(
+            count, 1, top=str(place), mark=EmbedderMark(INFO.model_id, INFO.dimension)
+        )
+        shutil.copytree(ROOT / "ragmem", place / "p0", ignore=shutil.ignore_patterns("__pycache__"))
+        with _filled(store, place, content) as env, instant_server(place) as url:
+            ways = _ways(store, place, {**env, **_model(url)})
+            with _staying(place, {**env, **_model(url)}):
+                found += _measured(f"{store}, {count:,} turns: ", ways, place, runs)
     return found
 
 
-def _processor_ms() -> float:
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (spent.ru_utime + spent.ru_stime) * 1000
+@contextlib.contextmanager
+def _filled(store: str, place: Path, content: Content) -> Iterator[dict[str, str]]:
+    """The memory, while this lasts; the environment in which it is found."""
+    home = place / "home"
+    if store == "sqlite":
+        asyncio.run(_fill(lambda: open_sqlite(home), content))
+        yield {"RAGMEM_HOME": str(home)}
+        return
+    with server(place / "server") as running:
+        asyncio.run(
+            _fill(lambda: Neo4jStore.open(running.connection, timeout_s=_PATIENT_S), content)
+        )
+        yield {
+            "RAGMEM_HOME": str(home),
+            "RAGMEM_STORE__KIND": "neo4j",
+            "NEO4J_URI": running.connection.url,
+            "NEO4J_PASSWORD": running.connection.password,
+        }
 
 
-def _mark() -> EmbedderMark:
-    return EmbedderMark(INFO.model_id, INFO.dimension)
-
-
-async def _fill(home: Path, content: Content) -> None:
-    store = await open_sqlite(home)
+async def _fill(opened: Callable[[], Awaitable[Archive]], content: Content) -> None:
+    store = await opened()
     await store.use_embedder(content.mark)
     async for batch in content.writes():
         await store.apply(batch)
     await store.aclose()
+
+
+def _model(url: str) -> dict[str, str]:
+    bare = url.removesuffix("/v1")
+    return {
+        "RAGMEM_API_BASE": url,
+        "RAGMEM_MODEL": "openai/scripted",
+        "RAGMEM_API_KEY": "none",
+        # What is stored was never summed up, and is not now.
+        "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",
+        "RAGMEM_MEMORY__FACTS__EXTRACT": "false",
+        "ANTHROPIC_API_KEY": "none",
+        "ANTHROPIC_BASE_URL": bare,
+        "GEMINI_API_KEY": "none",
+        "GOOGLE_GEMINI_BASE_URL": bare,
+    }
+
+
+@contextlib.contextmanager
+def _staying(place: Path, env: dict[str, str]) -> Iterator[None]:
+    """The background process, its work done."""
+    given = {**clean_environment(place / "home"), **env}
+    said = place / "work.txt"
+    with said.open("wb") as out:
+        work = subprocess.Popen([RAGMEM, "work"], env=given, cwd=place, stdout=out, stderr=out)
+    try:
+        deadline = time.monotonic() + _READY_S
+        while not (place / "home" / "data" / "embedder.sock").exists():
+            if work.poll() is not None or time.monotonic() > deadline:
+                raise CannotMeasure(f"the background process did not stay: {said.read_text()}")
+            time.sleep(0.1)
+        yield
+    finally:
+        work.kill()
+        work.wait()
+
+
+def _ways(store: str, place: Path, env: Mapping[str, str]) -> list[Way]:
+    project = place / "p0"
+
+    def run(
+        *arguments: str, more: Mapping[str, str] | None = None, how: Once = timed
+    ) -> Callable[[], float]:
+        given = {**clean_environment(place / "home"), **env, **(more or {})}
+        return lambda: how([str(RAGMEM), *arguments], cwd=project, env=given)
+
+    alone = {"RAGMEM_MEMORY__EMBEDDINGS__IDLE_S": "0"}
+    bare = {"RAGMEM_MODEL": "", "RAGMEM_API_BASE": ""}
+    if store == "neo4j":
+        return [
+            Way("ask", 500, run("ask", _PROMPT)),
+            Way("ask, alone", None, run("ask", _PROMPT, more=alone)),
+            Way("search", 400, run("search", _PROMPT)),
+            Way("search, alone", None, run("search", _PROMPT, more=alone)),
+            Way("sessions list", 250, run("sessions", "list")),
+        ]
+    given = {**clean_environment(place / "home"), **env}
+    return [
+        Way("ask, until the request is sent", 220, lambda: _sent(project, given)),
+        Way("ask", 300, run("ask", _PROMPT)),
+        Way("ask, resident MB", 90, run("ask", _PROMPT, how=_resident), absolute=True),
+        Way("ask, alone", None, run("ask", _PROMPT, more=alone)),
+        Way("ask -m anthropic/…", 320, run("ask", "-m", _ANTHROPIC, _PROMPT, more=bare)),
+        Way("ask -m gemini/…", 320, run("ask", "-m", _GEMINI, _PROMPT, more=bare)),
+        Way("ask --ephemeral", 180, run("ask", "--ephemeral", _PROMPT)),
+        Way("search", None, run("search", _PROMPT)),
+    ]
+
+
+def _measured(name: str, ways: list[Way], place: Path, runs: int) -> list[Result]:
+    env = clean_environment(place)
+    base: list[float] = []
+    samples: dict[str, list[float]] = {way.name: [] for way in ways}
+    for number in range(runs + 1):
+        spent = timed([sys.executable, "-c", "pass"], cwd=place, env=env)
+        base += [spent] if number else []  # The first round compiles, and warms the disk's cache.
+        for way in ways:
+            once = way.once()
+            samples[way.name] += [once] if number else []
+    floor = statistics.median(base)
+    found = [result(f"{name}python -c pass", base, target=None)]
+    for way in ways:
+        over = None if way.absolute else floor
+        found.append(result(name + way.name, samples[way.name], target=way.target, base=over))
+    return found
+
+
+# Of a process that is started by a large one the system tells the large one's size.
+_LAUNCHER = """
+import os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdin=-3, stdout=-3, stderr=-3)
+print(os.wait4(process.pid, 0)[2].ru_maxrss)
+"""
+
+
+def _resident(arguments: list[str], *, cwd: Path, env: dict[str, str]) -> float:
+    """Largest resident size of a command, in megabytes."""
+    launcher = [sys.executable, "-S", "-c", _LAUNCHER, *arguments]
+    return int(subprocess.check_output(launcher, cwd=cwd, env=env)) / 1024
+
+
+def _sent(cwd: Path, env: dict[str, str]) -> float:
+    """Milliseconds until a server has the beginning of the request, which it never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            [RAGMEM, "ask", "--ephemeral", _PROMPT],
+            cwd=cwd,
+            env={**env, "RAGMEM_API_BASE": url},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1)
+                return (time.perf_counter() - started) * 1000
+        except TimeoutError:
+            raise CannotMeasure("no request came") from None
+        finally:
+            process.kill()
+            process.wait()

@@ -15,8 +15,9 @@ from ragmem.config import SummariesConfig
 from ragmem.embedder.base import Embedder
 from ragmem.embedder.onnx import OnnxEmbedder
 from ragmem.ids import new_id
-from ragmem.memory.recall import Question, Recall
-from ragmem.memory.summaries import Summarizer
+from ragmem.memory.found import Question
+from ragmem.memory.recall import Recall
+from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.worker import Worker
 from ragmem.records import Project, PutSession, PutTurn, RegisterProject, Scope, Session, Write
 from ragmem.store.base import Archive, Store

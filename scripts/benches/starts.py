@@ -114,15 +114,15 @@ def starts(folder: Path, base_url: str, full_home: Path) -> list[Start]:
 
     full = clean_environment(full_home)
     return [
-        Start("ragmem --version", 100, lambda: run(fresh(), "--version")),
+        Start("ragmem --version", 10, lambda: run(fresh(), "--version")),
         Start(
             f"sessions list, {SESSIONS:,} sessions",
-            200,
+            100,
             lambda: run(full, "sessions", "list", "--all"),
         ),
         Start("ask, instant server, empty memory", 350, lambda: run(fresh(**server), "ask", "hi")),
-        Start("chat, ready for typing", 350, lambda: chat(prompt_and_echo)),
-        Start("chat, full editor", None, lambda: chat(full_editor)),
+        Start("chat, ready for typing", 10, lambda: chat(prompt_and_echo)),
+        Start("chat, full editor", 150, lambda: chat(full_editor)),
     ]
 
 

@@ -9,7 +9,7 @@ from ragmem.memory.recording import TurnRecording
 from ragmem.records import Applied, RecordToolCall, ToolCall, Write
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools import files, workspace
-from ragmem.tools.base import ToolOutput
+from ragmem.tools.base import Tell, ToolOutput
 from ragmem.tools.shell import RunCommand, RunCommandParams
 
 
@@ -56,13 +56,13 @@ def write_in_place() -> None:
 
 def run_twice() -> None:
     """A command is run again, for good measure."""
-    run = RunCommand.run
+    run = RunCommand.run_telling
 
-    async def twice(self: RunCommand, params: RunCommandParams) -> ToolOutput:
-        await run(self, params)
-        return await run(self, params)
+    async def twice(self: RunCommand, params: RunCommandParams, tell: Tell) -> ToolOutput:
+        await run(self, params, tell)
+        return await run(self, params, tell)
 
-    RunCommand.run = twice  # type: ignore[method-assign]
+    RunCommand.run_telling = twice  # type: ignore[method-assign]
 
 
 def leave_owners() -> None:

@@ -327,7 +327,7 @@ def test_what_a_model_can_not_answer_is_asked_three_times_by_all_processes(tmp_p
         chat = [*COMMAND, "chat", "-r", session_id]
         off = env | {"RAGMEM_MEMORY__WORKER": "off"}
         with PtyChat(chat, cwd=world.ragmem.project, env=off) as page:
-            page.wait_for_screen(r"openai/scripted · [0-9a-f]{8}")
+            page.wait_for_screen(r"openai/scripted · \S")
             page.send("/cost\r")
             page.wait_for(rf"^background +{len(small())} model calls · [1-9]")
             page.send("/exit\r")

@@ -19,21 +19,19 @@ import numpy as np
 import pytest
 
 from ragmem.embedder.onnx import OnnxEmbedder
-from ragmem.embedder.service import MOST_BYTES, MOST_TEXTS, SharedEmbedder, is_offered, serve
-from ragmem.locks import is_held
-from tests.cli.process import SOURCE, Ragmem
+from ragmem.embedder.service import MOST_BYTES, MOST_TEXTS, SharedEmbedder, answering
+from ragmem.service import Client, is_offered, serve
+from tests.cli.process import SOURCE
 from tests.fakes.hash_embedder import HashEmbedder
-from tests.fakes.llm_server import Answer, LLMServer
 
 VERSION = "1.2.3"
 LONG_S = 600.0
-_TRIES = 20
-SECRET = "the wombat's burrow is at fern hollow"
 
 SERVE = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from ragmem.embedder.service import serve
+from ragmem.embedder.service import answering
+from ragmem.service import serve
 from tests.fakes.hash_embedder import HashEmbedder
 
 class Mortal(HashEmbedder):
@@ -42,8 +40,9 @@ class Mortal(HashEmbedder):
 
 async def main(folder, idle_s, embedder):
     files = Path(folder, "e.sock"), Path(folder, "e.lock")
-    served = await serve(globals()[embedder](), *files, idle_s=float(idle_s), version="1.2.3")
-    print(served)
+    own = globals()[embedder]()
+    settings = {"idle_s": float(idle_s), "version": "1.2.3", "prepare": own.prepare}
+    print(await serve(answering(own), *files, **settings))
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -63,7 +62,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def shared(folder: Path, own: HashEmbedder | None = None, version: str = VERSION) -> SharedEmbedder:
-    return SharedEmbedder(own or HashEmbedder(), folder / "e.sock", version=version)
+    return SharedEmbedder(own or HashEmbedder(), Client(folder / "e.sock", version=version))
 
 
 @contextmanager
@@ -102,9 +101,9 @@ async def served(
     folder: Path, embedder: HashEmbedder | OnnxEmbedder, *, idle_s: float = LONG_S
 ) -> AsyncIterator["asyncio.Task[bool]"]:
     """A service in this process."""
-    task = asyncio.create_task(
-        serve(embedder, folder / "e.sock", folder / "e.lock", idle_s=idle_s, version=VERSION)
-    )
+    files = folder / "e.sock", folder / "e.lock"
+    settings = {"idle_s": idle_s, "version": VERSION, "prepare": embedder.prepare}
+    task = asyncio.create_task(serve(answering(embedder), *files, **settings))
     try:
         await until(lambda: answers(folder))
         yield task
@@ -117,7 +116,7 @@ async def test_its_vectors_are_those_of_the_own_embedder(folder: Path) -> None:
     """Byte for byte, for both kinds, and as much is said to be spent."""
     texts = ["Where do wombats live?", "Où vivent-ils ?", "half a \udce9 character", ""]
     service, own, loaded = OnnxEmbedder(), OnnxEmbedder(), OnnxEmbedder()
-    asking = SharedEmbedder(own, folder / "e.sock", version=VERSION)
+    asking = SharedEmbedder(own, Client(folder / "e.sock", version=VERSION))
     async with served(folder, service):
         await asking.prepare()
         for text in texts:
@@ -367,101 +366,8 @@ async def test_a_folder_too_far_down_has_none(folder: Path) -> None:
     deep.mkdir(mode=0o700)
     assert not is_offered(deep / "e.sock")
     own = HashEmbedder()
-    assert not await serve(own, deep / "e.sock", deep / "e.lock", idle_s=LONG_S, version=VERSION)
+    files, settings = (deep / "e.sock", deep / "e.lock"), {"idle_s": LONG_S, "version": VERSION}
+    assert not await serve(answering(own), *files, prepare=own.prepare, **settings)
     await shared(deep, own).embed(["a question"], "query")
     assert own.seen
     assert list(deep.iterdir()) == []
-
-
-# --- by the commands ------------------------------------------------------------
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[Ragmem]:
-    """A home whose background process stays; it is ended with the test."""
-    with LLMServer([Answer("In burrows.")], repeat=True) as server:
-        env = {
-            **server.env,
-            "RAGMEM_MEMORY__EMBEDDINGS__IDLE_S": str(LONG_S),
-            "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",
-            "RAGMEM_MEMORY__FACTS__EXTRACT": "false",
-        }
-        yield Ragmem(tmp_path, env)
-
-
-@contextmanager
-def warm(house: Ragmem) -> Iterator["subprocess.Popen[bytes]"]:
-    """`ragmem work`, which has done its work and answers."""
-    asking = house.home / "data" / "embedder.sock"
-    with house.start("work", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as work:
-        try:
-            deadline = time.monotonic() + 60
-            while not asking.exists():
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-            yield work
-        finally:
-            work.kill()
-
-
-def test_a_second_ask_imports_no_onnxruntime(house: Ragmem, tmp_path: Path) -> None:
-    """It recalls by meaning all the same."""
-    assert house.run("ask", "Our cat Whiskers hates tuna.").code == 0
-    hook, imported = tmp_path / "hook", tmp_path / "imported"
-    hook.mkdir()
-    (hook / "onnxruntime.py").write_text(
-        f"open({str(imported)!r}, 'a').write('x')\nraise ImportError('hidden')\n"
-    )
-    env = {"PYTHONPATH": os.pathsep.join([str(hook), str(SOURCE)])}
-    with warm(house):
-        # On a busy machine it may not answer in time, and is asked again.
-        for command in (("search", "Which fish?", "--format", "json"), ("ask", "Which fish?")):
-            for _ in range(_TRIES):
-                imported.unlink(missing_ok=True)
-                said = house.run(*command, env=env)
-                assert said.code == 0, said.err
-                if not imported.exists():
-                    break
-            assert not imported.exists()
-            assert command[0] == "ask" or said.json[0]["similarity"] is not None
-    # Without the service it is asked for, and missed: the hook does hide it.
-    house.run("search", "Which fish does my kitten refuse?", env=env)
-    assert imported.exists()
-
-
-def test_while_it_stays_it_holds_nothing_of_the_memory(house: Ragmem) -> None:
-    """No store is open, no work is held up; SIGTERM ends it, and it leaves no file."""
-    assert house.run("ask", SECRET).code == 0
-    data = house.home / "data"
-    with warm(house) as work:
-        fds = Path("/proc", str(work.pid), "fd")
-        opened = {os.readlink(fd) for fd in fds.iterdir() if os.path.lexists(fd)}
-        assert not [name for name in opened if "memory.db" in name]
-        assert not is_held(data / "locks" / "worker.lock")
-        assert stat.S_IMODE((data / "embedder.sock").lstat().st_mode) == 0o600
-        assert stat.S_IMODE(data.lstat().st_mode) == 0o700
-        assert house.run("doctor").code == 0
-        work.send_signal(signal.SIGTERM)
-        work.wait(60)
-    assert not (data / "embedder.sock").exists()
-    assert not (data / "locks" / "embedder.lock").exists()
-
-
-def test_what_is_asked_is_in_no_file(house: Ragmem) -> None:
-    """A search is written nowhere, by whichever process its words go through."""
-    assert house.run("ask", "Our cat Whiskers hates tuna.").code == 0
-    with warm(house) as work:
-        assert house.run("search", SECRET).code == 0
-        work.send_signal(signal.SIGTERM)
-        work.wait(60)
-    files = [path for path in house.home.rglob("*") if path.is_file()]
-    assert files
-    assert [path for path in files if b"fern hollow" in path.read_bytes()] == []
-
-
-def test_switched_off_none_stays(house: Ragmem) -> None:
-    for name, value in (("IDLE_S", "0"), ("ENABLED", "false")):
-        env = {f"RAGMEM_MEMORY__EMBEDDINGS__{name}": value}
-        assert house.run("work", env=env).code == 0
-    assert house.run("work", env={"RAGMEM_MEMORY__ENABLED": "false"}).code == 0
-    assert not (house.home / "data" / "embedder.sock").exists()

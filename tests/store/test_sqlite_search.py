@@ -14,7 +14,7 @@ from ragmem.records import EVERYTHING, Scope, SearchQuery
 from ragmem.store.sqlite import SQLiteStore, search, text_index
 from ragmem.store.sqlite.connection import Access, Database
 from ragmem.store.sqlite.text_index import level_of, numbered, sequence_of
-from ragmem.store.vectors import VectorCache
+from ragmem.vectors import VectorCache
 from tests.store.samples import begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import (
     EAST,

@@ -10,8 +10,8 @@ from ragmem.store.neo4j.entries import STATEMENTS, lock_vectors
 from ragmem.store.neo4j.gateway import Gateway, Transaction, from_text, to_text
 from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.shapes import Properties
-from ragmem.store.vectors import packed, unpacked
 from ragmem.text import clean
+from ragmem.vectors import packed, unpacked
 
 _MOST = 1000
 _DROPPED_AT_ONCE = 500

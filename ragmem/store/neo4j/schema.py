@@ -1,9 +1,11 @@
 """Constraints and indexes: looked at on each opening, made where they are missing."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -52,6 +54,13 @@ class Server(msgspec.Struct, frozen=True):
     schema_version: int
     names: frozenset[str]
     """Of the constraints and indexes that are there, or are being made."""
+    store_id: str = ""
+    terms_version: int = 0
+    """Of the words of all that is stored; 0 too where some of them wait to be taken away."""
+    dimension: int = 0
+    """Of its vectors."""
+    vector_indexes: Mapping[str, int] = MappingProxyType({})
+    """The dimension of each, by name."""
 
 
 async def prepare(
@@ -62,6 +71,8 @@ async def prepare(
     What is to be made is waited for as long as it takes, and `say` told of it before. What stands
     without an owner is `owner`'s from here on.
     """
+    from ragmem.terms import TERMS_VERSION
+
     server = await look(gateway)
     statements = missing(server)
     if statements or server.schema_version < VERSION:
@@ -76,7 +87,7 @@ async def prepare(
         await _make(gateway, name, statement)
     for name in statements.keys() - _constraints():  # Their indexes are whole from the start.
         await gateway.read(partial(Transaction.run, statement=_AWAITED, name=name))
-    filled = await fill(gateway)
+    filled = server.terms_version < TERMS_VERSION and await fill(gateway)
     if 0 < server.schema_version < VERSION:
         await bring_into_utc(gateway)
     if server.schema_version < VERSION:
@@ -88,11 +99,12 @@ async def prepare(
         await belonging.mend(gateway)
     if filled or server.schema_version < VERSION:
         await gateway.write(_complete)
-    if not await store_id(gateway):
+    if not (server.store_id or await store_id(gateway)):
         set_id = partial(Transaction.run, statement=STATEMENTS["set_store_id"], storeId=new_id())
         with suppress(StoreRefused):
             await gateway.write(set_id)
-    await vectors.keep_indexes(gateway)
+    if vectors.lacks_indexes(server.dimension, server.vector_indexes):
+        await vectors.keep_indexes(gateway)
     return server.version
 
 
@@ -154,8 +166,12 @@ async def look(gateway: Gateway) -> Server:
     """What is there, and fit for this version: else StoreRefused. Changes nothing."""
     server = await gateway.read(_look, patient=False)
     check(server, gateway.location)
-    indexes = await _indexes(gateway) - _constraints()
-    return msgspec.structs.replace(server, names=server.names | indexes)
+    indexes = await _indexes(gateway)
+    return msgspec.structs.replace(
+        server,
+        names=server.names | (indexes.keys() - _constraints()),
+        vector_indexes={name: size for name, size in indexes.items() if size},
+    )
 
 
 def missing(server: Server) -> dict[str, str]:
@@ -173,31 +189,41 @@ def _constraints() -> set[str]:
 
 async def _look(tx: Transaction) -> Server:
     component = await tx.first_row(STATEMENTS["server"])
-    found = await tx.first_row(STATEMENTS["schema_version"])
+    found: dict[str, Any] = await tx.first_row(STATEMENTS["schema"]) or {}
     # A constraint's index is there before the constraint, and stays without it where its maker
     # was cut off: of constraints only SHOW CONSTRAINTS tells.
     names = await tx.run("SHOW CONSTRAINTS YIELD name RETURN name")
     return Server(
         version=component["version"] if component else "",
         # Of another type only by another's hand: then all is looked through as in an old one.
-        schema_version=found["version"] if found and isinstance(found["version"], int) else 0,
+        schema_version=_number(found.get("version")),
         names=frozenset(row["name"] for row in names),
+        store_id=str(found.get("storeId") or ""),
+        terms_version=0 if found.get("dropping") else _number(found.get("terms")),
+        dimension=_number(found.get("dimension")),
     )
 
 
-async def _indexes(gateway: Gateway) -> frozenset[str]:
-    """Those of no constraint. None where the server can't list them, as it can't while values
-    that a new constraint forbids are written beside its making: each is then made if missing.
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+async def _indexes(gateway: Gateway) -> dict[str, int]:
+    """Those of no constraint, with the dimension of one of vectors, else 0.
+
+    None where the server can't list them, as it can't while values that a new constraint forbids
+    are written beside its making: each is then made if missing.
     """
     statement = """
-        SHOW INDEXES YIELD name, state, owningConstraint
-        WHERE state <> 'FAILED' AND owningConstraint IS NULL RETURN name
+        SHOW INDEXES YIELD name, state, owningConstraint, options
+        WHERE state <> 'FAILED' AND owningConstraint IS NULL
+        RETURN name, options.indexConfig['vector.dimensions'] AS dimension
         """
     try:
         rows = await gateway.read(lambda tx: tx.run(statement), patient=False)
     except StoreUnavailable:
-        return frozenset()
-    return frozenset(row["name"] for row in rows)
+        return {}
+    return {row["name"]: row["dimension"] or 0 for row in rows}
 
 
 def check(server: Server, location: str) -> None:

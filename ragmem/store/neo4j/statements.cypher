@@ -23,8 +23,10 @@ CALL dbms.components() YIELD name, versions
 WHERE name = 'Neo4j Kernel'
 RETURN versions[0] AS version;
 
-// :schema_version
-MATCH (v:RagmemSchema {name: 'ragmem'}) RETURN coalesce(v.version, 0) AS version;
+// :schema
+MATCH (v:RagmemSchema {name: 'ragmem'})
+RETURN coalesce(v.version, 0) AS version, v.storeId AS storeId, v.dimension AS dimension,
+       coalesce(v.termsVersion, 0) AS terms, coalesce(v.dropping, false) AS dropping;
 
 // :store_id
 MATCH (v:RagmemSchema {name: 'ragmem'}) RETURN v.storeId AS storeId;

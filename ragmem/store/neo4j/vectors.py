@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ragmem.errors import StoreError
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.gateway import Gateway, Transaction
-from ragmem.store.vectors import Matrix
+from ragmem.vectors import Matrix
 
 if TYPE_CHECKING:
     import numpy as np
@@ -333,11 +333,16 @@ RETURN name, options.indexConfig['vector.dimensions'] AS dimension
 _DIMENSION = "MATCH (v:RagmemSchema {name: 'ragmem'}) RETURN v.dimension AS dimension"
 
 
+def lacks_indexes(dimension: int, found: Mapping[str, int]) -> bool:
+    """Whether one is missing or of another dimension than the store's vectors are."""
+    return 0 < dimension <= _LARGEST and any(found.get(name) != dimension for name in EMBEDDED)
+
+
 async def keep_indexes(gateway: Gateway) -> None:
     """Have those of the dimension that the store's vectors are of; what fails is left so."""
     with suppress(StoreError):
         dimension, found = await gateway.read(_look, patient=False)
-        if not 0 < dimension <= _LARGEST:
+        if not lacks_indexes(dimension, found):
             return
         for name, (label, key) in EMBEDDED.items():
             if found.get(name) != dimension:

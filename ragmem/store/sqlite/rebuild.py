@@ -27,7 +27,7 @@ from ragmem.records import (
 )
 from ragmem.store.sqlite import schema, text_index, vectors
 from ragmem.store.sqlite.connection import Access, Database, Row, record
-from ragmem.store.vectors import unpacked
+from ragmem.vectors import unpacked
 
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _UNREADABLE = (apsw.Error, UnicodeDecodeError)

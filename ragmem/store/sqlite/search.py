@@ -27,8 +27,8 @@ from ragmem.store.sqlite import vectors
 from ragmem.store.sqlite.connection import Database
 from ragmem.store.sqlite.read import lineage
 from ragmem.store.sqlite.text_index import HIGHEST, length_of, level_of
-from ragmem.store.vectors import Similarities, VectorCache
 from ragmem.text import clean
+from ragmem.vectors import Similarities, VectorCache
 
 if TYPE_CHECKING:
     import numpy as np

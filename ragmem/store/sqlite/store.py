@@ -28,7 +28,7 @@ from ragmem.store.sqlite import (
 )
 from ragmem.store.sqlite.apply import apply, delete_session
 from ragmem.store.sqlite.connection import Access, ConnectionThread, Database
-from ragmem.store.vectors import VectorCache
+from ragmem.vectors import VectorCache
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any
 from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL, TURN_LEVEL, EmbedderMark, PutVectors
 from ragmem.store.sqlite.connection import Database, value
 from ragmem.store.sqlite.read import AMONG_IDS
-from ragmem.store.vectors import Similarities, VectorCache, Version, packed, unpacked
+from ragmem.vectors import Similarities, VectorCache, Version, packed, unpacked
 
 _PLACE_BITS = 40
 """Of a vector's place, below the project's number."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 from msgspec.structs import replace
 
+from ragmem import vectors
 from ragmem.failpoints import failpoint
 from ragmem.records import (
     AddSummary,
@@ -31,7 +32,6 @@ from ragmem.records import (
     Span,
     Write,
 )
-from ragmem.store import vectors
 from ragmem.store.base import Archive
 from ragmem.store.transfer.stream import (
     OnProgress,

@@ -4,7 +4,6 @@ Ids are kept. A fork's document has the turns that it shares too: where the
 session that it was forked from is not known, it stands by itself.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -41,7 +40,7 @@ from ragmem.records import (
 from ragmem.store.base import Archive
 from ragmem.store.room import fitted
 from ragmem.store.transfer.stream import owner_write
-from ragmem.text import clip_middle, one_line, visible
+from ragmem.text import one_line
 
 
 class MemoryDocument(MemoryRecord, frozen=True, kw_only=True):
@@ -428,39 +427,3 @@ def _put(turn: TurnDocument) -> PutTurn:
             call.tool_call_id: call.file_accesses for call in turn.tool_calls if call.file_accesses
         },
     )
-
-
-_RESULT_CHARS = 4000
-
-
-def markdown(document: SessionDocument) -> str:
-    """Everything that was said, with the tool calls; long results are clipped."""
-    session = document.session
-    lines = [
-        f"# {one_line(session.title, 200)}",
-        "",
-        f"Session `{session.session_id}` in `{one_line(session.cwd, 400)}`, "
-        f"started {session.started_at:%Y-%m-%d %H:%M} UTC.",
-    ]
-    for turn in document.turns:
-        mark = "" if turn.status == "completed" else f" ({turn.status})"
-        lines += ["", f"## {turn.turn_index}{mark}", "", *_quoted(turn.user_message)]
-        for call in turn.tool_calls:
-            lines += ["", *_call(call)]
-        if turn.assistant_message:
-            lines += ["", visible(turn.assistant_message)]
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> list[str]:
-    return [f"> {line}".rstrip() for line in visible(text).split("\n")]
-
-
-def _call(call: ToolCall) -> list[str]:
-    failed = "" if call.success else f" — failed: {one_line(call.error or '', 200)}"
-    result = visible(clip_middle(call.result, _RESULT_CHARS))
-    longest = max((len(found) for found in re.findall("`+", result)), default=0)
-    fence = "`" * max(3, longest + 1)
-    before = [visible(call.preamble), ""] if call.preamble else []
-    arguments = one_line(call.arguments, 400).replace("`", "'")
-    return [*before, f"**{call.tool_name}** `{arguments}`{failed}", "", fence, result, fence]

@@ -1,0 +1,286 @@
+"""A process that answers others of its home on a private socket, with what it has loaded.
+
+To import and load what a search needs takes a command longer than all else that it does before it
+asks a model. So the detached process, once its work is done, stays for a while and answers on a
+Unix socket in the private folder of its home. Who gets no answer does the work itself, as if there
+were no service.
+
+A request is one frame, its answer another: four bytes of length, then msgpack. Nothing of either
+is kept or written anywhere.
+"""
+
+import asyncio
+import os
+import socket
+import stat
+import struct
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from ragmem.errors import RagmemError
+from ragmem.locks import take
+
+_MOST_FRAME = 2 * 1024 * 1024
+_MOST_PATH = 100
+"""Bytes of a socket's path: some systems take no more than 103."""
+_REQUEST_S = 10.0
+_LOOK_S = 1.0
+"""So often the service looks whether its socket is still the one that is asked."""
+_LENGTH = struct.Struct(">I")
+_NOTHING = msgspec.Raw(b"\xc0")
+SEARCH_S = 1.0
+"""Who has no answer to a search until then searches."""
+T = TypeVar("T")
+
+Fault = Literal["", "version", "request", "failed"]
+Handlers = Mapping[str, tuple[type, Callable[[Any], Awaitable[Any]]]]
+"""What can be asked: its name, the type of the question, and who answers.
+
+That one raises `NotAnswered` or a RagmemError where it has no answer.
+"""
+
+
+class NotAnswered(Exception):
+    """The question is none for this service: it is about another model, or other settings."""
+
+
+class _Request(msgspec.Struct, frozen=True):
+    version: str
+    settings: str
+    """Those that the answer hangs on; empty where it hangs on none."""
+    name: str
+    question: msgspec.Raw
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    error: Fault = ""
+    value: msgspec.Raw = _NOTHING
+
+
+def is_offered(socket_file: Path) -> bool:
+    """Whether there can be a service: not on a system without such sockets, nor far down."""
+    return hasattr(socket, "AF_UNIX") and len(os.fsencode(socket_file)) <= _MOST_PATH
+
+
+# --- who answers ----------------------------------------------------------------
+
+
+async def serve(
+    handlers: Handlers,
+    socket_file: Path,
+    lock_file: Path,
+    *,
+    idle_s: float,
+    version: str,
+    settings: str = "",
+    prepare: Callable[[], Awaitable[None]],
+) -> bool:
+    """Answer until nobody has asked for `idle_s` seconds; false where another process does.
+
+    `prepare` loads what takes long, before anybody can ask. It ends too when its socket is gone
+    or another's, and when another version asks. Who has other `settings` is not answered.
+    """
+    if not is_offered(socket_file):
+        return False
+    try:
+        handle = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if not take(lock_file, handle):
+            return False
+    except OSError:
+        return False
+    try:
+        await prepare()
+        with _listening(socket_file) as listener:
+            service = _Service(handlers, socket_file, idle_s, version, settings)
+            await service.run(listener)
+    except (RagmemError, OSError):
+        return False
+    finally:
+        with suppress(OSError):
+            os.unlink(lock_file)
+        os.close(handle)
+    return True
+
+
+def _listening(socket_file: Path) -> socket.socket:
+    """A socket in place of what a killed process has left; an OSError where a file stands."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(socket_file.lstat().st_mode):
+            raise FileExistsError(str(socket_file))
+        socket_file.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(socket_file))
+        # Until it listens nobody can connect, whatever the umask was.
+        socket_file.chmod(0o600)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+class _Service:
+    def __init__(
+        self, handlers: Handlers, socket_file: Path, idle_s: float, version: str, settings: str
+    ) -> None:
+        self._handlers = handlers
+        self._file = socket_file
+        self._version = version
+        self._settings = settings
+        self._own = _identity(socket_file)
+        self._idle_s = idle_s
+        self._asked = time.monotonic()
+        self._ended = asyncio.Event()
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def run(self, listener: socket.socket) -> None:
+        server = await asyncio.start_unix_server(self._connected, sock=listener)
+        try:
+            while (left_s := self._asked + self._idle_s - time.monotonic()) > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left_s, _LOOK_S)):
+                        await self._ended.wait()
+                if self._ended.is_set() or not self._is_ours():
+                    break
+        finally:
+            # First its name: who comes now finds none, and does not wait for an answer.
+            if self._is_ours():
+                with suppress(OSError):
+                    self._file.unlink(missing_ok=True)
+            server.close()
+            for task in self._connections:
+                task.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _is_ours(self) -> bool:
+        return self._own is not None and _identity(self._file) == self._own
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            if _is_of_this_user(writer.get_extra_info("socket")):
+                async with asyncio.timeout(_REQUEST_S):
+                    answer = await self._answer(await _frame(reader.readexactly))
+                    writer.write(_framed(answer))
+                    await writer.drain()
+        except (OSError, EOFError, TimeoutError, ValueError):
+            # Who asked is gone, or is none of ours: that one does the work itself.
+            pass
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _answer(self, frame: bytes) -> _Answer:
+        try:
+            request = msgspec.msgpack.decode(frame, type=_Request)
+            if request.version != self._version:
+                self._ended.set()
+                return _Answer("version")
+            if request.settings not in ("", self._settings):
+                return _Answer("request")
+            kind, answer = self._handlers[request.name]
+            question: Any = msgspec.msgpack.decode(request.question, type=kind)
+        except (msgspec.MsgspecError, LookupError):
+            return _Answer("request")
+        self._asked = time.monotonic()
+        try:
+            value = msgspec.msgpack.encode(await answer(question))
+        except NotAnswered:
+            return _Answer("request")
+        except RagmemError:
+            return _Answer("failed")
+        self._asked = time.monotonic()
+        return _Answer(value=msgspec.Raw(value))
+
+
+def _identity(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.lstat()
+    except OSError:
+        return None
+    # The number of an inode that is gone is given again.
+    return (found.st_dev, found.st_ino, found.st_ctime_ns)
+
+
+def _is_of_this_user(peer: socket.socket) -> bool:
+    """Where the system tells who is at the other end; else the folder's mode has to do."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    ids = struct.Struct("3i")
+    _, user, _ = ids.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, ids.size))
+    return bool(user == os.geteuid())
+
+
+# --- frames ---------------------------------------------------------------------
+
+
+def _framed(message: msgspec.Struct) -> bytes:
+    body = msgspec.msgpack.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+async def _frame(read: Callable[[int], Awaitable[bytes]]) -> bytes:
+    """The next one; a ValueError where it is longer than any may be."""
+    (length,) = _LENGTH.unpack(await read(_LENGTH.size))
+    if length > _MOST_FRAME:
+        raise ValueError("a frame that is too long")
+    return await read(length)
+
+
+# --- who asks -------------------------------------------------------------------
+
+
+class Client:
+    """Asks the service of a home, if there is one."""
+
+    def __init__(self, socket_file: Path, *, version: str, settings: str = "") -> None:
+        self._file = socket_file
+        self._version = version
+        self._settings = settings
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether there is somebody to be asked."""
+        return is_offered(self._file) and self._file.exists()
+
+    async def ask(self, name: str, question: object, kind: type[T], *, within_s: float) -> T | None:
+        """A sound answer, or none, whatever the reason; no exception but a cancellation."""
+        if not is_offered(self._file):
+            return None
+        try:
+            raw = msgspec.Raw(msgspec.msgpack.encode(question))
+            async with asyncio.timeout(within_s):
+                request = _Request(self._version, self._settings, name, raw)
+                frame = await self._exchanged(_framed(request))
+            answer = msgspec.msgpack.decode(frame, type=_Answer)
+            return None if answer.error else msgspec.msgpack.decode(answer.value, type=kind)
+        except (OSError, EOFError, TimeoutError, ValueError):
+            return None
+
+    async def _exchanged(self, request: bytes) -> bytes:
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
+            service.setblocking(False)
+            await loop.sock_connect(service, str(self._file))
+            if not _is_of_this_user(service):
+                raise PermissionError("another user's socket")
+            await loop.sock_sendall(service, request)
+
+            async def read(size: int) -> bytes:
+                found = bytearray()
+                while len(found) < size:
+                    part = await loop.sock_recv(service, size - len(found))
+                    if not part:
+                        raise EOFError
+                    found += part
+                return bytes(found)
+
+            return await _frame(read)

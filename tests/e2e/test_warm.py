@@ -1,0 +1,203 @@
+"""A process that has loaded what a search needs answers the commands of its home."""
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmem.locks import is_held
+from tests.cli.process import SOURCE, Done, Ragmem
+from tests.fakes.llm_server import Answer, LLMServer
+
+LONG_S = 600.0
+_TRIES = 20
+SECRET = "the wombat's burrow is at fern hollow"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[Ragmem]:
+    """A home whose background process stays; it is ended with the test."""
+    with LLMServer([Answer("In burrows.")], repeat=True) as server:
+        env = {
+            **server.env,
+            "RAGMEM_MEMORY__EMBEDDINGS__IDLE_S": str(LONG_S),
+            "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",
+            "RAGMEM_MEMORY__FACTS__EXTRACT": "false",
+        }
+        house = Ragmem(tmp_path, env)
+        house.server = server  # type: ignore[attr-defined]
+        yield house
+
+
+@contextmanager
+def warm(house: Ragmem) -> Iterator["subprocess.Popen[bytes]"]:
+    """`ragmem work`, which has done its work and answers."""
+    asking = house.home / "data" / "embedder.sock"
+    with house.start("work", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as work:
+        try:
+            deadline = time.monotonic() + 60
+            while not asking.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            yield work
+        finally:
+            work.kill()
+
+
+def missing(folder: Path, *modules: str) -> tuple[dict[str, str], Path]:
+    """An environment in which these can't be imported, and where that is noted."""
+    hook, noted = folder / "hook", folder / "noted"
+    hook.mkdir()
+    for name in modules:
+        (hook / f"{name}.py").write_text(
+            f"open({str(noted)!r}, 'a').write('{name} ')\nraise ImportError('hidden')\n"
+        )
+    return {"PYTHONPATH": os.pathsep.join([str(hook), str(SOURCE)])}, noted
+
+
+def until_nothing_is_noted(run: Callable[[], Done], noted: Path) -> Done:
+    """On a busy machine it may not answer in time, and is asked again."""
+    for _ in range(_TRIES):
+        noted.unlink(missing_ok=True)
+        said = run()
+        if not noted.exists():
+            return said
+    raise AssertionError(noted.read_text())
+
+
+def unscored(said: Done) -> list[dict[str, Any]]:
+    """What a search found; its scores fall with every moment."""
+    return [{**hit, "score": None} for hit in said.json]
+
+
+def asked(house: Ragmem) -> str:
+    """What the last request gave the model, without what differs in each."""
+    sent = house.server.requests[-1].body["messages"]  # type: ignore[attr-defined]
+    return re.sub(r"[0-9a-f]{8,}|\d\d:\d\d(:\d\d)?", "", json.dumps(sent))
+
+
+def test_a_search_imports_nothing_that_the_process_has_loaded(
+    house: Ragmem, tmp_path: Path
+) -> None:
+    """Nor does an ask; and both come to the same as where none stays."""
+    (house.project / "pets.py").write_text("def feed_the_kitten(fish):\n    return fish\n")
+    assert house.run("ask", "Our cat Whiskers hates tuna.").code == 0
+    assert house.run("memory", "add", "The kitten's doctor is called Bell.").code == 0
+    alone = {"RAGMEM_MEMORY__EMBEDDINGS__IDLE_S": "0"}
+    search = ("search", "Which fish does the kitten like?", "--format", "json")
+    ask = ("ask", "--ephemeral", "Which fish does the kitten like? See feed_the_kitten.")
+    env, noted = missing(tmp_path, "onnxruntime", "numpy")
+    with warm(house):
+        found = unscored(house.run(*search, env=alone))
+        assert house.run(*ask, env=alone).code == 0
+        request = asked(house)
+        said = until_nothing_is_noted(lambda: house.run(*search, env=env), noted)
+        assert unscored(said) == found
+        assert until_nothing_is_noted(lambda: house.run(*ask, env=env), noted).code == 0
+        assert asked(house) == request
+    assert found[0]["similarity"] is not None
+    assert all(word in request for word in ("tuna", "Bell", "feed_the_kitten(fish)"))
+    # Without the service they are asked for, and missed: the hook does hide them.
+    house.run("search", "Which fish does my kitten refuse?", env=env)
+    assert noted.exists()
+
+
+def test_other_settings_are_searched_by_themselves(house: Ragmem, tmp_path: Path) -> None:
+    assert house.run("ask", "Our cat Whiskers hates tuna.").code == 0
+    env, noted = missing(tmp_path, "numpy")
+    with warm(house):
+        house.run("search", "Which fish?", env={**env, "RAGMEM_CODE__MAX_FILES": "7"})
+    assert noted.exists()
+
+
+def test_what_came_after_it_is_found(house: Ragmem, tmp_path: Path) -> None:
+    """What was said, and a file that was written."""
+    assert house.run("ask", "Our cat Whiskers hates tuna.").code == 0
+    env, noted = missing(tmp_path, "numpy")
+
+    def found(text: str) -> str:
+        return until_nothing_is_noted(lambda: house.run("search", text, env=env), noted).out
+
+    with warm(house):
+        assert "zebra" not in found("zebra crossing")
+        assert house.run("ask", "The zebra crossing is closed.").code == 0
+        (house.project / "zoo.py").write_text("def zebra_house():\n    return 1\n")
+        assert "is closed" in found("zebra crossing")
+        ask = ("ask", "--ephemeral", "Where is zebra_house defined?")
+        until_nothing_is_noted(lambda: house.run("ask", "Where is zebra_house?", env=env), noted)
+        until_nothing_is_noted(lambda: house.run(*ask, env=env), noted)
+        assert "def zebra_house" in asked(house)
+
+
+def test_an_ephemeral_ask_has_nothing_indexed(house: Ragmem) -> None:
+    assert house.run("ask", "Our cat Whiskers hates tuna.").code == 0
+    with warm(house):
+        (house.project / "zoo.py").write_text("def zebra_house():\n    return 1\n")
+        assert house.run("ask", "--ephemeral", "Where is zebra_house?").code == 0
+        status = house.run("index", "--status", "--format", "json")
+    assert status.code == 0, status.err
+    assert status.json["files"] == 0
+
+
+def test_a_database_is_let_go_of_soon(house: Ragmem) -> None:
+    """No command on it has to wait for a process that nobody sees."""
+    assert house.run("ask", "Our cat Whiskers hates tuna.").code == 0
+    with warm(house) as work:
+        fds = Path("/proc", str(work.pid), "fd")
+
+        def is_open() -> bool:
+            opened = {os.readlink(fd) for fd in fds.iterdir() if os.path.lexists(fd)}
+            return any("memory.db" in name for name in opened)
+
+        house.run("search", "Which fish?")
+        deadline = time.monotonic() + 60
+        while is_open():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_while_it_stays_it_holds_nothing_of_the_memory(house: Ragmem) -> None:
+    """No store is open, no work is held up; SIGTERM ends it, and it leaves no file."""
+    assert house.run("ask", SECRET).code == 0
+    data = house.home / "data"
+    with warm(house) as work:
+        fds = Path("/proc", str(work.pid), "fd")
+        opened = {os.readlink(fd) for fd in fds.iterdir() if os.path.lexists(fd)}
+        assert not [name for name in opened if "memory.db" in name]
+        assert not is_held(data / "locks" / "worker.lock")
+        assert stat.S_IMODE((data / "embedder.sock").lstat().st_mode) == 0o600
+        assert stat.S_IMODE(data.lstat().st_mode) == 0o700
+        assert house.run("doctor").code == 0
+        work.send_signal(signal.SIGTERM)
+        work.wait(60)
+    assert not (data / "embedder.sock").exists()
+    assert not (data / "locks" / "embedder.lock").exists()
+
+
+def test_what_is_asked_is_in_no_file(house: Ragmem) -> None:
+    """A search is written nowhere, by whichever process its words go through."""
+    assert house.run("ask", "Our cat Whiskers hates tuna.").code == 0
+    with warm(house) as work:
+        assert house.run("search", SECRET).code == 0
+        work.send_signal(signal.SIGTERM)
+        work.wait(60)
+    files = [path for path in house.home.rglob("*") if path.is_file()]
+    assert files
+    assert [path for path in files if b"fern hollow" in path.read_bytes()] == []
+
+
+def test_switched_off_none_stays(house: Ragmem) -> None:
+    for name, value in (("IDLE_S", "0"), ("ENABLED", "false")):
+        env = {f"RAGMEM_MEMORY__EMBEDDINGS__{name}": value}
+        assert house.run("work", env=env).code == 0
+    assert house.run("work", env={"RAGMEM_MEMORY__ENABLED": "false"}).code == 0
+    assert not (house.home / "data" / "embedder.sock").exists()

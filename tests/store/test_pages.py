@@ -1,0 +1,193 @@
+"""A session as a page for people, whatever was said and printed in it."""
+
+import re
+from base64 import b64encode
+from datetime import UTC, datetime
+from hashlib import sha256
+from html import unescape
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+
+from ragmem.ids import new_id
+from ragmem.records import Session, ToolCall, Turn
+from ragmem.store.transfer.pages import html, markdown
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+KEY = "ghp_" + "a1B2" * 9
+EVIL = [
+    "</script><script>alert(1)</script>",
+    "</style></pre></details><img src=x onerror=alert(1)>",
+    "\x1b]0;owned\x07\x1b[2J",
+    "\u202etxt.exe\u2066",
+    "&#x202e;&#0;&lt;script&gt;",
+    '[x](javascript:alert(1)) [y](data:text/html,<script>) [z](https://a.b/"onclick=alert(1))',
+    "![pixel](https://evil.example/p.png)",
+    '" onmouseover="alert(1)',
+    "<!-- <![CDATA[",
+    "<https://evil.example/&#x202e;>",
+    f"token {KEY}",
+    "a\udc80b",
+]
+ALLOWED = {
+    *("html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "p", "code", "pre"),
+    *(
+        "section",
+        "div",
+        "details",
+        "summary",
+        "span",
+        "strong",
+        "em",
+        "a",
+        "ul",
+        "li",
+        "del",
+        "ins",
+    ),
+    *("table", "thead", "tbody", "tr", "th", "td"),
+}
+ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href"}
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, and how deep the page is when it ends."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.said = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+
+def turn(said: str, answer: str, *calls: ToolCall) -> Turn:
+    return Turn(
+        turn_id=new_id(),
+        session_id="s",
+        turn_index=1,
+        user_message=said,
+        assistant_message=answer,
+        status="completed",
+        started_at=NOW,
+        model=said[:80],
+        tool_calls=calls,
+    )
+
+
+def call(name: str, arguments: object, text: str, *, error: str | None = None) -> ToolCall:
+    return ToolCall(
+        tool_call_id=new_id(),
+        turn_id="t",
+        order=0,
+        tool_name=name,
+        arguments=msgspec.json.encode(arguments).decode(),
+        result=msgspec.json.encode({"text": text}).decode(),
+        success=error is None,
+        error=error,
+        started_at=NOW,
+        preamble=text,
+    )
+
+
+def session(title: str) -> Session:
+    return Session(
+        session_id=new_id(),
+        cwd=f"/home/a/{title}",
+        project_id="p",
+        title=title,
+        started_at=NOW,
+        updated_at=NOW,
+        last_activity_at=NOW,
+    )
+
+
+def hostile(evil: str) -> str:
+    told = evil.encode("utf-8", "replace").decode()
+    edit = call("edit_file", {"path": told, "old": told, "new": f"{told}\nmore"}, told)
+    failed = call(told, {"command": told}, told, error=told)
+    return html(session(evil), [turn(evil, f"{evil}\n\n# {evil}\n\n- {evil}\n", edit, failed)])
+
+
+@pytest.mark.parametrize("evil", [*EVIL, "\n".join(EVIL)])
+def test_nothing_that_was_said_becomes_part_of_the_page(evil: str) -> None:
+    page = hostile(evil)
+    tags = Tags(page)
+    assert tags.open == []
+    assert {tag for tag, _ in tags.seen} <= ALLOWED
+    for tag, attributes in tags.seen:
+        assert set(attributes) <= ATTRIBUTES
+        if "href" in attributes:
+            assert tag == "a"
+            assert re.match(r"https?://|mailto:", attributes["href"] or "")
+    assert KEY not in page
+    assert page.replace("\n", "").isprintable()
+    assert unescape(page).replace("\n", "").replace("\t", "").isprintable()
+    page.encode()
+
+
+def test_the_page_forbids_everything_but_its_own_style() -> None:
+    page = hostile("x")
+    (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    assert policy == (
+        f"default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'sha256-{digest}'"
+    )
+    assert page.index("Content-Security-Policy") < page.index("<style>")
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "prefers-color-scheme: dark" in style
+
+
+def test_results_and_diffs_are_folded_and_the_answer_is_set() -> None:
+    edit = call("edit_file", {"path": "a.py", "old": "a\n-- b", "new": "a\nc"}, "Edited a.py")
+    failed = call("run_command", {"command": "false"}, "exit code 1", error="exit code 1")
+    page = html(session("Beds"), [turn("Do it", "It is **done**, see `a.py`.", edit, failed)])
+    assert "<title>Beds</title>" in page
+    assert '<div class="prompt">Do it</div>' in page
+    assert "It is <strong>done</strong>, see <code>a.py</code>." in page
+    assert page.count("<details>") == 2
+    assert "<pre> a\n<del>--- b</del><ins>+c</ins></pre>" in page
+    assert "<pre>Edited a.py</pre>" in page
+    assert '<span class="bad">✗</span> <strong>run_command</strong>' in page
+
+
+def test_markdown_says_the_same_without_secrets_and_escapes() -> None:
+    result = call("read_file", {"path": "a"}, f"line\n```\n{KEY}\x1b[2J")
+    page = markdown(session("Beds"), [turn(f"Use {KEY}", "\u202eDone", result)])
+    assert KEY not in page
+    assert "````\nline\n```\n[redacted: " in page
+    assert page.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("result", "mark"),
+    [
+        ({"text": "ok", "exit_code": 0}, "●"),
+        ({"text": "no", "exit_code": 3}, "✗"),
+        (None, "✗"),
+        (["other"], "●"),
+    ],
+)
+def test_a_command_that_failed_or_never_ended_does_not_look_like_a_success(
+    result: object, mark: str
+) -> None:
+    ran = call("run_command", {"command": "x"}, "")
+    stored = "" if result is None else msgspec.json.encode(result).decode()
+    ran = msgspec.structs.replace(ran, result=stored)
+    page = html(session("Beds"), [turn("Do it", "", ran)])
+    assert f">{mark}</span> <strong>run_command" in page
