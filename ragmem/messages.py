@@ -1,5 +1,6 @@
 """What a model sees: messages of parts, in the shape every provider shares."""
 
+from base64 import b64encode
 from typing import Any, Literal
 
 import msgspec
@@ -12,6 +13,33 @@ class TextPart(msgspec.Struct, frozen=True, tag="text"):
     """Words."""
 
     text: str
+
+
+class ImagePart(msgspec.Struct, frozen=True, tag="image"):
+    """A picture, for models that can see; it is sent, and never stored."""
+
+    media_type: str
+    """image/png, image/jpeg, image/gif or image/webp."""
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"ImagePart({self.media_type!r}, {len(self.data)} bytes)"
+
+    @property
+    def base64(self) -> str:
+        """Its bytes as requests carry them."""
+        return b64encode(self.data).decode()
+
+    @property
+    def data_url(self) -> str:
+        """The same with its type, as an address."""
+        return f"data:{self.media_type};base64,{self.base64}"
+
+
+IMAGE_CHARS = 6_400
+"""What a picture counts as: 1,600 tokens, the most that Anthropic makes of one after it has been
+scaled; others make fewer. https://docs.anthropic.com/en/docs/build-with-claude/vision
+"""
 
 
 class ToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
@@ -32,7 +60,7 @@ class ToolAnswer(msgspec.Struct, frozen=True, tag="tool_result"):
     is_error: bool = False
 
 
-Part = TextPart | ToolUse | ToolAnswer
+Part = TextPart | ImagePart | ToolUse | ToolAnswer
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -47,6 +75,11 @@ class Message(msgspec.Struct, frozen=True):
         return "".join(p.text for p in self.parts if isinstance(p, TextPart))
 
     @property
+    def images(self) -> tuple[ImagePart, ...]:
+        """The pictures that it shows."""
+        return tuple(p for p in self.parts if isinstance(p, ImagePart))
+
+    @property
     def tool_uses(self) -> tuple[ToolUse, ...]:
         """The tools that it asks for."""
         return tuple(p for p in self.parts if isinstance(p, ToolUse))
@@ -59,6 +92,8 @@ class Message(msgspec.Struct, frozen=True):
             match part:
                 case ToolUse(_, name, arguments):
                     total += len(name) + len(arguments)
+                case ImagePart():
+                    total += IMAGE_CHARS
                 case _:
                     total += len(part.text)
         return total

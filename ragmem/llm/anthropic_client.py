@@ -21,7 +21,7 @@ from ragmem.llm.base import (
     UsageChunk,
 )
 from ragmem.llm.http_client import EventReader, HttpClient
-from ragmem.messages import Json, Message, TextPart, ToolAnswer, ToolUse
+from ragmem.messages import ImagePart, Json, Message, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
 
 _VERSION = "2023-06-01"
@@ -80,6 +80,10 @@ class AnthropicClient(HttpClient):
             ]
         if request.effort and request.effort != "none":
             body |= self._thinking(request, body["max_tokens"])
+        if schema := self._schema_of(request):
+            # See https://docs.anthropic.com/en/docs/build-with-claude/structured-outputs.
+            told = {"format": {"type": "json_schema", "schema": schema}}
+            body["output_config"] = body.get("output_config", {}) | told
         return body
 
     def _thinking(self, request: Request, max_tokens: int) -> dict[str, Json]:
@@ -135,11 +139,14 @@ def _asked(messages: Sequence[Message]) -> int:
     return max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
 
 
-def _block(part: TextPart | ToolUse | ToolAnswer) -> list[dict[str, Json]]:
+def _block(part: Part) -> list[dict[str, Json]]:
     """A part as the provider takes it; none for words that are none."""
     match part:
         case TextPart(text):
             return [{"type": "text", "text": clean(text)}] if clean(text).strip() else []
+        case ImagePart(media_type):
+            source = {"type": "base64", "media_type": media_type, "data": part.base64}
+            return [{"type": "image", "source": source}]
         case ToolUse():
             return [
                 {

@@ -42,6 +42,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """None: as the provider has it."""
     cache_key: str = ""
     """The same for requests that begin alike, where a provider wants to know."""
+    answer_schema: dict[str, Json] | None = None
+    """A JSON Schema that the answer is to fit: who can hold a model to one does so, and whoever
+    refuses it is asked without."""
 
 
 class TextChunk(msgspec.Struct, frozen=True):
@@ -82,7 +85,20 @@ class EndChunk(msgspec.Struct, frozen=True):
     reason: str
 
 
-Chunk = TextChunk | ReasoningChunk | ToolChunk | UsageChunk | EndChunk
+class RetryChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing has come, and it is asked again in a while; only ever before the answer's chunks."""
+
+    reason: str
+    """In a few words, for the person."""
+    attempt: int
+    """Which try comes next; the first request was the first."""
+    most: int
+    """Tries in all, if none succeeds."""
+    wait_s: float
+    """Until then."""
+
+
+Chunk = TextChunk | ReasoningChunk | ToolChunk | UsageChunk | EndChunk | RetryChunk
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +114,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     cached_usd_per_token: float | None = None
     written_usd_per_token: float | None = None
     supports_tools: bool = True
+    supports_images: bool | None = None
+    """Whether it can see; unknown of a model that no table has."""
     efforts: tuple[Effort, ...] | None = None
     """Those that can be asked for; none of a model that does not think."""
     effort_by_name: bool = True
@@ -136,7 +154,7 @@ class LLM(Protocol):
         """Chunks as they arrive.
 
         Retries (429, 5xx, refused connections; `Retry-After` honoured up to a
-        minute) happen inside and only before the first chunk. Raises
+        minute) happen inside and only before the answer; a RetryChunk tells of each. Raises
         ProviderUnavailable, ProviderRefused, ContextTooLong or StreamCut.
         """
         ...

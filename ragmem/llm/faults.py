@@ -20,12 +20,13 @@ from ragmem.errors import (
     RequestRefused,
     StreamCut,
 )
-from ragmem.llm.base import Chunk
+from ragmem.llm.base import Chunk, RetryChunk
 from ragmem.llm.providers import PROVIDERS
 from ragmem.records import utc_now
 from ragmem.text import clean, one_line
 
 DETAIL_CHARS = 300
+_BRIEF_CHARS = 60
 
 _KEY_LIKE = re.compile(
     r"\b(?:(?:sk|pk|gsk|xai|tgp|hf|key)[-_]|AIza|AKIA|Bearer )[A-Za-z0-9*._\-]{6,}", re.ASCII
@@ -60,6 +61,13 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
 class Passing(ProviderUnavailable):
     """Nothing of the answer has arrived, and the next try may well succeed."""
+
+    def __init__(
+        self, message: str, *, hint: str = "", retry_after_s: float | None = None, brief: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint, retry_after_s=retry_after_s)
+        self.brief = brief or one_line(message, _BRIEF_CHARS).removesuffix(".")
+        """The same in a few words."""
 
 
 def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
@@ -114,8 +122,9 @@ def from_status(
         no_credit and (status == 400 or (status == 429 and retry_after_s is None))
     ):
         return ProviderRefused(said, hint=f"Check your plan and credit at {peer.name}.")
+    brief = "rate limited" if status == 429 else f"{peer.name} answered {status}"
     if status in _PASSING_STATUS:
-        return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s)
+        return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s, brief=brief)
     if peer.custom and status in (401, 404, 405) and (hint := _other_protocol(body)):
         return ProviderRefused(said, hint=hint)
     if status == 401 or (status == 400 and _BAD_KEY.search(body)):
@@ -136,7 +145,7 @@ def from_status(
             hint="Set llm.api_base to the final address.",
         )
     if status >= 500:
-        return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s)
+        return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s, brief=brief)
     return RequestRefused(said, hint="Another model may take this request: -m provider/model.")
 
 
@@ -174,6 +183,7 @@ def unreachable(peer: Peer, reason: str) -> Passing:
     return Passing(
         f"{peer.name} can't be reached: {scrub(reason, peer.secrets) or 'no connection'}.",
         hint=hint,
+        brief=f"{peer.name} can't be reached",
     )
 
 
@@ -279,7 +289,8 @@ async def retried(
     """The chunks of the first attempt that yields any.
 
     `Passing` errors are retried up to `retries` times, unless the server asks for
-    more patience than a minute. An error after the first chunk is a StreamCut.
+    more patience than a minute; a RetryChunk comes before each. An error after the first
+    chunk of an attempt is a StreamCut.
     Errors are raised outside of `except`, so that no SDK's exception, which may
     hold a key, hangs on as their context.
     """
@@ -302,4 +313,7 @@ async def retried(
         if number > retries or (asked or 0) > LONGEST_WAIT_S:
             tried = f" (tried {number} times)" if number > 1 else ""
             raise ProviderUnavailable(f"{passing}{tried}", hint=passing.hint, retry_after_s=asked)
-        await asyncio.sleep(wait_s(number, asked))
+        seconds = wait_s(number, asked)
+        brief, most = passing.brief, retries + 1
+        yield RetryChunk(reason=brief, attempt=number + 1, most=most, wait_s=seconds)
+        await asyncio.sleep(seconds)

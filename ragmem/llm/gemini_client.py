@@ -24,7 +24,7 @@ from ragmem.llm.base import (
 )
 from ragmem.llm.faults import Passing
 from ragmem.llm.http_client import EventReader, HttpClient
-from ragmem.messages import Json, Message, TextPart, ToolAnswer, ToolUse
+from ragmem.messages import ImagePart, Json, Message, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
 
 _NO_SIGNATURE = "skip_thought_signature_validator"
@@ -80,6 +80,8 @@ class GeminiClient(HttpClient):
         how: dict[str, Json] = {}
         if request.max_output_tokens:
             how["maxOutputTokens"] = request.max_output_tokens
+        if schema := self._schema_of(request):
+            how |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
         if request.effort:
             how["thinkingConfig"] = self._thinking(request.effort)
         return body | ({"generationConfig": how} if how else {})
@@ -107,12 +109,12 @@ class GeminiClient(HttpClient):
                 found.append({"role": role, "parts": parts or [{"text": wire.NOTHING}]})
         return found
 
-    def _part(
-        self, part: TextPart | ToolUse | ToolAnswer, names: dict[str, str], is_first: bool
-    ) -> list[dict[str, Json]]:
+    def _part(self, part: Part, names: dict[str, str], is_first: bool) -> list[dict[str, Json]]:
         match part:
             case TextPart(text):
                 return [{"text": clean(text)}] if clean(text).strip() else []
+            case ImagePart(media_type):
+                return [{"inlineData": {"mimeType": media_type, "data": part.base64}}]
             case ToolUse():
                 call = {"name": wire.tool_name(part.name), "args": wire.arguments_of(part)}
                 # Of calls side by side the first alone bears one.

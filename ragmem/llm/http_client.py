@@ -126,6 +126,7 @@ class HttpClient(ABC):
         self._timeout_s = timeout_s
         self._retries = retries
         self._http: AsyncClient | None = None
+        self._takes_schemas = True
         url = urlsplit(endpoint.base_url)
         self._peer = Peer(
             name=endpoint.name or url.netloc.rpartition("@")[2],
@@ -160,6 +161,10 @@ class HttpClient(ABC):
         """Learn from a refusal; True if the next request will differ."""
         return False
 
+    def _schema_of(self, request: Request) -> dict[str, Json] | None:
+        """What the answer is to fit, for a server that has not refused to be told so."""
+        return request.answer_schema if self._takes_schemas else None
+
     # --- asking -----------------------------------------------------------------
 
     def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
@@ -185,7 +190,7 @@ class HttpClient(ABC):
             while fault is None and not reader.end_reason:
                 async with self._asked(http, request) as response:
                     if response.status_code != 200:
-                        fault, again = await self._refused(response)
+                        fault, again = await self._refused(response, request)
                         if again:
                             continue
                         break
@@ -258,11 +263,16 @@ class HttpClient(ABC):
             raise faults.Passing(f"{self._peer.name} sent an event that is not JSON.") from None
         raise faults.from_event(self._peer, error)
 
-    async def _refused(self, response: "httpx.Response") -> tuple[LLMError | None, bool]:
+    async def _refused(
+        self, response: "httpx.Response", request: Request
+    ) -> tuple[LLMError | None, bool]:
         """The error of a status, or that the same request in other words may do."""
         async with asyncio.timeout(self._timeout_s):
             body = (await _read(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
         if response.status_code in (400, 422) and self._adapt(body):
+            return None, True
+        if self._schema_of(request) and _may_mean_schema(response.status_code, body):
+            self._takes_schemas = False
             return None, True
         seconds = faults.retry_after(response.headers.get("retry-after"), body)
         status = response.status_code
@@ -336,6 +346,13 @@ class _Text:
                 raise _too_long(MAX_EVENT_BYTES)
             if text := decoder.decode(data):
                 yield text
+
+
+def _may_mean_schema(status: int, body: str) -> bool:
+    """Whether a request with a schema was refused for it; some say so as that nothing is there."""
+    told = body.casefold()
+    named = any(word in told for word in ("schema", "response_format", "structured", "format"))
+    return status in (400, 422) or (status in (404, 500, 501) and named)
 
 
 def _too_long(limit: int) -> AnswerTooLong:

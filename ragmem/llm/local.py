@@ -83,6 +83,7 @@ LOCAL_INFO = ModelInfo(
     input_usd_per_token=0.0,
     output_usd_per_token=0.0,
     supports_tools=False,
+    supports_images=False,
     efforts=(),
 )
 

@@ -60,6 +60,9 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody is billed; the app says so at first use."""
 
 
+_LAST_RESORT = "the small local model is installed"
+
+
 def choose_model(
     config: Config, environ: Mapping[str, str], *, flag: str = "", role: Role = "main"
 ) -> ModelChoice:
@@ -85,7 +88,7 @@ def choose_model(
     if found := ollama.models(environ, _ollama_cache(environ)):
         return _named(f"ollama/{found[0]}", "Ollama is running", config, environ)
     if find_local_model() is not None:
-        return _named(LOCAL_NAME, "the small local model is installed", config, environ)
+        return _named(LOCAL_NAME, _LAST_RESORT, config, environ)
     raise NoModel("There is no model to answer with.", hint=_what_to_do())
 
 
@@ -393,6 +396,16 @@ def _ollama_cache(environ: Mapping[str, str]) -> Path:
     return find_paths(environ).data_dir / "ollama.json"
 
 
+def _how_to_have_another(name: str) -> str:
+    first, *others = (p.key_variables[0] for p in PROVIDERS if p.main)
+    return (
+        f"No provider's key was found, so {name}, a small model on this machine, answers. It can't "
+        "use tools: it knows what is remembered and the files that you name (@path). For one that "
+        f"can search, edit and run commands: export {first}=… (or {', '.join(others)}), or start "
+        "Ollama, and begin again; `ragmem models` lists what can answer."
+    )
+
+
 def _what_to_do() -> str:
     keys = ", ".join(v for p in PROVIDERS for v in p.key_variables[:1])
     return (
@@ -464,7 +477,9 @@ def _offered(base_url: str, key: str | None) -> list[str]:
 def about(choice: ModelChoice, usage: UsageLog) -> list[str]:
     """What to say of a model before it is asked: each time what it can't do, once who is billed."""
     said = []
-    if not choice.info.supports_tools:
+    if choice.why == _LAST_RESORT:
+        said.append(_how_to_have_another(choice.name))
+    elif not choice.info.supports_tools:
         said.append(
             f"{choice.name} can't use tools: it answers from memory and from the files that "
             "you name (@path), and can't search, edit or run commands."

@@ -54,6 +54,9 @@ class OpenAIClient(HttpClient):
             body[self._limit_name] = request.max_output_tokens
         if request.effort:
             body["reasoning_effort"] = request.effort
+        if schema := self._schema_of(request):
+            told = {"name": "answer", "schema": schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": told}
         if request.cache_key and self._endpoint.name == _WANTS_A_KEY:
             body["prompt_cache_key"] = request.cache_key
         return body

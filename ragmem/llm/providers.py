@@ -26,7 +26,8 @@ class _Row(msgspec.Struct, array_like=True):
     usd_cached: float | None = None
     usd_written: float | None = None
     tools: int | None = None
-    thinks: int = 0
+    thinks: int | None = None
+    sees: int | None = None
 
 
 class _Table(msgspec.Struct):
@@ -44,7 +45,8 @@ def model_info(name: str) -> ModelInfo:
     row = _rows().get(name)
     if row is None:
         return ModelInfo(name=name)
-    efforts: tuple[Effort, ...] = ("low", "medium", "high") if row.thinks & _THINKS else ()
+    thinks = row.thinks or 0
+    efforts: tuple[Effort, ...] = ("low", "medium", "high") if thinks & _THINKS else ()
     return ModelInfo(
         name=name,
         context_window=row.window,
@@ -54,9 +56,10 @@ def model_info(name: str) -> ModelInfo:
         cached_usd_per_token=_per_token(row.usd_cached),
         written_usd_per_token=_per_token(row.usd_written),
         supports_tools=row.tools != 0,
-        efforts=("none", *efforts) if row.thinks & _NEED_NOT else efforts,
-        effort_by_name=not efforts or bool(row.thinks & _BY_NAME),
-        responses_only=bool(row.thinks & _RESPONSES),
+        supports_images=bool(row.sees),
+        efforts=("none", *efforts) if thinks & _NEED_NOT else efforts,
+        effort_by_name=not efforts or bool(thinks & _BY_NAME),
+        responses_only=bool(thinks & _RESPONSES),
     )
 
 

@@ -19,7 +19,7 @@ from ragmem.llm.base import (
     UsageChunk,
 )
 from ragmem.llm.http_client import EventReader, HttpClient
-from ragmem.messages import Json, Message, TextPart, ToolAnswer, ToolUse
+from ragmem.messages import ImagePart, Json, Message, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
 
 
@@ -59,6 +59,9 @@ class ResponsesClient(HttpClient):
         if request.effort:
             thinks = {"effort": request.effort}
             body["reasoning"] = thinks | ({} if request.effort == "none" else {"summary": "auto"})
+        if schema := self._schema_of(request):
+            told = {"type": "json_schema", "name": "answer", "schema": schema, "strict": False}
+            body["text"] = {"format": told}
         if request.cache_key:
             body["prompt_cache_key"] = request.cache_key
         return body
@@ -75,6 +78,9 @@ class ResponsesClient(HttpClient):
                 case TextPart(text) if clean(text).strip():
                     kind = "output_text" if role == "assistant" else "input_text"
                     found.append({"role": role, "content": [{"type": kind, "text": clean(text)}]})
+                case ImagePart():
+                    shown = {"type": "input_image", "image_url": part.data_url}
+                    found.append({"role": role, "content": [shown]})
                 case ToolUse():
                     found.append(
                         {

@@ -66,6 +66,9 @@ def _message_json(message: Message, id_length: int) -> list[dict[str, Json]]:
         ]
     text = clean(message.text)
     found: dict[str, Json] = {"role": message.role, "content": text}
+    if message.images:
+        shown = [{"type": "image_url", "image_url": {"url": p.data_url}} for p in message.images]
+        found["content"] = [{"type": "text", "text": text}, *shown]
     if uses := message.tool_uses:
         found["content"] = text or None
         found["tool_calls"] = [

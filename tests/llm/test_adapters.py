@@ -17,7 +17,7 @@ from ragmem.errors import (
     StreamCut,
 )
 from ragmem.llm.base import Assembler, EndChunk, ReasoningChunk, TextChunk, UsageChunk
-from ragmem.messages import ToolUse, assistant, system, tool, user
+from ragmem.messages import ImagePart, Message, TextPart, ToolUse, assistant, system, tool, user
 from ragmem.records import utc_now
 from tests.fakes.llm_server import Answer, Call, LLMServer, Mode
 from tests.llm.adapters import KEY, Connect, all_text_of, asking, chunks_of, complete, feed
@@ -49,6 +49,20 @@ async def test_words_arrive_whole_and_in_pieces(connect: Connect) -> None:
         UsageChunk(input_tokens=120, output_tokens=30, cached_tokens=100),
         EndChunk("stop"),
     ]
+
+
+async def test_a_picture_is_sent_beside_the_prompt(connect: Connect) -> None:
+    """Whole, once, behind the words, with its type."""
+    image = ImagePart("image/png", bytes(range(256)))
+    prompt = Message("user", (TextPart("What is this?"), image))
+    with LLMServer([Answer("A ramp.")]) as server:
+        done = await complete(connect(server.url), asking(system("Be brief."), prompt))
+    assert done.text == "A ramp."
+    (request,) = server.requests
+    sent = json.dumps(request.body)
+    assert sent.count(image.base64) == 1
+    assert sent.index("What is this?") < sent.index(image.base64)
+    assert sent.count("image/png") == 1
 
 
 async def test_tool_calls_arrive_whole(connect: Connect) -> None:

@@ -105,6 +105,25 @@ def test_who_bills_is_said_once_and_what_a_model_cannot_do_each_time(
         assert "can't use tools" in cant
 
 
+@pytest.mark.usefixtures("local_model")
+def test_who_has_the_small_model_for_want_of_a_key_is_told_how_to_have_another(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    """Not who has asked for it."""
+    [said] = about(choose_model(Config(), environ), UsageLog(tmp_path))
+    for way in (
+        LOCAL_NAME,
+        "can't use tools",
+        "export ANTHROPIC_API_KEY=",
+        "GEMINI_API_KEY",
+        "Ollama",
+    ):
+        assert way in said
+    [said] = about(choose_model(Config(), environ, flag=LOCAL_NAME), UsageLog(tmp_path))
+    assert "can't use tools" in said
+    assert "export" not in said
+
+
 @pytest.mark.usefixtures("no_local_model")
 def test_nothing_to_answer_with(environ: dict[str, str]) -> None:
     with pytest.raises(NoModel) as caught:

@@ -511,3 +511,42 @@ def test_a_server_of_another_protocol_is_told_as_that(body: dict[str, Any], vari
     assert variable in faults.from_status(peer, 404, json.dumps(body)).hint
     own = faults.Peer(name="anthropic", model="x", key_variable="", secrets=())
     assert "protocol" not in faults.from_status(own, 404, json.dumps(body)).hint
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}},
+    "required": ["text"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        (openai_client, ("response_format", "json_schema", "schema")),
+        (responses_client, ("text", "format", "schema")),
+        (anthropic_client, ("output_config", "format", "schema")),
+        (gemini_client, ("generationConfig", "responseJsonSchema")),
+    ],
+)
+async def test_a_schema_of_the_answer_is_told_where_the_protocol_has_it(
+    make: Any, place: tuple[str, ...]
+) -> None:
+    """A server that refuses it is asked without, then and from then on."""
+    refused = Answer(mode="400", message="response_format is not supported")
+    with LLMServer([Answer("{}"), refused, Answer("{}"), Answer("{}")]) as server:
+        request = Request(messages=(user("What is it?"),), answer_schema=SCHEMA)
+        client = make(server.url)
+        try:
+            for _ in range(3):
+                assert (await complete(client, request)).text == "{}"
+        finally:
+            await client.aclose()
+        bodies = [each.body for each in server.requests]
+    told: Any = bodies[0]
+    for key in place:
+        told = told[key]
+    assert told == SCHEMA
+    assert place[0] in bodies[1]
+    assert [place[0] in body for body in bodies[2:]] == [False, False]

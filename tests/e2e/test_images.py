@@ -1,0 +1,92 @@
+"""Pictures in a prompt: shown to a model that sees, named to one that does not, never stored."""
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ragmem.messages import ImagePart
+from tests.cli.process import Ragmem
+from tests.fakes.llm_server import Answer, Call, LLMServer
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 64, 48) + os.urandom(4_000)
+SHOWN = ImagePart("image/png", PNG)
+
+
+@pytest.fixture
+def server() -> Iterator[LLMServer]:
+    reads = Answer(tools=[Call("read_file", {"path": "notes.txt"})])
+    with LLMServer([reads, Answer("A ramp."), Answer("As I said.")]) as server:
+        yield server
+
+
+@pytest.fixture
+def house(tmp_path: Path, server: LLMServer) -> Ragmem:
+    house = Ragmem(tmp_path, server.env)
+    (house.project / "shot one.png").write_bytes(PNG)
+    (house.project / "notes.txt").write_text("a ramp\n")
+    return house
+
+
+def test_a_picture_goes_to_the_model_and_stays_out_of_the_memory(
+    house: Ragmem, server: LLMServer
+) -> None:
+    """It is shown in each call of its turn; later turns know its name, size and hash."""
+    assert house.run("ask", 'What is on @"shot one.png"?').out == "A ramp.\n"
+    first, second = (request.body["messages"] for request in server.requests)
+    for messages in (first, second):
+        prompt = next(m for m in messages if m["role"] == "user")
+        assert "What is on" in prompt["content"][0]["text"]
+        assert prompt["content"][1] == {"type": "image_url", "image_url": {"url": SHOWN.data_url}}
+    assert second[: len(first)] == first
+    assert house.run("ask", "-c", "Are you sure?").out == "As I said.\n"
+    third = str(server.requests[2].body["messages"])
+    assert "image_url" not in third
+    assert "shot one.png is a PNG image, 64x48" in third
+    files = [path for path in house.home.rglob("*") if path.is_file()]
+    raw, text = PNG[100:140], SHOWN.base64[200:240].encode()
+    assert [path for path in files if raw in (data := path.read_bytes()) or text in data] == []
+
+
+def test_a_model_that_can_not_see_is_told_the_name(house: Ragmem, server: LLMServer) -> None:
+    model = "openai/gpt-3.5-turbo"
+    env = {"RAGMEM_API_BASE": "", "OPENAI_API_KEY": "k-1", "OPENAI_BASE_URL": server.url}
+    done = house.run("ask", "-m", model, 'What is on @"shot one.png"?', env=env)
+    assert done.code == 0
+    assert f"{model} can't see the picture: it is told its name alone" in done.err
+    told = str(server.requests[0].body["messages"])
+    assert "image_url" not in told
+    assert "shot one.png is a PNG image" in told
+
+
+def test_what_is_no_picture_or_too_large_is_said(house: Ragmem, server: LLMServer) -> None:
+    (house.project / "huge.png").write_bytes(PNG + bytes(4_000_000))
+    (house.project / "text.png").write_text("only words")
+    done = house.run("ask", "What is on @huge.png and @text.png?")
+    assert "@huge.png was not read" in done.err
+    assert "Make it smaller" in done.err
+    told = str(server.requests[0].body["messages"])
+    assert "image_url" not in told
+    assert "only words" in told
+
+
+def test_a_server_that_takes_none_is_told_as_that(house: Ragmem) -> None:
+    refused = Answer(mode="400", message="content must be a string")
+    with LLMServer([refused], repeat=True) as blind:
+        done = house.run("ask", 'What is on @"shot one.png"?', env=blind.env)
+    assert done.code == 1
+    assert "content must be a string" in done.err
+    assert "If openai/scripted can't see, ask without pictures" in done.err
+
+
+def test_more_than_a_request_takes_is_left_out(house: Ragmem, server: LLMServer) -> None:
+    names = [f"{number}.png" for number in range(5)]
+    for name in names:
+        (house.project / name).write_bytes(PNG + bytes(3_500_000))
+    done = house.run("ask", f"Compare {' '.join(f'@{name}' for name in names)}")
+    assert "@4.png was not read: the pictures of a prompt may have 14 MB together" in done.err
+    assert "@2.png" not in done.err
+    sent = server.requests[0].body["messages"]
+    assert str([part["type"] for part in sent[-1]["content"]]).count("image_url") == 3
